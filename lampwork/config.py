@@ -1,0 +1,86 @@
+"""Every option in one typed object; the environment is read once, at import."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from lampwork.errors import OptionError
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Process-wide switches from environment variables."""
+
+    strict: bool  # LAMPWORK_STRICT=1: a failure inside the compiler raises
+    verify: bool  # LAMPWORK_VERIFY=1: check the IR after every stage
+    cache_dir: str  # LAMPWORK_CACHE_DIR
+    cache: bool  # LAMPWORK_CACHE=0 disables the on-disk cache
+    debug: int  # LAMPWORK_DEBUG=1..5
+
+
+def _read_environment() -> Environment:
+    default_cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "lampwork")
+    debug = os.environ.get("LAMPWORK_DEBUG", "0")
+    return Environment(
+        strict=os.environ.get("LAMPWORK_STRICT", "0") not in ("", "0"),
+        verify=os.environ.get("LAMPWORK_VERIFY", "0") not in ("", "0"),
+        cache_dir=os.environ.get("LAMPWORK_CACHE_DIR") or default_cache,
+        cache=os.environ.get("LAMPWORK_CACHE", "1") not in ("", "0"),
+        debug=int(debug) if debug.isdigit() else 0,
+    )
+
+
+environment = _read_environment()
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `lampwork.compile(..., options={...})` accepts.
+
+    freeze            weights are constant: packed weights, folded batch norm (see docs)
+    recompile_limit   entries per compiled function before calls run eagerly with a warning
+    cache             use the on-disk cache
+    """
+
+    freeze: bool = False
+    recompile_limit: int = 8
+    cache: bool = True
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one `lampwork.compile` call; part of every cache key."""
+
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    mode: str = "default"
+    options: Options = Options()
+
+
+def make_settings(
+    fullgraph: bool = False, dynamic: bool | None = None, mode: str | None = None, options: Mapping[str, Any] | None = None
+) -> Settings:
+    """Checked settings. Raises `OptionError` naming the valid choices for an unknown mode, option or a wrong type."""
+    if not isinstance(fullgraph, bool):
+        raise OptionError(f"fullgraph must be True or False, not {fullgraph!r}")
+    if dynamic not in (None, True, False):
+        raise OptionError(f"dynamic must be None, True or False, not {dynamic!r}")
+    if mode is not None and mode not in MODES:
+        raise OptionError(f"unknown mode {mode!r}; choose one of {', '.join(MODES)}")
+    if options is not None and not isinstance(options, Mapping):
+        raise OptionError(f"options must be a dict such as {{'freeze': True}}, not {options!r}")
+    known = {field.name: field for field in fields(Options)}
+    values: dict[str, Any] = {}
+    for name, value in (options or {}).items():
+        if name not in known:
+            raise OptionError(f"unknown option {name!r}; known options: {', '.join(known)}")
+        expected = type(known[name].default)
+        if type(value) is not expected:
+            raise OptionError(f"option {name!r} must be of type {expected.__name__}, not {value!r}")
+        values[name] = value
+    return Settings(fullgraph, dynamic, mode or "default", replace(Options(), **values))

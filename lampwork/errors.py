@@ -1,0 +1,55 @@
+"""Errors and diagnostics users see: a stable id, what happened, where in their source, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lampwork.ir.loops import Location
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """`id` is stable (documented under docs/diagnostics/); `remedy` says what the user can do about it."""
+
+    id: str
+    reason: str
+    location: Location = Location()
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.location.file}:{self.location.line}: " if self.location.file else ""
+        remedy = f" {self.remedy}" if self.remedy else ""
+        return f"{where}{self.reason} [{self.id}]{remedy}"
+
+
+class LampworkError(RuntimeError):
+    """Base of every error Lampwork raises on its own account."""
+
+
+class OptionError(LampworkError, ValueError):
+    """An argument of `lampwork.compile` is not valid; the message names the valid ones."""
+
+
+class GraphBreak(LampworkError):
+    """Capture met something it does not put in a graph. With `fullgraph=True` this reaches the user."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        super().__init__(str(diagnostic))
+        self.diagnostic = diagnostic
+
+
+class CompileError(LampworkError):
+    """A compiler stage failed (a defect of Lampwork). Names the stage, the operator and the user's line.
+
+    Reaches the user only under LAMPWORK_STRICT=1; otherwise the call runs eagerly with one warning.
+    """
+
+    def __init__(self, stage: str, reason: str, operator: str = "", location: Location = Location()) -> None:
+        where = f" at {location.file}:{location.line}" if location.file else ""
+        what = f" ({operator})" if operator else ""
+        super().__init__(f"stage {stage}{what}{where}: {reason}")
+        self.stage, self.reason, self.operator, self.location = stage, reason, operator, location
+
+
+class LampworkWarning(UserWarning):
+    """A fall-back to eager, a recompile limit, an unusable cache: what happened and the remedy."""

@@ -1,0 +1,40 @@
+"""`Artifact`: everything the runtime needs to serve calls of one captured region, without any compiler stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lampwork.ir.guard import Guard
+from lampwork.ir.program import NativeCode, Program
+from lampwork.ir.region import Outcome
+from lampwork.ir.source import Source
+from lampwork.ir.template import Effect, NewThing
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Pickles when `portable`. `host_source`: Python text of the host function (see `codegen/host.py`).
+
+    `derived`: see FunctionalGraph. `versions`: Lampwork, torch, Python, machine features it was made for;
+    `compile_seconds`: by stage. `report`: texts by stage for `explain`, filled only on request.
+    """
+
+    name: str
+    guards: tuple[Guard, ...]
+    inputs: tuple[Source, ...]
+    objects: tuple[NewThing, ...]
+    effects: tuple[Effect, ...]
+    outcome: Outcome
+    program: Program
+    native: NativeCode
+    host_source: str
+    derived: tuple[tuple[str, tuple[int, ...], tuple[Any, ...]], ...] = ()
+    code_digests: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    compile_seconds: Mapping[str, float] = field(default_factory=dict)
+    portable: bool = True
+    report: Mapping[str, str] = field(default_factory=dict, compare=False)

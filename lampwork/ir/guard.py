@@ -1,0 +1,183 @@
+"""`Guard`: a test of the value at a `Source`, under which a captured region stays valid. Data only; pickles.
+
+Objects are named, never addressed: a class or function by module, qualified name and a digest of its code. `live`
+objects speed up the check inside the process that captured and are dropped when pickled; a test whose object has no
+importable name is `portable = False`, and its entry stays in memory.
+
+The runtime compiles an entry's guards into one check (`runtime/guards.py` has one emitter per test type). Capture adds
+a guard whenever it READS a value, never when it copies one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from lampwork.ir.loops import Location
+from lampwork.ir.source import Source
+
+
+@dataclass(frozen=True)
+class ObjectRef:
+    """A class, function, module or other importable object.
+
+    `kind`: "class" | "function" | "builtin" | "module" | "object". `digest`: code digest for Python functions, else "".
+    `live` is the object itself, absent after unpickling; `portable` says whether module + qualname finds it again.
+    """
+
+    kind: str
+    module: str
+    qualname: str
+    digest: str = ""
+    portable: bool = True
+    live: Any = field(default=None, compare=False, repr=False, hash=False)
+
+    def __getstate__(self) -> tuple:
+        return (self.kind, self.module, self.qualname, self.digest, self.portable)
+
+    def __setstate__(self, state: tuple) -> None:
+        for name, value in zip(("kind", "module", "qualname", "digest", "portable"), state, strict=True):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "live", None)
+
+
+# Tests -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TypeIs:
+    """`type(value) is ref`."""
+
+    ref: ObjectRef
+
+
+@dataclass(frozen=True)
+class Equals:
+    """Same type and equal: None, bool, int, float (NaN equals NaN, 0.0 differs from -0.0), complex, str, bytes, enum
+    members, torch dtypes/devices/layouts/memory formats, torch.Size, slices, ranges, and tuples/frozensets of these."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class IsObject:
+    """`value is ref` (classes, modules, builtins, importable singletons)."""
+
+    ref: ObjectRef
+
+
+@dataclass(frozen=True)
+class FunctionIs:
+    """A Python function with the code `ref.digest`. Its closure, defaults and globals are guarded apart, when read."""
+
+    ref: ObjectRef
+
+
+@dataclass(frozen=True)
+class TensorIs:
+    """A tensor with exactly this metadata. Shapes and strides are ints, or None where the dimension is dynamic.
+
+    `tensor_type`: qualified class name ("torch.Tensor", "torch.nn.parameter.Parameter", or a subclass). `offset_aligned`:
+    the data pointer is a multiple of 64 bytes (None: not looked at).
+    """
+
+    tensor_type: str
+    dtype: str
+    shape: tuple[int | None, ...]
+    strides: tuple[int | None, ...]
+    device: str
+    requires_grad: bool
+    layout: str = "strided"
+    is_leaf: bool | None = None
+    is_inference: bool = False
+    is_conj: bool = False
+    is_neg: bool = False
+
+
+@dataclass(frozen=True)
+class LengthIs:
+    length: int
+
+
+@dataclass(frozen=True)
+class KeysAre:
+    """The dict's keys, in order (constant keys). The set's elements, in any order, when `ordered` is false."""
+
+    keys: tuple[Any, ...]
+    ordered: bool = True
+
+
+@dataclass(frozen=True)
+class HasKey:
+    """`key in value` is `present`. For instance attributes the source is an `InstanceDict`."""
+
+    key: Any
+    present: bool
+
+
+@dataclass(frozen=True)
+class ClassLookup:
+    """Attribute `name` along the MRO of the class at the source: is `found` (None: nothing there).
+
+    For plain data in a class use a `ClassAttribute` source with `Equals` instead.
+    """
+
+    name: str
+    found: ObjectRef | None
+
+
+@dataclass(frozen=True)
+class SameObject:
+    """`value is` the value at `other`."""
+
+    other: Source
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """The value and all `others` are pairwise different objects. Emitted once over all tensor inputs / mutable objects."""
+
+    others: tuple[Source, ...]
+
+
+@dataclass(frozen=True)
+class StorageGroups:
+    """Aliasing among tensor inputs. `groups`: inputs that overlap in memory, with byte offsets relative to the first of
+    the group; inputs in no group overlap with no other. The source is any of the inputs; `sources` lists all."""
+
+    sources: tuple[Source, ...]
+    groups: tuple[tuple[tuple[int, int], ...], ...]
+
+
+@dataclass(frozen=True)
+class ModuleIsPlain:
+    """The nn.Module at the source has no instance override of `forward`/`__call__` helpers and empty hook dicts.
+
+    `names`: the instance attributes that must be absent; `empty`: those that must be empty dicts.
+    """
+
+    names: tuple[str, ...]
+    empty: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ArgumentCount:
+    """The call has `positional` positional arguments and exactly these keywords, in any order (source: Root)."""
+
+    positional: int
+    keywords: tuple[str, ...]
+
+
+Test = Union[
+    TypeIs, Equals, IsObject, FunctionIs, TensorIs, LengthIs, KeysAre, HasKey, ClassLookup, SameObject, Distinct,
+    StorageGroups, ModuleIsPlain, ArgumentCount,
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`test` holds for the value at `source`. `location`: the user's line that read it (for messages)."""
+
+    source: Source
+    test: Test
+    location: Location = field(default=Location(), compare=False)

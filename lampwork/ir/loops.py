@@ -1,0 +1,287 @@
+"""The loop IR: what lowering produces, scheduling rearranges and code generation consumes. No torch, no LLVM.
+
+Two levels share one expression language.
+
+    LoopNest   one operator: a value for every point of its axes, stored once. Loads are multi-dimensional, so a
+               producer is inlined by substituting the consumer's index for its axes.
+    Kernel     one generated function: a tree of loops and statements over flat buffers (one index each).
+
+    expr    Constant(value, dtype)               literal
+          | Index(value)                         a SizeExpr as an int64 value
+          | Load(buffer, index, dtype, ...)      element of a buffer, optionally masked, optionally indirect
+          | Local(name, dtype)                   kernel level: a Let or an accumulator
+          | Compute(op, args, dtype)             scalar operation of OPERATIONS; operands already have its operand type
+    stmt    Let(name, value)                     kernel level: name a value inside the innermost loop
+          | Loop(axis, body, kind)               kind: serial | parallel | vector | unroll
+          | Accumulator(name, op, dtype)         start a reduction with the identity of op
+          | Accumulate(name, value)              fold value in; argmax/argmin also take the position
+          | Scratch(name, dtype, numel)          thread-local row buffer, addressed like any buffer
+          | Store(buffer, index, value, mode)    mode: write | add (atomic where loops are parallel)
+          | If(condition, body)
+
+Integer arithmetic wraps. Floats follow IEEE-754 per operation; nothing is reassociated but `sum`/`prod` accumulators
+(licence `reassociates`, as ATen's own reductions do).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal, Union
+
+from lampwork.ir.size import Size
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Expressions
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A literal of type `dtype`. Python bool/int/float; floats may be inf or nan."""
+
+    value: bool | int | float
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index expression used as a value (`arange`, position masks). dtype is int64."""
+
+    value: Size
+    dtype: str = "int64"
+
+
+@dataclass(frozen=True)
+class Load:
+    """Element `index` of `buffer`.
+
+    At nest level `index` has one entry per dimension of the buffer's shape; at kernel level exactly one (flat offset
+    in elements, relative to the buffer's first byte). `indirect` binds symbols used in `index` to integer expressions
+    (embedding rows); values are already wrapped and checked. Where `mask` is false nothing is read and the value
+    is `other`.
+    """
+
+    buffer: str
+    index: tuple[Size, ...]
+    dtype: str
+    indirect: tuple[tuple[str, Expr], ...] = ()
+    mask: Expr | None = None
+    other: bool | int | float = 0
+
+
+@dataclass(frozen=True)
+class Local:
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Compute:
+    """`op` of OPERATIONS on `args`. `dtype` is the result's type; all operands have one type, except as OPERATIONS says."""
+
+    op: str
+    args: tuple[Expr, ...]
+    dtype: str
+
+
+Expr = Union[Constant, Index, Load, Local, Compute]
+
+#: name -> (arity, what it computes). Comparisons return bool. "where" takes (bool, T, T); "cast" any -> dtype;
+#: "bitcast" keeps the bits. Float operations are defined for float32/float64 (half types are cast first).
+OPERATIONS: Final[dict[str, tuple[int, str]]] = {
+    "add": (2, "a + b"), "sub": (2, "a - b"), "mul": (2, "a * b"),
+    "div": (2, "float a / b"), "floordiv": (2, "Python a // b; floats as torch's div(rounding_mode='floor')"),
+    "truncdiv": (2, "integer quotient rounded to zero"), "mod": (2, "Python a % b (sign of b)"),
+    "fmod": (2, "C fmod / integer remainder (sign of a)"),
+    "neg": (1, "-a"), "abs": (1, "|a|"), "sign": (1, "torch.sign"), "reciprocal": (1, "1 / a"),
+    "minimum": (2, "NaN if either is"), "maximum": (2, "NaN if either is"),
+    "fmin": (2, "the other if one is NaN"), "fmax": (2, "the other if one is NaN"),
+    "pow": (2, "a ** b, floats as C pow, integers by squaring"), "sqrt": (1, ""), "rsqrt": (1, "1 / sqrt(a)"),
+    "exp": (1, ""), "exp2": (1, ""), "expm1": (1, ""), "log": (1, ""), "log2": (1, ""), "log10": (1, ""), "log1p": (1, ""),
+    "sin": (1, ""), "cos": (1, ""), "tan": (1, ""), "asin": (1, ""), "acos": (1, ""), "atan": (1, ""), "atan2": (2, ""),
+    "sinh": (1, ""), "cosh": (1, ""), "tanh": (1, ""), "asinh": (1, ""), "acosh": (1, ""), "atanh": (1, ""),
+    "erf": (1, ""), "erfc": (1, ""), "lgamma": (1, ""), "hypot": (2, ""), "copysign": (2, ""), "nextafter": (2, ""),
+    "sigmoid": (1, "1 / (1 + exp(-a))"),
+    "floor": (1, ""), "ceil": (1, ""), "trunc": (1, ""), "round": (1, "half to even"),
+    "eq": (2, ""), "ne": (2, "true for NaN"), "lt": (2, ""), "le": (2, ""), "gt": (2, ""), "ge": (2, ""),
+    "and": (2, "bitwise; logical on bool"), "or": (2, ""), "xor": (2, ""), "not": (1, "bitwise; logical on bool"),
+    "shift_left": (2, "a << b; 0 when b is out of range"), "shift_right": (2, "arithmetic on signed types"),
+    "isnan": (1, "-> bool"), "isinf": (1, "-> bool"), "signbit": (1, "-> bool"),
+    "where": (3, "b if a else c"), "cast": (1, "convert to dtype as torch's .to()"), "bitcast": (1, "same bits as dtype"),
+}  # fmt: skip
+
+#: Reduction operators and their identities. max/min carry NaN; argmax/argmin give the first position (NaN wins).
+REDUCTIONS: Final[frozenset[str]] = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Nest level: one operator
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where in the user's program: file, line, module path such as `encoder.layer.0.attention`."""
+
+    file: str = ""
+    line: int = 0
+    module: str = ""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Which operator of which graph node this came from, for diagnostics and counts."""
+
+    node: str
+    op: str
+    location: Location = Location()
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop index `name` running over [0, extent)."""
+
+    name: str
+    extent: Size
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """Fold `op` over `axes`. The accumulator has type `dtype`."""
+
+    op: str
+    axes: tuple[Axis, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Store:
+    """Write `value` to element `index` of `buffer`. mode `add` accumulates (scatter_add, index_put(accumulate))."""
+
+    buffer: str
+    index: tuple[Size, ...]
+    value: Expr
+    mode: Literal["write", "add"] = "write"
+    indirect: tuple[tuple[str, Expr], ...] = ()
+
+
+@dataclass(frozen=True)
+class LoopNest:
+    """For every point of `axes`: `store.buffer[store.index] = reduce(value)`; pointwise when `reduction` is None.
+
+    `store.value` is the value reduced (over `reduction.axes`) or stored. Each nest writes one buffer. A nest whose store
+    does not cover its buffer (scatter, slice writes) says so with `partial`, and names in `store.buffer` a buffer that
+    an earlier nest filled.
+    """
+
+    axes: tuple[Axis, ...]
+    store: Store
+    reduction: Reduction | None = None
+    partial: bool = False
+    origin: Origin = Origin("", "")
+
+
+BufferKind = Literal["input", "intermediate", "constant"]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor's storage: `dtype`, logical `shape`, element `strides`. `kind` input: the program's caller owns it."""
+
+    name: str
+    dtype: str
+    shape: tuple[Size, ...]
+    strides: tuple[Size, ...]
+    kind: BufferKind = "intermediate"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Kernel level: one generated function
+
+
+@dataclass(frozen=True)
+class Let:
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """Starts (or restarts) accumulator `name` at the identity of `op`. Visible in the rest of the enclosing body.
+
+    For argmax/argmin, `Local(name)` afterwards is the position (int64).
+    """
+
+    name: str
+    op: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """Fold `value` into accumulator `name`; `position` is the flat position of argmax/argmin."""
+
+    name: str
+    value: Expr
+    position: Size | None = None
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Thread-local buffer of `numel` elements, 64-byte aligned, living for the enclosing body."""
+
+    name: str
+    dtype: str
+    numel: int
+
+
+@dataclass(frozen=True)
+class If:
+    condition: Expr
+    body: tuple[Stmt, ...]
+
+
+LoopKind = Literal["serial", "parallel", "vector", "unroll"]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Run `body` for `axis` in order (`serial`), or in any order.
+
+    parallel  iterations are independent and may run on several threads. Parallel loops are outermost; directly nested
+              ones are one iteration space. `grain` is the smallest number of iterations worth a thread.
+    vector    iterations are independent but for accumulators declared outside the loop, which are combined across
+              lanes. Each lane is one iteration; serial loops inside run in lock step with one accumulator per lane.
+    unroll    a serial loop of small constant extent to unroll fully.
+    """
+
+    axis: Axis
+    body: tuple[Stmt, ...]
+    kind: LoopKind = "serial"
+    grain: int = 1
+
+
+Stmt = Union[Let, Loop, Accumulator, Accumulate, Scratch, Store, If]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A buffer a kernel is called with. `numel` bounds the flat offsets; `aligned`: base is 64-byte aligned for sure."""
+
+    name: str
+    dtype: str
+    access: Literal["read", "write", "readwrite"]
+    numel: Size
+    aligned: bool = False
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One generated function `void name(void** buffers, int64* sizes)`. Parameters in call order.
+
+    Names inside are canonical (b0.., i0.., t0..), so that equal kernels compare and hash equal whatever layer they came
+    from; `sizes` are the symbols passed at run time. No two parameters overlap unless they are the same buffer.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    body: tuple[Stmt, ...]
+    sizes: tuple[str, ...] = ()
+    origins: tuple[Origin, ...] = field(default=(), compare=False)

@@ -1,0 +1,213 @@
+"""The host program: what runs, in order, on which memory. Data only; pickles; no torch.
+
+`Lowered` is what lowering hands to scheduling; `Program` what scheduling hands to code generation and the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Union
+
+from lampwork.ir.loops import Buffer, Kernel, LoopNest, Origin
+from lampwork.ir.size import Size
+
+
+@dataclass(frozen=True)
+class TensorRef:
+    """How an ATen operator sees a buffer: a strided view. `offset` in elements of `dtype` from the buffer's start."""
+
+    buffer: str
+    dtype: str
+    shape: tuple[Size, ...]
+    strides: tuple[Size, ...]
+    offset: Size = 0
+
+
+@dataclass(frozen=True)
+class TorchConstant:
+    """A constant argument of an extern that is not plain data: dtype, device, layout, memory_format, generator (None)."""
+
+    kind: Literal["dtype", "device", "layout", "memory_format"]
+    name: str
+
+
+@dataclass(frozen=True)
+class Extern:
+    """A call of the ATen (or mkldnn, custom) operator `op` ("aten::addmm.default").
+
+    `args`/`kwargs` are trees of tuples with leaves TensorRef | TorchConstant | int | float | bool | str | None | Size.
+    `outputs` name one buffer per returned tensor (None: a returned tensor nobody reads). With `out_variant`
+    ("aten::addmm.out") the operator can write into planned memory of exactly the outputs' shape and strides; without,
+    it allocates its results, which must then have the strides of the output buffers (checked when it runs the
+    first time; a mismatch is restrided by copy).
+    `mutates` lists argument buffers it writes in place.
+    """
+
+    op: str
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...] = ()
+    outputs: tuple[str | None, ...] = ()
+    out_variant: str | None = None
+    mutates: tuple[str, ...] = ()
+    origin: Origin = Origin("", "")
+
+
+@dataclass(frozen=True)
+class ScalarOutput:
+    """Reads element 0 of `buffer` into the host value `name` (result of `item()`): later sizes may use it."""
+
+    name: str
+    buffer: str
+
+
+Item = Union[LoopNest, Extern, ScalarOutput]
+
+
+@dataclass(frozen=True)
+class FromInput:
+    """The result is the very tensor object passed as input `input`."""
+
+    input: int
+
+
+@dataclass(frozen=True)
+class FromBuffer:
+    """The result is a fresh tensor: a strided view of the storage of `view.buffer` (whole storage if fresh)."""
+
+    view: TensorRef
+
+
+@dataclass(frozen=True)
+class ViewOfInput:
+    """The result is a view of input `input`: as_strided(shape, strides, absolute storage offset = input's + offset)."""
+
+    input: int
+    dtype: str
+    shape: tuple[Size, ...]
+    strides: tuple[Size, ...]
+    offset: Size = 0
+
+
+@dataclass(frozen=True)
+class ScalarResult:
+    """The result is a Python number read from the graph."""
+
+    value: Size
+
+
+Result = Union[FromInput, FromBuffer, ViewOfInput, ScalarResult]
+
+
+@dataclass(frozen=True)
+class InputWrite:
+    """After all reads of input `input`, its memory is overwritten with `source` (same shape; strides of the input)."""
+
+    input: int
+    source: TensorRef
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program as operators over buffers, in a valid order. Views are already index arithmetic or TensorRefs.
+
+    `inputs`: buffer name of each graph input, in the region's input order. `constants`: small literal tensors by
+    buffer name, as (dtype, shape, bytes). `writes` are performed last; a nest may also store into an input buffer
+    directly when lowering emitted it so (`store.buffer` is an input), in program order.
+    """
+
+    buffers: Mapping[str, Buffer]
+    inputs: tuple[str, ...]
+    items: tuple[Item, ...]
+    results: tuple[Result, ...]
+    writes: tuple[InputWrite, ...] = ()
+    constants: Mapping[str, tuple[str, tuple[int, ...], bytes]] = field(default_factory=dict)
+    sizes: tuple[str, ...] = ()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# After scheduling
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Run `kernels[kernel]` on `buffers` (names, in parameter order) with `sizes`."""
+
+    kernel: int
+    buffers: tuple[str, ...]
+    sizes: tuple[Size, ...] = ()
+    origins: tuple[Origin, ...] = ()
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a buffer lives.
+
+    input      data pointer of input tensor `index`
+    workspace  `offset` bytes into the call's workspace (64-byte aligned)
+    result     a fresh tensor made for result storage `index` (storages may serve several results: views)
+    extern     allocated by the extern that outputs it
+    constant   literal `index`
+    """
+
+    kind: Literal["input", "workspace", "result", "extern", "constant"]
+    index: int = 0
+    offset_bytes: int = 0
+
+
+Step = Union[Launch, Extern, ScalarOutput]
+
+
+@dataclass(frozen=True)
+class RefusedFusion:
+    """Why two neighbouring nests stayed apart; `bytes` is the memory traffic that fusing would have saved."""
+
+    producer: str
+    consumer: str
+    reason: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """Kernels and the steps that run them, with every buffer's place decided.
+
+    `result_storages`: buffer names that own a fresh result tensor's memory, by index of Placement("result").
+    `workspace_bytes`: size of the workspace leased per call. `free_after[i]`: extern-allocated buffers whose last use
+    is step i.
+    """
+
+    kernels: tuple[Kernel, ...]
+    buffers: Mapping[str, Buffer]
+    placements: Mapping[str, Placement]
+    steps: tuple[Step, ...]
+    inputs: tuple[str, ...]
+    results: tuple[Result, ...]
+    result_storages: tuple[str, ...] = ()
+    workspace_bytes: int = 0
+    constants: Mapping[str, tuple[str, tuple[int, ...], bytes]] = field(default_factory=dict)
+    free_after: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    written_inputs: tuple[int, ...] = ()
+    refused: tuple[RefusedFusion, ...] = ()
+    sizes: tuple[str, ...] = ()
+    unscheduled_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class NativeCode:
+    """Machine code of all kernels of a program as one flat position-independent image.
+
+    `runs[k]` is the byte offset of the entry that executes the k-th maximal stretch of consecutive Launch steps:
+    `void run(void** externals, void** buffers, int64* sizes, int64 threads)`, with `buffers` indexed by
+    `buffer_order` and `sizes` by `Program.sizes`. `externals` names the addresses the code expects, in table order
+    ("gomp:GOMP_parallel", "torch_cpu:Sleef_...").
+    `features`: the ISA features the code needs ("avx512f", ...).
+    """
+
+    image: bytes
+    runs: tuple[int, ...]
+    buffer_order: tuple[str, ...]
+    externals: tuple[str, ...]
+    features: tuple[str, ...]
+    kernel_names: tuple[str, ...] = ()
+    source: str = field(default="", compare=False)

@@ -1,0 +1,115 @@
+"""`Region`: a captured stretch of a program, and `FunctionalGraph`, the same after functionalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Union
+
+from lampwork.ir.guard import Guard
+from lampwork.ir.loops import Location
+from lampwork.ir.source import Source
+from lampwork.ir.template import Effect, NewThing, Template
+
+if TYPE_CHECKING:
+    import torch.fx
+
+
+@dataclass(frozen=True)
+class Return:
+    """The region ends by returning this value to the caller."""
+
+    value: Template
+
+
+@dataclass(frozen=True)
+class Raise:
+    """The region ends by raising this exception (an object of `Region.objects` or a constant)."""
+
+    exception: Template
+
+
+@dataclass(frozen=True)
+class FrameState:
+    """One live frame at a break: code, instruction index and the templates of its stack, locals and cells."""
+
+    code: Any
+    position: int
+    stack: tuple[Template, ...]
+    locals: tuple[tuple[str, Template], ...]
+    cells: tuple[Template, ...] = ()
+    extra: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Continue:
+    """The region ends at a break: run `callable(*args, **kwargs)` natively, then go on with `frames` (innermost last)."""
+
+    callable: Template
+    args: tuple[Template, ...]
+    kwargs: tuple[tuple[str, Template], ...]
+    frames: tuple[FrameState, ...]
+
+
+Outcome = Union[Return, Raise, Continue]
+
+
+@dataclass
+class Region:
+    """A graph of ATen operators with the guards under which it is the program, and what follows it.
+
+    `graph`: placeholders in the order of `inputs`; nodes call `torch.ops.*` overloads, in program order, in-place
+    operators and views included, exactly as recorded. `node.meta["val"]`: fake tensor (tuple of them);
+    `node.meta["location"]`: `Location`; `node.meta["grad_enabled"]`: bool. The output node lists the tensors
+    that templates name by `TensorValue(index)`, as one flat tuple.
+    `requires_grad_outputs`: some result would require grad in eager: until differentiation exists the caller falls back.
+    `code_digests`: digests of every function whose bytecode was interpreted, by "module:qualname".
+    """
+
+    name: str
+    graph: torch.fx.Graph
+    inputs: tuple[Source, ...]
+    guards: tuple[Guard, ...]
+    objects: tuple[NewThing, ...]
+    effects: tuple[Effect, ...]
+    outcome: Outcome
+    code_digests: Mapping[str, str] = field(default_factory=dict)
+    requires_grad_outputs: bool = False
+    input_values: tuple[Any, ...] = ()
+    location: Location = Location()
+
+
+@dataclass(frozen=True)
+class AliasOfInput:
+    """Result is (a view of) input `input`. `view` None: the very tensor; else (shape, strides, offset relative to the
+    input's own storage offset, in elements of `dtype`)."""
+
+    input: int
+    view: tuple[tuple, tuple, Any] | None = None
+    dtype: str | None = None
+
+
+@dataclass(frozen=True)
+class FromGraph:
+    """Result is `graph output[index]`, or a strided view of it (several results may share storage this way)."""
+
+    index: int
+    view: tuple[tuple, tuple, Any] | None = None
+    dtype: str | None = None
+
+
+@dataclass
+class FunctionalGraph:
+    """A pure graph: no in-place operators, no aliasing to think about.
+
+    `graph`: placeholders as in `Region.inputs` followed by `derived` inputs; views remain as ordinary operators;
+    the output node is one flat tuple of fresh values. `results[k]`: what `TensorValue(k)` is. `writes`: (input
+    index, graph output index) to copy into the input's memory at the end, in order. `derived`: recipes for inputs
+    computed from other inputs once and cached (packed weights), as (operator name, input indices, constants).
+    Random operators keep program order.
+    """
+
+    graph: torch.fx.Graph
+    results: tuple[AliasOfInput | FromGraph, ...]
+    writes: tuple[tuple[int, int], ...] = ()
+    derived: tuple[tuple[str, tuple[int, ...], tuple[Any, ...]], ...] = ()

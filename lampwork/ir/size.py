@@ -1,0 +1,443 @@
+"""`SizeExpr`: integer expressions for sizes, strides and indices, with known bounds.
+
+A size is an `int` or a `SizeExpr`; plain ints cost nothing, so static programs never build one for a size.
+Build expressions with the functions `add`, `mul`, `floordiv`, `mod`, `minimum`, `maximum` (or the operators
+of `SizeExpr`): they fold constants and keep a canonical form, so that equal expressions compare equal:
+
+    Sum(constant, ((coefficient, atom), ...))   with atoms Symbol | FloorDiv | Mod | Min | Max | Product
+
+All division is floor division by a positive divisor. Equations used when simplifying hold for all integers inside
+the bounds of the symbols; each names its precondition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+from typing import Union
+
+INFINITY = 1 << 62
+
+
+class SizeExpr:
+    """Base of all non-constant expressions. Immutable, hashable, ordered by its text."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Size) -> Size:
+        return add(self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Size) -> Size:
+        return add(self, mul(other, -1))
+
+    def __rsub__(self, other: Size) -> Size:
+        return add(other, mul(self, -1))
+
+    def __neg__(self) -> Size:
+        return mul(self, -1)
+
+    def __mul__(self, other: Size) -> Size:
+        return mul(self, other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Size) -> Size:
+        return floordiv(self, other)
+
+    def __mod__(self, other: Size) -> Size:
+        return mod(self, other)
+
+
+Size = Union[int, SizeExpr]
+
+
+@dataclass(frozen=True)
+class Symbol(SizeExpr):
+    """A loop index, a dynamic size, or an integer value computed in the kernel. `lower <= value <= upper`."""
+
+    name: str
+    lower: int = 0
+    upper: int = INFINITY
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class FloorDiv(SizeExpr):
+    value: Size
+    divisor: Size
+
+    def __str__(self) -> str:
+        return f"({self.value} // {self.divisor})"
+
+
+@dataclass(frozen=True)
+class Mod(SizeExpr):
+    value: Size
+    divisor: Size
+
+    def __str__(self) -> str:
+        return f"({self.value} % {self.divisor})"
+
+
+@dataclass(frozen=True)
+class Min(SizeExpr):
+    left: Size
+    right: Size
+
+    def __str__(self) -> str:
+        return f"min({self.left}, {self.right})"
+
+
+@dataclass(frozen=True)
+class Max(SizeExpr):
+    left: Size
+    right: Size
+
+    def __str__(self) -> str:
+        return f"max({self.left}, {self.right})"
+
+
+@dataclass(frozen=True)
+class Product(SizeExpr):
+    """Product of two or more atoms, sorted by text."""
+
+    factors: tuple[SizeExpr, ...]
+
+    def __str__(self) -> str:
+        return "*".join(str(factor) for factor in self.factors)
+
+
+@dataclass(frozen=True)
+class Sum(SizeExpr):
+    """`constant + sum(coefficient * atom)`; terms sorted by the atom's text, coefficients non-zero."""
+
+    constant: int
+    terms: tuple[tuple[int, SizeExpr], ...]
+
+    @cached_property
+    def text(self) -> str:
+        parts = [str(atom) if k == 1 else f"{k}*{atom}" for k, atom in self.terms]
+        return " + ".join(parts + ([str(self.constant)] if self.constant else []))
+
+    def __str__(self) -> str:
+        return f"({self.text})"
+
+
+def _terms(value: Size) -> tuple[int, tuple[tuple[int, SizeExpr], ...]]:
+    if isinstance(value, int):
+        return value, ()
+    if isinstance(value, Sum):
+        return value.constant, value.terms
+    return 0, ((1, value),)
+
+
+def _from_terms(constant: int, terms: Mapping[SizeExpr, int]) -> Size:
+    kept = sorted(((k, atom) for atom, k in terms.items() if k), key=lambda term: str(term[1]))
+    if not kept:
+        return constant
+    if constant == 0 and len(kept) == 1 and kept[0][0] == 1:
+        return kept[0][1]
+    return Sum(constant, tuple(kept))
+
+
+def add(left: Size, right: Size) -> Size:
+    if isinstance(left, int) and isinstance(right, int):
+        return left + right
+    constant, terms = _terms(left)
+    more_constant, more_terms = _terms(right)
+    merged = {atom: k for k, atom in terms}
+    for k, atom in more_terms:
+        merged[atom] = merged.get(atom, 0) + k
+    return _from_terms(constant + more_constant, merged)
+
+
+def mul(left: Size, right: Size) -> Size:
+    if isinstance(left, int) and isinstance(right, int):
+        return left * right
+    if isinstance(left, int):
+        left, right = right, left
+    if isinstance(right, int):
+        if right == 0:
+            return 0
+        if right == 1:
+            return left
+        constant, terms = _terms(left)
+        return _from_terms(constant * right, {atom: k * right for k, atom in terms})
+    # Distribute sums over sums: sizes are small expressions, and one canonical form makes equality structural.
+    left_constant, left_terms = _terms(left)
+    right_constant, right_terms = _terms(right)
+    result: Size = left_constant * right_constant
+    for k, atom in left_terms:
+        result = add(result, mul(atom, k * right_constant) if right_constant else 0)
+    for k, atom in right_terms:
+        result = add(result, mul(atom, k * left_constant) if left_constant else 0)
+    for lk, latom in left_terms:
+        for rk, ratom in right_terms:
+            factors = (latom.factors if isinstance(latom, Product) else (latom,)) + (
+                ratom.factors if isinstance(ratom, Product) else (ratom,)
+            )
+            result = add(result, _from_terms(0, {Product(tuple(sorted(factors, key=str))): lk * rk}))
+    return result
+
+
+def bounds(value: Size) -> tuple[int, int]:
+    """Inclusive lower and upper bound of `value` over the bounds of its symbols (saturating at +-INFINITY)."""
+    if isinstance(value, int):
+        return value, value
+    if isinstance(value, Symbol):
+        return value.lower, value.upper
+    if isinstance(value, Sum):
+        low = high = value.constant
+        for k, atom in value.terms:
+            atom_low, atom_high = bounds(atom)
+            low += k * (atom_low if k > 0 else atom_high)
+            high += k * (atom_high if k > 0 else atom_low)
+        return max(low, -INFINITY), min(high, INFINITY)
+    if isinstance(value, Product):
+        low, high = 1, 1
+        for factor in value.factors:
+            factor_low, factor_high = bounds(factor)
+            corners = [low * factor_low, low * factor_high, high * factor_low, high * factor_high]
+            low, high = max(min(corners), -INFINITY), min(max(corners), INFINITY)
+        return low, high
+    if isinstance(value, FloorDiv):
+        low, high = bounds(value.value)
+        divisor_low, divisor_high = bounds(value.divisor)
+        divisor_low = max(divisor_low, 1)
+        corners = [low // divisor_low, low // divisor_high, high // divisor_low, high // divisor_high]
+        return min(corners), max(corners)
+    if isinstance(value, Mod):
+        low, high = bounds(value.value)
+        _, divisor_high = bounds(value.divisor)
+        return 0, min(divisor_high - 1, high) if low >= 0 else divisor_high - 1
+    if isinstance(value, (Min, Max)):
+        left_low, left_high = bounds(value.left)
+        right_low, right_high = bounds(value.right)
+        pick = min if isinstance(value, Min) else max
+        return pick(left_low, right_low), pick(left_high, right_high)
+    raise TypeError(f"not a size: {value!r}")
+
+
+def _split_multiple(value: Size, divisor: int) -> tuple[Size, Size]:
+    """`value == divisor * quotient + rest`, with every term that `divisor` divides moved into the quotient."""
+    constant, terms = _terms(value)
+    quotient: dict[SizeExpr, int] = {}
+    rest: dict[SizeExpr, int] = {}
+    for k, atom in terms:
+        if k % divisor == 0:
+            quotient[atom] = k // divisor
+        else:
+            rest[atom] = k
+    return _from_terms(constant // divisor, quotient), _from_terms(constant % divisor, rest)
+
+
+def floordiv(value: Size, divisor: Size) -> Size:
+    """`value // divisor`, for a positive divisor."""
+    if isinstance(value, int) and isinstance(divisor, int):
+        return value // divisor
+    if divisor == 1:
+        return value
+    if value == divisor:
+        return 1
+    if isinstance(divisor, int):
+        # (d*q + r) // d == q + r // d ; and r // d == 0 when 0 <= r < d.
+        quotient, rest = _split_multiple(value, divisor)
+        low, high = bounds(rest)
+        if low // divisor == high // divisor:
+            return add(quotient, low // divisor)
+        # (x // a) // b == x // (a*b), for positive a, b.
+        if isinstance(rest, FloorDiv) and isinstance(rest.divisor, int):
+            return add(quotient, floordiv(rest.value, rest.divisor * divisor))
+        # (g*x) // (g*d) == x // d.
+        common = _common_factor(rest, divisor)
+        if common > 1:
+            return add(quotient, floordiv(_divide_exactly(rest, common), divisor // common))
+        return add(quotient, FloorDiv(rest, divisor))
+    low, high = bounds(value)
+    if 0 <= low and high < bounds(divisor)[0]:
+        return 0
+    exact = _divide_by_expression(value, divisor)
+    if exact is not None:
+        return exact
+    return FloorDiv(value, divisor)
+
+
+def mod(value: Size, divisor: Size) -> Size:
+    """`value % divisor` (result in [0, divisor)), for a positive divisor."""
+    if isinstance(value, int) and isinstance(divisor, int):
+        return value % divisor
+    if divisor == 1 or value == divisor:
+        return 0
+    if isinstance(divisor, int):
+        # (d*q + r) % d == r % d ; and r % d == r - d*(r // d), constant quotient when the bounds say so.
+        _, rest = _split_multiple(value, divisor)
+        low, high = bounds(rest)
+        if low // divisor == high // divisor:
+            return add(rest, -divisor * (low // divisor))
+        # (x % a) % b == x % b, when b divides a.
+        if isinstance(rest, Mod) and isinstance(rest.divisor, int) and rest.divisor % divisor == 0:
+            return mod(rest.value, divisor)
+        # (g*x) % (g*d) == g * (x % d).
+        common = _common_factor(rest, divisor)
+        if common > 1:
+            return mul(mod(_divide_exactly(rest, common), divisor // common), common)
+        return Mod(rest, divisor)
+    low, high = bounds(value)
+    if 0 <= low and high < bounds(divisor)[0]:
+        return value
+    if _divide_by_expression(value, divisor) is not None:
+        return 0
+    return Mod(value, divisor)
+
+
+def _common_factor(value: Size, divisor: int) -> int:
+    constant, terms = _terms(value)
+    common = divisor
+    for k in [constant, *(k for k, _ in terms)]:
+        common = gcd(common, k)
+    return common
+
+
+def _divide_exactly(value: Size, factor: int) -> Size:
+    constant, terms = _terms(value)
+    return _from_terms(constant // factor, {atom: k // factor for k, atom in terms})
+
+
+def _divide_by_expression(value: Size, divisor: SizeExpr) -> Size | None:
+    """`q` with `value == q * divisor`, where `divisor` is one atom or a product that occurs in every term."""
+    wanted = list(divisor.factors) if isinstance(divisor, Product) else [divisor]
+    constant, terms = _terms(value)
+    if constant:
+        return None
+    result: dict[SizeExpr, int] = {}
+    total = 0
+    for k, atom in terms:
+        factors = list(atom.factors) if isinstance(atom, Product) else [atom]
+        for factor in wanted:
+            if factor not in factors:
+                return None
+            factors.remove(factor)
+        if not factors:
+            total += k
+        else:
+            left = factors[0] if len(factors) == 1 else Product(tuple(factors))
+            result[left] = result.get(left, 0) + k
+    return _from_terms(total, result)
+
+
+def minimum(left: Size, right: Size) -> Size:
+    if isinstance(left, int) and isinstance(right, int):
+        return min(left, right)
+    (left_low, left_high), (right_low, right_high) = bounds(left), bounds(right)
+    if left == right or left_high <= right_low:
+        return left
+    if right_high <= left_low:
+        return right
+    return Min(left, right)
+
+
+def maximum(left: Size, right: Size) -> Size:
+    if isinstance(left, int) and isinstance(right, int):
+        return max(left, right)
+    (left_low, left_high), (right_low, right_high) = bounds(left), bounds(right)
+    if left == right or left_low >= right_high:
+        return left
+    if right_low >= left_high:
+        return right
+    return Max(left, right)
+
+
+def product(sizes: Iterable[Size]) -> Size:
+    result: Size = 1
+    for size in sizes:
+        result = mul(result, size)
+    return result
+
+
+def substitute(value: Size, values: Mapping[str, Size]) -> Size:
+    """`value` with symbols replaced by name; the result is canonical again."""
+    if isinstance(value, int):
+        return value
+    if isinstance(value, Symbol):
+        return values.get(value.name, value)
+    if isinstance(value, Sum):
+        result: Size = value.constant
+        for k, atom in value.terms:
+            result = add(result, mul(substitute(atom, values), k))
+        return result
+    if isinstance(value, Product):
+        return product(substitute(factor, values) for factor in value.factors)
+    if isinstance(value, FloorDiv):
+        return floordiv(substitute(value.value, values), substitute(value.divisor, values))
+    if isinstance(value, Mod):
+        return mod(substitute(value.value, values), substitute(value.divisor, values))
+    if isinstance(value, Min):
+        return minimum(substitute(value.left, values), substitute(value.right, values))
+    if isinstance(value, Max):
+        return maximum(substitute(value.left, values), substitute(value.right, values))
+    raise TypeError(f"not a size: {value!r}")
+
+
+def symbols(value: Size) -> frozenset[str]:
+    """Names of all symbols in `value`."""
+    if isinstance(value, int):
+        return frozenset()
+    if isinstance(value, Symbol):
+        return frozenset((value.name,))
+    if isinstance(value, Sum):
+        return frozenset().union(*(symbols(atom) for _, atom in value.terms))
+    if isinstance(value, Product):
+        return frozenset().union(*(symbols(factor) for factor in value.factors))
+    if isinstance(value, (FloorDiv, Mod)):
+        return symbols(value.value) | symbols(value.divisor)
+    if isinstance(value, (Min, Max)):
+        return symbols(value.left) | symbols(value.right)
+    raise TypeError(f"not a size: {value!r}")
+
+
+def evaluate(value: Size, values: Mapping[str, int]) -> int:
+    """The integer `value` denotes. Raises `KeyError` for a symbol without a value."""
+    if isinstance(value, int):
+        return value
+    if isinstance(value, Symbol):
+        return values[value.name]
+    if isinstance(value, Sum):
+        return value.constant + sum(k * evaluate(atom, values) for k, atom in value.terms)
+    if isinstance(value, Product):
+        result = 1
+        for factor in value.factors:
+            result *= evaluate(factor, values)
+        return result
+    if isinstance(value, FloorDiv):
+        return evaluate(value.value, values) // evaluate(value.divisor, values)
+    if isinstance(value, Mod):
+        return evaluate(value.value, values) % evaluate(value.divisor, values)
+    if isinstance(value, Min):
+        return min(evaluate(value.left, values), evaluate(value.right, values))
+    if isinstance(value, Max):
+        return max(evaluate(value.left, values), evaluate(value.right, values))
+    raise TypeError(f"not a size: {value!r}")
+
+
+def coefficient(value: Size, name: str) -> Size | None:
+    """The stride of `value` along symbol `name`: k when value == k*name + rest with `name` not in rest, else None."""
+    constant, terms = _terms(value)
+    found: Size = 0
+    for k, atom in terms:
+        if isinstance(atom, Symbol) and atom.name == name:
+            found = add(found, k)
+        elif isinstance(atom, Product) and any(isinstance(f, Symbol) and f.name == name for f in atom.factors):
+            rest = list(atom.factors)
+            rest.remove(next(f for f in rest if isinstance(f, Symbol) and f.name == name))
+            if any(name in symbols(factor) for factor in rest):
+                return None
+            found = add(found, mul(rest[0] if len(rest) == 1 else Product(tuple(rest)), k))
+        elif name in symbols(atom):
+            return None
+    return found

@@ -1,0 +1,150 @@
+"""`Source`: where a Python value came from, as a path from the call that is being compiled. Data only; pickles.
+
+A path starts at the compiled callable (`Root`), one of the call's arguments, or a module of `sys.modules`. The runtime
+re-reads a path on every call; capture names each value it reads by the path it read it from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Union
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The callable that was compiled: a function, a bound method, or a module."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """Positional argument `index` of the call (before binding to parameters)."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Keyword:
+    """Keyword argument `name` of the call."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PythonModule:
+    """`sys.modules[name]`. A function's globals are `InstanceDict(PythonModule(...))`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A class or function by its `module` and `qualname` (for reading attributes of it)."""
+
+    module: str
+    qualname: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceDict:
+    """`base.__dict__` as the real dict (module globals, an object's attributes)."""
+
+    base: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """`getattr(base, name)` through a C-level slot: `__closure__`, `__code__`, `__func__`, `.grad`, slots members."""
+
+    base: Source
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """`base[key]` by the builtin container's own method. `key` is a constant, or a `Source` for keys by identity."""
+
+    base: Source
+    key: Any
+
+
+@dataclass(frozen=True, slots=True)
+class KeyAt:
+    """The `index`-th key of a dict (keys that are objects, such as parameters in optimizer state)."""
+
+    base: Source
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """`base.__closure__[index].cell_contents`."""
+
+    base: Source
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class TypeOf:
+    """`type(base)`."""
+
+    base: Source
+
+
+@dataclass(frozen=True, slots=True)
+class ClassAttribute:
+    """The raw entry `name` found along the MRO of class `base` (no descriptor protocol)."""
+
+    base: Source
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Process state by name: grad_mode, inference_mode, autocast, default_dtype, deterministic, num_threads, ..."""
+
+    name: str
+
+
+Source = Union[
+    Root, Argument, Keyword, PythonModule, Named, InstanceDict, Attribute, Item, KeyAt, Cell, TypeOf, ClassAttribute, State
+]
+
+
+def describe(source: Source) -> str:
+    """The path as the user would write it: `self.layers[3].weight`, `x`, `config.HIDDEN` (for messages only)."""
+    match source:
+        case Root():
+            return "self"
+        case Argument(index):
+            return f"argument {index}"
+        case Keyword(name):
+            return f"argument {name!r}"
+        case PythonModule(name):
+            return name
+        case Named(module, qualname):
+            return f"{module}.{qualname}"
+        case Item(InstanceDict(base), key) if isinstance(key, str):
+            return f"{describe(base)}.{key}"
+        case Item(Item(InstanceDict(base), "_parameters" | "_buffers" | "_modules"), key):
+            return f"{describe(base)}.{key}" if not str(key).isdigit() else f"{describe(base)}[{key}]"
+        case InstanceDict(base):
+            return f"{describe(base)}.__dict__"
+        case Attribute(base, name):
+            return f"{describe(base)}.{name}"
+        case Item(base, key):
+            return f"{describe(base)}[{describe(key) if is_source(key) else repr(key)}]"
+        case KeyAt(base, index):
+            return f"list({describe(base)})[{index}]"
+        case Cell(base, index):
+            return f"closure variable {index} of {describe(base)}"
+        case TypeOf(base):
+            return f"type({describe(base)})"
+        case ClassAttribute(base, name):
+            return f"{describe(base)}.{name}"
+        case State(name):
+            return name.replace("_", " ")
+    raise TypeError(f"not a source: {source!r}")
+
+
+def is_source(value: object) -> bool:
+    return isinstance(value, Source.__args__)  # type: ignore[attr-defined]
