@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from lampwork.ir.loops import Location
 
@@ -31,11 +32,16 @@ class OptionError(LampworkError, ValueError):
 
 
 class GraphBreak(LampworkError):
-    """Capture met something it does not put in a graph. With `fullgraph=True` this reaches the user."""
+    """Capture met something it does not put in a graph. With `fullgraph=True` this reaches the user.
 
-    def __init__(self, diagnostic: Diagnostic) -> None:
+    `guards`: what had been read when the break was met. While they hold, the same call breaks at the same place, so the
+    runtime keeps them as an entry that runs eagerly instead of capturing again. None: not known.
+    """
+
+    def __init__(self, diagnostic: Diagnostic, guards: tuple[Any, ...] | None = None) -> None:
         super().__init__(str(diagnostic))
         self.diagnostic = diagnostic
+        self.guards = guards
 
 
 class CompileError(LampworkError):

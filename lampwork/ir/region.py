@@ -51,7 +51,20 @@ class Continue:
     frames: tuple[FrameState, ...]
 
 
-Outcome = Union[Return, Raise, Continue]
+@dataclass(frozen=True)
+class RunEagerly:
+    """Under the entry's guards the whole call runs eagerly, counted as a fall-back: what the program does there is not
+    compiled (a break that cannot be resumed yet, results that need differentiation). `id`, `reason`, `location` and
+    `remedy` are those of the `Diagnostic`. Nothing of the entry's graph runs."""
+
+    id: str
+    reason: str
+    location: Location = Location()
+    remedy: str = ""
+    is_break: bool = False
+
+
+Outcome = Union[Return, Raise, Continue, RunEagerly]
 
 
 @dataclass

@@ -1,0 +1,157 @@
+"""The pipeline, as one list that reads aloud. Loaded on a cache miss only.
+
+    call --capture--> Region --prepare--> FunctionalGraph --lower--> Lowered --schedule--> Program
+         --generate--> NativeCode --host--> host source --assemble--> Artifact
+
+Each stage is a function from a value to a value. With LAMPWORK_VERIFY=1 the verifier of each IR runs between stages.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from lampwork.capture.capture import capture
+from lampwork.codegen.generate import generate
+from lampwork.codegen.host import host_source
+from lampwork.codegen.target import host_target
+from lampwork.config import Settings, environment
+from lampwork.errors import CompileError, GraphBreak, LampworkError
+from lampwork.graph.prepare import prepare
+from lampwork.ir.artifact import Artifact
+from lampwork.ir.program import NativeCode, Program
+from lampwork.ir.region import Region, RunEagerly
+from lampwork.lower import lower
+from lampwork.runtime.versions import versions
+from lampwork.schedule import schedule
+
+#: Called with (stage name, value) after each stage; `debug/` passes one to print or dump every IR.
+Observer = Callable[[str, Any], None]
+
+
+def compile_call(
+    function: Callable, args: tuple, kwargs: Mapping[str, Any], settings: Settings, observe: Observer | None = None
+) -> Artifact:
+    """An artifact that serves this call and every call that passes its guards.
+
+    Raises `GraphBreak` when the call holds something capture does not put in a graph, `CompileError` naming the stage
+    when a stage fails. The program's state is untouched either way.
+    """
+    seconds: dict[str, float] = {}
+    observer = observe or (lambda stage, value: None)
+    try:
+        with _stage("capture", seconds):
+            region = capture(function, args, kwargs, settings)
+    except GraphBreak as stop:
+        if settings.fullgraph or stop.guards is None:
+            raise
+        return _broken_artifact(function, stop, seconds)
+    observer("capture", region)
+    return compile_region(region, settings, observer, seconds)
+
+
+def compile_region(
+    region: Region, settings: Settings, observe: Observer, seconds: dict[str, float] | None = None
+) -> Artifact:
+    """The artifact for a captured region: every stage after capture."""
+    seconds = {} if seconds is None else seconds
+    if region.requires_grad_outputs:
+        return _eager_artifact(region, NEEDS_GRAD, seconds)
+    target = host_target()
+    with _stage("prepare", seconds):
+        functional = prepare(region, settings)
+    observe("prepare", functional)
+    with _stage("lower", seconds):
+        lowered = lower(functional, settings)
+    _verify_lowered(lowered)
+    observe("lower", lowered)
+    with _stage("schedule", seconds):
+        program = schedule(lowered, settings, target)
+    _verify_program(program)
+    observe("schedule", program)
+    with _stage("generate", seconds):
+        native = generate(program, settings, target)
+    observe("generate", native)
+    with _stage("host", seconds):
+        source = host_source(program, native)
+    observe("host", source)
+    return Artifact(
+        name=region.name,
+        guards=region.guards,
+        inputs=region.inputs,
+        objects=region.objects,
+        effects=region.effects,
+        outcome=region.outcome,
+        program=program,
+        native=native,
+        host_source=source,
+        derived=functional.derived,
+        code_digests=dict(region.code_digests),
+        versions=versions(),
+        compile_seconds=seconds,
+    )
+
+
+NEEDS_GRAD = RunEagerly(
+    "needs-grad",
+    "a result of this call requires grad, and compiled regions are not differentiated yet",
+    remedy="Run inference under torch.no_grad() or torch.inference_mode().",
+)
+
+
+def _broken_artifact(function: Callable, stop: GraphBreak, seconds: dict[str, float]) -> Artifact:
+    diagnostic = stop.diagnostic
+    outcome = RunEagerly(diagnostic.id, diagnostic.reason, diagnostic.location, diagnostic.remedy, is_break=True)
+    guards = stop.guards or ()
+    region = Region(getattr(function, "__qualname__", type(function).__qualname__), None, (), guards, (), (), outcome)
+    return _eager_artifact(region, outcome, seconds)
+
+
+def _eager_artifact(region: Region, outcome: RunEagerly, seconds: dict[str, float]) -> Artifact:
+    """An entry that runs eagerly while the region's guards hold, so that the call is not captured again and again."""
+    return Artifact(
+        name=region.name,
+        guards=region.guards,
+        inputs=(),
+        objects=(),
+        effects=(),
+        outcome=outcome,
+        program=Program((), {}, {}, (), (), ()),
+        native=NativeCode(b"", (), (), (), ()),
+        host_source="",
+        code_digests=dict(region.code_digests),
+        versions=versions(),
+        compile_seconds=seconds,
+    )
+
+
+@contextmanager
+def _stage(name: str, seconds: dict[str, float]) -> Iterator[None]:
+    """Times a stage; any exception that is not ours becomes a `CompileError` that names the stage."""
+    start = time.perf_counter()
+    try:
+        yield
+    except (GraphBreak, CompileError):
+        raise
+    except LampworkError:
+        raise
+    except Exception as error:
+        raise CompileError(name, f"{type(error).__name__}: {error}") from error
+    finally:
+        seconds[name] = time.perf_counter() - start
+
+
+def _verify_lowered(lowered: Any) -> None:
+    if environment.verify:
+        from lampwork.ir.verify import verify_lowered
+
+        verify_lowered(lowered)
+
+
+def _verify_program(program: Any) -> None:
+    if environment.verify:
+        from lampwork.ir.kernel_verify import verify_program
+
+        verify_program(program)
