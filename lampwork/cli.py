@@ -1,0 +1,42 @@
+"""The `lampwork` command: bench, explain, cache, doctor."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import sys
+
+VERSION = "0.1.0"
+
+_COMMANDS = {
+    "bench": ("lampwork.verdict.bench", "eager, torch.compile and lampwork on the same models in one run"),
+    "explain": ("lampwork.debug.command", "what happens to one function: guards, graph, fusion, generated code"),
+    "cache": ("lampwork.verdict.cache_command", "show or clear the on-disk cache"),
+    "doctor": ("lampwork.verdict.doctor", "check this machine and say what to change"),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; its exit status. Usage errors exit with 2 and a message, as argparse does."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # `package.module:factory` and scripts are looked up from the current folder
+    parser = argparse.ArgumentParser(prog="lampwork", description="A just-in-time compiler for PyTorch programs.")
+    parser.add_argument("--version", action="version", version=f"lampwork {VERSION}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    # Only the command that runs is imported: `--version` and `--help` stay instant.
+    wanted = next((word for word in given if not word.startswith("-")), None)
+    implementation = None
+    for name, (module, help_text) in _COMMANDS.items():
+        command = commands.add_parser(name, help=help_text, description=help_text)
+        if name == wanted:
+            implementation = importlib.import_module(module)
+            implementation.add_arguments(command)
+    parsed = parser.parse_args(given)
+    assert implementation is not None  # argparse refuses a command that is not in the table
+    return implementation.run(parsed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,345 @@
+"""`lampwork bench`: eager, torch.compile and lampwork on the same work in one run.
+
+Every cell runs in a process of its own (`worker.py`), so a crash is reported where it happened and start-up is measured
+from nothing: cold with empty cache folders, warm with the folders that the cold run filled. This module starts those
+processes and puts their answers together; it imports no torch itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lampwork.verdict.worker import Job
+
+NAMES = {"eager": "eager", "peer": "torch.compile", "lampwork": "lampwork", "freeze": "lampwork freeze"}
+OURS = ("lampwork", "freeze")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `lampwork bench` was asked for; goes into the JSON report."""
+
+    models: tuple[str, ...]
+    columns: tuple[str, ...]
+    device: str = "cpu"
+    task: str = "infer"
+    dtype: str = "float32"
+    mode: str | None = None
+    grad_mode: str = "no_grad"
+    size: str = "full"
+    seconds: float = 8.0
+    min_rounds: int = 10
+    repeats: int = 1
+    start: bool = True
+    threads: int | None = None
+    timeout: float = 1200.0
+    compiler: str = "lampwork:compile"
+    peer_backend: str = "inductor"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of `lampwork bench`."""
+    parser.add_argument(
+        "models", nargs="+", metavar="NAME", help="mlp resnet vit bert gpt2 llama unet, or package.module:factory"
+    )
+    parser.add_argument("--device", default="cpu", choices=["cpu"], help="where the models run (cpu)")
+    parser.add_argument("--task", default="infer", choices=["infer"], help="what is measured (infer)")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16", "float64"])
+    parser.add_argument("--mode", help="the mode given to both torch.compile and lampwork.compile")
+    parser.add_argument("--grad-mode", default="no_grad", choices=["no_grad", "inference_mode"], help="what is timed")
+    parser.add_argument("--size", default="full", choices=["full", "tiny"], help="tiny: same structure, milliseconds")
+    parser.add_argument("--seconds", type=float, default=8.0, help="time for the steady state of each model (8)")
+    parser.add_argument("--min-rounds", type=int, default=10, help="rounds at least, however long they take (10)")
+    parser.add_argument("--repeats", type=int, default=1, help="cold and warm starts of each column (1)")
+    parser.add_argument("--threads", type=int, help="threads of torch and of lampwork (torch's own choice)")
+    parser.add_argument("--timeout", type=float, default=1200.0, help="seconds before a cell is given up (1200)")
+    parser.add_argument("--json", metavar="FILE", help="write everything that was measured")
+    parser.add_argument("--no-peer", action="store_true", help="leave torch.compile out")
+    freeze = parser.add_mutually_exclusive_group()
+    freeze.add_argument("--freeze", action="store_true", help="measure options={'freeze': True} too (the default)")
+    freeze.add_argument("--no-freeze", action="store_true", help="leave options={'freeze': True} out")
+    parser.add_argument("--no-start", action="store_true", help="leave cold and warm starts out")
+    parser.add_argument("--compiler", default="lampwork:compile", help=argparse.SUPPRESS)  # for tests of this command
+    parser.add_argument("--peer-backend", default="inductor", help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, print the tables, write the report. 0 if every lampwork column was accepted, 1 otherwise, 2 if misused."""
+    from lampwork.verdict import report
+
+    if arguments.repeats < 1 or arguments.seconds <= 0 or arguments.min_rounds < 1:
+        print("lampwork bench: --repeats, --seconds and --min-rounds must be positive", file=sys.stderr)
+        return 2
+    if arguments.json and not Path(arguments.json).resolve().parent.is_dir():
+        print(f"lampwork bench: {arguments.json}: its folder does not exist; create it first", file=sys.stderr)
+        return 2
+    columns = ["eager"]
+    columns += [] if arguments.no_peer else ["peer"]
+    columns += ["lampwork"] if arguments.no_freeze else ["lampwork", "freeze"]
+    settings = Settings(
+        models=tuple(arguments.models),
+        columns=tuple(columns),
+        device=arguments.device,
+        task=arguments.task,
+        dtype=arguments.dtype,
+        mode=arguments.mode,
+        grad_mode=arguments.grad_mode,
+        size=arguments.size,
+        seconds=arguments.seconds,
+        min_rounds=arguments.min_rounds,
+        repeats=arguments.repeats,
+        start=not arguments.no_start,
+        threads=arguments.threads,
+        timeout=arguments.timeout,
+        compiler=arguments.compiler,
+        peer_backend=arguments.peer_backend,
+    )
+    with report.Progress(settings) as progress:
+        results = measure_all(settings, progress.update, progress.finished)
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(results, indent=1))
+    report.print_tables(results)
+    return 0 if accepted(results) else 1
+
+
+def measure_all(
+    settings: Settings,
+    show: Callable[[str, str, str], None] = lambda model, column, step: None,
+    finished: Callable[[int], None] = lambda cells: None,
+) -> dict[str, Any]:
+    """Everything that `settings` asks for. `show(model, column, step)` says what runs, `finished(n)` counts cells."""
+    results: dict[str, Any] = {
+        "settings": asdict(settings),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "environment": None,
+        "models": {},
+    }
+    root = Path(tempfile.mkdtemp(prefix="lampwork-bench-"))
+    try:
+        results["overhead"] = _Cells(settings, root, "(tiny)", show).overhead()
+        finished(1)
+        for model in settings.models:
+            cells = _Cells(settings, root, model, show)
+            found: dict[str, Any] = {"columns": {name: {} for name in settings.columns}}
+            if settings.start:
+                for column in settings.columns:
+                    found["columns"][column].update(cells.starts(column))
+                    finished(1)
+            steady = cells.steady()
+            for column, values in steady.pop("columns", {}).items():
+                found["columns"][column].update(values)
+            found.update(steady)
+            results["models"][model] = found
+            finished(1)
+            cells.clean()
+        results["environment"] = results["overhead"].get("environment")
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    return results
+
+
+def accepted(results: dict[str, Any]) -> bool:
+    """Whether every lampwork column of every model ran and gave accepted numbers, in each grad mode that was tried."""
+    return all(
+        judge(found["columns"][column])[0]
+        for found in results["models"].values()
+        for column in OURS
+        if column in found["columns"]
+    )
+
+
+def judge(column: dict[str, Any]) -> tuple[bool, str]:
+    """Whether one measured column is right, and what was wrong first."""
+    if "error" in column:
+        return False, column["error"]
+    for label, verdict in verdicts(column):
+        if not verdict["accepted"]:
+            return False, f"{label}: {'; '.join(verdict['reasons'][:2])}"
+    for mode in ("no_grad", "inference_mode"):
+        if "error" in column.get(mode, {}):
+            return False, f"{mode}: {column[mode]['error']}"
+    if "verified" not in column:
+        return False, "was not measured"
+    return True, ""
+
+
+def verdicts(column: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Each comparison that was made for a column, with its name."""
+    found = [(key, column[key]) for key in ("verified", "verified_again") if key in column]
+    for mode in ("no_grad", "inference_mode"):
+        if "verified" in column.get(mode, {}):
+            found.append((mode, column[mode]["verified"]))
+    return found
+
+
+class _Cells:
+    """Starts the worker processes of one model and gathers what they say."""
+
+    def __init__(self, settings: Settings, root: Path, model: str, show: Callable[[str, str, str], None]) -> None:
+        self.settings = settings
+        self.model = model
+        self.show = show
+        self.folder = Path(tempfile.mkdtemp(dir=root))
+
+    def clean(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def overhead(self) -> dict[str, Any]:
+        return self._every_column("overhead")
+
+    def steady(self) -> dict[str, Any]:
+        return self._every_column("steady")
+
+    def starts(self, column: str) -> dict[str, Any]:
+        """Cold and warm starts of one column: medians over the repeats, all samples beside them."""
+        cold: list[dict[str, Any]] = []
+        warm: list[dict[str, Any]] = []
+        for repeat in range(self.settings.repeats):
+            cache = self.folder / f"{column}-{repeat}"
+            cold.append(self._work("start", (column,), {column: cache}, f"cold start {repeat + 1}"))
+            if "error" in cold[-1]:
+                return {"start_error": cold[-1]["error"]}
+            warm.append(self._work("start", (column,), {column: cache}, f"warm start {repeat + 1}"))
+            if "error" in warm[-1]:
+                return {"start_error": warm[-1]["error"]}
+        return {
+            "cold_seconds": statistics.median(_start_seconds(sample, column) for sample in cold),
+            "warm_seconds": statistics.median(_start_seconds(sample, column) for sample in warm),
+            "peak_mib": statistics.median(sample["peak_mib"] or sample["compile_peak_mib"] for sample in warm),
+            "compile_peak_mib": statistics.median(sample["compile_peak_mib"] for sample in cold),
+            "cold": cold,
+            "warm": warm,
+        }
+
+    def _every_column(self, kind: str) -> dict[str, Any]:
+        """A job of all columns. A column that takes the process down is left out of a second and third try."""
+        columns = list(self.settings.columns)
+        lost: dict[str, dict[str, Any]] = {}
+        caches = {column: self.folder / f"{column}-0" for column in columns}
+        while True:
+            found = self._work(kind, tuple(columns), caches, "")
+            culprit = found.get("culprit")
+            if "error" not in found or culprit not in columns or culprit == "eager":
+                break
+            lost[culprit] = {"error": found["error"]}
+            columns.remove(culprit)
+        if "error" in found:
+            lost.update({name: {"error": found["error"]} for name in columns})
+        found["columns"] = {**found.get("columns", {}), **lost}
+        return found
+
+    def _work(self, kind: str, columns: tuple[str, ...], caches: dict[str, Path], step: str) -> dict[str, Any]:
+        """Run one worker; its result, or `error` with how it ended and `culprit`, the column it was at."""
+        settings = self.settings
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        job = Job(
+            kind=kind,
+            model=self.model,
+            columns=columns,
+            result=str(folder / "result.json"),
+            progress=str(folder / "progress"),
+            device=settings.device,
+            dtype=settings.dtype,
+            mode=settings.mode,
+            grad_mode=settings.grad_mode,
+            size=settings.size,
+            seconds=settings.seconds,
+            min_rounds=settings.min_rounds,
+            threads=settings.threads,
+            compiler=settings.compiler,
+            peer_backend=settings.peer_backend,
+        )
+        (folder / "job.json").write_text(json.dumps(asdict(job)))
+        (folder / "progress").touch()
+        command = [sys.executable, "-P", str(Path(__file__).with_name("worker.py")), str(folder / "job.json")]
+        with open(folder / "log", "w") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment(folder, caches),
+                start_new_session=True,
+            )
+            try:
+                ended = self._watch(process, folder / "progress", columns, step)
+            finally:
+                _end(process)
+        try:
+            return json.loads((folder / "result.json").read_text())
+        except (OSError, ValueError):
+            last = _last_event(folder / "progress")
+            lines = (folder / "log").read_text(errors="replace").strip().splitlines()
+            told = next((line for line in reversed(lines) if line.strip() and not line.startswith(" ")), "")
+            at = f" while {last['step']}" if last else ""
+            return {
+                "error": f"the process {ended}{at}: {told}"[:600],
+                "culprit": last.get("column", columns[0]),
+                "log": lines[-40:],
+            }
+
+    def _environment(self, folder: Path, caches: dict[str, Path]) -> dict[str, str]:
+        """The worker's environment: cache folders of its own, and the same modules as this process finds."""
+        ours = caches.get("lampwork") or caches.get("freeze") or folder / "cache"
+        peer = caches.get("peer") or folder / "cache"
+        package_root = str(Path(__file__).resolve().parents[2])
+        paths = [package_root, os.getcwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        return {
+            **os.environ,
+            "LAMPWORK_CACHE_DIR": str(ours / "lampwork"),
+            "TORCHINDUCTOR_CACHE_DIR": str(peer / "inductor"),
+            "TRITON_CACHE_DIR": str(peer / "triton"),
+            "TMPDIR": str(folder),
+            "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+            "TRANSFORMERS_VERBOSITY": "error",
+        }
+
+    def _watch(self, process: subprocess.Popen[bytes], progress: Path, columns: tuple[str, ...], step: str) -> str:
+        """Wait for the worker, showing what it does; how it ended, in words."""
+        deadline = time.monotonic() + self.settings.timeout
+        while True:
+            try:
+                code = process.wait(timeout=0.05 if len(columns) == 1 else 0.2)
+                break
+            except subprocess.TimeoutExpired:
+                event = _last_event(progress)
+                column = event.get("column", columns[0])
+                doing = ", ".join(filter(None, (step, event.get("step", "importing torch"))))
+                self.show(self.model, NAMES.get(column, column), doing)
+                if time.monotonic() > deadline:
+                    return f"was stopped after {self.settings.timeout:.0f} s"
+        if code < 0:
+            return f"was ended by {signal.Signals(-code).name}"
+        return f"ended with status {code}"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Stop a worker and the compile processes that it started, if any of them still run."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    process.wait()
+
+
+def _last_event(progress: Path) -> dict[str, str]:
+    lines = progress.read_text().splitlines()
+    return json.loads(lines[-1]) if lines else {}
+
+
+def _start_seconds(sample: dict[str, Any], column: str) -> float:
+    """From the program's first touch of the compiler to the first result: our import, the compile and the call."""
+    return sample["first_call_seconds"] + (sample["import_seconds"] if column in OURS else 0.0)

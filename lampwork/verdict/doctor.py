@@ -1,0 +1,164 @@
+"""`lampwork doctor`: whether this machine can compile well, and what to change where it cannot."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from lampwork.config import environment
+
+TORCH_TESTED = ((2, 11), (2, 13))
+PYTHON_TESTED = ((3, 11), (3, 13))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: `level` is ok, note (slower or unusual) or problem (will not work); `remedy` what to do about it."""
+
+    subject: str
+    level: str
+    found: str
+    remedy: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`lampwork doctor` takes no arguments."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print every finding; 1 if one of them is a problem."""
+    findings = examine()
+    table = Table(show_header=False, box=None, padding=(0, 1))
+    colours = {"ok": "green", "note": "yellow", "problem": "red"}
+    for finding in findings:
+        told = finding.found + (f"\n[bold]{finding.remedy}[/bold]" if finding.remedy else "")
+        table.add_row(f"[{colours[finding.level]}]{finding.level}[/]", finding.subject, told)
+    Console().print(table)
+    return 1 if any(finding.level == "problem" for finding in findings) else 0
+
+
+def examine() -> list[Finding]:
+    """All findings, in the order of what depends on what. A check that itself fails is a problem, not an exception."""
+    checks: list[Callable[[], list[Finding]]] = [
+        check_python,
+        check_torch,
+        check_llvm,
+        check_cpu,
+        check_threads,
+        check_cache,
+        check_compile,
+    ]
+    findings: list[Finding] = []
+    for check in checks:
+        try:
+            findings += check()
+        except Exception as error:
+            findings.append(
+                Finding(check.__name__.removeprefix("check_"), "problem", f"{type(error).__name__}: {error}")
+            )
+    return findings
+
+
+def check_python() -> list[Finding]:
+    found = f"{platform.python_implementation()} {platform.python_version()}"
+    low, high = PYTHON_TESTED
+    right = platform.python_implementation() == "CPython" and low <= sys.version_info[:2] <= high
+    remedy = "" if right else "use CPython 3.11, 3.12 or 3.13: bytecode differs in every other release"
+    return [Finding("Python", "ok" if right else "problem", found, remedy)]
+
+
+def check_torch() -> list[Finding]:
+    import torch
+
+    release = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    low, high = TORCH_TESTED
+    findings = []
+    if release < low:
+        findings.append(Finding("PyTorch", "problem", torch.__version__, "install PyTorch 2.11 to 2.13"))
+    elif release > high:
+        findings.append(Finding("PyTorch", "note", torch.__version__, "not tested with this release; 2.11 to 2.13 are"))
+    else:
+        findings.append(Finding("PyTorch", "ok", torch.__version__))
+    if torch.cuda.is_available():
+        findings.append(
+            Finding("GPU", "note", torch.cuda.get_device_name(), "CUDA tensors are not compiled yet: eager")
+        )
+    return findings
+
+
+def check_llvm() -> list[Finding]:
+    try:
+        binding = importlib.import_module("llvmlite.binding")
+    except ImportError as error:
+        return [Finding("LLVM", "problem", str(error), "pip install llvmlite")]
+    version = ".".join(str(part) for part in binding.llvm_version_info)
+    return [Finding("LLVM", "ok", f"llvmlite {importlib.metadata.version('llvmlite')}, LLVM {version}")]
+
+
+def check_cpu() -> list[Finding]:
+    import torch
+
+    machine = platform.machine()
+    capability = torch.backends.cpu.get_cpu_capability()
+    if machine not in ("x86_64", "AMD64"):
+        return [Finding("CPU", "problem", machine, "code is generated for x86-64 only: programs run eagerly here")]
+    level = "ok" if capability.startswith("AVX") else "note"
+    return [Finding("CPU", level, f"{machine}, {capability}", "" if level == "ok" else "no AVX2: vectors are narrow")]
+
+
+def check_threads() -> list[Finding]:
+    import torch
+
+    threads = torch.get_num_threads()
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if threads > available:
+        remedy = f"more threads than the {available} CPUs of this process: set OMP_NUM_THREADS={available}"
+        return [Finding("threads", "note", str(threads), remedy)]
+    return [Finding("threads", "ok", f"{threads} of {available} CPUs")]
+
+
+def check_cache() -> list[Finding]:
+    folder = Path(environment.cache_dir)
+    if not environment.cache:
+        return [Finding("cache", "note", "switched off by LAMPWORK_CACHE=0", "unset it: every process compiles anew")]
+    existing = next((parent for parent in (folder, *folder.parents) if parent.exists()), Path("/"))
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        remedy = "point LAMPWORK_CACHE_DIR at a folder that this user may write"
+        return [Finding("cache", "problem", f"{folder}: {error.strerror}", remedy)]
+    free_mib = os.statvfs(existing).f_bavail * os.statvfs(existing).f_frsize / 2**20
+    if free_mib < 100:
+        return [Finding("cache", "note", f"{folder}: {free_mib:.0f} MiB free", "make room, or move LAMPWORK_CACHE_DIR")]
+    return [Finding("cache", "ok", str(folder))]
+
+
+def check_compile() -> list[Finding]:
+    """Compile and run a small function, and look whether it really was compiled."""
+    import torch
+
+    lampwork = importlib.import_module("lampwork")
+    compiled = lampwork.compile(lambda x: torch.relu(x) * 2 + 1, options={"cache": False})
+    x = torch.linspace(-1, 1, 64)
+    with torch.no_grad():
+        right = torch.equal(compiled(x), torch.relu(x) * 2 + 1)
+    stats = lampwork.stats(compiled)
+    if not right:
+        return [Finding("a small function", "problem", "computed wrong values", "please report this")]
+    if stats["fallbacks"]:
+        return [
+            Finding("a small function", "problem", f"ran eagerly: {stats['fallbacks'][0]}", "see the warning above")
+        ]
+    return [Finding("a small function", "ok", f"compiled, {sum(stats['compile_seconds'].values()) * 1e3:.0f} ms")]

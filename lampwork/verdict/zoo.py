@@ -1,0 +1,244 @@
+"""Models with the structure of real ones and random weights, for benchmarks and tests.
+
+`build(name)` returns a model and the arguments of one call. Names are those of `ZOO`, or
+`package.module:factory`, where `factory()` returns `(callable, args)` or `(callable, args, kwargs)`.
+Transformers are built by the `transformers` package from configurations, so nothing is downloaded.
+
+Every model has a `size`: "full" is the published configuration (or the one that the benchmark states), "tiny" has
+the same structure at a width that runs in milliseconds, for tests.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from lampwork.verdict.unet import UNet
+
+SEED = 1009
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One call that is measured: `function(*args, **kwargs)`."""
+
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    description: str = ""
+
+    @property
+    def module(self) -> torch.nn.Module | None:
+        """The workload's module, or None if its function is a plain one."""
+        return self.function if isinstance(self.function, torch.nn.Module) else None
+
+
+@dataclass(frozen=True)
+class ZooEntry:
+    """How to build one model of the zoo; `factory(size)` gives the module and the arguments, in float32 on the CPU."""
+
+    description: str
+    factory: Callable[[str], tuple[torch.nn.Module, tuple[Any, ...]]]
+
+
+def build(name: str, *, device: str = "cpu", dtype: torch.dtype = torch.float32, size: str = "full") -> Workload:
+    """The workload called `name`, its module in eval mode, the same weights and inputs each time.
+
+    Raises ValueError for a name that is neither in the zoo nor of the form `package.module:factory`, and TypeError if
+    such a factory returns something other than `(callable, args)` or `(callable, args, kwargs)`.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        if ":" in name:
+            return _move(_from_factory(name), device, dtype)
+        if name not in ZOO:
+            known = " ".join(ZOO)
+            raise ValueError(f"unknown model {name!r}: the zoo has {known}; your own is named package.module:factory")
+        entry = ZOO[name]
+        module, args = entry.factory(size)
+        _wake_zero_weights(module)
+        return _move(Workload(name, module.eval(), args, {}, entry.description), device, dtype)
+
+
+def convert(value: Any, *, device: str | torch.device | None = None, dtype: torch.dtype | None = None) -> Any:
+    """`value` with the tensors in its tuples, lists and dicts moved; `dtype` applies to floating-point ones only."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+    if type(value) in (tuple, list):
+        return type(value)(convert(item, device=device, dtype=dtype) for item in value)
+    if type(value) is dict:
+        return {key: convert(item, device=device, dtype=dtype) for key, item in value.items()}
+    return value
+
+
+def _move(workload: Workload, device: str, dtype: torch.dtype) -> Workload:
+    function = workload.function
+    if isinstance(function, torch.nn.Module):
+        function = function.to(device=device)
+        if dtype != torch.float32:
+            function = function.to(dtype=dtype)
+    moved_dtype = None if dtype == torch.float32 else dtype
+    args = convert(workload.args, device=device, dtype=moved_dtype)
+    kwargs = convert(workload.kwargs, device=device, dtype=moved_dtype)
+    return Workload(workload.name, function, args, kwargs, workload.description)
+
+
+def _from_factory(name: str) -> Workload:
+    module_name, _, attribute = name.partition(":")
+    module = importlib.import_module(module_name)
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        raise ValueError(f"{name}: module {module_name} has no callable named {attribute!r}")
+    made = factory()
+    if not (
+        isinstance(made, tuple) and len(made) in (2, 3) and callable(made[0]) and isinstance(made[1], tuple | list)
+    ):
+        raise TypeError(
+            f"{name} returned {type(made).__name__}; a factory returns (callable, args) or (callable, args, kwargs), "
+            "with args a tuple"
+        )
+    kwargs = dict(made[2]) if len(made) == 3 else {}
+    function = made[0].eval() if isinstance(made[0], torch.nn.Module) else made[0]
+    return Workload(name, function, tuple(made[1]), kwargs, inspect.getdoc(factory) or "")
+
+
+def _wake_zero_weights(module: torch.nn.Module) -> None:
+    """Give random values to weight matrices that start at zero: zero outputs would pass any comparison."""
+    for parameter in module.parameters():
+        if parameter.dim() > 1 and not parameter.detach().any():
+            torch.nn.init.normal_(parameter, std=0.02)
+
+
+def _transformers(names: str) -> Any:
+    try:
+        module = importlib.import_module("transformers")
+    except ImportError as error:
+        raise ImportError(f"{names} needs the transformers package: pip install 'lampwork[bench]'") from error
+    return module
+
+
+def _mlp(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    width = 512 if size == "full" else 32
+    module = torch.nn.Sequential(
+        torch.nn.Linear(256, width),
+        torch.nn.GELU(),
+        torch.nn.Linear(width, width),
+        torch.nn.GELU(),
+        torch.nn.Linear(width, 10),
+    )
+    return module, (torch.randn(64, 256),)
+
+
+def _resnet(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    # ResNetConfig's defaults are ResNet-50: bottlenecks 3-4-6-3, 256 to 2048 channels, stride in the 3x3 convolution.
+    transformers = _transformers("resnet")
+    shrink = {} if size == "full" else {"embedding_size": 8, "hidden_sizes": [16, 32], "depths": [2, 2]}
+    config = transformers.ResNetConfig(num_labels=1000 if size == "full" else 10, **shrink)
+    module = transformers.ResNetForImageClassification(config)
+    _randomise_batch_norm(module)
+    side = 224 if size == "full" else 32
+    return module, (torch.randn(1, 3, side, side),)
+
+
+def _randomise_batch_norm(module: torch.nn.Module) -> None:
+    """Statistics like those of a trained network, so that normalisation does something (fresh ones are 0 and 1)."""
+    for child in module.modules():
+        if isinstance(child, torch.nn.BatchNorm2d):
+            child.running_mean.normal_(0, 0.1)  # type: ignore[union-attr]
+            child.running_var.uniform_(0.5, 1.5)  # type: ignore[union-attr]
+
+
+def _vit(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    transformers = _transformers("vit")
+    shrink = (
+        {}
+        if size == "full"
+        else {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "intermediate_size": 64,
+            "image_size": 32,
+            "patch_size": 8,
+        }
+    )
+    config = transformers.ViTConfig(num_labels=1000 if size == "full" else 10, **shrink)
+    side = config.image_size
+    return transformers.ViTForImageClassification(config), (torch.randn(1, 3, side, side),)
+
+
+def _bert(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    transformers = _transformers("bert")
+    shrink = (
+        {}
+        if size == "full"
+        else {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "intermediate_size": 64,
+            "vocab_size": 97,
+        }
+    )
+    config = transformers.BertConfig(**shrink)
+    length = 128 if size == "full" else 16
+    return transformers.BertForMaskedLM(config), (torch.randint(0, config.vocab_size, (1, length)),)
+
+
+def _gpt2(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    transformers = _transformers("gpt2")
+    shrink = (
+        {}
+        if size == "full"
+        else {
+            "n_embd": 32,
+            "n_layer": 2,
+            "n_head": 4,
+            "vocab_size": 97,
+            "n_positions": 64,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+        }
+    )
+    config = transformers.GPT2Config(use_cache=False, **shrink)
+    length = 128 if size == "full" else 16
+    return transformers.GPT2LMHeadModel(config), (torch.randint(0, config.vocab_size, (1, length)),)
+
+
+def _llama(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    transformers = _transformers("llama")
+    full = size == "full"
+    config = transformers.LlamaConfig(
+        hidden_size=512 if full else 32,
+        intermediate_size=1376 if full else 64,
+        num_hidden_layers=4 if full else 2,
+        num_attention_heads=8 if full else 4,
+        num_key_value_heads=2,
+        vocab_size=32000 if full else 97,
+        use_cache=False,
+    )
+    length = 128 if full else 16
+    return transformers.LlamaForCausalLM(config), (torch.randint(0, config.vocab_size, (1, length)),)
+
+
+def _unet(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    channels, side = (64, 16) if size == "full" else (8, 8)
+    module = UNet(channels=channels, multipliers=(1, 2, 4), groups=32 if size == "full" else 4)
+    return module, (torch.randn(1, 4, side, side), torch.tensor([37]))
+
+
+ZOO: dict[str, ZooEntry] = {
+    "mlp": ZooEntry("three layers, 256-512-512-10, batch 64", _mlp),
+    "resnet": ZooEntry("ResNet-50, 1x3x224x224", _resnet),
+    "vit": ZooEntry("ViT-B/16, 1x3x224x224", _vit),
+    "bert": ZooEntry("BERT-base masked language model, 1x128 tokens", _bert),
+    "gpt2": ZooEntry("GPT-2 small, 1x128 tokens", _gpt2),
+    "llama": ZooEntry("Llama, 4 layers of width 512, grouped queries 8/2, 1x128 tokens", _llama),
+    "unet": ZooEntry("time-conditioned UNet, 64 channels x 1/2/4, 1x4x16x16", _unet),
+}
