@@ -1,0 +1,180 @@
+"""Every use of PyTorch's private names, so that a new release breaks one file.
+
+Each function says which private name it leans on and what would replace it.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import torch
+import torch.fx
+from torch._ops import OpOverload
+from torch.fx.node import Node
+
+# Tensors without memory ------------------------------------------------------------------------------------------------
+
+
+def tensor_without_memory(
+    cls: type, shape: tuple, strides: tuple | None, dtype: torch.dtype, device: torch.device, requires_grad: bool = False
+) -> torch.Tensor:
+    """A tensor of subclass `cls` on `device` whose storage has a size but no memory (`Tensor._make_wrapper_subclass`).
+
+    Costs 2 us. Kernels must never run on it; views of it are exact, because view kernels only compute metadata.
+    """
+    return torch.Tensor._make_wrapper_subclass(
+        cls, shape, strides, None, None, dtype, torch.strided, device, False, requires_grad
+    )
+
+
+def as_subclass(cls: type, tensor: torch.Tensor, requires_grad: bool = False) -> Any:
+    """`tensor`'s metadata and storage as a new object of subclass `cls`, with no history (`Tensor._make_subclass`)."""
+    return torch.Tensor._make_subclass(cls, tensor, requires_grad)
+
+
+#: Context manager: operators skip `__torch_dispatch__` and run the device's own kernel.
+kernels_only = torch._C._DisableTorchDispatch
+
+#: The `__torch_function__` of a subclass that wants none.
+no_torch_function = torch._C._disabled_torch_function_impl
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """Equal for tensors that share one storage, while both are alive (`UntypedStorage._cdata`)."""
+    return tensor.untyped_storage()._cdata
+
+
+# Operators ---------------------------------------------------------------------------------------------------------------
+
+
+def has_composite_implementation(op: OpOverload) -> bool:
+    """Whether `op` is written in terms of others at the dispatcher (CompositeImplicitAutograd)."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
+
+
+def is_operator(target: Any) -> bool:
+    return isinstance(target, OpOverload)
+
+
+# torch.fx without its per-node costs -------------------------------------------------------------------------------------
+
+
+def append_node(graph: torch.fx.Graph, base: str, target: Any, args: tuple, kwargs: dict) -> Node:
+    """`graph.call_function(target, args, kwargs)` named `base`, `base_1`, ...: 2 us in place of 12.
+
+    `base` must be a valid identifier. Leans on `Graph._insert` and the graph's namespace; `create_node` replaces it.
+    """
+    namespace = graph._graph_namespace
+    number = namespace._base_count.get(base, -1) + 1
+    name = f"{base}_{number}" if number else base
+    used = namespace._used_names
+    while name in used:
+        number += 1
+        name = f"{base}_{number}"
+    namespace._base_count[base] = number
+    used.add(name)
+    node = Node(graph, name, "call_function", target, args, kwargs)
+    graph._insert(node)
+    graph._find_nodes_lookup_table.insert(node)
+    graph._len += 1
+    return node
+
+
+# Meta kernels written in Python -------------------------------------------------------------------------------------------
+
+_prepared_modules: set[str] = set()
+
+
+def keep_dynamo_unloaded() -> None:
+    """Make the Python meta kernels callable without importing `torch._dynamo` (0.3 to 1.3 s).
+
+    PyTorch wraps them in `torch._disable_dynamo`, whose wrapper looks for a cached `__dynamo_disable` on the function and
+    else imports Dynamo. The cache entry put here calls the function directly while Dynamo is not loaded and fetches
+    Dynamo's own wrapper once it is, so nothing changes for a program that uses `torch.compile`.
+    """
+    if "torch._dynamo" in sys.modules:
+        return
+    for module_name in ("torch._refs", "torch._refs.nn.functional", "torch._refs.special", "torch._refs.linalg",
+                        "torch._refs.fft", "torch._meta_registrations", "torch._decomp.decompositions",
+                        "torch._prims_common.wrappers"):  # fmt: skip
+        module = sys.modules.get(module_name)
+        if module is None or module_name in _prepared_modules:
+            continue
+        _prepared_modules.add(module_name)
+        for value in list(vars(module).values()):
+            while isinstance(value, types.FunctionType):
+                inner = getattr(value, "__wrapped__", None)
+                if inner is None:
+                    break
+                if value.__code__.co_filename.endswith("_compile.py") and not hasattr(inner, "__dynamo_disable"):
+                    _defer(inner)
+                value = inner
+
+
+def _defer(function: Any) -> None:
+    def direct(*args: Any, **kwargs: Any) -> Any:
+        dynamo = sys.modules.get("torch._dynamo")
+        if dynamo is None or not hasattr(dynamo, "disable"):
+            return function(*args, **kwargs)
+        disabled = dynamo.disable(function, True, wrapping=False)
+        function.__dynamo_disable = disabled
+        return disabled(*args, **kwargs)
+
+    function.__dynamo_disable = direct
+
+
+# Operator schemas, for calls through ATen -----------------------------------------------------------------------------------
+
+
+def operator_name(op: OpOverload) -> str:
+    """`aten::add.Tensor`, `aten::relu.default` (`OpOverload._schema`, `_overloadname`)."""
+    return f"{op._schema.name}.{op._overloadname}"
+
+
+def returns_alias(op: OpOverload) -> bool:
+    """Whether a result of `op` shares memory with an argument (a view, or a written argument)."""
+    return any(result.alias_info is not None for result in op._schema.returns)
+
+
+def written_arguments(op: OpOverload) -> tuple[int | str, ...]:
+    """Arguments `op` writes in place: position, or name for keyword-only ones."""
+    return tuple(
+        argument.name if argument.kwarg_only else position
+        for position, argument in enumerate(op._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+
+
+def copying_variant(op: OpOverload) -> OpOverload | None:
+    """The operator that copies where view `op` aliases: `view_as_real_copy` for `view_as_real`; None if there is none."""
+    namespace, _, name = op._schema.name.partition("::")
+    name = name.lstrip("_") if not hasattr(getattr(torch.ops, namespace), f"{name}_copy") else name
+    packet = getattr(getattr(torch.ops, namespace), f"{name}_copy", None)
+    overload = getattr(packet, op._overloadname, None) if packet is not None else None
+    return overload if isinstance(overload, OpOverload) else None
+
+
+def out_variant(op: OpOverload, device: str = "CPU") -> str | None:
+    """Name of the overload of `op` with the same arguments that writes into given tensors, if `device` has a kernel of
+    its own for it. The others copy from the functional result, so calling them gains nothing.
+    """
+    schema = op._schema
+    if any(argument.alias_info is not None for argument in schema.arguments):
+        return None
+    if not all(str(result.type) == "Tensor" for result in schema.returns):
+        return None
+    wanted = [(argument.name, str(argument.type)) for argument in schema.arguments]
+    packet = op.overloadpacket
+    for name in packet.overloads():
+        candidate = getattr(packet, name)
+        arguments = candidate._schema.arguments
+        outs = [argument for argument in arguments if argument.is_out]
+        if len(outs) != len(schema.returns) or not outs:
+            continue
+        if [(a.name, str(a.type)) for a in arguments if not a.is_out] != wanted:
+            continue
+        if torch._C._dispatch_has_kernel_for_dispatch_key(candidate.name(), device):
+            return operator_name(candidate)
+    return None
