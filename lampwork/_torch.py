@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -178,3 +179,44 @@ def out_variant(op: OpOverload, device: str = "CPU") -> str | None:
         if torch._C._dispatch_has_kernel_for_dispatch_key(candidate.name(), device):
             return operator_name(candidate)
     return None
+
+
+# The peer, for measurements ----------------------------------------------------------------------------------------------
+
+
+def peer_guard_check(call: Callable[[], Any]) -> Callable[[], bool] | None:
+    """A function that checks the guards which `torch.compile` made for the eager function that `call` runs, once each.
+
+    None if it holds no passing entry for any frame of `call`. The frames' variables are those of an eager call, as a
+    dictionary, which is close to what its frame hook checks. Leans on `torch._dynamo`'s table of code objects and cache
+    entries; loads it only if it is loaded already.
+    """
+    convert_frame = sys.modules.get("torch._dynamo.convert_frame")
+    eval_frame = sys.modules.get("torch._dynamo.eval_frame")
+    if convert_frame is None or eval_frame is None:
+        return None
+    compiled = {code for code in (ref() for ref in convert_frame.input_codes.seen) if code is not None}
+    frames: dict[types.CodeType, dict[str, Any]] = {}
+
+    def note(frame: types.FrameType, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code in compiled and frame.f_code not in frames:
+            frames[frame.f_code] = dict(frame.f_locals)
+
+    previous = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(previous)
+    checks: list[tuple[Callable[[dict[str, Any]], bool], dict[str, Any]]] = []
+    for code, variables in frames.items():
+        for entry in eval_frame._debug_get_cache_entry_list(code):
+            if entry.guard_manager.check(variables):
+                checks.append((entry.guard_manager.root.check, variables))
+                break
+    if not checks:
+        return None
+    if len(checks) == 1:
+        ((check, variables),) = checks
+        return lambda: check(variables)
+    return lambda: all([check(variables) for check, variables in checks])

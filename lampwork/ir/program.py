@@ -61,7 +61,21 @@ class ScalarOutput:
     buffer: str
 
 
-Item = Union[LoopNest, Extern, ScalarOutput]
+@dataclass(frozen=True)
+class Check:
+    """The host raises `error(message)` if element 0 of the bool buffer `buffer` is true.
+
+    Comes before every write to an input that follows it in program order: a failed check leaves the caller's memory as
+    it was. Loads guarded by a check are clamped, so that kernels may run ahead of it.
+    """
+
+    buffer: str
+    message: str
+    error: Literal["IndexError", "RuntimeError"] = "IndexError"
+    origin: Origin = Origin("", "")
+
+
+Item = Union[LoopNest, Extern, ScalarOutput, Check]
 
 
 @dataclass(frozen=True)
@@ -155,7 +169,7 @@ class Placement:
     offset_bytes: int = 0
 
 
-Step = Union[Launch, Extern, ScalarOutput]
+Step = Union[Launch, Extern, ScalarOutput, Check]
 
 
 @dataclass(frozen=True)
