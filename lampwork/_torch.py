@@ -220,3 +220,124 @@ def peer_guard_check(call: Callable[[], Any]) -> Callable[[], bool] | None:
         ((check, variables),) = checks
         return lambda: check(variables)
     return lambda: all([check(variables) for check, variables in checks])
+
+
+# Process state that programs read (`ir.source.State`), and its setters for `SetState` ----------------------------------------
+
+
+def autocast_state() -> tuple:
+    """`((device, enabled, dtype), ..., cache enabled)` for the devices whose autocast this process can switch."""
+    return (
+        ("cpu", torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")),
+        ("cuda", torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")),
+        torch.is_autocast_cache_enabled(),
+    )
+
+
+def deterministic_state() -> tuple[bool, bool, bool]:
+    """(deterministic algorithms, warn only, fill uninitialized memory)."""
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,
+    )
+
+
+def attention_state() -> tuple[bool, ...]:
+    """Which fused attention implementations may be chosen (flash, memory efficient, math, cudnn)."""
+    return (
+        torch._C._get_flash_sdp_enabled(),
+        torch._C._get_mem_efficient_sdp_enabled(),
+        torch._C._get_math_sdp_enabled(),
+        torch._C._get_cudnn_sdp_enabled(),
+    )
+
+
+def active_modes() -> int:
+    """How many torch function modes, dispatch modes and functorch transforms are active in this thread."""
+    return (
+        torch._C._len_torch_function_stack()
+        + torch._C._len_torch_dispatch_stack()
+        + (torch._C._functorch.peek_interpreter_stack() is not None)
+    )
+
+
+#: name -> reader. Every value is in the domain of `ir.guard.Equals`.
+STATE: dict[str, Callable[[], Any]] = {
+    "grad_mode": torch.is_grad_enabled,
+    "inference_mode": torch.is_inference_mode_enabled,
+    "autocast": autocast_state,
+    "default_dtype": torch.get_default_dtype,
+    "deterministic": deterministic_state,
+    "num_threads": torch.get_num_threads,
+    "attention": attention_state,
+    "float32_matmul_precision": torch.get_float32_matmul_precision,
+    "modes": active_modes,
+    "anomaly": torch.is_anomaly_enabled,
+}
+
+
+def _set_autocast(value: tuple) -> None:
+    for device, enabled, dtype in value[:-1]:
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+    torch.set_autocast_cache_enabled(value[-1])
+
+
+def _set_deterministic(value: tuple[bool, bool, bool]) -> None:
+    torch.use_deterministic_algorithms(value[0], warn_only=value[1])
+    torch.utils.deterministic.fill_uninitialized_memory = value[2]
+
+
+SET_STATE: dict[str, Callable[[Any], None]] = {
+    "grad_mode": torch._C._set_grad_enabled,
+    "autocast": _set_autocast,
+    "default_dtype": torch.set_default_dtype,
+    "deterministic": _set_deterministic,
+    "num_threads": torch.set_num_threads,
+    "float32_matmul_precision": torch.set_float32_matmul_precision,
+}
+
+
+# Running recorded operators -------------------------------------------------------------------------------------------------
+
+
+#: Dispatch keys above the kernels: what was recorded is already below autograd, view tracking and autocast.
+_ABOVE_KERNELS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+for _name in ("AutogradCPU", "AutogradCUDA", "AutogradOther", "AutogradMeta", "AutocastCPU", "AutocastCUDA"):
+    if hasattr(torch._C.DispatchKey, _name):
+        _ABOVE_KERNELS = _ABOVE_KERNELS | torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _name))
+
+
+def below_autograd() -> Any:
+    """Context manager: operators called inside skip autograd, view tracking and autocast."""
+    return torch._C._ExcludeDispatchKeyGuard(_ABOVE_KERNELS)
+
+
+def overload(name: str) -> Any:
+    """The `torch.ops` overload named "aten::addmm.out" ("aten::relu" and "aten::relu.default" are the same)."""
+    namespace, _, rest = name.partition("::")
+    operator, _, variant = rest.partition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), operator), variant or "default")
+
+
+def direct_call(name: str) -> Callable:
+    """The C++ callable behind the overload `name`, without the Python `OpOverload.__call__` around it."""
+    found = overload(name)
+    return getattr(found, "_op", found)
+
+
+def increment_version(tensor: torch.Tensor) -> None:
+    """The tensor was written: autograd and version checks see it. Inference tensors keep no version."""
+    if not tensor.is_inference():
+        torch._C._increment_version((tensor,))
+
+
+def storage_use_count(storage: torch.UntypedStorage) -> int:
+    """How many owners (tensors, views, exports) the memory of `storage` has, `storage` itself included."""
+    return torch._C._storage_Use_Count(storage._cdata)
+
+
+def draws_random_numbers(name: str) -> bool:
+    """Whether the operator `name` advances a random number generator."""
+    return torch.Tag.nondeterministic_seeded in overload(name).tags

@@ -1,0 +1,38 @@
+"""Lampwork: a just-in-time compiler for PyTorch programs.
+
+    import lampwork
+    fast = lampwork.compile(model)
+
+Names are loaded when they are first used, so that `import lampwork` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lampwork.api import compile, explain, reset, stats
+    from lampwork.errors import CompileError, Diagnostic, GraphBreak, LampworkError, LampworkWarning, OptionError
+
+__version__ = "0.1.0"
+
+_API = ("compile", "explain", "reset", "stats")
+_ERRORS = ("CompileError", "Diagnostic", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError")
+
+__all__ = [*_API, *_ERRORS, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _API:
+        import lampwork.api as home
+    elif name in _ERRORS:
+        import lampwork.errors as home  # type: ignore[no-redef]
+    else:
+        raise AttributeError(f"module 'lampwork' has no attribute {name!r}")
+    value = getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

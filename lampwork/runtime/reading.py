@@ -1,0 +1,447 @@
+"""The slow, obvious evaluator of sources and guards: what `runtime/guards.py` compiles, one guard at a time.
+
+Used for messages (which guard failed and what was found), for tests of the compiled checks, and for cold paths. Nothing
+here runs code of the program: paths are read through C-level slots, equality is tested on builtin types only.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FunctionType, MappingProxyType
+from typing import Any
+
+import torch
+
+from lampwork._torch import STATE
+from lampwork.ir.dtype import ITEM_SIZE_BYTES, SHORT
+from lampwork.ir.guard import (
+    ArgumentCount,
+    ClassLookup,
+    Distinct,
+    Equals,
+    FunctionIs,
+    Guard,
+    HasKey,
+    IsObject,
+    KeysAre,
+    LengthIs,
+    ModuleIsPlain,
+    SameObject,
+    StorageGroups,
+    TensorIs,
+    TypeIs,
+)
+from lampwork.ir.reference import code_digest, find, resolve
+from lampwork.ir.source import (
+    Argument,
+    Attribute,
+    Cell,
+    ClassAttribute,
+    InstanceDict,
+    Item,
+    KeyAt,
+    Keyword,
+    Named,
+    PythonModule,
+    Root,
+    Source,
+    State,
+    TypeOf,
+    describe,
+    is_source,
+)
+
+#: What reading a path may raise when the program's objects changed: the guard fails.
+READ_ERRORS = (AttributeError, KeyError, IndexError, TypeError, ValueError, LookupError, StopIteration)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """One call: the compiled callable and what it is called with."""
+
+    function: Any
+    args: tuple
+    kwargs: dict
+
+
+def read(source: Source, scope: Scope) -> Any:
+    """The value at `source` in `scope`; raises one of `READ_ERRORS` where the path leads nowhere."""
+    match source:
+        case Root():
+            return scope.function
+        case Argument(index):
+            return scope.args[index]
+        case Keyword(name):
+            return scope.kwargs[name]
+        case PythonModule(name):
+            return sys.modules[name]
+        case Named(module, qualname):
+            return find(module, qualname)
+        case InstanceDict(base):
+            return instance_dict(read(base, scope))
+        case Attribute(base, name):
+            return attribute(read(base, scope), name)
+        case Item(base, key):
+            return item(read(base, scope), read(key, scope) if is_source(key) else key)
+        case KeyAt(base, index):
+            return key_at(read(base, scope), index)
+        case Cell(base, index):
+            return attribute(read(base, scope), "__closure__")[index].cell_contents
+        case TypeOf(base):
+            return type(read(base, scope))
+        case ClassAttribute(base, name):
+            return class_attribute(read(base, scope), name)
+        case State(name):
+            return STATE[name]()
+    raise TypeError(f"not a source: {source!r}")
+
+
+# Steps of a path. The compiled check calls these where it does not know the type of the base.
+
+
+def instance_dict(value: Any) -> dict:
+    """`value.__dict__` without running a `__getattribute__` or property of the program."""
+    return object.__getattribute__(value, "__dict__") if not isinstance(value, type) else type.__dict__["__dict__"].__get__(value)
+
+
+def attribute(value: Any, name: str) -> Any:
+    """`getattr(value, name)` through a C-level descriptor of its type; methods written in Python are never run."""
+    kind = type(value)
+    if name == "__class__":
+        return kind
+    for cls in kind.__mro__:
+        found = cls.__dict__.get(name, _MISSING)
+        if found is not _MISSING:
+            getter = getattr(type(found), "__get__", None)
+            if isinstance(found, FunctionType) or isinstance(getter, FunctionType):
+                break
+            if isinstance(found, property):
+                break
+            return found if getter is None else getter(found, value, kind)
+    if isinstance(value, torch.Tensor) or isinstance(value, type):
+        return getattr(value, name)
+    return object.__getattribute__(value, name)
+
+
+def item(value: Any, key: Any) -> Any:
+    """`value[key]` by the builtin container's own method, whatever subclass `value` is."""
+    if isinstance(value, dict):
+        return dict.__getitem__(value, key)
+    if isinstance(value, list):
+        return list.__getitem__(value, key)
+    if isinstance(value, tuple):
+        return tuple.__getitem__(value, key)
+    if isinstance(value, deque):
+        return deque.__getitem__(value, key)
+    if isinstance(value, (MappingProxyType, range, str, bytes)):
+        return value[key]
+    raise TypeError(f"{type(value).__name__} is no builtin container")
+
+
+def key_at(value: Any, index: int) -> Any:
+    """The `index`-th key of a dict (or element of any set-like container in its order)."""
+    for position, key in enumerate(value if not isinstance(value, dict) else dict.keys(value)):
+        if position == index:
+            return key
+    raise IndexError(index)
+
+
+_MISSING = object()
+
+
+def class_attribute(cls: type, name: str) -> Any:
+    """The raw entry `name` along the MRO of `cls`; raises AttributeError where there is none."""
+    for base in cls.__mro__:
+        found = base.__dict__.get(name, _MISSING)
+        if found is not _MISSING:
+            return found
+    raise AttributeError(name)
+
+
+def class_lookup(cls: type, name: str) -> Any:
+    """As `class_attribute`, None where there is none."""
+    for base in cls.__mro__:
+        found = base.__dict__.get(name, _MISSING)
+        if found is not _MISSING:
+            return found
+    return None
+
+
+# Tests ---------------------------------------------------------------------------------------------------------------
+
+
+def same_value(value: Any, expected: Any) -> bool:
+    """Same type and equal, by the rules of `Equals`: NaN equals NaN, 0.0 differs from -0.0, True differs from 1."""
+    kind = type(expected)
+    if type(value) is not kind:
+        return False
+    if value is expected:
+        return True
+    if kind is float:
+        return _same_float(value, expected)
+    if kind is complex:
+        return _same_float(value.real, expected.real) and _same_float(value.imag, expected.imag)
+    if kind in (int, str, bytes, range, torch.Size, torch.device, type(Ellipsis)):
+        return value == expected
+    if isinstance(expected, tuple):
+        return tuple.__len__(value) == tuple.__len__(expected) and all(
+            same_value(left, right) for left, right in zip(tuple.__iter__(value), tuple.__iter__(expected))
+        )
+    if kind is frozenset:
+        return len(value) == len(expected) and {_typed(each) for each in value} == {_typed(each) for each in expected}
+    if kind is slice:
+        return all(same_value(getattr(value, part), getattr(expected, part)) for part in ("start", "stop", "step"))
+    if isinstance(expected, enum.Enum):
+        return False  # members are singletons
+    return False
+
+
+def _same_float(value: float, expected: float) -> bool:
+    if math.isnan(expected):
+        return math.isnan(value)
+    return value == expected and math.copysign(1.0, value) == math.copysign(1.0, expected)
+
+
+def _typed(value: Any) -> Any:
+    return (type(value).__name__, repr(value)) if type(value) in (float, complex, tuple, frozenset) else (type(value), value)
+
+
+_FUNCTION_CODES: dict[int, tuple[Any, str]] = {}
+
+
+def function_is(value: Any, digest: str) -> bool:
+    """A Python function with this code digest."""
+    return type(value) is FunctionType and code_digest(value.__code__) == digest
+
+
+def tensor_is(value: Any, test: TensorIs) -> str:
+    """What differs between the tensor `value` and `test`, in words; empty when it is such a tensor."""
+    kind = type(value)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if name != test.tensor_type:
+        return f"was a {test.tensor_type}, is now a {name}"
+    with torch._C.DisableTorchFunctionSubclass():
+        found = TensorIs(
+            name,
+            str(value.dtype).removeprefix("torch."),
+            tuple(value.shape),
+            tuple(value.stride()) if value.layout is torch.strided else (),
+            str(value.device),
+            value.requires_grad,
+            str(value.layout).removeprefix("torch."),
+            value.is_leaf,
+            value.is_inference(),
+            value.is_conj(),
+            value.is_neg(),
+        )
+    changes = []
+    for field in ("dtype", "shape", "strides", "device", "requires_grad", "layout", "is_leaf", "is_inference", "is_conj", "is_neg"):
+        expected, actual = getattr(test, field), getattr(found, field)
+        if field in ("shape", "strides"):
+            if len(expected) != len(actual):
+                changes.append(f"{field} was {_dims(expected)}, is now {_dims(actual)}")
+            elif any(left is not None and left != right for left, right in zip(expected, actual)):
+                changes.append(f"{field} was {_dims(expected)}, is now {_dims(actual)}")
+        elif field == "device":
+            if torch.device(expected) != value.device:
+                changes.append(f"device was {expected}, is now {actual}")
+        elif not (field == "is_leaf" and expected is None) and expected != actual:
+            changes.append(f"{field} was {expected}, is now {actual}")
+    return "; ".join(changes)
+
+
+def _dims(values: Sequence[int | None]) -> str:
+    return "[" + ", ".join("?" if value is None else str(value) for value in values) + "]"
+
+
+def extent_bytes(test: TensorIs) -> int | None:
+    """Bytes from a tensor's first element to the end of its last; None where its shape is dynamic."""
+    if None in test.shape or None in test.strides:
+        return None
+    if 0 in test.shape:
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(test.shape, test.strides))  # type: ignore[operator]
+    return (last + 1) * ITEM_SIZE_BYTES.get(test.dtype, 16)
+
+
+def tensor_extent_bytes(tensor: torch.Tensor) -> int:
+    if tensor.numel() == 0:
+        return 0
+    return (sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride())) + 1) * tensor.element_size()
+
+
+def aliasing_is(pointers: Sequence[int], extents: Sequence[int], groups: Sequence[Sequence[tuple[int, int]]]) -> bool:
+    """The tensors overlap exactly as `groups` says: members keep their offsets, everything else is apart."""
+    ranges = []
+    grouped = set()
+    for group in groups:
+        first = pointers[group[0][0]] - group[0][1]
+        start, end = None, None
+        for index, offset in group:
+            if pointers[index] - offset != first:
+                return False
+            grouped.add(index)
+            low, high = pointers[index], pointers[index] + extents[index]
+            start = low if start is None else min(start, low)
+            end = high if end is None else max(end, high)
+        ranges.append((start, end))
+    for index, (pointer, extent) in enumerate(zip(pointers, extents)):
+        if extent and index not in grouped:
+            ranges.append((pointer, pointer + extent))
+    ranges.sort()
+    previous = 0
+    for start, end in ranges:
+        if start < previous:  # type: ignore[operator]
+            return False
+        previous = end  # type: ignore[assignment]
+    return True
+
+
+def why_not(guard: Guard, scope: Scope) -> str:
+    """Why `guard` does not hold in `scope`, in words that name the path, what was expected and what was found.
+
+    Empty when it holds.
+    """
+    where = describe(guard.source)
+    try:
+        if isinstance(guard.test, ArgumentCount):
+            value: Any = None
+        else:
+            value = read(guard.source, scope)
+        text = _difference(guard, value, scope)
+    except READ_ERRORS as error:
+        return f"{where} cannot be read any more ({type(error).__name__}: {error})"
+    return f"{where} {text}" if text else ""
+
+
+def _difference(guard: Guard, value: Any, scope: Scope) -> str:
+    match guard.test:
+        case ArgumentCount(positional, keywords):
+            if len(scope.args) != positional or set(scope.kwargs) != set(keywords):
+                expected = f"{positional} positional and keywords {sorted(keywords)}"
+                return f"was called with {expected}, now {len(scope.args)} positional and {sorted(scope.kwargs)}"
+        case TypeIs(ref):
+            if type(value) is not resolve(ref):
+                return f"was a {ref.module}.{ref.qualname}, is now a {type(value).__module__}.{type(value).__qualname__}"
+        case Equals(expected):
+            if not same_value(value, expected):
+                return f"was {short(expected)}, is now {short(value)}"
+        case IsObject(ref):
+            if value is not resolve(ref):
+                return f"was {ref.module}.{ref.qualname}, is now {short(value)}"
+        case FunctionIs(ref):
+            if not function_is(value, ref.digest):
+                return f"was the function {ref.module}.{ref.qualname}, its code changed or it was replaced by {short(value)}"
+        case TensorIs():
+            return tensor_is(value, guard.test)
+        case LengthIs(length):
+            if builtin_length(value) != length:
+                return f"had {length} items, has now {builtin_length(value)}"
+        case KeysAre(keys, ordered):
+            if not keys_are(value, keys, ordered):
+                return f"had the keys {short(keys)}, has now {short(tuple(value))}"
+        case HasKey(key, present):
+            if has_key(value, key) is not present:
+                return f"{'lost' if present else 'gained'} the key {key!r}"
+        case ClassLookup(name, found):
+            actual = class_lookup(value, name)
+            if not lookup_is(actual, None if found is None else resolve(found), "" if found is None else found.digest):
+                return f".{name} was {'absent' if found is None else found.qualname}, is now {short(actual)}"
+        case SameObject(other):
+            if value is not read(other, scope):
+                return f"was the same object as {describe(other)}, is now another"
+        case Distinct(others):
+            values = [value, *(read(other, scope) for other in others)]
+            if len({id(each) for each in values}) != len(values):
+                return f"and {', '.join(map(describe, others))} were different objects, two of them are now the same"
+        case StorageGroups(sources, groups):
+            tensors = [read(each, scope) for each in sources]
+            pointers = [tensor.data_ptr() for tensor in tensors]
+            if not aliasing_is(pointers, [tensor_extent_bytes(tensor) for tensor in tensors], groups):
+                return f"and {len(sources) - 1} other tensors overlap in memory in another way than before"
+        case ModuleIsPlain(names, empty):
+            attributes = instance_dict(value)
+            for name in names:
+                if name in attributes:
+                    return f"now has an instance attribute {name}"
+            for name in empty:
+                if attributes[name]:
+                    return f".{name} was empty, has now {len(attributes[name])} entries"
+        case _:
+            raise TypeError(f"not a test: {guard.test!r}")
+    return ""
+
+
+def builtin_length(value: Any) -> int:
+    """`len(value)` by the builtin container's own method."""
+    for kind in (dict, list, tuple, set, frozenset, deque, str, bytes, range, MappingProxyType):
+        if isinstance(value, kind):
+            return kind.__len__(value)  # type: ignore[attr-defined]
+    raise TypeError(f"{type(value).__name__} is no builtin container")
+
+
+def keys_are(value: Any, keys: tuple, ordered: bool) -> bool:
+    """The container's keys or elements are `keys`; constants are compared by `same_value`."""
+    if isinstance(value, OrderedDict):
+        found = tuple(OrderedDict.keys(value))
+    elif isinstance(value, dict):
+        found = tuple(dict.keys(value))
+    elif isinstance(value, (set, frozenset, MappingProxyType)):
+        found = tuple(value)
+    else:
+        raise TypeError(f"{type(value).__name__} has no keys")
+    if ordered:
+        return same_value(found, keys)
+    return len(found) == len(keys) and {_typed(each) for each in found} == {_typed(each) for each in keys}
+
+
+def has_key(value: Any, key: Any) -> bool:
+    """`key in value` by the builtin container's own method."""
+    if isinstance(value, dict):
+        return dict.__contains__(value, key)
+    if isinstance(value, (set, frozenset)):
+        return key in (frozenset(value) if type(value) not in (set, frozenset) else value)
+    if isinstance(value, (list, tuple, MappingProxyType)):
+        return key in value
+    raise TypeError(f"{type(value).__name__} is no builtin container")
+
+
+def lookup_is(actual: Any, expected: Any, digest: str) -> bool:
+    """The class entry is `expected`, with unchanged code where it is a Python function."""
+    if isinstance(actual, (staticmethod, classmethod)) and actual is not expected:
+        actual = actual.__func__
+    if actual is not expected:
+        return False
+    return not digest or type(actual) is not FunctionType or code_digest(actual.__code__) == digest
+
+
+def short(value: Any, limit: int = 60) -> str:
+    """`repr` for messages: safe, one line, at most `limit` characters."""
+    if isinstance(value, torch.Tensor):
+        try:
+            return f"{SHORT.get(str(value.dtype).removeprefix('torch.'), value.dtype)}{_dims(tuple(value.shape))}"
+        except Exception:
+            return "a tensor"
+    if type(value) not in (int, float, bool, str, bytes, tuple, type(None), complex, torch.dtype, torch.device, slice, range):
+        if isinstance(value, (type, FunctionType)):
+            return f"{value.__module__}.{value.__qualname__}"
+        if not isinstance(value, enum.Enum):
+            return f"a {type(value).__module__}.{type(value).__qualname__}"
+    text = repr(value).replace("\n", " ")
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def explain_failure(guards: Sequence[Guard], function: Callable, args: tuple, kwargs: dict) -> str:
+    """The first guard that does not hold for this call, in words; empty when all hold."""
+    scope = Scope(function, args, kwargs)
+    for guard in guards:
+        reason = why_not(guard, scope)
+        if reason:
+            line = f" (read at {guard.location.file}:{guard.location.line})" if guard.location.file else ""
+            return reason + line
+    return ""

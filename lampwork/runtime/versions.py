@@ -1,0 +1,49 @@
+"""What an artifact was made for: it serves only where all of these are the same."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import sys
+
+import torch
+
+from lampwork import __version__
+from lampwork.ir.artifact import FORMAT
+
+
+@functools.cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    return (
+        ("lampwork", __version__),
+        ("format", str(FORMAT)),
+        ("torch", torch.__version__),
+        ("python", platform.python_version()),
+        ("implementation", sys.implementation.cache_tag),
+        ("machine", platform.machine()),
+        ("features", cpu_features()),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Lampwork, torch, Python, machine and its instruction set features, by name."""
+    return dict(_versions())
+
+
+@functools.cache
+def cpu_features() -> str:
+    """The instruction set features of this machine, as one string; a digest of the flags Linux reports."""
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.startswith(("flags", "Features")):
+                    return " ".join(sorted(set(line.partition(":")[2].split()) & _RELEVANT))
+    except OSError:
+        pass
+    return torch.backends.cpu.get_cpu_capability()
+
+
+_RELEVANT = frozenset(
+    "sse4_1 sse4_2 avx avx2 fma f16c bmi1 bmi2 avx512f avx512bw avx512dq avx512vl avx512cd avx512_vnni avx512_bf16 "
+    "avx512_fp16 amx_tile amx_bf16 amx_int8 asimd asimdhp bf16 i8mm sve sve2".split()
+)
