@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, print the tables, write the report. 0 if every lampwork column was accepted, 1 otherwise, 2 if misused."""
+    """Measure, print the tables, write the report; 0 if lampwork's numbers were accepted, 1 if not, 2 if misused."""
     from lampwork.verdict import report
 
     if arguments.repeats < 1 or arguments.seconds <= 0 or arguments.min_rounds < 1:
@@ -153,12 +153,8 @@ def measure_all(
 
 def accepted(results: dict[str, Any]) -> bool:
     """Whether every lampwork column of every model ran and gave accepted numbers, in each grad mode that was tried."""
-    return all(
-        judge(found["columns"][column])[0]
-        for found in results["models"].values()
-        for column in OURS
-        if column in found["columns"]
-    )
+    models = [found["columns"] for found in results["models"].values()]
+    return all(judge(columns[name])[0] for columns in models for name in OURS if name in columns)
 
 
 def judge(column: dict[str, Any]) -> tuple[bool, str]:

@@ -64,9 +64,8 @@ def examine() -> list[Finding]:
         try:
             findings += check()
         except Exception as error:
-            findings.append(
-                Finding(check.__name__.removeprefix("check_"), "problem", f"{type(error).__name__}: {error}")
-            )
+            subject = check.__name__.removeprefix("check_")
+            findings.append(Finding(subject, "problem", f"{type(error).__name__}: {error}"))
     return findings
 
 

@@ -7,6 +7,7 @@ migrated thread would decide them.
 from __future__ import annotations
 
 import gc
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -48,7 +49,7 @@ def measure_interleaved(
     seconds: float = 5.0,
     min_rounds: int = 10,
     max_rounds: int = 2000,
-    calls_per_sample: int = 1,
+    calls_per_sample: int | None = None,
     warmup_rounds: int = 2,
     keep_outputs: int = 0,
     on_round: Callable[[int], None] | None = None,
@@ -56,12 +57,15 @@ def measure_interleaved(
     """Median time of one call of each candidate, measured in turns.
 
     Rounds go on until `seconds` have passed, at least `min_rounds` and at most `max_rounds`. In each round every
-    candidate runs once (`calls_per_sample` times in a row, for functions faster than the clock), and the order rotates
-    from round to round, so that none always follows the same neighbour. With `keep_outputs` == 0 an output dies inside
-    the timed call, as in a loop that does not keep it; otherwise the last `keep_outputs` outputs of each candidate stay
-    alive, so that their memory cannot be reused by the next call. Cyclic garbage collection is off meanwhile.
+    candidate runs once, in an order drawn anew, so that none always follows the same neighbour. "Once" is
+    `calls_per_sample` calls in a row: by default as many as take the fastest candidate about 2 ms, at most 1000, and
+    one if outputs are kept; a single microsecond call would measure its neighbour's traces in the caches.
+
+    With `keep_outputs` == 0 an output dies inside the timed call, as in a loop that does not keep it; otherwise the
+    last `keep_outputs` outputs of each candidate stay alive, so that their memory cannot be reused by the next call.
+    Cyclic garbage collection is off meanwhile.
     """
-    if min_rounds < 1 or max_rounds < min_rounds or calls_per_sample < 1:
+    if min_rounds < 1 or max_rounds < min_rounds or (calls_per_sample is not None and calls_per_sample < 1):
         raise ValueError(f"rounds {min_rounds}..{max_rounds} of {calls_per_sample} calls: each must be at least 1")
     names = list(candidates)
     samples: dict[str, list[float]] = {name: [] for name in names}
@@ -73,12 +77,18 @@ def measure_interleaved(
         for _ in range(warmup_rounds):
             for name in names:
                 candidates[name]()
+        if calls_per_sample is None:
+            calls_per_sample = 1
+            if not keep_outputs:
+                fastest_ms = min((_sample(call, 1, None) for call in candidates.values()), default=1.0)
+                calls_per_sample = max(1, min(1000, round(2.0 / max(fastest_ms, 1e-4))))
+        order = random.Random(0)
         deadline = time.perf_counter() + seconds
         for number in range(max_rounds):
             if number >= min_rounds and time.perf_counter() >= deadline:
                 break
-            turn = number % len(names) if names else 0
-            for name in names[turn:] + names[:turn]:
+            order.shuffle(names)
+            for name in names:
                 sample = _sample(candidates[name], calls_per_sample, kept[name] if keep_outputs else None)
                 samples[name].append(sample / calls_per_sample)
                 del kept[name][: max(0, len(kept[name]) - keep_outputs)]
@@ -87,7 +97,7 @@ def measure_interleaved(
     finally:
         if collecting:
             gc.enable()
-    return {name: summarise(values) for name, values in samples.items()}
+    return {name: summarise(samples[name]) for name in candidates}
 
 
 def _sample(call: Callable[[], Any], calls: int, kept: list[Any] | None) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ class Progress:
 
 
 def print_tables(results: dict[str, Any], console: Console | None = None) -> None:
-    """Three tables: steady state, start-up, and whether the numbers are right; then the call overhead and failures."""
+    """The tables: steady state, start-up, whether the numbers are right, what runs inside; then overhead and failures."""
     console = console or Console()
     if console.width < 100:
         console = Console(width=118)
@@ -63,6 +64,7 @@ def print_tables(results: dict[str, Any], console: Console | None = None) -> Non
         console.print(start_table(results["models"], columns))
     if set(columns) & {"lampwork", "freeze"}:
         console.print(verdict_table(results["models"], columns))
+        console.print(inside_table(results["models"], columns))
     console.print(overhead_line(results["overhead"]))
     for line in failures(results):
         console.print(f"[red]{line}[/red]", highlight=False, markup=True)
@@ -92,6 +94,12 @@ def speed_ups(models: dict[str, Any], column: str, over: str) -> list[float]:
     return found
 
 
+def compared_with(column: str, columns: list[str]) -> list[str]:
+    """The columns that the table divides by the time of `column`: none for eager, eager for torch.compile."""
+    wanted = {"eager": [], "peer": ["eager"]}.get(column, ["eager", "peer"])
+    return [other for other in wanted if other in columns]
+
+
 def steady_table(models: dict[str, Any], columns: list[str]) -> Table:
     """Median of a call in ms with the quartiles' distance, and how many times faster than eager and torch.compile."""
     table = Table(title="Steady state: median ms a call (spread), times faster than eager / than torch.compile")
@@ -107,23 +115,14 @@ def steady_table(models: dict[str, Any], columns: list[str]) -> Table:
                 cells.append("[red]failed[/red]")
                 continue
             text = f"{_number(median)} (±{found['timing']['spread'] * 50:.0f}%)"
-            over = [other for other in ("eager", "peer") if other in columns and other != column]
-            if column == "peer":
-                over = ["eager"]
-            if column != "eager":
-                text += "  " + " / ".join(_ratio(_median(model["columns"].get(other, {})), median) for other in over)
+            others = [_median(model["columns"].get(other, {})) for other in compared_with(column, columns)]
+            text += "  " * bool(others) + " / ".join(_ratio(other, median) for other in others)
             cells.append(text)
         table.add_row(name, *cells)
     if len(models) > 1:
         cells = []
         for column in columns:
-            over = (
-                []
-                if column == "eager"
-                else ["eager"]
-                if column == "peer" or "peer" not in columns
-                else ["eager", "peer"]
-            )
+            over = compared_with(column, columns)
             cells.append(" / ".join(f"{geometric_mean(speed_ups(models, column, other)):.2f}x" for other in over))
         table.add_section()
         table.add_row("geometric mean", *cells)
@@ -131,14 +130,13 @@ def steady_table(models: dict[str, Any], columns: list[str]) -> Table:
 
 
 def start_table(models: dict[str, Any], columns: list[str]) -> Table:
-    """Seconds to the first result, cold and warm, with the share of torch.compile's; peak memory in MiB."""
+    """Seconds to the first result, cold and warm, with the share of torch.compile's."""
     shown = [column for column in columns if column != "eager"]
-    table = Table(title="Start: seconds to the first result in a fresh process (share of torch.compile's); peak memory")
+    table = Table(title="Start: seconds to the first result in a fresh process (share of torch.compile's)")
     table.add_column("model", style="bold")
     for kind in ("cold", "warm"):
         for column in shown:
             table.add_column(f"{kind}\n{NAMES[column]}", justify="right")
-    table.add_column("peak MiB\n" + " / ".join(_short(column) for column in columns), justify="right")
     for name, model in models.items():
         cells = []
         for kind in ("cold_seconds", "warm_seconds"):
@@ -150,53 +148,74 @@ def start_table(models: dict[str, Any], columns: list[str]) -> Table:
                     continue
                 share = f" (1/{peer / seconds:.1f})" if peer and column != "peer" else ""
                 cells.append(f"{seconds:.2f}{share}")
-        peaks = [model["columns"].get(column, {}).get("peak_mib") for column in columns]
-        cells.append(" / ".join("-" if peak is None else f"{peak:.0f}" for peak in peaks))
         table.add_row(name, *cells)
     return table
 
 
 def verdict_table(models: dict[str, Any], columns: list[str]) -> Table:
-    """Whether lampwork's numbers are accepted, and how much of the model it compiled."""
+    """Whether lampwork's numbers are accepted, and whether the whole model was captured."""
     from lampwork.verdict.bench import judge
 
-    table = Table(title="Right or not: largest error against eager / float64 (eager's own), and what was compiled")
+    table = Table(title="Right or not: largest error against eager and against float64 (eager's own error)")
     for heading in ("model", "column"):
-        table.add_column(heading, style="bold" if heading == "model" else "")
-    for heading in (
-        "error",
-        "float64 (eager)",
-        "accepted",
-        "graphs",
-        "breaks",
-        "fall-backs",
-        "native\nkernels",
-        "native\nshare",
-        "guards µs\n(torch.compile)",
-    ):
-        table.add_column(heading, justify="right")
-    for name, model in models.items():
-        peer_guard = model["columns"].get("peer", {}).get("guard_us")
-        for column in ("lampwork", "freeze"):
-            if column not in columns:
-                continue
-            found = model["columns"].get(column, {})
-            verified, stats = found.get("verified"), found.get("stats") or {}
-            right, _ = judge(found)
-            table.add_row(
-                name,
-                NAMES[column],
-                "-" if verified is None else f"{verified['error']:.1e}",
-                "-" if verified is None else _reference(verified),
-                "[green]yes[/green]" if right else "[red]NO[/red]",
-                count(stats.get("captures")),
-                count(stats.get("breaks")),
-                count(stats.get("fallbacks")),
-                count(stats.get("native_kernels")),
-                f"{found['native']['share']:.1%}" if "native" in found else "-",
-                f"{_number(found.get('guard_us'))} ({_number(peer_guard)})",
-            )
+        table.add_column(heading, no_wrap=True)
+    for heading in ("error", "to float64", "largest value", "accepted", "graphs", "breaks", "fall-backs"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, column, found in _ours(models, columns):
+        verified, stats = found.get("verified"), found.get("stats") or {}
+        right, _ = judge(found)
+        table.add_row(
+            name,
+            column,
+            "-" if verified is None else f"{verified['error']:.1e}",
+            "-" if verified is None else _reference(verified),
+            "-" if verified is None else f"{verified['scale']:.2g}",
+            "[green]yes[/green]" if right else "[red]NO[/red]",
+            count(stats.get("captures")),
+            count(stats.get("breaks")),
+            count(stats.get("fallbacks")),
+        )
     return table
+
+
+def inside_table(models: dict[str, Any], columns: list[str]) -> Table:
+    """What runs inside a call: kernels of our own, calls of ATen, guards; and resident memory at its peak."""
+    table = Table(title="Inside: native share is of eager's time outside products, convolutions and attention")
+    for heading in ("model", "column"):
+        table.add_column(heading, no_wrap=True)
+    for heading in (
+        "native\nkernels",
+        "ATen\ncalls",
+        "native\nshare",
+        "guards µs",
+        "torch.compile\nguards µs",
+        "peak MiB",
+        "eager\npeak MiB",
+        "torch.compile\npeak MiB",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, column, found in _ours(models, columns):
+        stats, others = found.get("stats") or {}, models[name]["columns"]
+        extern = stats.get("extern_calls")
+        table.add_row(
+            name,
+            column,
+            count(stats.get("native_kernels")),
+            "-" if extern is None else str(sum(extern.values())),
+            f"{found['native']['share']:.1%}" if "native" in found else "-",
+            _number(found.get("guard_us")),
+            _number(others.get("peer", {}).get("guard_us")),
+            *(_whole(each.get("peak_mib")) for each in (found, others.get("eager", {}), others.get("peer", {}))),
+        )
+    return table
+
+
+def _ours(models: dict[str, Any], columns: list[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Model, column and measurements of each lampwork column, in the order of the tables."""
+    for name, model in models.items():
+        for column in ("lampwork", "freeze"):
+            if column in columns:
+                yield name, column, model["columns"].get(column, {})
 
 
 def _reference(verified: dict[str, Any]) -> str:
@@ -253,5 +272,5 @@ def _number(value: float | None) -> str:
     return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
-def _short(column: str) -> str:
-    return {"eager": "eager", "peer": "torch.c", "lampwork": "lampwork", "freeze": "freeze"}[column]
+def _whole(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"

@@ -15,11 +15,11 @@ from torch.profiler import ProfilerActivity, profile
 
 PRODUCTS = frozenset(
     "mm bmm addmm baddbmm addbmm addmv addr mv dot vdot matmul linear einsum _addmm_activation mkldnn_linear "
-    "convolution _convolution conv1d conv2d conv3d conv_transpose2d mkldnn_convolution thnn_conv2d _slow_conv2d_forward "
-    "slow_conv3d _conv_depthwise2d convolution_overrideable scaled_dot_product_attention "
-    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention _scaled_dot_product_attention_math "
-    "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
-    "_scaled_dot_product_attention_math_for_mps".split()
+    "convolution _convolution conv1d conv2d conv3d conv_transpose2d mkldnn_convolution thnn_conv2d slow_conv3d "
+    "_slow_conv2d_forward _conv_depthwise2d convolution_overrideable scaled_dot_product_attention "
+    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
+    "_scaled_dot_product_attention_math _scaled_dot_product_efficient_attention "
+    "_scaled_dot_product_cudnn_attention".split()
 )
 
 # Metadata, allocation and bookkeeping: no arithmetic, no copy of their own.
@@ -28,7 +28,8 @@ BOOKKEEPING = frozenset(
     "empty empty_like empty_strided new_empty new_empty_strided resize_ detach detach_ alias unbind split "
     "split_with_sizes chunk narrow flatten unflatten movedim swapaxes lift_fresh to _to_copy contiguous result_type "
     "item _local_scalar_dense is_nonzero set_ _reshape_alias _reshape_copy resolve_conj resolve_neg size stride "
-    "dropout feature_dropout broadcast_tensors numpy_T mT diagonal unfold real imag view_as_real view_as_complex".split()
+    "dropout feature_dropout broadcast_tensors numpy_T mT diagonal unfold real imag view_as_real "
+    "view_as_complex".split()
 )
 
 
@@ -67,12 +68,8 @@ def base_name(operator: str) -> str:
     name = name.split(".")[0]
     if name.endswith("_") and not name.endswith("__"):
         name = name[:-1]
-    # eager profiles name the kernel behind the composite operator
-    return (
-        name.removeprefix("native_")
-        if name in ("native_layer_norm", "native_group_norm", "native_batch_norm")
-        else name
-    )
+    # eager's profile names the kernel behind a composite operator, a graph may hold the composite one
+    return name.removeprefix("native_")
 
 
 def operator_times(call: Callable[[], Any], rounds: int = 3) -> OperatorTimes:
@@ -95,9 +92,9 @@ def operator_times(call: Callable[[], Any], rounds: int = 3) -> OperatorTimes:
 def native_share(eager: OperatorTimes, compiled: OperatorTimes, extern_calls: Mapping[str, Any]) -> dict[str, Any]:
     """How much of eager's time outside products and bookkeeping no longer runs in ATen: a share from 0 to 1.
 
-    An operator still counts as ATen's if it appears in `extern_calls` (the compiler's own account) or in the profile of
-    the compiled call (what really ran). It weighs what it cost eager or what it costs now, whichever is more, so neither
-    an operator that eager does not have nor one that runs less often than before can improve the share.
+    An operator still counts as ATen's if it appears in `extern_calls` (the compiler's own account) or in the profile
+    of the compiled call (what really ran). It weighs what it cost eager or what it costs now, whichever is more, so
+    neither an operator that eager does not have nor one that runs less often than before can improve the share.
     """
     skip = PRODUCTS | BOOKKEEPING
     remaining: dict[str, float] = {}

@@ -2,7 +2,8 @@
 
 An output is accepted if it is `allclose` to eager's, or else if it is about as close as eager to a float64 reference:
 `rmse(ours, reference) <= k * rmse(eager, reference) + tolerance / 10`, k = 2 for float32 and 3 for half types
-(the function `same` that benchmarks/dynamo in the PyTorch repository judges by). Everything that is not floating point must be equal.
+(the function `same` that benchmarks/dynamo in the PyTorch repository judges by). Everything that is not floating
+point must be equal.
 """
 
 from __future__ import annotations

@@ -212,7 +212,6 @@ def run_steady(job: Job, watch: Watch) -> dict[str, Any]:
             calls,
             seconds=job.seconds,
             min_rounds=job.min_rounds,
-            calls_per_sample=1,
             on_round=lambda n: watch("eager", f"timing in turns, round {n}") if n % 5 == 0 else None,
         )
         for name, timing in timings.items():
@@ -259,7 +258,7 @@ def check_mode(job: Job, column: str, mode: str, workload: Any, reference: Any) 
 
 
 def reference_outputs(workload: Any) -> Any:
-    """The workload's outputs computed in float64, or None where it cannot run so (a plain function may hold weights)."""
+    """The workload's outputs in float64, or None where it cannot run so (a plain function may hold weights)."""
     import torch
 
     from lampwork.verdict import zoo
