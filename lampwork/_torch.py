@@ -5,6 +5,7 @@ Each function says which private name it leans on and what would replace it.
 
 from __future__ import annotations
 
+import operator as _operator
 import sys
 import types
 from collections.abc import Callable
@@ -333,11 +334,56 @@ def increment_version(tensor: torch.Tensor) -> None:
         torch._C._increment_version((tensor,))
 
 
-def storage_use_count(storage: torch.UntypedStorage) -> int:
-    """How many owners (tensors, views, exports) the memory of `storage` has, `storage` itself included."""
-    return torch._C._storage_Use_Count(storage._cdata)
+def storage_use_count_at(address: int) -> int:
+    """How many owners (tensors, views, exports) the storage whose `_cdata` is `address` has. It must be alive."""
+    return torch._C._storage_Use_Count(address)
 
 
 def draws_random_numbers(name: str) -> bool:
     """Whether the operator `name` advances a random number generator."""
     return torch.Tag.nondeterministic_seeded in overload(name).tags
+
+
+# Recording -----------------------------------------------------------------------------------------------------------------
+
+#: Context manager: no dispatch mode and no subclass sees what is called inside (the mode of a recording included).
+without_modes = torch._C._DisableTorchDispatch
+
+#: What `torch.fx` graphs select results of multi-result operators with.
+getitem = _operator.getitem
+
+
+def tensor_constant(dtype: str, shape: tuple[int, ...], data: bytes) -> torch.Tensor:
+    """The target of literal nodes: a fresh CPU tensor with these contents (little-endian, row-major)."""
+    count = 1
+    for size in shape:
+        count *= size
+    if not count:
+        return torch.empty(shape, dtype=getattr(torch, dtype))
+    return torch.frombuffer(bytearray(data), dtype=getattr(torch, dtype), count=count).reshape(shape)
+
+
+def functional_of_out(op: OpOverload) -> OpOverload | None:
+    """`aten::add.out` -> `aten::add.Tensor`: the overload with the same arguments less the out= ones, None if there is none."""
+    wanted = [(argument.name, str(argument.type)) for argument in op._schema.arguments if not argument.is_out]
+    packet = getattr(getattr(torch.ops, op.namespace), op._schema.name.split("::")[1])
+    for name in packet.overloads():
+        candidate = getattr(packet, name)
+        arguments = candidate._schema.arguments
+        if any(argument.alias_info is not None for argument in arguments):
+            continue
+        names = [(argument.name, str(argument.type)) for argument in arguments]
+        tail = {"dtype", "layout", "device", "pin_memory"}
+        if [each for each in names if each[0] not in tail] == [each for each in wanted if each[0] not in tail]:
+            return candidate
+    return None
+
+
+def scalar_type_name(dtype: torch.dtype) -> str:
+    """The name of `dtype` in PyTorch's error messages: `Float`, `Long`."""
+    names = {
+        torch.float32: "Float", torch.float64: "Double", torch.float16: "Half", torch.bfloat16: "BFloat16",
+        torch.int64: "Long", torch.int32: "Int", torch.int16: "Short", torch.int8: "Char", torch.uint8: "Byte",
+        torch.bool: "Bool", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble",
+    }  # fmt: skip
+    return names.get(dtype, str(dtype)[6:])

@@ -1,0 +1,108 @@
+"""What kind of operator an overload is, decided once per overload from its schema."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+
+#: The result depends on tensor contents, not only on shapes: cannot be recorded while sizes are static.
+DATA_DEPENDENT = frozenset({
+    "aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal", "aten::nonzero", "aten::nonzero_numpy",
+    "aten::masked_select", "aten::_unique2", "aten::_unique", "aten::unique_dim", "aten::unique_consecutive",
+    "aten::unique_dim_consecutive", "aten::bincount", "aten::repeat_interleave.Tensor", 
+    "aten::_nested_tensor_from_mask", "aten::segment_reduce", "aten::histogram.bins_tensor", "aten::_assert_async",
+    "aten::linalg_matrix_rank", "aten::combinations", "aten::to_sparse", "aten::_to_sparse",
+    "aten::record_stream", "aten::_linalg_check_errors",
+})  # fmt: skip
+
+#: In-place operators that change metadata only, and the view operators that say the same: `x.t_()` is `x = x.t()` to all
+#: that holds this tensor object.
+METADATA_ONLY = {
+    "aten::t_": "t", "aten::transpose_": "transpose.int", "aten::swapaxes_": "transpose.int",
+    "aten::swapdims_": "transpose.int", "aten::unsqueeze_": "unsqueeze", "aten::squeeze_": "squeeze",
+    "aten::squeeze_.dim": "squeeze.dim", "aten::squeeze_.dims": "squeeze.dims", "aten::as_strided_": "as_strided",
+}  # fmt: skip
+
+#: Change what storage a tensor lies in, or its size: no graph can say that.
+STORAGE_CHANGING = frozenset({
+    "aten::set_.source_Storage", "aten::set_.source_Tensor", "aten::set_.source_Storage_storage_offset", "aten::set_",
+    "aten::set_.source_Tensor_storage_offset", "aten::resize_", "aten::resize_as_", "aten::_resize_output_",
+    "aten::sparse_resize_", "aten::set_data", "aten::rename_", "aten::_fw_primal", "aten::requires_grad_",
+})  # fmt: skip
+
+
+class Operator:
+    """An overload's facts.
+
+    kind      "composite" (decompose), "view" (run the view kernel), "inplace" (results are written arguments),
+              "metadata" (in-place on metadata only), "functional", "data-dependent", "storage", "lift", "device",
+              "identity" (autograd's alone: the memory and metadata stay)
+    written   positions (int) or names (str) of the arguments it writes
+    base      identifier that graph nodes of it are named by
+    """
+
+    __slots__ = ("base", "is_random", "kind", "overload", "positional", "returns_written", "view", "written")
+
+    def __init__(self, overload: Any) -> None:
+        schema = overload._schema
+        name = overload.name()
+        self.overload = overload
+        self.base = _identifier(schema.name.split("::")[-1])
+        self.written: tuple[int | str, ...] = tuple(
+            argument.name if argument.kwarg_only else position
+            for position, argument in enumerate(schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        )
+        self.positional = tuple(argument.name for argument in schema.arguments)
+        self.is_random = torch.Tag.nondeterministic_seeded in overload.tags
+        self.view = METADATA_ONLY.get(name)
+        self.returns_written = [
+            result.alias_info is not None and result.alias_info.is_write for result in schema.returns
+        ]
+        self.kind = self._kind(overload, schema, name)
+
+    def _kind(self, overload: Any, schema: Any, name: str) -> str:
+        if name in DATA_DEPENDENT:
+            return "data-dependent"
+        if name in STORAGE_CHANGING:
+            return "storage"
+        if self.view is not None:
+            return "metadata"
+        if name == "aten::detach_":
+            return "identity"
+        if schema.name in ("aten::lift_fresh", "aten::lift"):
+            return "lift"
+        if schema.name.startswith("prim::"):
+            return "device" if name == "prim::device" else "functional"
+        if _torch.has_composite_implementation(overload):
+            return "composite"
+        if torch.Tag.data_dependent_output in overload.tags or torch.Tag.dynamic_output_shape in overload.tags:
+            return "data-dependent"
+        if self.written:
+            return "inplace"
+        if any(result.alias_info is not None for result in schema.returns):
+            return "view" if schema.name.startswith(("aten::", "prims::")) else "functional"
+        return "functional"
+
+
+def _identifier(name: str) -> str:
+    text = re.sub(r"\W", "_", name) or "_"
+    if keyword.iskeyword(text) or text[0].isdigit() or text in ("max", "min", "sum", "all", "any", "abs", "pow", "round"):
+        text += "_"  # fx avoids builtins' names in the code it prints
+    # A trailing number would collide with the numbering of names.
+    return text + "_" if re.search(r"_\d+$", text) else text
+
+
+_table: dict[Any, Operator] = {}
+
+
+def operator(overload: Any) -> Operator:
+    found = _table.get(overload)
+    if found is None:
+        found = _table[overload] = Operator(overload)
+    return found

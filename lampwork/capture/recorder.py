@@ -1,0 +1,462 @@
+"""The recorder: calling torch functions on fakes grows one `torch.fx.Graph` of ATen operators.
+
+    x = torch.ones(2, 3)
+    recorder = Recorder()
+    fake = recorder.input(x)
+    with recorder.recording():
+        result = torch.relu(fake + 1)
+    print(recorder.finish([result]))
+
+    graph():
+        %input_1 = placeholder[target=input_1]
+        %add = call_function[target=torch.ops.aten.add.Tensor](args = (%input_1, 1))
+        %relu = call_function[target=torch.ops.aten.relu.default](args = (%add,))
+        return (relu,)
+
+Guarantees. Operators land in program order, in-place operators and views as they are called; operators written in terms
+of others are decomposed on every road, so that `no_grad`, `inference_mode` and grad mode give the same graph. Every value
+in the graph is a placeholder, computed in it, or a literal (`_torch.tensor_constant`). Nodes carry `meta["val"]` (the
+fake, or a list of them), `meta["location"]` and `meta["grad_enabled"]`.
+
+A fake has one node for life: an in-place operator writes to the memory that the node names, later readers name the same
+node. In-place changes of metadata (`x.t_()`) are recorded as the view they make, and the fake moves on to that node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.fx
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lampwork import _torch
+from lampwork.capture import rules  # noqa: F401  (fills the table of shape rules)
+from lampwork.capture.fake import (
+    DataDependent,
+    Fake,
+    FakeStorage,
+    Unsupported,
+    fake_like_view,
+    make_fake,
+)
+from lampwork.capture.operators import Operator, operator
+from lampwork.capture.shapes import Unknown, broadcast, device_of, infer, promoted
+from lampwork.ir.loops import Location
+from lampwork.ir.region import Region, Return
+from lampwork.ir.source import Argument
+from lampwork.ir.template import ConstantValue, NewTuple, NewValue, Template, TensorValue
+
+#: Literals are stored in the artifact; larger tables belong in a buffer.
+LARGEST_LITERAL_BYTES = 1 << 20
+
+
+class _Mode(TorchDispatchMode):
+    """Hands every operator to the recorder."""
+
+    recorder: Recorder
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+
+def _dispatch(self: _Mode, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    return self.recorder.call(func, args, kwargs or {})
+
+
+# Set after the class exists: `__init_subclass__` would wrap it in something that imports Dynamo.
+_Mode.__torch_dispatch__ = _dispatch  # type: ignore[method-assign]
+
+
+class Recorder:
+    """Records one region. Not shared between threads.
+
+    `location_hook()` says which line of the user's program is running; the bytecode machine supplies it.
+    `inputs`: the fakes of the placeholders, in order. `written`: storage keys of everything written to so far.
+    """
+
+    def __init__(self, location_hook: Callable[[], Location] | None = None) -> None:
+        self.graph = torch.fx.Graph()
+        self.inputs: list[Fake] = []
+        self.location_hook = location_hook
+        self.written: set[int] = set()
+        self._storages: dict[int, FakeStorage] = {}
+        self._mode = _Mode(self)
+        self._handlers: dict[str, Callable] = {
+            "functional": self._call_functional,
+            "composite": self._call_composite,
+            "view": self._call_view,
+            "inplace": self._call_inplace,
+            "metadata": self._call_metadata,
+            "lift": self._call_lift,
+            "identity": lambda op, args, kwargs: args[0],
+            "device": lambda op, args, kwargs: args[0].device,
+            "data-dependent": self._call_data_dependent,
+            "storage": self._refuse_storage_change,
+        }
+
+    # Inputs ------------------------------------------------------------------------------------------------------------
+
+    def placeholder(self, fake: Fake) -> Fake:
+        """Makes `fake` the next input of the graph. Call it outside `recording()` or inside; it is the same."""
+        node = self.graph.create_node("placeholder", f"input_{len(self.inputs) + 1}")
+        after = self.inputs[-1].lampwork_placeholder if self.inputs else None
+        if after is not None and after.next is not node:  # inputs met late: placeholders come first
+            after.append(node)
+        elif after is None and self.graph._root.next is not node:
+            self.graph._root.append(node)
+        node.meta = {"val": fake, "location": self._location(), "grad_enabled": torch.is_grad_enabled()}
+        fake.node = fake.lampwork_placeholder = node
+        self.inputs.append(fake)
+        return fake
+
+    def input(self, tensor: torch.Tensor, source: Any = None) -> Fake:
+        """The placeholder for a real tensor; tensors that share a storage get fakes that share one.
+
+        The caller keeps `tensor` alive while recording and calls this once per tensor object. Raises `Unsupported` as
+        `make_fake` does.
+        """
+        with self._paused():
+            key = _torch.storage_key(tensor)
+            storage = self._storages.get(key)
+            if storage is None:
+                storage = self._storages[key] = FakeStorage(tensor.untyped_storage().nbytes(), tensor.device)
+            fake = make_fake(tensor, storage=storage, source=source)
+        return self.placeholder(fake)
+
+    # Recording ---------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def recording(self) -> Iterator[Recorder]:
+        """While active in this thread, operators on fakes are recorded instead of run.
+
+        The autocast cache is off inside (casts of fakes would outlive the region), and autograd stays in this thread.
+        """
+        cache = torch.is_autocast_cache_enabled()
+        torch.set_autocast_cache_enabled(False)
+        try:
+            with torch.autograd.set_multithreading_enabled(False), self._mode:
+                yield self
+        finally:
+            torch.set_autocast_cache_enabled(cache)
+
+    @contextmanager
+    def _paused(self) -> Iterator[None]:
+        """Operators run as usual again: for making fakes in the middle of a recording."""
+        with _torch.without_modes(), torch.inference_mode(False):
+            yield
+
+    def call(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        """Records one operator call and returns what it returns, as fakes."""
+        op = operator(func)
+        return self._handlers[op.kind](op, args, kwargs)
+
+    def _call_functional(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        if op.base in _CHANGED_BEFORE_RECORDING:
+            changed = _CHANGED_BEFORE_RECORDING[op.base](args, kwargs)
+            if changed is not None:
+                return self.call(*changed)
+        inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
+        result = infer(op.overload, args, kwargs)
+        self._record(op, *inputs, result)
+        return result
+
+    def _call_composite(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        with self._mode:
+            result = op.overload.decompose(*args, **kwargs)
+        if result is NotImplemented:
+            raise Unsupported(f"{op.overload} has no decomposition")
+        return result
+
+    def _call_view(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
+        with _torch.kernels_only():
+            plain = op.overload(*args, **kwargs)
+        if isinstance(plain, torch.Tensor):
+            result: Any = plain if isinstance(plain, Fake) else fake_like_view(plain)
+        else:
+            result = [fake_like_view(each) for each in plain]
+        self._record(op, *inputs, result)
+        return result
+
+    def _call_inplace(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
+        targets = [kwargs.get(where) if isinstance(where, str) else args[where] if where < len(args)
+                   else kwargs.get(op.positional[where]) for where in op.written]  # fmt: skip
+        for target in targets:
+            for each in target if isinstance(target, (list, tuple)) else (target,):
+                if each is not None:
+                    self._note_write(each)
+        result = self._results_of_inplace(op, args, kwargs, targets)
+        self._record(op, *inputs, result)
+        return result
+
+    def _results_of_inplace(self, op: Operator, args: tuple, kwargs: dict, targets: list[Any]) -> Any:
+        returns = op.returns_written
+        if op.written and all(isinstance(where, str) for where in op.written):
+            return self._results_of_out(op, args, kwargs, targets)
+        if not returns:
+            return None
+        if all(returns):
+            if op.written == (0,) and returns == [True]:
+                check_elementwise_write(op, args, kwargs)
+            return targets[0] if len(returns) == 1 else tuple(targets)
+        # Some results are fresh (batch norm with running statistics): those come from the shape rule.
+        return infer(op.overload, args, kwargs)
+
+    def _results_of_out(self, op: Operator, args: tuple, kwargs: dict, targets: list[Any]) -> Any:
+        """`torch.add(a, b, out=c)`: recorded as it is when `c` already has the result's shape."""
+        functional = _torch.functional_of_out(op.overload)
+        if functional is None:
+            raise Unsupported(f"{op.overload} (an out= variant)")
+        others = {key: value for key, value in kwargs.items() if key not in op.written}
+        fresh = infer(functional, args, others)
+        for result, target in zip(fresh if isinstance(fresh, (tuple, list)) else (fresh,), targets):
+            if tuple(result.size()) != tuple(target.size()):
+                raise Unsupported(
+                    "an out= tensor that must be resized", "Give out= a tensor of the result's shape.", "out-resized"
+                )
+        return targets[0] if len(targets) == 1 else tuple(targets)
+
+    def _call_metadata(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        """`x.t_()`: the node of a view, which the fake moves on to; its old node keeps a snapshot of what it was."""
+        fake = args[0]
+        if hasattr(fake, "lampwork_placeholder"):
+            raise Unsupported(f"{op.overload} changes the shape or strides of a tensor that the caller holds")
+        view = operator(_torch.overload(f"aten::{op.view}"))
+        with _torch.kernels_only():
+            snapshot = fake_like_view(torch.ops.aten.alias.default(fake))
+            target = fake_like_view(view.overload(*args, **kwargs))
+            fake.as_strided_(target.size(), target.stride(), target.storage_offset())
+        inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
+        snapshot.node = fake.node
+        _replace_value(fake.node, fake, snapshot)
+        self._record(view, *inputs, fake, rebind=True)
+        return fake
+
+    def _call_lift(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        tensor = args[0]
+        if isinstance(tensor, Fake):
+            return tensor
+        return self.constant(tensor)
+
+    def _call_data_dependent(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        first = args[0] if args else None
+        if isinstance(first, Fake) and first.constant is not None and op.base == "_local_scalar_dense":
+            if _torch.storage_key(first) not in self.written:
+                return first.constant.item()
+        raise DataDependent(str(op.overload))
+
+    def _refuse_storage_change(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        raise Unsupported(f"{op.overload} changes the memory or size of a tensor in place", id="storage-changed")
+
+    # Literals ------------------------------------------------------------------------------------------------------------
+
+    def constant(self, tensor: torch.Tensor) -> Fake:
+        """A literal with a copy of `tensor`'s contents: a fresh tensor on every run, as `torch.tensor([1, 2])` is.
+
+        For tensors made in the region from Python data. Raises `Unsupported` past LARGEST_LITERAL_BYTES.
+        """
+        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.device.type != "cpu":
+            raise Unsupported("a literal that is not a plain CPU tensor", id="tensor-subclass")
+        if tensor.numel() * tensor.element_size() > LARGEST_LITERAL_BYTES:
+            raise Unsupported(
+                f"a literal of {tensor.numel()} elements", "Make large tables once and register them as buffers.",
+                "large-literal",
+            )  # fmt: skip
+        with self._paused():
+            tensor = tensor.detach().contiguous()
+            data = bytes(tensor.reshape(-1).view(torch.uint8).numpy().tobytes()) if tensor.numel() else b""
+            fake = _torch.tensor_without_memory(Fake, tuple(tensor.size()), tensor.stride(), tensor.dtype, tensor.device)
+        arguments = (str(tensor.dtype)[6:], tuple(tensor.size()), data)
+        node = _torch.append_node(self.graph, "literal", _torch.tensor_constant, arguments, {})
+        node.meta = {"val": fake, "location": self._location(), "grad_enabled": torch.is_grad_enabled()}
+        fake.node, fake.constant = node, tensor
+        return fake
+
+    # Nodes -------------------------------------------------------------------------------------------------------------
+
+    def _location(self) -> Location:
+        return self.location_hook() if self.location_hook is not None else Location()
+
+    def _record(self, op: Operator, args: Any, kwargs: Any, result: Any, rebind: bool = False) -> None:
+        node = _torch.append_node(self.graph, op.base, op.overload, args, kwargs)
+        node.meta = {"val": result, "location": self._location(), "grad_enabled": torch.is_grad_enabled()}
+        if type(result) is Fake:
+            if result.node is None or rebind:
+                result.node = node
+        elif isinstance(result, (tuple, list)):
+            for index, each in enumerate(result):
+                if type(each) is Fake and each.node is None:
+                    # Made when first used: most results of multi-result operators never are.
+                    each.node = (node, index)  # type: ignore[assignment]
+
+    def node_of(self, fake: Fake) -> torch.fx.Node:
+        """The node that names `fake`. Raises `Unsupported` for a fake of another recording."""
+        node = fake.node
+        if type(node) is tuple:
+            parent, index = node
+            node = _torch.append_node(self.graph, "getitem", _torch.getitem, (parent, index), {})
+            node.meta = {**parent.meta, "val": fake}
+            if parent.next is not node:  # right behind its tuple, so that it is there wherever the tuple is
+                after = parent
+                while after.next.target is _torch.getitem and after.next.args[0] is parent:
+                    after = after.next
+                after.append(node)
+            fake.node = node
+        if node is None or node.graph is not self.graph:
+            raise Unsupported("a tensor of another captured region", id="fake-escaped")
+        return node
+
+    def _to_nodes(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is tuple:
+            return tuple([self._to_nodes(each) for each in value])
+        if kind is Fake:
+            node = value.node
+            return node if type(node) is torch.fx.Node and node.graph is self.graph else self.node_of(value)
+        if kind is list:
+            return [self._to_nodes(each) for each in value]
+        if kind is dict:
+            return {key: self._to_nodes(each) for key, each in value.items()}
+        if isinstance(value, torch.Tensor):
+            raise Unsupported(
+                f"a tensor that the program did not get from its arguments, globals, closures or attributes "
+                f"({kind.__qualname__} of shape {list(value.size())})",
+                id="foreign-tensor",
+            )
+        if isinstance(value, torch.Generator):
+            raise Unsupported("a random generator of the program's own", id="foreign-generator")
+        return value
+
+    def _note_write(self, target: Any) -> None:
+        if not isinstance(target, Fake):
+            self._to_nodes(target)  # raises for foreign tensors
+            return
+        sizes, strides = target.size(), target.stride()
+        for size, stride in zip(sizes, strides):
+            if stride == 0 and size > 1:
+                raise RuntimeError(
+                    "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+                    "location. Please clone() the tensor before performing the operation."
+                )
+        self.written.add(_torch.storage_key(target))
+
+    # The end -----------------------------------------------------------------------------------------------------------
+
+    def finish(self, outputs: Sequence[Fake]) -> torch.fx.Graph:
+        """Ends the graph with `outputs` as one flat tuple and returns it. `detach` nobody reads is dropped: autograd's
+        bookkeeping makes them in grad mode only."""
+        self.graph.output(tuple(self.node_of(fake) for fake in outputs))
+        for node in reversed(list(self.graph.nodes)):
+            if not node.users and node.op == "call_function" and node.target in _BOOKKEEPING:
+                self.graph.erase_node(node)
+        return self.graph
+
+
+_BOOKKEEPING = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default, _torch.getitem})
+
+
+def _replace_value(node: torch.fx.Node, old: Fake, new: Fake) -> None:
+    value = node.meta["val"]
+    node.meta["val"] = new if value is old else type(value)(new if each is old else each for each in value)
+
+
+def check_elementwise_write(op: Operator, args: tuple, kwargs: dict) -> None:
+    """Raises what eager raises when the arguments of `x.add_(y)` do not fit into `x`, or overlap it partly."""
+    target = args[0]
+    others = [each for each in args[1:] if isinstance(each, torch.Tensor)]
+    if not others or op.base not in _ELEMENTWISE_WRITES:
+        return
+    shape = broadcast([target.size(), *(other.size() for other in others)])
+    if shape != tuple(target.size()):
+        raise RuntimeError(
+            f"output with shape {list(target.size())} doesn't match the broadcast shape {list(shape)}"
+        )
+    for other in others:
+        if other is not target and _partly_overlaps(target, other):
+            raise RuntimeError(
+                "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+                "memory location. Please clone() the tensor before performing the operation."
+            )
+    if op.base in _PROMOTING_WRITES:
+        try:
+            common = promoted([each for each in args if isinstance(each, (torch.Tensor, bool, int, float, complex))])
+        except Unknown:
+            return
+        if not torch.can_cast(common, target.dtype):
+            raise RuntimeError(
+                f"result type {_torch.scalar_type_name(common)} can't be cast to the desired output type "
+                f"{_torch.scalar_type_name(target.dtype)}"
+            )
+
+
+_PROMOTING_WRITES = frozenset({"add_", "sub_", "mul_", "div_", "pow_", "fmod_", "remainder_", "floor_divide_"})
+_ELEMENTWISE_WRITES = _PROMOTING_WRITES | {
+    "addcmul_", "addcdiv_", "lerp_", "eq_", "ne_", "lt_", "le_", "gt_", "ge_", "bitwise_and_", "bitwise_or_", "bitwise_xor_",
+    "logical_and_", "logical_or_", "logical_xor_", "copysign_", "atan2_", "masked_fill_", "clamp_", "clamp_min_",
+    "clamp_max_", "copy_", "hypot_", "nextafter_", "xlogy_",
+}  # fmt: skip
+
+
+def _partly_overlaps(target: torch.Tensor, other: torch.Tensor) -> bool:
+    """Eager's `assert_no_partial_overlap`: both dense, in one storage, ranges that meet without being the same."""
+    from lampwork.capture.shapes import is_dense
+
+    if _torch.storage_key(target) != _torch.storage_key(other) or not target.numel() or not other.numel():
+        return False
+    if not is_dense(target.size(), target.stride()) or not is_dense(other.size(), other.stride()):
+        return False
+    left, right = target.storage_offset() * target.element_size(), other.storage_offset() * other.element_size()
+    left_end, right_end = left + target.numel() * target.element_size(), right + other.numel() * other.element_size()
+    if left == right and left_end == right_end:
+        return tuple(target.stride()) != tuple(other.stride())
+    return left < right_end and right < left_end
+
+
+def _batch_norm_writes_statistics(args: tuple, kwargs: dict) -> Any:
+    """`native_batch_norm` does not say in its schema that training updates running statistics; its twin does."""
+    arguments = list(args)
+    if len(arguments) == 8 and not kwargs and arguments[5] and arguments[3] is not None and arguments[4] is not None:
+        return torch.ops.aten._native_batch_norm_legit.default, tuple(arguments), {}
+    return None
+
+
+_CHANGED_BEFORE_RECORDING = {"native_batch_norm": _batch_norm_writes_statistics}
+
+
+def record(fn: Callable, example_tensors: Iterable[torch.Tensor], name: str = "recorded") -> Region:
+    """The region of `fn(*tensors)` recorded without the bytecode machine: for tests and for graphs that are torch-level.
+
+    `fn` may return a tensor, None, or a flat tuple or list of tensors; it must touch Python state of its own only.
+    The program runs under the modes in force (grad mode, autocast). Nothing is computed or written.
+    """
+    recorder = Recorder()
+    fakes = [recorder.input(tensor, Argument(index)) for index, tensor in enumerate(example_tensors)]
+    with recorder.recording():
+        result = fn(*fakes)
+    many = isinstance(result, (tuple, list))
+    results = list(result) if many else [result]
+    tensors = [each for each in results if isinstance(each, Fake)]
+    graph = recorder.finish(tensors)
+    templates: list[Template] = []
+    for each in results:
+        if isinstance(each, Fake):
+            position = next(index for index, other in enumerate(tensors) if other is each)
+            templates.append(TensorValue(position, requires_grad=each.requires_grad))
+        else:
+            templates.append(ConstantValue(each))
+    return Region(
+        name=name,
+        graph=graph,
+        inputs=tuple(Argument(index) for index in range(len(fakes))),
+        guards=(),
+        objects=(NewTuple(tuple(templates)),) if many else (),
+        effects=(),
+        outcome=Return(NewValue(0) if many else templates[0]),
+        requires_grad_outputs=any(each.requires_grad for each in tensors),
+        input_values=tuple(fakes),
+    )

@@ -1,0 +1,121 @@
+"""Shape rules of matrix products, convolutions and attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lampwork.capture.shapes import Spec, Unknown, channels_last, contiguous, rule
+
+
+def _same_dtype(*tensors: torch.Tensor) -> torch.dtype:
+    dtype = tensors[0].dtype
+    if any(each.dtype != dtype for each in tensors):
+        raise Unknown
+    return dtype
+
+
+@rule("mm")
+def mm(a: torch.Tensor, b: torch.Tensor) -> Spec:
+    if a.dim() != 2 or b.dim() != 2 or a.size()[1] != b.size()[0]:
+        raise Unknown
+    shape = (a.size()[0], b.size()[1])
+    return Spec(shape, contiguous(shape), _same_dtype(a, b))
+
+
+@rule("addmm")
+def addmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Spec:
+    _same_dtype(bias, a, b)
+    result = mm(a, b)
+    sizes = tuple(bias.size())
+    for size, expected in zip(reversed(sizes), reversed(result.shape)):
+        if size not in (1, expected):
+            raise Unknown
+    return result
+
+
+@rule("bmm")
+def bmm(a: torch.Tensor, b: torch.Tensor) -> Spec:
+    if a.dim() != 3 or b.dim() != 3 or a.size()[0] != b.size()[0] or a.size()[2] != b.size()[1]:
+        raise Unknown
+    shape = (a.size()[0], a.size()[1], b.size()[2])
+    return Spec(shape, contiguous(shape), _same_dtype(a, b))
+
+
+@rule("baddbmm")
+def baddbmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Spec:
+    _same_dtype(bias, a, b)
+    return bmm(a, b)
+
+
+@rule("mv")
+def mv(a: torch.Tensor, b: torch.Tensor) -> Spec:
+    if a.dim() != 2 or b.dim() != 1 or a.size()[1] != b.size()[0]:
+        raise Unknown
+    return Spec((a.size()[0],), (1,), _same_dtype(a, b))
+
+
+@rule("dot", "vdot")
+def dot(a: torch.Tensor, b: torch.Tensor) -> Spec:
+    if a.dim() != 1 or b.dim() != 1 or a.size() != b.size():
+        raise Unknown
+    return Spec((), (), _same_dtype(a, b))
+
+
+@rule("linear")
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> Spec:
+    if weight.dim() != 2 or x.size()[-1] != weight.size()[1]:
+        raise Unknown
+    shape = (*x.size()[:-1], weight.size()[0])
+    return Spec(shape, contiguous(shape), _same_dtype(x, weight))
+
+
+@rule("convolution")
+def convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any,
+                transposed: bool, output_padding: Any, groups: int) -> Spec:  # fmt: skip
+    dims = weight.dim() - 2
+    if x.dim() != weight.dim() or dims < 1 or 0 in x.size() or 0 in weight.size():
+        raise Unknown
+    dtype = _same_dtype(x, weight)
+
+    def spread(value: Any) -> list[int]:
+        return list(value) * dims if len(value) == 1 else list(value)
+
+    stride, padding, dilation, output_padding = spread(stride), spread(padding), spread(dilation), spread(output_padding)
+    kernel = weight.size()[2:]
+    shape = [x.size()[0], weight.size()[1] * groups if transposed else weight.size()[0]]
+    if x.size()[1] != (weight.size()[0] if transposed else weight.size()[1] * groups):
+        raise Unknown
+    for axis in range(dims):
+        size, reach = x.size()[2 + axis], dilation[axis] * (kernel[axis] - 1)
+        if transposed:
+            shape.append((size - 1) * stride[axis] - 2 * padding[axis] + reach + output_padding[axis] + 1)
+        else:
+            shape.append((size + 2 * padding[axis] - reach - 1) // stride[axis] + 1)
+    if min(shape) < 1:
+        raise Unknown
+    return Spec(tuple(shape), _convolution_strides(x, weight, shape), dtype)
+
+
+def _convolution_strides(x: torch.Tensor, weight: torch.Tensor, shape: list[int]) -> Any:
+    from lampwork.capture.shapes import suggests_channels_last
+
+    if len(shape) in (4, 5) and (suggests_channels_last(x) or suggests_channels_last(weight)):
+        return channels_last(shape)
+    return contiguous(shape)
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu")
+def flash_attention_cpu(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0,
+                        is_causal: bool = False, *, attn_mask: Any = None, scale: Any = None) -> Any:  # fmt: skip
+    """Results: output [B, H, S, D] as a transposed [B, S, H, D], and logsumexp [B, H, S] as a transposed [B, S, H]."""
+    batch, heads, length, _ = query.size()
+    depth = value.size()[3]
+    output = Spec(
+        (batch, heads, length, depth), (length * heads * depth, depth, heads * depth, 1), _same_dtype(query, key, value)
+    )
+    dtype = torch.float64 if query.dtype is torch.float64 else torch.float32
+    return output, Spec((batch, heads, length), (length * heads, 1, heads), dtype)
+
+

@@ -1,0 +1,333 @@
+"""Shape rules of operators that make, copy, gather and join memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from lampwork.capture.shapes import (
+    Spec,
+    Unknown,
+    broadcast,
+    channels_last,
+    contiguous,
+    in_memory_format,
+    is_contiguous,
+    is_dense,
+    preserved,
+    promoted,
+    rule,
+    scalar_dtype,
+    suggests_channels_last,
+    wrap_dim,
+)
+
+
+def _new(shape: Any, dtype: torch.dtype | None, device: Any, strides: Any = None) -> Spec:
+    shape = tuple(shape)
+    if any(size < 0 for size in shape):
+        raise Unknown
+    where = torch.device(device) if device is not None else torch.get_default_device()
+    return Spec(shape, contiguous(shape) if strides is None else tuple(strides), dtype or torch.get_default_dtype(), where)
+
+
+# Factories ---------------------------------------------------------------------------------------------------------------
+
+
+@rule("empty.memory_format", "zeros", "ones", "rand", "randn")
+def factory(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
+            memory_format: Any = None) -> Spec:  # fmt: skip
+    if layout not in (None, torch.strided) or pin_memory:
+        raise Unknown
+    if memory_format in (torch.channels_last, torch.channels_last_3d):
+        return _new(size, dtype, device, channels_last(tuple(size)))
+    return _new(size, dtype, device)
+
+
+@rule("empty_strided")
+def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
+                  pin_memory: Any = None) -> Spec:  # fmt: skip
+    return _new(size, dtype, device, stride)
+
+
+@rule("full")
+def full(size: Any, value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Spec:
+    return _new(size, dtype or scalar_dtype(value), device)
+
+
+@rule("scalar_tensor")
+def scalar_tensor(value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Spec:
+    return _new((), dtype, device)
+
+
+@rule("arange", "arange.start", "arange.start_step")
+def arange(*bounds: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Spec:
+    if not all(type(each) in (int, float) for each in bounds):
+        raise Unknown
+    start, end, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    whole = all(type(each) is int for each in bounds)
+    if step == 0 or (end - start) * step < 0:
+        raise Unknown
+    if dtype is None:
+        dtype = torch.int64 if whole else torch.get_default_dtype()
+    if not whole and not dtype.is_floating_point:
+        raise Unknown
+    return _new((math.ceil((end - start) / step) if not whole else -((start - end) // step),), dtype, device)
+
+
+@rule("randint", "randint.low")
+def randint(*args: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Spec:
+    return _new(args[-1], dtype or torch.int64, device)
+
+
+@rule("randperm")
+def randperm(n: int, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Spec:
+    return _new((n,), dtype or torch.int64, device)
+
+
+@rule("linspace")
+def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, layout: Any = None, device: Any = None,
+             pin_memory: Any = None) -> Spec:  # fmt: skip
+    if isinstance(start, complex) or isinstance(end, complex):
+        raise Unknown
+    return _new((steps,), dtype, device)
+
+
+@rule("eye", "eye.m")
+def eye(n: int, m: int | None = None, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Spec:
+    return _new((n, n if m is None else m), dtype, device)
+
+
+@rule("empty_like", "zeros_like", "ones_like", "rand_like", "randn_like")
+def like(x: torch.Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
+         memory_format: Any = None) -> Spec:  # fmt: skip
+    if layout not in (None, torch.strided):
+        raise Unknown
+    return Spec(tuple(x.size()), in_memory_format(x, memory_format), dtype or x.dtype, device and torch.device(device))
+
+
+@rule("full_like", "randint_like")
+def full_like(x: torch.Tensor, value: Any, **options: Any) -> Spec:
+    return like(x, **options)
+
+
+@rule("randint_like.low_dtype")
+def randint_like(x: torch.Tensor, low: Any, high: Any, **options: Any) -> Spec:
+    return like(x, **options)
+
+
+@rule("new_empty", "new_zeros", "new_ones")
+def new_tensor(x: torch.Tensor, size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
+               pin_memory: Any = None) -> Spec:  # fmt: skip
+    return _new(size, dtype or x.dtype, device or x.device)
+
+
+@rule("new_full")
+def new_full(x: torch.Tensor, size: Any, value: Any, **options: Any) -> Spec:
+    return new_tensor(x, size, **options)
+
+
+@rule("new_empty_strided")
+def new_empty_strided(x: torch.Tensor, size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
+                      pin_memory: Any = None) -> Spec:  # fmt: skip
+    return _new(size, dtype or x.dtype, device or x.device, stride)
+
+
+@rule("bernoulli", "bernoulli.p")
+def bernoulli(x: torch.Tensor, p: Any = None, *, generator: Any = None) -> Spec:
+    return Spec(tuple(x.size()), preserved(x) if p is None else preserved(x), x.dtype)
+
+
+@rule("native_dropout")
+def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
+    if not x.dtype.is_floating_point:
+        raise Unknown
+    strides = preserved(x)
+    return Spec(tuple(x.size()), strides, x.dtype), Spec(tuple(x.size()), strides, torch.bool)
+
+
+# Copies --------------------------------------------------------------------------------------------------------------------
+
+
+@rule("clone")
+def clone(x: torch.Tensor, *, memory_format: Any = None) -> Spec:
+    return Spec(tuple(x.size()), in_memory_format(x, memory_format), x.dtype)
+
+
+@rule("_to_copy")
+def to_copy(x: torch.Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
+            non_blocking: bool = False, memory_format: Any = None) -> Spec:  # fmt: skip
+    if layout not in (None, torch.strided) or pin_memory:
+        raise Unknown
+    return Spec(tuple(x.size()), in_memory_format(x, memory_format), dtype or x.dtype, device and torch.device(device))
+
+
+@rule("flip")
+def flip(x: torch.Tensor, dims: Any) -> Spec:
+    return Spec(tuple(x.size()), preserved(x), x.dtype)
+
+
+@rule("roll")
+def roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Spec:
+    if not is_contiguous(x.size(), x.stride()):
+        raise Unknown
+    return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
+
+
+@rule("tril", "triu")
+def triangle(x: torch.Tensor, diagonal: int = 0) -> Spec:
+    if x.dim() < 2:
+        raise Unknown
+    return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
+
+
+@rule("repeat")
+def repeat(x: torch.Tensor, repeats: Any) -> Spec:
+    if len(repeats) < x.dim():
+        raise Unknown
+    padded = (1,) * (len(repeats) - x.dim()) + tuple(x.size())
+    shape = tuple(size * times for size, times in zip(padded, repeats))
+    return Spec(shape, contiguous(shape), x.dtype)
+
+
+@rule("constant_pad_nd")
+def constant_pad_nd(x: torch.Tensor, pad: Any, value: Any = 0) -> Spec:
+    shape = list(x.size())
+    if len(pad) % 2 or len(pad) > 2 * len(shape):
+        raise Unknown
+    for index in range(len(pad) // 2):
+        shape[-1 - index] += pad[2 * index] + pad[2 * index + 1]
+    if any(size <= 0 for size in shape):
+        raise Unknown
+    return Spec(tuple(shape), channels_last(shape) if suggests_channels_last(x) else contiguous(shape), x.dtype)
+
+
+# Joins ---------------------------------------------------------------------------------------------------------------------
+
+
+@rule("cat")
+def cat(tensors: Any, dim: int = 0) -> Spec:
+    kept = [each for each in tensors if each.dim() != 1 or each.size()[0] != 0]
+    if not kept or any(each.dim() == 0 for each in tensors):
+        raise Unknown
+    dims = kept[0].dim()
+    dim = wrap_dim(dim, dims)
+    shape = list(kept[0].size())
+    for other in kept[1:]:
+        sizes = other.size()
+        if len(sizes) != dims or any(a != b for index, (a, b) in enumerate(zip(shape, sizes)) if index != dim):
+            raise Unknown
+        shape[dim] += sizes[dim]
+    dtype = promoted(tensors)
+    # The common memory format, if all agree.
+    formats = {suggests_channels_last(each) for each in kept}
+    return Spec(tuple(shape), channels_last(shape) if formats == {True} else contiguous(shape), dtype)
+
+
+@rule("stack")
+def stack(tensors: Any, dim: int = 0) -> Spec:
+    first = tensors[0].size()
+    dim = wrap_dim(dim, len(first) + 1)
+    if any(each.size() != first for each in tensors):
+        raise RuntimeError("stack expects each tensor to be equal size")
+    shape = (*first[:dim], len(tensors), *first[dim:])
+    return Spec(shape, contiguous(shape), promoted(tensors))
+
+
+# Indexing ------------------------------------------------------------------------------------------------------------------
+
+
+@rule("embedding")
+def embedding(weight: torch.Tensor, indices: torch.Tensor, *options: Any) -> Spec:
+    if weight.dim() != 2 or indices.dtype not in (torch.int64, torch.int32):
+        raise Unknown
+    if indices.dim() == 1:
+        shape: tuple = (indices.size()[0], weight.size()[1])
+    else:
+        shape = (*indices.size(), weight.size()[1])
+    return Spec(shape, contiguous(shape), weight.dtype)
+
+
+@rule("index_select")
+def index_select(x: torch.Tensor, dim: int, index: torch.Tensor) -> Spec:
+    if index.dim() > 1 or x.dim() == 0:
+        raise Unknown
+    shape = list(x.size())
+    shape[wrap_dim(dim, len(shape))] = index.numel()
+    return Spec(tuple(shape), contiguous(shape), x.dtype)
+
+
+@rule("gather")
+def gather(x: torch.Tensor, dim: int, index: torch.Tensor, *, sparse_grad: bool = False) -> Spec:
+    if x.dim() != index.dim() or index.dtype not in (torch.int64, torch.int32):
+        raise Unknown
+    return Spec(tuple(index.size()), contiguous(index.size()), x.dtype)
+
+
+@rule("scatter.src", "scatter.value", "scatter_add", "scatter_reduce.two", "index_add", "index_copy",
+      "index_fill.int_Scalar", "masked_scatter")  # fmt: skip
+def scatter(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+    if not is_dense(x.size(), x.stride()):
+        raise Unknown
+    return Spec(tuple(x.size()), preserved(x), x.dtype)
+
+
+@rule("slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter")
+def view_scatter(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+    if not is_contiguous(x.size(), x.stride()):
+        raise Unknown
+    return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
+
+
+@rule("index_put")
+def index_put(x: torch.Tensor, indices: Any, values: torch.Tensor, accumulate: bool = False) -> Spec:
+    if any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in indices):
+        pass  # the shape is that of x either way
+    return Spec(tuple(x.size()), preserved(x), x.dtype)
+
+
+@rule("index.Tensor")
+def index(x: torch.Tensor, indices: Any) -> Spec:
+    """Advanced indexing by integer tensors. The result is laid out by the positions of the index tensors: where they are
+    adjacent their dimensions stay in place, else they go first."""
+    tensors = [each for each in indices if each is not None]
+    if any(each.dtype in (torch.bool, torch.uint8) for each in tensors):
+        from lampwork.capture.fake import DataDependent
+
+        raise DataDependent("indexing by a boolean mask")
+    if len(indices) > x.dim() or not tensors:
+        raise Unknown
+    if not is_contiguous(x.size(), x.stride()) or not all(is_contiguous(t.size(), t.stride()) for t in tensors):
+        raise Unknown
+    common = broadcast([each.size() for each in tensors])
+    padded = list(indices) + [None] * (x.dim() - len(indices))
+    positions = [position for position, each in enumerate(padded) if each is not None]
+    sizes = list(x.size())
+    kept = [size for position, size in enumerate(sizes) if padded[position] is None]
+    adjacent = positions == list(range(positions[0], positions[-1] + 1))
+    before = positions[0] if adjacent else 0
+    shape = (*kept[:before], *common, *kept[before:])
+    if any(size == 0 for size in sizes):
+        raise Unknown
+    if before == 0 or not common:
+        return Spec(shape, contiguous(shape), x.dtype)
+    raise Unknown
+
+
+@rule("topk")
+def topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    shape = list(x.size())
+    if not shape:
+        raise Unknown
+    shape[wrap_dim(dim, len(shape))] = k
+    return Spec(tuple(shape), contiguous(shape), x.dtype), Spec(tuple(shape), contiguous(shape), torch.int64)
+
+
+@rule("sort", "sort.stable")
+def sort(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    strides = preserved(x)
+    return Spec(tuple(x.size()), strides, x.dtype), Spec(tuple(x.size()), strides, torch.int64)
+
+

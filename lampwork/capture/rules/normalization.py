@@ -1,0 +1,165 @@
+"""Shape rules of normalisation layers, losses and pooling."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from lampwork.capture.shapes import (
+    Spec,
+    Unknown,
+    contiguous,
+    in_format_of,
+    preserved,
+    rule,
+)
+
+
+def _statistics_dtype(x: torch.Tensor, weight: Any) -> torch.dtype:
+    """Half inputs with float32 parameters keep float32 statistics."""
+    if weight is not None and weight.dtype != x.dtype:
+        return weight.dtype
+    return x.dtype
+
+
+@rule("native_layer_norm")
+def native_layer_norm(x: torch.Tensor, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    inner = len(normalized_shape)
+    shape = tuple(x.size())
+    if tuple(normalized_shape) != shape[len(shape) - inner :] or not x.dtype.is_floating_point:
+        raise Unknown
+    outer = shape[: len(shape) - inner] + (1,) * inner
+    statistics = Spec(outer, contiguous(outer), _statistics_dtype(x, weight))
+    return Spec(shape, contiguous(shape), x.dtype), statistics, statistics
+
+
+@rule("native_group_norm")
+def native_group_norm(x: torch.Tensor, weight: Any, bias: Any, n: int, c: int, hw: int, group: int, eps: float) -> Any:
+    statistics = Spec((n, group), (group, 1), _statistics_dtype(x, weight))
+    shape = tuple(x.size())
+    return Spec(shape, in_format_of(x, shape), x.dtype), statistics, statistics
+
+
+def _batch_norm(x: torch.Tensor, weight: Any, training: bool) -> Any:
+    shape = tuple(x.size())
+    channels = (shape[1],) if training else (0,)
+    statistics = Spec(channels, (1,), _statistics_dtype(x, weight))
+    return Spec(shape, in_format_of(x, shape), x.dtype), statistics, statistics
+
+
+@rule("native_batch_norm", "_native_batch_norm_legit")
+def native_batch_norm(x: torch.Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
+                      momentum: float, eps: float) -> Any:  # fmt: skip
+    return _batch_norm(x, weight, training)
+
+
+@rule("_native_batch_norm_legit.no_stats")
+def native_batch_norm_without_statistics(x: torch.Tensor, weight: Any, bias: Any, training: bool, momentum: float,
+                                         eps: float) -> Any:  # fmt: skip
+    return _batch_norm(x, weight, training)
+
+
+@rule("_native_batch_norm_legit_no_training")
+def native_batch_norm_inference(x: torch.Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+                                momentum: float, eps: float) -> Any:  # fmt: skip
+    return _batch_norm(x, weight, False)
+
+
+@rule("nll_loss_forward")
+def nll_loss_forward(x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, ignore_index: int) -> Any:
+    total = Spec((), (), x.dtype)
+    if reduction == 0 and x.dim() == 2:
+        return Spec((x.size()[0],), (1,), x.dtype), total
+    return total, total
+
+
+@rule("mse_loss", "smooth_l1_loss", "huber_loss")
+def elementwise_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1, *args: Any) -> Spec:
+    if x.dtype != target.dtype or not x.dtype.is_floating_point:
+        raise Unknown
+    if reduction:
+        return Spec((), (), x.dtype)
+    if x.size() != target.size():
+        raise Unknown
+    return Spec(tuple(x.size()), preserved(x), x.dtype)
+
+
+# Pooling and resampling ------------------------------------------------------------------------------------------------------
+
+
+def _pair(value: Any, default: Any = None) -> tuple[int, int]:
+    if value is None or (isinstance(value, (list, tuple)) and not value):
+        return default
+    if isinstance(value, int):
+        return value, value
+    return (value[0], value[0]) if len(value) == 1 else (value[0], value[1])
+
+
+def _pooled(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_mode: bool) -> int:
+    span = size + 2 * pad - dilation * (kernel - 1) - 1
+    if not ceil_mode:
+        return span // stride + 1
+    result = -(-span // stride) + 1
+    if (result - 1) * stride >= size + pad:
+        result -= 1
+    return result
+
+
+def _pool_shape(x: torch.Tensor, kernel: Any, stride: Any, pad: Any, dilation: Any, ceil_mode: bool) -> tuple[int, ...]:
+    if x.dim() != 4 or 0 in x.size():
+        raise Unknown
+    kernel = _pair(kernel)
+    stride, pad, dilation = _pair(stride, kernel), _pair(pad), _pair(dilation)
+    if any(p > k // 2 for p, k in zip(pad, kernel)):
+        raise Unknown
+    sizes = tuple(
+        _pooled(x.size()[2 + axis], kernel[axis], stride[axis], pad[axis], dilation[axis], ceil_mode) for axis in (0, 1)
+    )
+    if min(sizes) < 1:
+        raise Unknown
+    return (x.size()[0], x.size()[1], *sizes)
+
+
+@rule("max_pool2d_with_indices")
+def max_pool2d(x: torch.Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+               ceil_mode: bool = False) -> Any:  # fmt: skip
+    shape = _pool_shape(x, kernel_size, stride, padding, dilation, ceil_mode)
+    strides = in_format_of(x, shape)
+    return Spec(shape, strides, x.dtype), Spec(shape, strides, torch.int64)
+
+
+@rule("avg_pool2d")
+def avg_pool2d(x: torch.Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+               count_include_pad: bool = True, divisor_override: Any = None) -> Spec:  # fmt: skip
+    shape = _pool_shape(x, kernel_size, stride, padding, 1, ceil_mode)
+    return Spec(shape, in_format_of(x, shape), x.dtype)
+
+
+@rule("_adaptive_avg_pool2d")
+def adaptive_avg_pool2d(x: torch.Tensor, output_size: Any) -> Spec:
+    if x.dim() not in (3, 4):
+        raise Unknown
+    shape = (*x.size()[:-2], *output_size)
+    return Spec(shape, in_format_of(x, shape), x.dtype)
+
+
+@rule("upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d", "_upsample_nearest_exact2d")
+def upsample2d(x: torch.Tensor, output_size: Any, *args: Any, **kwargs: Any) -> Spec:
+    if x.dim() != 4:
+        raise Unknown
+    shape = (*x.size()[:2], *output_size)
+    return Spec(shape, in_format_of(x, shape), x.dtype)
+
+
+@rule("upsample_nearest2d.vec", "upsample_bilinear2d.vec", "upsample_bicubic2d.vec")
+def upsample2d_by_scale(x: torch.Tensor, output_size: Any, *args: Any) -> Spec:
+    scales = args[-1]
+    if x.dim() != 4:
+        raise Unknown
+    if output_size is None:
+        output_size = [math.floor(float(size) * scale) for size, scale in zip(x.size()[2:], scales)]
+    shape = (*x.size()[:2], *output_size)
+    return Spec(shape, in_format_of(x, shape), x.dtype)
+

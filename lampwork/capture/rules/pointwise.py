@@ -1,0 +1,232 @@
+"""Shape rules of elementwise operators: broadcast, promote, and lay the result out as TensorIterator does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from lampwork.capture.shapes import (
+    RULES,
+    Spec,
+    Unknown,
+    as_float,
+    broadcast,
+    is_contiguous,
+    iterated,
+    overload,
+    preserved,
+    promoted,
+    real_dtype,
+    rule,
+)
+
+Number = (bool, int, float, complex)
+
+
+def elementwise(operands: Sequence[Any], dtype: torch.dtype, number_is_operand: bool = True) -> Spec:
+    """The result of an elementwise operator on `operands` (tensors and numbers).
+
+    `number_is_operand`: a number takes part in the layout as a 0-d tensor does (`x + 1` of a transposed `x`); operators
+    whose kernels take it as a parameter (`clamp`) set it false.
+    """
+    tensors = [each for each in operands if isinstance(each, torch.Tensor)]
+    first = tensors[0]
+    shape = first.size()
+    all_same = True
+    for other in tensors[1:]:
+        if other.size() != shape:
+            all_same = False
+            break
+    if all_same:
+        shape = tuple(shape)
+        if number_is_operand and shape and len(tensors) != len(operands):
+            all_same = False
+        strides = first.stride()
+        if len(tensors) == 1 and is_contiguous(shape, strides) and 0 not in shape:
+            if 1 not in shape:
+                return Spec(shape, strides, dtype)
+    else:
+        shape = broadcast([tensor.size() for tensor in tensors])
+    return Spec(shape, iterated(tensors, shape, all_same), dtype)
+
+
+def _each(names: str, make: Callable[[str], Callable]) -> None:
+    for name in names.split():
+        RULES[overload(name)] = make(name)
+
+
+# One tensor --------------------------------------------------------------------------------------------------------------
+
+
+def same_dtype(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+    return elementwise((x,), x.dtype)
+
+
+def float_dtype(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+    return elementwise((x,), as_float(x.dtype))
+
+
+def bool_dtype(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+    return elementwise((x,), torch.bool)
+
+
+def _without(kinds: str, function: Callable) -> Callable:
+    """The rule, except for dtypes where eager raises an error or does something else ("b" bool, "i" int, "c" complex)."""
+
+    def checked(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+        dtype = x.dtype
+        if dtype.is_complex:
+            kind = "c"
+        elif dtype.is_floating_point:
+            kind = "f"
+        else:
+            kind = "b" if dtype is torch.bool else "i"
+        if kind in kinds:
+            raise Unknown
+        return function(x, *args, **kwargs)
+
+    return checked
+
+
+_each(
+    "acos acosh asin asinh atan atanh cos cosh erf erfc erfinv exp exp2 expm1 i0 lgamma digamma log log10 log1p log2 "
+    "logit reciprocal rsqrt sigmoid sin sinc sinh sqrt tan tanh special_ndtri special_entr special_erfcx special_i0e "
+    "special_i1 special_i1e special_log_ndtr special_bessel_j0 special_bessel_j1 deg2rad rad2deg",
+    lambda name: float_dtype,
+)
+_each("ceil floor round trunc frac round.decimals", lambda name: _without("bc", same_dtype))
+_each("neg", lambda name: _without("b", same_dtype))
+_each("sgn sign square bitwise_not relu positive", lambda name: _without("c", same_dtype))
+_each(
+    "gelu silu mish hardswish hardsigmoid elu leaky_relu hardtanh celu softplus softshrink hardshrink threshold",
+    lambda name: _without("bic", same_dtype),
+)
+_each("isnan isinf isneginf isposinf logical_not signbit", lambda name: bool_dtype)
+_each("nan_to_num", lambda name: _without("bic", same_dtype))
+RULES[overload("abs")] = lambda x: elementwise((x,), real_dtype(x.dtype))
+
+
+@rule("eq.Scalar", "ne.Scalar", "lt.Scalar", "le.Scalar", "gt.Scalar", "ge.Scalar")
+def compare_number(x: torch.Tensor, other: Any) -> Spec:
+    return elementwise((x, other), torch.bool)
+
+
+@rule("eq.Tensor", "ne.Tensor", "lt.Tensor", "le.Tensor", "gt.Tensor", "ge.Tensor", "logical_and", "logical_or",
+      "logical_xor")  # fmt: skip
+def compare(x: Any, other: Any) -> Spec:
+    return elementwise((x, other), torch.bool)
+
+
+# Two tensors, or a tensor and a number ------------------------------------------------------------------------------------
+
+
+@rule("add.Tensor", "sub.Tensor")
+def add(x: Any, y: Any, *, alpha: Any = 1) -> Spec:
+    dtype = promoted((x, y))
+    if type(alpha) is not int and not dtype.is_floating_point or dtype is torch.bool:
+        raise Unknown
+    return elementwise((x, y), dtype)
+
+
+@rule("mul.Tensor", "remainder.Tensor", "fmod.Tensor", "floor_divide", "maximum", "minimum", "fmax", "fmin",
+      "bitwise_and.Tensor", "bitwise_or.Tensor", "bitwise_xor.Tensor", "bitwise_left_shift.Tensor",
+      "bitwise_right_shift.Tensor", "pow.Tensor_Tensor", "gcd", "lcm", "hypot", "nextafter", "logaddexp",
+      "logaddexp2", "heaviside")  # fmt: skip
+def binary(x: Any, y: Any) -> Spec:
+    return elementwise((x, y), promoted((x, y)))
+
+
+@rule("mul.Scalar", "add.Scalar", "sub.Scalar", "rsub.Scalar", "rsub.Tensor", "bitwise_and.Scalar", "bitwise_or.Scalar",
+      "bitwise_xor.Scalar", "remainder.Scalar", "fmod.Scalar", "pow.Scalar")  # fmt: skip
+def binary_number(x: Any, y: Any, alpha: Any = 1) -> Spec:
+    dtype = promoted((x, y))
+    if dtype is torch.bool:
+        raise Unknown
+    return elementwise((x, y), dtype)
+
+
+@rule("pow.Tensor_Scalar")
+def power(x: torch.Tensor, exponent: Any) -> Spec:
+    dtype = promoted((x, exponent))
+    if not dtype.is_floating_point:
+        raise Unknown
+    return elementwise((x,), dtype)
+
+
+@rule("div.Tensor", "true_divide.Tensor", "atan2", "xlogy.Tensor", "copysign.Tensor", "div.Scalar")
+def divide(x: Any, y: Any) -> Spec:
+    return elementwise((x, y), as_float(promoted((x, y))))
+
+
+@rule("div.Tensor_mode", "div.Scalar_mode")
+def divide_rounding(x: Any, y: Any, *, rounding_mode: str | None = None) -> Spec:
+    dtype = promoted((x, y))
+    return elementwise((x, y), as_float(dtype) if rounding_mode is None else dtype)
+
+
+@rule("where.self")
+def where(condition: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Spec:
+    dtype = promoted((x, y))
+    shape = broadcast([condition.size(), x.size(), y.size()])
+    same = condition.size() == x.size() == y.size()
+    return Spec(shape, iterated((condition, x, y), shape, same), dtype)
+
+
+@rule("clamp", "clamp_min", "clamp_max")
+def clamp(x: torch.Tensor, *limits: Any, **named: Any) -> Spec:
+    numbers = [each for each in (*limits, *named.values()) if each is not None]
+    dtype = promoted((x, *numbers))
+    if dtype.is_complex or dtype is torch.bool or not numbers:
+        raise Unknown
+    return elementwise((x,), dtype)
+
+
+@rule("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor")
+def clamp_tensors(x: torch.Tensor, *limits: Any, **named: Any) -> Spec:
+    tensors = [x, *(each for each in (*limits, *named.values()) if each is not None)]
+    return elementwise(tensors, promoted(tensors))
+
+
+@rule("addcmul", "addcdiv")
+def fused_multiply(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: Any = 1) -> Spec:
+    dtype = promoted((x, a, b))
+    if not dtype.is_floating_point:
+        raise Unknown
+    return elementwise((x, a, b), dtype)
+
+
+@rule("lerp.Scalar", "lerp.Tensor")
+def lerp(x: torch.Tensor, end: torch.Tensor, weight: Any) -> Spec:
+    tensors = [each for each in (x, end, weight) if isinstance(each, torch.Tensor)]
+    return elementwise(tensors, x.dtype)
+
+
+@rule("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(x: torch.Tensor, mask: torch.Tensor, value: Any) -> Spec:
+    # A copy of the broadcast `x`, filled in place.
+    shape = broadcast([x.size(), mask.size()])
+    if shape == tuple(x.size()):
+        return Spec(shape, preserved(x), x.dtype)
+    raise Unknown
+
+
+@rule("glu")
+def glu(x: torch.Tensor, dim: int = -1) -> Spec:
+    from lampwork.capture.shapes import contiguous, wrap_dim
+
+    dim = wrap_dim(dim, x.dim())
+    shape = list(x.size())
+    if shape[dim] % 2:
+        raise Unknown
+    shape[dim] //= 2
+    strides = list(x.stride())
+    if is_contiguous(x.size(), strides):
+        return Spec(tuple(shape), contiguous(shape), x.dtype)
+    raise Unknown
+
+
+@rule("sigmoid_backward", "tanh_backward", "gelu_backward", "silu_backward", "threshold_backward")
+def activation_gradient(gradient: torch.Tensor, x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+    return elementwise((gradient, x), promoted((gradient, x)))

@@ -1,0 +1,448 @@
+"""Shape rules: what eager would return, as metadata. One rule per operator, in tables; nothing here computes data.
+
+A rule takes an operator's arguments (fakes, numbers, lists) and returns a `Spec`, or a tuple of `Spec | None` for
+operators with several results. Rules give eager's dtype, shape and STRIDES on the CPU; `tests/unit/capture/
+test_shapes.py` checks each against PyTorch's own operator samples. A rule that meets a case it does not know raises
+`Unknown`, and the operator's meta kernel answers instead (slower, 20-400 us); so do operators without a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from lampwork import _torch
+from lampwork.capture.fake import Fake, Unsupported
+
+Shape = tuple[int, ...]
+
+
+class Spec(NamedTuple):
+    """A result's metadata; the device is that of the arguments unless given."""
+
+    shape: Shape
+    strides: Shape
+    dtype: torch.dtype
+    device: torch.device | None = None
+
+
+class Unknown(Exception):
+    """The rule does not cover these arguments."""
+
+
+#: Overload -> rule.
+RULES: dict[Any, Callable[..., Any]] = {}
+
+
+def rule(*names: str) -> Callable[[Callable], Callable]:
+    """Registers a shape rule for overloads such as "add.Tensor" ("gelu" means "gelu.default")."""
+
+    def register(function: Callable) -> Callable:
+        for name in names:
+            RULES[overload(name)] = function
+        return function
+
+    return register
+
+
+def overload(name: str) -> Any:
+    packet, _, which = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), which or "default")
+
+
+# Strides ---------------------------------------------------------------------------------------------------------------
+
+
+def contiguous(shape: Iterable[int]) -> Shape:
+    """Row-major strides. A dimension of size 0 counts as 1, as in eager."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape if isinstance(shape, (tuple, list)) else tuple(shape)):
+        strides.append(step)
+        step *= size if size > 1 else 1
+    strides.reverse()
+    return tuple(strides)
+
+
+def channels_last(shape: Sequence[int]) -> Shape:
+    """Strides of an NHWC (or NDHWC) tensor whose logical shape is NCHW (NCDHW)."""
+    order = (0, *range(2, len(shape)), 1)
+    strides = [0] * len(shape)
+    step = 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return tuple(strides)
+
+
+def permuted(shape: Sequence[int], order: Sequence[int]) -> Shape:
+    """Dense strides with `order[0]` the outermost dimension."""
+    strides = [0] * len(shape)
+    step = 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return tuple(strides)
+
+
+def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides)):
+        if size == 0:
+            return True
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Non-overlapping and dense: a permutation of a contiguous tensor."""
+    pairs = sorted((stride, size) for size, stride in zip(shape, strides) if size != 1)
+    expected = 1
+    for stride, size in pairs:
+        if size == 0:
+            return True
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """`is_contiguous(memory_format=channels_last)` of a 4-d tensor."""
+    if len(shape) != 4:
+        return False
+    expected = 1
+    for dim in (1, 3, 2, 0):
+        if shape[dim] != 1:
+            if strides[dim] != expected:
+                return False
+            expected *= shape[dim]
+    return True
+
+
+def suggests_channels_last(tensor: torch.Tensor) -> bool:
+    """`suggest_memory_format() == channels_last`: what convolutions, pools and batch norm go by."""
+    dims = tensor.dim()
+    if dims == 4:
+        order: tuple[int, ...] = (1, 3, 2, 0)
+    elif dims == 5:
+        order = (1, 4, 3, 2, 0)
+    else:
+        return False
+    shape, strides = tensor.size(), tensor.stride()
+    if strides[1] == 0:
+        return False
+    least = 0
+    for dim in order:
+        if shape[dim] == 0:
+            return False
+        if strides[dim] < least:
+            return False
+        if dim == 0 and least == strides[1]:
+            return False
+        least = strides[dim]
+        if shape[dim] > 1:
+            least *= shape[dim]
+    return True
+
+
+def in_format_of(tensor: torch.Tensor, shape: Sequence[int]) -> Shape:
+    """Strides of a fresh result with `tensor`'s suggested memory format."""
+    return channels_last(shape) if suggests_channels_last(tensor) else contiguous(shape)
+
+
+def preserved(tensor: torch.Tensor) -> Shape:
+    """Strides of `empty_like(tensor, memory_format=preserve_format)`."""
+    shape, strides = tensor.size(), tensor.stride()
+    if is_dense(shape, strides):
+        return tuple(strides)
+    return iterated((tensor,), tuple(shape), all_same=False)
+
+
+def in_memory_format(tensor: torch.Tensor, memory_format: torch.memory_format | None) -> Shape:
+    if memory_format is None or memory_format == torch.preserve_format:
+        return preserved(tensor)
+    if memory_format == torch.contiguous_format:
+        return contiguous(tensor.size())
+    return channels_last(tensor.size())
+
+
+def broadcast(shapes: Sequence[Sequence[int]]) -> Shape:
+    """The common shape. Raises eager's error when there is none."""
+    dims = 0
+    for shape in shapes:
+        if len(shape) > dims:
+            dims = len(shape)
+    result = [1] * dims
+    for shape in shapes:
+        shift = dims - len(shape)
+        for index, size in enumerate(shape):
+            if size != 1:
+                current = result[shift + index]
+                if current == 1:
+                    result[shift + index] = size
+                elif current != size:
+                    raise RuntimeError(
+                        f"The size of tensor a ({current}) must match the size of tensor b ({size}) "
+                        f"at non-singleton dimension {shift + index}"
+                    )
+    return tuple(result)
+
+
+def iterated(tensors: Sequence[torch.Tensor], shape: Shape, all_same: bool) -> Shape:
+    """Strides that eager's TensorIterator gives a fresh output of an elementwise operator on `tensors`.
+
+    `all_same`: all operands have one shape. Follows ATen/TensorIterator.cpp: contiguous and channels-last inputs give
+    such outputs; equal dense strides are kept; else dimensions are sorted by the inputs' strides, first input first.
+    """
+    if all_same:
+        strides = [tensor.stride() for tensor in tensors]
+        first = strides[0]
+        same = True
+        for other in strides:
+            if other != first:
+                same = False
+                break
+        if same:
+            if is_contiguous(shape, first):
+                return contiguous(shape)
+            if is_channels_last(shape, first):
+                return channels_last(shape)
+            if is_dense(shape, first):
+                return first
+        elif all(is_contiguous(shape, each) for each in strides):
+            return contiguous(shape)
+        elif all(is_channels_last(shape, each) for each in strides):
+            return channels_last(shape)
+    dims = len(shape)
+    if dims < 2:
+        return contiguous(shape)
+    table = []
+    for tensor in tensors:
+        sizes, steps = tensor.size(), tensor.stride()
+        shift = dims - len(sizes)
+        item = tensor.dtype.itemsize
+        row = [0] * dims
+        for index in range(len(sizes)):
+            if not (sizes[index] == 1 and shape[shift + index] != 1):
+                row[shift + index] = steps[index] * item
+        table.append(row)
+    order = list(range(dims - 1, -1, -1))
+    for start in range(1, dims):
+        moving = start
+        for other in range(start - 1, -1, -1):
+            comparison = _compare(table, shape, order[other], order[moving])
+            if comparison > 0:
+                order[other], order[moving] = order[moving], order[other]
+                moving = other
+            elif comparison < 0:
+                break
+    order.reverse()
+    return contiguous(shape) if order == list(range(dims)) else permuted(shape, order)
+
+
+def _compare(table: list[list[int]], shape: Shape, left: int, right: int) -> int:
+    """1: dimension `left` goes outside `right`; -1: inside; 0: no operand says."""
+    for row in table:
+        first, second = row[left], row[right]
+        if first == 0 or second == 0:
+            continue
+        if first < second:
+            return -1
+        if first > second:
+            return 1
+        if shape[left] > shape[right]:
+            return 1
+    return 0
+
+
+# Types -----------------------------------------------------------------------------------------------------------------
+
+_COMPLEX_OF = {torch.float16: torch.complex32, torch.bfloat16: torch.complex64, torch.float32: torch.complex64,
+               torch.float64: torch.complex128}  # fmt: skip
+_REAL_OF = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
+
+
+def real_dtype(dtype: torch.dtype) -> torch.dtype:
+    return _REAL_OF.get(dtype, dtype)
+
+
+def _category(dtype: torch.dtype) -> int:
+    if dtype.is_complex:
+        return 3
+    if dtype.is_floating_point:
+        return 2
+    return 0 if dtype == torch.bool else 1
+
+
+def scalar_dtype(value: Any) -> torch.dtype:
+    kind = type(value)
+    if kind is bool:
+        return torch.bool
+    if kind is int:
+        return torch.int64
+    if kind is float:
+        return torch.get_default_dtype()
+    if kind is complex:
+        return _COMPLEX_OF[torch.get_default_dtype()]
+    raise Unknown
+
+
+def promoted(operands: Sequence[Any]) -> torch.dtype:
+    """`torch.result_type` of tensors and Python numbers: tensors with dimensions win over 0-d ones, those over numbers."""
+    tensor_type: torch.dtype | None = None
+    zero_type: torch.dtype | None = None
+    number_type: torch.dtype | None = None
+    for operand in operands:
+        if isinstance(operand, torch.Tensor):
+            dtype = operand.dtype
+            if operand.dim():
+                tensor_type = dtype if tensor_type is None or tensor_type == dtype else torch.promote_types(tensor_type, dtype)
+            else:
+                zero_type = dtype if zero_type is None or zero_type == dtype else torch.promote_types(zero_type, dtype)
+        else:
+            dtype = scalar_dtype(operand)
+            number_type = dtype if number_type is None else torch.promote_types(number_type, dtype)
+    return _combine(_combine(tensor_type, zero_type), number_type)  # type: ignore[return-value]
+
+
+def _combine(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype | None:
+    if higher is None:
+        return lower
+    if lower is None or higher == lower:
+        return higher
+    if _category(lower) > _category(higher):
+        return torch.promote_types(higher, lower)
+    return higher
+
+
+def as_float(dtype: torch.dtype) -> torch.dtype:
+    """Integers and bool become the default dtype."""
+    return dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
+
+
+def wrap_dim(dim: int, dims: int) -> int:
+    """A non-negative dimension. Raises eager's error outside of [-dims, dims)."""
+    limit = dims if dims else 1
+    if not -limit <= dim < limit:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {dim})")
+    return dim + limit if dim < 0 else dim
+
+
+def wrap_dims(dims: Any, count: int) -> tuple[int, ...]:
+    """Reduction dimensions, all when None or empty."""
+    if dims is None:
+        return tuple(range(count))
+    if isinstance(dims, int):
+        dims = (dims,)
+    if not dims:
+        return tuple(range(count))
+    wrapped = tuple(wrap_dim(dim, count) for dim in dims)
+    if len(set(wrapped)) != len(wrapped):
+        raise Unknown
+    return wrapped
+
+
+# Answering an operator ---------------------------------------------------------------------------------------------------
+
+
+def infer(op: Any, args: tuple, kwargs: dict) -> Any:
+    """What `op` returns on fakes, as new fakes over new storages. For operators whose results alias nothing.
+
+    Raises eager's own error for arguments that eager refuses, `Unsupported` for operators without shape rule and
+    meta kernel.
+    """
+    function = RULES.get(op)
+    if function is not None:
+        try:
+            return materialize(function(*args, **kwargs), args, kwargs)
+        except Unknown:
+            pass
+        except (TypeError, AttributeError, KeyError, ValueError) as error:
+            # The rule met arguments of a kind it was not written for.
+            if _STRICT_RULES:
+                raise AssertionError(f"shape rule of {op}: {error}") from error
+    return infer_by_meta_kernel(op, args, kwargs)
+
+
+#: Tests set this: a rule that fails by accident must not hide behind the meta kernel.
+_STRICT_RULES = False
+
+
+def materialize(result: Any, args: tuple, kwargs: dict) -> Any:
+    """Fakes for a rule's result."""
+    if type(result) is Spec:
+        device = result.device
+        if device is None:
+            device = device_of(args, kwargs)
+        return _torch.tensor_without_memory(Fake, result.shape, result.strides, result.dtype, device)
+    if result is None:
+        return None
+    return type(result)(materialize(each, args, kwargs) for each in result)
+
+
+_CPU = torch.device("cpu")
+
+
+def device_of(args: tuple, kwargs: dict) -> torch.device:
+    """The common device of the tensor arguments (a 0-d CPU tensor follows the others), else the `device` argument."""
+    found = None
+    for each in tensors_in(args):
+        device = each.device
+        if found is None or (found == _CPU and device != _CPU):
+            found = device
+        if device == _CPU and found == _CPU and each.dim():
+            break
+    if found is None:
+        found = kwargs.get("device")
+    return torch.device(found) if found is not None else _CPU
+
+
+def tensors_in(values: Iterable[Any]) -> Iterable[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors_in(value)
+
+
+def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
+    """`infer` through the operator's meta kernel on tensors of device "meta"."""
+    name = op.name()
+    if not (torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta")
+            or torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeExplicitAutograd")):  # fmt: skip
+        raise Unsupported(f"{op} says nothing about the shape of its result (it has no meta kernel)")
+    _torch.keep_dynamo_unloaded()
+    device = device_of((*args, *kwargs.values()), kwargs)
+    copies: dict[int, torch.Tensor] = {}
+
+    def to_meta(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if id(value) not in copies:
+                copies[id(value)] = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")
+            return copies[id(value)]
+        if isinstance(value, (list, tuple)):
+            return type(value)(to_meta(each) for each in value)
+        if isinstance(value, torch.device):
+            return torch.device("meta")
+        return value
+
+    meta_args = to_meta(args)
+    meta_kwargs = {key: to_meta(value) for key, value in kwargs.items()}
+    try:
+        result = op(*meta_args, **meta_kwargs)
+    except NotImplementedError as error:
+        raise Unsupported(f"{op}: {error}") from error
+    return _from_meta(result, device)
+
+
+def _from_meta(value: Any, device: torch.device) -> Any:
+    if isinstance(value, torch.Tensor):
+        return _torch.tensor_without_memory(Fake, tuple(value.size()), value.stride(), value.dtype, device)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_from_meta(each, device) for each in value)
+    return value
