@@ -387,3 +387,8 @@ def scalar_type_name(dtype: torch.dtype) -> str:
         torch.bool: "Bool", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble",
     }  # fmt: skip
     return names.get(dtype, str(dtype)[6:])
+
+
+def decompose(op: OpOverload, args: tuple, kwargs: dict) -> Any:
+    """Run the composite implementation of `op`: the C++ one, as eager does, even where Python has another for tracing."""
+    return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)

@@ -166,10 +166,7 @@ class Recorder:
 
     def _call_composite(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         with self._mode:
-            result = op.overload.decompose(*args, **kwargs)
-        if result is NotImplemented:
-            raise Unsupported(f"{op.overload} has no decomposition")
-        return result
+            return _torch.decompose(op.overload, args, kwargs)
 
     def _call_view(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}

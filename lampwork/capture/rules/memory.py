@@ -164,6 +164,18 @@ def to_copy(x: torch.Tensor, *, dtype: Any = None, layout: Any = None, device: A
     return Spec(tuple(x.size()), in_memory_format(x, memory_format), dtype or x.dtype, device and torch.device(device))
 
 
+@rule("_unsafe_view")
+def unsafe_view(x: torch.Tensor, size: Any) -> Spec:
+    """A view that autograd need not know about. Its memory is the argument's, which nobody else sees."""
+    shape = list(size)
+    if not is_contiguous(x.size(), x.stride()):
+        raise Unknown
+    if -1 in shape:
+        known = math.prod(each for each in shape if each != -1)
+        shape[shape.index(-1)] = x.numel() // known if known else 0
+    return Spec(tuple(shape), contiguous(shape), x.dtype)
+
+
 @rule("flip")
 def flip(x: torch.Tensor, dims: Any) -> Spec:
     return Spec(tuple(x.size()), preserved(x), x.dtype)
