@@ -1,0 +1,241 @@
+"""Generators whose body the machine interprets.
+
+A `MachineGenerator` holds its frame as data.  Interpreted `for` loops, `yield from`, `next` and `send` resume it by
+pushing that frame on the machine's stack; native code that iterates it starts a nested run.  It passes for a
+native generator: `isinstance(g, types.GeneratorType)` holds, with the attributes of one.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import types
+from typing import TYPE_CHECKING, Any
+
+from ..bytecode import OP
+from .exceptions import chain_context
+from .frames import Frame
+from .tracebacks import real_frame
+from .values import UNBOUND, Enter
+
+if TYPE_CHECKING:
+    from .core import Machine
+
+_YIELD = OP["YIELD_VALUE"]
+
+
+class MachineGenerator:
+    __slots__ = ("machine", "frame", "running", "handled", "code", "__name__", "__qualname__", "__weakref__")
+
+    def __init__(self, machine: Machine, frame: Frame) -> None:
+        self.machine = machine
+        self.frame: Frame | None = frame
+        self.code = frame.code.raw
+        self.running = False
+        self.handled = machine.new_handled()
+        function = frame.function
+        self.__name__: str = frame.code.raw.co_name if function is None else function.__name__
+        self.__qualname__: str = frame.code.raw.co_qualname if function is None else function.__qualname__
+        frame.generator = self
+
+    # -- used by the machine
+
+    def begin(self, value: Any) -> bool:
+        """Pushes the frame, ready to run with `value` as the result of its `yield`.  False if it is finished."""
+        if self.running:
+            raise ValueError("generator already executing")
+        frame = self.frame
+        if frame is None:
+            return False
+        if value is not None and not self.started:
+            raise TypeError("can't send non-None value to a just-started generator")
+        frame.stack.append(value)
+        self.running = True
+        self.machine.frames.append(frame)
+        return True
+
+    def finish(self) -> None:
+        if self.frame is not None:
+            self.frame.generator = None
+        self.frame = None
+        self.running = False
+
+    @property
+    def started(self) -> bool:
+        frame = self.frame
+        return frame is None or frame.code.instructions[frame.index - 1][0] == _YIELD
+
+    # -- the generator protocol, for native callers
+
+    def __iter__(self) -> MachineGenerator:
+        return self
+
+    def __next__(self) -> Any:
+        return self.resume(None, None)
+
+    def send(self, value: Any) -> Any:
+        return self.resume(value, None)
+
+    def resume(self, value: Any, error: BaseException | None) -> Any:
+        machine = self.machine
+        base = len(machine.frames)
+        if not self.begin(value):
+            if error is not None:
+                raise error
+            raise StopIteration
+        if error is not None and self.handled.value is not None:
+            chain_context(error, self.handled.value)
+        value = machine.run(base, error)
+        if self.frame is None:
+            raise StopIteration() if value is None else StopIteration(value)
+        return value
+
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
+        return self.throw_error(_normalise(kind, value, traceback))
+
+    def throw_error(self, error: BaseException) -> Any:
+        if self.running:
+            raise ValueError("generator already executing")
+        receiver = self.gi_yieldfrom
+        frame = self.frame
+        if frame is None:
+            raise error
+        if receiver is not None:
+            outcome = UNBOUND
+            self.running = True
+            try:
+                if isinstance(error, GeneratorExit):
+                    close_iterator(receiver)
+                else:
+                    throw = getattr(receiver, "throw", None)
+                    if throw is not None:
+                        outcome = throw(error)
+            except BaseException as raised:
+                # CLEANUP_THROW, or the lines below on 3.11, make a StopIteration the value of `yield from`.
+                failure: BaseException | None = raised
+            else:
+                failure = None
+            self.running = False
+            if failure is not None:
+                if isinstance(failure, StopIteration) and not isinstance(error, GeneratorExit):
+                    send = frame.code.instructions[frame.index - 2]
+                    frame.stack.pop()
+                    frame.index = send[1]
+                    return self.resume(failure.value, None)
+                error = failure
+            elif outcome is not UNBOUND:
+                return outcome
+        if not self.started:
+            # CPython enters the frame at its first instruction, outside any handler.
+            self.finish()
+            traceback = types.TracebackType(
+                error.__traceback__, real_frame(frame), frame.code.offsets[0], frame.code.raw.co_firstlineno
+            )
+            raise error.with_traceback(traceback)
+        return self.resume(None, error)
+
+    def close(self) -> Any:
+        if self.frame is None:
+            return None
+        if not self.started and not self.running:
+            self.finish()
+            return None
+        try:
+            self.throw_error(GeneratorExit())
+        except StopIteration as stop:
+            return stop.value if _CLOSE_RETURNS else None
+        except GeneratorExit:
+            return None
+        raise RuntimeError("generator ignored GeneratorExit")
+
+    def __del__(self) -> None:
+        if self.frame is not None and not self.running and self.started:
+            self.close()
+
+    # -- the attributes of a native generator
+
+    @property
+    def gi_code(self) -> types.CodeType:
+        return self.code
+
+    @property
+    def gi_frame(self) -> Any:
+        return None if self.frame is None else self.machine.frame_view(self.frame)
+
+    @property
+    def gi_running(self) -> bool:
+        return self.running
+
+    @property
+    def gi_suspended(self) -> bool:
+        return self.frame is not None and not self.running and self.started
+
+    @property
+    def gi_yieldfrom(self) -> Any:
+        frame = self.frame
+        if frame is None or self.running or frame.code.instructions[frame.index - 1] != (_YIELD, True):
+            return None
+        return frame.stack[-1]
+
+    @property
+    def __class__(self) -> Any:  # noqa: PLE0117
+        return types.GeneratorType
+
+    def __repr__(self) -> str:
+        return f"<generator object {self.__qualname__} at {id(self):#x}>"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("cannot pickle 'generator' object")
+
+    def __copy__(self) -> Any:
+        raise TypeError("cannot pickle 'generator' object")
+
+
+collections.abc.Generator.register(MachineGenerator)
+
+import sys  # noqa: E402
+
+_CLOSE_RETURNS = sys.version_info >= (3, 13)
+
+
+def resume_request(generator: MachineGenerator, value: Any) -> Enter:
+    """What `next` and `send` of interpreted code answer: resume in a frame on the same stack."""
+    return Enter(None, (value,), None, UNBOUND, generator)
+
+
+def close_iterator(receiver: Any) -> None:
+    if type(receiver) is MachineGenerator:
+        receiver.close()
+        return
+    close = getattr(receiver, "close", None)
+    if close is not None:
+        close()
+
+
+def _normalise(kind: Any, value: Any, traceback: Any) -> BaseException:
+    """The exception that `throw(kind, value, traceback)` throws, checked as CPython checks it."""
+    if traceback is not None and not isinstance(traceback, types.TracebackType):
+        raise TypeError("throw() third argument must be a traceback object")
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        if isinstance(value, kind):
+            error = value
+        elif value is None:
+            error = kind()
+        elif isinstance(value, tuple):
+            error = kind(*value)
+        else:
+            error = kind(value)
+        if not isinstance(error, BaseException):
+            raise TypeError(
+                f"calling {kind!r} should have returned an instance of BaseException, not {type(error).__name__}"
+            )
+    elif isinstance(kind, BaseException):
+        if value is not None:
+            raise TypeError("instance exception may not have a separate value")
+        error = kind
+    else:
+        raise TypeError(
+            f"exceptions must be classes or instances deriving from BaseException, not {type(kind).__name__}"
+        )
+    if traceback is not None:
+        error.__traceback__ = traceback
+    return error

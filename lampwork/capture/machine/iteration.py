@@ -1,0 +1,249 @@
+"""Iteration, unpacking and the growing of containers, with iterators written in Python interpreted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .attributes import NATIVE_KINDS
+from .calls import function_text
+from .generators import MachineGenerator
+from .operators import BUILTIN
+from .values import UNBOUND
+
+
+class InterpretedIterator:
+    """Lets native code iterate an object whose `__next__` is written in Python."""
+
+    __slots__ = ("world", "iterator")
+
+    def __init__(self, world: Any, iterator: Any) -> None:
+        self.world = world
+        self.iterator = iterator
+
+    def __iter__(self) -> InterpretedIterator:
+        return self
+
+    def __next__(self) -> Any:
+        found, value = self.world.iter_next(self.iterator)
+        if not found:
+            raise StopIteration
+        return value
+
+
+class SequenceIterator:
+    """`iter` of an object that has only a `__getitem__`, written in Python."""
+
+    __slots__ = ("world", "sequence", "index")
+
+    def __init__(self, world: Any, sequence: Any) -> None:
+        self.world = world
+        self.sequence = sequence
+        self.index = 0
+
+    def __iter__(self) -> SequenceIterator:
+        return self
+
+    def __next__(self) -> Any:
+        if self.sequence is None:
+            raise StopIteration
+        try:
+            value = self.world.machine.complete(self.world.get_item(self.sequence, self.index))
+        except (IndexError, StopIteration):
+            self.sequence = None
+            raise StopIteration from None
+        self.index += 1
+        return value
+
+
+_NATIVE_ITERABLE = frozenset((list, tuple, dict, str, range, set, frozenset, bytes, map, filter, zip, enumerate))
+
+
+class Iteration:
+    machine: Any
+
+    def get_iter(self, value: Any) -> Any:
+        """`iter(value)`."""
+        cls = type(value)
+        if cls in _NATIVE_ITERABLE or cls is MachineGenerator:
+            return iter(value)
+        method = self.special(value, "__iter__")  # type: ignore[attr-defined]
+        if method is UNBOUND:
+            getter = self.python_special(value, "__getitem__")  # type: ignore[attr-defined]
+            return iter(value) if getter is UNBOUND else SequenceIterator(self, value)
+        if method is None or type(method) in NATIVE_KINDS:
+            return iter(value)
+        iterator = self.call_special(value, method)  # type: ignore[attr-defined]
+        if type(iterator) is not MachineGenerator and self.special(iterator, "__next__") is UNBOUND:  # type: ignore[attr-defined]
+            raise TypeError(f"iter() returned non-iterator of type '{type(iterator).__name__}'")
+        return iterator
+
+    def iter_next(self, iterator: Any) -> tuple[bool, Any]:
+        """(True, the next value) or (False, None) at the end."""
+        method = UNBOUND
+        if type(iterator) not in BUILTIN and type(iterator) is not MachineGenerator:
+            method = self.python_special(iterator, "__next__")  # type: ignore[attr-defined]
+        try:
+            if method is not UNBOUND:
+                return True, self.call_special(iterator, method)  # type: ignore[attr-defined]
+            return True, next(iterator)
+        except StopIteration:
+            return False, None
+
+    def send(self, receiver: Any, value: Any) -> tuple[bool, Any]:
+        """One step of `yield from`: (True, what it yields) or (False, what it returns)."""
+        try:
+            if value is None:
+                method = self.python_special(receiver, "__next__")  # type: ignore[attr-defined]
+                if type(receiver) is MachineGenerator or method is UNBOUND:
+                    return True, next(receiver)
+                return True, self.call_special(receiver, method)  # type: ignore[attr-defined]
+            return True, self.machine.call(self.attribute(receiver, "send"), (value,))  # type: ignore[attr-defined]
+        except StopIteration as stop:
+            return False, stop.value
+
+    def native_iterable(self, value: Any) -> Any:
+        """An object that native code may iterate without running the user's Python code outside the machine."""
+        cls = type(value)
+        if cls in _NATIVE_ITERABLE or cls is MachineGenerator:
+            return value
+        method = self.special(value, "__iter__")  # type: ignore[attr-defined]
+        if method is UNBOUND:
+            if self.python_special(value, "__getitem__") is not UNBOUND:  # type: ignore[attr-defined]
+                return SequenceIterator(self, value)
+            return value
+        if method is None or (
+            type(method) in NATIVE_KINDS and self.python_special(value, "__next__") is UNBOUND  # type: ignore[attr-defined]
+        ):
+            return value
+        iterator = self.get_iter(value)
+        if type(iterator) is not MachineGenerator and self.python_special(iterator, "__next__") is not UNBOUND:  # type: ignore[attr-defined]
+            return InterpretedIterator(self, iterator)
+        return iterator
+
+    def collect(self, values: Any) -> list[Any]:
+        """`list(values)`."""
+        return list(self.native_iterable(values))
+
+    # -- unpacking
+
+    def unpack_sequence(self, value: Any, count: int) -> list[Any]:
+        """`a, b = value` for `count` targets, first target first."""
+        if type(value) in (tuple, list) and len(value) == count:
+            return list(value)
+        iterator = self._unpacking_iterator(value)
+        values: list[Any] = []
+        for position in range(count):
+            found, item = self.iter_next(iterator)
+            if not found:
+                raise ValueError(f"not enough values to unpack (expected {count}, got {position})")
+            values.append(item)
+        found, _ = self.iter_next(iterator)
+        if found:
+            raise ValueError(f"too many values to unpack (expected {count})")
+        return values
+
+    def unpack_ex(self, value: Any, before: int, after: int) -> list[Any]:
+        """`a, *b, c = value`: first target first, the starred one a list."""
+        iterator = self._unpacking_iterator(value)
+        values: list[Any] = []
+        for position in range(before):
+            found, item = self.iter_next(iterator)
+            if not found:
+                raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {position})")
+            values.append(item)
+        rest = self.collect(iterator)
+        if len(rest) < after:
+            raise ValueError(
+                f"not enough values to unpack (expected at least {before + after}, got {before + len(rest)})"
+            )
+        cut = len(rest) - after
+        return [*values, rest[:cut], *rest[cut:]]
+
+    def _unpacking_iterator(self, value: Any) -> Any:
+        if (
+            type(value) is not MachineGenerator
+            and self.special(value, "__iter__") is UNBOUND  # type: ignore[attr-defined]
+            and self.special(value, "__getitem__") is UNBOUND  # type: ignore[attr-defined]
+        ):
+            raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
+        return self.get_iter(value)
+
+    # -- building containers
+
+    def build_list(self, values: list[Any]) -> list[Any]:
+        """A new list; `values` is fresh."""
+        return values
+
+    def build_set(self, values: list[Any]) -> set[Any]:
+        made: set[Any] = set()
+        for value in values:
+            self.set_add(made, value)
+        return made
+
+    def build_map(self, keys: Any, values: list[Any]) -> dict[Any, Any]:
+        made: dict[Any, Any] = {}
+        for key, value in zip(keys, values):
+            self.map_add(made, key, value)
+        return made
+
+    def build_slice(self, parts: list[Any]) -> slice:
+        return slice(*parts)
+
+    def set_add(self, target: set[Any], value: Any) -> None:
+        target.add(value)
+
+    def map_add(self, target: dict[Any, Any], key: Any, value: Any) -> None:
+        target[key] = value
+
+    def list_extend(self, target: list[Any], values: Any) -> None:
+        """`[*values]`."""
+        if (
+            type(values) is not MachineGenerator
+            and self.special(values, "__iter__") is UNBOUND  # type: ignore[attr-defined]
+            and self.special(values, "__getitem__") is UNBOUND  # type: ignore[attr-defined]
+        ):
+            raise TypeError(f"Value after * must be an iterable, not {type(values).__name__}")
+        target.extend(self.native_iterable(values))
+
+    def set_update(self, target: set[Any], values: Any) -> None:
+        target.update(self.native_iterable(values))
+
+    def dict_update(self, target: dict[Any, Any], mapping: Any) -> None:
+        """`{**mapping}`."""
+        if isinstance(mapping, dict) and type(mapping).keys is dict.keys:
+            target.update(mapping)
+            return
+        for key, value in self._mapping_pairs(mapping, f"'{type(mapping).__name__}' object is not a mapping"):
+            target[key] = value
+
+    def dict_merge(self, target: dict[Any, Any], mapping: Any, function: Any) -> None:
+        """`function(**mapping)`: like dict_update, but a repeated or non-string key is an error."""
+        if type(mapping) is dict:
+            pairs: Any = mapping.items()
+        else:
+            text = function_text(function)
+            pairs = self._mapping_pairs(
+                mapping, f"{text} argument after ** must be a mapping, not {type(mapping).__name__}"
+            )
+        for key, value in pairs:
+            if key in target:
+                if not isinstance(key, str):
+                    raise TypeError(f"{function_text(function)} keywords must be strings")
+                raise TypeError(f"{function_text(function)} got multiple values for keyword argument '{key}'")
+            target[key] = value
+        for key in target:
+            if not isinstance(key, str):
+                raise TypeError("keywords must be strings")
+
+    def _mapping_pairs(self, mapping: Any, complaint: str) -> Iterator[tuple[Any, Any]]:
+        machine = self.machine
+        keys = self.attribute_or(mapping, "keys", UNBOUND)  # type: ignore[attr-defined]
+        if keys is UNBOUND:
+            raise TypeError(complaint)
+        iterator = self.get_iter(machine.call(keys))
+        while True:
+            found, key = self.iter_next(iterator)
+            if not found:
+                return
+            yield key, machine.complete(self.get_item(mapping, key))  # type: ignore[attr-defined]

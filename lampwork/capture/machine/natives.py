@@ -1,0 +1,606 @@
+"""Built-in functions whose answer depends on the machine, or which call back into Python code.
+
+Each is a host function `answer(world, *args, **kwargs)` that gives a value or an `Enter`.  Two rules hold for all of
+them: Python-level code they run is interpreted, and for every other argument the native function answers itself,
+with its own errors.
+"""
+
+from __future__ import annotations
+
+import _thread
+import abc
+import builtins
+import collections
+import functools
+import inspect
+import operator
+import sys
+import types
+import warnings
+from types import FunctionType, MethodType
+from typing import Any
+
+from .attributes import NATIVE_KINDS
+from .errors import Unsupported
+from .generators import MachineGenerator, resume_request
+from .iteration import InterpretedIterator
+from .operators import BUILTIN
+from .values import UNBOUND, Enter
+
+INTRINSICS: dict[Any, Any] = {}
+CLASS_INTRINSICS: dict[tuple[type, str], Any] = {}
+
+
+def answers(*natives: Any) -> Any:
+    def register(function: Any) -> Any:
+        for native in natives:
+            INTRINSICS[native] = function
+        return function
+
+    return register
+
+
+def intrinsic_names(intrinsics: dict[Any, Any], class_intrinsics: dict[Any, Any]) -> set[str]:
+    """Names of methods that may have an answer: a quick test before the class is searched."""
+    return {native.__name__ for native in intrinsics} | {name for _, name in class_intrinsics}
+
+
+class Callback:
+    """Lets native code call a Python function through the machine (`sorted(key=f)`)."""
+
+    __slots__ = ("world", "function", "__weakref__")
+
+    def __init__(self, world: Any, function: Any) -> None:
+        self.world = world
+        self.function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.world.machine.call(self.function, args, kwargs)
+
+
+def callback(world: Any, function: Any) -> Any:
+    """The function itself if it is native, else a `Callback`."""
+    kind = type(function)
+    if kind is FunctionType or kind is MethodType or kind is functools.partial:
+        return Callback(world, function)
+    if kind in (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, type(None)):
+        return function
+    if isinstance(function, type):
+        return function if type(function) is type and function in (int, float, str, len, bool) else Callback(world, function)
+    if callable(function) and world.python_special(function, "__call__") is not UNBOUND:
+        return Callback(world, function)
+    return function
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Attributes
+
+
+@answers(getattr)
+def _getattr(world: Any, *args: Any, **kwargs: Any) -> Any:
+    if kwargs or not 2 <= len(args) <= 3 or not isinstance(args[1], str):
+        return getattr(*args, **kwargs)
+    if len(args) == 2:
+        return world.load_attr(args[0], str(args[1]))
+    return world.attribute_or(args[0], str(args[1]), args[2])
+
+
+@answers(hasattr)
+def _hasattr(world: Any, *args: Any) -> Any:
+    if len(args) != 2 or not isinstance(args[1], str):
+        return hasattr(*args)
+    return world.attribute_or(args[0], str(args[1]), UNBOUND) is not UNBOUND
+
+
+@answers(setattr)
+def _setattr(world: Any, *args: Any) -> Any:
+    if len(args) != 3 or not isinstance(args[1], str):
+        return setattr(*args)
+    world.store_attr(args[0], sys.intern(str(args[1])), args[2])
+
+
+@answers(delattr)
+def _delattr(world: Any, *args: Any) -> Any:
+    if len(args) != 2 or not isinstance(args[1], str):
+        return delattr(*args)
+    world.delete_attr(args[0], str(args[1]))
+
+
+def _default_load(load: str, native: Any) -> Any:
+    def answer(world: Any, *args: Any) -> Any:
+        if len(args) != 2 or not isinstance(args[1], str):
+            return native(*args)
+        value = getattr(world, load)(args[0], args[1], type(args[0]))
+        if value is UNBOUND:
+            return native(*args)
+        return value
+
+    return answer
+
+
+INTRINSICS[object.__getattribute__] = _default_load("generic_load", object.__getattribute__)
+INTRINSICS[types.ModuleType.__getattribute__] = _default_load("module_load", types.ModuleType.__getattribute__)
+
+
+@answers(type.__getattribute__)
+def _type_getattribute(world: Any, *args: Any) -> Any:
+    if len(args) != 2 or not isinstance(args[0], type) or not isinstance(args[1], str):
+        return type.__getattribute__(*args)
+    value = world.type_load(args[0], args[1], type(args[0]))
+    return type.__getattribute__(*args) if value is UNBOUND else value
+
+
+@answers(object.__setattr__)
+def _object_setattr(world: Any, *args: Any) -> Any:
+    if len(args) != 3 or not isinstance(args[1], str) or isinstance(args[0], type):
+        return object.__setattr__(*args)
+    if not world.store_through_descriptor(*args):
+        world.instance_store(*args)
+
+
+@answers(object.__delattr__)
+def _object_delattr(world: Any, *args: Any) -> Any:
+    if len(args) != 2 or not isinstance(args[1], str) or isinstance(args[0], type):
+        return object.__delattr__(*args)
+    if not world.delete_through_descriptor(*args):
+        world.instance_delete(*args)
+
+
+@answers(type.__setattr__)
+def _type_setattr(world: Any, *args: Any) -> Any:
+    if len(args) != 3 or not isinstance(args[0], type) or not isinstance(args[1], str):
+        return type.__setattr__(*args)
+    world.generic_type_store(*args)
+
+
+@answers(type.__call__)
+def _type_call(world: Any, *args: Any, **kwargs: Any) -> Any:
+    if not args or not isinstance(args[0], type):
+        return type.__call__(*args, **kwargs)
+    if args[0] is type and len(args) == 2 and not kwargs:
+        return _type(world, args[1])
+    return world.instantiate(args[0], args[1:], kwargs)
+
+
+@answers(types.FunctionType.__call__)
+def _function_call(world: Any, *args: Any, **kwargs: Any) -> Any:
+    if not args or type(args[0]) is not FunctionType:
+        return types.FunctionType.__call__(*args, **kwargs)
+    return world.call(args[0], args[1:], kwargs)
+
+
+@answers(MethodType.__call__)
+def _method_call(world: Any, *args: Any, **kwargs: Any) -> Any:
+    if not args or type(args[0]) is not MethodType:
+        return MethodType.__call__(*args, **kwargs)
+    return world.call(args[0], args[1:], kwargs)
+
+
+@answers(property.__get__)
+def _property_get(world: Any, *args: Any) -> Any:
+    if len(args) < 2 or args[1] is None or type(args[0]) is not property or args[0].fget is None:
+        return property.__get__(*args)
+    return world.call(args[0].fget, (args[1],), {})
+
+
+@answers(type)
+def _type(world: Any, *args: Any, **kwargs: Any) -> Any:
+    if len(args) == 1 and not kwargs:
+        return types.GeneratorType if type(args[0]) is MachineGenerator else type(args[0])
+    return type(*args, **kwargs)
+
+
+@answers(super)
+def _super(world: Any, *args: Any) -> Any:
+    if args:
+        return super(*args)
+    frame = world.machine.user_frame()
+    raw = frame.code.raw
+    if raw.co_argcount == 0:
+        raise RuntimeError("super(): no arguments")
+    first = frame.locals[0]
+    if raw.co_varnames[0] in raw.co_cellvars and type(first) is types.CellType:
+        first = world.load_cell(first)
+    if first is UNBOUND:
+        raise RuntimeError("super(): arg[0] deleted")
+    if "__class__" not in raw.co_freevars:
+        raise RuntimeError("super(): __class__ cell not found")
+    cls = world.load_cell(frame.locals[frame.code.slots.index("__class__")])
+    if cls is UNBOUND:
+        raise RuntimeError("super(): empty __class__ cell")
+    return super(cls, first)
+
+
+@answers(isinstance)
+def _isinstance(world: Any, *args: Any) -> Any:
+    if len(args) == 2:
+        return _check(world, "__instancecheck__", isinstance, *args)
+    return isinstance(*args)
+
+
+@answers(issubclass)
+def _issubclass(world: Any, *args: Any) -> Any:
+    if len(args) == 2:
+        return _check(world, "__subclasscheck__", issubclass, *args)
+    return issubclass(*args)
+
+
+_NATIVE_CHECKS = (abc.ABCMeta.__instancecheck__, abc.ABCMeta.__subclasscheck__)
+
+
+def _check(world: Any, name: str, native: Any, subject: Any, cls: Any) -> bool:
+    kind = type(cls)
+    if kind is type or kind is abc.ABCMeta:
+        return native(subject, cls)
+    if kind is tuple:
+        return any(_check(world, name, native, subject, each) for each in cls)
+    if native is isinstance and type(subject) is cls:
+        return True
+    method = world.python_special(cls, name)
+    if method is UNBOUND or method is None or method in _NATIVE_CHECKS:
+        return native(subject, cls)
+    return world.truth(world.call_special(cls, method, subject))
+
+
+@answers(callable)
+def _callable(world: Any, *args: Any) -> Any:
+    return callable(*args)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Conversions that call one special method
+
+
+def _unary(native: Any, name: str, check: Any) -> None:
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and not kwargs and type(args[0]) not in BUILTIN:
+            method = world.python_special(args[0], name)
+            if method is not UNBOUND and method is not None:
+                if check is None:
+                    return world.call_attribute(method, args[0], ())
+                return check(world.call_special(args[0], method))
+        return world.call_native(native, args, kwargs)
+
+    INTRINSICS[native] = answer
+
+
+def _returned(name: str, kind: type) -> Any:
+    def check(result: Any) -> Any:
+        if not isinstance(result, kind):
+            raise TypeError(f"{name} returned non-{'string' if kind is str else kind.__name__} (type {type(result).__name__})")
+        return result
+
+    return check
+
+
+def _checked_hash(result: Any) -> int:
+    if not isinstance(result, int):
+        raise TypeError("__hash__ method should return an integer")
+    return result if -sys.maxsize - 1 <= result <= sys.maxsize and result != -1 else hash(result)
+
+
+_unary(repr, "__repr__", _returned("__repr__", str))
+_unary(hash, "__hash__", _checked_hash)
+_unary(abs, "__abs__", None)
+
+
+@answers(len)
+def _len(world: Any, *args: Any) -> Any:
+    return world.length(*args) if len(args) == 1 else len(*args)
+
+
+@answers(bool)
+def _bool(world: Any, *args: Any, **kwargs: Any) -> Any:
+    return world.truth(args[0]) if len(args) == 1 and not kwargs else bool(*args, **kwargs)
+
+
+@answers(str)
+def _str(world: Any, *args: Any, **kwargs: Any) -> Any:
+    if len(args) == 1 and not kwargs and type(args[0]) not in BUILTIN:
+        value = args[0]
+        method = world.special(value, "__str__")
+        if method is object.__str__:
+            method = world.special(value, "__repr__")
+            name = "__repr__"
+        else:
+            name = "__str__"
+        if method is not UNBOUND and type(method) not in NATIVE_KINDS and method is not None:
+            return _returned(name, str)(world.call_special(value, method))
+    return world.call_native(str, args, kwargs)
+
+
+@answers(format)
+def _format(world: Any, *args: Any) -> Any:
+    if 1 <= len(args) <= 2 and type(args[0]) not in BUILTIN:
+        value, spec = args[0], args[1] if len(args) == 2 else ""
+        method = world.special(value, "__format__")
+        if method is object.__format__ and spec == "":
+            return _str(world, value)
+        if method is not UNBOUND and type(method) not in NATIVE_KINDS and method is not None:
+            result = world.call_special(value, method, spec)
+            if not isinstance(result, str):
+                raise TypeError(f"__format__ must return a str, not {type(result).__name__}")
+            return result
+    return world.call_native(format, args, {})
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Iteration
+
+
+@answers(iter)
+def _iter(world: Any, *args: Any) -> Any:
+    if len(args) == 1:
+        return world.get_iter(args[0])
+    if len(args) == 2:
+        return iter(callback(world, args[0]), args[1])
+    return iter(*args)
+
+
+@answers(next)
+def _next(world: Any, *args: Any) -> Any:
+    if not 1 <= len(args) <= 2:
+        return next(*args)
+    iterator = args[0]
+    if type(iterator) is MachineGenerator:
+        if len(args) == 1:
+            return resume_request(iterator, None)
+        return next(*args)
+    method = world.python_special(iterator, "__next__")
+    if method is UNBOUND:
+        return world.call_native(next, args, {})
+    if len(args) == 1:
+        return world.call_attribute(method, iterator, ())
+    found, value = world.iter_next(iterator)
+    return value if found else args[1]
+
+
+@answers(MachineGenerator.send)
+def _send(world: Any, generator: Any, *args: Any) -> Any:
+    if len(args) != 1 or type(generator) is not MachineGenerator:
+        return MachineGenerator.send(generator, *args)
+    return resume_request(generator, args[0])
+
+
+@answers(MachineGenerator.__next__)
+def _generator_next(world: Any, generator: Any) -> Any:
+    return resume_request(generator, None)
+
+
+@answers(reversed)
+def _reversed(world: Any, *args: Any) -> Any:
+    if len(args) == 1 and type(args[0]) not in BUILTIN:
+        method = world.python_special(args[0], "__reversed__")
+        if method is not UNBOUND and method is not None:
+            return world.call_attribute(method, args[0], ())
+    return world.call_native(reversed, args, {})
+
+
+def _consumer(native: Any, positions: Any = (0,)) -> None:
+    """A native that iterates the arguments at these positions ("all": every one)."""
+
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        if positions == "all":
+            args = tuple(world.native_iterable(value) for value in args)
+        else:
+            made = list(args)
+            for position in positions:
+                if position < len(made):
+                    made[position] = world.native_iterable(made[position])
+            args = tuple(made)
+        return world.call_native(native, args, kwargs)
+
+    INTRINSICS[native] = answer
+
+
+for _native in (list, tuple, set, frozenset, sum, any, all, enumerate):
+    _consumer(_native)
+_consumer(zip, "all")
+for _native in (list.extend, str.join, bytes.join, collections.deque.extend, collections.deque.extendleft):
+    _consumer(_native, (1,))
+for _native in (set.update, set.union, set.intersection, set.difference, set.symmetric_difference, set.difference_update):
+    _consumer(_native, (1, 2, 3, 4))
+
+
+@answers(map, filter)
+def _map(world: Any, *args: Any, **kwargs: Any) -> Any:
+    raise AssertionError("replaced below")
+
+
+def _calls_first(native: Any) -> None:
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) >= 2 and not kwargs:
+            args = (callback(world, args[0]), *(world.native_iterable(value) for value in args[1:]))
+        return world.call_native(native, args, kwargs)
+
+    INTRINSICS[native] = answer
+
+
+_calls_first(map)
+_calls_first(filter)
+
+
+@answers(functools.reduce)
+def _reduce(world: Any, *args: Any) -> Any:
+    if 2 <= len(args) <= 3:
+        args = (callback(world, args[0]), world.native_iterable(args[1]), *args[2:])
+    return world.call_native(functools.reduce, args, {})
+
+
+def _keyed(native: Any, consumes: bool) -> None:
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        if "key" in kwargs:
+            kwargs["key"] = callback(world, kwargs["key"])
+        if consumes and len(args) == 1:
+            args = (world.native_iterable(args[0]),)
+        return world.call_native(native, args, kwargs)
+
+    INTRINSICS[native] = answer
+
+
+_keyed(sorted, True)
+_keyed(min, True)
+_keyed(max, True)
+_keyed(list.sort, False)
+
+
+def _dict_fromkeys(world: Any, *args: Any) -> Any:
+    if args:
+        args = (world.native_iterable(args[0]), *args[1:])
+    return dict.fromkeys(*args)
+
+
+CLASS_INTRINSICS[(dict, "fromkeys")] = _dict_fromkeys
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What the program asks about itself
+
+
+@answers(locals)
+def _locals(world: Any) -> Any:
+    frame = world.machine.user_frame()
+    return frame.variables() if frame.names is None else frame.names
+
+
+@answers(globals)
+def _globals(world: Any) -> Any:
+    return world.machine.user_frame().globals
+
+
+@answers(vars)
+def _vars(world: Any, *args: Any) -> Any:
+    if not args:
+        return _locals(world)
+    if len(args) > 1:
+        return vars(*args)
+    value = world.attribute_or(args[0], "__dict__", UNBOUND)
+    return vars(*args) if value is UNBOUND else value
+
+
+@answers(dir)
+def _dir(world: Any, *args: Any) -> Any:
+    if args:
+        return world.call_native(dir, args, {})
+    return sorted(_locals(world))
+
+
+def _namespaces(world: Any, function: str, args: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    """(source, globals, locals) of an `eval` or `exec` call, completed from the calling frame."""
+    source, *rest = args
+    global_names = rest[0] if rest else None
+    local_names = rest[1] if len(rest) > 1 else None
+    frame = world.machine.user_frame()
+    if global_names is None:
+        global_names = frame.globals
+        if local_names is None:
+            local_names = _locals(world)
+    elif local_names is None:
+        local_names = global_names
+    return source, global_names, local_names
+
+
+def _evaluator(native: Any) -> None:
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        if not 1 <= len(args) <= 3 or set(kwargs) - {"globals", "locals", "closure"}:
+            return native(*args, **kwargs)
+        if "globals" in kwargs or "locals" in kwargs:
+            extra = (kwargs.pop("globals", args[1] if len(args) > 1 else None), kwargs.pop("locals", None))
+            args = (args[0], *extra)
+        frame = world.machine.user_frame()
+        if frame is None:
+            return native(*args, **kwargs)
+        source, global_names, local_names = _namespaces(world, native.__name__, args)
+        if type(global_names) is not dict or kwargs or not hasattr(type(local_names), "__getitem__"):
+            return native(source, global_names, local_names, **kwargs)
+        if not isinstance(source, types.CodeType):
+            if not isinstance(source, (str, bytes, bytearray, memoryview)):
+                return native(source, global_names, local_names)
+            if native is eval and isinstance(source, str):
+                source = source.lstrip(" \t")
+            flags = frame.code.raw.co_flags & _FUTURE_FLAGS
+            mode = "eval" if native is eval else "exec"
+            source = compile(source, "<string>", mode, flags, dont_inherit=True)
+        if source.co_freevars or source.co_flags & 0x3A0:
+            return native(source, global_names, local_names)
+        if "__builtins__" not in global_names:
+            global_names["__builtins__"] = frame.builtins
+        value = world.machine.run_code(source, global_names, local_names)
+        return value if native is eval else None
+
+    INTRINSICS[native] = answer
+
+
+import __future__  # noqa: E402
+
+_FUTURE_FLAGS = 0
+for _feature in __future__.all_feature_names:
+    _FUTURE_FLAGS |= getattr(__future__, _feature).compiler_flag
+_FUTURE_FLAGS &= ~0x10  # nested_scopes shares its bit with CO_NESTED
+
+_evaluator(eval)
+_evaluator(exec)
+
+
+@answers(compile)
+def _compile(world: Any, *args: Any, **kwargs: Any) -> Any:
+    frame = world.machine.user_frame()
+    if frame is not None and not kwargs.get("dont_inherit", args[4] if len(args) > 4 else False):
+        inherited = frame.code.raw.co_flags & _FUTURE_FLAGS
+        if len(args) > 3:
+            args = (*args[:3], args[3] | inherited, True, *args[5:])
+        else:
+            kwargs = {**kwargs, "flags": kwargs.get("flags", 0) | inherited, "dont_inherit": True}
+    return compile(*args, **kwargs)
+
+
+@answers(sys._getframe)
+def _getframe(world: Any, *args: Any) -> Any:
+    depth = args[0] if args else 0
+    frame = world.machine.user_frame(max(depth, 0)) if isinstance(depth, int) and len(args) < 2 else None
+    if frame is None:
+        # Beyond the machine's frames lie CPython's own, behind an unknown number of the machine's.
+        raise Unsupported(f"sys._getframe({depth})", world.machine.location())
+    return world.machine.frame_view(frame)
+
+
+if hasattr(sys, "_getframemodulename"):
+
+    @answers(sys._getframemodulename)
+    def _getframemodulename(world: Any, depth: int = 0) -> Any:
+        frame = world.machine.user_frame(depth)
+        return None if frame is None else frame.globals.get("__name__")
+
+
+@answers(warnings.warn)
+def _warn(
+    world: Any, message: Any, category: Any = None, stacklevel: int = 1, source: Any = None, **kwargs: Any
+) -> None:
+    frame = world.machine.user_frame(max(stacklevel, 1) - 1)
+    if kwargs or frame is None or not (category is None or isinstance(category, type)):
+        kwargs = {**kwargs, "stacklevel": stacklevel, "source": source}
+        world.call_native(warnings.warn, (message, category), kwargs)
+        return
+    if isinstance(message, Warning):
+        category = type(message)
+    namespace = frame.globals
+    registry = namespace.setdefault("__warningregistry__", {})
+    module = namespace.get("__name__") or "<string>"
+    category = UserWarning if category is None else category
+    if not issubclass(category, Warning):
+        warnings.warn(message, category)
+    warnings.warn_explicit(message, category, frame.filename, frame.line, module, registry, source=source)
+
+
+@answers(_thread.start_new_thread)
+def _start_new_thread(world: Any, *args: Any, **kwargs: Any) -> Any:
+    # The machine belongs to its thread: a new thread's code runs in CPython.
+    return world.call_native(_thread.start_new_thread, args, kwargs)
+
+
+@answers(inspect.currentframe)
+def _currentframe(world: Any) -> Any:
+    return _getframe(world)
+
+
+__all__ = ["INTRINSICS", "CLASS_INTRINSICS", "Callback", "InterpretedIterator", "Enter", "builtins", "operator"]

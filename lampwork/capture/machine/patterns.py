@@ -1,0 +1,88 @@
+"""`match` statements (Python/ceval.c: match_class, match_keys)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .values import UNBOUND
+
+# Classes whose single positional sub-pattern is the subject itself (Py_TPFLAGS_... _MATCH_SELF).
+_MATCH_SELF = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+_MAPPING, _SEQUENCE = 1 << 6, 1 << 5
+
+
+class Patterns:
+    machine: Any
+
+    def match_mapping(self, subject: Any) -> bool:
+        return bool(type(subject).__flags__ & _MAPPING)
+
+    def match_sequence(self, subject: Any) -> bool:
+        return bool(type(subject).__flags__ & _SEQUENCE)
+
+    def match_keys(self, subject: Any, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """The values under the keys, None if one is missing.  Uses the subject's `get`."""
+        if not keys:
+            return ()
+        seen: set[Any] = set()
+        values = []
+        get = self.attribute(subject, "get")  # type: ignore[attr-defined]
+        for key in keys:
+            if key in seen:
+                raise ValueError(f"mapping pattern checks duplicate key ({key!r})")
+            seen.add(key)
+            value = self.machine.call(get, (key, UNBOUND))
+            if value is UNBOUND:
+                return None
+            values.append(value)
+        return tuple(values)
+
+    def match_class(self, subject: Any, cls: Any, count: int, names: tuple[str, ...]) -> tuple[Any, ...] | None:
+        """The attributes for `cls(count positional patterns, *names)`, None if the subject does not match."""
+        if not isinstance(cls, type):
+            raise TypeError("called match pattern must be a class")
+        if not self.machine.call(isinstance, (subject, cls)):
+            return None
+        seen: set[str] = set()
+        values: list[Any] = []
+        if count:
+            match_self = False
+            allowed: Any = self.attribute_or(cls, "__match_args__", UNBOUND)  # type: ignore[attr-defined]
+            if allowed is UNBOUND:
+                allowed = ()
+                match_self = any(issubclass(cls, kind) for kind in _MATCH_SELF)
+            elif type(allowed) is not tuple:
+                raise TypeError(
+                    f"{cls.__name__}.__match_args__ must be a tuple (got {type(allowed).__name__})"
+                )
+            limit = 1 if match_self else len(allowed)
+            if limit < count:
+                plural = "" if limit == 1 else "s"
+                raise TypeError(
+                    f"{cls.__name__}() accepts {limit} positional sub-pattern{plural} ({count} given)"
+                )
+            if match_self:
+                values.append(subject)
+            else:
+                for name in allowed[:count]:
+                    if type(name) is not str:
+                        raise TypeError(f"__match_args__ elements must be strings (got {type(name).__name__})")
+                    value = self._match_attribute(subject, cls, name, seen)
+                    if value is UNBOUND:
+                        return None
+                    values.append(value)
+        for name in names:
+            value = self._match_attribute(subject, cls, name, seen)
+            if value is UNBOUND:
+                return None
+            values.append(value)
+        return tuple(values)
+
+    def _match_attribute(self, subject: Any, cls: type, name: str, seen: set[str]) -> Any:
+        if name in seen:
+            raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
+        seen.add(name)
+        return self.attribute_or(subject, name, UNBOUND)  # type: ignore[attr-defined]
+
+
+__all__ = ["Patterns"]

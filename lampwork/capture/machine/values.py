@@ -1,0 +1,52 @@
+"""The few values that the machine adds to Python's own: two markers and the request to enter a function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Marker:
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+NULL = Marker("NULL")  # CPython's null on the value stack: "no self" beside a callable
+UNBOUND = Marker("UNBOUND")  # a local variable without a value; "no value" in results of lookups
+
+
+class Enter:
+    """A world's answer that means: run this Python function (or resume this generator) in a frame of its own.
+
+    The result is delivered where the world's answer would have gone: on the stack of the calling frame.
+    `constructed`, if it is not UNBOUND, is delivered in place of the function's result, which must then be None
+    (the function is an `__init__`).  With `generator`, `args` is `(value_sent,)`.
+    """
+
+    __slots__ = ("function", "args", "kwargs", "constructed", "generator")
+
+    def __init__(
+        self,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None = None,
+        constructed: Any = UNBOUND,
+        generator: Any = None,
+    ) -> None:
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self.constructed = constructed
+        self.generator = generator
+
+    def __repr__(self) -> str:
+        return f"Enter({self.function or self.generator!r}, {self.args!r}, {self.kwargs!r})"
+
+
+def Value(value: Any) -> Any:
+    """The value itself: a world's operation answers a plain value or an `Enter`."""
+    return value

@@ -1,0 +1,63 @@
+"""Frames as interpreted programs see them through `sys._getframe`: read-only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .core import Machine
+    from .frames import Frame
+
+
+class FrameView:
+    """The attributes of a CPython frame object, answered from a machine frame."""
+
+    __slots__ = ("_machine", "_frame")
+
+    def __init__(self, machine: Machine, frame: Frame) -> None:
+        self._machine = machine
+        self._frame = frame
+
+    @property
+    def f_code(self) -> Any:
+        return self._frame.code.raw
+
+    @property
+    def f_globals(self) -> dict[str, Any]:
+        return self._frame.globals
+
+    @property
+    def f_builtins(self) -> dict[str, Any]:
+        return self._frame.builtins
+
+    @property
+    def f_locals(self) -> Any:
+        return self._frame.variables() if self._frame.names is None else self._frame.names
+
+    @property
+    def f_lineno(self) -> int:
+        return self._frame.line
+
+    @property
+    def f_lasti(self) -> int:
+        return self._frame.code.offsets[max(self._frame.index - 1, 0)]
+
+    @property
+    def f_back(self) -> FrameView | None:
+        frames = self._machine.frames
+        below = None
+        for frame in frames:
+            if frame is self._frame:
+                return None if below is None else FrameView(self._machine, below)
+            if not frame.code.hidden:
+                below = frame
+        return None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FrameView) and other._frame is self._frame
+
+    def __hash__(self) -> int:
+        return hash(id(self._frame))
+
+    def __repr__(self) -> str:
+        return f"<frame, file {self._frame.filename!r}, line {self._frame.line}, code {self._frame.code.raw.co_name}>"
