@@ -81,7 +81,10 @@ class Operator:
             return "device" if name == "prim::device" else "functional"
         if _torch.has_composite_implementation(overload):
             return "composite"
-        if torch.Tag.data_dependent_output in overload.tags or torch.Tag.dynamic_output_shape in overload.tags:
+        # Indexing has a data-dependent shape for boolean masks only; its shape rule tells.
+        if name not in ("aten::index.Tensor", "aten::_unsafe_index.Tensor") and (
+            torch.Tag.data_dependent_output in overload.tags or torch.Tag.dynamic_output_shape in overload.tags
+        ):
             return "data-dependent"
         if self.written:
             return "inplace"
