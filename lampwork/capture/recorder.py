@@ -33,8 +33,8 @@ import torch.fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lampwork import _torch
-from lampwork.capture import rules  # noqa: F401  (fills the table of shape rules)
-from lampwork.capture.fake import (
+from lampwork.fakes import rules  # noqa: F401  (fills the table of shape rules)
+from lampwork.fakes.fake import (
     DataDependent,
     Fake,
     FakeStorage,
@@ -42,8 +42,8 @@ from lampwork.capture.fake import (
     fake_like_view,
     make_fake,
 )
-from lampwork.capture.operators import Operator, operator
-from lampwork.capture.shapes import Unknown, broadcast, device_of, infer, promoted
+from lampwork.fakes.operators import Operator, operator
+from lampwork.fakes.shapes import Unknown, broadcast, device_of, infer, promoted
 from lampwork.ir.loops import Location
 from lampwork.ir.region import Region, Return
 from lampwork.ir.source import Argument
@@ -401,7 +401,7 @@ _ELEMENTWISE_WRITES = _PROMOTING_WRITES | {
 
 def _partly_overlaps(target: torch.Tensor, other: torch.Tensor) -> bool:
     """Eager's `assert_no_partial_overlap`: both dense, in one storage, ranges that meet without being the same."""
-    from lampwork.capture.shapes import is_dense
+    from lampwork.fakes.shapes import is_dense
 
     if _torch.storage_key(target) != _torch.storage_key(other) or not target.numel() or not other.numel():
         return False

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.shapes import (
+from lampwork.fakes.shapes import (
     Spec,
     Unknown,
     broadcast,
@@ -306,7 +306,7 @@ def index(x: torch.Tensor, indices: Any) -> Spec:
     adjacent their dimensions stay in place, else they go first."""
     tensors = [each for each in indices if each is not None]
     if any(each.dtype in (torch.bool, torch.uint8) for each in tensors):
-        from lampwork.capture.fake import DataDependent
+        from lampwork.fakes.fake import DataDependent
 
         raise DataDependent("indexing by a boolean mask")
     if len(indices) > x.dim() or not tensors:

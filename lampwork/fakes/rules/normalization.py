@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.shapes import (
+from lampwork.fakes.shapes import (
     Spec,
     Unknown,
     contiguous,

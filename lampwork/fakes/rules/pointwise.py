@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.shapes import (
+from lampwork.fakes.shapes import (
     RULES,
     Spec,
     Unknown,
@@ -214,7 +214,7 @@ def masked_fill(x: torch.Tensor, mask: torch.Tensor, value: Any) -> Spec:
 
 @rule("glu")
 def glu(x: torch.Tensor, dim: int = -1) -> Spec:
-    from lampwork.capture.shapes import contiguous, wrap_dim
+    from lampwork.fakes.shapes import contiguous, wrap_dim
 
     dim = wrap_dim(dim, x.dim())
     shape = list(x.size())

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.shapes import (
+from lampwork.fakes.shapes import (
     Shape,
     Spec,
     Unknown,

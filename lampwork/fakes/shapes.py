@@ -1,7 +1,7 @@
 """Shape rules: what eager would return, as metadata. One rule per operator, in tables; nothing here computes data.
 
 A rule takes an operator's arguments (fakes, numbers, lists) and returns a `Spec`, or a tuple of `Spec | None` for
-operators with several results. Rules give eager's dtype, shape and STRIDES on the CPU; `tests/unit/capture/
+operators with several results. Rules give eager's dtype, shape and STRIDES on the CPU; `tests/unit/fakes/
 test_shapes.py` checks each against PyTorch's own operator samples. A rule that meets a case it does not know raises
 `Unknown`, and the operator's meta kernel answers instead (slower, 20-400 us); so do operators without a rule.
 """
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lampwork import _torch
-from lampwork.capture.fake import Fake, Unsupported
+from lampwork.fakes.fake import Fake, Unsupported
 
 Shape = tuple[int, ...]
 

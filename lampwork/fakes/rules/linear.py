@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.shapes import Spec, Unknown, channels_last, contiguous, rule
+from lampwork.fakes.shapes import Spec, Unknown, channels_last, contiguous, rule
 
 
 def _same_dtype(*tensors: torch.Tensor) -> torch.dtype:
@@ -99,7 +99,7 @@ def convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, p
 
 
 def _convolution_strides(x: torch.Tensor, weight: torch.Tensor, shape: list[int]) -> Any:
-    from lampwork.capture.shapes import suggests_channels_last
+    from lampwork.fakes.shapes import suggests_channels_last
 
     if len(shape) in (4, 5) and (suggests_channels_last(x) or suggests_channels_last(weight)):
         return channels_last(shape)

@@ -1,0 +1,209 @@
+"""Fake tensors: everything about a tensor but its memory.
+
+A `Fake` is a real tensor object on the real device (so dispatch, autograd and eager's own choices of kernels go as they
+would), over a storage that has a size and no memory. Fakes of views share one such storage, so aliasing is the
+framework's own: `shares_storage(a, b)`. Views are made by PyTorch's own view kernels, which only compute metadata;
+every other operator is answered by `fakes.shapes`. No kernel that reads data ever runs on a fake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.errors import Diagnostic, GraphBreak
+
+
+class Unsupported(GraphBreak):
+    """An operator or tensor that capture does not put in a graph; `diagnostic.id` says which kind."""
+
+    def __init__(self, reason: str, remedy: str = "", id: str = "unsupported-operator") -> None:
+        super().__init__(Diagnostic(id, reason, remedy=remedy))
+
+
+class DataDependent(Unsupported):
+    """The program asks for a value or a size that depends on tensor contents: `.item()`, `bool(t)`, `nonzero`."""
+
+    def __init__(self, operator: str) -> None:
+        super().__init__(
+            f"{operator} needs the contents of a tensor while the program is being captured",
+            "Keep the value in a tensor (torch.where, masks), or compute it outside the compiled function.",
+            "data-dependent",
+        )
+        self.operator = operator
+
+
+class Fake(torch.Tensor):
+    """A tensor without memory. Made by `make_fake`, or by operators under `Recorder.recording()`.
+
+    node             the torch.fx.Node that computes it
+    lampwork_source  where it came from (an `ir.source.Source`), None if made in the region
+    real_class       the class `type(x)` answers with: torch.Tensor or nn.Parameter
+    constant         the real tensor, for literals such as `torch.tensor([1, 2])`; valid until written to
+    """
+
+    __torch_function__ = _torch.no_torch_function
+    # `isinstance(fake, nn.Parameter)` asks for `_is_param`; `nn.Buffer` asks for `_is_buffer`.
+    node: torch.fx.Node | None = None
+    lampwork_source: Any = None
+    real_class: type = torch.Tensor
+    constant: torch.Tensor | None = None
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"Fake({describe(self)})"
+
+    def __deepcopy__(self, memo: dict) -> Any:
+        raise Unsupported("copy.deepcopy of a tensor inside a compiled region")
+
+    def __reduce_ex__(self, protocol: int) -> Any:
+        raise Unsupported("pickling a tensor inside a compiled region")
+
+
+def _refuse_dispatch(cls: type, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    raise Unsupported(f"{func} met a tensor of a captured region outside of its recording", id="fake-escaped")
+
+
+# Set after the class exists: `__init_subclass__` would wrap it in something that imports Dynamo.
+Fake.__torch_dispatch__ = classmethod(_refuse_dispatch)  # type: ignore[assignment,method-assign]
+
+
+def describe(tensor: torch.Tensor) -> str:
+    """`float32[2, 3][3, 1]cpu`: dtype, shape, strides, device."""
+    return f"{str(tensor.dtype)[6:]}{list(tensor.size())}{list(tensor.stride())}{tensor.device}"
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Metadata enough for `make_fake`. `offset`: storage offset in elements."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device = torch.device("cpu")
+    requires_grad: bool = False
+    offset: int = 0
+    is_leaf: bool = True
+    real_class: type = torch.Tensor
+
+
+class FakeStorage:
+    """Storage of `size_bytes` without memory, which fakes of overlapping tensors share."""
+
+    def __init__(self, size_bytes: int, device: torch.device) -> None:
+        with _torch.kernels_only():
+            owner = _torch.tensor_without_memory(Fake, (size_bytes,), (1,), torch.uint8, device)
+            self.untyped = owner.untyped_storage()
+
+
+def spec_of(tensor: torch.Tensor) -> TensorSpec:
+    """The spec of a real tensor. Raises `Unsupported` for what fakes cannot stand for."""
+    kind = type(tensor)
+    if kind is not torch.Tensor and kind is not torch.nn.Parameter:
+        raise Unsupported(f"a tensor of subclass {kind.__module__}.{kind.__qualname__}", id="tensor-subclass")
+    if tensor.layout is not torch.strided:
+        raise Unsupported(f"a tensor of layout {tensor.layout}", id="tensor-layout")
+    if tensor.is_quantized:
+        raise Unsupported("a quantized tensor", id="tensor-layout")
+    if tensor.is_conj() or tensor.is_neg():
+        raise Unsupported("a lazily conjugated tensor as an input", "Call resolve_conj() first.", "tensor-layout")
+    if tensor.device.type == "cuda" and not torch.backends.cuda.is_built():
+        raise Unsupported("a CUDA tensor on a build without CUDA", id="tensor-device")
+    return TensorSpec(
+        tuple(tensor.size()), tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad,
+        tensor.storage_offset(), tensor.is_leaf, kind,
+    )  # fmt: skip
+
+
+def make_fake(
+    tensor: torch.Tensor | TensorSpec,
+    *,
+    storage: FakeStorage | None = None,
+    requires_grad: bool | None = None,
+    source: Any = None,
+) -> Fake:
+    """A fake with the metadata of `tensor`, over `storage` at the same offset (a storage of its own when None).
+
+    Call it outside `Recorder.recording()`. `requires_grad` overrides the tensor's. A tensor that is no leaf becomes a
+    fake that is no leaf. Raises `Unsupported` for sparse, quantized, conjugated tensors and foreign subclasses.
+    """
+    spec = tensor if isinstance(tensor, TensorSpec) else spec_of(tensor)
+    wants_grad = spec.requires_grad if requires_grad is None else requires_grad
+    if storage is None and not spec.offset:
+        fake = _torch.tensor_without_memory(Fake, spec.shape, spec.strides, spec.dtype, spec.device, wants_grad)
+    else:
+        if storage is None:
+            storage = FakeStorage(_end_bytes(spec), spec.device)
+        with torch.no_grad(), _torch.kernels_only():
+            plain = torch.empty(0, dtype=spec.dtype, device=spec.device)
+            plain.set_(storage.untyped, spec.offset, spec.shape, spec.strides)
+        fake = _torch.as_subclass(Fake, plain, wants_grad)
+    fake.real_class = spec.real_class
+    fake.lampwork_source = source
+    if wants_grad and not spec.is_leaf:
+        fake = _non_leaf(fake)
+    if issubclass(spec.real_class, torch.nn.Parameter):
+        fake._is_param = True
+    if getattr(tensor, "_is_buffer", False):  # an nn.Buffer is a plain tensor with this flag
+        fake._is_buffer = True
+    return fake
+
+
+def _end_bytes(spec: TensorSpec) -> int:
+    if 0 in spec.shape:
+        return 0
+    last = spec.offset + sum((size - 1) * stride for size, stride in zip(spec.shape, spec.strides))
+    return (last + 1) * spec.dtype.itemsize
+
+
+class _Identity(torch.autograd.Function):
+    """Gives a fake a history, as the result of some earlier computation has."""
+
+    @staticmethod
+    def forward(ctx: Any, fake: Fake) -> Fake:
+        with _torch.kernels_only():
+            plain = fake.detach()
+        result = _torch.as_subclass(Fake, plain)
+        result.real_class, result.lampwork_source = fake.real_class, fake.lampwork_source
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient
+
+
+def _non_leaf(fake: Fake) -> Fake:
+    with torch.enable_grad():
+        return _Identity.apply(fake)
+
+
+def make_fakes(tensors: Sequence[torch.Tensor], sources: Iterable[Any] | None = None) -> list[Fake]:
+    """Fakes of several tensors; tensors that share a storage get fakes that share one."""
+    storages: dict[int, FakeStorage] = {}
+    counts: dict[int, int] = {}
+    for tensor in tensors:
+        key = _torch.storage_key(tensor)
+        counts[key] = counts.get(key, 0) + 1
+    fakes = []
+    for tensor, source in zip(tensors, sources or [None] * len(tensors)):
+        key = _torch.storage_key(tensor)
+        storage = None
+        if counts[key] > 1:
+            if key not in storages:
+                storages[key] = FakeStorage(tensor.untyped_storage().nbytes(), tensor.device)
+            storage = storages[key]
+        fakes.append(make_fake(tensor, storage=storage, source=source))
+    return fakes
+
+
+def shares_storage(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two fakes lie in one storage (they may still not overlap)."""
+    return _torch.storage_key(left) == _torch.storage_key(right)
+
+
+def fake_like_view(tensor: torch.Tensor) -> Fake:
+    """The plain tensor that a view kernel returned, as a `Fake` over the same storage."""
+    return _torch.as_subclass(Fake, tensor)
