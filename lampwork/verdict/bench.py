@@ -22,10 +22,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lampwork.verdict.worker import Job
+from lampwork.verdict.worker import OURS, Job
 
 NAMES = {"eager": "eager", "peer": "torch.compile", "lampwork": "lampwork", "freeze": "lampwork freeze"}
-OURS = ("lampwork", "freeze")
 
 
 @dataclass(frozen=True)

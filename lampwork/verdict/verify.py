@@ -132,7 +132,7 @@ def _largest(first: torch.Tensor, second: torch.Tensor) -> float:
     difference = (first - second).abs()
     same = (first == second) | (first.isnan() & second.isnan())
     difference = torch.where(same, torch.zeros_like(difference), difference)
-    return float(difference.nan_to_num(nan=float("inf")).max())
+    return float(difference.nan_to_num(nan=float("inf"), posinf=float("inf")).max())
 
 
 def _describe(tensor: torch.Tensor) -> str:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-COLUMNS = ("eager", "peer", "lampwork", "freeze")
+OURS = ("lampwork", "freeze")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def main(path: str) -> None:
     loaded = {name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules}
     started = time.perf_counter()
     import_error = None
-    if {"lampwork", "freeze"} & set(job.columns):
+    if set(OURS) & set(job.columns):
         try:
             importlib.import_module(job.compiler.partition(":")[0])
         except Exception:  # reported per column; eager and the peer can still be measured
@@ -158,6 +158,10 @@ def run_start(job: Job, watch: Watch) -> dict[str, Any]:
         for _ in range(3):
             compiled(*workload.args, **workload.kwargs)
         resident_after, peak = measure.resident_mib()
+    counts: dict[str, Any] = {}
+    if column in OURS:
+        with reporting(counts, "stats_error"):
+            counts["stats"] = stats_of(compiled)
     return {
         "first_call_seconds": first_seconds,
         "second_call_seconds": second_seconds,
@@ -174,7 +178,7 @@ def run_start(job: Job, watch: Watch) -> dict[str, Any]:
             )
             or name == "llvmlite"
         ),
-        "stats": stats_of(compiled) if column in ("lampwork", "freeze") else None,
+        **counts,
     }
 
 
@@ -224,14 +228,14 @@ def run_steady(job: Job, watch: Watch) -> dict[str, Any]:
             watch(column, "guards and statistics")
             with reporting(columns[column], "guard_error"):
                 columns[column]["guard_us"] = guard_time_us(column, function, workload)
-            if column in ("lampwork", "freeze"):
+            if column in OURS:
                 with reporting(columns[column], "stats_error"):
                     columns[column]["stats"] = stats_of(function)
                     compiled_profile = share.operator_times(calls[column])
                     extern = (columns[column]["stats"] or {}).get("extern_calls") or {}
                     columns[column]["native"] = share.native_share(eager_profile, compiled_profile, extern)
     other = "inference_mode" if job.grad_mode == "no_grad" else "no_grad"
-    for column in ("lampwork", "freeze"):
+    for column in OURS:
         if column in compiled:
             watch(column, f"checking under {other}")
             columns[column][other] = check_mode(job, column, other, workload, reference)

@@ -1,0 +1,223 @@
+"""One operator sample through `lampwork.compile` and through eager: everything a caller can see must be equal."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import lampwork
+from lampwork.verdict.verify import compare, leaves
+
+DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
+
+# Their values are whatever was in memory, in eager too.
+UNINITIALISED = frozenset("empty empty_like new_empty new_empty_strided empty_strided empty_permuted".split())
+
+# Resizing leaves new elements unset.
+RESIZING = frozenset("resize_ resize_as_".split())
+
+#: How a sample ran, best first. The worst of its samples stands for an operator.
+OUTCOMES = ("raises", "native", "aten", "fallback", "failed")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one sample ran: `kind` is one of OUTCOMES, `detail` says which ATen operators, which reason or what differed.
+
+    "raises" means that eager raised and lampwork raised an exception of the same type.
+    """
+
+    kind: str
+    detail: str = ""
+
+
+def full_name(op: Any) -> str:
+    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
+
+
+def samples(op: Any, dtype: torch.dtype, limit: int | None) -> list[tuple[str, Any, tuple, dict]]:
+    """Up to `limit` samples, spread evenly over the first 40, as (label, function, arguments, keyword arguments).
+
+    The in-place variant of the operator, if it has one, runs on the first sample besides.
+    """
+    torch.manual_seed(7)
+    found = op.sample_inputs("cpu", dtype, requires_grad=False)
+    every = list(found if limit is None else itertools.islice(found, 40))
+    if limit is not None and len(every) > limit:
+        every = [every[(index * (len(every) - 1)) // max(1, limit - 1)] for index in range(limit)]
+    cases = [
+        (str(index), op.get_op(), (sample.input, *sample.args), dict(sample.kwargs))
+        for index, sample in enumerate(every)
+    ]
+    inplace = op.get_inplace()
+    if inplace is not None and cases:
+        _, _, args, kwargs = cases[0]
+        cases.append(("in-place", inplace, args, kwargs))
+    return cases
+
+
+def check_sample(op: Any, function: Any, args: tuple, kwargs: dict, compiler: Any = lampwork) -> Outcome:
+    """Run one sample both ways on equal copies of its arguments, and compare. Never raises.
+
+    `compiler` has `compile`, `reset` and `stats`: lampwork, or a stand-in in tests of this check.
+    """
+
+    def program(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    eager_arguments, our_arguments = _copy((args, kwargs)), _copy((args, kwargs))
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected, eager_error = _call(program, eager_arguments)
+        eager_state = torch.get_rng_state()
+        compiler.reset()
+        compiled = compiler.compile(program, options={"cache": False})
+        ours, our_error = _call(compiled, our_arguments)
+        our_state = torch.get_rng_state()
+        if eager_error is not None:
+            if our_error is None:
+                return Outcome("failed", f"no exception; eager raised {_told(eager_error)}")
+            if type(our_error) is not type(eager_error):
+                return Outcome("failed", f"raised {_told(our_error)}; eager {_told(eager_error)}")
+            return Outcome("raises")
+        if our_error is not None:
+            return Outcome("failed", f"raised {_told(our_error)}")
+        try:
+            difference = differences(op, ours, expected, our_arguments, eager_arguments, (args, kwargs), function)
+        except Exception as error:
+            return Outcome("failed", f"comparing raised {_told(error)}")
+    if difference:
+        return Outcome("failed", difference)
+    if not torch.equal(eager_state, our_state):
+        return Outcome("failed", "the random generator is in another state than after eager")
+    return _how(compiler.stats(compiled))
+
+
+def _copy(value: Any, memo: dict[int, Any] | None = None) -> Any:
+    """`value` with new tensors that share storage where the old ones did; other objects stay themselves."""
+    memo = {} if memo is None else memo
+    if isinstance(value, torch.Tensor):
+        return copy.deepcopy(value, memo) if value.layout == torch.strided else value.clone()
+    if type(value) in (tuple, list):
+        return type(value)(_copy(item, memo) for item in value)
+    if type(value) is dict:
+        return {key: _copy(item, memo) for key, item in value.items()}
+    return value
+
+
+def _call(function: Any, arguments: tuple[tuple, dict]) -> tuple[Any, Exception | None]:
+    torch.manual_seed(11)
+    try:
+        return function(*arguments[0], **arguments[1]), None
+    except Exception as error:
+        return None, error
+
+
+def _told(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"
+
+
+def _how(stats: Any) -> Outcome:
+    for key in ("fallbacks", "breaks"):
+        if stats[key]:
+            return Outcome("fallback", f"{key}: {stats[key][0]}"[:300])
+    if stats["extern_calls"]:
+        return Outcome("aten", " ".join(sorted(stats["extern_calls"])))
+    return Outcome("native")
+
+
+def differences(
+    op: Any, ours: Any, expected: Any, our_arguments: Any, eager_arguments: Any, original: Any, function: Any
+) -> str:
+    """What a caller could tell apart, in words; empty if nothing: values, types, strides, aliasing, mutation."""
+    if op.name not in UNINITIALISED | RESIZING:
+        reference = _reference(function, original)
+        for label, first, second, third in (
+            ("", ours, expected, reference),
+            ("arguments after the call: ", our_arguments, eager_arguments, None),
+        ):
+            verdict = compare(_dense(first), _dense(second), _dense(third))
+            if not verdict.accepted:
+                return label + "; ".join(verdict.reasons)[:400]
+            if verdict.notes:
+                return label + "; ".join(verdict.notes)[:400]
+    else:
+        mine, theirs = ([_outline(leaf) for _, leaf in leaves(value)] for value in (ours, expected))
+        if mine != theirs:
+            return f"{mine} instead of {theirs}"
+    mine, theirs = aliasing(ours, our_arguments), aliasing(expected, eager_arguments)
+    return "" if mine == theirs else f"aliasing {mine} instead of {theirs}"
+
+
+def _reference(function: Any, original: Any) -> Any:
+    """The sample computed in float64, or None: half-precision results are judged by their distance from it too."""
+
+    def wide(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.double() if value.is_floating_point() else value.clone()
+        if isinstance(value, torch.dtype):
+            return torch.float64 if value.is_floating_point else value
+        if type(value) in (tuple, list):
+            return type(value)(wide(item) for item in value)
+        if type(value) is dict:
+            return {key: wide(item) for key, item in value.items()}
+        return value
+
+    torch.manual_seed(11)
+    try:
+        args, kwargs = wide(original)
+        return function(*args, **kwargs)
+    except Exception:
+        return None
+
+
+def _dense(value: Any) -> Any:
+    """`value` with sparse tensors as dense ones, so that they compare."""
+    if isinstance(value, torch.Tensor):
+        return value if value.layout == torch.strided else value.to_dense()
+    if type(value) in (tuple, list):
+        return type(value)(_dense(item) for item in value)
+    if type(value) is dict:
+        return {key: _dense(item) for key, item in value.items()}
+    return value
+
+
+def _outline(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
+        return (str(leaf.dtype), tuple(leaf.shape), leaf.stride())
+    return type(leaf).__name__
+
+
+def aliasing(outputs: Any, arguments: Any) -> list[tuple[Any, ...]]:
+    """For each output tensor: the argument that it is, else the first argument or output whose storage it shares."""
+    found: list[tuple[Any, ...]] = []
+    tensors = [leaf for _, leaf in leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    known = len(tensors)
+    for _, leaf in leaves(outputs):
+        if not isinstance(leaf, torch.Tensor):
+            continue
+        same = next((f"is {_label(i, known)}" for i, other in enumerate(tensors) if other is leaf), None)
+        shared = None
+        if leaf.layout == torch.strided and leaf.numel():
+            address = leaf.untyped_storage().data_ptr()
+            shared = next(
+                (
+                    f"views {_label(i, known)} at {leaf.storage_offset()}"
+                    for i, other in enumerate(tensors)
+                    if other.layout == torch.strided and other.numel() and other.untyped_storage().data_ptr() == address
+                ),
+                None,
+            )
+        found.append((same or shared or "fresh",))
+        tensors.append(leaf)
+    return found
+
+
+def _label(index: int, arguments: int) -> str:
+    return f"argument {index}" if index < arguments else f"output {index - arguments}"

@@ -1,0 +1,280 @@
+"""`make test-ops`: every operator of PyTorch's own test samples through `lampwork.compile`, compared with eager.
+
+Each operator and dtype is native (all its compute in kernels of our own), called through ATen, fell back to eager, or
+failed. What was checked for the present source of lampwork is in a record and skipped next time. Exits with 1 if an
+operator failed or if 5% of them or more fell back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from tests.ops.check import DTYPES, OUTCOMES, full_name
+
+ROOT = Path(__file__).resolve().parents[2]
+BATCH = 60  # operators that a worker process checks before a fresh one takes over
+COUNTED = ("pointwise", "reduction", "view", "index")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.ops.sweep", description=__doc__.splitlines()[0])
+    parser.add_argument("--samples", default="4", help="samples an operator and dtype: a number, or all (4)")
+    parser.add_argument("--dtypes", nargs="+", default=[str(dtype)[6:] for dtype in DTYPES], metavar="DTYPE")
+    parser.add_argument("--ops", nargs="+", metavar="NAME", help="only these operators")
+    parser.add_argument("--shard", default="0/1", metavar="I/N", help="only the I-th of N equal parts (0/1)")
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes at once (2)")
+    parser.add_argument("--timeout", type=float, default=90, help="seconds for one operator and dtype (90)")
+    parser.add_argument("--record", default=str(ROOT / "ops-record"), metavar="DIR", help="where results are kept")
+    parser.add_argument("--fresh", action="store_true", help="check again what is recorded")
+    parser.add_argument("--any-source", action="store_true", help="trust results of another source of lampwork too")
+    parser.add_argument("--failures", type=int, default=40, help="failures to print (40)")
+    options = parser.parse_args()
+    if options.samples != "all" and not options.samples.isdigit():
+        parser.error("--samples takes a number or all")
+    part, parts = (int(number) for number in options.shard.split("/"))
+    if not 0 <= part < parts:
+        parser.error("--shard I/N needs 0 <= I < N")
+
+    items = work_items(options.dtypes, options.ops)[part::parts]
+    if not items:
+        parser.error("no such operator")
+    folder = Path(options.record)
+    folder.mkdir(parents=True, exist_ok=True)
+    source = source_digest()
+    kept = folder / f"results-{options.samples}.jsonl"
+    results = {} if options.fresh else read_results(kept, None if options.any_source else source)
+    todo = [item for item in items if item not in results]
+    console = Console()
+    if len(todo) < len(items):
+        console.print(f"{len(items) - len(todo)} of {len(items)} are recorded in {kept}; --fresh checks them again")
+    with open(kept, "a", buffering=1) as record:
+        for result in run(todo, options, folder, console):
+            record.write(json.dumps({**result, "source": source}) + "\n")
+            results[(result["op"], result["dtype"])] = result
+    return summarise([results[item] for item in items if item in results], console, options.failures)
+
+
+def work_items(dtypes: list[str], names: list[str] | None) -> list[tuple[str, str]]:
+    """(operator, dtype) for all that PyTorch has samples of, in the order of its list."""
+    import torch
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    wanted = [getattr(torch, name) for name in dtypes]
+    found: dict[tuple[str, str], None] = {}
+    for op in op_db:
+        if names is None or full_name(op) in names or op.name in names:
+            supported = op.supported_dtypes("cpu")
+            found.update({(full_name(op), str(dtype)[6:]): None for dtype in wanted if dtype in supported})
+    return list(found)
+
+
+def source_digest() -> str:
+    """Changes whenever lampwork's source or the checks do."""
+    digest = hashlib.sha256()
+    for path in sorted([*(ROOT / "lampwork").rglob("*.py"), *(ROOT / "tests" / "ops").glob("*.py")]):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def read_results(path: Path, source: str | None) -> dict[tuple[str, str], dict[str, Any]]:
+    """Recorded results by (operator, dtype), those of the given source only. Broken lines are skipped."""
+    results = {}
+    if path.exists():
+        for line in path.read_text().splitlines():
+            try:
+                result = json.loads(line)
+            except ValueError:
+                continue
+            if source is None or result.get("source") == source:
+                results[(result["op"], result["dtype"])] = result
+    return results
+
+
+def run(todo: list[tuple[str, str]], options: argparse.Namespace, folder: Path, console: Console):
+    """Yield a result for each item, from worker processes; one that hangs or dies costs its current item alone."""
+    queue = [todo[start : start + BATCH] for start in range(0, len(todo), BATCH)]
+    running: list[Worker] = []
+    number = 0
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+    with progress:
+        task = progress.add_task("operators", total=len(todo))
+        try:
+            while queue or running:
+                while queue and len(running) < options.jobs:
+                    running.append(Worker(queue.pop(0), folder, number, options.samples))
+                    number += 1
+                time.sleep(0.2)
+                for worker in list(running):
+                    for result in worker.poll(options.timeout):
+                        progress.advance(task)
+                        progress.update(task, description=f"{result['op']} {result['dtype']}")
+                        yield result
+                    if worker.finished:
+                        running.remove(worker)
+                        if worker.rest:
+                            queue.insert(0, worker.rest)
+        finally:
+            for worker in running:
+                worker.stop()
+
+
+class Worker:
+    """A process that works through a batch, and what it has written so far."""
+
+    def __init__(self, items: list[tuple[str, str]], folder: Path, number: int, samples: str) -> None:
+        self.rest = list(items)
+        self.finished = False
+        self.current: tuple[str, str] | None = None
+        self.since = time.monotonic() + 60  # starting up
+        self.read = 0
+        stem = folder / f"worker-{os.getpid()}-{number}"
+        self.items, self.record, self.log = (stem.with_suffix(end) for end in (".items", ".jsonl", ".log"))
+        self.items.write_text(json.dumps(items))
+        self.record.touch()
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.ops.worker", str(self.items), str(self.record), samples],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def poll(self, timeout: float) -> list[dict[str, Any]]:
+        """Results since the last call. Sets `finished` once the process has ended; `rest` is then what it left."""
+        ended = self.process.poll()
+        results = []
+        with open(self.record) as file:
+            file.seek(self.read)
+            text = file.read()
+        whole = text.rfind("\n") + 1
+        self.read += len(text[:whole].encode())
+        for line in text[:whole].splitlines():
+            event = json.loads(line)
+            item = (event["op"], event["dtype"])
+            if event.get("begin"):
+                self.current, self.since = item, time.monotonic()
+            else:
+                self.current = None
+                self.rest.remove(item)
+                results.append(event)
+        if ended is None and time.monotonic() - self.since > timeout:
+            self.stop()
+            results.append(self._lost(f"no result within {timeout:.0f} s"))
+            self.finished = True
+        elif ended is not None:
+            self.finished = True
+            if self.rest:
+                told = signal.Signals(-ended).name if ended < 0 else f"status {ended}"
+                lines = self.log.read_text(errors="replace").strip().splitlines()
+                results.append(self._lost(f"the process ended with {told}: {lines[-1] if lines else ''}"[:300]))
+        if self.finished:
+            for path in (self.items, self.record, self.log):
+                path.unlink(missing_ok=True)
+        return results
+
+    def _lost(self, reason: str) -> dict[str, Any]:
+        op, dtype = item = self.current or self.rest[0]
+        self.rest.remove(item)
+        outcome = {"outcome": "failed", "samples": {"failed": 1}, "details": [reason], "seconds": 0.0}
+        return {"op": op, "dtype": dtype, "category": "other", **outcome}
+
+    def stop(self) -> None:
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+
+def worst_by_operator(results: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """For each operator the outcome of its worst dtype; those whose every sample raised in eager are "raises"."""
+    order = ("none", *OUTCOMES)
+    worst: dict[str, dict[str, Any]] = {}
+    for result in results:
+        known = worst.get(result["op"])
+        if known is None or order.index(result["outcome"]) > order.index(known["outcome"]):
+            category = result["category"] if known is None or result["category"] != "other" else known["category"]
+            worst[result["op"]] = {**result, "category": category}
+    return worst
+
+
+def summarise(results: list[dict[str, Any]], console: Console, shown: int) -> int:
+    """Print the table and the failures; the exit status."""
+    worst = worst_by_operator(results)
+    judged = {name: result for name, result in worst.items() if result["outcome"] not in ("none", "raises")}
+    by_category: dict[str, Counter[str]] = defaultdict(Counter)
+    for result in judged.values():
+        by_category[result["category"]][result["outcome"]] += 1
+        by_category["all"][result["outcome"]] += 1
+        if result["category"] in COUNTED:
+            by_category["these four"][result["outcome"]] += 1
+    table = Table(title="Operators of PyTorch's samples, each by its worst sample over all dtypes")
+    table.add_column("category")
+    for heading in ("operators", "native", "called through ATen", "fell back", "failed", "native share"):
+        table.add_column(heading, justify="right")
+    for name in (*COUNTED, "these four", "other", "all"):
+        counts = by_category[name]
+        total = counts.total()
+        share = f"{counts['native'] / total:.0%}" if total else "-"
+        table.add_row(
+            name, str(total), *(str(counts[kind]) for kind in ("native", "aten", "fallback", "failed")), share
+        )
+    console.print(table)
+    samples: Counter[str] = Counter()
+    for result in results:
+        samples.update(result["samples"])
+    console.print(
+        f"samples: {samples.total()}, native {samples['native']}, through ATen {samples['aten']}, fell back "
+        f"{samples['fallback']}, failed {samples['failed']}, {samples['raises']} raised as eager does; "
+        f"{len(worst) - len(judged)} operators had no sample to judge"
+    )
+    aten: Counter[str] = Counter()
+    for result in results:
+        for detail in result["details"]:
+            if ": aten: " in detail:
+                aten.update(set(detail.split(": aten: ")[1].split()))
+    if aten:
+        common = ", ".join(f"{name} {count}" for name, count in aten.most_common(25))
+        console.print(f"most often called through ATen: {common}", highlight=False)
+    problems = [result for result in results if result["outcome"] in ("failed", "fallback")]
+    problems.sort(key=lambda result: (result["outcome"] != "failed", result["op"]))
+    for result in problems[:shown]:
+        detail = next((d for d in result["details"] if result["outcome"] in d), (result["details"] or [""])[0])
+        console.print(f"{result['outcome']} {result['op']} {result['dtype']}: {detail}", markup=False, highlight=False)
+    if len(problems) > shown:
+        console.print(f"... and {len(problems) - shown} more")
+    failed = by_category["all"]["failed"]
+    fell_back = by_category["all"]["fallback"]
+    total = by_category["all"].total()
+    console.print(f"{total - failed} passed, {failed} failed", highlight=False)
+    return 1 if failed or (total and fell_back / total >= 0.05) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""A small part of the operator sweep (`make test-ops`), for every run of the tests."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+from tests.ops.check import check_sample, full_name, samples
+
+FLOAT = """
+    add sub mul div exp log sin sigmoid tanh erf relu nn.functional.gelu nn.functional.silu clamp where maximum abs neg
+    rsqrt pow sum mean amax argmax prod var softmax log_softmax logsumexp cumsum nn.functional.layer_norm
+    nn.functional.group_norm nn.functional.batch_norm nn.functional.rms_norm nn.functional.cross_entropy
+    cat stack reshape permute transpose expand select slice squeeze unsqueeze split unbind flip roll tril
+    index_select gather scatter scatter_add index_put masked_fill nn.functional.embedding
+    nn.functional.pad.constant nn.functional.interpolate.nearest nn.functional.max_pool2d nn.functional.avg_pool2d
+    mm bmm addmm nn.functional.linear nn.functional.conv2d nn.functional.scaled_dot_product_attention
+    sort topk zeros_like full arange tril diagonal clone to nn.functional.dropout bernoulli
+""".split()
+OTHERS = (
+    "add mul div bitwise_and eq lt where sum amax argmax cat index_select gather any all floor_divide remainder".split()
+)
+
+CASES = [
+    (op, dtype)
+    for op in op_db
+    for names, dtype in (
+        (FLOAT, torch.float32),
+        (FLOAT[:40], torch.bfloat16),
+        (OTHERS, torch.int64),
+        (OTHERS, torch.bool),
+    )
+    if (full_name(op) in names) and dtype in op.supported_dtypes("cpu")
+]
+
+
+@pytest.mark.parametrize(("op", "dtype"), CASES, ids=[f"{full_name(op)}-{str(dtype)[6:]}" for op, dtype in CASES])
+def test_operator_equals_eager(op, dtype):
+    for label, function, args, kwargs in samples(op, dtype, 2):
+        outcome = check_sample(op, function, args, kwargs)
+        assert outcome.kind in ("native", "aten", "raises"), f"sample {label}: {outcome}"
