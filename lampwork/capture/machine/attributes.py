@@ -7,7 +7,14 @@ look into classes and instances.  Descriptors written in Python (properties, `__
 from __future__ import annotations
 
 import types
-from types import FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 from .values import UNBOUND, Enter
@@ -160,7 +167,7 @@ class Attributes:
             return self.descriptor_get(meta_attribute, cls, metaclass)
         found, attribute = self.class_lookup(cls, name)
         if found:
-            return self.descriptor_get(attribute, None, cls)
+            return self.descriptor_get(attribute, UNBOUND, cls)
         if in_metaclass:
             return self.descriptor_get(meta_attribute, cls, metaclass)
         return UNBOUND
@@ -186,7 +193,7 @@ class Attributes:
         if not found:
             return super.__getattribute__(proxy, name)
         obj = _super_self(proxy)
-        return self.descriptor_get(attribute, None if obj is start else obj, start)
+        return self.descriptor_get(attribute, UNBOUND if obj is start else obj, start)
 
     def load_super_attr(self, function: Any, cls: Any, instance: Any, name: str, two_arguments: bool) -> Any:
         """`super().name` or `super(cls, instance).name`; `function` is what the name `super` means there."""
@@ -208,25 +215,31 @@ class Attributes:
     # -- descriptors
 
     def descriptor_get(self, attribute: Any, obj: Any, cls: type) -> Any:
-        """What a class attribute gives when read through `obj` (None: through the class itself)."""
+        """What a class attribute gives when read through `obj` (UNBOUND: through the class itself)."""
         kind = type(attribute)
         if kind is FunctionType:
-            return attribute if obj is None else MethodType(attribute, obj)
+            return attribute if obj is UNBOUND else MethodType(attribute, obj)
         if kind is property:
-            if obj is None:
+            if obj is UNBOUND:
                 return attribute
             if attribute.fget is None:
                 return attribute.__get__(obj, cls)
             return self.call(attribute.fget, (obj,), {})  # type: ignore[attr-defined]
         if kind is staticmethod:
             return attribute.__func__
+        if kind is BuiltinFunctionType:
+            return attribute
         if kind in NATIVE_KINDS:
-            return attribute.__get__(obj, cls)
+            if obj is None:
+                return _object_getattribute(None, attribute.__name__)
+            return attribute.__get__(None if obj is UNBOUND else obj, cls)
         if kind is classmethod and type(attribute.__func__) is FunctionType:
             return MethodType(attribute.__func__, cls)
         found, getter = self.class_lookup(kind, "__get__")
         if not found:
             return attribute
+        if obj is UNBOUND:
+            obj = None
         if type(getter) in NATIVE_KINDS:
             return getter(attribute, obj, cls)
         return self.call_attribute(getter, attribute, (obj, cls))
@@ -236,8 +249,8 @@ class Attributes:
         kind = type(attribute)
         if kind is FunctionType:
             return Enter(attribute, (obj, *args))
-        if kind in NATIVE_KINDS:
-            return self.call(attribute.__get__(obj, type(obj)), args, {})  # type: ignore[attr-defined]
+        if kind is WrapperDescriptorType or kind is MethodDescriptorType:
+            return self.call_descriptor(attribute, (obj, *args), {})  # type: ignore[attr-defined]
         bound = self.machine.complete(self.descriptor_get(attribute, obj, type(obj)))
         return self.call(bound, args, {})  # type: ignore[attr-defined]
 

@@ -131,7 +131,7 @@ class Calls:
             # Not `new(...)`: CPython's check that a native __new__ is safe for the class is in its wrapper.
             obj = self.call_new(new, cls, args, kwargs)
         else:
-            bound = self.machine.complete(self.descriptor_get(new, None, cls))  # type: ignore[attr-defined]
+            bound = self.machine.complete(self.descriptor_get(new, UNBOUND, cls))  # type: ignore[attr-defined]
             obj = self.machine.call(bound, (cls, *args), kwargs)
         if not issubclass(type(obj), cls) if type(cls) is type else cls not in type(obj).__mro__:
             return obj

@@ -514,7 +514,8 @@ class Handlers:
     def CLEANUP_THROW(self, frame: Frame, argument: Any) -> Any:
         error = frame.stack.pop()
         if not isinstance(error, StopIteration):
-            return self.unwind(error, fresh=False)
+            self.unwind(error, fresh=False)
+            return True
         frame.stack[-2:] = [None, error.value]
 
     # -- exceptions
@@ -525,13 +526,15 @@ class Handlers:
             current = self.topmost() or self.entry_error
             if current is None:
                 raise RuntimeError("No active exception to reraise")
-            return self.unwind(current, fresh=False)
+            self.unwind(current, fresh=False)
+            return True
         cause = stack.pop() if argument == 2 else UNBOUND
         raise_value(self.world, stack.pop(), cause)
 
     def RERAISE(self, frame: Frame, argument: Any) -> Any:
         # The position below the exception only serves tracebacks, which have this frame's entry already.
-        return self.unwind(frame.stack.pop(), fresh=False)
+        self.unwind(frame.stack.pop(), fresh=False)
+        return True
 
     def PUSH_EXC_INFO(self, frame: Frame, argument: Any) -> Any:
         stack = frame.stack

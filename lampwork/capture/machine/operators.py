@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import types
+from types import FunctionType
 from typing import Any
 
 from .attributes import NATIVE_KINDS, find_in_class
@@ -190,6 +191,13 @@ class Operators:
             # object.__ne__ inverts the class's own __eq__.
             result = self.try_compare("__eq__", value, other)
             return result if result is NotImplemented else not self.truth(result)
+        if type(attribute) is not FunctionType and type(attribute) not in NATIVE_KINDS:
+            # CPython takes any failure to bind the method for its absence.
+            try:
+                bound = self.machine.complete(self.descriptor_get(attribute, value, type(value)))  # type: ignore[attr-defined]
+            except Exception:
+                return NotImplemented
+            return self.machine.call(bound, (other,))
         return self.call_special(value, attribute, other)  # type: ignore[attr-defined]
 
     def is_(self, left: Any, right: Any) -> bool:
