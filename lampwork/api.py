@@ -1,0 +1,115 @@
+"""What users call: `compile`, `stats`, `reset`, `explain`. No logic of its own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from lampwork.config import Settings, make_settings
+from lampwork.errors import OptionError
+from lampwork.runtime.function import CompiledFunction, compiled_of, reset_all, wrap
+from lampwork.runtime.module import compile_module
+
+Backend = str | Callable
+
+
+def compile(
+    function: Callable | None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    backend: Backend = "lampwork",
+    disable: bool = False,
+) -> Any:
+    """A callable with the results of `function`, which runs faster; for a module, a module with the same state.
+
+    function   a function, method, callable object or `torch.nn.Module`. Left out: a decorator.
+    fullgraph  raise `GraphBreak` where the program holds something that cannot be compiled, instead of running the
+               call eagerly
+    dynamic    None: compile for the sizes seen; True, False: see docs
+    mode       "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs"
+    options    see `lampwork.config.Options`, such as {"freeze": True}
+    backend    "lampwork"; or the name of a `torch.compile` back end, or a callable that takes a
+               `torch.fx.GraphModule` and example inputs, run behind Lampwork's capture
+    disable    return `function` as it is
+
+    Nothing is compiled before the first call. Raises `OptionError` for an invalid argument, TypeError for something
+    that cannot be called.
+    """
+    settings = make_settings(fullgraph, dynamic, mode, options)
+    if not isinstance(disable, bool):
+        raise OptionError(f"disable must be True or False, not {disable!r}")
+    if not (isinstance(backend, str) or callable(backend)):
+        raise OptionError(f"backend must be a name or a callable taking (graph_module, example_inputs), not {backend!r}")
+    if isinstance(backend, str) and backend != "lampwork":
+        from lampwork.runtime.foreign import find_backend
+
+        backend = find_backend(backend)
+    if function is None:
+        return functools.partial(_compile, settings=settings, backend=backend, disable=disable)
+    return _compile(function, settings=settings, backend=backend, disable=disable)
+
+
+def _compile(function: Callable, *, settings: Settings, backend: Backend, disable: bool) -> Any:
+    if isinstance(function, type):
+        if issubclass(function, torch.nn.Module):
+            raise TypeError(f"lampwork.compile takes a module, not its class: lampwork.compile({function.__name__}(...))")
+        raise TypeError(f"lampwork.compile takes a function or a module, not the class {function.__name__}")
+    if not callable(function):
+        raise TypeError(f"lampwork.compile takes a function or a module, not {type(function).__name__} {function!r:.60}")
+    if disable:
+        return function
+    again = functools.partial(_compile, settings=settings, backend=backend, disable=disable)
+    known = getattr(function, "__lampwork__", None)
+    if isinstance(known, CompiledFunction):
+        function = known.function  # compiling what is compiled already: its original, with these settings
+    make_entry = None
+    if callable(backend):
+        from lampwork.runtime.foreign import entry_maker
+
+        make_entry = entry_maker(backend)
+    compiled = CompiledFunction(function, settings, make_entry)
+    if isinstance(function, torch.nn.Module):
+        return compile_module(function, compiled, again)
+    return wrap(compiled)
+
+
+def stats(compiled: Callable) -> Mapping[str, Any]:
+    """What happened to a compiled function so far, as a read-only mapping.
+
+    captures         how many calls were captured
+    entries          compiled entries in memory
+    calls            calls made
+    breaks           why calls could not be compiled: records with `.reason`, `.location`, `.remedy`, `.count`
+    fallbacks        why calls ran eagerly, for whatever reason: the same kind of records
+    native_kernels   distinct generated kernels, summed over entries
+    launches         kernel launches of one call of the most recently used entry
+    extern_calls     ATen operators that one call of that entry makes, with counts
+    cache_hits       entries that came from the on-disk cache
+    compile_seconds  by stage, summed over entries
+    cache_notes      what the on-disk cache did, in words (why an entry was not used)
+
+    Raises TypeError for something `lampwork.compile` did not make.
+    """
+    found = compiled_of(compiled)
+    return found.counters.snapshot(found.entries)
+
+
+def reset() -> None:
+    """Forget every compiled entry of this process, and give back the memory kept for them. The disk cache stays."""
+    reset_all()
+
+
+def explain(function: Callable, *args: Any, **kwargs: Any) -> Any:
+    """How one call of `function` compiles, by stage: breaks, guards, graph, loops, fusion, code. Print the result.
+
+    The call is compiled, not run.
+    """
+    from lampwork.debug.explain import explain_call
+
+    return explain_call(function, args, kwargs)

@@ -1,0 +1,432 @@
+"""Writes the host function of a program: Python text that fills a pointer table, runs kernels and calls ATen.
+
+    program, native -> "def host(values): ..."
+
+`values[k]` is the tensor of input k. The text is complete but for the names that `runtime/host.py` provides (`take`,
+`give`, `run`, `operator`, ...), so it prints and reads as the program it is. Anything that can fail and can be repeated
+comes before `committed = True`; until then a failure is raised as `Rerun` and the caller may run the call eagerly.
+
+For `(x + 1) * 2` on 8 elements:
+
+    SIZES = ()
+    def host(values):
+        x0 = values[0]
+        lease = take()
+        committed = False
+        try:
+            p = lease.pointers
+            p[0] = x0.data_ptr()
+            r0 = empty((8,), (1,), dtype=torch.float32)
+            p[1] = r0.data_ptr()
+            run(0, lease.address, lease.sizes_address, threads())
+            return (r0,)
+        except Exception as error:
+            if committed:
+                raise
+            raise Rerun from error
+        finally:
+            give(lease)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lampwork import _torch
+from lampwork.errors import CompileError
+from lampwork.ir.dtype import ITEM_SIZE_BYTES
+from lampwork.ir.loops import Buffer
+from lampwork.ir.program import (
+    Check,
+    Extern,
+    FromBuffer,
+    FromInput,
+    Launch,
+    NativeCode,
+    Placement,
+    Program,
+    Result,
+    ScalarOutput,
+    ScalarResult,
+    TensorRef,
+    TorchConstant,
+    ViewOfInput,
+)
+from lampwork.ir.size import Size, SizeExpr, Symbol, symbols
+
+#: Results of at least this size are made by `large`, which uses memory of earlier results again.
+LARGE_BYTES = 1 << 20
+
+
+def host_source(program: Program, native: NativeCode) -> str:
+    """The text of the host function. Raises `CompileError` for a program that names a buffer without a place."""
+    return _HostWriter(program, native).text()
+
+
+def is_static(ref: TensorRef) -> bool:
+    """No size, stride or offset of the view depends on the call."""
+    return not any(isinstance(value, SizeExpr) for value in (*ref.shape, *ref.strides, ref.offset))
+
+
+class _HostWriter:
+    def __init__(self, program: Program, native: NativeCode) -> None:
+        self.program, self.native = program, native
+        self.slot = {name: index for index, name in enumerate(native.buffer_order)}
+        self.lines: list[str] = []
+        self.operators: dict[str, str] = {}
+        self.views: dict[TensorRef, str] = {}
+        self.view_rows: list[str] = []
+        self.input_views: dict[TensorRef, str] = {}
+        self.input_view_rows: list[str] = []
+        self.extern_names: dict[str, str] = {}
+        self.used_inputs: set[int] = set()
+        self.committed = False
+
+    def emit(self, line: str) -> None:
+        self.lines.append(line)
+
+    # The whole -------------------------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        program = self.program
+        self._sizes()
+        self._pointers()
+        self._result_storages()
+        setup, self.lines = self.lines, []
+        self._steps()
+        steps, self.lines = self.lines, []
+        has_externs = any(isinstance(step, (Extern, ScalarOutput, Check)) for step in program.steps)
+        if has_externs:
+            steps = ["with below_autograd():", *("    " + line for line in steps or ["pass"])]
+        for index in program.written_inputs:
+            self.emit(f"increment_version({self._input(index)})")
+        values = "".join(f"{self._result(result)}, " for result in program.results)
+        self.emit(f"return ({values})")
+        body = [*setup, *steps, *self.lines]
+        unpack = [f"x{index} = values[{index}]" for index in sorted(self.used_inputs)]
+        needs_lease = bool(self.slot) or bool(self.views)
+        return "\n".join([*self._tables(), *self._frame(unpack, body, needs_lease)]) + "\n"
+
+    def _tables(self) -> Iterator[str]:
+        program = self.program
+        yield f"WORKSPACE_BYTES = {program.workspace_bytes}"
+        yield f"SIZES = {program.sizes!r}"
+        rows = ", ".join(
+            f"{self.slot[name]}: {place.offset_bytes}"
+            for name, place in program.placements.items()
+            if place.kind == "workspace" and name in self.slot
+        )
+        yield f"WORKSPACE_SLOTS = {{{rows}}}  # pointer table index: byte offset"
+        rows = ", ".join(
+            f"{self.slot[name]}: {name!r}"
+            for name, place in program.placements.items()
+            if place.kind == "constant" and name in self.slot
+        )
+        yield f"CONSTANT_SLOTS = {{{rows}}}"
+        if self.view_rows:
+            yield "# Views of planned memory: (place, dtype, shape, strides, offset in bytes)"
+            yield "VIEWS = ["
+            yield from (f"    {row}," for row in self.view_rows)
+            yield "]"
+        else:
+            yield "VIEWS = []"
+        for row in self.input_view_rows:
+            yield row
+        for name, variable in self.operators.items():
+            yield f"{variable} = operator({name!r})"
+
+    def _frame(self, unpack: list[str], body: list[str], needs_lease: bool) -> Iterator[str]:
+        yield "def host(values):"
+        yield from ("    " + line for line in unpack)
+        if needs_lease:
+            yield "    lease = take()"
+        yield "    committed = False"
+        yield "    try:"
+        if self.view_rows:
+            yield "        w = lease.views"
+        yield from ("        " + line for line in body)
+        yield "    except Exception as error:"
+        yield "        if committed:"
+        yield "            raise"
+        yield "        raise Rerun from error"
+        if needs_lease:
+            yield "    finally:"
+            yield "        give(lease)"
+
+    # Before the first step -------------------------------------------------------------------------------------------
+
+    def _sizes(self) -> None:
+        """Bind every symbol to the input dimension that has it for a size."""
+        unbound = set(self.program.sizes)
+        for buffer in self.program.buffers.values():
+            for size in (*buffer.shape, *buffer.strides):
+                if isinstance(size, SizeExpr):
+                    unbound |= symbols(size)
+        unbound -= {step.name for step in self.program.steps if isinstance(step, ScalarOutput)}
+        if not unbound:
+            return
+        for index, name in enumerate(self.program.inputs):
+            buffer = self.program.buffers[name]
+            for kind, dims in (("shape", buffer.shape), ("stride()", buffer.strides)):
+                for axis, size in enumerate(dims):
+                    if isinstance(size, Symbol) and size.name in unbound:
+                        unbound.discard(size.name)
+                        self.emit(f"{size.name} = {self._input(index)}.{kind}[{axis}]")
+                        self._set_size(size.name)
+        if unbound:
+            raise CompileError("host", f"no input has the sizes {sorted(unbound)}")
+
+    def _set_size(self, name: str) -> None:
+        if name in self.program.sizes:
+            self.emit(f"lease.sizes[{self.program.sizes.index(name)}] = {name}")
+
+    def _pointers(self) -> None:
+        if self.slot:
+            self.emit("p = lease.pointers")
+        for index, name in enumerate(self.program.inputs):
+            if name in self.slot:
+                self.emit(f"p[{self.slot[name]}] = {self._input(index)}.data_ptr()")
+
+    def _result_storages(self) -> None:
+        for index, name in enumerate(self.program.result_storages):
+            buffer = self.program.buffers[name]
+            shape, strides = _dims(buffer.shape), _dims(buffer.strides)
+            if _size_bytes(buffer) >= LARGE_BYTES:
+                self.emit(f"r{index} = large({index}, {shape}, {strides}, torch.{buffer.dtype})")
+            else:
+                self.emit(f"r{index} = empty({shape}, {strides}, dtype=torch.{buffer.dtype})")
+            if name in self.slot:
+                self.emit(f"p[{self.slot[name]}] = r{index}.data_ptr()")
+
+    # Steps -----------------------------------------------------------------------------------------------------------
+
+    def _steps(self) -> None:
+        stretch = 0
+        previous_launch = False
+        for position, step in enumerate(self.program.steps):
+            if isinstance(step, Launch):
+                if not previous_launch:
+                    if any(self._writes_input(launch) for launch in self._stretch(position)):
+                        self._commit()
+                    self.emit(f"run({stretch}, lease.address, lease.sizes_address, threads())")
+                    stretch += 1
+                previous_launch = True
+            else:
+                previous_launch = False
+                if isinstance(step, Extern):
+                    self._extern(step)
+                elif isinstance(step, ScalarOutput):
+                    self._scalar(step)
+                elif isinstance(step, Check):
+                    self._check(step)
+                else:
+                    raise CompileError("host", f"unknown step {type(step).__name__}")
+            for name in self.program.free_after.get(position, ()):
+                if name in self.extern_names:
+                    self.emit(f"del {self.extern_names[name]}")
+
+    def _stretch(self, start: int) -> Iterator[Launch]:
+        for step in self.program.steps[start:]:
+            if not isinstance(step, Launch):
+                return
+            yield step
+
+    def _writes_input(self, launch: Launch) -> bool:
+        parameters = self.program.kernels[launch.kernel].parameters
+        return any(
+            parameter.access != "read" and self._place(name).kind == "input"
+            for parameter, name in zip(parameters, launch.buffers, strict=True)
+        )
+
+    def _commit(self) -> None:
+        if not self.committed:
+            self.committed = True
+            self.emit("committed = True")
+
+    def _extern(self, step: Extern) -> None:
+        mutates_input = any(self._place(name).kind == "input" for name in step.mutates)
+        if mutates_input or _torch.draws_random_numbers(step.op):
+            self._commit()
+        arguments = [self._argument(value) for value in step.args]
+        arguments += [f"{name}={self._argument(value)}" for name, value in step.kwargs]
+        if step.out_variant is not None:
+            outs = [argument.name for argument in _torch.overload(step.out_variant)._schema.arguments if argument.is_out]
+            for name, output in zip(outs, step.outputs, strict=True):
+                if output is None:
+                    arguments.append(f"{name}=scrap()")
+                else:
+                    arguments.append(f"{name}={self._whole(output)}")
+            self.emit(f"{self._operator(step.out_variant)}({', '.join(arguments)})")
+            return
+        call = f"{self._operator(step.op)}({', '.join(arguments)})"
+        if not step.outputs or all(output is None for output in step.outputs):
+            self.emit(call)
+        elif len(step.outputs) == 1:
+            self._bind(step.outputs[0], call)
+        else:
+            self.emit(f"returned = {call}")
+            for index, output in enumerate(step.outputs):
+                if output is not None:
+                    self._bind(output, f"returned[{index}]")
+            self.emit("del returned")
+
+    def _bind(self, name: str | None, value: str) -> None:
+        """The tensor `value` becomes buffer `name`."""
+        assert name is not None
+        buffer = self.program.buffers[name]
+        if self._place(name).kind != "extern":
+            self.emit(f"{self._whole(name)}.copy_({value})")
+            return
+        variable = self.extern_names.setdefault(name, f"e{len(self.extern_names)}")
+        self.emit(f"{variable} = {value}")
+        shape, strides = _dims(buffer.shape), _dims(buffer.strides)
+        self.emit(f"if {variable}.stride() != {strides} or {variable}.shape != {shape}:")
+        self.emit(f"    {variable} = restride({variable}, {shape}, {strides})")
+        if name in self.slot:
+            self.emit(f"p[{self.slot[name]}] = {variable}.data_ptr()")
+
+    def _scalar(self, step: ScalarOutput) -> None:
+        self.emit(f"{step.name} = {self._first(step.buffer)}.item()")
+        self._set_size(step.name)
+
+    def _check(self, step: Check) -> None:
+        self.emit(f"if {self._first(step.buffer)}.item():")
+        self.emit(f"    raise {step.error}({step.message!r})")
+
+    def _first(self, name: str) -> str:
+        """Element 0 of a buffer as a 0-dimensional tensor."""
+        return self._view(TensorRef(name, self.program.buffers[name].dtype, (), (), 0))
+
+    # Arguments -------------------------------------------------------------------------------------------------------
+
+    def _argument(self, value: Any) -> str:
+        if isinstance(value, TensorRef):
+            return self._view(value)
+        if isinstance(value, TorchConstant):
+            if value.kind == "device":
+                return f"torch.device({value.name!r})"
+            return f"torch.{value.name.removeprefix('torch.')}"
+        if isinstance(value, (tuple, list)):
+            return "[" + ", ".join(self._argument(item) for item in value) + "]"
+        if isinstance(value, SizeExpr):
+            return str(value)
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"float('{value}')"
+        if isinstance(value, complex):
+            return f"complex({self._argument(value.real)}, {self._argument(value.imag)})"
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return repr(value)
+        raise CompileError("host", f"an ATen call has an argument of type {type(value).__name__}: {value!r}")
+
+    def _operator(self, name: str) -> str:
+        if name not in self.operators:
+            words = "".join(letter if letter.isalnum() else "_" for letter in name.partition("::")[2])
+            variable = f"op_{words}"
+            while variable in self.operators.values():
+                variable += "_"
+            self.operators[name] = variable
+        return self.operators[name]
+
+    def _input(self, index: int) -> str:
+        self.used_inputs.add(index)
+        return f"x{index}"
+
+    def _place(self, name: str) -> Placement:
+        place = self.program.placements.get(name)
+        if place is None:
+            raise CompileError("host", f"buffer {name} has no place")
+        return place
+
+    def _whole(self, name: str) -> str:
+        buffer = self.program.buffers[name]
+        return self._view(TensorRef(name, buffer.dtype, buffer.shape, buffer.strides, 0))
+
+    def _view(self, ref: TensorRef) -> str:
+        """An expression for the strided view `ref`; of planned memory, made once per lease."""
+        place = self._place(ref.buffer)
+        buffer = self.program.buffers[ref.buffer]
+        if place.kind == "input":
+            variable = self._input(place.index)
+            if _is_whole(ref, buffer):
+                return variable
+            if is_static(ref):
+                return f"{self._input_view(ref, place.index)}({variable})"
+            return f"view({variable}, {self._view_arguments(ref)})"
+        if place.kind == "result":
+            variable = f"r{place.index}"
+            return variable if _is_whole(ref, buffer) else f"view({variable}, {self._view_arguments(ref)})"
+        if place.kind == "extern":
+            variable = self.extern_names.get(ref.buffer, "")
+            if not variable:
+                raise CompileError("host", f"buffer {ref.buffer} is read before the call that makes it")
+            return variable if _is_whole(ref, buffer) else f"view({variable}, {self._view_arguments(ref)})"
+        if not is_static(ref):
+            base = "lease.workspace" if place.kind == "workspace" else f"constant({ref.buffer!r})"
+            offset = f"{place.offset_bytes} + " if place.kind == "workspace" else ""
+            item_bytes = ITEM_SIZE_BYTES[ref.dtype]
+            return (
+                f"planned({base}, torch.{ref.dtype}, {_dims(ref.shape)}, {_dims(ref.strides)}, "
+                f"{offset}({ref.offset}) * {item_bytes})"
+            )
+        if ref not in self.views:
+            offset_bytes = place.offset_bytes + ref.offset * ITEM_SIZE_BYTES[ref.dtype]  # type: ignore[operator]
+            base = "None" if place.kind == "workspace" else repr(ref.buffer)
+            if place.kind == "constant":
+                offset_bytes -= place.offset_bytes
+            self.views[ref] = f"w[{len(self.view_rows)}]"
+            self.view_rows.append(f"({base}, {ref.dtype!r}, {_dims(ref.shape)}, {_dims(ref.strides)}, {offset_bytes})")
+        return self.views[ref]
+
+    def _input_view(self, ref: TensorRef, index: int) -> str:
+        """The name of a function that makes the view of input `index`; the runtime caches views of weights."""
+        if ref not in self.input_views:
+            name = f"view{len(self.input_views)}"
+            self.input_views[ref] = name
+            self.input_view_rows.append(f"{name} = input_view({index}, {self._view_arguments(ref)})")
+        return self.input_views[ref]
+
+    @staticmethod
+    def _view_arguments(ref: TensorRef) -> str:
+        return f"torch.{ref.dtype}, {_dims(ref.shape)}, {_dims(ref.strides)}, {ref.offset}"
+
+    # Results ---------------------------------------------------------------------------------------------------------
+
+    def _result(self, result: Result) -> str:
+        match result:
+            case FromInput(index):
+                return self._input(index)
+            case FromBuffer(ref):
+                return self._view_result(ref)
+            case ViewOfInput(index, dtype, shape, strides, offset):
+                variable = self._input(index)
+                return f"view({variable}, torch.{dtype}, {_dims(shape)}, {_dims(strides)}, {offset})"
+            case ScalarResult(value):
+                return str(value)
+        raise CompileError("host", f"unknown result {type(result).__name__}")
+
+    def _view_result(self, ref: TensorRef) -> str:
+        place = self._place(ref.buffer)
+        if place.kind in ("workspace", "constant"):
+            # Planned memory is used again by the next call: what the caller keeps must be a copy.
+            return f"{self._view(ref)}.clone()"
+        return self._view(ref)
+
+
+def _size_bytes(buffer: Buffer) -> int:
+    """Bytes the buffer spans; unknown sizes count as large."""
+    if any(isinstance(value, SizeExpr) for value in (*buffer.shape, *buffer.strides)):
+        return LARGE_BYTES
+    span = sum((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides))  # type: ignore[operator,misc]
+    return 0 if 0 in buffer.shape else (span + 1) * ITEM_SIZE_BYTES[buffer.dtype]  # type: ignore[operator]
+
+
+def _is_whole(ref: TensorRef, buffer: Buffer) -> bool:
+    return (
+        ref.dtype == buffer.dtype and ref.offset == 0 and ref.shape == buffer.shape and ref.strides == buffer.strides
+    )
+
+
+def _dims(values: Sequence[Size]) -> str:
+    return "(" + ", ".join(str(value) for value in values) + ("," if len(values) == 1 else "") + ")"

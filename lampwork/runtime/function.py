@@ -1,0 +1,368 @@
+"""The compiled callable: finds the entry that serves a call, or has one made.
+
+Entries are an immutable tuple, swapped whole: calls read it without a lock. The lock is taken to compile and to insert.
+Most recently used entries come first.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterable
+from types import MethodType
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.config import Settings, environment
+from lampwork.errors import CompileError, Diagnostic, GraphBreak, LampworkError, LampworkWarning
+from lampwork.ir.artifact import Artifact
+from lampwork.ir.loops import Location
+from lampwork.runtime.entry import MISS, Entry
+from lampwork.runtime.host import Rerun
+from lampwork.runtime.stats import Counters
+
+log = logging.getLogger("lampwork")
+
+#: Device types that a back end exists for.
+DEVICES = frozenset({"cpu"})
+#: After so many captures that ended in a break or a failure nothing was learnt from, calls stop trying.
+CAPTURE_ATTEMPTS = 3
+
+#: (function, args, kwargs, settings) -> Artifact, as `pipeline.compile_call`.
+Compiler = Callable[[Callable, tuple, dict, Settings], Artifact]
+
+_compiling = threading.local()
+_all: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
+
+
+def reset_all() -> None:
+    """Every compiled function of this process forgets its entries and counters."""
+    for compiled in list(_all):
+        compiled.reset()
+
+
+def is_compiling() -> bool:
+    """This thread is inside a capture: compiled functions called from there run as they were written."""
+    return getattr(_compiling, "active", False)
+
+
+class CompiledFunction:
+    """The entries of one compiled callable, and the road from a call to one of them.
+
+    `function` is what was compiled (a function, bound method, module or callable object): the `Root` of every source.
+    `make_entry(function, args, kwargs, settings, eagerly)` makes an entry; the default runs the pipeline.
+    """
+
+    def __init__(self, function: Callable, settings: Settings, make_entry: Callable[..., Entry] | None = None) -> None:
+        self.function = function
+        self.settings = settings
+        self.serves: tuple[Callable, ...] = ()
+        self.counters = Counters()
+        self._make_entry = make_entry
+        self._entries: dict[Callable, Entry] = {}
+        self._lock = threading.RLock()
+        self._failures = 0
+        self._last_failure: tuple[Diagnostic, bool] | None = None
+        self._warned: set[str] = set()
+        self._cache_read = False
+        _all.add(self)
+
+    @property
+    def name(self) -> str:
+        function = self.function
+        return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Most recently used first."""
+        return tuple(self._entries[serve] for serve in self.serves)
+
+    def reset(self) -> None:
+        """Forget all entries and counters; memory they kept is given back."""
+        with self._lock:
+            for entry in self.entries:
+                entry.release()
+            self.serves, self._entries, self.counters = (), {}, Counters()
+            self._failures, self._last_failure, self._cache_read = 0, None, False
+            self._warned.clear()
+
+    # A call ----------------------------------------------------------------------------------------------------------
+
+    def call(self, args: tuple, kwargs: dict) -> Any:
+        """The result of one call, from an entry whose guards hold; else compiles one, else runs eagerly."""
+        counters = self.counters
+        counters.calls += 1
+        function = self.function
+        serves = self.serves
+        try:
+            for serve in serves:
+                result = serve(function, args, kwargs)
+                if result is not MISS:
+                    if serve is not serves[0]:
+                        self._promote(serve)
+                    return result
+        except Rerun as failure:
+            return self._failed_run(failure, args, kwargs)
+        return self._miss(args, kwargs)
+
+    def _promote(self, serve: Callable) -> None:
+        with self._lock:
+            if serve in self._entries:
+                self.serves = (serve, *(other for other in self.serves if other is not serve))
+
+    def _eagerly(self, diagnostic: Diagnostic, is_break: bool, args: tuple, kwargs: dict) -> Any:
+        self.counters.fell_back(diagnostic, is_break)
+        return self.function(*args, **kwargs)
+
+    def _miss(self, args: tuple, kwargs: dict) -> Any:
+        if is_compiling():
+            return self.function(*args, **kwargs)
+        if _torch.active_modes():
+            return self._eagerly(_MODES_ACTIVE, False, args, kwargs)
+        device = _foreign_device(self.function, args, kwargs)
+        if device:
+            diagnostic = _no_back_end(device)
+            self.warn_once(f"device {device}", f"{self.name}: {diagnostic}")
+            return self._eagerly(diagnostic, False, args, kwargs)
+        with self._lock:
+            serve = self._serving(args, kwargs)
+        if isinstance(serve, Diagnostic):
+            return self._eagerly(serve, serve is not _CAPTURE_FAILED and self._last_was_break(serve), args, kwargs)
+        try:
+            result = serve(self.function, args, kwargs)
+        except Rerun as failure:
+            return self._failed_run(failure, args, kwargs)
+        if result is MISS:  # another thread changed what was read, between the check and this call
+            return self._eagerly(_UNSTABLE, False, args, kwargs)
+        return result
+
+    def _last_was_break(self, diagnostic: Diagnostic) -> bool:
+        return self._last_failure is not None and self._last_failure == (diagnostic, True)
+
+    def _serving(self, args: tuple, kwargs: dict) -> Callable | Diagnostic:
+        """A function that serves this call, made if need be; or why the call must run eagerly. Holds the lock."""
+        function = self.function
+        for serve in self.serves:  # another thread may have made it while this one waited
+            entry = self._entries[serve]
+            if entry.check(function, args, kwargs) is not None:
+                return serve
+        entry = self._stored(args, kwargs)
+        if entry is not None:
+            return entry.serve
+        limit = self.settings.options.recompile_limit
+        if len(self.serves) >= limit:
+            return self._limit_reached(limit, args, kwargs)
+        if self._failures >= CAPTURE_ATTEMPTS:
+            assert self._last_failure is not None
+            return self._last_failure[0]
+        if self.serves and log.isEnabledFor(logging.INFO):
+            log.info("%s: compiling again: %s", self.name, self.entries[0].why_missed(function, args, kwargs))
+        return self._compile(args, kwargs)
+
+    def _compile(self, args: tuple, kwargs: dict) -> Callable | Diagnostic:
+        start = time.perf_counter()
+        _compiling.active = True
+        try:
+            entry = self._new_entry(args, kwargs)
+            self._insert(entry)
+            if entry.check(self.function, args, kwargs) is None:
+                why = entry.why_missed(self.function, args, kwargs)
+                self._remove(entry)
+                raise CompileError("guards", f"the new entry does not serve the call it was made for: {why}")
+        except GraphBreak as stop:
+            if self.settings.fullgraph:
+                raise
+            return self._remember_failure(stop.diagnostic, True)
+        except Exception as error:
+            if environment.strict:
+                raise
+            return self._compiler_failed(error, args, kwargs)
+        finally:
+            _compiling.active = False
+            log.info("%s: compiled in %.3f s", self.name, time.perf_counter() - start)
+        self._store(entry)
+        return entry.serve
+
+    def _new_entry(self, args: tuple, kwargs: dict) -> Entry:
+        self.counters.captures += 1
+        if self._make_entry is not None:
+            return self._make_entry(self.function, args, kwargs, self.settings, self._eagerly)
+        pipeline = importlib.import_module("lampwork.pipeline")  # every compiler stage: only on a miss
+        artifact = pipeline.compile_call(self.function, args, kwargs, self.settings)
+        self.counters.compile_seconds.update(artifact.compile_seconds)
+        start = time.perf_counter()
+        entry = Entry(artifact, self._eagerly)
+        self.counters.compile_seconds["entry"] += time.perf_counter() - start
+        return entry
+
+    def _insert(self, entry: Entry) -> None:
+        self._entries = {**self._entries, entry.serve: entry}
+        self.serves = (entry.serve, *self.serves)
+
+    def _remove(self, entry: Entry) -> None:
+        self.serves = tuple(serve for serve in self.serves if serve is not entry.serve)
+        self._entries = {serve: other for serve, other in self._entries.items() if other is not entry}
+
+    # The on-disk cache -------------------------------------------------------------------------------------------------
+
+    def _uses_cache(self) -> bool:
+        return self._make_entry is None and environment.cache and self.settings.options.cache
+
+    def _stored(self, args: tuple, kwargs: dict) -> Entry | None:
+        """An entry from the on-disk cache that serves this call, inserted."""
+        if self._cache_read or not self._uses_cache():
+            return None
+        from lampwork.runtime import cache
+
+        self._cache_read = True
+        start = time.perf_counter()
+        found = None
+        limit = self.settings.options.recompile_limit
+        for artifact in cache.candidates(self.function, self.settings, self._cache_note):
+            if len(self.serves) >= limit:
+                break
+            try:
+                entry = Entry(artifact, self._eagerly)
+            except Exception as error:
+                self._cache_note(f"an entry cannot serve here: {type(error).__name__}: {error}")
+                continue
+            if entry.check(self.function, args, kwargs) is not None:
+                found = found or entry
+                self.counters.cache_hits += 1
+                self._insert(entry)
+            else:
+                self._cache_note(f"an entry does not fit: {entry.why_missed(self.function, args, kwargs)}")
+                self._insert_last(entry)
+        self.counters.compile_seconds["load"] += time.perf_counter() - start
+        return found
+
+    def _insert_last(self, entry: Entry) -> None:
+        self._entries = {**self._entries, entry.serve: entry}
+        self.serves = (*self.serves, entry.serve)
+
+    def _cache_note(self, text: str) -> None:
+        self.counters.cache_notes.append(text)
+        log.info("%s: on-disk cache: %s", self.name, text)
+
+    def _store(self, entry: Entry) -> None:
+        if self._uses_cache():
+            from lampwork.runtime import cache
+
+            cache.store(self.function, self.settings, entry.artifact, self._cache_note)
+
+    # What goes wrong -----------------------------------------------------------------------------------------------------
+
+    def _remember_failure(self, diagnostic: Diagnostic, is_break: bool) -> Diagnostic:
+        self._failures += 1
+        self._last_failure = (diagnostic, is_break)
+        return diagnostic
+
+    def _compiler_failed(self, error: Exception, args: tuple, kwargs: dict) -> Diagnostic:
+        stage = getattr(error, "stage", "runtime")
+        location = getattr(error, "location", Location())
+        diagnostic = Diagnostic("compiler-failed", f"{error}", location, "The call ran eagerly.")
+        key = f"{stage} {error}"
+        if key not in self._warned:
+            from lampwork.debug.reproducer import write_reproducer
+
+            where = write_reproducer(self.function, args, kwargs, self.settings, error)
+            hint = f" Reproducer: {where}" if where else ""
+            self.warn_once(key, f"compiling {self.name} failed: {error} The call runs eagerly.{hint}")
+        return self._remember_failure(diagnostic, False)
+
+    def _limit_reached(self, limit: int, args: tuple, kwargs: dict) -> Diagnostic:
+        why = self.entries[0].why_missed(self.function, args, kwargs)
+        diagnostic = Diagnostic(
+            "recompile-limit", f"{limit} entries were compiled; further calls that fit none run eagerly",
+            remedy="Raise options={'recompile_limit': N}, or keep the value that changes out of the program.",
+        )  # fmt: skip
+        self.warn_once("recompile-limit", f"{self.name}: {diagnostic} The guard that failed last: {why}")
+        return diagnostic
+
+    def _failed_run(self, failure: Rerun, args: tuple, kwargs: dict) -> Any:
+        """The program failed before its commit point: run eagerly. If eager fails too, that is the call's own error."""
+        cause = failure.__cause__
+        result = self.function(*args, **kwargs)
+        if environment.strict:
+            raise CompileError("run", f"{type(cause).__name__}: {cause}, where eager succeeds") from cause
+        diagnostic = Diagnostic("run-failed", f"the compiled program raised {type(cause).__name__}: {cause}")
+        self.warn_once("run-failed", f"{self.name}: {diagnostic} The call ran eagerly.")
+        self.counters.fell_back(diagnostic)
+        return result
+
+    def warn_once(self, key: str, text: str) -> None:
+        if key not in self._warned:
+            self._warned.add(key)
+            warnings.warn(f"lampwork: {text}", LampworkWarning, stacklevel=2)
+
+
+_MODES_ACTIVE = Diagnostic(
+    "modes-active", "a torch function mode, dispatch mode or function transform is active around the call",
+    remedy="Call the compiled function outside of it.",
+)  # fmt: skip
+_UNSTABLE = Diagnostic("unstable-state", "what the program reads changed while the call was being compiled")
+_CAPTURE_FAILED = Diagnostic("capture-failed", "capture failed before; the call is not tried again")
+
+
+def _no_back_end(device: str) -> Diagnostic:
+    return Diagnostic(
+        "no-back-end", f"tensors are on device {device}, which no back end of Lampwork compiles for; the call runs eagerly",
+        remedy=f"Supported devices: {', '.join(sorted(DEVICES))}.",
+    )  # fmt: skip
+
+
+def _foreign_device(function: Any, args: tuple, kwargs: dict) -> str:
+    """The first device among arguments and module parameters that has no back end; empty when all have."""
+    for device in _devices(function, args, kwargs):
+        if device.type not in DEVICES:
+            return device.type
+    return ""
+
+
+def _devices(function: Any, args: tuple, kwargs: dict) -> Iterable[torch.device]:
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor):
+            yield value.device
+    owner = function.__self__ if isinstance(function, MethodType) else function
+    if isinstance(owner, torch.nn.Module):
+        for parameter in owner.parameters():
+            yield parameter.device
+
+
+def wrap(compiled: CompiledFunction) -> Callable:
+    """`compiled` as a plain function: works as a method, keeps name, doc string and signature of the original."""
+    call = compiled.call
+
+    def lampwork_compiled(*args: Any, **kwargs: Any) -> Any:
+        return call(args, kwargs)
+
+    original = compiled.function
+    try:
+        functools.update_wrapper(lampwork_compiled, original)
+    except AttributeError:  # an object without a __dict__
+        pass
+    if not hasattr(original, "__name__"):
+        lampwork_compiled.__name__ = lampwork_compiled.__qualname__ = compiled.name
+    lampwork_compiled.__wrapped__ = original  # type: ignore[attr-defined]
+    lampwork_compiled.__lampwork__ = compiled  # type: ignore[attr-defined]
+    return lampwork_compiled
+
+
+def compiled_of(value: Any) -> CompiledFunction:
+    """The `CompiledFunction` behind what `lampwork.compile` returned. Raises TypeError for anything else."""
+    found = getattr(value, "__lampwork__", None)
+    if found is None and isinstance(value, MethodType):
+        found = getattr(value.__func__, "__lampwork__", None)
+    if not isinstance(found, CompiledFunction):
+        raise TypeError(f"{value!r} was not made by lampwork.compile")
+    return found
+
+
+__all__ = ["CompiledFunction", "LampworkError", "compiled_of", "is_compiling", "reset_all", "wrap"]

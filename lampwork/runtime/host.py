@@ -1,0 +1,163 @@
+"""Turns an artifact's host text into a function that runs: its names, its memory, its machine code.
+
+    bind(artifact) -> Host;   host(values) -> tuple of results, one for each of `Program.results`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.errors import LampworkError
+from lampwork.ir.artifact import Artifact
+from lampwork.ir.dtype import ITEM_SIZE_BYTES
+from lampwork.ir.source import Argument, Keyword
+from lampwork.runtime.guards import root_of
+from lampwork.runtime.memory import Lease, LeasePool, ResultMemory
+
+
+class Rerun(LampworkError):
+    """The program failed before it wrote anything that the caller can see: the call may run eagerly instead.
+
+    `__cause__` is what happened.
+    """
+
+
+class Host:
+    """A bound host function with its memory. Safe to call from many threads at once.
+
+    Called with the values of the graph's inputs. Raises `Rerun` as the class says; any other exception comes from past
+    the commit point.
+    """
+
+    def __init__(self, artifact: Artifact, input_count: int | None = None) -> None:
+        self.artifact = artifact
+        self.results = ResultMemory()
+        self.pool = LeasePool(self._lease)
+        self._constants = {
+            name: _literal_tensor(*literal) for name, literal in artifact.program.constants.items()
+        }
+        self._native = _load_native(artifact)
+        namespace = self._names()
+        exec(compile(artifact.host_source, f"<lampwork host {artifact.name}>", "exec"), namespace)
+        self._tables = namespace
+        self.call: Callable[[Sequence[Any]], tuple] = namespace["host"]
+
+    def _names(self) -> dict[str, Any]:
+        static = [not isinstance(root_of(source), (Argument, Keyword)) for source in self.artifact.inputs]
+
+        def input_view(index: int, dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> Callable:
+            # Inputs past the region's own are derived (packed weights): static too.
+            if index >= len(static) or static[index]:
+                return _cached_view(dtype, shape, strides, offset)
+            return lambda tensor: view(tensor, dtype, shape, strides, offset)
+
+        return {
+            "torch": torch,
+            "take": self.pool.take,
+            "give": self.pool.give,
+            "run": None if self._native is None else self._native.run,
+            "threads": torch.get_num_threads,
+            "empty": torch.empty_strided,
+            "large": self.results.empty,
+            "view": view,
+            "input_view": input_view,
+            "planned": planned,
+            "constant": self._constants.__getitem__,
+            "restride": restride,
+            "scrap": lambda: torch.empty(0),
+            "operator": _torch.direct_call,
+            "below_autograd": _torch.below_autograd,
+            "increment_version": _torch.increment_version,
+            "Rerun": Rerun,
+        }
+
+    def _lease(self) -> Lease:
+        tables = self._tables
+        lease = Lease(len(self.artifact.native.buffer_order), len(tables["SIZES"]), tables["WORKSPACE_BYTES"])
+        base = lease.workspace.data_ptr()
+        for slot, offset in tables["WORKSPACE_SLOTS"].items():
+            lease.pointers[slot] = base + offset
+        for slot, name in tables["CONSTANT_SLOTS"].items():
+            lease.pointers[slot] = self._constants[name].data_ptr()
+        with torch.inference_mode(False), torch.no_grad():
+            for name, dtype, shape, strides, offset_bytes in tables["VIEWS"]:
+                memory = lease.workspace if name is None else self._constants[name]
+                lease.views.append(planned(memory, getattr(torch, dtype), shape, strides, offset_bytes))
+        return lease
+
+    def release(self) -> None:
+        """Give back the memory that is idle."""
+        self.pool.release()
+        self.results.release()
+
+
+def _load_native(artifact: Artifact) -> Any:
+    if not artifact.native.runs:
+        return None
+    from lampwork.runtime.native import load
+
+    return load(artifact.native)
+
+
+def planned(memory: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, offset_bytes: int) -> torch.Tensor:
+    """A strided view of planned memory, with no tie to autograd."""
+    return torch.empty(0, dtype=dtype).set_(memory.untyped_storage(), offset_bytes // dtype.itemsize, shape, strides)
+
+
+def view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> torch.Tensor:
+    """`tensor`'s memory as a strided view; `offset` in elements of `dtype` from the tensor's first element."""
+    if tensor.dtype is not dtype:
+        if tensor.dtype.is_complex and not dtype.is_complex:
+            tensor = torch.view_as_real(tensor)
+        elif dtype.is_complex and not tensor.dtype.is_complex:
+            start = tensor.storage_offset() // 2
+            return torch.empty(0, dtype=dtype).set_(tensor.untyped_storage(), start + offset, shape, strides)
+        else:
+            tensor = tensor.view(dtype)
+    return tensor.as_strided(shape, strides, tensor.storage_offset() + offset)
+
+
+def _cached_view(dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> Callable:
+    """A view maker for weights, which remembers its last view.
+
+    The remembered view owns its storage, so while both report the same address both are the same memory.
+    """
+    last: torch.Tensor | None = None
+    offset_bytes = offset * dtype.itemsize
+
+    def make(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal last
+        known = last
+        if known is not None and known.data_ptr() == tensor.data_ptr() + offset_bytes:
+            return known
+        with torch.inference_mode(False):
+            made = view(tensor, dtype, shape, strides, offset)
+        if made.data_ptr():
+            last = made
+        return made
+
+    return make
+
+
+def restride(tensor: torch.Tensor, shape: tuple, strides: tuple) -> torch.Tensor:
+    """A copy of what an operator returned, with the strides the program was planned for.
+
+    Raises RuntimeError when the shape is another than planned.
+    """
+    if tuple(tensor.shape) != tuple(shape):
+        raise RuntimeError(f"an operator returned shape {tuple(tensor.shape)}, planned was {tuple(shape)}")
+    return torch.empty_strided(shape, strides, dtype=tensor.dtype).copy_(tensor)
+
+
+def _literal_tensor(dtype: str, shape: tuple[int, ...], data: bytes) -> torch.Tensor:
+    """The constant buffer: `data` in memory order, contiguous."""
+    with torch.inference_mode(False):
+        made = torch.empty(shape, dtype=getattr(torch, dtype))
+        if data:
+            assert len(data) == made.numel() * ITEM_SIZE_BYTES[dtype], "a literal has the size of its shape"
+            made.reshape(-1).view(torch.uint8).copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        return made
