@@ -1,0 +1,16 @@
+"""Lowering: an ATen graph as loop nests, one rule per operator (`rules.py` holds the table)."""
+
+from lampwork.lower import (  # noqa: F401  (each registers its rules)
+    activation,
+    cat_pad,
+    factory,
+    indexing,
+    normalization,
+    pointwise,
+    pooling,
+    reduction,
+    view,
+)
+from lampwork.lower.lower import lower
+
+__all__ = ["lower"]

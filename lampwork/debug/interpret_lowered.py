@@ -1,0 +1,146 @@
+"""Runs a `Lowered` program the slow way: nests by the interpreter of `ir`, externs by torch. For tests and bisection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from lampwork.ir.dtype import NATIVE
+from lampwork.ir.interpret import interpret_nest, size_values
+from lampwork.ir.loops import Expr, Load, LoopNest
+from lampwork.ir.program import (
+    Check,
+    Extern,
+    FromBuffer,
+    FromInput,
+    Lowered,
+    ScalarOutput,
+    ScalarResult,
+    TensorRef,
+    TorchConstant,
+    ViewOfInput,
+)
+from lampwork.ir.size import SizeExpr
+
+
+def interpret_lowered(lowered: Lowered, inputs: Sequence[Any]) -> list[Any]:
+    """The results of the program on `inputs` (tensors are written in place where the program writes inputs).
+
+    Raises what a failed `Check` says, before anything is written to an input by a nest.
+    """
+    return _Run(lowered, inputs).run()
+
+
+class _Run:
+    def __init__(self, lowered: Lowered, inputs: Sequence[Any]) -> None:
+        self.lowered = lowered
+        self.inputs = list(inputs)
+        self.sizes: dict[str, int] = {}
+        self.tensors: dict[str, torch.Tensor] = {}
+        for name, value in zip(lowered.inputs, inputs, strict=True):
+            if isinstance(value, torch.Tensor):
+                self.tensors[name] = value.detach()
+        for name, (dtype, shape, data) in lowered.constants.items():
+            flat = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+            self.tensors[name] = flat.view(getattr(torch, dtype)).reshape(shape)
+
+    def run(self) -> list[Any]:
+        for item in self.lowered.items:
+            if isinstance(item, LoopNest):
+                self.nest(item)
+            elif isinstance(item, Extern):
+                self.extern(item)
+            elif isinstance(item, ScalarOutput):
+                self.sizes[item.name] = self.tensors[item.buffer].reshape(-1)[0].item()
+            elif isinstance(item, Check):
+                if bool(self.tensors[item.buffer].reshape(-1)[0]):
+                    raise {"IndexError": IndexError, "RuntimeError": RuntimeError}[item.error](item.message)
+        for write in self.lowered.writes:
+            self.inputs[write.input].copy_(self.view(write.source))
+        return [self.result(result) for result in self.lowered.results]
+
+    def allocate(self, name: str) -> torch.Tensor:
+        buffer = self.lowered.buffers[name]
+        shape = [int(size_values(extent, self.sizes)) for extent in buffer.shape]
+        strides = [int(size_values(step, self.sizes)) for step in buffer.strides]
+        return torch.empty_strided(shape, strides, dtype=getattr(torch, buffer.dtype))
+
+    def nest(self, nest: LoopNest) -> None:
+        names = {nest.store.buffer} if nest.partial else set()
+        for root in (nest.store.value, *[bound for _, bound in nest.store.indirect]):
+            names |= _loaded(root)
+        arrays = {name: _to_numpy(self.tensors[name]) for name in names}
+        interpret_nest(nest, self.lowered.buffers, arrays, self.sizes)
+        target = nest.store.buffer
+        if target not in self.tensors:
+            self.tensors[target] = self.allocate(target)
+        dtype = self.tensors[target].dtype
+        self.tensors[target].copy_(torch.from_numpy(arrays[target].copy()).to(dtype))
+
+    def view(self, ref: TensorRef) -> torch.Tensor:
+        base = self.tensors[ref.buffer]
+        whole = base if base.dtype == getattr(torch, ref.dtype) else base.view(getattr(torch, ref.dtype))
+        resolve = lambda value: int(size_values(value, self.sizes))  # noqa: E731
+        return whole.as_strided(
+            [resolve(s) for s in ref.shape],
+            [resolve(s) for s in ref.strides],
+            base.storage_offset() + resolve(ref.offset),
+        )
+
+    def argument(self, value: Any) -> Any:
+        if isinstance(value, TensorRef):
+            return self.view(value)
+        if isinstance(value, tuple):
+            return [self.argument(item) for item in value]
+        if isinstance(value, TorchConstant):
+            return torch.device(value.name) if value.kind == "device" else getattr(torch, value.name)
+        if isinstance(value, SizeExpr):
+            return int(size_values(value, self.sizes))
+        return value
+
+    def extern(self, item: Extern) -> None:
+        namespace, _, name = item.op.partition("::")
+        packet, _, overload = name.partition(".")
+        op = getattr(getattr(getattr(torch.ops, namespace), packet), overload)
+        results = op(*[self.argument(v) for v in item.args], **{k: self.argument(v) for k, v in item.kwargs})
+        if not isinstance(results, (tuple, list)):
+            results = (results,)
+        for output, result in zip(item.outputs, results):
+            if output is not None:
+                self.tensors[output] = self.allocate(output).copy_(result)
+
+    def result(self, result: Any) -> Any:
+        if isinstance(result, FromInput):
+            return self.inputs[result.input]
+        if isinstance(result, FromBuffer):
+            return self.view(result.view)
+        if isinstance(result, ViewOfInput):
+            ref = TensorRef(
+                self.lowered.inputs[result.input], result.dtype, result.shape, result.strides, result.offset
+            )
+            return self.view(ref)
+        if isinstance(result, ScalarResult):
+            return int(size_values(result.value, self.sizes))
+        raise TypeError(f"not a result: {result!r}")
+
+
+def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """Logical elements; bfloat16 as float32."""
+    assert str(tensor.dtype).removeprefix("torch.") in NATIVE
+    tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+    return tensor.resolve_conj().resolve_neg().contiguous().numpy().copy()
+
+
+def _loaded(value: Expr) -> set[str]:
+    if isinstance(value, Load):
+        found = {value.buffer}
+        for _, bound in value.indirect:
+            found |= _loaded(bound)
+        return found | (_loaded(value.mask) if value.mask is not None else set())
+    found = set()
+    for argument in getattr(value, "args", ()):
+        found |= _loaded(argument)
+    return found

@@ -1,0 +1,233 @@
+"""Activations, by ATen's formulas (native/cpu/Activation.cpp), and pointwise losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from lampwork.ir.dtype import FLOATING
+from lampwork.ir.loops import Compute, Expr
+from lampwork.lower import expressions as ex
+from lampwork.lower.lower import Lowering
+from lampwork.lower.reduction import mean_of, sum_of
+from lampwork.lower.rules import rule
+from lampwork.lower.values import TensorValue
+
+
+def _floating(*names: str) -> Callable:
+    """As `rule`, for operators that are lowered on floating types only."""
+
+    def register(function: Callable) -> Callable:
+        @rule(*names)
+        def lower_floating(lowering: Lowering, *args: Any, **kwargs: Any) -> Any:
+            out = lowering.out if hasattr(lowering.out, "dtype") else lowering.out[0]
+            return function(lowering, *args, **kwargs) if out.dtype in FLOATING else NotImplemented
+
+        return function
+
+    return register
+
+
+@_floating("gelu")
+def _gelu(lowering: Lowering, self: TensorValue, approximate: str = "none") -> Any:
+    def exact(x: Expr) -> Expr:
+        erf = ex.unary("erf", ex.mul(x, ex.like(math.sqrt(0.5), x)))
+        return ex.mul(ex.mul(x, ex.like(0.5, x)), ex.add(ex.like(1, x), erf))
+
+    def tanh(x: Expr) -> Expr:
+        cube = ex.mul(ex.mul(x, x), x)
+        inner = ex.mul(ex.like(math.sqrt(2.0 / math.pi), x), ex.add(x, ex.mul(ex.like(0.044715, x), cube)))
+        return ex.mul(ex.mul(ex.like(0.5, x), x), ex.add(ex.like(1, x), ex.unary("tanh", inner)))
+
+    return lowering.pointwise((self,), exact if approximate == "none" else tanh)
+
+
+@_floating("silu")
+def _silu(lowering: Lowering, self: TensorValue) -> Any:
+    return lowering.pointwise((self,), lambda x: ex.mul(x, ex.unary("sigmoid", x)))
+
+
+@_floating("mish")
+def _mish(lowering: Lowering, self: TensorValue) -> Any:
+    return lowering.pointwise((self,), lambda x: ex.mul(x, ex.unary("tanh", ex.unary("log1p", ex.unary("exp", x)))))
+
+
+def _clamp_constant(x: Expr, low: float, high: float) -> Expr:
+    return ex.minimum(ex.maximum(x, ex.like(low, x)), ex.like(high, x))
+
+
+@_floating("hardsigmoid")
+def _hardsigmoid(lowering: Lowering, self: TensorValue) -> Any:
+    return lowering.pointwise(
+        (self,), lambda x: ex.div(_clamp_constant(ex.add(x, ex.like(3, x)), 0, 6), ex.like(6, x))
+    )
+
+
+@_floating("hardswish")
+def _hardswish(lowering: Lowering, self: TensorValue) -> Any:
+    return lowering.pointwise(
+        (self,), lambda x: ex.div(ex.mul(x, _clamp_constant(ex.add(x, ex.like(3, x)), 0, 6)), ex.like(6, x))
+    )
+
+
+@rule("hardtanh")
+def _hardtanh(lowering: Lowering, self: TensorValue, min_val: Any = -1, max_val: Any = 1) -> Any:
+    if lowering.out.dtype == "bool" or lowering.out.dtype.startswith("u"):
+        return NotImplemented
+    return lowering.pointwise((self,), lambda x: _clamp_constant(x, min_val, max_val))
+
+
+@_floating("leaky_relu")
+def _leaky_relu(lowering: Lowering, self: TensorValue, negative_slope: Any = 0.01) -> Any:
+    return lowering.pointwise(
+        (self,),
+        lambda x: ex.where(ex.compare("gt", x, ex.like(0, x)), x, ex.mul(x, ex.like(negative_slope, x))),
+    )
+
+
+@_floating("elu")
+def _elu(lowering: Lowering, self: TensorValue, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
+    def body(x: Expr) -> Expr:
+        negative = ex.mul(
+            ex.unary("expm1", ex.mul(x, ex.like(input_scale, x))), ex.like(float(alpha) * float(scale), x)
+        )
+        return ex.where(ex.compare("lt", x, ex.like(0, x)), negative, ex.mul(x, ex.like(scale, x)))
+
+    return lowering.pointwise((self,), body)
+
+
+@_floating("softplus")
+def _softplus(lowering: Lowering, self: TensorValue, beta: Any = 1, threshold: Any = 20) -> Any:
+    def body(x: Expr) -> Expr:
+        scaled = ex.mul(x, ex.like(beta, x))
+        smooth = ex.div(ex.unary("log1p", ex.unary("exp", scaled)), ex.like(beta, x))
+        return ex.where(ex.compare("gt", scaled, ex.like(threshold, x)), x, smooth)
+
+    return lowering.pointwise((self,), body)
+
+
+@_floating("log_sigmoid_forward")
+def _log_sigmoid_forward(lowering: Lowering, self: TensorValue) -> Any:
+    if lowering.needed(1):
+        return NotImplemented
+    meta = lowering.out[0]
+    shape = meta.shape
+
+    def body(index: tuple) -> Expr:
+        x = lowering.operand(self, index, shape, "float32" if meta.dtype != "float64" else "float64")
+        tail = ex.unary("log1p", ex.unary("exp", ex.unary("neg", ex.unary("abs", x))))
+        return ex.sub(ex.minimum(ex.like(0, x), x), tail)
+
+    return lowering.compute(meta, body, "0"), None
+
+
+@_floating("threshold")
+def _threshold(lowering: Lowering, self: TensorValue, threshold: Any, value: Any) -> Any:
+    return lowering.pointwise(
+        (self,), lambda x: ex.where(ex.compare("le", x, ex.like(threshold, x)), ex.like(value, x), x)
+    )
+
+
+@_floating("hardshrink")
+def _hardshrink(lowering: Lowering, self: TensorValue, lambd: Any = 0.5) -> Any:
+    def body(x: Expr) -> Expr:
+        inside = Compute(
+            "and", (ex.compare("ge", x, ex.like(-lambd, x)), ex.compare("le", x, ex.like(lambd, x))), "bool"
+        )
+        return ex.where(inside, ex.like(0, x), x)
+
+    return lowering.pointwise((self,), body)
+
+
+@_floating("softshrink")
+def _softshrink(lowering: Lowering, self: TensorValue, lambd: Any = 0.5) -> Any:
+    def body(x: Expr) -> Expr:
+        limit, zero = ex.like(lambd, x), ex.mul(x, ex.like(0, x))  # x * 0 carries NaN
+        low = ex.where(ex.compare("lt", x, ex.unary("neg", limit)), ex.add(x, limit), zero)
+        return ex.where(ex.compare("gt", x, limit), ex.sub(x, limit), low)
+
+    return lowering.pointwise((self,), body)
+
+
+@_floating("_prelu_kernel")
+def _prelu(lowering: Lowering, self: TensorValue, weight: TensorValue) -> Any:
+    return lowering.pointwise(
+        (self, weight), lambda x, w: ex.where(ex.compare("gt", x, ex.like(0, x)), x, ex.mul(w, x))
+    )
+
+
+@_floating("glu")
+def _glu(lowering: Lowering, self: TensorValue, dim: int = -1) -> Any:
+    meta = lowering.out
+    dim %= len(meta.shape)
+    half = meta.shape[dim]
+    compute = "float64" if meta.dtype == "float64" else "float32"
+
+    def body(index: tuple) -> Expr:
+        gate_index = (*index[:dim], index[dim] + half, *index[dim + 1 :])
+        value, gate = ex.cast(self.load(index), compute), ex.cast(self.load(gate_index), compute)
+        return ex.mul(value, ex.unary("sigmoid", gate))
+
+    return lowering.compute(meta, body)
+
+
+@_floating("logit")
+def _logit(lowering: Lowering, self: TensorValue, eps: Any = None) -> Any:
+    def body(x: Expr) -> Expr:
+        one = ex.like(1, x)
+        if eps is not None and eps >= 0:
+            x = ex.where(ex.compare("lt", x, ex.like(eps, x)), ex.like(eps, x), x)
+            x = ex.where(ex.compare("gt", x, ex.like(1 - eps, x)), ex.like(1 - eps, x), x)
+        return ex.unary("log", ex.div(x, ex.sub(one, x)))
+
+    return lowering.pointwise((self,), body)
+
+
+# Losses: pointwise, then no reduction (0), mean (1) or sum (2) ------------------------------------------------------------
+
+
+def _loss(name: str, function: Callable[..., Expr], parameters: int = 0) -> None:
+    @_floating(name)
+    def lower_loss(lowering: Lowering, self: TensorValue, target: TensorValue, *rest: Any, **named: Any) -> Any:
+        # Schemas: mse_loss(self, target, reduction), smooth_l1_loss(self, target, reduction, beta), huber_loss(..., delta)
+        reduction = rest[0] if rest else named.get("reduction", 1)
+        extra = rest[1] if len(rest) > 1 else named.get("beta", named.get("delta", 1.0))
+        if self.dtype not in FLOATING or target.dtype not in FLOATING:
+            return NotImplemented
+        arguments = (extra,) if parameters else ()
+        if reduction == 0:
+            return lowering.pointwise((self, target), lambda a, b: function(a, b, *arguments))
+        if self.shape != target.shape:
+            return NotImplemented
+        compute = "float64" if lowering.out.dtype == "float64" else "float32"
+        body = lambda index: function(
+            ex.cast(self.load(index), compute), ex.cast(target.load(index), compute), *arguments
+        )
+        dims = range(len(self.shape))
+        return (mean_of if reduction == 1 else sum_of)(lowering, self.shape, dims, body, lowering.out)
+
+
+def _smooth_l1(a: Expr, b: Expr, beta: float) -> Expr:
+    distance = ex.unary("abs", ex.sub(a, b))
+    if beta == 0:
+        return distance
+    square = ex.div(ex.mul(ex.mul(ex.like(0.5, a), distance), distance), ex.like(beta, a))
+    return ex.where(ex.compare("lt", distance, ex.like(beta, a)), square, ex.sub(distance, ex.like(0.5 * beta, a)))
+
+
+def _huber(a: Expr, b: Expr, delta: float) -> Expr:
+    distance = ex.unary("abs", ex.sub(a, b))
+    square = ex.mul(ex.mul(ex.like(0.5, a), distance), distance)
+    linear = ex.mul(ex.like(delta, a), ex.sub(distance, ex.like(0.5 * delta, a)))
+    return ex.where(ex.compare("le", distance, ex.like(delta, a)), square, linear)
+
+
+def _squared_error(a: Expr, b: Expr) -> Expr:
+    difference = ex.sub(a, b)
+    return ex.mul(difference, difference)
+
+
+_loss("mse_loss", _squared_error)
+_loss("smooth_l1_loss", _smooth_l1, 1)
+_loss("huber_loss", _huber, 1)

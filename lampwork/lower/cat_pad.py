@@ -1,0 +1,282 @@
+"""Concatenation, padding and other rearrangements that need a copy: one nest whose index or mask does the work.
+
+    cat([a, b], 0)      out[i] = where(i < n, a[i] if i < n, b[i - n] if i >= n)
+    constant_pad_nd     out[i] = x[i - left] where inside, else value
+
+Masks are comparisons of one index with a constant, so that a scheduler can split the loop where they change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lampwork.ir.loops import Compute, Expr
+from lampwork.ir.size import Size, add, floordiv, maximum, minimum, mod, mul
+from lampwork.lower import expressions as ex
+from lampwork.lower.factory import as_index
+from lampwork.lower.lower import Lowering
+from lampwork.lower.rules import rule
+from lampwork.lower.values import IndexTuple, TensorValue, contiguous_strides
+from lampwork.lower.view import reshape_map, slice_bounds
+
+
+def _below(position: Size, limit: Size) -> Expr:
+    return Compute("lt", (as_index(position), as_index(limit)), "bool")
+
+
+def _at_least(position: Size, limit: Size) -> Expr:
+    return Compute("ge", (as_index(position), as_index(limit)), "bool")
+
+
+#: More pieces than this make a chain of conditions slower than ATen's copies.
+_MOST_PIECES = 16
+
+
+@rule("cat")
+def _cat(lowering: Lowering, tensors: Sequence[TensorValue], dim: int = 0) -> Any:
+    meta = lowering.out
+    # ATen skips the legacy one-dimensional empty tensor whatever the shapes.
+    pieces = [tensor for tensor in tensors if tensor.shape != (0,) or meta.shape == (0,)]
+    pieces = [piece for piece in pieces if piece.shape[dim] != 0] or pieces[:1]
+    if not pieces or len(pieces) > _MOST_PIECES:
+        return NotImplemented
+    return concatenated(lowering, pieces, dim % len(meta.shape))
+
+
+def concatenated(lowering: Lowering, pieces: Sequence[TensorValue], dim: int) -> TensorValue:
+    meta = lowering.out
+    if len(pieces) == 1:
+        return lowering.compute(meta, pieces[0].load)
+    starts: list[Size] = [0]
+    for piece in pieces:
+        starts.append(add(starts[-1], piece.shape[dim]))
+
+    def body(index: IndexTuple) -> Expr:
+        position = index[dim]
+        last = len(pieces) - 1
+
+        def piece_at(k: int) -> Expr:
+            mask = ex.both(
+                _at_least(position, starts[k]) if k else None, _below(position, starts[k + 1]) if k < last else None
+            )
+            shifted = add(position, mul(starts[k], -1))
+            return ex.cast(pieces[k].load((*index[:dim], shifted, *index[dim + 1 :]), mask), meta.dtype)
+
+        value = piece_at(last)
+        for k in range(last - 1, -1, -1):
+            value = ex.where(_below(position, starts[k + 1]), piece_at(k), value)
+        return value
+
+    return lowering.compute(meta, body)
+
+
+@rule("stack")
+def _stack(lowering: Lowering, tensors: Sequence[TensorValue], dim: int = 0) -> Any:
+    if len(tensors) > _MOST_PIECES or any(tensor.dtype != tensors[0].dtype for tensor in tensors):
+        return NotImplemented
+    rank = len(tensors[0].shape)
+    dim %= rank + 1
+    rows = []
+    for tensor in tensors:
+        shape, strides = tensor.shape, tensor.ref.strides
+        rows.append(
+            tensor.view(
+                (*shape[:dim], 1, *shape[dim:]), (*strides[:dim], 1, *strides[dim:]), 0,
+                lambda index: index[:dim] + index[dim + 1 :],
+            )  # fmt: skip
+        )
+    return concatenated(lowering, rows, dim)
+
+
+# Padding -------------------------------------------------------------------------------------------------------------------
+
+
+@rule("constant_pad_nd")
+def _constant_pad(lowering: Lowering, self: TensorValue, pad: Sequence[Size], value: Any = 0) -> Any:
+    shape, meta = self.shape, lowering.out
+    rank = len(shape)
+    before: list[Size] = [0] * rank
+    for k in range(len(pad) // 2):
+        before[rank - 1 - k] = pad[2 * k]
+    if 0 in shape:
+        return NotImplemented
+
+    def body(index: IndexTuple) -> Expr:
+        mask: Expr | None = None
+        inner: list[Size] = []
+        for k in range(rank):
+            left = before[k]
+            position = add(index[k], mul(left, -1))
+            inner.append(position)
+            if left != 0 and not (isinstance(left, int) and left < 0):
+                mask = ex.both(mask, _at_least(index[k], left))
+            end = add(left, shape[k])
+            if end != meta.shape[k] and not (isinstance(end, int) and isinstance(meta.shape[k], int) and end > meta.shape[k]):
+                mask = ex.both(mask, _below(index[k], end))
+        if mask is None:
+            return self.load(tuple(inner))
+        fill = ex.constant(value, self.dtype)
+        return ex.where(mask, self.load(tuple(inner), mask, fill.value), fill)
+
+    return lowering.compute(meta, body)
+
+
+def _mapped_padding(names: tuple[str, ...], function: Any) -> None:
+    @rule(*names)
+    def lower_padding(lowering: Lowering, self: TensorValue, padding: Sequence[int]) -> Any:
+        rank = len(self.shape)
+        before = {rank - 1 - k: padding[2 * k] for k in range(len(padding) // 2)}
+        if 0 in self.shape:
+            return NotImplemented
+
+        def body(index: IndexTuple) -> Expr:
+            return self.load(
+                tuple(
+                    function(add(index[k], -before[k]), self.shape[k]) if k in before else index[k]
+                    for k in range(rank)
+                )
+            )
+
+        return lowering.compute(lowering.out, body)
+
+
+def _reflected(position: Size, extent: Size) -> Size:
+    """(n-1) - |(n-1) - |p||"""
+    position = maximum(position, mul(position, -1))
+    rest = add(add(extent, -1), mul(position, -1))
+    return add(add(extent, -1), mul(maximum(rest, mul(rest, -1)), -1))
+
+
+def _nearest(position: Size, extent: Size) -> Size:
+    return minimum(maximum(position, 0), add(extent, -1))
+
+
+_mapped_padding(("reflection_pad1d", "reflection_pad2d", "reflection_pad3d"), _reflected)
+_mapped_padding(("replication_pad1d", "replication_pad2d", "replication_pad3d"), _nearest)
+
+
+# Rearrangements ----------------------------------------------------------------------------------------------------------------
+
+
+@rule("flip")
+def _flip(lowering: Lowering, self: TensorValue, dims: Sequence[int]) -> Any:
+    shape = self.shape
+    flipped = {d % len(shape) for d in dims} if shape else set()
+
+    def body(index: IndexTuple) -> Expr:
+        return self.load(
+            tuple(add(add(shape[k], -1), mul(i, -1)) if k in flipped else i for k, i in enumerate(index))
+        )
+
+    return lowering.compute(lowering.out, body)
+
+
+@rule("roll")
+def _roll(lowering: Lowering, self: TensorValue, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
+    shape = self.shape
+    if 0 in shape or not shape:
+        return NotImplemented
+    if not dims:
+        flat = 1
+        for extent in shape:
+            flat *= extent
+        strides = contiguous_strides(shape)
+        back = reshape_map(shape, (flat,))
+
+        def body_flat(index: IndexTuple) -> Expr:
+            position: Size = 0
+            for i, step in zip(index, strides):
+                position = add(position, mul(i, step))
+            return self.load(back((mod(add(position, -shifts[0]), flat),)))
+
+        return lowering.compute(lowering.out, body_flat)
+    amount = dict.fromkeys(range(len(shape)), 0)
+    for shift, d in zip(shifts, dims):
+        amount[d % len(shape)] += shift
+
+    def body(index: IndexTuple) -> Expr:
+        return self.load(tuple(mod(add(i, -amount[k]), shape[k]) if amount[k] else i for k, i in enumerate(index)))
+
+    return lowering.compute(lowering.out, body)
+
+
+@rule("repeat")
+def _repeat(lowering: Lowering, self: TensorValue, repeats: Sequence[Size]) -> Any:
+    shape = self.shape
+    if 0 in shape:
+        return NotImplemented
+    missing = len(repeats) - len(shape)
+
+    def body(index: IndexTuple) -> Expr:
+        return self.load(
+            tuple(
+                index[missing + k] if repeats[missing + k] == 1 else mod(index[missing + k], extent)
+                for k, extent in enumerate(shape)
+            )
+        )
+
+    return lowering.compute(lowering.out, body)
+
+
+# Writes into a part of a copy (what in-place writes to views become) ------------------------------------------------------------
+
+
+@rule("slice_scatter")
+def _slice_scatter(
+    lowering: Lowering, self: TensorValue, src: TensorValue, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
+    shape = self.shape
+    dim %= len(shape)
+    start, end = slice_bounds(shape[dim], start, end)
+    if src.shape[dim] == 0 or src.dtype != self.dtype:
+        return lowering.compute(lowering.out, self.load) if src.shape[dim] == 0 else NotImplemented
+
+    def body(index: IndexTuple) -> Expr:
+        position = index[dim]
+        mask = ex.both(
+            _at_least(position, start) if start != 0 else None, _below(position, end) if end != shape[dim] else None
+        )
+        inner = add(position, mul(start, -1))
+        if step != 1:
+            phase = Compute("eq", (as_index(mod(inner, step)), as_index(0)), "bool")
+            mask = ex.both(mask, phase)
+            inner = floordiv(inner, step)
+        written = src.load((*index[:dim], inner, *index[dim + 1 :]), mask)
+        return written if mask is None else ex.where(mask, written, self.load(index))
+
+    return lowering.compute(lowering.out, body)
+
+
+@rule("select_scatter")
+def _select_scatter(lowering: Lowering, self: TensorValue, src: TensorValue, dim: int, index: int) -> Any:
+    if src.dtype != self.dtype:
+        return NotImplemented
+    dim %= len(self.shape)
+    chosen = index + self.shape[dim] if index < 0 else index
+
+    def body(point: IndexTuple) -> Expr:
+        mask = Compute("eq", (as_index(point[dim]), as_index(chosen)), "bool")
+        return ex.where(mask, src.load(point[:dim] + point[dim + 1 :]), self.load(point))
+
+    return lowering.compute(lowering.out, body)
+
+
+@rule("diagonal_scatter")
+def _diagonal_scatter(
+    lowering: Lowering, self: TensorValue, src: TensorValue, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Any:
+    rank = len(self.shape)
+    dim1, dim2 = dim1 % rank, dim2 % rank
+    if src.dtype != self.dtype or src.shape[-1] == 0:
+        return NotImplemented
+    rest = [d for d in range(rank) if d not in (dim1, dim2)]
+
+    def body(index: IndexTuple) -> Expr:
+        row, column = index[dim1], index[dim2]
+        mask = Compute("eq", (as_index(add(column, mul(row, -1))), as_index(offset)), "bool")
+        position = row if offset >= 0 else add(row, offset)
+        written = src.load((*[index[d] for d in rest], position), mask)
+        return ex.where(mask, written, self.load(index))
+
+    return lowering.compute(lowering.out, body)

@@ -1,0 +1,111 @@
+"""Typed builders of scalar expressions. Each returns a well-typed `Expr`; operands must already have one type.
+
+Folds only what is exact: conversions of literals. `x + 0`, `x * 0` and the like stay (signed zeros, NaN).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+from lampwork.ir.dtype import FLOATING, UNSIGNED
+from lampwork.ir.loops import Compute, Constant, Expr
+
+_BITS = {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8}
+
+
+def _as_float32(value: float) -> float:
+    try:
+        return struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def constant(value: bool | int | float, dtype: str) -> Constant:
+    """The literal `value` as `dtype`: integers wrap, float32 literals are rounded."""
+    if dtype == "bool":
+        return Constant(bool(value), "bool")
+    if dtype in FLOATING:
+        number = float(value)
+        return Constant(number if dtype == "float64" else _as_float32(number), dtype)
+    number = int(value)
+    bits = _BITS[dtype]
+    number &= (1 << bits) - 1
+    if dtype not in UNSIGNED and number >> (bits - 1):
+        number -= 1 << bits
+    return Constant(number, dtype)
+
+
+def cast(value: Expr, dtype: str) -> Expr:
+    """`value.to(dtype)`; literals are converted here when the conversion is exact in every implementation."""
+    if value.dtype == dtype:
+        return value
+    if type(value) is Constant and dtype not in ("float16", "bfloat16"):
+        number = value.value
+        if dtype in FLOATING or dtype == "bool" or not isinstance(number, float):
+            return constant(number, dtype)
+        if math.isfinite(number) and abs(number) < 2**31 and dtype in ("int64", "int32"):
+            return constant(int(number), dtype)
+    return Compute("cast", (value,), dtype)
+
+
+def unary(op: str, a: Expr) -> Expr:
+    return Compute(op, (a,), a.dtype)
+
+
+def test(op: str, a: Expr) -> Expr:
+    """isnan, isinf, signbit."""
+    return Compute(op, (a,), "bool")
+
+
+def binary(op: str, a: Expr, b: Expr) -> Expr:
+    return Compute(op, (a, b), a.dtype)
+
+
+def compare(op: str, a: Expr, b: Expr) -> Expr:
+    return Compute(op, (a, b), "bool")
+
+
+def add(a: Expr, b: Expr) -> Expr:
+    return Compute("add" if a.dtype != "bool" else "or", (a, b), a.dtype)
+
+
+def sub(a: Expr, b: Expr) -> Expr:
+    return Compute("sub", (a, b), a.dtype)
+
+
+def mul(a: Expr, b: Expr) -> Expr:
+    return Compute("mul" if a.dtype != "bool" else "and", (a, b), a.dtype)
+
+
+def div(a: Expr, b: Expr) -> Expr:
+    return Compute("div", (a, b), a.dtype)
+
+
+def minimum(a: Expr, b: Expr) -> Expr:
+    return Compute("minimum" if a.dtype != "bool" else "and", (a, b), a.dtype)
+
+
+def maximum(a: Expr, b: Expr) -> Expr:
+    return Compute("maximum" if a.dtype != "bool" else "or", (a, b), a.dtype)
+
+
+def where(condition: Expr, a: Expr, b: Expr) -> Expr:
+    if type(condition) is Constant:
+        return a if condition.value else b
+    return Compute("where", (condition, a, b), a.dtype)
+
+
+def both(a: Expr | None, b: Expr | None) -> Expr | None:
+    """Conjunction of two optional conditions (None: always true)."""
+    if a is None or (type(a) is Constant and a.value):
+        return b
+    if b is None or (type(b) is Constant and b.value):
+        return a
+    return Compute("and", (a, b), "bool")
+
+
+def like(value: Any, other: Expr) -> Constant:
+    """The literal `value` in the type of `other`."""
+    return constant(value, other.dtype)

@@ -1,0 +1,144 @@
+"""Operators that make tensors from nothing: constants, ranges, triangles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lampwork.ir.dtype import FLOATING
+from lampwork.ir.loops import Compute, Constant, Expr, Index
+from lampwork.ir.size import Size, SizeExpr, add, mul
+from lampwork.lower import expressions as ex
+from lampwork.lower.lower import Lowering
+from lampwork.lower.rules import rule
+from lampwork.lower.values import IndexTuple, TensorValue
+
+
+def _fill(lowering: Lowering, value: Any) -> Any:
+    dtype = lowering.out.dtype
+    if isinstance(value, TensorValue):
+        return lowering.compute(lowering.out, lambda index: value.load(()))
+    if isinstance(value, complex):
+        return NotImplemented
+    literal = lowering.operand(value, (), (), dtype)
+    return lowering.compute(lowering.out, lambda index: literal)
+
+
+def _on_cpu(options: dict) -> bool:
+    device = options.get("device")
+    return device is None or str(device).startswith("cpu")
+
+
+def _filled(value: Any, *names: str) -> None:
+    @rule(*names)
+    def lower_filled(lowering: Lowering, *args: Any, **options: Any) -> Any:
+        return _fill(lowering, value) if _on_cpu(options) else NotImplemented
+
+
+_filled(0, "zeros", "zeros_like", "new_zeros")
+_filled(1, "ones", "ones_like", "new_ones")
+# The contents of an empty tensor are unspecified; usually all of it is overwritten, and then this fill is never run.
+_filled(
+    0, "empty.memory_format", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"
+)
+
+
+@rule("full", "full_like", "new_full")
+def _full(lowering: Lowering, first: Any, *args: Any, fill_value: Any = None, **options: Any) -> Any:
+    # full(size, value), full_like(self, value), new_full(self, size, value)
+    value = args[-1] if args else fill_value
+    return _fill(lowering, value) if _on_cpu(options) else NotImplemented
+
+
+@rule("fill.Scalar", "fill.Tensor")
+def _fill_value(lowering: Lowering, self: TensorValue, value: Any) -> Any:
+    return _fill(lowering, value)
+
+
+@rule("scalar_tensor")
+def _scalar_tensor(lowering: Lowering, s: Any, **options: Any) -> Any:
+    return _fill(lowering, s) if _on_cpu(options) else NotImplemented
+
+
+# Ranges --------------------------------------------------------------------------------------------------------------------
+
+
+def _range(lowering: Lowering, start: Any, step: Any, length: Size) -> Any:
+    """start + step * i: integers exactly, floats in float64 as ATen's arange does."""
+    dtype = lowering.out.dtype
+    if dtype == "bool":
+        return NotImplemented
+    if all(isinstance(value, (int, SizeExpr)) and not isinstance(value, bool) for value in (start, step)):
+        result = lowering.compute(lowering.out, lambda index: Index(add(mul(index[0], step), start)))
+        if isinstance(start, int) and isinstance(length, int) and dtype == "int64":
+            last = start + step * (length - 1)
+            result.bounds = (min(start, last), max(start, last))
+        return result
+    if dtype not in FLOATING:
+        return NotImplemented
+
+    def body(index: IndexTuple) -> Expr:
+        position = ex.cast(Index(index[0]), "float64")
+        return ex.add(ex.constant(start, "float64"), ex.mul(position, ex.constant(step, "float64")))
+
+    return lowering.compute(lowering.out, body)
+
+
+@rule("arange", "arange.start", "arange.start_step")
+def _arange(lowering: Lowering, first: Any, *args: Any, **options: Any) -> Any:
+    if not _on_cpu(options):
+        return NotImplemented
+    length = lowering.out.shape[0]
+    if not args:
+        return _range(lowering, 0, 1, length)
+    step = args[1] if len(args) > 1 else options.get("step", 1)
+    return _range(lowering, first, step, length)
+
+
+@rule("linspace")
+def _linspace(lowering: Lowering, start: Any, end: Any, steps: int, **options: Any) -> Any:
+    """Counted from the nearer end, as ATen does."""
+    dtype = lowering.out.dtype
+    if dtype not in ("float32", "float64") or steps < 2:
+        return NotImplemented
+    step = (end - start) / (steps - 1)
+
+    def body(index: IndexTuple) -> Expr:
+        position = Index(index[0])
+        near = ex.add(ex.constant(start, dtype), ex.mul(ex.constant(step, dtype), ex.cast(position, dtype)))
+        back = ex.cast(Index(add(steps - 1, mul(index[0], -1))), dtype)
+        far = ex.sub(ex.constant(end, dtype), ex.mul(ex.constant(step, dtype), back))
+        return ex.where(ex.compare("lt", position, ex.constant(steps // 2, "int64")), near, far)
+
+    return lowering.compute(lowering.out, body)
+
+
+@rule("eye", "eye.m")
+def _eye(lowering: Lowering, n: Any, *args: Any, **options: Any) -> Any:
+    return lowering.compute(
+        lowering.out, lambda index: ex.compare("eq", as_index(index[0]), as_index(index[1]))
+    )
+
+
+# Triangles -----------------------------------------------------------------------------------------------------------------
+
+
+def as_index(value: Size) -> Expr:
+    """An index as an int64 expression."""
+    return Constant(value, "int64") if isinstance(value, int) else Index(value)
+
+
+def _triangle(name: str, keep: str) -> None:
+    @rule(name)
+    def lower_triangle(lowering: Lowering, self: TensorValue, diagonal: int = 0) -> Any:
+        def body(index: IndexTuple) -> Expr:
+            # Below and on the diagonal: column - row <= diagonal.
+            position = as_index(add(index[-1], mul(index[-2], -1)))
+            inside = Compute(keep, (position, ex.constant(diagonal, "int64")), "bool")
+            value = self.load(index)
+            return ex.where(inside, value, ex.constant(0, value.dtype))
+
+        return lowering.compute(lowering.out, body)
+
+
+_triangle("tril", "le")
+_triangle("triu", "ge")

@@ -1,0 +1,482 @@
+"""`lower`: an ATen graph as loop nests over buffers.
+
+    %relu = aten.relu(%add)                 for i0<8, i1<64: relu[i0, i1] = maximum(add[i0, i1], 0.0)
+    %t = aten.t(%w); aten.mm(%x, %t)        mm = aten::mm(x[8, 64], w[64, 32](1, 64))     (a view is a TensorRef)
+
+Each computing operator becomes one nest, or a few (softmax: maximum, exponentials, sum, quotient), that write fresh
+buffers with eager's strides. Views become index arithmetic. What has no rule is called through ATen (`Extern`), so
+missing coverage costs speed and never correctness. Fusing nests is the scheduler's work.
+
+Licences of the arithmetic, for every rule unless it says otherwise:
+- float16 and bfloat16 are converted to float32 at the load, computed in float32, converted back at the store. Between
+  nests that are fused later the conversion pair stays, unless the scheduler drops it (licence `keeps_precision`:
+  the result is at least as accurate as eager's, which rounds after every operator).
+- Sums and products `reassociate`; statistics of normalisations are computed in two passes in the accumulator type.
+- Everything else is `exact` per operation as loops.OPERATIONS defines it: NaN, infinities and signed zeros as ATen.
+
+Random operators stay calls of ATen in program order: the same draws as eager.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from lampwork import _torch
+from lampwork.config import Settings
+from lampwork.errors import CompileError
+from lampwork.ir.dtype import NATIVE, compute_dtype
+from lampwork.ir.loops import Buffer, Expr, Index, Location, LoopNest, Origin, Reduction, Store
+from lampwork.ir.program import (
+    Check,
+    Extern,
+    FromBuffer,
+    FromInput,
+    Lowered,
+    Result,
+    ScalarOutput,
+    TensorRef,
+    TorchConstant,
+    ViewOfInput,
+)
+from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
+from lampwork.ir.size import Size, SizeExpr, Symbol
+from lampwork.lower import expressions as ex
+from lampwork.lower.rules import RULES, VIEWS, Rule
+from lampwork.lower.values import (
+    CannotLoad,
+    IndexTuple,
+    TensorMeta,
+    TensorValue,
+    broadcast_index,
+    contiguous_strides,
+    grid,
+    reduction_grid,
+)
+
+Node = torch.fx.Node
+
+
+class _Operator:
+    """What lowering needs to know about an operator overload, looked up once per process."""
+
+    __slots__ = ("name", "rule", "is_view", "aliases", "written", "_out", "overload")
+
+    def __init__(self, overload: Any) -> None:
+        self.overload = overload
+        self.name = _torch.operator_name(overload)
+        self.rule: Rule | None = RULES.get(self.name)
+        self.is_view = self.name in VIEWS
+        self.written = _torch.written_arguments(overload)
+        self.aliases = _torch.returns_alias(overload)
+        self._out: Any = self
+
+    @property
+    def out_variant(self) -> str | None:
+        if self._out is self:
+            self._out = _torch.out_variant(self.overload)
+        return self._out
+
+
+_operators: dict[Any, _Operator] = {}
+_dtype_names: dict[torch.dtype, str] = {}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    name = _dtype_names.get(dtype)
+    if name is None:
+        name = _dtype_names[dtype] = str(dtype).removeprefix("torch.")
+    return name
+
+
+def meta_of(value: Any) -> TensorMeta:
+    """Metadata of a (fake) tensor."""
+    return TensorMeta(dtype_name(value.dtype), tuple(value.shape), value.stride())
+
+
+class Lowering:
+    """The state of lowering one graph, and what rules build nests with.
+
+    `out` is the metadata of the current node's result (a tuple of them for operators with several); `needed[k]` says
+    whether result k is read by anyone.
+    """
+
+    def __init__(self, functional: FunctionalGraph) -> None:
+        self.functional = functional
+        self.buffers: dict[str, Buffer] = {}
+        self.items: list[Any] = []
+        self.constants: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
+        self.values: dict[Node, Any] = {}
+        self.inputs: list[str] = []
+        self.input_offsets: dict[str, Size] = {}
+        self.sizes: list[str] = []
+        self.symbol_count = 0
+        self.node: Node = None  # type: ignore[assignment]
+        self.origin = Origin("", "")
+        self.out: Any = None
+
+    # What rules build with ---------------------------------------------------------------------------------------------
+
+    def needed(self, position: int) -> bool:
+        """Whether result `position` of the current (multi-result) node is read."""
+        for user in self.node.users:
+            if user.target is not operator.getitem or user.args[1] == position:
+                return True
+        return False
+
+    def new_buffer(self, meta: TensorMeta, part: str = "") -> TensorValue:
+        """A fresh buffer, named after the node (and `part`), as a value."""
+        name = f"{self.node.name}.{part}" if part else self.node.name
+        if name in self.buffers:
+            number = 1
+            while f"{name}.{number}" in self.buffers:
+                number += 1
+            name = f"{name}.{number}"
+        dtype, shape, strides = meta
+        self.buffers[name] = Buffer(name, dtype, shape, strides)
+        return TensorValue(TensorRef(name, dtype, shape, strides))
+
+    def compute(self, meta: TensorMeta, body: Callable[[IndexTuple], Expr], part: str = "") -> TensorValue:
+        """One pointwise nest: `out[index] = body(index)` with metadata `meta`; the body's value is cast to its dtype."""
+        axes, index = grid(meta.shape)
+        value = ex.cast(body(index), meta.dtype)
+        target = self.new_buffer(meta, part)
+        self.items.append(LoopNest(axes, Store(target.ref.buffer, index, value), None, False, self.origin))
+        return target
+
+    def compute_fresh(
+        self, shape: tuple[Size, ...], dtype: str, body: Callable[[IndexTuple], Expr], part: str
+    ) -> TensorValue:
+        """As `compute`, into a contiguous helper buffer."""
+        return self.compute(TensorMeta(dtype, shape, contiguous_strides(shape)), body, part)
+
+    def reduce(
+        self,
+        op: str,
+        shape: tuple[Size, ...],
+        dims: Iterable[int],
+        body: Callable[[IndexTuple], Expr],
+        dtype: str,
+        part: str = "",
+        meta: TensorMeta | None = None,
+    ) -> TensorValue:
+        """One reduction nest: folds `body(index)` of type `dtype` over dimensions `dims` of the space `shape`.
+
+        Without `meta` the result is a contiguous helper of the dimensions that stay. With it, the result has that
+        metadata: the same dimensions, or all of them with 1 for the reduced (keepdim). Its dtype is `dtype`
+        (int64 for argmax and argmin: the row-major position in the reduced dimensions).
+        """
+        axes, reduced, index, kept = reduction_grid(shape, frozenset(dims))
+        value = ex.cast(body(index), dtype)
+        result_dtype = "int64" if op in ("argmax", "argmin") else dtype
+        if meta is None:
+            kept_shape = tuple(extent for k, extent in enumerate(shape) if k not in set(dims))
+            meta = TensorMeta(result_dtype, kept_shape, contiguous_strides(kept_shape))
+        elif len(meta.shape) == len(shape):
+            chosen = set(dims)
+            kept = tuple(0 if k in chosen else symbol for k, symbol in enumerate(index))
+        target = self.new_buffer(TensorMeta(result_dtype, meta.shape, meta.strides), part)
+        # Folding a single value gives that value: a pointwise nest.
+        reduction = Reduction(op, reduced, dtype) if reduced else None
+        if reduction is None and result_dtype != dtype:
+            value = ex.constant(0, "int64")
+        self.items.append(LoopNest(axes, Store(target.ref.buffer, kept, value), reduction, False, self.origin))
+        return target
+
+    def operand(self, value: Any, index: IndexTuple, shape: tuple[Size, ...], dtype: str) -> Expr:
+        """`value` (tensor broadcast to `shape`, or number) at `index`, as `dtype`."""
+        if type(value) is TensorValue:
+            return ex.cast(value.load(broadcast_index(index, shape, value.ref.shape)), dtype)
+        if isinstance(value, SizeExpr):
+            return ex.cast(Index(value), dtype)
+        return ex.constant(value, dtype)
+
+    def pointwise(self, inputs: Sequence[Any], function: Callable[..., Expr], dtype: str | None = None) -> TensorValue:
+        """One nest for the node's result: `function` of the broadcast inputs, each in the compute type of `dtype`
+        (by default the result's)."""
+        meta = self.out
+        shape = meta.shape
+        axes, index = grid(shape)
+        dtype = compute_dtype(dtype or meta.dtype)
+        operand = self.operand
+        value = ex.cast(function(*[operand(value, index, shape, dtype) for value in inputs]), meta.dtype)
+        target = self.new_buffer(meta)
+        self.items.append(LoopNest(axes, Store(target.ref.buffer, index, value), None, False, self.origin))
+        return target
+
+    def check(self, shape: tuple[Size, ...], failed: Callable[[IndexTuple], Expr], message: str, error: str) -> None:
+        """The host raises `error(message)` if `failed(index)` is true anywhere in `shape`."""
+        if 0 in shape:
+            return
+        flag = self.reduce("any", shape, range(len(shape)), failed, "bool", "check")
+        self.items.append(Check(flag.ref.buffer, message, error, self.origin))  # type: ignore[arg-type]
+
+    def copy_of(self, value: TensorValue, meta: TensorMeta, part: str = "copy") -> TensorValue:
+        """A fresh buffer of `meta` with the elements of `value` (same shape and dtype)."""
+        if value.dtype in NATIVE:
+            try:
+                return self.compute(meta, value.load, part)
+            except CannotLoad:
+                pass
+        target = self.new_buffer(meta, part)
+        self.items.append(Extern("aten::clone.default", (value.ref,), (), (target.ref.buffer,), None, (), self.origin))
+        return target
+
+    # Operators through ATen ------------------------------------------------------------------------------------------------
+
+    def extern_argument(self, argument: Any) -> Any:
+        if type(argument) is TensorValue:
+            return argument.ref
+        if isinstance(argument, (tuple, list)):
+            return tuple(self.extern_argument(item) for item in argument)
+        if argument is None or isinstance(argument, (bool, int, float, str, complex, SizeExpr)):
+            return argument
+        if isinstance(argument, torch.dtype):
+            return TorchConstant("dtype", dtype_name(argument))
+        if isinstance(argument, torch.device):
+            return TorchConstant("device", str(argument))
+        if isinstance(argument, torch.layout):
+            return TorchConstant("layout", str(argument).removeprefix("torch."))
+        if isinstance(argument, torch.memory_format):
+            return TorchConstant("memory_format", str(argument).removeprefix("torch."))
+        raise CompileError("lower", f"argument of type {type(argument).__name__}", self.origin.op, self.origin.location)
+
+    def extern(self, what: _Operator, args: tuple, kwargs: dict) -> Any:
+        """Calls `what` through ATen on views of buffers; results get buffers with the strides of the fakes."""
+        name, out_variant = what.name, what.out_variant
+        mutates: list[str] = []
+        if what.written:
+            for key in what.written:
+                written = args[key] if isinstance(key, int) and key < len(args) else kwargs.get(key)  # type: ignore[arg-type]
+                mutates += [value.ref.buffer for value in _tensors(written)]
+        elif what.aliases:
+            # A view without a rule: its copying form, for no buffer may share memory with another.
+            copying = _torch.copying_variant(what.overload)
+            if copying is None:
+                raise CompileError("lower", "a view operator without a copying form", name, self.origin.location)
+            name, out_variant = _torch.operator_name(copying), None
+        if name == "aten::native_batch_norm.default" and len(args) > 5 and args[5]:
+            # Training mode updates the running statistics in place, though its schema does not say so.
+            mutates += [value.ref.buffer for value in _tensors(args[3:5])]
+        single = type(self.out) is TensorMeta
+        if self.out is None and self.node.users:
+            raise CompileError("lower", "an operator whose result is not a tensor", name, self.origin.location)
+        metas: tuple = (self.out,) if single else self.out or ()
+        outputs: list[TensorValue | None] = []
+        for position, meta in enumerate(metas):
+            if meta is None or not (single or self.needed(position)):
+                outputs.append(None)
+            else:
+                outputs.append(self.new_buffer(meta, "" if single else str(position)))
+        self.items.append(
+            Extern(
+                name,
+                self.extern_argument(args),
+                tuple((key, self.extern_argument(value)) for key, value in kwargs.items()),
+                tuple(output.ref.buffer if output is not None else None for output in outputs),
+                out_variant if None not in outputs else None,
+                tuple(dict.fromkeys(mutates)),
+                self.origin,
+            )
+        )
+        return outputs[0] if single else tuple(outputs)
+
+    # Nodes -----------------------------------------------------------------------------------------------------------------
+
+    def argument(self, argument: Any) -> Any:
+        """An fx argument with nodes replaced by their values and lists by tuples."""
+        kind = type(argument)
+        if kind is Node:
+            return self.values[argument]
+        if isinstance(argument, (tuple, list)):
+            return tuple([self.argument(item) for item in argument])
+        if isinstance(argument, torch.SymInt):
+            raise CompileError("lower", "a symbolic size", self.origin.op, self.origin.location)
+        return argument
+
+    def call(self, node: Node) -> Any:
+        what = _operators.get(node.target)
+        if what is None:
+            what = _operators[node.target] = _Operator(node.target)
+        self.node = node
+        self.origin = Origin(node.name, what.name, node.meta.get("location") or Location())
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            self.out = meta_of(value)
+        elif isinstance(value, (tuple, list)):
+            self.out = tuple(meta_of(item) if isinstance(item, torch.Tensor) else None for item in value)
+        else:
+            self.out = None
+        args = tuple([self.argument(argument) for argument in node.args])
+        kwargs = {key: self.argument(argument) for key, argument in node.kwargs.items()} if node.kwargs else {}
+        if what.rule is not None and (what.is_view or self.is_native(args)):
+            items, buffers = len(self.items), len(self.buffers)
+            try:
+                result = what.rule(self, *args, **kwargs)
+            except CannotLoad:
+                result = NotImplemented
+            if result is not NotImplemented:
+                return result
+            del self.items[items:]
+            for name in list(self.buffers)[buffers:]:
+                del self.buffers[name]
+        return self.extern(what, args, kwargs)
+
+    def is_native(self, args: tuple) -> bool:
+        """Whether kernels know the element types of all arguments and results."""
+        out = self.out
+        if type(out) is TensorMeta:
+            if out.dtype not in NATIVE:
+                return False
+        elif out is not None and any(meta is not None and meta.dtype not in NATIVE for meta in out):
+            return False
+        for argument in args:
+            if type(argument) is TensorValue:
+                if argument.ref.dtype not in NATIVE:
+                    return False
+            elif type(argument) is tuple and any(value.dtype not in NATIVE for value in _tensors(argument)):
+                return False
+        return True
+
+    def placeholder(self, node: Node) -> Any:
+        value = node.meta.get("val")
+        name = node.name
+        self.inputs.append(name)
+        if not isinstance(value, torch.Tensor):
+            if isinstance(value, int):
+                return value
+            if node.users:
+                raise CompileError("lower", f"an input of type {type(value).__name__}", name)
+            return None
+        dtype, shape, strides = meta_of(value)
+        self.buffers[name] = Buffer(name, dtype, shape, strides, "input")
+        self.input_offsets[name] = value.storage_offset()
+        return TensorValue(TensorRef(name, dtype, shape, strides))
+
+    def literal(self, node: Node, tensor: torch.Tensor) -> TensorValue:
+        """A constant tensor of the graph, kept as bytes."""
+        if tensor.numel() * tensor.element_size() > 1 << 20:
+            raise CompileError("lower", f"constant {node.target} of {tensor.numel()} elements; make it an input")
+        tensor = tensor.detach().cpu().contiguous()
+        shape = tuple(tensor.shape)
+        dtype = dtype_name(tensor.dtype)
+        data = tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+        strides = contiguous_strides(shape)
+        self.constants[node.name] = (dtype, shape, data)
+        self.buffers[node.name] = Buffer(node.name, dtype, shape, strides, "constant")
+        return TensorValue(TensorRef(node.name, dtype, shape, strides))
+
+    def run(self) -> Lowered:
+        outputs: tuple = ()
+        for node in self.functional.graph.nodes:
+            kind = node.op
+            if kind == "call_function":
+                if node.target is operator.getitem:
+                    self.values[node] = self.values[node.args[0]][node.args[1]]
+                elif _torch.is_operator(node.target):
+                    self.values[node] = self.call(node)
+                else:
+                    raise CompileError("lower", f"{node.target} is not an operator", node.name)
+            elif kind == "placeholder":
+                self.values[node] = self.placeholder(node)
+            elif kind == "get_attr":
+                tensor = node.meta.get("constant")
+                if tensor is None:
+                    tensor = operator.attrgetter(str(node.target))(node.graph.owning_module)
+                self.values[node] = self.literal(node, tensor)
+            elif kind == "output":
+                outputs = tuple(node.args[0]) if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
+                self.node = node
+            else:
+                raise CompileError("lower", f"node of kind {kind}", node.name)
+        return self.finish(outputs)
+
+    # Results ---------------------------------------------------------------------------------------------------------------
+
+    def finish(self, outputs: tuple) -> Lowered:
+        returned = {result.index for result in self.functional.results if isinstance(result, FromGraph)}
+        written = {source for _, source in self.functional.writes}
+        values: list[Any] = []
+        owners: set[str] = set()
+        for position, node in enumerate(outputs):
+            value = self.values[node] if isinstance(node, Node) else node
+            self.origin = Origin(node.name if isinstance(node, Node) else "output", "output")
+            if isinstance(value, TensorValue) and (position in returned or position in written):
+                # A result owns its memory, and a write must not read what another write changes.
+                kind = self.buffers[value.ref.buffer].kind
+                if kind == "input" or (position in returned and (kind != "intermediate" or value.ref.buffer in owners)):
+                    value = self.copy_of(value, meta_of(node.meta["val"]), f"{position}")
+                if position in returned:
+                    owners.add(value.ref.buffer)
+            values.append(value)
+        for target, source in self.functional.writes:
+            self.write_input(target, values[source])
+        results = tuple(self.result(result, values) for result in self.functional.results)
+        return Lowered(
+            self.buffers, tuple(self.inputs), tuple(self.items), results, (), self.constants, tuple(self.sizes)
+        )
+
+    def write_input(self, target: int, source: TensorValue) -> None:
+        """Stores `source` into the memory of input `target`, after everything else."""
+        buffer = self.buffers[self.inputs[target]]
+        self.origin = Origin(buffer.name, "write")
+        ref = TensorRef(buffer.name, buffer.dtype, buffer.shape, buffer.strides)
+        if buffer.dtype in NATIVE and source.dtype in NATIVE:
+            try:
+                axes, index = grid(buffer.shape)
+                value = ex.cast(source.load(broadcast_index(index, buffer.shape, source.shape)), buffer.dtype)
+                self.items.append(LoopNest(axes, Store(buffer.name, index, value), None, False, self.origin))
+                return
+            except CannotLoad:
+                pass
+        self.items.append(
+            Extern("aten::copy_.default", (ref, source.ref), (), (None,), None, (buffer.name,), self.origin)
+        )
+
+    def result(self, result: Any, values: list[Any]) -> Result:
+        if isinstance(result, AliasOfInput):
+            if result.view is None:
+                return FromInput(result.input)
+            shape, strides, offset = result.view
+            buffer = self.buffers[self.inputs[result.input]]
+            return ViewOfInput(result.input, result.dtype or buffer.dtype, tuple(shape), tuple(strides), offset)
+        if isinstance(result, FromGraph):
+            value = values[result.index]
+            ref = value.ref
+            if result.view is not None:
+                shape, strides, offset = result.view
+                scale = result.dtype or ref.dtype
+                ref = TensorRef(ref.buffer, scale, tuple(shape), tuple(strides), ref.offset + offset)
+            return FromBuffer(ref)
+        raise CompileError("lower", f"result of type {type(result).__name__}")
+
+
+def _tensors(value: Any) -> list[TensorValue]:
+    if type(value) is TensorValue:
+        return [value]
+    if isinstance(value, tuple):
+        return [tensor for item in value for tensor in _tensors(item)]
+    return []
+
+
+def lower(functional: FunctionalGraph, settings: Settings) -> Lowered:
+    """`functional` as nests and calls of ATen, in a valid order.
+
+    Raises `CompileError` naming operator and source line for what neither a rule nor ATen can express (a view operator
+    without a copying form, symbolic sizes).
+    """
+    return Lowering(functional).run()
+
+
+def scalar_output(lowering: Lowering, value: TensorValue) -> Symbol:
+    """`value.item()` as a size that is known once the items so far have run."""
+    name = f"u{len(lowering.sizes)}"
+    lowering.sizes.append(name)
+    if value.ref.offset != 0:
+        value = lowering.copy_of(value, TensorMeta(value.dtype, (), ()))
+    lowering.items.append(ScalarOutput(name, value.ref.buffer))
+    return Symbol(name)

@@ -1,0 +1,420 @@
+"""Softmax and the normalisations: statistics by reductions, then one pointwise nest.
+
+    _softmax(x, 1)         m[i] = max_r x[i, r];  e[i, j] = exp(x[i, j] - m[i]);  s[i] = sum_r e[i, r];  out = e / s
+    native_layer_norm      mean, then sum of squares around it (two passes), then (x - mean) * rstd * w + b
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from lampwork.ir.dtype import FLOATING, compute_dtype
+from lampwork.ir.loops import Expr
+from lampwork.ir.program import TensorRef
+from lampwork.ir.size import Size, product
+from lampwork.lower import expressions as ex
+from lampwork.lower.lower import Lowering
+from lampwork.lower.reduction import variance
+from lampwork.lower.rules import rule
+from lampwork.lower.values import IndexTuple, TensorMeta, TensorValue, contiguous_strides
+
+# Softmax -------------------------------------------------------------------------------------------------------------------
+
+
+def _shifted(lowering: Lowering, self: TensorValue, dim: int) -> Any:
+    """The row maximum, `index -> x - max` and `index -> index without dim`, in the accumulator type."""
+    accumulator = compute_dtype(self.dtype)
+    value = lambda index: ex.cast(self.load(index), accumulator)
+    largest = lowering.reduce("max", self.shape, (dim,), value, accumulator, "max")
+    kept = lambda index: index[:dim] + index[dim + 1 :]
+    return largest, lambda index: ex.sub(value(index), largest.load(kept(index))), kept
+
+
+def _prepare(lowering: Lowering, self: TensorValue, dim: int) -> int | None:
+    """The normalised dimension, or None when there is nothing to normalise over."""
+    if self.dtype not in FLOATING or not self.shape or 0 in self.shape:
+        return None
+    return dim % len(self.shape)
+
+
+@rule("_softmax")
+def _softmax(lowering: Lowering, self: TensorValue, dim: int, half_to_float: bool, safe: bool = False) -> Any:
+    chosen = _prepare(lowering, self, dim)
+    if chosen is None:
+        return NotImplemented
+    accumulator = compute_dtype(self.dtype)
+    largest, shifted, kept = _shifted(lowering, self, chosen)
+    meta = TensorMeta(accumulator, self.shape, lowering.out.strides)
+    exponential = lowering.compute(meta, lambda index: ex.unary("exp", shifted(index)), "exp")
+    total = lowering.reduce("sum", self.shape, (chosen,), exponential.load, accumulator, "sum")
+
+    def quotient(index: IndexTuple) -> Expr:
+        value = ex.div(exponential.load(index), total.load(kept(index)))
+        if not safe:
+            return value
+        # A row of nothing but -inf gives zeros instead of NaN.
+        row = largest.load(kept(index))
+        return ex.where(ex.compare("eq", row, ex.like(-math.inf, row)), ex.like(0, value), value)
+
+    return lowering.compute(lowering.out, quotient)
+
+
+@rule("_safe_softmax")
+def _safe_softmax(lowering: Lowering, self: TensorValue, dim: int, dtype: Any = None) -> Any:
+    if dtype is not None and lowering.out.dtype != self.dtype:
+        return NotImplemented
+    return _softmax(lowering, self, dim, False, safe=True)
+
+
+@rule("_log_softmax")
+def _log_softmax(lowering: Lowering, self: TensorValue, dim: int, half_to_float: bool) -> Any:
+    chosen = _prepare(lowering, self, dim)
+    if chosen is None:
+        return NotImplemented
+    accumulator = compute_dtype(self.dtype)
+    _, shifted, kept = _shifted(lowering, self, chosen)
+    total = lowering.reduce(
+        "sum", self.shape, (chosen,), lambda index: ex.unary("exp", shifted(index)), accumulator, "sum"
+    )
+    log = lowering.compute_fresh(total.shape, accumulator, lambda index: ex.unary("log", total.load(index)), "log")
+    return lowering.compute(lowering.out, lambda index: ex.sub(shifted(index), log.load(kept(index))))
+
+
+# Layer, RMS and group norm -----------------------------------------------------------------------------------------------------
+
+
+def _reciprocal_root(lowering: Lowering, variance: TensorValue, eps: Any, part: str = "rstd") -> TensorValue:
+    """1 / sqrt(variance + eps)"""
+    dtype = variance.dtype
+    return lowering.compute_fresh(
+        variance.shape,
+        dtype,
+        lambda i: ex.unary("rsqrt", ex.add(variance.load(i), ex.constant(eps, dtype))),
+        part,
+    )
+
+
+def _statistics_output(lowering: Lowering, value: TensorValue, position: int) -> TensorValue | None:
+    """Statistic `value` as result `position`: another shape of as many elements (trailing 1s), another dtype."""
+    meta = lowering.out[position]
+    if meta is None or not lowering.needed(position):
+        return None
+    rank = len(value.shape)
+    return lowering.compute(meta, lambda index: value.load(index[:rank]), str(position))
+
+
+def _affine(normalized: Expr, weight: Expr | None, bias: Expr | None) -> Expr:
+    if weight is not None:
+        normalized = ex.mul(normalized, weight)
+    return ex.add(normalized, bias) if bias is not None else normalized
+
+
+@rule("native_layer_norm")
+def _native_layer_norm(
+    lowering: Lowering,
+    input: TensorValue,
+    normalized_shape: Any,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    eps: float,
+) -> Any:
+    rank, inner = len(input.shape), len(normalized_shape)
+    outer = rank - inner
+    if input.dtype not in FLOATING or 0 in input.shape:
+        return NotImplemented
+    dims = tuple(range(outer, rank))
+    mean, squared = variance(lowering, input, dims, 0)
+    rstd = _reciprocal_root(lowering, squared, eps)
+    accumulator = mean.dtype
+
+    def body(index: IndexTuple) -> Expr:
+        row, column = index[:outer], index[outer:]
+        centered = ex.sub(ex.cast(input.load(index), accumulator), mean.load(row))
+        return _affine(
+            ex.mul(centered, rstd.load(row)),
+            ex.cast(weight.load(column), accumulator) if weight is not None else None,
+            ex.cast(bias.load(column), accumulator) if bias is not None else None,
+        )
+
+    out = lowering.compute(lowering.out[0], body, "0") if lowering.needed(0) else None
+    return out, _statistics_output(lowering, mean, 1), _statistics_output(lowering, rstd, 2)
+
+
+@rule("_fused_rms_norm")
+def _fused_rms_norm(
+    lowering: Lowering, input: TensorValue, normalized_shape: Any, weight: TensorValue | None, eps: float | None
+) -> Any:
+    rank, inner = len(input.shape), len(normalized_shape)
+    outer = rank - inner
+    if input.dtype not in FLOATING or 0 in input.shape:
+        return NotImplemented
+    accumulator = compute_dtype(input.dtype)
+    if eps is None:
+        eps = {"float64": 2.220446049250313e-16}.get(accumulator, 1.1920928955078125e-07)
+    value = lambda index: ex.cast(input.load(index), accumulator)
+
+    def square(index: IndexTuple) -> Expr:
+        loaded = value(index)
+        return ex.mul(loaded, loaded)
+
+    dims = tuple(range(outer, rank))
+    total = lowering.reduce("sum", input.shape, dims, square, accumulator, "squares")
+    count = lowering.operand(product(normalized_shape), (), (), accumulator)
+    squared = lowering.compute_fresh(total.shape, accumulator, lambda i: ex.div(total.load(i), count), "mean")
+    rstd = _reciprocal_root(lowering, squared, eps)
+
+    def body(index: IndexTuple) -> Expr:
+        scale = ex.cast(weight.load(index[outer:]), accumulator) if weight is not None else None
+        return _affine(ex.mul(value(index), rstd.load(index[:outer])), scale, None)
+
+    out = lowering.compute(lowering.out[0], body, "0") if lowering.needed(0) else None
+    return out, _statistics_output(lowering, rstd, 1)
+
+
+@rule("native_group_norm")
+def _native_group_norm(
+    lowering: Lowering,
+    input: TensorValue,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    N: Size,
+    C: Size,
+    HxW: Size,
+    group: int,
+    eps: float,
+) -> Any:
+    shape = input.shape
+    if input.dtype not in FLOATING or 0 in shape:
+        return NotImplemented
+    each = C // group
+    grouped = (shape[0], group, each, *shape[2:])  # [N, G, C/G, spatial]
+    # Used for its loads alone: the strides of the regrouped view are of no interest.
+    regrouped = TensorValue(
+        TensorRef(input.ref.buffer, input.dtype, grouped, contiguous_strides(grouped)),
+        _compose(input, lambda index: (index[0], index[1] * each + index[2], *index[3:])),
+        input.stored_dtype,
+    )
+    mean, squared = variance(lowering, regrouped, tuple(range(2, len(grouped))), 0)
+    rstd = _reciprocal_root(lowering, squared, eps)
+    accumulator = mean.dtype
+
+    def body(index: IndexTuple) -> Expr:
+        channel = index[1]
+        row = (index[0], channel // each)
+        centered = ex.sub(ex.cast(input.load(index), accumulator), mean.load(row))
+        return _affine(
+            ex.mul(centered, rstd.load(row)),
+            ex.cast(weight.load((channel,)), accumulator) if weight is not None else None,
+            ex.cast(bias.load((channel,)), accumulator) if bias is not None else None,
+        )
+
+    out = lowering.compute(lowering.out[0], body, "0") if lowering.needed(0) else None
+    return out, _statistics_output(lowering, mean, 1), _statistics_output(lowering, rstd, 2)
+
+
+def _compose(value: TensorValue, outer: Any) -> Any:
+    inner = value.index_map
+    return outer if inner is None else (lambda index: inner(outer(index)))
+
+
+# Batch norm ------------------------------------------------------------------------------------------------------------------
+
+
+def _normalized_by(
+    lowering: Lowering,
+    input: TensorValue,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    mean: TensorValue,
+    rstd: TensorValue,
+    meta: TensorMeta,
+) -> TensorValue:
+    """x * scale + shift, with one scale and shift per channel (ATen's batch_norm_cpu_collect_linear_and_constant_terms)."""
+    accumulator = mean.dtype
+    channels = mean.shape
+
+    def channel(value: TensorValue | None, index: IndexTuple) -> Expr | None:
+        return ex.cast(value.load(index), accumulator) if value is not None else None
+
+    scale = rstd
+    if weight is not None:
+        scale = lowering.compute_fresh(
+            channels, accumulator, lambda i: ex.mul(rstd.load(i), channel(weight, i)), "scale"  # type: ignore[arg-type]
+        )
+
+    def shift_body(index: IndexTuple) -> Expr:
+        product_ = ex.mul(mean.load(index), scale.load(index))
+        offset = channel(bias, index)
+        return ex.sub(offset, product_) if offset is not None else ex.unary("neg", product_)
+
+    shift = lowering.compute_fresh(channels, accumulator, shift_body, "shift")
+
+    def body(index: IndexTuple) -> Expr:
+        at = (index[1],)
+        return ex.add(ex.mul(ex.cast(input.load(index), accumulator), scale.load(at)), shift.load(at))
+
+    return lowering.compute(meta, body, "0")
+
+
+def _inference(
+    lowering: Lowering,
+    input: TensorValue,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    running_mean: TensorValue,
+    running_var: TensorValue,
+    eps: float,
+) -> Any:
+    accumulator = compute_dtype(input.dtype)
+    if lowering.needed(1) or lowering.needed(2):
+        for position in (1, 2):
+            if lowering.out[position] is not None and lowering.out[position].shape != (0,):
+                return NotImplemented
+    mean = lowering.compute_fresh(
+        running_mean.shape, accumulator, lambda i: ex.cast(running_mean.load(i), accumulator), "mean"
+    )
+    rstd = lowering.compute_fresh(
+        running_var.shape,
+        accumulator,
+        lambda i: ex.unary(
+            "rsqrt", ex.add(ex.cast(running_var.load(i), accumulator), ex.constant(eps, accumulator))
+        ),
+        "rstd",
+    )
+    out = _normalized_by(lowering, input, weight, bias, mean, rstd, lowering.out[0])
+    empties = tuple(
+        lowering.compute(meta, lambda index: ex.constant(0, accumulator), str(position + 1))
+        if meta is not None and lowering.needed(position + 1)
+        else None
+        for position, meta in enumerate(lowering.out[1:])
+    )
+    return (out, *empties)
+
+
+def _usable(*values: TensorValue | None) -> bool:
+    return all(value is None or value.dtype in FLOATING for value in values)
+
+
+@rule("_native_batch_norm_legit_no_training")
+def _no_training(
+    lowering: Lowering,
+    input: TensorValue,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    running_mean: TensorValue,
+    running_var: TensorValue,
+    momentum: float,
+    eps: float,
+) -> Any:
+    if not _usable(input, weight, bias, running_mean, running_var):
+        return NotImplemented
+    return _inference(lowering, input, weight, bias, running_mean, running_var, eps)
+
+
+def _training(
+    lowering: Lowering,
+    input: TensorValue,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    running_mean: TensorValue | None,
+    running_var: TensorValue | None,
+    momentum: float,
+    eps: float,
+    stats_from: int | None,
+) -> Any:
+    """Batch statistics. With `stats_from`, results from there on are the new running mean and variance."""
+    shape = input.shape
+    if 0 in shape:
+        return NotImplemented
+    dims = tuple(k for k in range(len(shape)) if k != 1)
+    mean, squared = variance(lowering, input, dims, 0)
+    rstd = _reciprocal_root(lowering, squared, eps)
+    out = _normalized_by(lowering, input, weight, bias, mean, rstd, lowering.out[0])
+    results: list[Any] = [
+        out,
+        _statistics_output(lowering, mean, 1),
+        _statistics_output(lowering, rstd, 2),
+    ]
+    if stats_from is None:
+        return tuple(results)
+    count = product(shape[d] for d in dims)
+    if not isinstance(count, int):
+        return NotImplemented
+    # The running variance takes the unbiased estimate.
+    bessel = count / (count - 1) if count > 1 else math.nan
+    while len(results) < stats_from:
+        results.append(None)
+    for position, (running, fresh, factor) in enumerate(((running_mean, mean, 1.0), (running_var, squared, bessel))):
+        meta = lowering.out[stats_from + position]
+        if running is None or not lowering.needed(stats_from + position):
+            results.append(None)
+            continue
+
+        def updated(index: IndexTuple, running: Any = running, fresh: Any = fresh, factor: float = factor) -> Expr:
+            dtype = fresh.dtype
+            new = fresh.load(index)
+            new = ex.mul(new, ex.constant(factor, dtype)) if factor != 1.0 else new
+            old = ex.cast(running.load(index), dtype)
+            return ex.add(ex.mul(ex.constant(momentum, dtype), new), ex.mul(ex.constant(1 - momentum, dtype), old))
+
+        results.append(lowering.compute(meta, updated, str(stats_from + position)))
+    return tuple(results)
+
+
+@rule("native_batch_norm")
+def _native_batch_norm(
+    lowering: Lowering,
+    input: TensorValue,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    running_mean: TensorValue | None,
+    running_var: TensorValue | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    if not _usable(input, weight, bias, running_mean, running_var):
+        return NotImplemented
+    if not training:
+        if running_mean is None or running_var is None:
+            return NotImplemented
+        return _inference(lowering, input, weight, bias, running_mean, running_var, eps)
+    if running_mean is not None:
+        return NotImplemented  # updates the running statistics in place: through ATen, as a write
+    return _training(lowering, input, weight, bias, None, None, momentum, eps, None)
+
+
+@rule("_native_batch_norm_legit.no_stats")
+def _no_stats(
+    lowering: Lowering,
+    input: TensorValue,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    if not _usable(input, weight, bias) or not training:
+        return NotImplemented
+    return _training(lowering, input, weight, bias, None, None, momentum, eps, None)
+
+
+@rule("_native_batch_norm_legit_functional")
+def _functional(
+    lowering: Lowering,
+    input: TensorValue,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    running_mean: TensorValue,
+    running_var: TensorValue,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    if not _usable(input, weight, bias, running_mean, running_var):
+        return NotImplemented
+    if training:
+        return _training(lowering, input, weight, bias, running_mean, running_var, momentum, eps, 3)
+    results = _inference(lowering, input, weight, bias, running_mean, running_var, eps)
+    return results if results is NotImplemented else (*results[:3], running_mean, running_var)

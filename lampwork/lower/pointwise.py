@@ -1,0 +1,442 @@
+"""Pointwise operators: one nest each, of the broadcast arguments in the result's compute type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from lampwork.ir.dtype import FLOATING, INTEGRAL
+from lampwork.ir.loops import Compute, Expr
+from lampwork.lower import expressions as ex
+from lampwork.lower.lower import Lowering
+from lampwork.lower.promotion import result_type
+from lampwork.lower.rules import rule
+from lampwork.lower.values import TensorValue, broadcast_index
+
+# Unary -------------------------------------------------------------------------------------------------------------------
+
+
+def _unary(name: str, function: Callable[[Expr], Expr], exact_on_integers: bool = False) -> None:
+    """Operator `name` is `function` in the result's compute type; on integers it is the identity if so declared."""
+
+    @rule(name)
+    def lower_unary(lowering: Lowering, self: TensorValue) -> Any:
+        if exact_on_integers and lowering.out.dtype not in FLOATING:
+            return lowering.pointwise((self,), lambda a: a)
+        return lowering.pointwise((self,), function)
+
+
+def _operation(op: str) -> Callable[[Expr], Expr]:
+    return lambda a: Compute(op, (a,), a.dtype)
+
+
+for _name in (
+    "neg", "abs", "sign", "reciprocal", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p",
+    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+    "erf", "erfc", "lgamma", "sigmoid", "bitwise_not",
+):  # fmt: skip
+    _unary(_name, _operation("not" if _name == "bitwise_not" else _name))
+for _name in ("floor", "ceil", "trunc", "round"):
+    _unary(_name, _operation(_name), exact_on_integers=True)
+for _name in ("positive", "conj_physical"):
+    _unary(_name, lambda a: a)
+
+
+_unary("sgn", _operation("sign"))
+_unary("frac", lambda a: ex.sub(a, ex.unary("trunc", a)))
+_unary("deg2rad", lambda a: ex.mul(a, ex.like(math.pi / 180.0, a)))
+_unary("rad2deg", lambda a: ex.mul(a, ex.like(180.0 / math.pi, a)))
+_unary("square", lambda a: ex.mul(a, a))
+
+
+@rule("relu")
+def _relu(lowering: Lowering, self: TensorValue) -> Any:
+    if lowering.out.dtype == "bool":
+        return NotImplemented
+    return lowering.pointwise((self,), lambda a: ex.maximum(a, ex.like(0, a)))
+
+
+def _sigmoid(a: Expr) -> Expr:
+    return Compute("sigmoid", (a,), a.dtype)
+
+
+def _is_finite(a: Expr) -> Expr:
+    if a.dtype not in FLOATING:
+        return ex.constant(True, "bool")
+    return ex.compare("lt", ex.unary("abs", a), ex.like(math.inf, a))
+
+
+def _predicate(name: str, function: Callable[[Expr], Expr]) -> None:
+    """Operator `name` gives bool: `function` of the argument in the argument's own compute type."""
+
+    @rule(name)
+    def lower_predicate(lowering: Lowering, self: TensorValue) -> Any:
+        return lowering.pointwise((self,), function, self.dtype)
+
+
+def _nonzero(a: Expr) -> Expr:
+    return ex.cast(a, "bool")
+
+
+def _float_only(op: str) -> Callable[[Expr], Expr]:
+    return lambda a: ex.test(op, a) if a.dtype in FLOATING else ex.constant(False, "bool")
+
+
+_predicate("logical_not", lambda a: Compute("not", (_nonzero(a),), "bool"))
+_predicate("isnan", _float_only("isnan"))
+_predicate("isinf", _float_only("isinf"))
+_predicate("isfinite", _is_finite)
+_predicate(
+    "isposinf", lambda a: ex.compare("eq", a, ex.like(math.inf, a)) if a.dtype in FLOATING else ex.constant(False, "bool")
+)
+_predicate(
+    "isneginf", lambda a: ex.compare("eq", a, ex.like(-math.inf, a)) if a.dtype in FLOATING else ex.constant(False, "bool")
+)
+
+
+@rule("signbit")
+def _signbit(lowering: Lowering, self: TensorValue) -> Any:
+    def body(a: Expr) -> Expr:
+        if a.dtype in FLOATING:
+            return ex.test("signbit", a)
+        if a.dtype == "bool" or a.dtype.startswith("u"):
+            return ex.constant(False, "bool")
+        return ex.compare("lt", a, ex.like(0, a))
+
+    return lowering.pointwise((self,), body, self.dtype)
+
+
+@rule("nan_to_num")
+def _nan_to_num(
+    lowering: Lowering, self: TensorValue, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Any:
+    dtype = self.dtype
+    if dtype not in FLOATING:
+        return lowering.pointwise((self,), lambda a: a)
+    largest = {"float64": 1.7976931348623157e308, "float32": 3.4028234663852886e38, "float16": 65504.0,
+               "bfloat16": 3.3895313892515355e38}[dtype]  # fmt: skip
+
+    def body(a: Expr) -> Expr:
+        high = ex.like(largest if posinf is None else posinf, a)
+        low = ex.like(-largest if neginf is None else neginf, a)
+        value = ex.where(ex.compare("eq", a, ex.like(-math.inf, a)), low, a)
+        value = ex.where(ex.compare("eq", a, ex.like(math.inf, a)), high, value)
+        return ex.where(ex.test("isnan", a), ex.like(nan or 0.0, a), value)
+
+    return lowering.pointwise((self,), body)
+
+
+# Binary ------------------------------------------------------------------------------------------------------------------
+
+
+def _binary(names: tuple[str, ...], function: Callable[[Expr, Expr], Expr]) -> None:
+    @rule(*names)
+    def lower_binary(lowering: Lowering, self: Any, other: Any) -> Any:
+        return lowering.pointwise((self, other), function)
+
+
+def _scaled(b: Expr, alpha: Any) -> Expr:
+    return b if alpha == 1 else ex.mul(b, ex.like(alpha, b))
+
+
+@rule("add.Tensor", "add.Scalar")
+def _add(lowering: Lowering, self: Any, other: Any, alpha: Any = 1) -> Any:
+    if lowering.out.dtype == "bool" and alpha != 1:
+        return NotImplemented
+    return lowering.pointwise((self, other), lambda a, b: ex.add(a, _scaled(b, alpha)))
+
+
+@rule("sub.Tensor", "sub.Scalar")
+def _sub(lowering: Lowering, self: Any, other: Any, alpha: Any = 1) -> Any:
+    return lowering.pointwise((self, other), lambda a, b: ex.sub(a, _scaled(b, alpha)))
+
+
+@rule("rsub.Tensor", "rsub.Scalar")
+def _rsub(lowering: Lowering, self: Any, other: Any, alpha: Any = 1) -> Any:
+    return lowering.pointwise((self, other), lambda a, b: ex.sub(b, _scaled(a, alpha)))
+
+
+_binary(("mul.Tensor", "mul.Scalar"), ex.mul)
+_binary(("div.Tensor", "div.Scalar", "true_divide.Tensor"), ex.div)
+_binary(("minimum",), ex.minimum)
+_binary(("maximum",), ex.maximum)
+
+
+@rule("fmin", "fmax")
+def _fmin_fmax(lowering: Lowering, self: Any, other: Any) -> Any:
+    name = "fmin" if ".fmin" in lowering.origin.op or "::fmin" in lowering.origin.op else "fmax"
+    if lowering.out.dtype not in FLOATING:
+        return lowering.pointwise((self, other), ex.minimum if name == "fmin" else ex.maximum)
+    return lowering.pointwise((self, other), lambda a, b: ex.binary(name, a, b))
+
+
+for _name in ("atan2", "hypot", "copysign.Tensor", "nextafter"):
+    _binary((_name,), lambda a, b, op=_name.split(".")[0]: ex.binary(op, a, b))  # type: ignore[misc]
+_binary(("copysign.Scalar",), lambda a, b: ex.binary("copysign", a, b))
+for _name, _op in (
+    ("bitwise_and", "and"), ("bitwise_or", "or"), ("bitwise_xor", "xor"),
+    ("bitwise_left_shift", "shift_left"), ("bitwise_right_shift", "shift_right"),
+):  # fmt: skip
+    _forms = (f"{_name}.Tensor", f"{_name}.Scalar") if "shift" not in _name else (f"{_name}.Tensor", f"{_name}.Tensor_Scalar")
+    _binary((*_forms, f"{_name}.Scalar_Tensor"), lambda a, b, op=_op: ex.binary(op, a, b))  # type: ignore[misc]
+
+
+def _integer_division(
+    lowering: Lowering, self: Any, other: Any, function: Callable[[Expr, Expr], Expr], message: str = "ZeroDivisionError"
+) -> Any:
+    """Integer quotients and remainders: eager raises for a zero divisor, so does a check; the kernel divides by 1."""
+    if not isinstance(other, TensorValue):
+        if other == 0:
+            return NotImplemented
+        return lowering.pointwise((self, other), function)
+    dtype = lowering.out.dtype
+    shape = other.shape
+
+    def is_zero(index: tuple) -> Expr:
+        value = ex.cast(other.load(index), dtype)
+        return ex.compare("eq", value, ex.like(0, value))
+
+    lowering.check(shape, is_zero, message, "RuntimeError")
+
+    def guarded(a: Expr, b: Expr) -> Expr:
+        return function(a, ex.where(ex.compare("eq", b, ex.like(0, b)), ex.like(1, b), b))
+
+    return lowering.pointwise((self, other), guarded)
+
+
+def _division(op: str) -> Callable[[Expr, Expr], Expr]:
+    return lambda a, b: ex.binary(op, a, b)
+
+
+@rule("floor_divide", "floor_divide.Scalar")
+def _floor_divide(lowering: Lowering, self: Any, other: Any) -> Any:
+    if lowering.out.dtype in FLOATING:
+        return lowering.pointwise((self, other), _division("floordiv"))
+    return _integer_division(lowering, self, other, _division("floordiv"))
+
+
+@rule("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
+def _remainder(lowering: Lowering, self: Any, other: Any) -> Any:
+    if lowering.out.dtype in FLOATING:
+        return lowering.pointwise((self, other), _division("mod"))
+    return _integer_division(lowering, self, other, _division("mod"))
+
+
+@rule("fmod.Tensor", "fmod.Scalar")
+def _fmod(lowering: Lowering, self: Any, other: Any) -> Any:
+    if lowering.out.dtype in FLOATING:
+        return lowering.pointwise((self, other), _division("fmod"))
+    return _integer_division(lowering, self, other, _division("fmod"))
+
+
+@rule("div.Tensor_mode", "div.Scalar_mode")
+def _div_mode(lowering: Lowering, self: Any, other: Any, rounding_mode: str | None = None) -> Any:
+    if rounding_mode is None:
+        return lowering.pointwise((self, other), ex.div)
+    floor = rounding_mode == "floor"
+    if lowering.out.dtype in FLOATING:
+        if floor:
+            return lowering.pointwise((self, other), _division("floordiv"))
+        return lowering.pointwise((self, other), lambda a, b: ex.unary("trunc", ex.div(a, b)))
+    return _integer_division(lowering, self, other, _division("floordiv" if floor else "truncdiv"))
+
+
+def _comparison(name: str) -> None:
+    @rule(f"{name}.Tensor", f"{name}.Scalar")
+    def lower_comparison(lowering: Lowering, self: Any, other: Any) -> Any:
+        return lowering.pointwise((self, other), lambda a, b: ex.compare(name, a, b), result_type(self, other))
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    _comparison(_name)
+
+
+def _logical(name: str, op: str) -> None:
+    @rule(name)
+    def lower_logical(lowering: Lowering, self: Any, other: Any) -> Any:
+        axes_shape = lowering.out.shape
+
+        def body(index: tuple) -> Expr:
+            left, right = (
+                _nonzero(value.load(broadcast_index(index, axes_shape, value.shape))) for value in (self, other)
+            )
+            return Compute(op, (left, right), "bool")
+
+        return lowering.compute(lowering.out, body)
+
+
+for _name, _op in (("logical_and", "and"), ("logical_or", "or"), ("logical_xor", "xor")):
+    _logical(_name, _op)
+
+
+def power(a: Expr, exponent: Any) -> Expr:
+    """`a ** exponent` with the exponents ATen treats apart (PowKernel.cpp)."""
+    if a.dtype in FLOATING:
+        match exponent:
+            case 0:
+                return ex.like(1, a)
+            case 1:
+                return a
+            case 0.5:
+                return ex.unary("sqrt", a)
+            case -0.5:
+                return ex.unary("rsqrt", a)
+            case -1:
+                return ex.unary("reciprocal", a)
+            case -2:
+                return ex.unary("reciprocal", ex.mul(a, a))
+    match exponent:
+        case 2:
+            return ex.mul(a, a)
+        case 3:
+            return ex.mul(ex.mul(a, a), a)
+    return ex.binary("pow", a, ex.like(exponent, a))
+
+
+@rule("pow.Tensor_Scalar")
+def _pow_scalar(lowering: Lowering, self: TensorValue, exponent: Any) -> Any:
+    dtype = lowering.out.dtype
+    if dtype == "bool" or (dtype in INTEGRAL and (not isinstance(exponent, int) or exponent < 0)):
+        return NotImplemented
+    return lowering.pointwise((self,), lambda a: power(a, exponent))
+
+
+@rule("pow.Tensor_Tensor", "pow.Scalar")
+def _pow(lowering: Lowering, self: Any, exponent: TensorValue) -> Any:
+    if lowering.out.dtype not in FLOATING:
+        return NotImplemented
+    return lowering.pointwise((self, exponent), lambda a, b: ex.binary("pow", a, b))
+
+
+@rule("xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other")
+def _xlogy(lowering: Lowering, self: Any, other: Any) -> Any:
+    def body(a: Expr, b: Expr) -> Expr:
+        value = ex.where(ex.compare("eq", a, ex.like(0, a)), ex.like(0, a), ex.mul(a, ex.unary("log", b)))
+        return ex.where(ex.test("isnan", b), ex.like(math.nan, b), value)
+
+    return lowering.pointwise((self, other), body)
+
+
+@rule("special_xlog1py", "special_xlog1py.self_scalar", "special_xlog1py.other_scalar")
+def _xlog1py(lowering: Lowering, self: Any, other: Any) -> Any:
+    def body(a: Expr, b: Expr) -> Expr:
+        value = ex.where(ex.compare("eq", a, ex.like(0, a)), ex.like(0, a), ex.mul(a, ex.unary("log1p", b)))
+        return ex.where(ex.test("isnan", b), ex.like(math.nan, b), value)
+
+    return lowering.pointwise((self, other), body)
+
+
+def _log_add_exp(exp: str, log1p: Callable[[Expr], Expr]) -> Callable[[Expr, Expr], Expr]:
+    def body(a: Expr, b: Expr) -> Expr:
+        same_infinity = Compute("and", (ex.test("isinf", a), ex.compare("eq", a, b)), "bool")
+        difference = ex.unary("neg", ex.unary("abs", ex.sub(a, b)))
+        return ex.where(same_infinity, a, ex.add(ex.maximum(a, b), log1p(ex.unary(exp, difference))))
+
+    return body
+
+
+_binary(("logaddexp",), _log_add_exp("exp", _operation("log1p")))
+_binary(
+    ("logaddexp2",), _log_add_exp("exp2", lambda a: ex.mul(ex.unary("log1p", a), ex.like(1.0 / math.log(2.0), a)))
+)
+
+
+@rule("heaviside")
+def _heaviside(lowering: Lowering, self: TensorValue, values: TensorValue) -> Any:
+    def body(a: Expr, b: Expr) -> Expr:
+        zero = ex.like(0, a)
+        return ex.where(ex.compare("eq", a, zero), b, ex.cast(ex.compare("gt", a, zero), a.dtype))
+
+    return lowering.pointwise((self, values), body)
+
+
+# Ternary -----------------------------------------------------------------------------------------------------------------
+
+
+@rule("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def _where(lowering: Lowering, condition: TensorValue, self: Any, other: Any) -> Any:
+    if condition.dtype != "bool":
+        return NotImplemented
+    shape, dtype = lowering.out.shape, lowering.out.dtype
+
+    def body(index: tuple) -> Expr:
+        # No arithmetic: half types need no float32.
+        return ex.where(
+            lowering.operand(condition, index, shape, "bool"),
+            lowering.operand(self, index, shape, dtype),
+            lowering.operand(other, index, shape, dtype),
+        )
+
+    return lowering.compute(lowering.out, body)
+
+
+@rule("masked_fill.Scalar", "masked_fill.Tensor")
+def _masked_fill(lowering: Lowering, self: TensorValue, mask: TensorValue, value: Any) -> Any:
+    if mask.dtype != "bool":
+        return NotImplemented
+    return _where(lowering, mask, value, self)
+
+
+@rule("clamp", "clamp.Tensor")
+def _clamp(lowering: Lowering, self: TensorValue, min: Any = None, max: Any = None) -> Any:
+    inputs = [self] + [bound for bound in (min, max) if bound is not None]
+
+    def body(a: Expr, *limits: Expr) -> Expr:
+        rest = list(limits)
+        if min is not None:
+            a = ex.maximum(a, rest.pop(0))
+        return ex.minimum(a, rest.pop(0)) if max is not None else a
+
+    return lowering.pointwise(inputs, body)
+
+
+@rule("clamp_min", "clamp_min.Tensor")
+def _clamp_min(lowering: Lowering, self: TensorValue, min: Any) -> Any:
+    return lowering.pointwise((self, min), ex.maximum)
+
+
+@rule("clamp_max", "clamp_max.Tensor")
+def _clamp_max(lowering: Lowering, self: TensorValue, max: Any) -> Any:
+    return lowering.pointwise((self, max), ex.minimum)
+
+
+@rule("addcmul")
+def _addcmul(lowering: Lowering, self: TensorValue, tensor1: Any, tensor2: Any, value: Any = 1) -> Any:
+    return lowering.pointwise((self, tensor1, tensor2), lambda a, b, c: ex.add(a, ex.mul(_scaled(b, value), c)))
+
+
+@rule("addcdiv")
+def _addcdiv(lowering: Lowering, self: TensorValue, tensor1: Any, tensor2: Any, value: Any = 1) -> Any:
+    return lowering.pointwise((self, tensor1, tensor2), lambda a, b, c: ex.add(a, ex.div(_scaled(b, value), c)))
+
+
+@rule("lerp.Tensor", "lerp.Scalar")
+def _lerp(lowering: Lowering, self: TensorValue, end: TensorValue, weight: Any) -> Any:
+    def body(a: Expr, b: Expr, w: Expr) -> Expr:
+        difference = ex.sub(b, a)
+        near = ex.add(a, ex.mul(w, difference))
+        far = ex.sub(b, ex.mul(difference, ex.sub(ex.like(1, w), w)))
+        return ex.where(ex.compare("lt", ex.unary("abs", w), ex.like(0.5, w)), near, far)
+
+    return lowering.pointwise((self, end, weight), body)
+
+
+# Copies and conversions -----------------------------------------------------------------------------------------------------
+
+
+@rule("_to_copy", "clone", "lift_fresh_copy", "contiguous")
+def _copy(lowering: Lowering, self: TensorValue, **options: Any) -> Any:
+    """dtype and strides are those of the result; a copy to another device goes through ATen."""
+    device = options.get("device")
+    if device is not None and device.type != "cpu":
+        return NotImplemented
+    return lowering.compute(lowering.out, self.load)
+
+
+@rule("copy")
+def _copy_from(lowering: Lowering, self: TensorValue, src: TensorValue, non_blocking: bool = False) -> Any:
+    shape = lowering.out.shape
+    return lowering.compute(lowering.out, lambda index: src.load(broadcast_index(index, shape, src.shape)))
+
+

@@ -1,0 +1,255 @@
+"""Pooling as reductions over windows, nearest resampling as index maps, pixel shuffles."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from lampwork.ir.dtype import FLOATING, compute_dtype
+from lampwork.ir.loops import Compute, Expr
+from lampwork.ir.size import Size, add, bounds, floordiv, maximum, minimum, mod, mul
+from lampwork.lower import expressions as ex
+from lampwork.lower.factory import as_index
+from lampwork.lower.lower import Lowering
+from lampwork.lower.rules import rule
+from lampwork.lower.values import IndexTuple, TensorMeta, TensorValue
+
+
+def _per_dimension(value: Any, count: int, default: Sequence[int] = ()) -> tuple[int, ...]:
+    if isinstance(value, int):
+        value = (value,)
+    value = tuple(value) or tuple(default)
+    return value * count if len(value) == 1 else value
+
+
+def _inside(position: Size, low: Size, high: Size) -> Expr | None:
+    """`low <= position < high`, with what the bounds of `position` prove left out (None: always)."""
+    smallest, largest = bounds(position)
+    lower = None if smallest >= bounds(low)[1] else Compute("ge", (as_index(position), as_index(low)), "bool")
+    upper = None if largest < bounds(high)[0] else Compute("lt", (as_index(position), as_index(high)), "bool")
+    return ex.both(lower, upper)
+
+
+@rule("max_pool2d_with_indices", "max_pool3d_with_indices")
+def _max_pool(
+    lowering: Lowering,
+    self: TensorValue,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Any:
+    """The largest element of each window; the positions (needed for gradients) are left to ATen."""
+    if lowering.needed(1) or self.dtype not in FLOATING or 0 in self.shape:
+        return NotImplemented
+    count = 3 if "3d" in lowering.origin.op else 2
+    kernel = _per_dimension(kernel_size, count)
+    stride = _per_dimension(stride, count, kernel)
+    padding, dilation = _per_dimension(padding, count), _per_dimension(dilation, count)
+    meta = lowering.out[0]
+    rank = len(self.shape)
+    spatial = rank - count
+    dtype = compute_dtype(self.dtype)
+
+    def body(index: IndexTuple) -> Expr:
+        mask = None
+        where = list(index[:spatial])
+        for k in range(count):
+            position = add(
+                mul(index[spatial + k], stride[k]), add(mul(index[rank + k], dilation[k]), -padding[k])
+            )
+            mask = ex.both(mask, _inside(position, 0, self.shape[spatial + k]))
+            where.append(position)
+        return ex.cast(self.load(tuple(where), mask, -math.inf if mask is not None else 0), dtype)
+
+    space = (*meta.shape, *kernel)
+    dims = range(rank, rank + count)
+    if meta.dtype == dtype:
+        return lowering.reduce("max", space, dims, body, dtype, "0", meta), None
+    largest = lowering.reduce("max", space, dims, body, dtype, "max", TensorMeta(dtype, meta.shape, meta.strides))
+    return lowering.compute(meta, largest.load, "0"), None
+
+
+@rule("avg_pool2d", "avg_pool3d")
+def _avg_pool(
+    lowering: Lowering,
+    self: TensorValue,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
+    if self.dtype not in FLOATING or 0 in self.shape:
+        return NotImplemented
+    count = 3 if "3d" in lowering.origin.op else 2
+    kernel = _per_dimension(kernel_size, count)
+    stride = _per_dimension(stride, count, kernel)
+    padding = _per_dimension(padding, count)
+    meta = lowering.out
+    rank = len(self.shape)
+    spatial = rank - count
+    dtype = compute_dtype(self.dtype)
+
+    def body(index: IndexTuple) -> Expr:
+        mask = None
+        where = list(index[:spatial])
+        for k in range(count):
+            position = add(mul(index[spatial + k], stride[k]), add(index[rank + k], -padding[k]))
+            mask = ex.both(mask, _inside(position, 0, self.shape[spatial + k]))
+            where.append(position)
+        return ex.cast(self.load(tuple(where), mask), dtype)
+
+    total = lowering.reduce(
+        "sum", (*meta.shape, *kernel), range(rank, rank + count), body, dtype, "sum",
+        TensorMeta(dtype, meta.shape, meta.strides),
+    )  # fmt: skip
+
+    def quotient(index: IndexTuple) -> Expr:
+        size: Size = 1
+        for k in range(count):
+            extent = self.shape[spatial + k]
+            start = add(mul(index[spatial + k], stride[k]), -padding[k])
+            end = minimum(add(start, kernel[k]), add(extent, padding[k]))
+            if not count_include_pad:
+                start, end = maximum(start, 0), minimum(end, extent)
+            size = mul(size, add(end, mul(start, -1)))
+        divisor = divisor_override if divisor_override is not None else size
+        value = total.load(index)
+        return ex.div(value, lowering.operand(divisor, (), (), dtype))
+
+    return lowering.compute(meta, quotient)
+
+
+@rule("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
+def _adaptive_avg_pool(lowering: Lowering, self: TensorValue, output_size: Any) -> Any:
+    """Window k of n covers [k*size // n, ceil((k+1)*size / n))."""
+    if self.dtype not in FLOATING or 0 in self.shape or 0 in lowering.out.shape:
+        return NotImplemented
+    count = 3 if "3d" in lowering.origin.op else 2
+    meta = lowering.out
+    rank = len(self.shape)
+    spatial = rank - count
+    dtype = compute_dtype(self.dtype)
+
+    def window(k: int, position: Size) -> tuple[Size, Size]:
+        size, wanted = self.shape[spatial + k], meta.shape[spatial + k]
+        start = floordiv(mul(position, size), wanted)
+        return start, floordiv(add(mul(add(position, 1), size), add(wanted, -1)), wanted)
+
+    longest = []
+    for k in range(count):
+        size, wanted = self.shape[spatial + k], meta.shape[spatial + k]
+        if not isinstance(size, int) or not isinstance(wanted, int):
+            return NotImplemented
+        longest.append(max(-(-(p + 1) * size // wanted) - p * size // wanted for p in range(wanted)))
+
+    def body(index: IndexTuple) -> Expr:
+        mask = None
+        where = list(index[:spatial])
+        for k in range(count):
+            start, end = window(k, index[spatial + k])
+            if self.shape[spatial + k] % meta.shape[spatial + k]:  # type: ignore[operator]
+                mask = ex.both(mask, _inside(add(index[rank + k], mul(add(end, mul(start, -1)), -1)), -(1 << 30), 0))
+            where.append(add(start, index[rank + k]))
+        return ex.cast(self.load(tuple(where), mask), dtype)
+
+    total = lowering.reduce(
+        "sum", (*meta.shape, *longest), range(rank, rank + count), body, dtype, "sum",
+        TensorMeta(dtype, meta.shape, meta.strides),
+    )  # fmt: skip
+
+    def quotient(index: IndexTuple) -> Expr:
+        size: Size = 1
+        for k in range(count):
+            start, end = window(k, index[spatial + k])
+            size = mul(size, add(end, mul(start, -1)))
+        return ex.div(total.load(index), lowering.operand(size, (), (), dtype))
+
+    return lowering.compute(meta, quotient)
+
+
+# Resampling ----------------------------------------------------------------------------------------------------------------
+
+
+def _float32(value: float) -> float:
+    return struct.unpack("f", struct.pack("f", value))[0]
+
+
+def nearest_source(size: Size, wanted: Size, scale: float | None, exact: bool) -> Any:
+    """`position -> source position` of nearest resampling as index arithmetic, or None where ATen's float32
+    arithmetic gives other positions than the exact quotient (compared one by one)."""
+    if not isinstance(size, int) or not isinstance(wanted, int):
+        return None
+    ratio = _float32(1.0 / scale) if scale is not None and scale > 0 else _float32(size / wanted)
+    shift = 0.5 if exact else 0.0
+    for position in range(wanted):
+        theirs = min(math.floor(_float32(_float32(position + shift) * ratio)), size - 1)
+        ours = (2 * position + 1) * size // (2 * wanted) if exact else position * size // wanted
+        if theirs != ours:
+            return None
+    if exact:
+        return lambda position: floordiv(mul(add(mul(position, 2), 1), size), 2 * wanted)
+    return lambda position: floordiv(mul(position, size), wanted)
+
+
+@rule(
+    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
+    "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d",
+)  # fmt: skip
+def _upsample_nearest(lowering: Lowering, self: TensorValue, output_size: Any, *scales: float | None, **named: Any) -> Any:
+    if 0 in self.shape or 0 in lowering.out.shape:
+        return NotImplemented
+    shape, meta = self.shape, lowering.out
+    spatial = len(shape) - 2
+    given = list(scales) + list(named.values())
+    given += [None] * (spatial - len(given))
+    maps = [
+        nearest_source(shape[2 + k], meta.shape[2 + k], given[k], "exact" in lowering.origin.op) for k in range(spatial)
+    ]
+    if None in maps or (named and scales):
+        return NotImplemented
+    return lowering.compute(
+        meta, lambda index: self.load((*index[:2], *[maps[k](index[2 + k]) for k in range(spatial)]))
+    )
+
+
+@rule("pixel_shuffle")
+def _pixel_shuffle(lowering: Lowering, self: TensorValue, upscale_factor: int) -> Any:
+    r = upscale_factor
+
+    def body(index: IndexTuple) -> Expr:
+        *batch, channel, row, column = index
+        inner = add(mul(channel, r * r), add(mul(mod(row, r), r), mod(column, r)))
+        return self.load((*batch, inner, floordiv(row, r), floordiv(column, r)))
+
+    return lowering.compute(lowering.out, body)
+
+
+@rule("pixel_unshuffle")
+def _pixel_unshuffle(lowering: Lowering, self: TensorValue, downscale_factor: int) -> Any:
+    r = downscale_factor
+
+    def body(index: IndexTuple) -> Expr:
+        *batch, channel, row, column = index
+        inner = mod(channel, r * r)
+        return self.load(
+            (*batch, floordiv(channel, r * r), add(mul(row, r), floordiv(inner, r)), add(mul(column, r), mod(inner, r)))
+        )
+
+    return lowering.compute(lowering.out, body)
+
+
+@rule("channel_shuffle", "native_channel_shuffle")
+def _channel_shuffle(lowering: Lowering, self: TensorValue, groups: int) -> Any:
+    each = floordiv(self.shape[1], groups)
+
+    def body(index: IndexTuple) -> Expr:
+        channel = add(mul(mod(index[1], groups), each), floordiv(index[1], groups))
+        return self.load((index[0], channel, *index[2:]))
+
+    return lowering.compute(lowering.out, body)

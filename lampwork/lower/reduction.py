@@ -1,0 +1,375 @@
+"""Reductions: sum, mean, extremes and their positions, any/all, product, variance, norms.
+
+Floats accumulate in float32 (float64 for float64), integers in int64, as ATen. The accumulator's value goes to a helper
+buffer of that type when the result's type differs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from lampwork.ir.dtype import FLOATING, compute_dtype
+from lampwork.ir.loops import Expr
+from lampwork.ir.size import Size, product
+from lampwork.lower import expressions as ex
+from lampwork.lower.lower import Lowering, dtype_name
+from lampwork.lower.rules import rule
+from lampwork.lower.values import IndexTuple, TensorMeta, TensorValue
+
+Body = Callable[[IndexTuple], Expr]
+
+
+def normalized_dims(dim: Any, rank: int) -> tuple[int, ...]:
+    """`dim` argument (None or empty: all) as sorted non-negative dimensions."""
+    if dim is None:
+        return tuple(range(rank))
+    if isinstance(dim, int):
+        dim = (dim,)
+    if not dim:
+        return tuple(range(rank))
+    return tuple(sorted(d % rank if rank else 0 for d in dim)) if rank else ()
+
+
+def reduced(
+    lowering: Lowering,
+    op: str,
+    shape: tuple[Size, ...],
+    dims: Iterable[int],
+    body: Body,
+    accumulator: str,
+    meta: TensorMeta,
+    part: str = "",
+) -> TensorValue:
+    """Reduction with a result of `meta`: directly if the types agree, else through a helper and a conversion."""
+    dims = tuple(dims)
+    if meta.dtype == accumulator:
+        return lowering.reduce(op, shape, dims, body, accumulator, part, meta)
+    total = lowering.reduce(
+        op, shape, dims, body, accumulator, f"{part}.{op}" if part else op, TensorMeta(accumulator, meta.shape, meta.strides)
+    )
+    return lowering.compute(meta, total.load, part)
+
+
+def sum_of(
+    lowering: Lowering, shape: tuple[Size, ...], dims: Iterable[int], body: Body, meta: TensorMeta, part: str = ""
+) -> TensorValue:
+    return reduced(lowering, "sum", shape, dims, body, compute_dtype(meta.dtype), meta, part)
+
+
+def mean_of(
+    lowering: Lowering, shape: tuple[Size, ...], dims: Iterable[int], body: Body, meta: TensorMeta, part: str = ""
+) -> TensorValue:
+    dims = tuple(dims)
+    accumulator = compute_dtype(meta.dtype)
+    name = f"{part}.sum" if part else "sum"
+    total = lowering.reduce("sum", shape, dims, body, accumulator, name, TensorMeta(accumulator, meta.shape, meta.strides))
+    count = count_of(shape, dims)
+    return lowering.compute(meta, lambda index: ex.div(total.load(index), lowering.operand(count, (), (), accumulator)), part)
+
+
+def count_of(shape: tuple[Size, ...], dims: Iterable[int]) -> Size:
+    return product(shape[d] for d in set(dims))
+
+
+def _as(self: TensorValue, dtype: str) -> Body:
+    return lambda index: ex.cast(self.load(index), dtype)
+
+
+@rule("sum.dim_IntList", "sum")
+def _sum(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    accumulator = compute_dtype(lowering.out.dtype)
+    dims = normalized_dims(dim, len(self.shape))
+    if accumulator == "bool":
+        return NotImplemented
+    if dtype is not None:
+        # The input is converted to the requested type first: float32 to float16 rounds before the sum.
+        wanted = dtype_name(dtype)
+        if wanted not in FLOATING or self.dtype != wanted:
+            body = lambda index: ex.cast(ex.cast(self.load(index), wanted), accumulator)
+            return sum_of(lowering, self.shape, dims, body, lowering.out)
+    return sum_of(lowering, self.shape, dims, _as(self, accumulator), lowering.out)
+
+
+@rule("nansum")
+def _nansum(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    accumulator = compute_dtype(lowering.out.dtype)
+    if self.dtype not in FLOATING or accumulator not in FLOATING:
+        return NotImplemented
+
+    def body(index: IndexTuple) -> Expr:
+        value = ex.cast(self.load(index), accumulator)
+        return ex.where(ex.test("isnan", value), ex.like(0, value), value)
+
+    return sum_of(lowering, self.shape, normalized_dims(dim, len(self.shape)), body, lowering.out)
+
+
+@rule("mean.dim", "mean")
+def _mean(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    if lowering.out.dtype not in FLOATING:
+        return NotImplemented
+    dims = normalized_dims(dim, len(self.shape))
+    return mean_of(lowering, self.shape, dims, _as(self, compute_dtype(lowering.out.dtype)), lowering.out)
+
+
+@rule("prod", "prod.dim_int")
+def _prod(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    accumulator = compute_dtype(lowering.out.dtype)
+    if accumulator == "bool":
+        return NotImplemented
+    dims = normalized_dims(dim, len(self.shape))
+    return reduced(lowering, "prod", self.shape, dims, _as(self, accumulator), accumulator, lowering.out)
+
+
+def _empty(self: TensorValue, dims: Iterable[int]) -> bool:
+    return any(self.shape[d] == 0 for d in dims)
+
+
+def _extreme(
+    lowering: Lowering, op: str, self: TensorValue, dims: tuple[int, ...], meta: TensorMeta, part: str = ""
+) -> Any:
+    """max/min: exact in the value's own type; half types compare as float32, bool folds as any/all."""
+    if self.dtype == "bool":
+        op = "any" if op == "max" else "all"
+    return reduced(
+        lowering, op, self.shape, dims, _as(self, compute_dtype(self.dtype)), compute_dtype(self.dtype), meta, part
+    )
+
+
+@rule("amax", "max")
+def _amax(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False) -> Any:
+    dims = normalized_dims(dim, len(self.shape))
+    return NotImplemented if _empty(self, dims) else _extreme(lowering, "max", self, dims, lowering.out)
+
+
+@rule("amin", "min")
+def _amin(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False) -> Any:
+    dims = normalized_dims(dim, len(self.shape))
+    return NotImplemented if _empty(self, dims) else _extreme(lowering, "min", self, dims, lowering.out)
+
+
+@rule("aminmax")
+def _aminmax(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False) -> Any:
+    dims = normalized_dims(dim, len(self.shape))
+    if _empty(self, dims):
+        return NotImplemented
+    return tuple(
+        _extreme(lowering, op, self, dims, lowering.out[k], str(k)) if lowering.needed(k) else None
+        for k, op in enumerate(("min", "max"))
+    )
+
+
+def _extreme_with_position(op: str) -> Callable:
+    def lower_extreme(lowering: Lowering, self: TensorValue, dim: int, keepdim: bool = False) -> Any:
+        dims = normalized_dims(dim, len(self.shape))
+        if _empty(self, dims):
+            return NotImplemented
+        values, positions = lowering.out
+        first = _extreme(lowering, op, self, dims, values, "0") if lowering.needed(0) else None
+        second = _position(lowering, op, self, dims, positions, "1") if lowering.needed(1) else None
+        return first, second
+
+    return lower_extreme
+
+
+def _position(
+    lowering: Lowering, op: str, self: TensorValue, dims: tuple[int, ...], meta: TensorMeta, part: str = ""
+) -> TensorValue:
+    dtype = compute_dtype(self.dtype)
+    dtype = "uint8" if dtype == "bool" else dtype
+    return lowering.reduce(f"arg{op}", self.shape, dims, _as(self, dtype), dtype, part, meta)
+
+
+rule("max.dim")(_extreme_with_position("max"))
+rule("min.dim")(_extreme_with_position("min"))
+
+
+@rule("argmax")
+def _argmax(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False) -> Any:
+    dims = normalized_dims(dim, len(self.shape))
+    return NotImplemented if _empty(self, dims) else _position(lowering, "max", self, dims, lowering.out)
+
+
+@rule("argmin")
+def _argmin(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False) -> Any:
+    dims = normalized_dims(dim, len(self.shape))
+    return NotImplemented if _empty(self, dims) else _position(lowering, "min", self, dims, lowering.out)
+
+
+@rule("any", "any.dim", "any.dims")
+def _any(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False) -> Any:
+    dims = normalized_dims(dim, len(self.shape))
+    return reduced(lowering, "any", self.shape, dims, _as(self, "bool"), "bool", lowering.out)
+
+
+@rule("all", "all.dim", "all.dims")
+def _all(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False) -> Any:
+    dims = normalized_dims(dim, len(self.shape))
+    return reduced(lowering, "all", self.shape, dims, _as(self, "bool"), "bool", lowering.out)
+
+
+@rule("count_nonzero", "count_nonzero.dim_IntList")
+def _count_nonzero(lowering: Lowering, self: TensorValue, dim: Any = None) -> Any:
+    dims = normalized_dims(dim, len(self.shape))
+    body = lambda index: ex.cast(ex.cast(self.load(index), "bool"), "int64")
+    return lowering.reduce("sum", self.shape, dims, body, "int64", "", lowering.out)
+
+
+# Variance --------------------------------------------------------------------------------------------------------------------
+
+
+def variance(
+    lowering: Lowering, self: TensorValue, dims: tuple[int, ...], correction: Any
+) -> tuple[TensorValue, TensorValue]:
+    """Mean and variance over `dims` in the accumulator type, as helpers of the dimensions that stay, in two passes.
+
+    The divisor is max(0, n - correction), as in ATen: no elements to spare give NaN or infinity.
+    """
+    accumulator = compute_dtype(self.dtype)
+    shape = self.shape
+    chosen = set(dims)
+    body = _as(self, accumulator)
+    count = count_of(shape, dims)
+    total = lowering.reduce("sum", shape, dims, body, accumulator, "sum")
+    mean = lowering.compute_fresh(
+        total.shape, accumulator, lambda i: ex.div(total.load(i), lowering.operand(count, (), (), accumulator)), "mean"
+    )
+
+    def squared(index: IndexTuple) -> Expr:
+        kept = tuple([index[k] for k in range(len(shape)) if k not in chosen])
+        centered = ex.sub(body(index), mean.load(kept))
+        return ex.mul(centered, centered)
+
+    squares = lowering.reduce("sum", shape, dims, squared, accumulator, "squares")
+    if isinstance(count, int):
+        divisor: Any = max(0.0, count - correction)
+    else:
+        divisor = None
+
+    def divided(index: IndexTuple) -> Expr:
+        if divisor is not None:
+            return ex.div(squares.load(index), ex.constant(divisor, accumulator))
+        free = ex.sub(lowering.operand(count, (), (), accumulator), ex.constant(correction, accumulator))
+        return ex.div(squares.load(index), ex.maximum(free, ex.constant(0, accumulator)))
+
+    return mean, lowering.compute_fresh(squares.shape, accumulator, divided, "variance")
+
+
+def _spread(lowering: Lowering, self: TensorValue, dim: Any, correction: Any, root: bool, with_mean: bool) -> Any:
+    if self.dtype not in FLOATING or 0 in self.shape:
+        return NotImplemented
+    dims = normalized_dims(dim, len(self.shape))
+    mean, squared = variance(lowering, self, dims, 1 if correction is None else correction)
+    function = (lambda e: ex.unary("sqrt", e)) if root else (lambda e: e)
+    if not with_mean:
+        return finish_keepdim(lowering, squared, lowering.out, dims, function)
+    return (
+        finish_keepdim(lowering, squared, lowering.out[0], dims, function, "0") if lowering.needed(0) else None,
+        finish_keepdim(lowering, mean, lowering.out[1], dims, lambda e: e, "1") if lowering.needed(1) else None,
+    )
+
+
+def finish_keepdim(
+    lowering: Lowering,
+    total: TensorValue,
+    meta: TensorMeta,
+    dims: tuple[int, ...],
+    function: Callable[[Expr], Expr],
+    part: str = "",
+) -> TensorValue:
+    """`function(total)`, where `total` has the dimensions that stay and `meta` those, or all (keepdim)."""
+    if len(meta.shape) == len(total.shape):
+        return lowering.compute(meta, lambda index: function(total.load(index)), part)
+    chosen = set(dims)
+    return lowering.compute(
+        meta, lambda index: function(total.load(tuple([s for k, s in enumerate(index) if k not in chosen]))), part
+    )
+
+
+@rule("var.correction")
+def _var(lowering: Lowering, self: TensorValue, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+    return _spread(lowering, self, dim, correction, False, False)
+
+
+@rule("std.correction")
+def _std(lowering: Lowering, self: TensorValue, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+    return _spread(lowering, self, dim, correction, True, False)
+
+
+@rule("var_mean.correction")
+def _var_mean(lowering: Lowering, self: TensorValue, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+    return _spread(lowering, self, dim, correction, False, True)
+
+
+@rule("std_mean.correction")
+def _std_mean(lowering: Lowering, self: TensorValue, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+    return _spread(lowering, self, dim, correction, True, True)
+
+
+# Norms ---------------------------------------------------------------------------------------------------------------------
+
+
+@rule("linalg_vector_norm")
+def _vector_norm(
+    lowering: Lowering, self: TensorValue, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Any:
+    meta = lowering.out
+    if self.dtype not in FLOATING or meta.dtype not in FLOATING or 0 in self.shape:
+        return NotImplemented
+    dims = normalized_dims(dim, len(self.shape))
+    accumulator = compute_dtype(meta.dtype)
+    value = _as(self, accumulator)
+    magnitude = lambda index: ex.unary("abs", value(index))
+    if ord in (math.inf, -math.inf):
+        return reduced(lowering, "max" if ord > 0 else "min", self.shape, dims, magnitude, accumulator, meta)
+    if ord == 1:
+        return sum_of(lowering, self.shape, dims, magnitude, meta)
+    if ord == 0:
+        body = lambda index: ex.cast(ex.cast(value(index), "bool"), accumulator)
+        return sum_of(lowering, self.shape, dims, body, meta)
+    if ord != 2:
+        return NotImplemented
+
+    def square(index: IndexTuple) -> Expr:
+        loaded = value(index)
+        return ex.mul(loaded, loaded)
+
+    total = lowering.reduce("sum", self.shape, dims, square, accumulator, "squares")
+    return finish_keepdim(lowering, total, meta, dims, lambda e: ex.unary("sqrt", e))
+
+
+@rule("logsumexp")
+def _logsumexp(lowering: Lowering, self: TensorValue, dim: Any, keepdim: bool = False) -> Any:
+    meta = lowering.out
+    if self.dtype not in FLOATING or 0 in self.shape:
+        return NotImplemented
+    dims = normalized_dims(dim, len(self.shape))
+    chosen = set(dims)
+    accumulator = compute_dtype(meta.dtype)
+    value = _as(self, accumulator)
+    raw = lowering.reduce("max", self.shape, dims, value, accumulator, "max")
+
+    def finite(index: IndexTuple) -> Expr:
+        """An infinite maximum is not subtracted (ATen's logsumexp does the same)."""
+        largest = raw.load(index)
+        infinite = ex.compare("eq", ex.unary("abs", largest), ex.like(math.inf, largest))
+        return ex.where(infinite, ex.like(0, largest), largest)
+
+    largest = lowering.compute_fresh(raw.shape, accumulator, finite, "shift")
+
+    def exponential(index: IndexTuple) -> Expr:
+        kept = tuple([s for k, s in enumerate(index) if k not in chosen])
+        return ex.unary("exp", ex.sub(value(index), largest.load(kept)))
+
+    total = lowering.reduce("sum", self.shape, dims, exponential, accumulator, "sum")
+    if len(meta.shape) == len(total.shape):
+        return lowering.compute(meta, lambda i: ex.add(ex.unary("log", total.load(i)), largest.load(i)))
+
+    def body(index: IndexTuple) -> Expr:
+        kept = tuple([s for k, s in enumerate(index) if k not in chosen])
+        return ex.add(ex.unary("log", total.load(kept)), largest.load(kept))
+
+    return lowering.compute(meta, body)
+
+

@@ -1,0 +1,46 @@
+"""The table of lowering rules, keyed by operator overload name such as "aten::add.Tensor".
+
+A rule is a function `rule(lowering, *args, **kwargs)` with the operator's own argument names and defaults. Tensor
+arguments arrive as `TensorValue`, lists as tuples. It returns a `TensorValue`, a tuple of them (None for an output
+that nobody reads), or `NotImplemented`: then the operator is called through ATen. Whatever the rule emitted before
+declining is discarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Rule = Callable[..., Any]
+
+RULES: dict[str, Rule] = {}
+#: Rules that never compute (views): they serve every dtype, complex and float8 included.
+VIEWS: set[str] = set()
+
+
+def full_name(name: str) -> str:
+    return name if "." in name else f"{name}.default"
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Registers the function as the rule of operators `names` ("add.Tensor" or "relu", in the namespace aten)."""
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            key = full_name(name if "::" in name else f"aten::{name}")
+            assert key not in RULES, f"two rules for {key}"
+            RULES[key] = function
+        return function
+
+    return register
+
+
+def view_rule(*names: str) -> Callable[[Rule], Rule]:
+    """As `rule`, for operators that only rearrange: their result is an index map of the argument."""
+
+    def register(function: Rule) -> Rule:
+        rule(*names)(function)
+        VIEWS.update(full_name(f"aten::{name}") for name in names)
+        return function
+
+    return register

@@ -1,0 +1,386 @@
+"""View operators: no buffer, no nest. The result is an index map of the argument and a strided view of its buffer.
+
+    %a = permute(%x, [1, 0])    load (i, j) of %a is load (j, i) of %x;  extern operators see x(stride permuted)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lampwork.ir.dtype import ITEM_SIZE_BYTES
+from lampwork.ir.program import TensorRef
+from lampwork.ir.size import Size, add, floordiv, minimum, mod, mul, product
+from lampwork.lower.lower import Lowering, dtype_name
+from lampwork.lower.rules import view_rule
+from lampwork.lower.values import CannotLoad, IndexMap, IndexTuple, TensorValue
+
+# Reshape -----------------------------------------------------------------------------------------------------------------
+
+#: One piece of a reshape: dimensions [a, b) of the old shape become dimensions [c, d) of the new.
+Piece = tuple[int, int, int, int]
+_pieces: dict[tuple, tuple[Piece, ...]] = {}
+
+
+def reshape_pieces(old: tuple[Size, ...], new: tuple[Size, ...]) -> tuple[Piece, ...]:
+    """The finest split of a reshape into independent pieces of equal numel, from the left."""
+    key = (old, new)
+    found = _pieces.get(key)
+    if found is not None:
+        return found
+    pieces: list[Piece] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        a, c = i, j
+        # A dimension kept as it is.
+        if i < len(old) and j < len(new) and old[i] == new[j]:
+            i, j = i + 1, j + 1
+        else:
+            left: Size = 1
+            right: Size = 1
+            if i < len(old):
+                left, i = old[i], i + 1
+            if j < len(new):
+                right, j = new[j], j + 1
+            while left != right:
+                smaller_left = isinstance(left, int) and isinstance(right, int) and left < right
+                if i < len(old) and (smaller_left or j >= len(new) or not isinstance(right, int)):
+                    left, i = mul(left, old[i]), i + 1
+                elif j < len(new):
+                    right, j = mul(right, new[j]), j + 1
+                else:
+                    raise CannotLoad("shapes of unequal size")
+        pieces.append((a, i, c, j))
+    if len(_pieces) > 5000:
+        _pieces.clear()
+    _pieces[key] = tuple(pieces)
+    return _pieces[key]
+
+
+def reshape_map(old: tuple[Size, ...], new: tuple[Size, ...]) -> IndexMap:
+    """index of the new shape -> index of the old shape, both row-major."""
+    pieces = reshape_pieces(old, new)
+
+    def index_map(index: IndexTuple) -> IndexTuple:
+        result: list[Size] = []
+        for a, b, c, d in pieces:
+            if b - a == 1 and d - c == 1:
+                result.append(index[c])
+                continue
+            if b == a:  # new dimensions of size 1
+                continue
+            flat: Size = 0
+            for k in range(c, d):
+                if new[k] != 1:
+                    flat = add(mul(flat, new[k]), index[k])
+            step: Size = product(old[a:b])
+            first = True
+            for k in range(a, b):
+                extent = old[k]
+                if extent == 1:
+                    result.append(0)
+                    continue
+                value = flat if first else mod(flat, step)
+                step = floordiv(step, extent)
+                result.append(floordiv(value, step) if step != 1 else value)
+                first = False
+        return tuple(result)
+
+    return index_map
+
+
+def reshape_strides(
+    old: tuple[Size, ...], strides: tuple[Size, ...], new: tuple[Size, ...]
+) -> tuple[Size, ...] | None:
+    """Strides of the reshaped view, or None where the memory does not allow a view (ATen's computeStride)."""
+    result: list[Size] = []
+    for a, b, c, d in reshape_pieces(old, new):
+        kept = [(old[k], strides[k]) for k in range(a, b) if old[k] != 1]
+        for (_, outer_stride), (inner, inner_stride) in zip(kept, kept[1:]):
+            if outer_stride != mul(inner, inner_stride):
+                return None
+        step: Size = kept[-1][1] if kept else 1
+        piece: list[Size] = []
+        for k in range(d - 1, c - 1, -1):
+            piece.append(step)
+            step = mul(step, new[k])
+        result.extend(reversed(piece))
+    return tuple(result)
+
+
+def reshaped(lowering: Lowering, value: TensorValue, shape: tuple[Size, ...], strides: tuple[Size, ...]) -> Any:
+    """`value` in row-major order as `shape`; `strides` are eager's, used where a view is possible."""
+    old = value.shape
+    if old == shape:
+        return value
+    if 0 in old:
+        # Nothing is ever loaded.
+        return TensorValue(TensorRef(value.ref.buffer, value.dtype, shape, strides, value.ref.offset), _no_elements)
+    ours = reshape_strides(old, value.ref.strides, shape)
+    if ours is None:
+        return NotImplemented
+    return value.view(shape, ours, 0, reshape_map(old, shape))
+
+
+def _no_elements(index: IndexTuple) -> IndexTuple:
+    raise CannotLoad("reshape of no elements")
+
+
+@view_rule("view", "_unsafe_view", "reshape", "_reshape_alias")
+def _view(lowering: Lowering, self: TensorValue, size: Any, *strides: Any) -> Any:
+    return reshaped(lowering, self, lowering.out.shape, lowering.out.strides)
+
+
+# Permutations and dimensions of size 1 ---------------------------------------------------------------------------------------
+
+
+@view_rule("alias", "detach", "lift_fresh", "lift")
+def _alias(lowering: Lowering, self: TensorValue) -> Any:
+    return self
+
+
+def permuted(self: TensorValue, dims: Sequence[int]) -> TensorValue:
+    rank = len(self.shape)
+    order = [d % rank for d in dims]
+    inverse = [0] * rank
+    for position, d in enumerate(order):
+        inverse[d] = position
+    shape, strides = self.shape, self.ref.strides
+    return self.view(
+        tuple([shape[d] for d in order]),
+        tuple([strides[d] for d in order]),
+        0,
+        lambda index: tuple([index[k] for k in inverse]),
+    )
+
+
+@view_rule("permute")
+def _permute(lowering: Lowering, self: TensorValue, dims: Sequence[int]) -> Any:
+    return permuted(self, dims) if self.shape else self
+
+
+@view_rule("transpose.int")
+def _transpose(lowering: Lowering, self: TensorValue, dim0: int, dim1: int) -> Any:
+    rank = len(self.shape)
+    if rank == 0:
+        return self
+    order = list(range(rank))
+    order[dim0 % rank], order[dim1 % rank] = order[dim1 % rank], order[dim0 % rank]
+    return permuted(self, order)
+
+
+@view_rule("t", "numpy_T", "matrix_H", "mT")
+def _t(lowering: Lowering, self: TensorValue) -> Any:
+    rank = len(self.shape)
+    return self if rank < 2 else permuted(self, (*range(rank - 2), rank - 1, rank - 2))
+
+
+@view_rule("unsqueeze")
+def _unsqueeze(lowering: Lowering, self: TensorValue, dim: int) -> Any:
+    rank = len(self.shape)
+    dim %= rank + 1
+    shape, strides = self.shape, self.ref.strides
+    step = mul(shape[dim], strides[dim]) if dim < rank else 1
+    return self.view(
+        (*shape[:dim], 1, *shape[dim:]),
+        (*strides[:dim], step, *strides[dim:]),
+        0,
+        lambda index: index[:dim] + index[dim + 1 :],
+    )
+
+
+@view_rule("squeeze", "squeeze.dim", "squeeze.dims")
+def _squeeze(lowering: Lowering, self: TensorValue, dim: Any = None) -> Any:
+    shape = self.shape
+    rank = len(shape)
+    candidates = range(rank) if dim is None else [d % max(rank, 1) for d in ((dim,) if isinstance(dim, int) else dim)]
+    gone = {d for d in candidates if d < rank and shape[d] == 1}
+    kept = [d for d in range(rank) if d not in gone]
+
+    def index_map(index: IndexTuple) -> IndexTuple:
+        rest = iter(index)
+        return tuple([0 if d in gone else next(rest) for d in range(rank)])
+
+    strides = self.ref.strides
+    return self.view(tuple([shape[d] for d in kept]), tuple([strides[d] for d in kept]), 0, index_map)
+
+
+@view_rule("expand")
+def _expand(lowering: Lowering, self: TensorValue, size: Any, implicit: bool = False) -> Any:
+    target = lowering.out.shape
+    shape, strides = self.shape, self.ref.strides
+    missing = len(target) - len(shape)
+    wide = [extent == 1 and target[missing + k] != 1 for k, extent in enumerate(shape)]
+    new_strides = tuple([0] * missing + [0 if wide[k] else strides[k] for k in range(len(shape))])
+
+    def index_map(index: IndexTuple) -> IndexTuple:
+        return tuple([0 if wide[k] else index[missing + k] for k in range(len(shape))])
+
+    # Where eager's stride of a new dimension of size 1 differs nobody can see it.
+    return self.view(target, new_strides, 0, index_map)
+
+
+# Parts -----------------------------------------------------------------------------------------------------------------------
+
+
+def sliced(self: TensorValue, dim: int, start: Size, length: Size, step: int = 1) -> TensorValue:
+    """Elements start, start + step, ... of dimension `dim`, `length` of them."""
+    shape, strides = self.shape, self.ref.strides
+    new_strides = (*strides[:dim], mul(strides[dim], step), *strides[dim + 1 :]) if step != 1 else strides
+
+    def index_map(index: IndexTuple) -> IndexTuple:
+        return (*index[:dim], add(mul(index[dim], step), start), *index[dim + 1 :])
+
+    new_shape = (*shape[:dim], length, *shape[dim + 1 :])
+    whole = start == 0 and step == 1
+    return self.view(new_shape, new_strides, mul(strides[dim], start), None if whole else index_map)
+
+
+def slice_bounds(extent: Size, start: Any, end: Any) -> tuple[Size, Size]:
+    """Python's clamping of slice bounds."""
+    start = 0 if start is None else start
+    end = extent if end is None else end
+    if isinstance(extent, int) and isinstance(start, int) and isinstance(end, int):
+        start = min(max(start + extent if start < 0 else start, 0), extent)
+        end = min(max(end + extent if end < 0 else end, start), extent)
+        return start, end
+    return minimum(start, extent), minimum(end, extent)
+
+
+@view_rule("slice.Tensor")
+def _slice(
+    lowering: Lowering, self: TensorValue, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
+    dim %= len(self.shape)
+    start, _ = slice_bounds(self.shape[dim], start, end)
+    return sliced(self, dim, start, lowering.out.shape[dim], step)
+
+
+@view_rule("select.int")
+def _select(lowering: Lowering, self: TensorValue, dim: int, index: Size) -> Any:
+    return selected(self, dim % len(self.shape), index)
+
+
+def selected(self: TensorValue, dim: int, position: Size) -> TensorValue:
+    shape, strides = self.shape, self.ref.strides
+    if isinstance(position, int) and position < 0:
+        position = add(position, shape[dim])
+    return self.view(
+        shape[:dim] + shape[dim + 1 :],
+        strides[:dim] + strides[dim + 1 :],
+        mul(strides[dim], position),
+        lambda index: (*index[:dim], position, *index[dim:]),
+    )
+
+
+@view_rule(
+    "split.Tensor", "split_with_sizes", "split.sizes", "chunk", "tensor_split.sections", "unsafe_split.Tensor",
+    "unsafe_split_with_sizes", "unsafe_chunk",
+)  # fmt: skip
+def _split(lowering: Lowering, self: TensorValue, sizes: Any, dim: int = 0) -> Any:
+    """The lengths are those of the results."""
+    dim %= len(self.shape)
+    start: Size = 0
+    parts = []
+    for meta in lowering.out:
+        length = meta.shape[dim]
+        parts.append(sliced(self, dim, start, length))
+        start = add(start, length)
+    return tuple(parts)
+
+
+@view_rule("unbind.int")
+def _unbind(lowering: Lowering, self: TensorValue, dim: int = 0) -> Any:
+    dim %= len(self.shape)
+    return tuple([selected(self, dim, position) for position in range(len(lowering.out))])
+
+
+@view_rule("unfold")
+def _unfold(lowering: Lowering, self: TensorValue, dimension: int, size: int, step: int) -> Any:
+    shape, strides = self.shape, self.ref.strides
+    if not shape:
+        return self.view((size,), (1,), 0, lambda index: ())
+    dimension %= len(shape)
+    return self.view(
+        lowering.out.shape,
+        (*strides[:dimension], mul(strides[dimension], step), *strides[dimension + 1 :], strides[dimension]),
+        0,
+        lambda index: (
+            *index[:dimension],
+            add(mul(index[dimension], step), index[-1]),
+            *index[dimension + 1 : -1],
+        ),
+    )
+
+
+@view_rule("diagonal")
+def _diagonal(lowering: Lowering, self: TensorValue, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    rank = len(self.shape)
+    dim1, dim2 = dim1 % rank, dim2 % rank
+    row, column = max(-offset, 0), max(offset, 0)
+    rest = [d for d in range(rank) if d not in (dim1, dim2)]
+    strides = self.ref.strides
+
+    def index_map(index: IndexTuple) -> IndexTuple:
+        result: list[Size] = [0] * rank
+        for position, d in enumerate(rest):
+            result[d] = index[position]
+        result[dim1], result[dim2] = add(index[-1], row), add(index[-1], column)
+        return tuple(result)
+
+    return self.view(
+        lowering.out.shape,
+        (*[strides[d] for d in rest], add(strides[dim1], strides[dim2])),
+        add(mul(strides[dim1], row), mul(strides[dim2], column)) if lowering.out.shape[-1] != 0 else 0,
+        index_map,
+    )
+
+
+@view_rule("view.dtype")
+def _view_dtype(lowering: Lowering, self: TensorValue, dtype: Any) -> Any:
+    name = dtype_name(dtype)
+    if name == self.dtype:
+        return self
+    if ITEM_SIZE_BYTES.get(name) != ITEM_SIZE_BYTES.get(self.dtype) or "bool" in (name, self.dtype):
+        return NotImplemented
+    ref = self.ref
+    new = TensorRef(ref.buffer, name, ref.shape, ref.strides, ref.offset)
+    return TensorValue(new, self.index_map, self.stored_dtype or self.dtype)
+
+
+@view_rule("as_strided")
+def _as_strided(
+    lowering: Lowering, self: TensorValue, size: Any, stride: Any, storage_offset: Any = None
+) -> Any:
+    """Any strided view. Loads turn the element's offset back into an index where the buffer is dense."""
+    buffer = lowering.buffers[self.ref.buffer]
+    # The offset counts from the storage's start, which need not be where an input's buffer starts.
+    base = lowering.input_offsets.get(buffer.name, 0)
+    offset = self.ref.offset if storage_offset is None else add(storage_offset, -base)
+    ref = TensorRef(buffer.name, self.dtype, tuple(size), tuple(stride), offset)
+    order = sorted(
+        (k for k, extent in enumerate(buffer.shape) if extent != 1), key=lambda k: buffer.strides[k], reverse=True
+    )
+    numel: Size = 1
+    for k in reversed(order):
+        if buffer.strides[k] != numel:
+            return TensorValue(ref, _not_dense, self.stored_dtype)
+        numel = mul(numel, buffer.shape[k])
+    last = add(offset, sum((n - 1) * s for n, s in zip(size, stride)))
+    if 0 not in size and (last >= numel or offset < 0):  # type: ignore[operator]
+        return TensorValue(ref, _not_dense, self.stored_dtype)
+
+    def index_map(index: IndexTuple) -> IndexTuple:
+        flat: Size = offset
+        for position, step in zip(index, stride):
+            flat = add(flat, mul(position, step))
+        result: list[Size] = [0] * len(buffer.shape)
+        for k in order:
+            result[k] = mod(floordiv(flat, buffer.strides[k]), buffer.shape[k])
+        return tuple(result)
+
+    return TensorValue(ref, index_map, self.stored_dtype)
+
+
+def _not_dense(index: IndexTuple) -> IndexTuple:
+    raise CannotLoad("strided view of a buffer that is not dense")
