@@ -1,0 +1,363 @@
+"""Checks kernels and programs. Run between stages under LAMPWORK_VERIFY=1; raises `IrError` naming the invariant broken.
+
+Kernel:
+ 1. Parameters are b0, b1, ... in order, each of a native type; sizes are s0, s1, ...
+ 2. A name is defined once on every path to its use: Lets, accumulators and scratch in the enclosing bodies, before it.
+ 3. Indices have one entry. Their symbols are loops around them, sizes of the kernel, or bound by `indirect`.
+ 4. Loads and stores name a parameter or a visible scratch buffer; their type is its type. A `read` parameter is never
+    stored, a `write` parameter never loaded, mode `add` needs `readwrite`.
+ 5. Operations are in OPERATIONS with the right number of operands; operand and result types fit the operation.
+ 6. Parallel loops are outermost and nest in each other directly; nothing else stands beside an inner parallel loop.
+ 7. A vector loop holds no parallel and no vector loop, nor does an unroll loop; unroll loops have a constant extent.
+ 8. An accumulator is folded only inside the body that declares it, with a value of its type; `position` is there for
+    argmax and argmin alone.
+ 9. Accumulators declared outside a parallel loop are not folded inside it.
+10. Offsets whose bounds are known stay inside the parameter: 0 <= offset < numel (where numel is constant).
+
+Program:
+11. Launches name a kernel and as many buffers and sizes as it has; types agree.
+12. Parameters of one launch are distinct buffers whose workspace ranges do not overlap.
+13. Every buffer of a step or result has a placement; workspace ranges are 64-byte aligned and inside the workspace.
+14. A workspace, result or extern buffer is written before it is read.
+15. No two workspace buffers overlap while both are live (from first write to last use).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lampwork.ir.dtype import FLOATING, INTEGRAL, ITEM_SIZE_BYTES, NATIVE
+from lampwork.ir.loops import (
+    OPERATIONS,
+    REDUCTIONS,
+    Accumulate,
+    Accumulator,
+    Compute,
+    Constant,
+    Expr,
+    If,
+    Index,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Parameter,
+    Scratch,
+    Stmt,
+    Store,
+)
+from lampwork.ir.program import Extern, FromBuffer, Launch, Program, TensorRef
+from lampwork.ir.size import Max, Min, Size, Symbol, add, bounds, mul, symbols
+
+try:  # The nest-level verifier owns the error type; this file also works without it.
+    from lampwork.ir.verify import IrError
+except ImportError:
+
+    class IrError(AssertionError):  # type: ignore[no-redef]
+        """An IR value breaks an invariant."""
+
+
+COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+TESTS = frozenset({"isnan", "isinf", "signbit"})
+FLOAT_ONLY = frozenset(
+    """div reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh
+    acosh atanh erf erfc lgamma hypot copysign nextafter sigmoid""".split()
+)
+INTEGER_ONLY = frozenset({"truncdiv", "shift_left", "shift_right"})
+
+
+def verify_kernel(kernel: Kernel) -> None:
+    """Raises `IrError` unless invariants 1 to 10 hold."""
+    _KernelCheck(kernel).run()
+
+
+class _KernelCheck:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.parameters: dict[str, Parameter] = {p.name: p for p in kernel.parameters}
+
+    def fail(self, rule: int, message: str) -> None:
+        raise IrError(f"kernel {self.kernel.name}: invariant {rule}: {message}")
+
+    def need(self, condition: bool, rule: int, message: str) -> None:
+        if not condition:
+            self.fail(rule, message)
+
+    def run(self) -> None:
+        kernel = self.kernel
+        names = [p.name for p in kernel.parameters]
+        self.need(names == [f"b{k}" for k in range(len(names))], 1, f"parameters {names}")
+        self.need(list(kernel.sizes) == [f"s{k}" for k in range(len(kernel.sizes))], 1, f"sizes {kernel.sizes}")
+        for parameter in kernel.parameters:
+            self.need(parameter.dtype in NATIVE, 1, f"{parameter.name} has type {parameter.dtype}")
+            self.size(parameter.numel, frozenset(kernel.sizes))
+        self.body(kernel.body, {}, frozenset(kernel.sizes), (), {}, top=True)
+
+    def body(
+        self,
+        body: tuple[Stmt, ...],
+        outer: dict[str, Any],
+        scope: frozenset[str],
+        kinds: tuple[str, ...],
+        extents: dict[str, Size],
+        top: bool,
+    ) -> None:
+        """`outer`: visible names; `scope`: symbols; `kinds`: of the loops around."""
+        seen = dict(outer)
+        for stmt in body:
+            kind = type(stmt)
+            if kind is Loop:
+                self.loop(stmt, body, seen, scope, kinds, extents, top)
+            elif kind is Let:
+                self.need(stmt.name not in seen, 2, f"{stmt.name} is defined twice")
+                self.expr(stmt.value, seen, scope, extents)
+                seen[stmt.name] = stmt.value.dtype
+            elif kind is Accumulator:
+                self.need(stmt.name not in seen or stmt.name in outer or isinstance(seen[stmt.name], Accumulator), 2, stmt.name)
+                self.need(stmt.op in REDUCTIONS, 5, f"reduction {stmt.op}")
+                seen[stmt.name] = stmt
+                self.parallel_depth = getattr(self, "parallel_depth", {})
+                self.parallel_depth[stmt.name] = kinds.count("parallel")
+            elif kind is Accumulate:
+                self.accumulate(stmt, seen, scope, kinds, extents)
+            elif kind is Scratch:
+                self.need(stmt.name not in seen, 2, f"{stmt.name} is defined twice")
+                self.need(isinstance(stmt.numel, int) and stmt.numel > 0, 3, f"scratch {stmt.name} of {stmt.numel}")
+                seen[stmt.name] = Parameter(stmt.name, stmt.dtype, "readwrite", stmt.numel)
+            elif kind is Store:
+                self.store(stmt, seen, scope, extents)
+            elif kind is If:
+                self.need(self.expr(stmt.condition, seen, scope, extents) == "bool", 5, "condition is not bool")
+                self.body(stmt.body, seen, scope, kinds, extents, False)
+            else:
+                self.fail(5, f"not a statement: {stmt!r}")
+
+    def loop(self, stmt: Loop, body, seen, scope, kinds, extents, top: bool) -> None:
+        name = stmt.axis.name
+        self.size(stmt.axis.extent, scope)
+        self.need(name not in scope, 2, f"loop {name} inside a loop or size of that name")
+        if stmt.kind == "parallel":
+            self.need(all(kind == "parallel" for kind in kinds), 6, f"parallel {name} inside a {kinds[-1:]} loop")
+            self.need(not kinds or len(body) == 1, 6, f"parallel {name} has company")
+            self.need(stmt.grain >= 1, 6, f"grain {stmt.grain}")
+        if stmt.kind in ("parallel", "vector"):
+            self.need(not {"vector", "unroll"} & set(kinds), 7, f"{stmt.kind} {name} inside {kinds}")
+        if stmt.kind == "unroll":
+            self.need(isinstance(stmt.axis.extent, int), 7, f"unroll {name} in {stmt.axis.extent}")
+        inner = {**extents, name: stmt.axis.extent}
+        self.body(stmt.body, seen, scope | {name}, (*kinds, stmt.kind), inner, False)
+
+    def accumulate(self, stmt: Accumulate, seen, scope, kinds, extents) -> None:
+        accumulator = seen.get(stmt.name)
+        self.need(isinstance(accumulator, Accumulator), 8, f"{stmt.name} is not an accumulator here")
+        dtype = self.expr(stmt.value, seen, scope, extents)
+        self.need(dtype == accumulator.dtype, 8, f"{stmt.name} is {accumulator.dtype}, the value {dtype}")
+        is_position = accumulator.op.startswith("arg")
+        self.need((stmt.position is not None) == is_position, 8, f"position of {stmt.name}")
+        if stmt.position is not None:
+            self.size(stmt.position, scope)
+        self.need(self.parallel_depth[stmt.name] == kinds.count("parallel"), 9, stmt.name)
+
+    def store(self, stmt: Store, seen, scope, extents) -> None:
+        buffer = self.buffer(stmt.buffer, seen)
+        allowed = ("readwrite",) if stmt.mode == "add" else ("write", "readwrite")
+        self.need(buffer.access in allowed, 4, f"{stmt.mode} to {buffer.access} {stmt.buffer}")
+        dtype = self.expr(stmt.value, seen, scope, extents)
+        self.need(dtype == buffer.dtype, 4, f"{dtype} stored in {stmt.buffer}, which is {buffer.dtype}")
+        self.index(stmt.index, stmt.indirect, buffer, seen, scope, extents, masked=False)
+
+    def buffer(self, name: str, seen) -> Parameter:
+        found = seen.get(name) if name in seen else self.parameters.get(name)
+        if not isinstance(found, Parameter):
+            self.fail(4, f"{name} is not a buffer here")
+        return found
+
+    def index(self, index, indirect, buffer: Parameter, seen, scope, extents, masked: bool) -> None:
+        self.need(len(index) == 1, 3, f"{buffer.name} has index {index}")
+        bound = set(scope)
+        for name, value in indirect:
+            self.need(self.expr(value, seen, scope, extents) in INTEGRAL, 3, f"{name} is not an integer")
+            bound.add(name)
+        self.size(index[0], frozenset(bound))
+        if masked or indirect or not isinstance(buffer.numel, int) or self.kernel.sizes:
+            return
+        low, high = bounds(_tight(index[0], extents))
+        if high >= buffer.numel or low < 0:
+            # Chunked loops: the last chunk is shorter, which bounds of single symbols do not show.
+            if not any(isinstance(extents.get(name), (Min, Max)) for name in symbols(index[0])):
+                self.fail(10, f"{buffer.name}[{index[0]}] reaches [{low}, {high}] of {buffer.numel}")
+
+    def size(self, value: Size, scope: frozenset[str]) -> None:
+        free = symbols(value) - scope
+        self.need(not free, 3, f"unknown symbols {sorted(free)} in {value}")
+
+    def expr(self, expr: Expr, seen, scope, extents) -> str:
+        """The type of `expr`."""
+        kind = type(expr)
+        if kind is Constant:
+            self.need(expr.dtype in NATIVE, 5, f"constant of {expr.dtype}")
+            return expr.dtype
+        if kind is Index:
+            self.size(expr.value, scope)
+            return "int64"
+        if kind is Local:
+            found = seen.get(expr.name)
+            if isinstance(found, Accumulator):
+                found = "int64" if found.op.startswith("arg") else found.dtype
+            self.need(isinstance(found, str), 2, f"{expr.name} is not defined here")
+            self.need(found == expr.dtype, 5, f"{expr.name} is {found}, used as {expr.dtype}")
+            return expr.dtype
+        if kind is Load:
+            buffer = self.buffer(expr.buffer, seen)
+            self.need(buffer.access != "write", 4, f"load of write parameter {expr.buffer}")
+            self.need(buffer.dtype == expr.dtype, 4, f"{expr.buffer} is {buffer.dtype}, loaded as {expr.dtype}")
+            if expr.mask is not None:
+                self.need(self.expr(expr.mask, seen, scope, extents) == "bool", 5, "mask is not bool")
+            self.index(expr.index, expr.indirect, buffer, seen, scope, extents, expr.mask is not None)
+            return expr.dtype
+        self.need(kind is Compute, 5, f"not an expression: {expr!r}")
+        return self.compute(expr, [self.expr(arg, seen, scope, extents) for arg in expr.args])
+
+    def compute(self, expr: Compute, args: list[str]) -> str:
+        op, dtype = expr.op, expr.dtype
+        self.need(op in OPERATIONS and OPERATIONS[op][0] == len(args), 5, f"{op} of {len(args)} operands")
+        shown = f"{op}({', '.join(args)}) -> {dtype}"
+        if op == "where":
+            self.need(args[0] == "bool" and args[1] == args[2] == dtype, 5, shown)
+        elif op == "cast":
+            self.need(dtype in NATIVE, 5, shown)
+        elif op == "bitcast":
+            self.need(ITEM_SIZE_BYTES[args[0]] == ITEM_SIZE_BYTES[dtype], 5, shown)
+        elif op in COMPARISONS or op in TESTS:
+            self.need(dtype == "bool" and len(set(args)) == 1, 5, shown)
+        else:
+            self.need(set(args) == {dtype}, 5, shown)
+            self.need(op not in FLOAT_ONLY or dtype in FLOATING, 5, shown)
+            self.need(op not in INTEGER_ONLY or dtype in INTEGRAL, 5, shown)
+        return dtype
+
+
+def _tight(value: Size, extents: dict[str, Size]) -> Size:
+    """`value` with every loop symbol bounded by its loop's extent."""
+    from lampwork.ir.size import substitute
+
+    known = {
+        name: Symbol(name, 0, max(extent - 1, 0)) for name, extent in extents.items() if isinstance(extent, int)
+    }
+    return substitute(value, known)
+
+
+# -- Programs ---------------------------------------------------------------------------------------------------------
+
+
+def verify_program(program: Program) -> None:
+    """Raises `IrError` unless every kernel is valid and invariants 11 to 15 hold."""
+    for kernel in program.kernels:
+        verify_kernel(kernel)
+    ranges = _workspace_ranges(program)
+    written = {name for name, place in program.placements.items() if place.kind in ("input", "constant")}
+    live: dict[str, list[int]] = {}
+    for number, step in enumerate(program.steps):
+        reads, writes = step_accesses(program, step)
+        for name in (*reads, *writes):
+            if name not in program.placements:
+                raise IrError(f"step {number}: invariant 13: {name} has no placement")
+            live.setdefault(name, [number, number])[1] = number
+        for name in reads:
+            if name not in written:
+                raise IrError(f"step {number}: invariant 14: {name} is read before it is written")
+        written.update(writes)
+        if isinstance(step, Launch):
+            _verify_launch(program, number, step, ranges)
+    for result in program.results:
+        if isinstance(result, FromBuffer):
+            name = result.view.buffer
+            if name not in program.placements:
+                raise IrError(f"invariant 13: result {name} has no placement")
+            if program.placements[name].kind == "workspace":
+                raise IrError(f"invariant 13: result {name} lies in the workspace")
+            if name not in written and 0 not in program.buffers[name].shape:
+                raise IrError(f"invariant 14: result {name} is never written")
+    names = [name for name in live if name in ranges]
+    for place, one in enumerate(names):
+        for other in names[place + 1 :]:
+            together = live[one][0] <= live[other][1] and live[other][0] <= live[one][1]
+            if together and _overlap(ranges[one], ranges[other]):
+                raise IrError(f"invariant 15: {one} and {other} overlap in the workspace")
+
+
+def step_accesses(program: Program, step: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(buffers read, buffers written) by one step."""
+    if isinstance(step, Launch):
+        kernel = program.kernels[step.kernel]
+        pairs = list(zip(kernel.parameters, step.buffers))
+        # A readwrite parameter that the same kernel fills first counts as written only.
+        reads = tuple(name for p, name in pairs if p.access == "read")
+        return reads, tuple(name for p, name in pairs if p.access != "read")
+    if isinstance(step, Extern):
+        refs = tuple(ref.buffer for value in (*step.args, *(v for _, v in step.kwargs)) for ref in _refs(value))
+        return refs, (*(name for name in step.outputs if name is not None), *step.mutates)
+    return (step.buffer,), ()
+
+
+def _refs(value: Any) -> Iterator[TensorRef]:
+    if isinstance(value, TensorRef):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _refs(part)
+
+
+def _verify_launch(program: Program, number: int, step: Launch, ranges: dict[str, tuple[int, int]]) -> None:
+    where = f"step {number}"
+    if not 0 <= step.kernel < len(program.kernels):
+        raise IrError(f"{where}: invariant 11: no kernel {step.kernel}")
+    kernel = program.kernels[step.kernel]
+    if len(step.buffers) != len(kernel.parameters) or len(step.sizes) != len(kernel.sizes):
+        raise IrError(f"{where}: invariant 11: {kernel.name} has other numbers of buffers or sizes")
+    for parameter, name in zip(kernel.parameters, step.buffers):
+        if program.buffers[name].dtype != parameter.dtype:
+            raise IrError(f"{where}: invariant 11: {name} is not {parameter.dtype}")
+        numel = storage_numel(program.buffers[name])
+        if isinstance(parameter.numel, int) and parameter.numel != numel:
+            raise IrError(f"{where}: invariant 11: {name} has {numel} elements, {parameter.name} {parameter.numel}")
+    if len(set(step.buffers)) != len(step.buffers):
+        raise IrError(f"{where}: invariant 12: a buffer is passed twice")
+    placed = [name for name in step.buffers if name in ranges]
+    for place, one in enumerate(placed):
+        for other in placed[place + 1 :]:
+            if _overlap(ranges[one], ranges[other]):
+                raise IrError(f"{where}: invariant 12: {one} and {other} overlap")
+
+
+def _workspace_ranges(program: Program) -> dict[str, tuple[int, int]]:
+    ranges = {}
+    for name, place in program.placements.items():
+        if place.kind != "workspace":
+            continue
+        buffer = program.buffers[name]
+        numel = storage_numel(buffer)
+        if not isinstance(numel, int):
+            raise IrError(f"invariant 13: {name} of dynamic size lies in the workspace")
+        start = place.offset_bytes
+        end = start + numel * ITEM_SIZE_BYTES[buffer.dtype]
+        if start % 64 or start < 0 or end > program.workspace_bytes:
+            raise IrError(f"invariant 13: {name} at [{start}, {end}) of {program.workspace_bytes}")
+        ranges[name] = (start, end)
+    return ranges
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def storage_numel(buffer: Any) -> Size:
+    """Elements from the first to the last of a strided buffer."""
+    if any(extent == 0 for extent in buffer.shape):
+        return 0
+    last: Size = 1
+    for extent, stride in zip(buffer.shape, buffer.strides):
+        last = add(last, mul(add(extent, -1), stride))
+    return last

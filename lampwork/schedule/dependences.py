@@ -1,0 +1,134 @@
+"""What must run before what, and which nests may share kernels: the items of a program cut into segments.
+
+    addmm -> gelu nest -> addmm -> add nest, layer-norm nests -> addmm
+    segment 0: ()   externs 0: addmm   segment 1: gelu   externs 1: addmm   segment 2: add, layer norm   externs 2: addmm
+
+Nests of one depth (the number of ATen calls they wait for) form a segment: no ATen call has to run between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lampwork.ir.dtype import ITEM_SIZE_BYTES
+from lampwork.ir.loops import Buffer, Load, LoopNest
+from lampwork.ir.program import Check, Extern, Item, ScalarOutput, TensorRef
+from lampwork.ir.size import product
+from lampwork.schedule.expressions import estimate, nodes
+
+
+@dataclass(frozen=True)
+class Dependences:
+    """`before[i]`: items that item i must follow. `reads`, `writes`: buffers by item.
+
+    `mutable`: buffers that are stored more than once or belong to the caller, so that the order of loads and stores counts.
+    """
+
+    before: tuple[frozenset[int], ...]
+    reads: tuple[tuple[str, ...], ...]
+    writes: tuple[tuple[str, ...], ...]
+    mutable: frozenset[str]
+
+
+def find_dependences(items: Sequence[Item], buffers: Mapping[str, Buffer]) -> Dependences:
+    """Read-after-write, write-after-read and write-after-write, with respect to program order."""
+    reads, writes, before = [], [], []
+    last_write: dict[str, int] = {}
+    reads_since: dict[str, set[int]] = {}
+    times_written: dict[str, int] = {}
+    checks: set[int] = set()
+    for number, item in enumerate(items):
+        item_reads, item_writes = _accesses(item)
+        waits: set[int] = set()
+        for name in item_reads:
+            if name in last_write:
+                waits.add(last_write[name])
+        for name in item_writes:
+            if name in last_write:
+                waits.add(last_write[name])
+            waits |= reads_since.get(name, set())
+        if any(buffers[name].kind == "input" for name in item_writes):
+            waits |= checks  # A failed check leaves the caller's memory as it was.
+        if isinstance(item, Check):
+            checks.add(number)
+        for name in item_reads:
+            reads_since.setdefault(name, set()).add(number)
+        for name in item_writes:
+            last_write[name] = number
+            reads_since[name] = set()
+            times_written[name] = times_written.get(name, 0) + 1
+        waits.discard(number)
+        reads.append(item_reads)
+        writes.append(item_writes)
+        before.append(frozenset(waits))
+    mutable = frozenset(
+        name for name, times in times_written.items() if times > 1 or buffers[name].kind != "intermediate"
+    )
+    return Dependences(tuple(before), tuple(reads), tuple(writes), mutable)
+
+
+def _accesses(item: Item) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if isinstance(item, LoopNest):
+        values = [item.store.value, *(value for _, value in item.store.indirect)]
+        found = dict.fromkeys(node.buffer for node in nodes(values) if type(node) is Load)
+        if item.partial or item.store.mode == "add":
+            found.setdefault(item.store.buffer)
+        return tuple(found), (item.store.buffer,)
+    if isinstance(item, (ScalarOutput, Check)):
+        return (item.buffer,), ()
+    found = dict.fromkeys(ref.buffer for ref in tensor_refs(item))
+    return tuple(found), tuple(dict.fromkeys([*(name for name in item.outputs if name is not None), *item.mutates]))
+
+
+def tensor_refs(item: Extern) -> Iterator[TensorRef]:
+    """Every tensor among the arguments of an ATen call."""
+
+    def walk(value: Any) -> Iterator[TensorRef]:
+        if isinstance(value, TensorRef):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            for part in value:
+                yield from walk(part)
+
+    yield from walk(item.args)
+    for _, value in item.kwargs:
+        yield from walk(value)
+
+
+def find_depths(items: Sequence[Item], dependences: Dependences, buffers: Mapping[str, Buffer]) -> list[int]:
+    """For each nest the number of its segment; for each ATen call the segment it follows.
+
+    Nests come as early as they can, but one that makes more than it reads (an expanded mask, a cast weight) waits for
+    its first consumer: nothing lives longer than it needs to.
+    """
+    depths: list[int] = []
+    after: list[list[int]] = [[] for _ in items]
+    for number, item in enumerate(items):
+        depth = 0
+        nest = isinstance(item, LoopNest)
+        for earlier in dependences.before[number]:
+            after[earlier].append(number)
+            step = 1 if nest and not isinstance(items[earlier], LoopNest) else 0
+            depth = max(depth, depths[earlier] + step)
+        depths.append(depth)
+    for number in range(len(items) - 1, -1, -1):
+        if not isinstance(items[number], LoopNest) or not after[number]:
+            continue
+        latest = min(depths[later] for later in after[number])
+        if latest > depths[number] and _grows(number, dependences, buffers):
+            depths[number] = latest
+    return depths
+
+
+def _grows(number: int, dependences: Dependences, buffers: Mapping[str, Buffer]) -> bool:
+    written = sum(_size_bytes(buffers[name]) for name in dependences.writes[number])
+    read = sum(
+        _size_bytes(buffers[name]) for name in dependences.reads[number] if buffers[name].kind == "intermediate"
+    )
+    return written >= read
+
+
+def _size_bytes(buffer: Buffer) -> int:
+    return estimate(product(buffer.shape)) * ITEM_SIZE_BYTES.get(buffer.dtype, 8)

@@ -1,0 +1,150 @@
+"""`schedule`: operators over buffers become fused kernels and a plan of steps and memory.
+
+    Lowered -> segments between ATen calls -> inline -> fuse -> kernels -> steps -> places of buffers -> Program
+"""
+
+from __future__ import annotations
+
+from lampwork.config import Settings
+from lampwork.errors import CompileError
+from lampwork.ir.loops import Axis, Buffer, Kernel, Load, LoopNest, Origin, Store
+from lampwork.ir.program import (
+    Extern,
+    FromBuffer,
+    InputWrite,
+    Launch,
+    Lowered,
+    Program,
+    RefusedFusion,
+    Step,
+    ViewOfInput,
+)
+from lampwork.ir.size import Size, Symbol, add, bounds, floordiv, mod, mul
+from lampwork.ir.target import Target
+from lampwork.schedule.dependences import find_dependences, find_depths
+from lampwork.schedule.plan import place_buffers, step_buffers
+from lampwork.schedule.segment import schedule_segment
+
+
+def schedule(lowered: Lowered, settings: Settings, target: Target) -> Program:
+    """The program that computes `lowered`: every result and every write to an input, in a valid order.
+
+    Raises `CompileError` for a write to an input from a view with another element type.
+    """
+    buffers = dict(lowered.buffers)
+    items = [*lowered.items, *(_write_nest(write, lowered) for write in lowered.writes)]
+    dependences = find_dependences(items, buffers)
+    depths = find_depths(items, dependences, buffers)
+    readers = _readers(lowered, items, dependences, depths)
+
+    kernels: list[Kernel] = []
+    kernel_numbers: dict[str, int] = {}
+    steps: list[Step] = []
+    refused: list[RefusedFusion] = []
+    unscheduled_bytes = 0
+    segments: dict[int, list[int]] = {}
+    externs: dict[int, list[int]] = {}
+    for number, item in enumerate(items):
+        (segments if isinstance(item, LoopNest) else externs).setdefault(depths[number], []).append(number)
+    for depth in range(max(depths, default=-1) + 1):
+        numbers = segments.get(depth, [])
+        if numbers:
+            nests = [items[number] for number in numbers]
+            live_out = frozenset(
+                nest.store.buffer for nest in nests if readers.get(nest.store.buffer, set()) - {depth}
+            )
+            segment = schedule_segment(nests, buffers, live_out, dependences.mutable, target, f"p{depth}_")
+            buffers.update({buffer.name: buffer for buffer in segment.new_buffers})
+            unscheduled_bytes += segment.unscheduled_bytes
+            for item in segment.kernels:
+                place = kernel_numbers.get(item.kernel.name)
+                if place is None:
+                    place = kernel_numbers[item.kernel.name] = len(kernels)
+                    kernels.append(item.kernel)
+                origins = tuple(dict.fromkeys(nests[number].origin for number in item.nests))
+                steps.append(Launch(place, item.buffers, tuple(_size(name) for name in item.sizes), origins))
+            refused += [
+                RefusedFusion(_label(nests[item.producer]), _label(nests[item.consumer]), item.reason, item.bytes)
+                for item in segment.refused
+            ]
+        steps += [items[number] for number in externs.get(depth, [])]
+
+    placements, storages, workspace_bytes, free_after = place_buffers(lowered, steps, buffers)
+    used = {name for step in steps for name in step_buffers(step)} | set(placements)
+    return Program(
+        kernels=tuple(kernels),
+        buffers={name: buffer for name, buffer in buffers.items() if name in used},
+        placements=placements,
+        steps=tuple(steps),
+        inputs=lowered.inputs,
+        results=lowered.results,
+        result_storages=storages,
+        workspace_bytes=workspace_bytes,
+        constants=lowered.constants,
+        free_after=free_after,
+        written_inputs=_written_inputs(lowered, items),
+        refused=tuple(refused),
+        sizes=lowered.sizes,
+        unscheduled_bytes=unscheduled_bytes,
+    )
+
+
+def _size(name: str) -> Size:
+    return Symbol(name)
+
+
+def _label(nest: LoopNest) -> str:
+    return f"{nest.origin.node} ({nest.origin.op})" if nest.origin.node else nest.store.buffer
+
+
+def _readers(lowered: Lowered, items, dependences, depths) -> dict[str, set[int]]:
+    """For each buffer the segments whose nests read it; -1 stands for ATen calls and for the caller."""
+    readers: dict[str, set[int]] = {}
+    for number, item in enumerate(items):
+        reader = depths[number] if isinstance(item, LoopNest) else -1
+        for name in dependences.reads[number]:
+            readers.setdefault(name, set()).add(reader)
+    for result in lowered.results:
+        if isinstance(result, FromBuffer):
+            readers.setdefault(result.view.buffer, set()).add(-1)
+        elif isinstance(result, ViewOfInput):
+            readers.setdefault(lowered.inputs[result.input], set()).add(-1)
+    return readers
+
+
+def _written_inputs(lowered: Lowered, items) -> tuple[int, ...]:
+    names = {item.store.buffer for item in items if isinstance(item, LoopNest)}
+    for item in items:
+        if isinstance(item, Extern):
+            names.update(item.mutates)
+    return tuple(index for index, name in enumerate(lowered.inputs) if name in names)
+
+
+def _write_nest(write: InputWrite, lowered: Lowered) -> LoopNest:
+    """A copy nest into the input; scheduling inlines the nest that made the source, so mostly nothing is copied."""
+    target = lowered.buffers[lowered.inputs[write.input]]
+    source = lowered.buffers[write.source.buffer]
+    if write.source.dtype != source.dtype:
+        raise CompileError("schedule", f"input written from {source.dtype} memory viewed as {write.source.dtype}")
+    axes = tuple(Axis(f"w{place}", extent) for place, extent in enumerate(target.shape))
+    index = tuple(Symbol(axis.name, 0, max(bounds(axis.extent)[1] - 1, 0)) for axis in axes)
+    value = Load(source.name, view_index(source, write.source, index), source.dtype)
+    return LoopNest(axes, Store(target.name, index, value), origin=Origin(f"write_{write.input}", "aten::copy_"))
+
+
+def view_index(buffer: Buffer, view, index: tuple[Size, ...]) -> tuple[Size, ...]:
+    """The element of `buffer`, by its own dimensions, that element `index` of the strided `view` denotes."""
+    if view.shape == buffer.shape and view.strides == buffer.strides and view.offset == 0:
+        return index
+    offset: Size = view.offset
+    for part, stride in zip(index, view.strides):
+        offset = add(offset, mul(part, stride))
+    result: list[Size] = [0] * len(buffer.shape)
+    by_stride = sorted(range(len(buffer.shape)), key=lambda d: (bounds(buffer.strides[d])[1], bounds(buffer.shape[d])[1]))
+    for place in reversed(by_stride):
+        stride, extent = buffer.strides[place], buffer.shape[place]
+        if extent == 1 or stride == 0:
+            continue
+        result[place] = floordiv(offset, stride)
+        offset = mod(offset, stride)
+    return tuple(result)
