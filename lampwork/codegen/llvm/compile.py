@@ -1,0 +1,56 @@
+"""LLVM IR text to object code. The only module that calls llvmlite to compile."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from lampwork.errors import CompileError
+from lampwork.ir.target import Target
+
+#: The processor whose features each level may use: the x86-64 psABI levels.
+PROCESSOR = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "sse4": "x86-64-v2"}
+TRIPLE = "x86_64-unknown-linux-gnu"
+
+
+@lru_cache(8)
+def _target_machine(name: str, level: int) -> Any:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(TRIPLE)
+    return target.create_target_machine(cpu=PROCESSOR[name], opt=level, reloc="pic", codemodel="small")
+
+
+#: The generator shares common subexpressions and hoists invariants itself, so LLVM is only asked to put accumulators
+#: into registers and to match instruction patterns.
+PASSES = ("sroa", "instruction_combine")
+LEVEL = 2
+
+
+def object_code(text: str, target: Target, passes: tuple[str, ...] = PASSES, level: int = LEVEL) -> bytes:
+    """The relocatable object of LLVM assembly `text`. Raises `CompileError` when LLVM refuses the text."""
+    machine = _target_machine(target.name, level)
+    try:
+        module = llvm.parse_assembly(text)
+        with llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(1)) as builder:
+            manager = llvm.create_new_module_pass_manager()
+            for name in passes:
+                getattr(manager, f"add_{name}_pass")()
+            manager.run(module, builder)
+        return bytes(machine.emit_object(module))
+    except RuntimeError as error:
+        raise CompileError("generate", f"LLVM refused the code: {error}") from error
+
+
+def assembly(text: str, target: Target, passes: tuple[str, ...] = PASSES, level: int = LEVEL) -> str:
+    """The machine code of `text` as assembly, for people."""
+    machine = _target_machine(target.name, level)
+    module = llvm.parse_assembly(text)
+    with llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(1)) as builder:
+        manager = llvm.create_new_module_pass_manager()
+        for name in passes:
+            getattr(manager, f"add_{name}_pass")()
+        manager.run(module, builder)
+    return str(machine.emit_assembly(module))

@@ -1,0 +1,105 @@
+"""How many iterations of a vector loop run side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES, compute_dtype
+from lampwork.ir.loops import Accumulate, Compute, Expr, If, Let, Load, Loop, Stmt, Store
+
+if TYPE_CHECKING:
+    from lampwork.codegen.llvm.kernel import FunctionEmitter
+
+HEAVY = frozenset({
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh",
+    "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "hypot", "pow", "sigmoid", "mod", "fmod",
+    "floordiv",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class VectorPlan:
+    """`masks`: the rest runs as one masked vector; else as vectors down to `least` lanes, then one by one."""
+
+    lanes: int
+    masks: bool
+    least: int = 4
+
+
+def plan_vector_loop(loop: Loop, emitter: FunctionEmitter) -> VectorPlan:
+    """Lanes fill one register of the widest type that differs between lanes, or several where the work is light.
+
+    Several registers at once hide latency: 4 for a few operations, 2 for many. Functions such as exp hold a dozen
+    values; two of them side by side fit the 32 registers of AVX-512 but not the 16 of AVX2.
+    """
+    module = emitter.module
+    widest, operations, heavy = 1, 0, False
+    for expr in expressions(loop.body):
+        if isinstance(expr, Load):
+            widest = max(widest, ITEM_SIZE_BYTES[expr.dtype])
+        elif isinstance(expr, Compute):
+            operations += 1
+            heavy = heavy or expr.op in HEAVY
+            if expr.dtype in FLOATING:
+                widest = max(widest, ITEM_SIZE_BYTES[compute_dtype(expr.dtype)])
+    for statement in statements(loop.body):
+        if isinstance(statement, Store):
+            widest = max(widest, ITEM_SIZE_BYTES[statement.value.dtype])
+    register = max(module.vector_bytes // widest, 2)
+    if widest == 1:
+        register = min(register, 32)
+    if heavy:
+        registers = 2 if module.vector_bytes == 64 else 1
+    else:
+        registers = 4 if operations <= 8 else 2
+    lanes = min(register * registers, 64)
+    masks = module.vector_bytes == 64
+    extent = loop.axis.extent
+    if isinstance(extent, int):
+        if extent < 4 and not masks or extent < 2:
+            return VectorPlan(1, masks)
+        narrower = lanes
+        while narrower > register and extent % narrower:
+            narrower //= 2
+        if extent % narrower == 0 or extent < lanes:
+            lanes = max(narrower, register)
+    return VectorPlan(lanes, masks)
+
+
+def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """All statements, inner ones included."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, (Loop, If)):
+            yield from statements(statement.body)
+
+
+def expressions(body: tuple[Stmt, ...]) -> Iterator[Expr]:
+    """Every distinct expression object in `body`."""
+    seen: set[int] = set()
+
+    def walk(expr: Expr) -> Iterator[Expr]:
+        if id(expr) in seen:
+            return
+        seen.add(id(expr))
+        yield expr
+        if isinstance(expr, Compute):
+            for arg in expr.args:
+                yield from walk(arg)
+        elif isinstance(expr, Load):
+            for _, index in expr.indirect:
+                yield from walk(index)
+            if expr.mask is not None:
+                yield from walk(expr.mask)
+
+    for statement in statements(body):
+        if isinstance(statement, (Let, Accumulate)):
+            yield from walk(statement.value)
+        elif isinstance(statement, Store):
+            yield from walk(statement.value)
+            for _, index in statement.indirect:
+                yield from walk(index)
+        elif isinstance(statement, If):
+            yield from walk(statement.condition)

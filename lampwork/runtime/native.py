@@ -1,0 +1,108 @@
+"""Loads a `NativeCode` image: maps it, resolves the addresses it asks for, and hands out callables. No LLVM.
+
+An image is position-independent and refers to nothing by name; what it needs from outside comes in a table of
+addresses that each call passes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lampwork.errors import LampworkError
+from lampwork.ir.program import NativeCode
+from lampwork.ir.target import machine_features
+
+#: `void run(void** externals, void** buffers, int64* sizes, int64 threads)`. ctypes releases the GIL during the call.
+_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+
+_libraries: dict[str, Any] = {}
+_addresses: dict[str, int] = {}
+
+
+class LoadedCode:
+    """An image in memory. `runs[k](buffers, sizes, threads)` runs stretch k.
+
+    `buffers` and `sizes` are addresses of arrays: of pointers in the order of `NativeCode.buffer_order`, and of int64.
+    The code stays mapped while this object, or any of `runs`, is alive.
+    """
+
+    def __init__(self, native: NativeCode) -> None:
+        missing = set(native.features) - machine_features()
+        if missing:
+            raise LampworkError(
+                f"this machine code needs {', '.join(sorted(missing))}, which this processor lacks; compile again here"
+            )
+        self.memory = ExecutableMemory(native.image)
+        self.externals = external_table(native.externals)
+        self.runs: tuple[Callable[[int, int, int], None], ...] = tuple(self._run(offset) for offset in native.runs)
+
+    def _run(self, offset: int) -> Callable[[int, int, int], None]:
+        function = _RUN(self.memory.address + offset)
+        table = ctypes.addressof(self.externals)
+        keep = self  # the callable owns the mapping
+
+        def run(buffers: int, sizes: int, threads: int, _function: Any = function, _table: int = table) -> None:
+            _function(_table, buffers, sizes, threads)
+
+        run.code = keep  # type: ignore[attr-defined]
+        return run
+
+
+class ExecutableMemory:
+    """Bytes mapped to be read and executed, never written. `address` of the first."""
+
+    def __init__(self, image: bytes) -> None:
+        size = max(len(image), 1)
+        self._map = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ | mmap.PROT_WRITE)
+        self._map.write(image)
+        self._view = ctypes.c_char.from_buffer(self._map)  # pins the mapping for as long as this object lives
+        self.address = ctypes.addressof(self._view)
+        protect = ctypes.CDLL(None, use_errno=True).mprotect
+        if protect(ctypes.c_void_p(self.address), ctypes.c_size_t(size), mmap.PROT_READ | mmap.PROT_EXEC):
+            raise LampworkError(f"cannot make generated code executable (errno {ctypes.get_errno()})")
+
+
+def external_table(names: Sequence[str]) -> Any:
+    """A ctypes array with the addresses of `names` ("library:symbol"). Raises `LampworkError` for a missing one."""
+    table = (ctypes.c_void_p * max(len(names), 1))()
+    for i, name in enumerate(names):
+        table[i] = _address(name)
+    return table
+
+
+def _address(name: str) -> int:
+    known = _addresses.get(name)
+    if known is None:
+        library, _, symbol = name.partition(":")
+        try:
+            function = getattr(_library(library), symbol)
+        except AttributeError as error:
+            raise LampworkError(f"{library} has no symbol {symbol}, which the compiled code needs") from error
+        known = _addresses[name] = ctypes.cast(function, ctypes.c_void_p).value or 0
+    return known
+
+
+def _library(name: str) -> Any:
+    known = _libraries.get(name)
+    if known is None:
+        if name in ("m", "c"):
+            # The process has loaded libc and, with Python, libm; looking in all of it finds both.
+            known = ctypes.CDLL(None) if name == "c" else ctypes.CDLL("libm.so.6")
+        else:
+            # A look-up in libtorch_cpu goes on in the libraries it was linked to: the OpenMP runtime that torch uses.
+            known = ctypes.CDLL(_loaded_path("libtorch_cpu.so"))
+        _libraries[name] = known
+    return known
+
+
+def _loaded_path(file_name: str) -> str:
+    """Where the library `file_name` of this process was loaded from."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            path = line[line.find("/") :].rstrip() if "/" in line else ""
+            if path.rpartition("/")[2] == file_name:
+                return path
+    raise LampworkError(f"{file_name} is not loaded in this process")
