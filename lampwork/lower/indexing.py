@@ -13,7 +13,7 @@ from typing import Any
 
 from lampwork.ir.dtype import FLOATING
 from lampwork.ir.loops import Compute, Expr, LoopNest, Store
-from lampwork.ir.size import Size, Symbol, bounds
+from lampwork.ir.size import Size, Symbol, add, bounds
 from lampwork.lower import expressions as ex
 from lampwork.lower.factory import as_index
 from lampwork.lower.lower import Lowering
@@ -54,7 +54,7 @@ def checked_position(
         loaded = value(point)
         if wrap:
             loaded = ex.where(ex.compare("lt", loaded, zero), ex.add(loaded, size), loaded)
-        return ex.minimum(ex.maximum(loaded, zero), ex.sub(size, ex.constant(1, "int64")))
+        return ex.minimum(ex.maximum(loaded, zero), as_index(add(extent, -1)))
 
     return position
 
@@ -354,7 +354,7 @@ def _nll_loss(
 
     def binding(point: IndexTuple) -> Any:
         wanted = ex.maximum(target.load(point), ex.constant(0, "int64"))
-        return ((symbol.name, ex.minimum(wanted, ex.sub(as_index(classes), ex.constant(1, "int64")))),)
+        return ((symbol.name, ex.minimum(wanted, as_index(add(classes, -1)))),)
 
     def weight_at(point: IndexTuple) -> Expr:
         value = ex.cast(weight.load((symbol,), indirect=binding(point)), accumulator) if weight is not None else one
