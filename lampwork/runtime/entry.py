@@ -9,7 +9,7 @@ failed before its commit point; every other exception is the call's own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lampwork.errors import Diagnostic
@@ -25,6 +25,9 @@ MISS = object()
 #: Runs a call eagerly and counts it as a fall-back for the reason given.
 Eagerly = Callable[[Diagnostic, bool, tuple, dict], Any]
 
+#: Runs a graph: the values of its inputs -> its results.
+Run = Callable[[Sequence[Any]], Sequence[Any]]
+
 
 class Entry:
     """Guards and program of one artifact, ready to run. Immutable; safe to call from many threads at once.
@@ -33,13 +36,16 @@ class Entry:
     function whose code changed).
     """
 
-    def __init__(self, artifact: Artifact, eagerly: Eagerly) -> None:
+    def __init__(self, artifact: Artifact, eagerly: Eagerly, run: Run | None = None) -> None:
+        """`run`: what runs the graph in place of the artifact's program (a foreign back end)."""
         self.artifact = artifact
         self.host: Host | None = None
         if isinstance(artifact.outcome, RunEagerly):
             self.serve = self._eager_entry(artifact.outcome, eagerly)
             return
-        self.host = Host(artifact)
+        if run is None:
+            self.host = Host(artifact)
+            run = self.host.call
         templates = sources_of(artifact.objects, artifact.effects, artifact.outcome)
         known = {id(source) for source in artifact.inputs}
         reads = (*artifact.inputs, *(source for source in templates if id(source) not in known))
@@ -57,10 +63,11 @@ class Entry:
             "    values = check(function, args, kwargs)\n"
             "    if values is None:\n"
             "        return MISS\n"
-            "    results = host(values)\n" + body
+            f"    results = run({'values' if len(reads) == len(artifact.inputs) else f'values[:{len(artifact.inputs)}]'})\n"
+            + body
         )
         self.check = compile_check(artifact.guards, reads)
-        namespace = {"check": self.check, "host": self.host.call, "MISS": MISS, **writer.constants}
+        namespace = {"check": self.check, "run": run, "MISS": MISS, **writer.constants}
         exec(compile(self.source, f"<lampwork entry {artifact.name}>", "exec"), namespace)
         self.serve = namespace["serve"]
 

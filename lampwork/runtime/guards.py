@@ -307,9 +307,9 @@ class CheckWriter:
         try:
             function = ref.live if ref.live is not None else find(ref.module, ref.qualname)
             code = function.__code__
-            return self.constant(code) if code_digest(code) == ref.digest else "None"
+            return self.constant(code if code_digest(code) == ref.digest else None)
         except (LookupError, AttributeError):
-            return "None"
+            return self.constant(None)
 
     def _tensor_is(self, value: str, test: TensorIs, source: Source) -> None:
         kind = _PLAIN_TENSORS.get(test.tensor_type)

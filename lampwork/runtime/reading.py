@@ -106,7 +106,7 @@ def read(source: Source, scope: Scope) -> Any:
 
 def instance_dict(value: Any) -> dict:
     """`value.__dict__` without running a `__getattribute__` or property of the program."""
-    return object.__getattribute__(value, "__dict__") if not isinstance(value, type) else type.__dict__["__dict__"].__get__(value)
+    return object.__getattribute__(value, "__dict__") if not issubclass(type(value), type) else type.__dict__["__dict__"].__get__(value)
 
 
 def attribute(value: Any, name: str) -> Any:
@@ -123,29 +123,29 @@ def attribute(value: Any, name: str) -> Any:
             if isinstance(found, property):
                 break
             return found if getter is None else getter(found, value, kind)
-    if isinstance(value, torch.Tensor) or isinstance(value, type):
+    if issubclass(type(value), torch.Tensor) or issubclass(type(value), type):
         return getattr(value, name)
     return object.__getattribute__(value, name)
 
 
 def item(value: Any, key: Any) -> Any:
     """`value[key]` by the builtin container's own method, whatever subclass `value` is."""
-    if isinstance(value, dict):
+    if issubclass(type(value), dict):
         return dict.__getitem__(value, key)
-    if isinstance(value, list):
+    if issubclass(type(value), list):
         return list.__getitem__(value, key)
-    if isinstance(value, tuple):
+    if issubclass(type(value), tuple):
         return tuple.__getitem__(value, key)
-    if isinstance(value, deque):
+    if issubclass(type(value), deque):
         return deque.__getitem__(value, key)
-    if isinstance(value, (MappingProxyType, range, str, bytes)):
+    if issubclass(type(value), (MappingProxyType, range, str, bytes)):
         return value[key]
     raise TypeError(f"{type(value).__name__} is no builtin container")
 
 
 def key_at(value: Any, index: int) -> Any:
     """The `index`-th key of a dict (or element of any set-like container in its order)."""
-    for position, key in enumerate(value if not isinstance(value, dict) else dict.keys(value)):
+    for position, key in enumerate(value if not issubclass(type(value), dict) else dict.keys(value)):
         if position == index:
             return key
     raise IndexError(index)
@@ -380,18 +380,18 @@ def _difference(guard: Guard, value: Any, scope: Scope) -> str:
 def builtin_length(value: Any) -> int:
     """`len(value)` by the builtin container's own method."""
     for kind in (dict, list, tuple, set, frozenset, deque, str, bytes, range, MappingProxyType):
-        if isinstance(value, kind):
+        if issubclass(type(value), kind):
             return kind.__len__(value)  # type: ignore[attr-defined]
     raise TypeError(f"{type(value).__name__} is no builtin container")
 
 
 def keys_are(value: Any, keys: tuple, ordered: bool) -> bool:
     """The container's keys or elements are `keys`; constants are compared by `same_value`."""
-    if isinstance(value, OrderedDict):
+    if issubclass(type(value), OrderedDict):
         found = tuple(OrderedDict.keys(value))
-    elif isinstance(value, dict):
+    elif issubclass(type(value), dict):
         found = tuple(dict.keys(value))
-    elif isinstance(value, (set, frozenset, MappingProxyType)):
+    elif issubclass(type(value), (set, frozenset, MappingProxyType)):
         found = tuple(value)
     else:
         raise TypeError(f"{type(value).__name__} has no keys")
@@ -402,18 +402,18 @@ def keys_are(value: Any, keys: tuple, ordered: bool) -> bool:
 
 def has_key(value: Any, key: Any) -> bool:
     """`key in value` by the builtin container's own method."""
-    if isinstance(value, dict):
+    if issubclass(type(value), dict):
         return dict.__contains__(value, key)
-    if isinstance(value, (set, frozenset)):
+    if issubclass(type(value), (set, frozenset)):
         return key in (frozenset(value) if type(value) not in (set, frozenset) else value)
-    if isinstance(value, (list, tuple, MappingProxyType)):
+    if issubclass(type(value), (list, tuple, MappingProxyType)):
         return key in value
     raise TypeError(f"{type(value).__name__} is no builtin container")
 
 
 def lookup_is(actual: Any, expected: Any, digest: str) -> bool:
     """The class entry is `expected`, with unchanged code where it is a Python function."""
-    if isinstance(actual, (staticmethod, classmethod)) and actual is not expected:
+    if issubclass(type(actual), (staticmethod, classmethod)) and actual is not expected:
         actual = actual.__func__
     if actual is not expected:
         return False
@@ -422,15 +422,15 @@ def lookup_is(actual: Any, expected: Any, digest: str) -> bool:
 
 def short(value: Any, limit: int = 60) -> str:
     """`repr` for messages: safe, one line, at most `limit` characters."""
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         try:
             return f"{SHORT.get(str(value.dtype).removeprefix('torch.'), value.dtype)}{_dims(tuple(value.shape))}"
         except Exception:
             return "a tensor"
     if type(value) not in (int, float, bool, str, bytes, tuple, type(None), complex, torch.dtype, torch.device, slice, range):
-        if isinstance(value, (type, FunctionType)):
+        if issubclass(type(value), (type, FunctionType)):
             return f"{value.__module__}.{value.__qualname__}"
-        if not isinstance(value, enum.Enum):
+        if not issubclass(type(value), enum.Enum):
             return f"a {type(value).__module__}.{type(value).__qualname__}"
     text = repr(value).replace("\n", " ")
     return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,30 @@
+"""Lampwork as a back end of PyTorch's own front end: `torch.compile(m, backend="lampwork")`.
+
+Found through the entry-point group `torch_dynamo_backends`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from lampwork.config import make_settings
+from lampwork.runtime.function import CompiledFunction, wrap
+
+
+def lampwork_backend(
+    graph_module: torch.fx.GraphModule,
+    example_inputs: list[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+    **_: Any,
+) -> Callable:
+    """A callable with the results of `graph_module`, compiled on its first call (the example inputs may be fakes).
+
+    Inference only: calls whose results need gradients run the graph module eagerly and are counted in `lampwork.stats`
+    of the returned callable. Raises `OptionError` for unknown options.
+    """
+    return wrap(CompiledFunction(graph_module, make_settings(mode=mode, options={"cache": False, **(options or {})})))
