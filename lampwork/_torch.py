@@ -392,3 +392,24 @@ def scalar_type_name(dtype: torch.dtype) -> str:
 def decompose(op: OpOverload, args: tuple, kwargs: dict) -> Any:
     """Run the composite implementation of `op`: the C++ one, as eager does, even where Python has another for tracing."""
     return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+
+
+def functional_of_inplace(op: OpOverload) -> OpOverload | None:
+    """`aten::add_.Tensor` -> `aten::add.Tensor`: same arguments, fresh results. None if there is none."""
+    name = op._schema.name.split("::")[1]
+    special = {"zero_": "zero", "normal_": "normal_functional"}
+    candidates = [special.get(name, name[:-1] if name.endswith("_") else name), f"{name.rstrip('_')}_functional"]
+    wanted = [str(argument.type) for argument in op._schema.arguments]
+    for candidate in candidates:
+        packet = getattr(getattr(torch.ops, op.namespace), candidate, None)
+        if packet is None:
+            continue
+        names = [op._overloadname, *packet.overloads()] if op._overloadname in packet.overloads() else packet.overloads()
+        if op._overloadname == "float" and "p" in packet.overloads():
+            names = ["p"]  # bernoulli_.float
+        for overload_name in names:
+            found = getattr(packet, overload_name)
+            if found is not op and [str(argument.type) for argument in found._schema.arguments] == wanted:
+                if not any(a.alias_info is not None and a.alias_info.is_write for a in found._schema.arguments):
+                    return found
+    return None

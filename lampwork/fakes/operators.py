@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import keyword
 import re
 from typing import Any
@@ -95,7 +96,7 @@ class Operator:
 
 def _identifier(name: str) -> str:
     text = re.sub(r"\W", "_", name) or "_"
-    if keyword.iskeyword(text) or text[0].isdigit() or text in ("max", "min", "sum", "all", "any", "abs", "pow", "round"):
+    if keyword.iskeyword(text) or text[0].isdigit() or hasattr(builtins, text):
         text += "_"  # fx avoids builtins' names in the code it prints
     # A trailing number would collide with the numbering of names.
     return text + "_" if re.search(r"_\d+$", text) else text

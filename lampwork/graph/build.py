@@ -1,0 +1,56 @@
+"""Growing a functional graph with metadata: each node is evaluated on fakes as it is added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx
+from torch.fx import Node
+
+from lampwork import _torch
+from lampwork.fakes.evaluate import evaluate
+from lampwork.fakes.fake import Fake
+from lampwork.fakes.operators import operator
+
+
+def value_of(argument: Any) -> Any:
+    """An argument with every node replaced by the fake it computes."""
+    if isinstance(argument, Node):
+        return argument.meta["val"]
+    if isinstance(argument, (list, tuple)):
+        return type(argument)(value_of(each) for each in argument)
+    return argument
+
+
+def emit(graph: torch.fx.Graph, overload: Any, args: tuple, kwargs: dict | None = None, like: Node | None = None) -> Node:
+    """A new node at the end of `graph` (or the graph's insertion point), with `meta` of `like` and its own value."""
+    kwargs = kwargs or {}
+    value = evaluate(overload, value_of(args), {key: value_of(each) for key, each in kwargs.items()})
+    return place(graph, overload, args, kwargs, value, like)
+
+
+def place(graph: torch.fx.Graph, target: Any, args: tuple, kwargs: dict, value: Any, like: Node | None) -> Node:
+    """`emit` with the value already known."""
+    base = operator(target).base if _torch.is_operator(target) else target.__name__
+    node = _torch.append_node(graph, base, target, args, kwargs)
+    node.meta = {**like.meta, "val": value} if like is not None else {"val": value}
+    return node
+
+
+def select(graph: torch.fx.Graph, parent: Node, index: int) -> Node:
+    """Result `index` of a node with several."""
+    return place(graph, _torch.getitem, (parent, index), {}, parent.meta["val"][index], parent)
+
+
+def is_random(node: Node) -> bool:
+    return _torch.is_operator(node.target) and operator(node.target).is_random
+
+
+def same_metadata(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Same dtype, shape and strides. Strides of dimensions of size 1 count too: programs can read them."""
+    return left.dtype == right.dtype and left.size() == right.size() and left.stride() == right.stride()
+
+
+def is_tensor_node(argument: Any) -> bool:
+    return isinstance(argument, Node) and isinstance(argument.meta.get("val"), Fake)

@@ -1,0 +1,586 @@
+"""Functionalisation: a recorded graph with in-place operators and views becomes a pure one.
+
+    before                                  after
+      %x = placeholder                        %x = placeholder
+      %y = relu(%x)                           %y = relu(%x)
+      %row = select(%y, 0, 1)                 %row = select(%y, 0, 1)
+      %_ = mul_(%row, 2)                      %mul = mul(%row, 2)
+                                              %y_1 = select_scatter(%y, %mul, 0, 1)
+      %_ = add_(%x, %row)                     %add = add(%x, %mul)
+      return (%y, %x)                         return (%y_1, %add)
+                                              results: FromGraph(0), AliasOfInput(0); writes: (input 0, output 1)
+
+Every storage of the recording is one `Memory` with one value, that of its root: the tensor that made the storage, or the
+input. All other tensors in it are `View`s, kept as the chain of view operators from the root. A write to a view makes
+a new value of the root (through `*_scatter`), and a view that is read later is computed anew from it. Inputs that lie in
+one storage, of which one is written, get a flat root that covers them all.
+
+Preconditions: nodes carry fakes whose storages tell aliasing; no metadata is changed in place (the recorder sees to both).
+Guarantees: no operator in the result writes to its arguments; values have the strides that eager gives them; random
+operators keep their order. Raises `CompileError` for writes that cannot be told apart statically (inputs of different
+element types in one storage, views outside of their input).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx
+from torch.fx import Node
+
+from lampwork import _torch
+from lampwork.errors import CompileError
+from lampwork.fakes.fake import Fake, describe
+from lampwork.fakes.operators import Operator, operator
+from lampwork.fakes.shapes import is_contiguous, preserved
+from lampwork.graph.build import emit, is_tensor_node, place, same_metadata, select
+from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph, Region
+
+aten = torch.ops.aten
+
+
+class Memory:
+    """One storage. `value`: the node that holds the root's current contents; `generation` counts writes.
+
+    `exact` says whether `value` has the root's own strides; views are replayed on exact values only.
+    `inputs`: indices of the placeholders that lie in it.
+    """
+
+    __slots__ = ("exact", "generation", "inputs", "root", "value")
+
+    def __init__(self, value: Node, inputs: tuple[int, ...] = ()) -> None:
+        self.value = value
+        self.exact = True
+        self.generation = 0
+        self.inputs = inputs
+        self.root: View
+
+
+class View:
+    """A tensor in a memory: the root (`parent` None) or `operator(parent, *args, **kwargs)`."""
+
+    __slots__ = ("args", "fake", "generation", "kwargs", "like", "memory", "node", "operator", "parent")
+
+    def __init__(self, memory: Memory, fake: Fake, parent: View | None = None, operator: Any = None, args: tuple = (),
+                 kwargs: dict | None = None, like: Node | None = None) -> None:  # fmt: skip
+        self.memory, self.fake, self.parent = memory, fake, parent
+        self.operator, self.args, self.kwargs, self.like = operator, args, kwargs or {}, like
+        self.node: Node | None = None
+        self.generation = -1
+
+
+class Functionalizer:
+    """One run of `functionalize`."""
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.graph = torch.fx.Graph()
+        #: Old node -> its tensor, for nodes with one tensor result.
+        self.views: dict[Node, View] = {}
+        #: Old node -> new node (several results) or list of views.
+        self.results: dict[Node, Any] = {}
+        self.placeholders: list[Node] = []
+        self.node: Node | None = None
+
+    def run(self) -> FunctionalGraph:
+        nodes = list(self.region.graph.nodes)
+        self.add_placeholders([node for node in nodes if node.op == "placeholder"], nodes)
+        for node in nodes:
+            self.node = node
+            if node.op == "call_function":
+                self.call(node)
+            elif node.op == "output":
+                return self.finish(node)
+        raise CompileError("functionalize", "the recorded graph has no output")
+
+    def fail(self, reason: str) -> CompileError:
+        node = self.node
+        where = {"location": node.meta["location"]} if node is not None and "location" in node.meta else {}
+        return CompileError("functionalize", reason, str(node.target) if node is not None else "", **where)
+
+    def emit(self, overload: Any, *args: Any, **kwargs: Any) -> Node:
+        return emit(self.graph, overload, args, kwargs, self.node)
+
+    # Inputs --------------------------------------------------------------------------------------------------------------
+
+    def add_placeholders(self, nodes: list[Node], all_nodes: list[Node]) -> None:
+        groups: dict[int, list[int]] = {}
+        for index, node in enumerate(nodes):
+            new = self.graph.create_node("placeholder", node.name)
+            new.meta = dict(node.meta)
+            self.placeholders.append(new)
+            if isinstance(node.meta["val"], Fake):
+                groups.setdefault(_torch.storage_key(node.meta["val"]), []).append(index)
+        written = written_storages(all_nodes)
+        for key, members in groups.items():
+            if len(members) > 1 and key in written:
+                self.add_overlapping_inputs(nodes, members)
+                continue
+            for index in members:
+                self.add_root(nodes[index], self.placeholders[index], (index,))
+
+    def add_root(self, node: Node, value: Node, inputs: tuple[int, ...] = ()) -> View:
+        memory = Memory(value, inputs)
+        view = View(memory, value.meta["val"], like=node)
+        memory.root = view
+        self.views[node] = view
+        return view
+
+    def add_overlapping_inputs(self, nodes: list[Node], members: list[int]) -> None:
+        """One flat root over all inputs of a storage; each input is a strided view of it."""
+        fakes = [nodes[index].meta["val"] for index in members]
+        if any(fake.dtype != fakes[0].dtype for fake in fakes):
+            raise self.fail("inputs of different element types share memory that is written")
+        low = min(fake.storage_offset() for fake in fakes)
+        high = max(_end(fake) for fake in fakes)
+        first = self.placeholders[members[0]]
+        flat = emit(self.graph, aten.as_strided.default, (first, [high - low], [1], low), {}, nodes[members[0]])
+        memory = Memory(flat, tuple(members))
+        memory.root = View(memory, flat.meta["val"])
+        for index, fake in zip(members, fakes):
+            view = View(memory, fake, memory.root, aten.as_strided.default,
+                        (list(fake.size()), list(fake.stride()), fake.storage_offset() - low), like=nodes[index])  # fmt: skip
+            view.node, view.generation = self.placeholders[index], 0
+            self.views[nodes[index]] = view
+
+    # Reading -------------------------------------------------------------------------------------------------------------
+
+    def read(self, view: View) -> Node:
+        """The node with the view's current contents, in exactly the view's strides."""
+        memory = view.memory
+        if view.node is not None and view.generation == memory.generation:
+            return view.node
+        if view.parent is None:
+            view.node = self.exact_root(memory)
+        else:
+            view.node = self.replay(view, self.read(view.parent))
+        view.generation = memory.generation
+        return view.node
+
+    def replay(self, view: View, parent: Node) -> Node:
+        args, kwargs = view.args, view.kwargs
+        if view.operator is aten.as_strided.default:  # absolute offsets follow the storage of the value at hand
+            assert view.parent is not None
+            shift = parent.meta["val"].storage_offset() - view.parent.fake.storage_offset()
+            args = (args[0], args[1], args[2] + shift)
+        like = view.like
+        if parent.meta["val"] is view.parent.fake and like is not None and isinstance(like.meta["val"], Fake):  # type: ignore[union-attr]
+            return place(self.graph, view.operator, (parent, *args), kwargs, view.fake, like)
+        return emit(self.graph, view.operator, (parent, *args), kwargs, like or self.node)
+
+    def exact_root(self, memory: Memory) -> Node:
+        """The root's value with the root's strides: as they were for inputs, since views are replayed on it."""
+        if not memory.exact:
+            if not same_metadata(memory.value.meta["val"], memory.root.fake):
+                like = self.initial(memory)
+                memory.value = self.emit(aten.copy.default, like, memory.value)
+                if not same_metadata(memory.value.meta["val"], memory.root.fake):
+                    raise self.fail(f"a write gives {describe(memory.value.meta['val'])} for {describe(memory.root.fake)}")
+            memory.exact = True
+        return memory.value
+
+    def initial(self, memory: Memory) -> Node:
+        """A node with the root's metadata, for its strides only."""
+        for index in memory.inputs:
+            if same_metadata(self.placeholders[index].meta["val"], memory.root.fake):
+                return self.placeholders[index]
+        fake = memory.root.fake
+        return self.emit(aten.empty_strided.default, list(fake.size()), list(fake.stride()), dtype=fake.dtype, device=fake.device)
+
+    def argument(self, value: Any) -> Any:
+        """An argument of the recorded graph as one of the new graph."""
+        if isinstance(value, Node):
+            if value in self.views:
+                return self.read(self.views[value])
+            raise self.fail(f"{value.name} has several results and is used whole")
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.argument(each) for each in value)
+        return value
+
+    # Writing -------------------------------------------------------------------------------------------------------------
+
+    def write(self, view: View, new: Node) -> None:
+        """`view`'s contents become `new`, a value of its shape and dtype in any strides."""
+        memory, current, value = view.memory, view, new
+        while current.parent is not None:
+            value = self.scatter(current, value)
+            current = current.parent if current.operator not in _SCATTERED_AT_ROOT else memory.root
+        memory.value = value
+        memory.exact = same_metadata(value.meta["val"], memory.root.fake)
+        memory.generation += 1
+        if same_metadata(new.meta["val"], view.fake):
+            view.node, view.generation = new, memory.generation
+
+    def scatter(self, view: View, new: Node) -> Node:
+        """The parent's contents after `view` became `new` (the root's, for operators of _SCATTERED_AT_ROOT)."""
+        parent = view.parent
+        assert parent is not None
+        op, args, kwargs = view.operator, view.args, view.kwargs
+        if op in _SCATTERS:
+            return self.emit(_SCATTERS[op], self.read(parent), new, *args, **kwargs)
+        inverse = _INVERSES.get(op)
+        if inverse is not None:
+            return inverse(self, view, new)
+        return self.scatter_into_root(view, new)
+
+    def scatter_into_root(self, view: View, new: Node) -> Node:
+        root, fake = view.memory.root, view.fake
+        if fake.dtype != root.fake.dtype:
+            raise self.fail(f"a write through {view.operator}")
+        base = self.exact_root(view.memory)
+        offset = fake.storage_offset() - root.fake.storage_offset()
+        if view.operator is aten.as_strided.default and view.parent is root:
+            offset = view.args[2]
+        span = _end(fake) - fake.storage_offset()
+        if offset < 0 or offset + span > _end(root.fake) - root.fake.storage_offset():
+            raise self.fail("a write through as_strided outside of its tensor")
+        offset += base.meta["val"].storage_offset()
+        return self.emit(aten.as_strided_scatter.default, base, new, list(fake.size()), list(fake.stride()), offset)
+
+    def converted(self, value: Node, like: Fake) -> Node:
+        """`value` cast and expanded to the dtype and shape of `like`, as an in-place operator stores it."""
+        if value.meta["val"].dtype != like.dtype:
+            value = self.emit(aten._to_copy.default, value, dtype=like.dtype)
+        if value.meta["val"].size() != like.size():
+            value = self.emit(aten.expand.default, value, list(like.size()))
+        return value
+
+    # Operators -------------------------------------------------------------------------------------------------------------
+
+    def call(self, node: Node) -> None:
+        target = node.target
+        if target is _torch.getitem:
+            self.call_getitem(node)
+        elif target is _torch.tensor_constant:
+            value = place(self.graph, target, node.args, {}, node.meta["val"], node)
+            self.add_root(node, value)
+        else:
+            op = operator(target)
+            if op.kind == "view":
+                self.call_view(node)
+            elif op.kind == "inplace":
+                self.call_inplace(node, op)
+            else:
+                self.call_functional(node)
+
+    def call_functional(self, node: Node) -> None:
+        args, kwargs = self.argument(node.args), {key: self.argument(each) for key, each in node.kwargs.items()}
+        new = place(self.graph, node.target, args, kwargs, node.meta["val"], node)
+        if isinstance(node.meta["val"], Fake):
+            self.add_root(node, new)
+        else:
+            self.results[node] = new
+
+    def call_getitem(self, node: Node) -> None:
+        parent, index = node.args
+        found = self.results[parent]
+        if isinstance(found, list):
+            self.views[node] = found[index]
+        else:
+            self.add_root(node, select(self.graph, found, index))
+
+    def call_view(self, node: Node) -> None:
+        source, *rest = node.args
+        parent, value = self.views[source], node.meta["val"]
+        if isinstance(value, Fake):
+            self.views[node] = self.view(parent, value, node.target, tuple(rest), dict(node.kwargs), node)
+            return
+        pieces = _PIECES.get(node.target)
+        self.results[node] = [
+            self.view(parent, each, *(pieces(parent.fake, value, index, *rest, **node.kwargs) if pieces else _strided(each)), node)
+            for index, each in enumerate(value)
+        ]  # fmt: skip
+
+    def view(self, parent: View, fake: Fake, op: Any, args: tuple, kwargs: dict, like: Node) -> View:
+        if op is aten.as_strided.default:
+            # The offset is one into the storage, whatever view it is called on: make it a view of the root.
+            root = parent.memory.root
+            size, stride = list(args[0]), list(args[1])
+            if fake.dtype == root.fake.dtype:
+                offset = fake.storage_offset() - root.fake.storage_offset()
+                if parent.memory.inputs and len(parent.memory.inputs) > 1:
+                    low = min(self.region_fake(index).storage_offset() for index in parent.memory.inputs)
+                    offset = fake.storage_offset() - low
+                return View(parent.memory, fake, root, op, (size, stride, offset + root.fake.storage_offset()), {}, like)
+            raise self.fail("as_strided of a view of another element type")
+        return View(parent.memory, fake, parent, op, args, kwargs, like)
+
+    def region_fake(self, index: int) -> Fake:
+        return self.placeholders[index].meta["val"]
+
+    def call_inplace(self, node: Node, op: Operator) -> None:
+        names = op.positional
+        arguments = dict(zip(names, node.args)) | dict(node.kwargs)
+        written = [names[where] if isinstance(where, int) else where for where in op.written]
+        if all(isinstance(where, str) for where in op.written):
+            self.call_out(node, written)
+            return
+        shortcut = _SHORTCUTS.get(node.target)
+        if shortcut is not None and shortcut(self, node):
+            self.remember_written(node, [arguments[name] for name in written])
+            return
+        functional = _functional_of(node.target)
+        if functional is None:
+            raise self.fail("no operator without side effects does the same")
+        if op.is_random:
+            self.check_random_layout(arguments[written[0]])
+        args, kwargs = self.argument(node.args), {key: self.argument(each) for key, each in node.kwargs.items()}
+        new = emit(self.graph, functional, args, kwargs, node)
+        targets = [arguments[name] for name in written if arguments.get(name) is not None]
+        values = self.new_values(new, targets, len(node.meta["val"]) if isinstance(node.meta["val"], (list, tuple)) else 0)
+        for target, value in zip(targets, values):
+            if isinstance(target, (list, tuple)):
+                for index, each in enumerate(target):
+                    self.write(self.views[each], self.converted(select(self.graph, value, index), self.views[each].fake))
+            else:
+                self.write(self.views[target], self.converted(value, self.views[target].fake))
+        self.remember_written(node, targets, new)
+
+    def new_values(self, new: Node, targets: list[Any], fresh: int) -> list[Node]:
+        """The results of a functional operator that are the new contents of `targets`."""
+        value = new.meta["val"]
+        if isinstance(value, Fake):
+            return [new]
+        if len(targets) == 1 and isinstance(targets[0], (list, tuple)) and len(value) == len(targets[0]):
+            return [new]  # _foreach_*: one list
+        first = len(value) - len(targets)
+        return [select(self.graph, new, first + index) for index in range(len(targets))]
+
+    def remember_written(self, node: Node, targets: list[Any], new: Node | None = None) -> None:
+        """Whoever reads the in-place node itself reads what it wrote to."""
+        value = node.meta["val"]
+        if isinstance(value, Fake):
+            self.views[node] = self.views[targets[0]]
+        elif isinstance(value, (list, tuple)) and new is not None:
+            returns = operator(node.target).returns_written
+            if all(returns):
+                self.results[node] = [self.views[each] for each in targets]
+            else:
+                self.results[node] = new
+
+    def call_out(self, node: Node, written: list[str]) -> None:
+        functional = _torch.functional_of_out(node.target)
+        if functional is None:
+            raise self.fail("an out= variant without the plain operator")
+        args = self.argument(node.args)
+        kwargs = {key: self.argument(each) for key, each in node.kwargs.items() if key not in written}
+        new = emit(self.graph, functional, args, kwargs, node)
+        targets = [node.kwargs[name] for name in written]
+        many = not isinstance(new.meta["val"], Fake)
+        for index, target in enumerate(targets):
+            value = select(self.graph, new, index) if many else new
+            self.write(self.views[target], self.converted(value, self.views[target].fake))
+        if many:
+            self.results[node] = [self.views[target] for target in targets]
+        else:
+            self.views[node] = self.views[targets[0]]
+
+    def check_random_layout(self, target: Node) -> None:
+        """Random fills draw in memory order, by another algorithm for contiguous tensors: a copy must be alike."""
+        fake = self.views[target].fake
+        if is_contiguous(fake.size(), fake.stride()) != is_contiguous(fake.size(), preserved(fake)):
+            raise self.fail("random numbers drawn into a tensor with gaps")
+
+    # The end ---------------------------------------------------------------------------------------------------------------
+
+    def finish(self, node: Node) -> FunctionalGraph:
+        outputs: list[Node] = []
+        positions: dict[int, int] = {}
+        results: list[AliasOfInput | FromGraph] = []
+        taken = {_torch.storage_key(each.meta["val"]) for each in self.placeholders if is_tensor_node(each)}
+        for argument in node.args[0]:
+            view = self.views[argument]
+            if view.fake.is_conj() or view.fake.is_neg():
+                raise self.fail("a lazily conjugated result")
+            if view.memory.inputs:
+                results.append(self.input_result(argument, view))
+                continue
+            memory = view.memory
+            if id(memory) not in positions:
+                positions[id(memory)] = len(outputs)
+                outputs.append(self.owned(self.exact_root(memory), taken))
+            results.append(FromGraph(positions[id(memory)], *self.relative(view, memory.root.fake, view is memory.root)))
+        writes: list[tuple[int, int]] = []
+        for memory in {id(view.memory): view.memory for view in self.views.values()}.values():
+            if memory.inputs and memory.generation:
+                self.finish_writes(memory, outputs, writes)
+        self.graph.output(tuple(outputs))
+        return FunctionalGraph(self.graph, tuple(results), tuple(writes))
+
+    def owned(self, value: Node, taken: set[int]) -> Node:
+        """`value`, copied when its memory is an input's or another result's."""
+        key = _torch.storage_key(value.meta["val"])
+        if key in taken or value.target is _torch.tensor_constant:
+            value = self.emit(aten.clone.default, value)
+            key = _torch.storage_key(value.meta["val"])
+        taken.add(key)
+        return value
+
+    def input_result(self, argument: Node, view: View) -> AliasOfInput:
+        if argument.op == "placeholder" or view.like is not None and view.like.op == "placeholder":
+            index = next(i for i in view.memory.inputs if self.placeholders[i].name == (view.like or argument).name)
+            return AliasOfInput(index)
+        index = view.memory.inputs[0]
+        return AliasOfInput(index, *self.relative(view, self.region_fake(index), False))
+
+    def relative(self, view: View, base: Fake, whole: bool) -> tuple[Any, str | None]:
+        """(shape, strides, offset from `base`'s first element in elements of the view's dtype) and the dtype if other."""
+        if whole:
+            return None, None
+        fake = view.fake
+        start = base.storage_offset() * base.element_size()
+        offset = fake.storage_offset() - start // fake.element_size()
+        if start % fake.element_size():
+            raise self.fail("a result that starts inside an element of its input")
+        dtype = str(fake.dtype)[6:] if fake.dtype != base.dtype else None
+        return (tuple(fake.size()), tuple(fake.stride()), offset), dtype
+
+    def finish_writes(self, memory: Memory, outputs: list[Node], writes: list[tuple[int, int]]) -> None:
+        for index in memory.inputs:
+            if len(memory.inputs) == 1:
+                value = memory.value
+            else:
+                value = self.read(next(v for n, v in self.views.items() if n.op == "placeholder" and n.name == self.placeholders[index].name))
+            if value is self.placeholders[index]:
+                continue
+            writes.append((index, len(outputs)))
+            outputs.append(value)
+
+
+def _end(fake: torch.Tensor) -> int:
+    """One past the last element, in elements from the start of the storage."""
+    if 0 in fake.size():
+        return fake.storage_offset()
+    return fake.storage_offset() + 1 + sum((size - 1) * stride for size, stride in zip(fake.size(), fake.stride()))
+
+
+def written_storages(nodes: list[Node]) -> set[int]:
+    """Keys of the storages that some operator of the recorded graph writes to."""
+    written: set[int] = set()
+
+    def note(value: Any) -> None:
+        if isinstance(value, Node):
+            written.add(_torch.storage_key(value.meta["val"]))
+        elif isinstance(value, (list, tuple)):
+            for each in value:
+                note(each)
+
+    for node in nodes:
+        if node.op == "call_function" and _torch.is_operator(node.target):
+            op = operator(node.target)
+            for where in op.written:
+                if isinstance(where, str):
+                    note(node.kwargs.get(where))
+                elif where < len(node.args):
+                    note(node.args[where])
+                else:
+                    note(node.kwargs.get(op.positional[where]))
+    return written
+
+
+# Views and how to write through them -----------------------------------------------------------------------------------------
+
+_SCATTERS = {
+    aten.slice.Tensor: aten.slice_scatter.default,
+    aten.select.int: aten.select_scatter.default,
+    aten.diagonal.default: aten.diagonal_scatter.default,
+}
+
+#: Views whose writes go to the root at once.
+_SCATTERED_AT_ROOT = {aten.as_strided.default, aten.unfold.default}
+
+
+def _reshaped(run: Functionalizer, view: View, new: Node) -> Node:
+    shape = list(view.parent.fake.size())  # type: ignore[union-attr]
+    try:
+        return run.emit(aten.view.default, new, shape)
+    except RuntimeError:
+        copied = run.emit(aten.clone.default, new, memory_format=torch.contiguous_format)
+        return run.emit(aten.view.default, copied, shape)
+
+
+def _unpermuted(run: Functionalizer, view: View, new: Node) -> Node:
+    dims = [dim % len(view.args[0]) for dim in view.args[0]]
+    inverse = [dims.index(position) for position in range(len(dims))]
+    return run.emit(aten.permute.default, new, inverse)
+
+
+_Inverse = Callable[[Functionalizer, View, Node], Node]
+_INVERSES: dict[Any, _Inverse] = {
+    aten.view.default: _reshaped,
+    aten._reshape_alias.default: _reshaped,
+    aten.unsqueeze.default: _reshaped,
+    aten.squeeze.default: _reshaped,
+    aten.squeeze.dim: _reshaped,
+    aten.squeeze.dims: _reshaped,
+    aten.alias.default: lambda run, view, new: new,
+    aten.detach.default: lambda run, view, new: new,
+    aten.t.default: lambda run, view, new: run.emit(aten.t.default, new),
+    aten.transpose.int: lambda run, view, new: run.emit(aten.transpose.int, new, *view.args),
+    aten.permute.default: _unpermuted,
+    aten.view.dtype: lambda run, view, new: run.emit(aten.view.dtype, new, view.parent.fake.dtype),  # type: ignore[union-attr]
+    aten.view_as_real.default: lambda run, view, new: run.emit(aten.view_as_complex.default, new),
+    aten.view_as_complex.default: lambda run, view, new: run.emit(aten.view_as_real.default, new),
+    aten._conj.default: lambda run, view, new: run.emit(aten._conj.default, new),
+    aten._neg_view.default: lambda run, view, new: run.emit(aten._neg_view.default, new),
+    # Stretched dimensions of size 1 to size 1 only: writes to others are refused while recording.
+    aten.expand.default: _reshaped,
+}
+
+
+def _strided(fake: Fake) -> tuple[Any, tuple, dict]:
+    return aten.as_strided.default, (list(fake.size()), list(fake.stride()), fake.storage_offset()), {}
+
+
+def _slices(base: Fake, values: list[Fake], index: int, sizes: Any, dim: int = 0) -> tuple[Any, tuple, dict]:
+    start = sum(each.size()[dim] for each in values[:index])
+    return aten.slice.Tensor, (dim, start, start + values[index].size()[dim]), {}
+
+
+def _unbound(base: Fake, values: list[Fake], index: int, dim: int = 0) -> tuple[Any, tuple, dict]:
+    return aten.select.int, (dim, index), {}
+
+
+_PIECES = {aten.split.Tensor: _slices, aten.split_with_sizes.default: _slices, aten.unbind.int: _unbound}
+
+# In-place operators ------------------------------------------------------------------------------------------------------------
+
+
+def _copy(run: Functionalizer, node: Node) -> bool:
+    """`x.copy_(y)`: the new contents are `y` itself, cast and expanded."""
+    target = run.views[node.args[0]]
+    source = run.argument(node.args[1])
+    run.write(target, run.converted(source, target.fake))
+    return True
+
+
+def _fill(run: Functionalizer, node: Node) -> bool:
+    target = run.views[node.args[0]].fake
+    value = node.args[1] if len(node.args) > 1 else 0
+    if isinstance(value, Node):
+        return False
+    filled = run.emit(aten.full.default, list(target.size()), value, dtype=target.dtype, device=target.device)
+    run.write(run.views[node.args[0]], filled)
+    return True
+
+
+_SHORTCUTS: dict[Any, Callable[[Functionalizer, Node], bool]] = {
+    aten.copy_.default: _copy,
+    aten.fill_.Scalar: _fill,
+    aten.zero_.default: _fill,
+}
+
+_functionals: dict[Any, Any] = {}
+
+
+def _functional_of(op: Any) -> Any:
+    if op not in _functionals:
+        _functionals[op] = _torch.functional_of_inplace(op)
+    return _functionals[op]
+
+
+def functionalize(region: Region) -> FunctionalGraph:
+    """The region's program without side effects; see the module's docstring."""
+    return Functionalizer(region).run()

@@ -1,0 +1,71 @@
+"""Plain interpreters for graphs: one ATen call per node. Slow and obvious; for tests and for bisecting by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch.fx import Node
+
+from lampwork import _torch
+from lampwork.ir.region import AliasOfInput, FunctionalGraph
+
+
+def interpret(graph: torch.fx.Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """The outputs of `graph` on real tensors; in-place operators write to `inputs`. No autograd, no autocast."""
+    values: dict[Node, Any] = {}
+    remaining = iter(inputs)
+
+    def load(argument: Any) -> Any:
+        if isinstance(argument, Node):
+            return values[argument]
+        if isinstance(argument, (list, tuple)):
+            return type(argument)(load(each) for each in argument)
+        return argument
+
+    with torch.no_grad(), _torch.below_autograd():
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                values[node] = next(remaining)
+            elif node.op == "get_attr":
+                values[node] = node.meta["constant"].clone()
+            elif node.op == "call_function":
+                assert callable(node.target)
+                values[node] = node.target(*load(node.args), **{key: load(each) for key, each in node.kwargs.items()})
+            elif node.op == "output":
+                return tuple(load(node.args[0]))
+    raise ValueError("the graph has no output")
+
+
+def interpret_functional(
+    functional: FunctionalGraph, inputs: Sequence[Any], derive: Callable[[tuple, Sequence[Any]], Any] | None = None
+) -> tuple[Any, ...]:
+    """The region's results on `inputs` (those of `Region.inputs`): runs the graph, then writes, then makes views.
+
+    `derive(recipe, inputs)` makes the derived inputs: `lampwork.runtime.derived.derive`.
+    """
+    arguments = list(inputs)
+    if functional.derived:
+        assert derive is not None
+        arguments += [derive(recipe, inputs) for recipe in functional.derived]
+    outputs = interpret(functional.graph, arguments)
+    with torch.no_grad(), _torch.below_autograd():
+        # A written value may still be a view of an input that another write changes.
+        staged = [(index, outputs[source].clone()) for index, source in functional.writes]
+        for index, value in staged:
+            inputs[index].copy_(value)
+        results = []
+        for result in functional.results:
+            from_input = isinstance(result, AliasOfInput)
+            base = inputs[result.input] if from_input else outputs[result.index]
+            if result.view is None:
+                results.append(base)
+                continue
+            shape, strides, offset = result.view
+            view = torch.empty(0, dtype=getattr(torch, result.dtype) if result.dtype else base.dtype)
+            start = base.storage_offset() * base.element_size() // view.element_size()
+            view.set_(base.untyped_storage(), start + offset, shape, strides)
+            results.append(view)
+    return tuple(results)

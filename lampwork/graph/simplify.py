@@ -1,0 +1,187 @@
+"""Passes that shorten a functional graph: literals, no-op views and copies, repeated work, dead work.
+
+Each edits the graph of the `FunctionalGraph` that it is given and returns it; `results` and `writes` stay as they are
+because outputs are never removed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx
+from torch.fx import Node
+
+from lampwork import _torch
+from lampwork.fakes.fake import Fake
+from lampwork.fakes.operators import operator
+from lampwork.graph.build import is_random, place, same_metadata
+from lampwork.ir.region import FunctionalGraph
+
+aten = torch.ops.aten
+
+
+def embed_literals(functional: FunctionalGraph) -> FunctionalGraph:
+    """Literals become `full` where they hold one number, else `get_attr` nodes with the tensor in `meta["constant"]`.
+
+        %literal = tensor_constant("float32", (), b"...")   ->   %full = full([], 0.5, dtype=float32)
+
+    Guarantees: no node calls `_torch.tensor_constant` any more. Exact: numbers are those of the literal.
+    """
+    graph = functional.graph
+    for node in list(graph.nodes):
+        if node.target is not _torch.tensor_constant:
+            continue
+        tensor = _torch.tensor_constant(*node.args)
+        with graph.inserting_before(node):
+            if tensor.numel() == 1 and not tensor.is_complex():
+                options = {"dtype": tensor.dtype, "layout": torch.strided, "device": tensor.device, "pin_memory": False}
+                new = place(graph, aten.full.default, (list(tensor.shape), tensor.item()), options, node.meta["val"], node)
+            else:
+                new = graph.create_node("get_attr", node.name)
+                new.meta = {**node.meta, "constant": tensor}
+        node.replace_all_uses_with(new)
+        graph.erase_node(node)
+    return functional
+
+
+_MAY_BE_NOTHING = {
+    aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.expand.default, aten.alias.default,
+    aten.detach.default, aten.slice.Tensor, aten.permute.default, aten.transpose.int, aten.as_strided.default,
+    aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.clone.default, aten._to_copy.default,
+}  # fmt: skip
+
+_VIEWS_BY_SHAPE = {
+    aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.unsqueeze.default,
+    aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims,
+}  # fmt: skip
+
+
+def remove_no_ops(functional: FunctionalGraph) -> FunctionalGraph:
+    """Views and copies whose result is the argument itself go; a reshape of a reshape is one.
+
+        %a = view(%x, [6])                            %b = view(%x, [3, 2])
+        %b = view(%a, [3, 2])          ->
+        %c = clone(%b)                                return (%b,)
+        return (%c,)
+
+    Precondition: the graph is pure, so that a copy and its source are the same value. Exact. Outputs that would become an
+    input or another output keep their copy: results own their memory.
+    """
+    graph = functional.graph
+    output = next(iter(reversed(graph.nodes)))
+    owned = set(output.args[0])
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
+            continue
+        source = node.args[0]
+        if node.target in _VIEWS_BY_SHAPE and source.target in _VIEWS_BY_SHAPE:
+            origin = source.args[0]
+            if _is_contiguous(origin) and _is_contiguous(node):
+                node.target = aten.view.default
+                node.args = (origin, list(node.meta["val"].size()))
+                node.kwargs = {}
+                source = origin
+        if node.target in _MAY_BE_NOTHING and _is_same(node, source):
+            if node in owned and (source in owned or source.op != "call_function" or not _owns_memory(source)):
+                continue
+            if node in owned:
+                owned.discard(node)
+                owned.add(source)
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
+    return functional
+
+
+def _is_contiguous(node: Node) -> bool:
+    return node.meta["val"].is_contiguous()
+
+
+def _is_same(node: Node, source: Node) -> bool:
+    """Same contents in the same layout: the operators in question only move elements."""
+    new, old = node.meta["val"], source.meta["val"]
+    if not isinstance(old, Fake) or not same_metadata(new, old) or new.device != old.device:
+        return False
+    if node.target in (aten.permute.default, aten.transpose.int):
+        moved = [dim % old.dim() for dim in node.args[1]] if node.target is aten.permute.default else None  # type: ignore[union-attr]
+        return moved == list(range(old.dim())) if moved is not None else node.args[1] == node.args[2]
+    if node.target is aten.as_strided.default:
+        return len(node.args) < 4 or node.args[3] is None or node.args[3] == old.storage_offset()
+    return True
+
+
+def _owns_memory(node: Node) -> bool:
+    """Whether the node's value lies in memory of its own (its operator is no view)."""
+    return _torch.is_operator(node.target) and operator(node.target).kind == "functional" \
+        and node.target is not aten._unsafe_view.default  # fmt: skip
+
+
+def share_repeated_work(functional: FunctionalGraph) -> FunctionalGraph:
+    """Two calls of one operator with equal arguments become one (common subexpressions).
+
+        %a = exp(%x);  %b = exp(%x);  %c = add(%a, %b)   ->   %a = exp(%x);  %c = add(%a, %a)
+
+    Not for random operators, nor where both are outputs (results own their memory). Exact.
+    """
+    graph = functional.graph
+    output = next(iter(reversed(graph.nodes)))
+    owned = set(output.args[0])
+    seen: dict[Any, Node] = {}
+    for node in list(graph.nodes):
+        if node.op != "call_function" or is_random(node) or _has_effect(node) or node in owned:
+            continue
+        key = (node.target, _key(node.args), _key(node.kwargs))
+        try:
+            first = seen.setdefault(key, node)
+        except TypeError:  # an argument that cannot be a key
+            continue
+        if first is not node:
+            node.replace_all_uses_with(first)
+            graph.erase_node(node)
+    return functional
+
+
+def _key(value: Any) -> Any:
+    """Equal for equal arguments: 1, 1.0 and True differ, as do 0.0 and -0.0; NaN equals NaN."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_key(each) for each in value)
+    if isinstance(value, dict):
+        return tuple((name, _key(each)) for name, each in sorted(value.items()))
+    if isinstance(value, Node):
+        return value
+    if isinstance(value, float):
+        return (float, value.hex())
+    return (type(value), value)
+
+
+def _has_effect(node: Node) -> bool:
+    if not _torch.is_operator(node.target):
+        return node.target is not _torch.getitem and node.target is not _torch.tensor_constant
+    return not node.target._schema.returns or node.target.namespace not in ("aten", "prims", "mkldnn")
+
+
+def remove_dead(functional: FunctionalGraph) -> FunctionalGraph:
+    """Nodes that nobody reads go, last first; random operators stay (they advance the generator), and so do operators
+    without results and of unknown libraries."""
+    graph = functional.graph
+    for node in reversed(list(graph.nodes)):
+        if node.op in ("call_function", "get_attr") and not node.users:
+            if node.op == "get_attr" or not (is_random(node) or _has_effect(node)) or _is_assertion(node):
+                graph.erase_node(node)
+    return functional
+
+
+def _is_assertion(node: Node) -> bool:
+    """Assertions on metadata held when the region was recorded, and its guards hold them ever after."""
+    return node.target is aten._assert_tensor_metadata.default
+
+
+def pure(functional: FunctionalGraph) -> FunctionalGraph:
+    """The graph, after checking that every operator in it is pure (LAMPWORK_VERIFY=1)."""
+    for node in functional.graph.nodes:
+        if node.op == "call_function" and _torch.is_operator(node.target):
+            kind = operator(node.target).kind
+            assert kind in ("functional", "view", "composite"), f"{node.format_node()} is {kind}"
+            assert "val" in node.meta, f"{node.format_node()} has no value"
+    functional.graph.lint()
+    return functional
