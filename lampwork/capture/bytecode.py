@@ -182,12 +182,13 @@ def decode(code: CodeType) -> Code:
 
 # Translations without a choice: raw name -> (normalised name, how to read the argument).
 _PLAIN, _RAW, _CONST, _NAME, _FORWARD, _BACKWARD, _DROP = range(7)
+_TESTS = ("TRUE", "FALSE", "NONE", "NOT_NONE")
 _SIMPLE: dict[str, tuple[str, int]] = {
     **{
         name: (name, _PLAIN)
         for name in (
-            "POP_TOP PUSH_NULL LOAD_LOCALS UNARY_NOT BINARY_SUBSCR STORE_SUBSCR DELETE_SUBSCR TO_BOOL GET_ITER LIST_TO_TUPLE "
-            "RETURN_VALUE RETURN_GENERATOR GET_YIELD_FROM_ITER END_SEND CLEANUP_THROW PUSH_EXC_INFO POP_EXCEPT "
+            "POP_TOP PUSH_NULL LOAD_LOCALS UNARY_NOT BINARY_SUBSCR STORE_SUBSCR DELETE_SUBSCR TO_BOOL GET_ITER "
+            "LIST_TO_TUPLE RETURN_VALUE RETURN_GENERATOR GET_YIELD_FROM_ITER END_SEND CLEANUP_THROW PUSH_EXC_INFO POP_EXCEPT "
             "CHECK_EXC_MATCH CHECK_EG_MATCH PREP_RERAISE_STAR BEFORE_WITH WITH_EXCEPT_START IMPORT_STAR "
             "LOAD_BUILD_CLASS SETUP_ANNOTATIONS PRINT_EXPR GET_LEN MATCH_MAPPING MATCH_SEQUENCE MATCH_KEYS"
         ).split()
@@ -217,8 +218,8 @@ _SIMPLE: dict[str, tuple[str, int]] = {
             "JUMP_IF_FALSE_OR_POP FOR_ITER SEND"
         ).split()
     },
-    **{f"POP_JUMP_FORWARD_IF_{test}": (f"POP_JUMP_IF_{test}", _FORWARD) for test in ("TRUE", "FALSE", "NONE", "NOT_NONE")},
-    **{f"POP_JUMP_BACKWARD_IF_{test}": (f"POP_JUMP_IF_{test}", _BACKWARD) for test in ("TRUE", "FALSE", "NONE", "NOT_NONE")},
+    **{f"POP_JUMP_FORWARD_IF_{test}": (f"POP_JUMP_IF_{test}", _FORWARD) for test in _TESTS},
+    **{f"POP_JUMP_BACKWARD_IF_{test}": (f"POP_JUMP_IF_{test}", _BACKWARD) for test in _TESTS},
     "JUMP_FORWARD": ("JUMP", _FORWARD),
     "JUMP_BACKWARD": ("JUMP", _BACKWARD),
     "JUMP_BACKWARD_NO_INTERRUPT": ("JUMP", _BACKWARD),

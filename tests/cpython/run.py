@@ -32,7 +32,7 @@ QUICK = """
     test_extcall test_except_star test_generator_stop test_genexps test_global test_iter test_keywordonlyarg
     test_listcomps test_opcodes test_patma test_positional_only_arg test_property test_raise test_scope test_setcomps
     test_slice test_super test_unary test_unpack test_unpack_ex test_with test_yield_from test_named_expressions
-    test_fstring test_closure test_decorators test_dynamic test_baseexception test_pow test_richcmp test_metaclass
+    test_fstring test_decorators test_dynamic test_baseexception test_pow test_richcmp test_metaclass
     test_string_literals test_subclassinit test_type_params test_type_aliases
 """.split()  # fmt: skip
 ALL = QUICK + """
@@ -60,7 +60,6 @@ def child(module: str, mode: str, report: str, skip: list[str]) -> None:
     import unittest
 
     sys.path.insert(0, ROOT)
-    sys.setrecursionlimit(5000 if mode == "machine" else sys.getrecursionlimit())
     log = open(report, "a", buffering=1)
 
     def write(**event: object) -> None:

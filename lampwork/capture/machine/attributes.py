@@ -31,7 +31,9 @@ _super_start = super.__dict__["__self_class__"].__get__
 _super_this = super.__dict__["__thisclass__"].__get__
 
 # Kinds of class attributes, so that most lookups need no search for __get__ and __set__.
-_PLAIN_KINDS = frozenset((FunctionType, classmethod, staticmethod, int, str, float, bool, tuple, type(None), dict, list))
+_PLAIN_KINDS = frozenset(
+    (FunctionType, classmethod, staticmethod, int, str, float, bool, tuple, type(None), dict, list)
+)
 _NATIVE_DATA = frozenset((types.GetSetDescriptorType, types.MemberDescriptorType))
 # Attributes of these kinds are implemented in C: calling them runs no Python code by itself.
 NATIVE_KINDS = frozenset(
@@ -134,7 +136,7 @@ class Attributes:
             if type(value) is Enter and self.class_lookup(cls, "__getattr__")[0]:
                 value = self.machine.complete(value)
         except AttributeError as raised:
-            error = raised
+            error, value = raised, UNBOUND
         if value is not UNBOUND:
             return value
         found, fallback = self.class_lookup(cls, "__getattr__")

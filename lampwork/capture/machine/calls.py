@@ -8,6 +8,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from .attributes import NATIVE_KINDS
+from .classes import BuildClass
 from .values import UNBOUND, Enter
 
 _METHOD_DESCRIPTOR = types.MethodDescriptorType
@@ -19,15 +20,17 @@ _type_call = type.__call__
 class Calls:
     """`intrinsics` answers native callables from the host: `function(world, *args, **kwargs)` gives a value or an
     `Enter`.  `substitutes` replaces native callables by Python functions that are interpreted in their place.
+    `native_functions` are the Python functions that CPython runs.
     """
 
     machine: Any
     intrinsics: dict[Any, Any]
     substitutes: dict[Any, Any]
+    native_functions: Any
 
     def should_interpret(self, function: FunctionType) -> bool:
         """Whether a Python function gets a frame; else CPython calls it."""
-        return True
+        return function not in self.native_functions
 
     def function_parts(self, function: FunctionType) -> tuple[Any, Any, Any]:
         """(defaults, keyword-only defaults, closure) as the call about to be made reads them."""
@@ -166,6 +169,8 @@ class Calls:
 
 def function_text(function: Any) -> str:
     """How CPython names a callable in the errors of a call."""
+    if isinstance(function, BuildClass):
+        return "__build_class__()"
     name = getattr(function, "__qualname__", None)
     if name is None:
         return str(function)

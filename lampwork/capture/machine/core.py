@@ -316,7 +316,6 @@ class Machine(Handlers):
             if generator is not None:
                 if isinstance(error, StopIteration):
                     error = stop_iteration_error(error)
-                    error.__traceback__ = prepend(None, frame)
                 generator.finish()
                 if len(frames) > base:
                     self.unlink(generator)

@@ -85,8 +85,7 @@ def exception_matches(error: BaseException, pattern: Any) -> bool:
     if isinstance(pattern, tuple):
         check_pattern(pattern)
         return any(exception_matches(error, cls) for cls in pattern)
-    bases = type.mro(type(error)) if False else type(error).__mro__
-    if pattern in bases:
+    if pattern in type(error).__mro__:
         return True
     check_pattern(pattern)
     return False
@@ -103,7 +102,7 @@ def match_group(world: Any, error: BaseException, pattern: Any) -> tuple[Any, An
     if exception_matches(error, pattern):
         if isinstance(error, BaseExceptionGroup):
             return error, None
-        wrapped = world.machine.call(ExceptionGroup if isinstance(error, Exception) else BaseExceptionGroup, ("", [error]))
+        wrapped = BaseExceptionGroup("", (error,))
         wrapped.__traceback__ = error.__traceback__
         return wrapped, None
     if isinstance(error, BaseExceptionGroup):

@@ -24,13 +24,14 @@ _YIELD = OP["YIELD_VALUE"]
 
 
 class MachineGenerator:
-    __slots__ = ("machine", "frame", "running", "handled", "code", "__name__", "__qualname__", "__weakref__")
+    __slots__ = ("machine", "frame", "running", "started", "handled", "code", "__name__", "__qualname__", "__weakref__")
 
     def __init__(self, machine: Machine, frame: Frame) -> None:
         self.machine = machine
         self.frame: Frame | None = frame
         self.code = frame.code.raw
         self.running = False
+        self.started = False
         self.handled = machine.new_handled()
         function = frame.function
         self.__name__: str = frame.code.raw.co_name if function is None else function.__name__
@@ -49,7 +50,7 @@ class MachineGenerator:
         if value is not None and not self.started:
             raise TypeError("can't send non-None value to a just-started generator")
         frame.stack.append(value)
-        self.running = True
+        self.running = self.started = True
         self.machine.frames.append(frame)
         return True
 
@@ -58,11 +59,6 @@ class MachineGenerator:
             self.frame.generator = None
         self.frame = None
         self.running = False
-
-    @property
-    def started(self) -> bool:
-        frame = self.frame
-        return frame is None or frame.code.instructions[frame.index - 1][0] == _YIELD
 
     # -- the generator protocol, for native callers
 
@@ -177,7 +173,7 @@ class MachineGenerator:
         return frame.stack[-1]
 
     @property
-    def __class__(self) -> Any:  # noqa: PLE0117
+    def __class__(self) -> Any:
         return types.GeneratorType
 
     def __repr__(self) -> str:
@@ -206,9 +202,27 @@ def close_iterator(receiver: Any) -> None:
     if type(receiver) is MachineGenerator:
         receiver.close()
         return
-    close = getattr(receiver, "close", None)
+    close = None
+    try:
+        close = getattr(receiver, "close", None)
+    except Exception as error:
+        report_unraisable(error)
     if close is not None:
         close()
+
+
+def report_unraisable(error: BaseException) -> None:
+    """Hands an error to `sys.unraisablehook`, the way CPython does where it cannot raise."""
+
+    class Reporter:
+        def __del__(self) -> None:
+            raise error
+
+    Reporter()
+
+
+for _name in ("__iter__", "__next__", "send", "throw", "close"):
+    getattr(MachineGenerator, _name).__doc__ = getattr(types.GeneratorType, _name).__doc__
 
 
 def _normalise(kind: Any, value: Any, traceback: Any) -> BaseException:

@@ -523,7 +523,9 @@ class Handlers:
     def RAISE_VARARGS(self, frame: Frame, argument: Any) -> Any:
         stack = frame.stack
         if argument == 0:
-            current = self.topmost() or self.entry_error
+            current = self.topmost()
+            if current is None:
+                current = self.entry_error
             if current is None:
                 raise RuntimeError("No active exception to reraise")
             self.unwind(current, fresh=False)

@@ -55,6 +55,13 @@ class SequenceIterator:
         self.index += 1
         return value
 
+    def __reduce__(self) -> Any:
+        """Copies and pickles as the native iterator that it stands for."""
+        return (iter, ((),)) if self.sequence is None else (iter, (self.sequence,), self.index)
+
+    def __setstate__(self, index: int) -> None:
+        self.index = max(index, 0)
+
 
 _NATIVE_ITERABLE = frozenset((list, tuple, dict, str, range, set, frozenset, bytes, map, filter, zip, enumerate))
 
@@ -218,7 +225,7 @@ class Iteration:
             target[key] = value
 
     def dict_merge(self, target: dict[Any, Any], mapping: Any, function: Any) -> None:
-        """`function(**mapping)`: like dict_update, but a repeated or non-string key is an error."""
+        """`function(**mapping)`: like dict_update, but a repeated key is an error."""
         if type(mapping) is dict:
             pairs: Any = mapping.items()
         else:
@@ -228,13 +235,8 @@ class Iteration:
             )
         for key, value in pairs:
             if key in target:
-                if not isinstance(key, str):
-                    raise TypeError(f"{function_text(function)} keywords must be strings")
                 raise TypeError(f"{function_text(function)} got multiple values for keyword argument '{key}'")
             target[key] = value
-        for key in target:
-            if not isinstance(key, str):
-                raise TypeError("keywords must be strings")
 
     def _mapping_pairs(self, mapping: Any, complaint: str) -> Iterator[tuple[Any, Any]]:
         machine = self.machine

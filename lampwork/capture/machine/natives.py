@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import _thread
 import abc
-import builtins
 import collections
 import functools
 import inspect
-import operator
 import sys
 import types
+import typing
 import warnings
 from types import FunctionType, MethodType
 from typing import Any
@@ -23,9 +22,10 @@ from typing import Any
 from .attributes import NATIVE_KINDS
 from .errors import Unsupported
 from .generators import MachineGenerator, resume_request
-from .iteration import InterpretedIterator
 from .operators import BUILTIN
-from .values import UNBOUND, Enter
+from .values import UNBOUND
+
+_BUILTIN = types.BuiltinFunctionType
 
 INTRINSICS: dict[Any, Any] = {}
 CLASS_INTRINSICS: dict[tuple[type, str], Any] = {}
@@ -57,6 +57,13 @@ class Callback:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.world.machine.call(self.function, args, kwargs)
 
+    def __reduce__(self) -> Any:
+        return _same, (self.function,)
+
+
+def _same(function: Any) -> Any:
+    return function
+
 
 def callback(world: Any, function: Any) -> Any:
     """The function itself if it is native, else a `Callback`."""
@@ -66,7 +73,7 @@ def callback(world: Any, function: Any) -> Any:
     if kind in (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, type(None)):
         return function
     if isinstance(function, type):
-        return function if type(function) is type and function in (int, float, str, len, bool) else Callback(world, function)
+        return function if function in (int, float, str, bool) else Callback(world, function)
     if callable(function) and world.python_special(function, "__call__") is not UNBOUND:
         return Callback(world, function)
     return function
@@ -187,7 +194,29 @@ def _property_get(world: Any, *args: Any) -> Any:
 def _type(world: Any, *args: Any, **kwargs: Any) -> Any:
     if len(args) == 1 and not kwargs:
         return types.GeneratorType if type(args[0]) is MachineGenerator else type(args[0])
-    return type(*args, **kwargs)
+    return in_user_globals(world, type, args, kwargs)
+
+
+def in_user_globals(world: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Calls a native that looks at its caller's globals (to set a `__module__`) from a frame that has them."""
+    frame = world.machine.user_frame()
+    if frame is None or type(frame.globals) is not dict:
+        return function(*args, **kwargs)
+    return FunctionType(_forward.__code__, frame.globals)(function, args, kwargs)
+
+
+def _forward(function: Any, args: Any, kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
+def _reads_globals(native: Any) -> None:
+    INTRINSICS[native] = lambda world, *args, **kwargs: in_user_globals(world, native, args, kwargs)
+
+
+for _name in ("TypeVar", "ParamSpec", "TypeVarTuple", "TypeAliasType"):
+    if type(getattr(typing, _name, None)) is type and getattr(typing, _name).__new__.__class__ is _BUILTIN:
+        _reads_globals(getattr(typing, _name))
+CLASS_INTRINSICS[(type, "__new__")] = lambda world, *args, **kwargs: in_user_globals(world, type.__new__, args, kwargs)
 
 
 @answers(super)
@@ -225,7 +254,8 @@ def _issubclass(world: Any, *args: Any) -> Any:
     return issubclass(*args)
 
 
-_NATIVE_CHECKS = (abc.ABCMeta.__instancecheck__, abc.ABCMeta.__subclasscheck__)
+# Functions written in Python that CPython runs: thin covers of C code which looks at its calling frame.
+NATIVE_FUNCTIONS: frozenset[Any] = frozenset((abc.ABCMeta.__instancecheck__, abc.ABCMeta.__subclasscheck__))
 
 
 def _check(world: Any, name: str, native: Any, subject: Any, cls: Any) -> bool:
@@ -237,7 +267,7 @@ def _check(world: Any, name: str, native: Any, subject: Any, cls: Any) -> bool:
     if native is isinstance and type(subject) is cls:
         return True
     method = world.python_special(cls, name)
-    if method is UNBOUND or method is None or method in _NATIVE_CHECKS:
+    if method is UNBOUND or method is None or method in NATIVE_FUNCTIONS:
         return native(subject, cls)
     return world.truth(world.call_special(cls, method, subject))
 
@@ -267,7 +297,7 @@ def _unary(native: Any, name: str, check: Any) -> None:
 def _returned(name: str, kind: type) -> Any:
     def check(result: Any) -> Any:
         if not isinstance(result, kind):
-            raise TypeError(f"{name} returned non-{'string' if kind is str else kind.__name__} (type {type(result).__name__})")
+            raise TypeError(f"{name} returned non-string (type {type(result).__name__})")
         return result
 
     return check
@@ -398,13 +428,8 @@ for _native in (list, tuple, set, frozenset, sum, any, all, enumerate):
 _consumer(zip, "all")
 for _native in (list.extend, str.join, bytes.join, collections.deque.extend, collections.deque.extendleft):
     _consumer(_native, (1,))
-for _native in (set.update, set.union, set.intersection, set.difference, set.symmetric_difference, set.difference_update):
+for _native in (set.update, set.union, set.intersection, set.difference, set.difference_update):
     _consumer(_native, (1, 2, 3, 4))
-
-
-@answers(map, filter)
-def _map(world: Any, *args: Any, **kwargs: Any) -> Any:
-    raise AssertionError("replaced below")
 
 
 def _calls_first(native: Any) -> None:
@@ -588,7 +613,7 @@ def _warn(
     module = namespace.get("__name__") or "<string>"
     category = UserWarning if category is None else category
     if not issubclass(category, Warning):
-        warnings.warn(message, category)
+        warnings.warn(message, category, stacklevel=2)
     warnings.warn_explicit(message, category, frame.filename, frame.line, module, registry, source=source)
 
 
@@ -601,6 +626,3 @@ def _start_new_thread(world: Any, *args: Any, **kwargs: Any) -> Any:
 @answers(inspect.currentframe)
 def _currentframe(world: Any) -> Any:
     return _getframe(world)
-
-
-__all__ = ["INTRINSICS", "CLASS_INTRINSICS", "Callback", "InterpretedIterator", "Enter", "builtins", "operator"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..bytecode import VERSION
 from .values import UNBOUND
 
 # Classes whose single positional sub-pattern is the subject itself (Py_TPFLAGS_... _MATCH_SELF).
 _MATCH_SELF = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+_CLASS = "type" if VERSION == (3, 11) else "class"
 _MAPPING, _SEQUENCE = 1 << 6, 1 << 5
 
 
@@ -40,7 +42,7 @@ class Patterns:
     def match_class(self, subject: Any, cls: Any, count: int, names: tuple[str, ...]) -> tuple[Any, ...] | None:
         """The attributes for `cls(count positional patterns, *names)`, None if the subject does not match."""
         if not isinstance(cls, type):
-            raise TypeError("called match pattern must be a class")
+            raise TypeError(f"called match pattern must be a {_CLASS}")
         if not self.machine.call(isinstance, (subject, cls)):
             return None
         seen: set[str] = set()

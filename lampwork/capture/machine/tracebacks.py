@@ -12,7 +12,7 @@ import dis
 import os
 from types import CellType, CodeType, FrameType, FunctionType, TracebackType
 
-from ..bytecode import INTERNAL, Code
+from ..bytecode import INTERNAL
 from .frames import Frame
 
 # For work on the machine itself: keep its own frames in tracebacks.

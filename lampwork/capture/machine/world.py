@@ -42,7 +42,7 @@ from .classes import BuildClass
 from .exceptions import exception_matches
 from .frames import Frame
 from .iteration import Iteration
-from .natives import CLASS_INTRINSICS, INTRINSICS, intrinsic_names
+from .natives import CLASS_INTRINSICS, INTRINSICS, NATIVE_FUNCTIONS, intrinsic_names
 from .operators import Operators
 from .patterns import Patterns
 from .values import UNBOUND
@@ -57,6 +57,7 @@ class World(Attributes, Operators, Calls, Iteration, Patterns):
         self.intrinsics: dict[Any, Any] = dict(INTRINSICS)
         self.substitutes: dict[Any, Any] = {}
         self.class_intrinsics: dict[Any, Any] = dict(CLASS_INTRINSICS)
+        self.native_functions: set[Any] = set(NATIVE_FUNCTIONS)
         self.intrinsic_names: set[str] = intrinsic_names(self.intrinsics, self.class_intrinsics)
 
     def add_intrinsic(self, native: Any, answer: Any) -> None:
