@@ -1,4 +1,4 @@
-"""Checks kernels and programs. Run between stages under LAMPWORK_VERIFY=1; raises `IrError` naming the invariant broken.
+"""Checks kernels and programs. Run between stages under LAMPWORK_VERIFY=1; raises `VerifyError` naming the invariant broken.
 
 Kernel:
  1. Parameters are b0, b1, ... in order, each of a native type; sizes are s0, s1, ...
@@ -50,14 +50,7 @@ from lampwork.ir.loops import (
 )
 from lampwork.ir.program import Extern, FromBuffer, Launch, Program, TensorRef
 from lampwork.ir.size import Max, Min, Size, Symbol, add, bounds, mul, symbols
-
-try:  # The nest-level verifier owns the error type; this file also works without it.
-    from lampwork.ir.verify import IrError
-except ImportError:
-
-    class IrError(AssertionError):  # type: ignore[no-redef]
-        """An IR value breaks an invariant."""
-
+from lampwork.ir.verify import VerifyError
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 TESTS = frozenset({"isnan", "isinf", "signbit"})
@@ -69,7 +62,7 @@ INTEGER_ONLY = frozenset({"truncdiv", "shift_left", "shift_right"})
 
 
 def verify_kernel(kernel: Kernel) -> None:
-    """Raises `IrError` unless invariants 1 to 10 hold."""
+    """Raises `VerifyError` unless invariants 1 to 10 hold."""
     _KernelCheck(kernel).run()
 
 
@@ -79,7 +72,7 @@ class _KernelCheck:
         self.parameters: dict[str, Parameter] = {p.name: p for p in kernel.parameters}
 
     def fail(self, rule: int, message: str) -> None:
-        raise IrError(f"kernel {self.kernel.name}: invariant {rule}: {message}")
+        raise VerifyError(f"kernel {self.kernel.name}: invariant {rule}: {message}")
 
     def need(self, condition: bool, rule: int, message: str) -> None:
         if not condition:
@@ -253,7 +246,7 @@ def _tight(value: Size, extents: dict[str, Size]) -> Size:
 
 
 def verify_program(program: Program) -> None:
-    """Raises `IrError` unless every kernel is valid and invariants 11 to 15 hold."""
+    """Raises `VerifyError` unless every kernel is valid and invariants 11 to 15 hold."""
     for kernel in program.kernels:
         verify_kernel(kernel)
     ranges = _workspace_ranges(program)
@@ -263,11 +256,11 @@ def verify_program(program: Program) -> None:
         reads, writes = step_accesses(program, step)
         for name in (*reads, *writes):
             if name not in program.placements:
-                raise IrError(f"step {number}: invariant 13: {name} has no placement")
+                raise VerifyError(f"step {number}: invariant 13: {name} has no placement")
             live.setdefault(name, [number, number])[1] = number
         for name in reads:
             if name not in written:
-                raise IrError(f"step {number}: invariant 14: {name} is read before it is written")
+                raise VerifyError(f"step {number}: invariant 14: {name} is read before it is written")
         written.update(writes)
         if isinstance(step, Launch):
             _verify_launch(program, number, step, ranges)
@@ -275,17 +268,17 @@ def verify_program(program: Program) -> None:
         if isinstance(result, FromBuffer):
             name = result.view.buffer
             if name not in program.placements:
-                raise IrError(f"invariant 13: result {name} has no placement")
+                raise VerifyError(f"invariant 13: result {name} has no placement")
             if program.placements[name].kind == "workspace":
-                raise IrError(f"invariant 13: result {name} lies in the workspace")
+                raise VerifyError(f"invariant 13: result {name} lies in the workspace")
             if name not in written and 0 not in program.buffers[name].shape:
-                raise IrError(f"invariant 14: result {name} is never written")
+                raise VerifyError(f"invariant 14: result {name} is never written")
     names = [name for name in live if name in ranges]
     for place, one in enumerate(names):
         for other in names[place + 1 :]:
             together = live[one][0] <= live[other][1] and live[other][0] <= live[one][1]
             if together and _overlap(ranges[one], ranges[other]):
-                raise IrError(f"invariant 15: {one} and {other} overlap in the workspace")
+                raise VerifyError(f"invariant 15: {one} and {other} overlap in the workspace")
 
 
 def step_accesses(program: Program, step: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -313,23 +306,23 @@ def _refs(value: Any) -> Iterator[TensorRef]:
 def _verify_launch(program: Program, number: int, step: Launch, ranges: dict[str, tuple[int, int]]) -> None:
     where = f"step {number}"
     if not 0 <= step.kernel < len(program.kernels):
-        raise IrError(f"{where}: invariant 11: no kernel {step.kernel}")
+        raise VerifyError(f"{where}: invariant 11: no kernel {step.kernel}")
     kernel = program.kernels[step.kernel]
     if len(step.buffers) != len(kernel.parameters) or len(step.sizes) != len(kernel.sizes):
-        raise IrError(f"{where}: invariant 11: {kernel.name} has other numbers of buffers or sizes")
+        raise VerifyError(f"{where}: invariant 11: {kernel.name} has other numbers of buffers or sizes")
     for parameter, name in zip(kernel.parameters, step.buffers):
         if program.buffers[name].dtype != parameter.dtype:
-            raise IrError(f"{where}: invariant 11: {name} is not {parameter.dtype}")
+            raise VerifyError(f"{where}: invariant 11: {name} is not {parameter.dtype}")
         numel = storage_numel(program.buffers[name])
         if isinstance(parameter.numel, int) and parameter.numel != numel:
-            raise IrError(f"{where}: invariant 11: {name} has {numel} elements, {parameter.name} {parameter.numel}")
+            raise VerifyError(f"{where}: invariant 11: {name} has {numel} elements, {parameter.name} {parameter.numel}")
     if len(set(step.buffers)) != len(step.buffers):
-        raise IrError(f"{where}: invariant 12: a buffer is passed twice")
+        raise VerifyError(f"{where}: invariant 12: a buffer is passed twice")
     placed = [name for name in step.buffers if name in ranges]
     for place, one in enumerate(placed):
         for other in placed[place + 1 :]:
             if _overlap(ranges[one], ranges[other]):
-                raise IrError(f"{where}: invariant 12: {one} and {other} overlap")
+                raise VerifyError(f"{where}: invariant 12: {one} and {other} overlap")
 
 
 def _workspace_ranges(program: Program) -> dict[str, tuple[int, int]]:
@@ -340,11 +333,11 @@ def _workspace_ranges(program: Program) -> dict[str, tuple[int, int]]:
         buffer = program.buffers[name]
         numel = storage_numel(buffer)
         if not isinstance(numel, int):
-            raise IrError(f"invariant 13: {name} of dynamic size lies in the workspace")
+            raise VerifyError(f"invariant 13: {name} of dynamic size lies in the workspace")
         start = place.offset_bytes
         end = start + numel * ITEM_SIZE_BYTES[buffer.dtype]
         if start % 64 or start < 0 or end > program.workspace_bytes:
-            raise IrError(f"invariant 13: {name} at [{start}, {end}) of {program.workspace_bytes}")
+            raise VerifyError(f"invariant 13: {name} at [{start}, {end}) of {program.workspace_bytes}")
         ranges[name] = (start, end)
     return ranges
 

@@ -31,6 +31,8 @@ from lampwork.schedule.expressions import (
 MOST_USES = 16
 #: Total operations that inlining one chain into several consumers may repeat.
 MOST_REPEATED = 24
+#: A hoisted value may add one operation to this many elements of its consumer.
+HOISTED_SHARE = 8
 
 
 @dataclass(eq=False)
@@ -189,6 +191,9 @@ def _worth_inlining(info: _Nest, infos: Sequence[_Nest]) -> bool:
     evaluations = sum(_evaluations(infos[root].domain, index) for root, index in info.uses) / numel
     if evaluations <= 1:
         return True
+    total = sum(estimate(product(axis.extent for axis in infos[root].domain)) for root, _ in info.uses)
+    if evaluations * numel * info.cost * HOISTED_SHARE <= total and info.cost + info.repeated <= MOST_REPEATED:
+        return True  # Computed once per row of the consumer: a few operations more there are nothing.
     if info.cost >= EXPENSIVE or info.repeated + info.cost > MOST_REPEATED:
         return False
     if uses == 1:
