@@ -27,7 +27,7 @@ def array_dtype(dtype: str) -> np.dtype:
 
 def round_bfloat16(values: np.ndarray) -> np.ndarray:
     """float32 values rounded to the nearest bfloat16 (ties to even), as float32."""
-    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    bits = np.array(values, dtype=np.float32, order="C").view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
     result = rounded.view(np.float32)
     return np.where(np.isnan(values), np.float32(np.nan), result)

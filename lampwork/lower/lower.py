@@ -82,7 +82,7 @@ class _Operator:
         return self._out
 
 
-_operators: dict[Any, _Operator] = {}
+_operators: dict[int, _Operator] = {}
 _dtype_names: dict[torch.dtype, str] = {}
 
 
@@ -94,8 +94,12 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def meta_of(value: Any) -> TensorMeta:
-    """Metadata of a (fake) tensor."""
-    return TensorMeta(dtype_name(value.dtype), tuple(value.shape), value.stride())
+    """Metadata of a (fake) tensor. Raises `CompileError` for sizes that are not plain integers."""
+    shape = tuple(value.shape)
+    for extent in shape:
+        if type(extent) is not int:
+            raise CompileError("lower", f"a tensor of symbolic size {extent}")
+    return TensorMeta(dtype_name(value.dtype), shape, value.stride())
 
 
 class Lowering:
@@ -182,7 +186,7 @@ class Lowering:
         target = self.new_buffer(TensorMeta(result_dtype, meta.shape, meta.strides), part)
         # Folding a single value gives that value: a pointwise nest.
         reduction = Reduction(op, reduced, dtype) if reduced else None
-        if reduction is None and result_dtype != dtype:
+        if reduction is None and op in ("argmax", "argmin"):
             value = ex.constant(0, "int64")
         self.items.append(LoopNest(axes, Store(target.ref.buffer, kept, value), reduction, False, self.origin))
         return target
@@ -217,6 +221,9 @@ class Lowering:
 
     def copy_of(self, value: TensorValue, meta: TensorMeta, part: str = "copy") -> TensorValue:
         """A fresh buffer of `meta` with the elements of `value` (same shape and dtype)."""
+        if any(step == 0 and extent != 1 for extent, step in zip(meta.shape, meta.strides)):
+            # An expanded tensor has no memory of its own for each element.
+            meta = TensorMeta(meta.dtype, meta.shape, contiguous_strides(meta.shape))
         if value.dtype in NATIVE:
             try:
                 return self.compute(meta, value.load, part)
@@ -299,9 +306,10 @@ class Lowering:
         return argument
 
     def call(self, node: Node) -> Any:
-        what = _operators.get(node.target)
+        # By identity: hashing an overload is a Python call.
+        what = _operators.get(id(node.target))
         if what is None:
-            what = _operators[node.target] = _Operator(node.target)
+            what = _operators[id(node.target)] = _Operator(node.target)
         self.node = node
         self.origin = Origin(node.name, what.name, node.meta.get("location") or Location())
         value = node.meta.get("val")

@@ -22,6 +22,8 @@ def _unary(name: str, function: Callable[[Expr], Expr], exact_on_integers: bool 
 
     @rule(name)
     def lower_unary(lowering: Lowering, self: TensorValue) -> Any:
+        if lowering.out.dtype == "bool" and name != "bitwise_not":
+            return NotImplemented
         if exact_on_integers and lowering.out.dtype not in FLOATING:
             return lowering.pointwise((self,), lambda a: a)
         return lowering.pointwise((self,), function)

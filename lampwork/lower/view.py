@@ -93,6 +93,20 @@ def reshape_strides(
     old: tuple[Size, ...], strides: tuple[Size, ...], new: tuple[Size, ...]
 ) -> tuple[Size, ...] | None:
     """Strides of the reshaped view, or None where the memory does not allow a view (ATen's computeStride)."""
+    key = (old, strides, new)
+    if key not in _reshape_strides:
+        if len(_reshape_strides) > 5000:
+            _reshape_strides.clear()
+        _reshape_strides[key] = _compute_strides(old, strides, new)
+    return _reshape_strides[key]
+
+
+_reshape_strides: dict[tuple, tuple[Size, ...] | None] = {}
+
+
+def _compute_strides(
+    old: tuple[Size, ...], strides: tuple[Size, ...], new: tuple[Size, ...]
+) -> tuple[Size, ...] | None:
     result: list[Size] = []
     for a, b, c, d in reshape_pieces(old, new):
         kept = [(old[k], strides[k]) for k in range(a, b) if old[k] != 1]
