@@ -41,9 +41,9 @@ def main() -> int:
         cells = []
         for column in columns[1:]:
             found = model["columns"][column]
-            cells.append(
-                found.get("error") or found.get("guard_error") or f"{found.get('guard_us') or float('nan'):.1f}"
-            )
+            measured = found.get("guard_us")
+            told = found.get("error") or found.get("guard_error") or "not offered"
+            cells.append(told if measured is None else f"{measured:.1f}")
         table.add_row(name, *cells)
     console.print(table)
     if options.json:

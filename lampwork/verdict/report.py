@@ -53,7 +53,7 @@ class Progress:
 
 
 def print_tables(results: dict[str, Any], console: Console | None = None) -> None:
-    """The tables: steady state, start-up, whether the numbers are right, what runs inside; then overhead and failures."""
+    """The tables: steady state, start, whether the numbers are right, what runs inside; then overhead, failures."""
     console = console or Console()
     if console.width < 100:
         console = Console(width=118)

@@ -108,3 +108,18 @@ def test_unknown_model_is_reported(stand_ins):
     )
     assert "the zoo has mlp" in results["models"]["nosuch"]["columns"]["lampwork"]["error"]
     assert not bench.accepted(results)
+
+
+@pytest.mark.parametrize("name", ["peer", "lampwork", "freeze"])
+def test_a_warm_start_finds_all_that_the_cold_one_left(tmp_path, name):
+    """Each compiler's start uses folders of its own, the same ones warm as cold, temporary files included."""
+    cells = bench._Cells(bench.Settings(models=("m",), columns=(name,)), tmp_path, "m", lambda *told: None)
+    folders = ("LAMPWORK_CACHE_DIR", "TMPDIR") + (("TORCHINDUCTOR_CACHE_DIR",) if name == "peer" else ())
+    cold, warm, other = (
+        {key: cells._environment(tmp_path / process, {name: tmp_path / cache})[key] for key in folders}
+        for process, cache in (("process1", "cache1"), ("process2", "cache1"), ("process3", "cache2"))
+    )
+    if name == "peer":
+        del cold["LAMPWORK_CACHE_DIR"], warm["LAMPWORK_CACHE_DIR"], other["LAMPWORK_CACHE_DIR"]
+    assert cold == warm
+    assert not set(cold.values()) & set(other.values())
