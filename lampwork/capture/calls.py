@@ -1,0 +1,616 @@
+"""Calls of native functions while capturing: each runs for real if its effect class allows it, else the graph breaks."""
+
+from __future__ import annotations
+
+import _thread
+import collections
+import functools
+import inspect
+import logging
+import sys
+import types
+import warnings
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+from lampwork.capture.fake import Fake
+from lampwork.capture.load import HEAP_TYPE, PLAIN_TYPES, has_identity_hash, is_plain
+from lampwork.capture.machine import UNBOUND, Enter, MachineGenerator
+from lampwork.capture.machine.iteration import InterpretedIterator, SequenceIterator
+from lampwork.capture.machine.natives import Callback
+from lampwork.capture.natives import CONSTANT_ANSWERS, EFFECTS, ITERATORS, STATE_READERS, STATE_WRITERS
+from lampwork.capture.shadow import MISSING, Break, DictShadow, ListShadow, Pending
+from lampwork.capture.tensors import is_tensor_function
+
+_ITERATORS = frozenset({*ITERATORS, map, filter, MachineGenerator, InterpretedIterator, SequenceIterator})
+#: Pure objects of C classes that hold plain data or loaded values only.
+_DATA_TYPES = frozenset({
+    *PLAIN_TYPES, torch.finfo, torch.iinfo, type({}.keys()), type({}.values()), type({}.items()), bytearray,
+    types.CodeType,
+})  # fmt: skip
+_NEW_ALLOWED = frozenset({
+    id(cls)
+    for cls in (object, dict, list, tuple, set, frozenset, int, float, str, complex, bytes, collections.OrderedDict,
+                collections.deque, collections.defaultdict, types.SimpleNamespace, property, staticmethod, classmethod,
+                functools.partial)
+})  # fmt: skip
+_IDENTITY_METHODS = frozenset({
+    object.__init__, object.__init_subclass__, object.__hash__, object.__eq__, object.__ne__, object.__new__,
+    object.__subclasshook__,
+})  # fmt: skip
+#: The program cannot be followed through these: they reach frames, other threads or the outside world.
+_REFUSED = {
+    globals: "globals()", eval: "eval()", exec: "exec()", compile: "compile()", sys._getframe: "sys._getframe()",
+    warnings.warn: "warnings.warn()", _thread.start_new_thread: "starting a thread", inspect.currentframe: "inspect.currentframe()",
+    print: "print()", open: "open()", input: "input()",
+}  # fmt: skip
+
+
+class NativeCalls:
+    loader: Any
+    machine: Any
+    guards: Any
+    sources: Any
+    intrinsics: dict[Any, Any]
+    _function_kinds: dict[int, tuple[Any, str]]
+
+    def install_natives(self) -> None:
+        """Registers what the host answers in place of natives."""
+        self._function_kinds = {}
+        add = self.add_intrinsic  # type: ignore[attr-defined]
+        add(type, _type)
+        add(isinstance, _isinstance)
+        for native, text in _REFUSED.items():
+            add(native, _refuse(text))
+        for native in (torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling):
+            add(native, lambda world: True)
+        add(torch.compiler.is_exporting, lambda world: False)
+        add(torch.jit.is_scripting, lambda world: False)
+        add(torch.jit.is_tracing, lambda world: False)
+        add(torch._jit_internal.is_scripting, lambda world: False)
+        for native in (map, filter, functools.reduce):
+            add(native, _calls_first(native))
+        for native in (sorted, min, max):
+            add(native, _keyed(native))
+        add(list.sort, _sort)
+        substitute = self.add_substitute  # type: ignore[attr-defined]
+        substitute(any, _any)
+        substitute(all, _all)
+        del self.intrinsics[any], self.intrinsics[all]
+        for level in ("debug", "info", "warning", "error", "log", "critical", "exception"):
+            add(getattr(logging.Logger, level), _log)
+        add(dict.get, _dict_get)
+
+    # -- calls
+
+    def call(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        kind = type(function)
+        if kind is FunctionType:
+            rule = self.function_rule(function)
+            if rule == "tensor":
+                if self.are_data(args, kwargs):
+                    return function(*args, **kwargs)
+            elif rule == "disabled":
+                raise Break("disabled", f"{function.__qualname__} is marked as not to be compiled")
+            elif rule == "state":
+                self.read_state(STATE_READERS[function])
+                return function(*args, **kwargs)
+            elif rule == "constant":
+                return function(*args, **kwargs)
+        elif kind.__flags__ & HEAP_TYPE and isinstance(function, torch.nn.Module):
+            answer = self.call_module(function, args, kwargs)  # type: ignore[attr-defined]
+            if answer is not UNBOUND:
+                return answer
+        return super().call(function, args, kwargs)  # type: ignore[misc]
+
+    def function_rule(self, function: FunctionType) -> str:
+        """How a Python function is called: "tensor" (natively, on fakes), "state", "constant", "disabled" or "" (interpreted)."""
+        known = self._function_kinds.get(id(function))
+        if known is None:
+            if function in self.intrinsics:
+                rule = ""
+            elif is_tensor_function(function):
+                rule = "tensor"
+            elif function in STATE_READERS:
+                rule = "state"
+            elif function in CONSTANT_ANSWERS:
+                rule = "constant"
+            elif function.__dict__.get("_torchdynamo_disable"):
+                rule = "disabled"
+            else:
+                rule = ""
+            known = self._function_kinds[id(function)] = (function, rule)
+        return known[1]
+
+    def should_interpret(self, function: FunctionType) -> bool:
+        return True
+
+    def read_state(self, name: str) -> None:
+        """Guards process state by name, once."""
+        from lampwork import _torch
+
+        source = self.sources.state(name)
+        if name not in self.initial_state:  # type: ignore[attr-defined]
+            self.guards.equals(source, _torch.STATE[name]())
+        else:
+            self.guards.equals(source, self.initial_state[name])  # type: ignore[attr-defined]
+
+    def call_native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """A callable implemented in C, by its effect class. Raises `Break` for one that is in no table."""
+        kind = type(function)
+        if kind is BuiltinFunctionType:
+            owner = function.__self__
+            if owner is not None and not isinstance(owner, (ModuleType, type)):
+                return self._call_method(function, owner, args, kwargs)
+        if is_tensor_function(function):
+            return self.call_tensor(function, args, kwargs)
+        effect = EFFECTS.get(function) if _hashable(function) else None
+        if effect is not None:
+            return self._perform(function, effect, args, kwargs)
+        return self._call_other(function, args, kwargs)
+
+    def call_tensor(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if not self.are_data(args, kwargs):
+            raise Break(
+                "tensor-argument",
+                f"{_name(function)} is called with {self.describe_arguments(args, kwargs)}",
+            )
+        return function(*args, **kwargs)
+
+    def _call_method(self, function: Any, owner: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """A C method bound to its object."""
+        if isinstance(owner, torch.Tensor):
+            if is_tensor_function(function):
+                return self.call_tensor(function, args, kwargs)
+            raise unknown(function)
+        descriptor = None
+        for cls in type(owner).__mro__:
+            if function.__name__ in cls.__dict__:
+                descriptor = cls.__dict__[function.__name__]
+                break
+        effect = EFFECTS.get(descriptor) if descriptor is not None and _hashable(descriptor) else None
+        if effect is None:
+            return self._call_other(function, args, kwargs)
+        return self._perform(descriptor, effect, (owner, *args), kwargs)
+
+    def _perform(self, function: Any, effect: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+        loader = self.loader
+        if args and id(args[0]) in loader.unsettled and effect in ("method", "keyed", "compares"):
+            special = SHADOW_METHODS.get(function)
+            if special is not None:
+                answer = special(self, loader.unsettled[id(args[0])], *args[1:], **kwargs)
+                if answer is not UNBOUND:
+                    return answer
+        for value in args:
+            self.touch(value)  # type: ignore[attr-defined]
+        for value in kwargs.values():
+            self.touch(value)  # type: ignore[attr-defined]
+        if effect == "data":
+            args = tuple([self.materialise(value) for value in args])
+            if not self.are_data(args, kwargs):
+                raise Break(
+                    "native-argument", f"{_name(function)} is called with {self.describe_arguments(args, kwargs)}"
+                )
+        elif effect == "keyed":
+            if len(args) > 1 and getattr(function, "__name__", "") not in _TAKES_ITERABLE:
+                self.check_key(args[0] if isinstance(args[0], (dict, set)) else {}, args[1])  # type: ignore[attr-defined]
+        elif effect == "compares":
+            if not all(self.is_plain_data(value) or self._all_identity(value) for value in args):
+                raise Break("comparison", f"{_name(function)} compares objects or tensors")
+        elif effect == "identity":
+            if function is id and isinstance(args[0], torch.Tensor):
+                raise Break("tensor-identity", "id() of a tensor is used")
+        return function(*args, **kwargs)
+
+    def _all_identity(self, value: Any) -> bool:
+        if isinstance(value, (list, tuple, set, frozenset, collections.deque)):
+            return all(has_identity_hash(each) and not isinstance(each, torch.Tensor) for each in value)
+        return has_identity_hash(value) and not isinstance(value, torch.Tensor)
+
+    def materialise(self, value: Any) -> Any:
+        """An iterator's remaining elements as a list; anything else unchanged."""
+        return self.collect(value) if type(value) in _ITERATORS else value  # type: ignore[attr-defined]
+
+    def _call_other(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if not _hashable(function):
+            raise unknown(function)
+        if function in STATE_READERS:
+            self.read_state(STATE_READERS[function])
+            return function(*args, **kwargs)
+        if function in STATE_WRITERS:
+            self.read_state(STATE_WRITERS[function])
+            return function(*args, **kwargs)
+        if function in CONSTANT_ANSWERS:
+            return function(*args, **kwargs)
+        if function in _IDENTITY_METHODS:
+            return function(*args, **kwargs)
+        if isinstance(function, type):
+            return self._instantiate_native(function, args, kwargs)
+        if type(function) is BuiltinFunctionType and isinstance(function.__self__, type):
+            if function.__name__ == "__new__" and id(function.__self__) in _NEW_ALLOWED:
+                for value in args:
+                    self.touch(value)  # type: ignore[attr-defined]
+                return function(*args, **kwargs)
+        if type(function) is functools._lru_cache_wrapper:
+            return self._call_cached(function, args, kwargs)
+        if type(function) is types.MethodWrapperType:
+            return self._call_wrapper(function, args, kwargs)
+        if isinstance(function, (Callback,)):
+            return self.machine.call(function.function, args, kwargs)
+        if type(function).__name__ in _CALLABLE_GETTERS and not kwargs and len(args) == 1:
+            return self._call_getter(function, args[0])
+        raise unknown(function)
+
+    def _call_wrapper(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        raise unknown(function)
+
+    def _call_getter(self, function: Any, value: Any) -> Any:
+        """`operator.attrgetter("a", "b")(x)`, `operator.itemgetter(0)(x)`: done through the machine."""
+        _, parts = function.__reduce__()
+        results = []
+        for part in parts:
+            if type(function).__name__ == "attrgetter":
+                current = value
+                for name in part.split("."):
+                    current = self.machine.complete(self.load_attr(current, name))  # type: ignore[attr-defined]
+            else:
+                current = self.machine.complete(self.get_item(value, part))  # type: ignore[attr-defined]
+            results.append(current)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _call_cached(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """A function behind `functools.lru_cache`: its answer is fixed by its arguments, as in eager."""
+        if self.is_plain_data(args) and all(self.is_plain_data(value) for value in kwargs.values()):
+            with self.recorder._paused():  # type: ignore[attr-defined]
+                result = function(*args, **kwargs)
+            if is_plain(result) or isinstance(result, (type, FunctionType, ModuleType)):
+                return result
+        inner = function.__wrapped__
+        raise Break("cached-function", f"{inner.__qualname__} caches its results and takes or returns objects")
+
+    def _instantiate_native(self, cls: type, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """A class whose `__new__` and `__init__` are both implemented in C."""
+        new = cls.__new__
+        owner = getattr(new, "__self__", None)
+        if cls is torch._C._InferenceMode or cls in _CONTEXT_CLASSES:
+            self.read_state("inference_mode")
+            return cls(*args, **kwargs)
+        if id(owner) not in _NEW_ALLOWED and not issubclass(cls, BaseException):
+            raise unknown(cls)
+        if issubclass(cls, collections.OrderedDict) and (args or kwargs):
+            if type(cls.__setitem__) is FunctionType or type(cls.update) is FunctionType:
+                raise Break("native-class", f"{cls.__qualname__} fills itself from native code")
+        for value in args:
+            self.touch(value)  # type: ignore[attr-defined]
+        if issubclass(cls, (int, float, str, complex, bytes)) and not self.are_data(args, kwargs):
+            raise Break("native-argument", f"{cls.__qualname__} is made of {self.describe_arguments(args, kwargs)}")
+        return cls(*args, **kwargs)
+
+    def call_new(self, new: Any, cls: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        owner = getattr(new, "__self__", None)
+        if issubclass(cls, torch.Tensor):
+            raise Break("tensor-subclass", f"a tensor of class {cls.__qualname__} is made")
+        if id(owner) not in _NEW_ALLOWED and not (isinstance(owner, type) and issubclass(owner, BaseException)):
+            raise unknown(cls)
+        for value in args:
+            self.touch(value)  # type: ignore[attr-defined]
+        return new(cls, *args, **kwargs)
+
+    def instantiate(self, cls: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if cls is torch.nn.Parameter or cls is torch.nn.Buffer:
+            raise Break("tensor-subclass", f"a {cls.__name__} is made", "Make parameters outside the compiled function.")
+        found, initialise = self.class_lookup(cls, "__init__")  # type: ignore[attr-defined]
+        if type(initialise) is not FunctionType and initialise is not object.__init__:
+            for value in args:
+                self.touch(value)  # type: ignore[attr-defined]
+        return super().instantiate(cls, args, kwargs)  # type: ignore[misc]
+
+    # -- what values hold
+
+    def are_data(self, args: tuple, kwargs: dict[str, Any]) -> bool:
+        return all(map(self.is_data, args)) and all(map(self.is_data, kwargs.values()))
+
+    def is_data(self, value: Any) -> bool:
+        """Plain data, tensors, and containers of them; loads containers from outside."""
+        kind = type(value)
+        if kind is Fake or kind in _DATA_TYPES:
+            return kind is not slice or (
+                self.is_data(value.start) and self.is_data(value.stop) and self.is_data(value.step)
+            )
+        if id(value) in self.loader.unsettled:
+            self.loader.settle(value)
+        if kind is list or kind is tuple or isinstance(value, (tuple, set, frozenset, collections.deque)):
+            return all(map(self.is_data, value))
+        if kind is dict or kind is collections.OrderedDict:
+            return all(map(self.is_data, value.values())) and all(map(self.is_data, value))
+        return is_plain(value) or kind.__module__ == "re" or (
+            isinstance(value, BaseException) and not kind.__flags__ & HEAP_TYPE and all(map(self.is_data, value.args))
+        )
+
+    def is_plain_data(self, value: Any) -> bool:
+        """As `is_data`, without tensors: comparing and hashing it natively is right."""
+        kind = type(value)
+        if kind in PLAIN_TYPES:
+            return True
+        if id(value) in self.loader.unsettled:
+            self.loader.settle(value)
+        if kind in (list, tuple, set, frozenset, collections.deque):
+            return all(map(self.is_plain_data, value))
+        if kind is dict or kind is collections.OrderedDict:
+            return all(map(self.is_plain_data, value.values())) and all(map(self.is_plain_data, value))
+        return is_plain(value) or isinstance(value, (type, FunctionType)) and has_identity_hash(value)
+
+    def describe_arguments(self, args: tuple, kwargs: dict[str, Any]) -> str:
+        bad = [value for value in (*args, *kwargs.values()) if not self.is_data(value)]
+        names = sorted({f"a {type(value).__module__}.{type(value).__qualname__}" for value in bad})
+        return ", ".join(names) or "no arguments"
+
+
+_CALLABLE_GETTERS = frozenset({"attrgetter", "itemgetter"})
+_TAKES_ITERABLE = frozenset({
+    "update", "fromkeys", "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset",
+    "isdisjoint", "intersection_update", "difference_update", "symmetric_difference_update", "__init__", "__or__",
+    "__ior__", "__ror__", "__and__", "__sub__", "__xor__", "__rand__", "__rsub__", "__rxor__", "__iand__", "__isub__",
+    "__ixor__", "__eq__", "__ne__", "__le__", "__lt__", "__ge__", "__gt__",
+})  # fmt: skip
+_CONTEXT_CLASSES: tuple[type, ...] = ()
+
+
+def _hashable(function: Any) -> bool:
+    try:
+        hash(function)
+    except TypeError:
+        return False
+    return True
+
+
+def _name(function: Any) -> str:
+    module = getattr(function, "__module__", None)
+    owner = getattr(function, "__objclass__", None)
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or repr(type(function))
+    if owner is not None:
+        return f"{owner.__qualname__}.{getattr(function, '__name__', name)}"
+    return f"{module}.{name}" if module and module != "builtins" else str(name)
+
+
+def unknown(function: Any) -> Break:
+    return Break(
+        "unknown-native",
+        f"the native function {_name(function)} is called, and what it does to its arguments is not known",
+        "Call it outside the compiled function, or report it so that it can be added to the table.",
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Natives answered by the host
+
+
+def _refuse(text: str) -> Any:
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        raise Break("native-call", f"{text} is called", "Do it outside the compiled function.")
+
+    return answer
+
+
+def _type(world: Any, *args: Any, **kwargs: Any) -> Any:
+    if len(args) == 1 and not kwargs:
+        return world.type_of(args[0])
+    return type(*args, **kwargs)
+
+
+def _isinstance(world: Any, *args: Any) -> Any:
+    if len(args) != 2:
+        return isinstance(*args)
+    subject, classes = args
+    if id(classes) in world.loader.unsettled:
+        world.touch(classes)
+    return _instance_check(world, subject, classes)
+
+
+_NATIVE_METACLASSES = frozenset({type, type(torch.Tensor), type(torch.nn.Parameter), type(torch.dtype)})
+
+
+def _instance_check(world: Any, subject: Any, classes: Any) -> bool:
+    kind = type(classes)
+    if kind is tuple:
+        return any(_instance_check(world, subject, each) for each in classes)
+    if kind is types.UnionType:
+        return any(_instance_check(world, subject, each) for each in classes.__args__)
+    if kind in _NATIVE_METACLASSES or type(subject) is Fake:
+        return isinstance(subject, classes)
+    from lampwork.capture.machine.natives import _check
+
+    return _check(world, "__instancecheck__", isinstance, subject, classes)
+
+
+def _wrap(world: Any, function: Any) -> Any:
+    """A function that native code may call: through the machine unless it is None or known to be pure."""
+    if function is None or (_hashable(function) and EFFECTS.get(function) in ("holds", "identity") and function is not type):
+        return function
+    return Callback(world, function)
+
+
+def _calls_first(native: Any) -> Any:
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) >= 2 and not kwargs:
+            args = (Callback(world, args[0]) if args[0] is not None else None,
+                    *(world.native_iterable(value) for value in args[1:]))  # fmt: skip
+            if native is filter and args[0] is None:
+                args = (Callback(world, bool), args[1])
+        return native(*args, **kwargs)
+
+    return answer
+
+
+def _keyed(native: Any) -> Any:
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1:
+            args = (world.collect(args[0]),)
+        key = kwargs.get("key")
+        if key is None:
+            return world.call_native(native, args, kwargs)
+        default = kwargs.get("default", MISSING)
+        values = args[0] if len(args) == 1 else list(args)
+        keys = [world.machine.call(key, (value,)) for value in values]
+        if not world.is_data(keys):
+            raise Break("comparison", f"{native.__name__} orders objects")
+        if native is sorted:
+            order = sorted(range(len(values)), key=keys.__getitem__, reverse=bool(kwargs.get("reverse", False)))
+            return [values[position] for position in order]
+        if not values and default is not MISSING:
+            return default
+        return values[native(range(len(values)), key=keys.__getitem__)]
+
+    return answer
+
+
+def _sort(world: Any, target: Any, **kwargs: Any) -> None:
+    world.touch(target)
+    ordered = world.machine.call(sorted, (target,), kwargs)
+    list.__setitem__(target, slice(None), ordered)
+
+
+def _any(iterable: Any) -> bool:
+    for element in iterable:
+        if element:
+            return True
+    return False
+
+
+def _all(iterable: Any) -> bool:
+    for element in iterable:
+        if not element:
+            return False
+    return True
+
+
+def _log(world: Any, logger: Any, *args: Any, **kwargs: Any) -> None:
+    """A log call whose level is off does nothing; one that would print is not for a graph."""
+    raw = logger
+    function = sys._getframe().f_code
+    level = kwargs.get("level")
+    del function
+    names = {"debug": 10, "info": 20}
+    for name, value in names.items():
+        if not raw.isEnabledFor(value) and level is None and _called_as(world, name):
+            return
+    raise Break("logging", "a message is logged", "Log outside the compiled function.")
+
+
+def _called_as(world: Any, name: str) -> bool:
+    frame = world.machine.frames[-1] if world.machine.frames else None
+    return frame is not None and name in frame.code.raw.co_names
+
+
+def _dict_get(world: Any, mapping: Any, *args: Any) -> Any:
+    shadow = world.loader.unsettled.get(id(mapping))
+    if shadow is not None and 1 <= len(args) <= 2:
+        value = world.loader.dict_read(shadow, args[0])
+        return (args[1] if len(args) == 2 else None) if value is MISSING else value
+    if args:
+        world.check_key(mapping, args[0])
+    return dict.get(mapping, *args)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Methods of containers from outside that need not look at everything
+
+
+def _shadow_getitem(world: Any, shadow: Any, key: Any) -> Any:
+    if type(shadow) is DictShadow:
+        value = world.loader.dict_read(shadow, key)
+        if value is MISSING:
+            if isinstance(shadow.copy, collections.defaultdict):
+                return UNBOUND
+            raise KeyError(key)
+        return value
+    if type(shadow) is ListShadow and type(key) is int:
+        return world.loader.list_read(shadow, key)
+    return UNBOUND
+
+
+def _shadow_setitem(world: Any, shadow: Any, key: Any, value: Any) -> Any:
+    if type(shadow) is DictShadow:
+        world.loader.dict_write(shadow, key, value)
+        return None
+    return UNBOUND
+
+
+def _shadow_delitem(world: Any, shadow: Any, key: Any) -> Any:
+    if type(shadow) is DictShadow:
+        if not world.loader.dict_delete(shadow, key):
+            raise KeyError(key)
+        return None
+    return UNBOUND
+
+
+def _shadow_contains(world: Any, shadow: Any, key: Any) -> Any:
+    return world.loader.dict_has(shadow, key) if type(shadow) is DictShadow else UNBOUND
+
+
+def _shadow_pop(world: Any, shadow: Any, *args: Any) -> Any:
+    if type(shadow) is not DictShadow or not 1 <= len(args) <= 2:
+        return UNBOUND
+    value = world.loader.dict_read(shadow, args[0])
+    if value is MISSING:
+        if len(args) == 2:
+            return args[1]
+        raise KeyError(args[0])
+    world.loader.dict_delete(shadow, args[0])
+    return value
+
+
+def _shadow_setdefault(world: Any, shadow: Any, key: Any, default: Any = None) -> Any:
+    value = world.loader.dict_read(shadow, key)
+    if value is MISSING:
+        world.loader.dict_write(shadow, key, default)
+        return default
+    return value
+
+
+def _shadow_update(world: Any, shadow: Any, *args: Any, **kwargs: Any) -> Any:
+    if type(shadow) is not DictShadow or len(args) > 1 or (args and not isinstance(args[0], dict)):
+        return UNBOUND
+    for source in (*args, kwargs):
+        world.touch(source)
+        for key, value in source.items():
+            world.loader.dict_write(shadow, key, value)
+    return None
+
+
+def _shadow_keys(world: Any, shadow: Any) -> Any:
+    world.loader.dict_keys(shadow)
+    return dict.keys(shadow.copy) if type(shadow.copy) is dict else shadow.copy.keys()
+
+
+def _shadow_append(world: Any, shadow: Any, value: Any) -> Any:
+    if type(shadow) is ListShadow and type(shadow.copy) is list:
+        world.loader.list_append(shadow, [value])
+        return None
+    return UNBOUND
+
+
+def _shadow_extend(world: Any, shadow: Any, values: Any) -> Any:
+    if type(shadow) is ListShadow and type(shadow.copy) is list and values is not shadow.copy:
+        world.loader.list_append(shadow, world.collect(values))
+        return None
+    return UNBOUND
+
+
+def _shadow_len(world: Any, shadow: Any) -> Any:
+    return world._shadow_length(shadow)
+
+
+SHADOW_METHODS: dict[Any, Any] = {
+    dict.__getitem__: _shadow_getitem, dict.__setitem__: _shadow_setitem, dict.__delitem__: _shadow_delitem,
+    collections.OrderedDict.__setitem__: _shadow_setitem, collections.OrderedDict.__delitem__: _shadow_delitem,
+    dict.__contains__: _shadow_contains, dict.pop: _shadow_pop, dict.setdefault: _shadow_setdefault,
+    collections.OrderedDict.pop: _shadow_pop, collections.OrderedDict.setdefault: _shadow_setdefault,
+    dict.update: _shadow_update, collections.OrderedDict.update: _shadow_update, dict.keys: _shadow_keys,
+    list.append: _shadow_append, list.extend: _shadow_extend, list.__getitem__: _shadow_getitem,
+    list.__len__: _shadow_len, dict.__len__: _shadow_len, 
+}  # fmt: skip
+
+__all__ = ["NativeCalls", "Enter", "MethodType", "Pending"]

@@ -1,0 +1,188 @@
+"""`capture`: one call of a program as a `Region`: a graph of ATen operators, its guards, its result and effects.
+
+    region = capture(model, (tokens,), {}, Settings())
+
+The program runs once in the bytecode machine, on fakes; nothing of it is computed and nothing real is changed, whether
+capture succeeds or not. Raises `GraphBreak` where the program does something that no graph holds.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.capture.effects import collect_effects
+from lampwork.capture.machine import Interruption, Machine
+from lampwork.capture.machine.errors import Unsupported
+from lampwork.capture.recorder import Recorder
+from lampwork.capture.shadow import MISSING, Break
+from lampwork.capture.templates import Templates
+from lampwork.capture.world import TorchWorld
+from lampwork.config import Settings
+from lampwork.errors import Diagnostic, GraphBreak
+from lampwork.ir.guard import ArgumentCount
+from lampwork.ir.loops import Location
+from lampwork.ir.region import Region, Return
+from lampwork.ir.template import ConstantValue, Effect, SetItem, DeleteItem, SetState, SourceValue
+
+#: Process state that every region depends on, whatever it reads: it decides what operators torch records.
+_ALWAYS_GUARDED = (
+    "grad_mode", "inference_mode", "autocast", "default_dtype", "deterministic", "attention", "float32_matmul_precision",
+    "modes", "anomaly",
+)  # fmt: skip
+#: What a program may leave changed.
+_SETTABLE = ("grad_mode", "autocast", "default_dtype")
+
+
+class TorchMachine(Machine):
+    """A machine whose program cannot catch what stops capture."""
+
+    def unwind(self, error: BaseException, fresh: bool = True) -> bool:
+        if isinstance(error, GraphBreak):
+            diagnostic = error.diagnostic
+            raise Break(diagnostic.id, diagnostic.reason, diagnostic.remedy) from None
+        return super().unwind(error, fresh)
+
+
+def capture(function: Callable, args: tuple, kwargs: Mapping[str, Any], settings: Settings) -> Region:
+    """The region of `function(*args, **kwargs)`. `function`: a function, bound method, module or callable object.
+
+    Guards cover all that was read. Raises `GraphBreak` (its `guards` say what had been read by then).
+    """
+    recorder = Recorder()
+    world = TorchWorld(recorder)
+    world.attach(recorder)
+    machine = TorchMachine(world)
+    try:
+        return _capture(world, machine, function, args, dict(kwargs))
+    except Interruption as stop:
+        raise _graph_break(world, stop) from None
+
+
+def _capture(world: TorchWorld, machine: Machine, function: Callable, args: tuple, kwargs: dict) -> Region:
+    loader, sources, guards = world.loader, world.sources, world.guards
+    guards.add(sources.root, ("arguments",), lambda: ArgumentCount(len(args), tuple(kwargs)))
+    initial = {name: _torch.STATE[name]() for name in _torch.STATE}
+    world.initial_state = initial  # type: ignore[attr-defined]
+    for name in _ALWAYS_GUARDED:
+        guards.equals(sources.state(name), initial[name])
+    callable_value = loader.load(function, sources.root)
+    with _restored_state():
+        with world.recorder.recording():
+            loaded = tuple([loader.load(value, sources.argument(index)) for index, value in enumerate(args)])
+            named = {name: loader.load(value, sources.keyword(name)) for name, value in kwargs.items()}
+            try:
+                result = machine.call(callable_value, loaded, named)
+            except GraphBreak as stop:
+                raise Break(stop.diagnostic.id, stop.diagnostic.reason, stop.diagnostic.remedy) from None
+            except Exception as error:
+                raise Break("exception", f"the program raised {type(error).__name__}: {error}") from error
+            changed = _state_effects(initial)
+        templates = Templates(loader)
+        value = templates.template(result)
+        effects = collect_effects(loader, templates) + _global_effects(world, templates) + changed
+        world.tensors.finish()
+        outputs = templates.outputs
+        graph = world.recorder.finish(outputs)
+    return Region(
+        name=_name(function),
+        graph=graph,
+        inputs=tuple(world.tensors.sources),
+        guards=guards.finish({id(source) for source in world.tensors.sources}),
+        objects=tuple(templates.objects),  # type: ignore[arg-type]
+        effects=tuple(effects),
+        outcome=Return(value),
+        code_digests=dict(world.code_digests),
+        requires_grad_outputs=any(output.requires_grad for output in outputs),
+        input_values=tuple(world.tensors.fakes),
+        location=_location_of(function),
+    )
+
+
+def _state_effects(initial: Mapping[str, Any]) -> list[Effect]:
+    """Process state that the program left changed."""
+    effects: list[Effect] = []
+    for name in _SETTABLE:
+        now = _torch.STATE[name]()
+        if name == "autocast":
+            # The recorder turns the cache of casts off; that is not the program's doing.
+            now = (*now[:-1], initial[name][-1])
+        if now != initial[name]:
+            effects.append(SetState(name, ConstantValue(now)))
+    return effects
+
+
+@contextmanager
+def _restored_state() -> Iterator[None]:
+    """Whatever the program does to process state while it is captured is undone."""
+    grad = torch.is_grad_enabled()
+    dtype = torch.get_default_dtype()
+    autocast = _torch.STATE["autocast"]()
+    try:
+        yield
+    finally:
+        torch._C._set_grad_enabled(grad)
+        if torch.get_default_dtype() is not dtype:
+            torch.set_default_dtype(dtype)
+        if _torch.STATE["autocast"]() != autocast:
+            _torch.SET_STATE["autocast"](autocast)
+
+
+def _global_effects(world: TorchWorld, templates: Templates) -> list[Effect]:
+    effects: list[Effect] = []
+    for namespace in world.namespaces.values():
+        for name in namespace.written:
+            value = namespace.values[name]
+            if value is namespace.initial.get(name, world):
+                continue
+            target = SourceValue(namespace.source)
+            if value is MISSING:
+                effects.append(DeleteItem(target, ConstantValue(name)))
+            else:
+                effects.append(SetItem(target, ConstantValue(name), templates.template(value)))
+    return effects
+
+
+def _graph_break(world: TorchWorld, stop: Interruption) -> GraphBreak:
+    location = _break_location(stop)
+    if isinstance(stop, Break):
+        diagnostic = Diagnostic(stop.id, stop.reason, location, stop.remedy)
+    elif isinstance(stop, Unsupported):
+        diagnostic = Diagnostic("unsupported", stop.reason, location)
+    else:
+        diagnostic = Diagnostic("unsupported", str(stop), location)
+    cause = stop.__cause__
+    problem = GraphBreak(diagnostic, world.guards.finish(set()))
+    problem.__cause__ = cause
+    return problem
+
+
+def _break_location(stop: Interruption) -> Location:
+    """The innermost line that is not torch's own."""
+    frames = [frame for frame in stop.frames or () if not frame.code.hidden]
+    torch_directory = torch.__file__.rpartition("/")[0] + "/"
+    for frame in reversed(frames):
+        if not frame.filename.startswith(torch_directory):
+            return Location(frame.filename, frame.line)
+    return Location(frames[-1].filename, frames[-1].line) if frames else Location()
+
+
+def _name(function: Any) -> str:
+    if isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+def _location_of(function: Any) -> Location:
+    if isinstance(function, types.MethodType):
+        function = function.__func__
+    if isinstance(function, torch.nn.Module):
+        function = type(function).forward
+    code = getattr(function, "__code__", None)
+    return Location(code.co_filename, code.co_firstlineno) if code is not None else Location()

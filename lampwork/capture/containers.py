@@ -1,0 +1,306 @@
+"""Operations on containers: what a program looks at in a list or dict from outside is loaded first.
+
+Containers of the program's own making, and those from outside that were loaded whole, are ordinary Python objects and
+take the machine's own road.
+"""
+
+from __future__ import annotations
+
+import collections
+import operator
+from typing import Any
+
+from lampwork.capture.fake import Fake
+from lampwork.capture.load import has_identity_hash
+from lampwork.capture.machine import MachineGenerator
+from lampwork.capture.machine.iteration import InterpretedIterator, SequenceIterator
+from lampwork.capture.machine.operators import BUILTIN
+from lampwork.capture.natives import ITERATORS
+from lampwork.capture.shadow import MISSING, Break, DictShadow, ListShadow, SetShadow
+
+_CONTAINERS = (list, dict, set, frozenset, tuple, collections.deque)
+_SAFE_ITERATORS = frozenset({*ITERATORS, map, filter, MachineGenerator, InterpretedIterator, SequenceIterator})
+
+
+class Containers:
+    loader: Any
+    machine: Any
+    guards: Any
+
+    def touch(self, value: Any) -> Any:
+        """`value`, loaded whole if it is a container from outside."""
+        if id(value) in self.loader.unsettled:
+            self.loader.settle(value)
+        elif id(value) in self.loader.opaque:
+            self.refuse(value)
+        return value
+
+    def refuse(self, value: Any) -> None:
+        kind = type(value)
+        raise Break("opaque-value", f"a {kind.__module__}.{kind.__qualname__} from outside the program is used",
+                    "Pass plain data, tensors or objects of Python classes.")  # fmt: skip
+
+    # -- items
+
+    def get_item(self, container: Any, key: Any) -> Any:
+        shadow = self.loader.unsettled.get(id(container))
+        if shadow is not None and _own_method(container, "__getitem__"):
+            if type(shadow) is ListShadow:
+                if type(key) is int:
+                    return self.loader.list_read(shadow, key)
+                self.loader.list_settle(shadow)
+            elif type(shadow) is DictShadow:
+                value = self.loader.dict_read(shadow, key)
+                if value is not MISSING:
+                    return value
+                if isinstance(container, collections.defaultdict):
+                    self.loader.dict_settle(shadow)
+                elif type(container) in (dict, collections.OrderedDict) or not hasattr(type(container), "__missing__"):
+                    raise KeyError(key)
+        elif id(container) in self.loader.opaque:
+            self.refuse(container)
+        elif type(container) is Fake:
+            return container[self.tensor_key(key)]
+        return super().get_item(container, key)  # type: ignore[misc]
+
+    def set_item(self, container: Any, key: Any, value: Any) -> None:
+        shadow = self.loader.unsettled.get(id(container))
+        if shadow is not None and _own_method(container, "__setitem__"):
+            if type(shadow) is DictShadow:
+                self.loader.dict_write(shadow, key, value)
+                return
+            self.touch(container)
+        elif id(container) in self.loader.opaque:
+            self.refuse(container)
+        elif type(container) is Fake:
+            container[self.tensor_key(key)] = value
+            return
+        self.check_key(container, key)
+        super().set_item(container, key, value)  # type: ignore[misc]
+
+    def del_item(self, container: Any, key: Any) -> None:
+        shadow = self.loader.unsettled.get(id(container))
+        if shadow is not None and _own_method(container, "__delitem__"):
+            if type(shadow) is DictShadow:
+                if not self.loader.dict_delete(shadow, key):
+                    raise KeyError(key)
+                return
+            self.touch(container)
+        super().del_item(container, key)  # type: ignore[misc]
+
+    def tensor_key(self, key: Any) -> Any:
+        """An index of a tensor: everything in it loaded, nothing but plain data and tensors."""
+        if not self.is_data(key):  # type: ignore[attr-defined]
+            raise Break("tensor-argument", f"a tensor is indexed with a {type(key).__name__}")
+        return key
+
+    def check_key(self, container: Any, key: Any) -> None:
+        """Hashing `key` natively must run none of the program's Python code."""
+        if isinstance(container, (dict, set)) and not has_identity_hash(key):
+            self._check_python_hash(key)
+
+    def _check_python_hash(self, key: Any) -> None:
+        kind = type(key)
+        if kind.__flags__ & (1 << 9) and not isinstance(key, (tuple, frozenset)):
+            for name in ("__hash__", "__eq__"):
+                if type(getattr(kind, name)).__name__ == "function":
+                    raise Break("python-hash", f"a {kind.__qualname__} with a {name} of its own is used as a key")
+        if isinstance(key, tuple):
+            for part in key:
+                if not has_identity_hash(part):
+                    self._check_python_hash(part)
+
+    def map_add(self, target: dict, key: Any, value: Any) -> None:
+        self.check_key(target, key)
+        super().map_add(target, key, value)  # type: ignore[misc]
+
+    def set_add(self, target: set, value: Any) -> None:
+        self.check_key(target, value)
+        super().set_add(target, value)  # type: ignore[misc]
+
+    # -- questions
+
+    def contains(self, item: Any, container: Any) -> bool:
+        shadow = self.loader.unsettled.get(id(container))
+        if shadow is not None and type(shadow) is DictShadow and _own_method(container, "__contains__"):
+            return self.loader.dict_has(shadow, item)
+        self.touch(container)
+        if isinstance(container, (list, tuple, collections.deque)) and _own_method(container, "__contains__"):
+            return self._sequence_contains(item, container)
+        self.check_key(container, item)
+        return super().contains(item, container)  # type: ignore[misc]
+
+    def _sequence_contains(self, item: Any, container: Any) -> bool:
+        if self.is_plain_data(item) and self.is_plain_data(container):  # type: ignore[attr-defined]
+            return item in container
+        for element in list(container):
+            if element is item:
+                return True
+            if self.truth(self.machine.complete(self.compare_op(operator.eq, element, item))):
+                return True
+        return False
+
+    def length(self, value: Any) -> int:
+        shadow = self.loader.unsettled.get(id(value))
+        if shadow is not None and _own_method(value, "__len__"):
+            return self._shadow_length(shadow)
+        if id(value) in self.loader.opaque:
+            self.refuse(value)
+        return super().length(value)  # type: ignore[misc]
+
+    def _shadow_length(self, shadow: Any) -> int:
+        if type(shadow) is SetShadow:
+            return len(self.loader.set_settle(shadow))
+        if type(shadow) is ListShadow and shadow.state == "appended":
+            return len(self.loader.list_settle(shadow))
+        if not (type(shadow) is DictShadow and shadow.whole):
+            self.guards.length_is(shadow.source, len(shadow.base))
+        return len(shadow.copy) if type(shadow) is ListShadow else dict.__len__(shadow.copy)
+
+    def truth(self, value: Any) -> bool:
+        if id(value) in self.loader.unsettled and _own_method(value, "__len__") and not hasattr(type(value), "__bool__"):
+            return self.length(value) != 0
+        return super().truth(value)  # type: ignore[misc]
+
+    def is_(self, left: Any, right: Any) -> bool:
+        if left is right:
+            return True
+        first, second = self.loader.origin(left), self.loader.origin(right)
+        if first is not None and second is not None and type(left) is type(right):
+            from lampwork.ir.guard import Distinct
+
+            other = second.source
+            self.guards.add(first.source, ("distinct", id(other)), lambda: Distinct((other,)))
+        return False
+
+    # -- operators
+
+    def binary_op(self, op: Any, left: Any, right: Any) -> Any:
+        unsettled = self.loader.unsettled
+        if id(left) in unsettled or id(right) in unsettled or self.loader.opaque:
+            self.touch(left)
+            self.touch(right)
+        return super().binary_op(op, left, right)  # type: ignore[misc]
+
+    def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
+        unsettled = self.loader.unsettled
+        if id(left) in unsettled or id(right) in unsettled or self.loader.opaque:
+            self.touch(left)
+            self.touch(right)
+        return super().inplace_op(op, left, right)  # type: ignore[misc]
+
+    def compare_op(self, op: Any, left: Any, right: Any) -> Any:
+        if isinstance(left, _CONTAINERS) or isinstance(right, _CONTAINERS):
+            self.touch(left)
+            self.touch(right)
+            if not (self.is_plain_data(left) and self.is_plain_data(right)):  # type: ignore[attr-defined]
+                return self._compare_containers(op, left, right)
+        elif self.loader.opaque and (id(left) in self.loader.opaque or id(right) in self.loader.opaque):
+            if op in (operator.eq, operator.ne) and has_identity_hash(left) and has_identity_hash(right):
+                return op(left, right)
+            self.touch(left)
+            self.touch(right)
+        return super().compare_op(op, left, right)  # type: ignore[misc]
+
+    def _compare_containers(self, op: Any, left: Any, right: Any) -> Any:
+        """Containers with tensors or objects in them: element by element through the machine where that is equality."""
+        if type(left) is not type(right) or op not in (operator.eq, operator.ne):
+            if type(left).__eq__ in _NATIVE_EQUALITY and type(right).__eq__ in _NATIVE_EQUALITY:
+                if op is operator.eq and not isinstance(left, type(right)) and not isinstance(right, type(left)):
+                    return False
+                if op is operator.ne and not isinstance(left, type(right)) and not isinstance(right, type(left)):
+                    return True
+            if not isinstance(left, _CONTAINERS) or not isinstance(right, _CONTAINERS):
+                return super().compare_op(op, left, right)  # type: ignore[misc]
+            raise Break("comparison", "containers of objects are compared")
+        if type(left) in (list, tuple, collections.deque):
+            equal = len(left) == len(right) and all(self._same(a, b) for a, b in zip(list(left), list(right)))
+        elif isinstance(left, dict) and _own_method(left, "__eq__"):
+            if not all(has_identity_hash(key) for key in [*left, *right]):
+                raise Break("comparison", "dicts with objects as keys are compared")
+            equal = dict.keys(left) == dict.keys(right) and all(
+                self._same(dict.__getitem__(left, key), dict.__getitem__(right, key)) for key in list(left)
+            )
+        elif isinstance(left, (set, frozenset)) and all(has_identity_hash(each) for each in [*left, *right]):
+            equal = left == right
+        else:
+            return super().compare_op(op, left, right)  # type: ignore[misc]
+        return equal if op is operator.eq else not equal
+
+    def _same(self, left: Any, right: Any) -> bool:
+        return left is right or self.truth(self.machine.complete(self.compare_op(operator.eq, left, right)))
+
+    # -- iteration
+
+    def get_iter(self, value: Any) -> Any:
+        shadow = self.loader.unsettled.get(id(value))
+        if shadow is not None:
+            if type(shadow) is DictShadow and _own_method(value, "__iter__"):
+                self.loader.dict_keys(shadow)
+                return dict.__iter__(value) if type(value) is dict else super().get_iter(value)  # type: ignore[misc]
+            self.loader.settle(value)
+        elif id(value) in self.loader.opaque:
+            self.refuse(value)
+        elif type(value) is Fake:
+            return iter(value)
+        return super().get_iter(value)  # type: ignore[misc]
+
+    def iter_next(self, iterator: Any) -> tuple[bool, Any]:
+        kind = type(iterator)
+        if kind in _SAFE_ITERATORS:
+            if id(iterator) in self.loader.opaque:
+                self.refuse(iterator)
+            try:
+                return True, next(iterator)
+            except StopIteration:
+                return False, None
+        if kind.__flags__ & (1 << 9):
+            return super().iter_next(iterator)  # type: ignore[misc]
+        raise Break("opaque-value", f"an iterator of type {kind.__module__}.{kind.__qualname__} is advanced")
+
+    def native_iterable(self, value: Any) -> Any:
+        self.touch(value)
+        if type(value) is Fake:
+            return list(value)
+        return super().native_iterable(value)  # type: ignore[misc]
+
+    def unpack_sequence(self, value: Any, count: int) -> list[Any]:
+        if type(value) is Fake:
+            return super().unpack_sequence(list(value), count)  # type: ignore[misc]
+        return super().unpack_sequence(self.touch(value), count)  # type: ignore[misc]
+
+    def unpack_ex(self, value: Any, before: int, after: int) -> list[Any]:
+        return super().unpack_ex(self.touch(value), before, after)  # type: ignore[misc]
+
+    def list_extend(self, target: list, values: Any) -> None:
+        super().list_extend(target, self.touch(values))  # type: ignore[misc]
+
+    def set_update(self, target: set, values: Any) -> None:
+        super().set_update(target, self.touch(values))  # type: ignore[misc]
+
+    def dict_update(self, target: dict, mapping: Any) -> None:
+        super().dict_update(target, self.touch(mapping))  # type: ignore[misc]
+
+    def dict_merge(self, target: dict, mapping: Any, function: Any) -> None:
+        super().dict_merge(target, self.touch(mapping), function)  # type: ignore[misc]
+
+    def positional_arguments(self, function: Any, values: Any) -> tuple:
+        return super().positional_arguments(function, self.touch(values))  # type: ignore[misc]
+
+    def mapping_lookup(self, mapping: Any, key: Any) -> Any:
+        self.touch(mapping)
+        return super().mapping_lookup(mapping, key)  # type: ignore[misc]
+
+
+_NATIVE_EQUALITY = (
+    object.__eq__, list.__eq__, tuple.__eq__, dict.__eq__, set.__eq__, str.__eq__, int.__eq__, float.__eq__,
+    frozenset.__eq__, type(None).__eq__, bool.__eq__, bytes.__eq__,
+)  # fmt: skip
+
+
+def _own_method(container: Any, name: str) -> bool:
+    """Whether the container's class keeps the builtin method `name`."""
+    cls = type(container)
+    return cls in BUILTIN or cls in (collections.OrderedDict, collections.defaultdict, collections.deque) or (
+        type(getattr(cls, name, None)).__name__ != "function"
+    )

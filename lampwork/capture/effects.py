@@ -1,0 +1,148 @@
+"""Effects: what the program did to objects that the caller can see, as the difference between shadows and what was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lampwork.capture.load import Loader, is_plain
+from lampwork.capture.shadow import MISSING, CellShadow, DictShadow, ListShadow, Pending, SetShadow, SlotShadow
+from lampwork.capture.templates import Templates
+from lampwork.ir.template import (
+    CallSetAttribute,
+    DeleteAttribute,
+    DeleteItem,
+    Effect,
+    ReplaceDict,
+    ReplaceItems,
+    ReplaceSet,
+    SetAttribute,
+    SetCell,
+    SetItem,
+    SourceValue,
+    Template,
+)
+
+
+def collect_effects(loader: Loader, templates: Templates) -> list[Effect]:
+    """Effects for every shadow whose contents differ from what was there, in the order the objects were met.
+
+    Raises `Break` if a value that was stored cannot be described.
+    """
+    effects: list[Effect] = []
+    for shadow in list(loader.dicts.values()):
+        if shadow.changed or shadow.whole:
+            effects += _dict_effects(shadow, loader, templates)
+    for shadow in list(loader.lists.values()):
+        if shadow.changed or shadow.state != "raw":
+            effects += _list_effects(shadow, loader, templates)
+    for shadow in list(loader.sets.values()):
+        if shadow.settled:
+            effects += _set_effects(shadow, templates)
+    for shadow in list(loader.slots.values()):
+        effects += _slot_effects(shadow, loader, templates)
+    for shadow in list(loader.cells.values()):
+        effects += _cell_effects(shadow, templates)
+    return effects
+
+
+def _same(now: Any, before: Any, loader: Loader) -> bool:
+    """Whether what is stored now is what was stored before (`before` is raw)."""
+    if now is before:
+        return True
+    origin = loader.by_raw.get(id(before))
+    if origin is not None:
+        return now is origin.value
+    # Equal plain data of the same type: identity of constants is nobody's business.
+    return type(now) is type(before) and is_plain(before) and repr(now) == repr(before)
+
+
+def _dict_effects(shadow: DictShadow, loader: Loader, templates: Templates) -> list[Effect]:
+    base, copy = shadow.base, shadow.copy
+    owner: Template | None = None
+    if shadow.owner is not None:
+        owner = templates.template(shadow.owner)
+    target = SourceValue(shadow.source)
+    removed = [key for key in base if not dict.__contains__(copy, key)]
+    kept_order = [key for key in base if dict.__contains__(copy, key)]
+    added = [key for key in dict.__iter__(copy) if key not in base]
+    if list(dict.__iter__(copy) if type(copy) is dict else copy.keys()) != kept_order + added:
+        loader.dict_keys(shadow)
+        pairs = []
+        for key in list(copy.keys()):
+            if key in shadow.pending:
+                value: Template = SourceValue(loader.sources.item(shadow.source, loader.key_part(key)))
+            else:
+                value = templates.template(dict.__getitem__(copy, key))
+            pairs.append((templates.template(key), value))
+        return [ReplaceDict(target, tuple(pairs))]
+    effects: list[Effect] = []
+    for key in removed:
+        if owner is not None:
+            effects.append(DeleteAttribute(owner, key))
+        else:
+            effects.append(DeleteItem(target, templates.template(key)))
+    for key in kept_order + added:
+        if key in shadow.pending:
+            continue
+        now = dict.__getitem__(copy, key)
+        if key in base and _same(now, base[key], loader):
+            continue
+        if owner is not None and isinstance(key, str):
+            effects.append(SetAttribute(owner, key, templates.template(now)))
+        else:
+            effects.append(SetItem(target, templates.template(key), templates.template(now)))
+    return effects
+
+
+def _list_effects(shadow: ListShadow, loader: Loader, templates: Templates) -> list[Effect]:
+    target = SourceValue(shadow.source)
+    base, copy = shadow.base, list(shadow.copy)
+    if shadow.state == "appended":
+        appended = copy[len(base) :]
+        return [ReplaceItems(target, None, templates.items(appended))] if appended else []
+    keep = 0
+    while keep < len(base) and keep < len(copy):
+        element = copy[keep]
+        if type(element) is Pending:
+            if element.index != keep:
+                break
+        elif not _same(element, base[keep], loader):
+            break
+        keep += 1
+    if keep == len(base) == len(copy):
+        return []
+    rest = [
+        SourceValue(loader.sources.item(shadow.source, element.index))
+        if type(element) is Pending
+        else templates.template(element)
+        for element in copy[keep:]
+    ]
+    return [ReplaceItems(target, keep, tuple(rest))]
+
+
+def _set_effects(shadow: SetShadow, templates: Templates) -> list[Effect]:
+    if shadow.copy == shadow.base:
+        return []
+    return [ReplaceSet(SourceValue(shadow.source), templates.items(shadow.copy))]
+
+
+def _slot_effects(shadow: SlotShadow, loader: Loader, templates: Templates) -> list[Effect]:
+    effects: list[Effect] = []
+    for name in sorted(shadow.written):
+        value = shadow.values.get(name, MISSING)
+        initial = shadow.initial.get(name, MISSING)
+        if value is initial:
+            continue
+        owner = templates.template(shadow.owner)
+        if value is MISSING:
+            effects.append(DeleteAttribute(owner, name))
+        else:
+            effects.append(CallSetAttribute(owner, name, templates.template(value)))
+    return effects
+
+
+def _cell_effects(shadow: CellShadow, templates: Templates) -> list[Effect]:
+    if not shadow.written or shadow.value is shadow.initial:
+        return []
+    value = None if shadow.value is MISSING else templates.template(shadow.value)
+    return [SetCell(SourceValue(shadow.function), shadow.index, value)]

@@ -1,0 +1,558 @@
+"""`Loader`: what the program gets when it reads a value from outside, and the guards which that reading costs.
+
+    tensor                   a fake; a graph input with its metadata guarded
+    plain data               itself, guarded equal
+    function                 itself, guarded by its code; closure, defaults and globals are guarded when read
+    class, builtin, module   itself, guarded by identity
+    object, nn.Module        itself, guarded by its type; attributes go through a shadow of its `__dict__`
+    list, dict, set, deque   a private copy; elements are loaded when read
+    tuple, frozenset         a new one of loaded elements
+    anything else            itself, guarded by identity; no native function accepts it
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import types
+import weakref
+from typing import Any
+
+import torch
+
+from lampwork.capture.guards import GuardList, Sources
+from lampwork.capture.shadow import (
+    MISSING,
+    Break,
+    CellShadow,
+    DictShadow,
+    ListShadow,
+    Origin,
+    Pending,
+    SetShadow,
+    SlotShadow,
+)
+from lampwork.ir.source import Source
+
+#: Immutable plain data whose value is guarded with `Equals`.
+PLAIN_TYPES: frozenset[type] = frozenset({
+    type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range, slice,
+    torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size,
+})  # fmt: skip
+
+BUILTIN_TYPES: frozenset[type] = frozenset({
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType, types.MemberDescriptorType,
+})  # fmt: skip
+
+HEAP_TYPE = 1 << 9
+
+
+def is_plain(value: Any) -> bool:
+    """Whether `value` is immutable plain data through and through (the domain of `Equals`)."""
+    kind = type(value)
+    if kind in PLAIN_TYPES:
+        if kind is slice:
+            return is_plain(value.start) and is_plain(value.stop) and is_plain(value.step)
+        return True
+    if kind is tuple or kind is frozenset:
+        return all(map(is_plain, value))
+    return isinstance(value, enum.Enum)
+
+
+def has_identity_hash(value: Any) -> bool:
+    """Whether hashing and comparing `value` natively runs no Python code and reads nothing but identity or plain data."""
+    kind = type(value)
+    if kind in PLAIN_TYPES or isinstance(value, (type, types.FunctionType, types.ModuleType, torch.Tensor, enum.Enum)):
+        return True
+    if kind is tuple or kind is frozenset:
+        return all(map(has_identity_hash, value))
+    return kind.__hash__ is object.__hash__ and kind.__eq__ is object.__eq__
+
+
+class Loader:
+    """Tables of everything from outside that the program has met, and `load`, which adds to them."""
+
+    def __init__(self, guards: GuardList, sources: Sources, tensors: Any) -> None:
+        self.guards = guards
+        self.sources = sources
+        #: `TensorInputs`: makes fakes and graph inputs.
+        self.tensors = tensors
+        self.by_raw: dict[int, Origin] = {}
+        self.by_value: dict[int, Origin] = {}
+        self.dicts: dict[int, DictShadow] = {}
+        self.lists: dict[int, ListShadow] = {}
+        self.sets: dict[int, SetShadow] = {}
+        self.instances: dict[int, DictShadow] = {}
+        #: Containers whose contents are still partly raw, by id of the copy.
+        self.unsettled: dict[int, DictShadow | ListShadow | SetShadow] = {}
+        #: Values that no native function may look into, by id.
+        self.opaque: set[int] = set()
+        self.slots: dict[int, SlotShadow] = {}
+        self.cells: dict[int, CellShadow] = {}
+        self._class_sources: dict[int, Source | None] = {}
+        self._by_type: dict[type, Any] = {}
+        for kind in PLAIN_TYPES:
+            self._by_type[kind] = self._load_plain
+        for kind in BUILTIN_TYPES:
+            self._by_type[kind] = self._load_identity
+        self._by_type.update({
+            slice: self._load_slice,
+            types.FunctionType: self._load_function,
+            types.MethodType: self._load_method,
+            types.ModuleType: self._load_identity,
+            list: self._load_list,
+            collections.deque: self._load_list,
+            dict: self._load_dict,
+            collections.OrderedDict: self._load_dict,
+            collections.defaultdict: self._load_dict,
+            set: self._load_set,
+            frozenset: self._load_frozenset,
+            tuple: self._load_tuple,
+            functools.partial: self._load_partial,
+            types.MappingProxyType: self._load_opaque,
+            property: self._load_object,
+            types.CellType: self._load_opaque,
+        })  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def load(self, raw: Any, source: Source) -> Any:
+        """What the program holds for the object `raw` found at `source`. Guards it, as the module says."""
+        handler = self._by_type.get(type(raw))
+        if handler is not None:
+            return handler(raw, source)
+        return self._load_other(raw, source)
+
+    def origin(self, value: Any) -> Origin | None:
+        """Where a value that the program holds came from, if it came from outside and has an identity."""
+        return self.by_value.get(id(value))
+
+    def remember(self, value: Any, raw: Any, source: Source) -> Any:
+        origin = Origin(value, raw, source)
+        self.by_raw[id(raw)] = origin
+        self.by_value[id(value)] = origin
+        return value
+
+    def _known(self, raw: Any, source: Source) -> Origin | None:
+        """The origin of an object met before; meeting it at another source is guarded."""
+        origin = self.by_raw.get(id(raw))
+        if origin is not None and origin.source is not source:
+            self.guards.same_object(source, origin.source)
+        return origin
+
+    def current(self, raw: Any) -> Any:
+        """What the program holds for `raw` if that has been loaded; else `raw` itself."""
+        origin = self.by_raw.get(id(raw))
+        return raw if origin is None else origin.value
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _load_plain(self, raw: Any, source: Source) -> Any:
+        self.guards.equals(source, raw)
+        return raw
+
+    def _load_slice(self, raw: slice, source: Source) -> Any:
+        if not is_plain(raw):
+            raise Break("opaque-value", "a slice of objects from outside the program")
+        self.guards.equals(source, raw)
+        return raw
+
+    def _load_identity(self, raw: Any, source: Source) -> Any:
+        if type(raw) is types.BuiltinFunctionType:
+            owner = raw.__self__
+            if owner is not None and not isinstance(owner, (types.ModuleType, type)):
+                return self._load_builtin_method(raw, source)
+        self.guards.is_object(source, raw)
+        if id(raw) not in self.by_value:
+            self.remember(raw, raw, source)
+        return raw
+
+    def _load_builtin_method(self, raw: Any, source: Source) -> Any:
+        """A C method bound to an object from outside (`self.append`): bound to what the program holds instead."""
+        owner = self.load(raw.__self__, self.sources.attribute(source, "__self__"))
+        self.guards.type_is(source, type(raw))
+        self.guards.equals(self.sources.attribute(source, "__name__"), raw.__name__)
+        return getattr(owner, raw.__name__)
+
+    def _load_function(self, raw: Any, source: Source) -> Any:
+        origin = self.by_raw.get(id(raw))
+        self.guards.function_is(source, raw)
+        if origin is None:
+            self.remember(raw, raw, source)
+        elif origin.source is not source and (
+            raw.__closure__ or raw.__defaults__ or raw.__kwdefaults__ or raw.__dict__
+        ):
+            # Same code does not mean same closure: what is read of it later is guarded at the first source only.
+            self.guards.same_object(source, origin.source)
+        return raw
+
+    def _load_method(self, raw: Any, source: Source) -> Any:
+        origin = self._known(raw, source)
+        if origin is not None:
+            return origin.value
+        self.guards.type_is(source, types.MethodType)
+        function = self.load(raw.__func__, self.sources.attribute(source, "__func__"))
+        instance = self.load(raw.__self__, self.sources.attribute(source, "__self__"))
+        return self.remember(types.MethodType(function, instance), raw, source)
+
+    def _load_partial(self, raw: Any, source: Source) -> Any:
+        origin = self._known(raw, source)
+        if origin is not None:
+            return origin.value
+        self.guards.type_is(source, functools.partial)
+        attribute = self.sources.attribute
+        function = self.load(raw.func, attribute(source, "func"))
+        args = self.load(raw.args, attribute(source, "args"))
+        keywords = self.settle(self.load(raw.keywords, attribute(source, "keywords")))
+        return self.remember(functools.partial(function, *args, **keywords), raw, source)
+
+    def _load_list(self, raw: Any, source: Source) -> Any:
+        origin = self._known(raw, source)
+        if origin is not None:
+            return origin.value
+        self.guards.type_is(source, type(raw))
+        elements = [Pending(element, index) for index, element in enumerate(raw)]
+        copy: Any = elements if type(raw) is list else collections.deque(elements, raw.maxlen)
+        if type(raw) is collections.deque:
+            self.guards.equals(self.sources.attribute(source, "maxlen"), raw.maxlen)
+        self.lists[id(copy)] = self.unsettled[id(copy)] = ListShadow(copy, raw, source)
+        return self.remember(copy, raw, source)
+
+    def _load_dict(self, raw: Any, source: Source) -> Any:
+        origin = self._known(raw, source)
+        if origin is not None:
+            return origin.value
+        self.guards.type_is(source, type(raw))
+        if type(raw) is collections.defaultdict:
+            factory = self.load(raw.default_factory, self.sources.attribute(source, "default_factory"))
+            copy: dict = collections.defaultdict(factory, raw)
+        else:
+            copy = raw.copy()
+        self.dicts[id(copy)] = self.unsettled[id(copy)] = DictShadow(copy, raw, source)
+        return self.remember(copy, raw, source)
+
+    def _load_set(self, raw: Any, source: Source) -> Any:
+        origin = self._known(raw, source)
+        if origin is not None:
+            return origin.value
+        self.guards.type_is(source, set)
+        copy = set(raw)
+        self.sets[id(copy)] = self.unsettled[id(copy)] = SetShadow(copy, raw, source)
+        return self.remember(copy, raw, source)
+
+    def _load_frozenset(self, raw: Any, source: Source) -> Any:
+        if is_plain(raw):
+            return self._load_plain(raw, source)
+        return self._load_opaque(raw, source)
+
+    def _load_tuple(self, raw: Any, source: Source) -> Any:
+        if is_plain(raw):
+            self.guards.equals(source, raw)
+            return raw
+        origin = self._known(raw, source)
+        if origin is not None:
+            return origin.value
+        self.guards.type_is(source, type(raw))
+        self.guards.length_is(source, len(raw))
+        items = [self.load(item, self.sources.item(source, index)) for index, item in enumerate(tuple.__iter__(raw))]
+        value = tuple(items) if type(raw) is tuple else tuple.__new__(type(raw), items)
+        return self.remember(value, raw, source)
+
+    def _load_opaque(self, raw: Any, source: Source) -> Any:
+        origin = self._known(raw, source)
+        if origin is not None:
+            return origin.value
+        self.guards.is_object(source, raw)
+        self.opaque.add(id(raw))
+        return self.remember(raw, raw, source)
+
+    def _load_other(self, raw: Any, source: Source) -> Any:
+        if isinstance(raw, torch.Tensor):
+            origin = self._known(raw, source)
+            if origin is not None:
+                return origin.value
+            return self.remember(self.tensors.load(raw, source), raw, source)
+        if isinstance(raw, type):
+            return self._load_identity(raw, source)
+        if isinstance(raw, enum.Enum):
+            return self._load_plain(raw, source)
+        if isinstance(raw, types.ModuleType):
+            return self._load_identity(raw, source)
+        kind = type(raw)
+        if isinstance(raw, tuple):
+            if kind.__new__ is tuple.__new__ or hasattr(kind, "_fields"):
+                return self._load_tuple(raw, source)
+            return self._load_opaque(raw, source)
+        if not kind.__flags__ & HEAP_TYPE or isinstance(raw, weakref.ReferenceType):
+            return self._load_opaque(raw, source)
+        if isinstance(raw, (int, float, str, bytes, complex, set, frozenset, list, collections.deque)):
+            return self._load_opaque(raw, source)
+        if isinstance(raw, dict):
+            return self._load_dict_subclass(raw, source)
+        return self._load_object(raw, source)
+
+    def _load_object(self, raw: Any, source: Source) -> Any:
+        origin = self._known(raw, source)
+        if origin is not None:
+            return origin.value
+        self.guards.type_is(source, type(raw))
+        self.class_source(type(raw), source)
+        return self.remember(raw, raw, source)
+
+    def _load_dict_subclass(self, raw: dict, source: Source) -> Any:
+        """A copy with the same class: contents and instance dict are both shadowed."""
+        origin = self._known(raw, source)
+        if origin is not None:
+            return origin.value
+        self.guards.type_is(source, type(raw))
+        base = next(cls for cls in type(raw).__mro__ if cls in (dict, collections.OrderedDict, collections.defaultdict))
+        copy = base.__new__(type(raw))
+        if base is collections.defaultdict:
+            return self._load_opaque(raw, source)
+        for key, value in base.items(raw):
+            base.__setitem__(copy, key, value)
+        self.dicts[id(copy)] = self.unsettled[id(copy)] = DictShadow(copy, raw, source)
+        return self.remember(copy, raw, source)
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # Instance dicts and slots
+
+    def instance_dict(self, value: Any) -> DictShadow | None:
+        """The shadow of the `__dict__` of an object from outside; None for objects of the program's own making."""
+        shadow = self.instances.get(id(value))
+        if shadow is not None:
+            return shadow
+        origin = self.by_value.get(id(value))
+        if origin is None:
+            return None
+        raw_dict = getattr_dict(origin.raw)
+        if raw_dict is None:
+            return None
+        source = self.sources.instance_dict(origin.source)
+        shadow = DictShadow(dict(raw_dict), raw_dict, source, owner=value)
+        self.instances[id(value)] = shadow
+        self.dicts[id(shadow.copy)] = self.unsettled[id(shadow.copy)] = shadow
+        self.by_value[id(shadow.copy)] = Origin(shadow.copy, raw_dict, source)
+        self.by_raw[id(raw_dict)] = self.by_value[id(shadow.copy)]
+        return shadow
+
+    def slot_shadow(self, value: Any) -> SlotShadow | None:
+        """Slots of an object from outside; None for objects of the program's own making."""
+        shadow = self.slots.get(id(value))
+        if shadow is None and id(value) in self.by_value:
+            shadow = self.slots[id(value)] = SlotShadow(value)
+        return shadow
+
+    def class_source(self, cls: type, of: Source | None = None) -> Source | None:
+        """The source that class attributes of `cls` are read from; None for classes made by the program.
+
+        A class without an importable name is reached through an instance of it (`of`).
+        """
+        known = self._class_sources.get(id(cls), MISSING)
+        if known is not MISSING and (known is not None or of is None):
+            return known  # type: ignore[return-value]
+        reference = self.guards.reference(cls)
+        source: Source | None
+        if reference.portable:
+            source = self.sources.named(reference.module, reference.qualname)
+        else:
+            origin = self.by_value.get(id(cls))
+            source = origin.source if origin is not None else None
+            if source is None and of is not None:
+                source = self.sources.type_of(of)
+        self._class_sources[id(cls)] = source
+        return source
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # Dicts
+
+    def key_part(self, key: Any) -> Any:
+        """What an `Item` source or a `HasKey` test holds for `key`: plain data, or the source of an object."""
+        if is_plain(key):
+            return key
+        origin = self.by_value.get(id(key))
+        if origin is not None:
+            return origin.source
+        if isinstance(key, (type, types.FunctionType, types.ModuleType)) and (ref := self.guards.reference(key)).portable:
+            return self.sources.named(ref.module, ref.qualname)
+        raise Break("dict-key", f"a dict from outside is looked up with a key of type {type(key).__name__}")
+
+    def dict_read(self, shadow: DictShadow, key: Any) -> Any:
+        """The value at `key` of a shadowed dict, loaded; MISSING if there is none. Guards what was seen."""
+        copy = shadow.copy
+        if not has_identity_hash(key):
+            raise Break("dict-key", f"a dict from outside is looked up with a key of type {type(key).__name__}, "
+                        "whose hash is computed by Python code")  # fmt: skip
+        value = dict.get(copy, key, MISSING)
+        if value is MISSING:
+            if key not in shadow.base and not shadow.whole and key not in shadow.absent:
+                shadow.absent.add(key)
+                self._guard_absent(shadow, key)
+            return MISSING
+        if key in shadow.pending:
+            shadow.pending.discard(key)
+            value = self.load(value, self.sources.item(shadow.source, self.key_part(key)))
+            dict.__setitem__(copy, key, value)
+        return value
+
+    def _guard_absent(self, shadow: DictShadow, key: Any) -> None:
+        if isinstance(shadow.owner, torch.nn.Module) and isinstance(key, str):
+            self.guards.absent_from_module(shadow.source.base, key)  # type: ignore[union-attr]
+        else:
+            self.guards.has_key(shadow.source, self.key_part(key), False)
+
+    def dict_has(self, shadow: DictShadow, key: Any) -> bool:
+        """`key in dict`, guarded without looking at the value."""
+        if not has_identity_hash(key):
+            raise Break("dict-key", f"a dict from outside is looked up with a key of type {type(key).__name__}")
+        present = dict.__contains__(shadow.copy, key)
+        if shadow.whole or (key in shadow.base) != present or (present and key not in shadow.pending):
+            return present
+        if not present:
+            if key not in shadow.absent:
+                shadow.absent.add(key)
+                self._guard_absent(shadow, key)
+            return False
+        self.guards.has_key(shadow.source, self.key_part(key), True)
+        return True
+
+    def dict_write(self, shadow: DictShadow, key: Any, value: Any) -> None:
+        if not has_identity_hash(key):
+            raise Break("dict-key", f"a dict from outside is written with a key of type {type(key).__name__}")
+        shadow.changed = True
+        shadow.pending.discard(key)
+        base_setitem(shadow.copy)(shadow.copy, key, value)
+
+    def dict_delete(self, shadow: DictShadow, key: Any) -> bool:
+        """Removes `key`; False if it was not there."""
+        if not self.dict_has(shadow, key):
+            return False
+        shadow.changed = True
+        shadow.pending.discard(key)
+        base_delitem(shadow.copy)(shadow.copy, key)
+        return True
+
+    def dict_keys(self, shadow: DictShadow) -> None:
+        """Guards the keys and their order: from here on membership, length and iteration need no more guards."""
+        if shadow.whole:
+            return
+        shadow.whole = True
+        keys = tuple(shadow.base)
+        if all(map(is_plain, keys)):
+            self.guards.keys_are(shadow.source, keys)
+            return
+        self.guards.length_is(shadow.source, len(keys))
+        for index, key in enumerate(keys):
+            loaded = self.load(key, self.sources.key_at(shadow.source, index))
+            if loaded is not key:
+                raise Break("dict-key", f"a dict from outside is read whole, with a key of type {type(key).__name__}")
+
+    def dict_settle(self, shadow: DictShadow) -> dict:
+        """All keys guarded and all values loaded: the copy is an ordinary dict from here on."""
+        self.dict_keys(shadow)
+        if shadow.pending:
+            for key in [key for key in dict.__iter__(shadow.copy) if key in shadow.pending]:
+                self.dict_read(shadow, key)
+        self.unsettled.pop(id(shadow.copy), None)
+        return shadow.copy
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # Lists, sets
+
+    def list_settle(self, shadow: ListShadow) -> Any:
+        """Length guarded and all elements loaded: the copy is an ordinary list or deque from here on."""
+        if shadow.state != "settled":
+            shadow.state = "settled"
+            self.unsettled.pop(id(shadow.copy), None)
+            self.guards.length_is(shadow.source, len(shadow.base))
+            copy = shadow.copy
+            for position, element in enumerate(copy):
+                if type(element) is Pending:
+                    copy[position] = self.load(element.raw, self.sources.item(shadow.source, element.index))
+        return shadow.copy
+
+    def list_read(self, shadow: ListShadow, index: int) -> Any:
+        """`list[index]` for an int; only that element is guarded where that suffices. May raise IndexError."""
+        if shadow.state != "raw" or not 0 <= index < len(shadow.base):
+            return self.list_settle(shadow)[index]
+        element = shadow.copy[index]
+        if type(element) is Pending:
+            element = self.load(element.raw, self.sources.item(shadow.source, index))
+            shadow.copy[index] = element
+        return element
+
+    def list_append(self, shadow: ListShadow, values: Any) -> None:
+        """Appends without looking at what is there."""
+        if shadow.state == "raw":
+            shadow.state = "appended"
+        shadow.changed = True
+        shadow.copy.extend(values)
+
+    def set_settle(self, shadow: SetShadow) -> set:
+        if not shadow.settled:
+            shadow.settled = True
+            self.unsettled.pop(id(shadow.copy), None)
+            if not all(map(is_plain, shadow.base)):
+                raise Break("opaque-value", "a set of objects from outside is looked at")
+            self.guards.keys_are(shadow.source, tuple(shadow.base), ordered=False)
+        return shadow.copy
+
+    def settle(self, value: Any) -> Any:
+        """Loads whatever is still raw in `value` itself, if it is a container from outside; returns it."""
+        shadow = self.unsettled.get(id(value))
+        if shadow is not None:
+            if type(shadow) is DictShadow:
+                self.dict_settle(shadow)
+            elif type(shadow) is ListShadow:
+                self.list_settle(shadow)
+            else:
+                self.set_settle(shadow)  # type: ignore[arg-type]
+        return value
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # Cells
+
+    def register_cells(self, function: Any) -> None:
+        """The closure of a function from outside: from here on its cells are shadowed."""
+        origin = self.by_value.get(id(function))
+        if origin is None or not function.__closure__:
+            return
+        for index, cell in enumerate(function.__closure__):
+            if id(cell) not in self.cells:
+                self.cells[id(cell)] = CellShadow(cell, origin.source, index)
+
+    def cell_read(self, shadow: CellShadow) -> Any:
+        """The contents, loaded; MISSING if the cell is empty."""
+        if not shadow.loaded:
+            shadow.loaded = True
+            source = self.sources.cell(shadow.function, shadow.index)
+            try:
+                raw = shadow.cell.cell_contents
+            except ValueError:
+                raise Break("empty-cell", "a closure variable from outside is read before it has a value") from None
+            shadow.value = shadow.initial = self.load(raw, source)
+        return shadow.value
+
+    def cell_write(self, shadow: CellShadow, value: Any) -> None:
+        shadow.loaded = True
+        shadow.written = True
+        shadow.value = value
+
+
+def getattr_dict(raw: Any) -> dict | None:
+    """The real `__dict__` of an object, past any `__getattribute__` or `__dict__` property of its class."""
+    try:
+        found = object.__getattribute__(raw, "__dict__")
+    except AttributeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def base_setitem(container: dict) -> Any:
+    return collections.OrderedDict.__setitem__ if isinstance(container, collections.OrderedDict) else dict.__setitem__
+
+
+def base_delitem(container: dict) -> Any:
+    return collections.OrderedDict.__delitem__ if isinstance(container, collections.OrderedDict) else dict.__delitem__

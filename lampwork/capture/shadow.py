@@ -1,0 +1,138 @@
+"""Shadows: private copies of the program's containers and instance dicts, with contents loaded when they are read.
+
+The program under capture works on the copies; the real objects stay untouched, so that another thread never sees a fake
+tensor and a break leaves nothing to undo. A copy of a container from outside holds raw elements until somebody looks:
+
+    dict    `DictShadow.pending` is the set of keys whose values are still raw
+    list    raw elements are wrapped in `Pending`, so that they may move about
+
+A shadow knows what was there (`raw`, never changed) and what is there now (`copy`): effects are the difference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lampwork.capture.machine.errors import Interruption
+from lampwork.errors import Diagnostic
+from lampwork.ir.source import Source
+
+
+class Break(Interruption):
+    """Capture stops here: the program does something that is not put in a graph."""
+
+    def __init__(self, id: str, reason: str, remedy: str = "") -> None:
+        super().__init__(id, reason, remedy)
+        self.id, self.reason, self.remedy = id, reason, remedy
+        self.diagnostic: Diagnostic | None = None
+
+    def __str__(self) -> str:
+        return f"{self.reason} [{self.id}]"
+
+
+class Missing:
+    def __repr__(self) -> str:
+        return "<missing>"
+
+
+#: Nothing there (no attribute, no key).
+MISSING = Missing()
+
+
+class Pending:
+    """The raw element that was at `index` of a list from outside, not looked at yet."""
+
+    __slots__ = ("raw", "index")
+
+    def __init__(self, raw: Any, index: int) -> None:
+        self.raw = raw
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"<pending element {self.index}>"
+
+
+class Origin:
+    """Where a value from outside came from. `value` is what the program holds in place of `raw` (often itself)."""
+
+    __slots__ = ("value", "raw", "source")
+
+    def __init__(self, value: Any, raw: Any, source: Source) -> None:
+        self.value = value
+        self.raw = raw
+        self.source = source
+
+
+class DictShadow:
+    """A dict from outside, or the instance dict of an object from outside (`owner`)."""
+
+    __slots__ = ("copy", "raw", "source", "pending", "changed", "whole", "owner", "absent", "base")
+
+    def __init__(self, copy: dict, raw: Any, source: Source, owner: Any = None) -> None:
+        self.copy = copy
+        self.raw = raw
+        self.source = source
+        #: What the dict held when it was shadowed; `raw` itself may be changed by another thread.
+        self.base: dict = dict(raw)
+        self.pending: set = set(self.base)
+        self.changed = False
+        self.whole = False
+        self.owner = owner
+        self.absent: set = set()
+
+
+class ListShadow:
+    """A list or deque from outside. `state`: "raw" (elements pending), "appended" (only appended to, nothing looked at
+    since), "settled" (length and all elements guarded; `copy` is an ordinary container)."""
+
+    __slots__ = ("copy", "raw", "source", "base", "state", "appended", "changed")
+
+    def __init__(self, copy: Any, raw: Any, source: Source) -> None:
+        self.copy = copy
+        self.raw = raw
+        self.source = source
+        self.base = list(raw)
+        self.state = "raw"
+        self.appended = 0
+        self.changed = False
+
+
+class SetShadow:
+    """A set from outside; looked at as a whole."""
+
+    __slots__ = ("copy", "raw", "source", "base", "settled")
+
+    def __init__(self, copy: set, raw: set, source: Source) -> None:
+        self.copy = copy
+        self.raw = raw
+        self.source = source
+        self.base = set(raw)
+        self.settled = False
+
+
+class CellShadow:
+    """A closure cell of a function from outside. `value` is MISSING while empty; `loaded` says whether it was read or
+    written; `written` whether the program stored into it."""
+
+    __slots__ = ("cell", "function", "index", "value", "loaded", "written", "initial")
+
+    def __init__(self, cell: Any, function: Source, index: int) -> None:
+        self.cell = cell
+        self.function = function
+        self.index = index
+        self.value: Any = MISSING
+        self.initial: Any = MISSING
+        self.loaded = False
+        self.written = False
+
+
+class SlotShadow:
+    """C-level attributes of one object from outside (slots): values read and written, by name."""
+
+    __slots__ = ("owner", "values", "initial", "written")
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self.values: dict[str, Any] = {}
+        self.initial: dict[str, Any] = {}
+        self.written: set[str] = set()

@@ -1,0 +1,256 @@
+"""`Templates`: describes the values that leave a region so that the runtime can build them again on every call.
+
+Identity is kept: one object gets one description, however often it is mentioned, and cycles close. Things whose parts
+must exist first (tuples, bound methods, partials, frozen sets) are described after their parts.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import types
+from typing import Any
+
+import torch
+
+from lampwork.capture.load import HEAP_TYPE, Loader, getattr_dict, is_plain
+from lampwork.capture.shadow import MISSING, Break, Pending
+from lampwork.ir.template import (
+    ConstantValue,
+    NewCall,
+    NewCell,
+    NewDeque,
+    NewDict,
+    NewFunction,
+    NewList,
+    NewMethod,
+    NewObject,
+    NewSet,
+    NewSlice,
+    NewThing,
+    NewTuple,
+    NewValue,
+    ObjectValue,
+    SourceValue,
+    Template,
+    TensorValue,
+)
+
+_BUILTIN_CALLABLES = (
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+)  # fmt: skip
+
+
+class Templates:
+    """Collects `objects` (what the region made) and `outputs` (tensors that the graph must return)."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+        self.objects: list[NewThing | None] = []
+        self.outputs: list[Any] = []
+        self._output_index: dict[int, int] = {}
+        self._made: dict[int, int | None] = {}
+        self._keep: list[Any] = []
+
+    def template(self, value: Any) -> Template:
+        """How to get `value` again. Raises `Break` for values that no template describes (open files, generators)."""
+        kind = type(value)
+        if kind in (type(None), bool, int, float, str):
+            return ConstantValue(value)
+        origin = self.loader.by_value.get(id(value))
+        if origin is not None and origin.value is value:
+            if isinstance(value, (type, types.FunctionType, types.ModuleType)):
+                reference = self.loader.guards.reference(value)
+                if reference.portable:
+                    return ObjectValue(reference)
+            return SourceValue(origin.source)
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if is_plain(value):
+            return ConstantValue(value)
+        if kind is Pending:
+            raise AssertionError("a pending element is described by its container")
+        if id(value) in self._made:
+            index = self._made[id(value)]
+            if index is None:
+                raise Break("result", "a tuple that contains itself leaves the region")
+            return NewValue(index)
+        return self._new(value)
+
+    def items(self, values: Any) -> tuple[Template, ...]:
+        return tuple([self.template(value) for value in values])
+
+    def pairs(self, mapping: Any) -> tuple[tuple[Template, Template], ...]:
+        return tuple([(self.template(key), self.template(value)) for key, value in mapping])
+
+    def _tensor(self, value: torch.Tensor) -> Template:
+        index = self._output_index.get(id(value))
+        if index is None:
+            index = self._output_index[id(value)] = len(self.outputs)
+            self.outputs.append(value)
+        cls = self.tensor_class(value)
+        return TensorValue(index, None if cls is torch.Tensor else self.loader.guards.reference(cls), value.requires_grad)
+
+    @staticmethod
+    def tensor_class(value: torch.Tensor) -> type:
+        return torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else torch.Tensor
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _reserve(self, value: Any) -> int:
+        """The index of a thing that is allocated before its parts are known."""
+        self._keep.append(value)
+        index = self._made[id(value)] = len(self.objects)
+        self.objects.append(None)
+        return index
+
+    def _after_parts(self, value: Any, make: Any) -> NewValue:
+        self._keep.append(value)
+        self._made[id(value)] = None
+        thing = make()
+        index = self._made[id(value)] = len(self.objects)
+        self.objects.append(thing)
+        return NewValue(index)
+
+    def _new(self, value: Any) -> Template:
+        kind = type(value)
+        reference = self.loader.guards.reference
+        if kind is tuple:
+            return self._after_parts(value, lambda: NewTuple(self.items(value)))
+        if kind is frozenset:
+            return self._after_parts(value, lambda: NewSet(self.items(value), frozen=True))
+        if kind is slice:
+            return self._after_parts(
+                value, lambda: NewSlice(self.template(value.start), self.template(value.stop), self.template(value.step))
+            )
+        if kind is types.MethodType:
+            return self._after_parts(
+                value, lambda: NewMethod(self.template(value.__func__), self.template(value.__self__))
+            )
+        if kind is functools.partial:
+            return self._after_parts(
+                value,
+                lambda: NewCall(
+                    reference(functools.partial),
+                    (self.template(value.func), *self.items(value.args)),
+                    tuple((name, self.template(item)) for name, item in value.keywords.items()),
+                ),
+            )
+        if isinstance(value, (type, types.ModuleType, *_BUILTIN_CALLABLES)):
+            return self._object(value)
+        if kind is list:
+            index = self._reserve(value)
+            self.objects[index] = NewList(self.items(value))
+        elif kind is dict:
+            index = self._reserve(value)
+            self.objects[index] = NewDict(self.pairs(value.items()))
+        elif kind is set:
+            index = self._reserve(value)
+            self.objects[index] = NewSet(self.items(value))
+        elif kind is collections.deque:
+            index = self._reserve(value)
+            self.objects[index] = NewDeque(self.items(value), value.maxlen)
+        elif kind is types.CellType:
+            index = self._reserve(value)
+            contents = self.cell_contents(value)
+            self.objects[index] = NewCell(None if contents is MISSING else self.template(contents))
+        elif kind is types.FunctionType:
+            return self._function(value)
+        elif isinstance(value, tuple):
+            return self._after_parts(value, lambda: NewTuple(self.items(tuple.__iter__(value)), reference(kind)))
+        else:
+            return self._instance(value)
+        return NewValue(index)
+
+    def cell_contents(self, cell: Any) -> Any:
+        """The contents of a cell as the program left them; MISSING if empty."""
+        try:
+            return cell.cell_contents
+        except ValueError:
+            return MISSING
+
+    def _object(self, value: Any) -> Template:
+        reference = self.loader.guards.reference(value)
+        if not reference.portable:
+            if isinstance(value, types.BuiltinFunctionType) and not isinstance(value.__self__, types.ModuleType):
+                return self._after_parts(
+                    value,
+                    lambda: NewCall(
+                        self.loader.guards.reference(getattr), (self.template(value.__self__), ConstantValue(value.__name__))
+                    ),
+                )
+            raise Break("result", f"a {reference.kind} made in the region leaves it: {value!r}")
+        return ObjectValue(reference)
+
+    def _function(self, value: types.FunctionType) -> Template:
+        reference = self.loader.guards.reference(value)
+        if reference.portable:
+            return ObjectValue(reference)
+        index = self._reserve(value)
+        module = value.__globals__.get("__name__")
+        self.objects[index] = NewFunction(
+            code=value.__code__,
+            globals_of=ConstantValue(module),
+            name=value.__name__,
+            qualname=value.__qualname__,
+            defaults=None if value.__defaults__ is None else self.template(value.__defaults__),
+            kwdefaults=None if value.__kwdefaults__ is None else self.template(value.__kwdefaults__),
+            closure=tuple(self._cell(cell) for cell in value.__closure__ or ()),
+            attributes=tuple((name, self.template(item)) for name, item in value.__dict__.items()),
+        )
+        return NewValue(index)
+
+    def _cell(self, cell: Any) -> Template:
+        shadow = self.loader.cells.get(id(cell))
+        if shadow is not None:
+            raise Break("result", "a function made in the region that shares a closure variable with one from outside "
+                        "leaves the region")  # fmt: skip
+        return self.template(cell)
+
+    def _instance(self, value: Any) -> Template:
+        """An instance of a class written in Python, made by its builtin base's `__new__`."""
+        cls = type(value)
+        if not cls.__flags__ & HEAP_TYPE and cls not in (collections.OrderedDict, collections.defaultdict, object):
+            raise Break("result", f"a value of type {cls.__module__}.{cls.__qualname__} leaves the region")
+        reference = self.loader.guards.reference(cls)
+        index = self._reserve(value)
+        items = pairs = None
+        if isinstance(value, dict):
+            base = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
+            if isinstance(value, collections.defaultdict):
+                raise Break("result", "a defaultdict made in the region leaves it")
+            pairs = self.pairs(base.items(value))
+        elif isinstance(value, list):
+            items = self.items(list.__iter__(value))
+        elif isinstance(value, (set, frozenset)):
+            items = self.items(set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value))
+        elif isinstance(value, (int, float, str, bytes, complex, BaseException, collections.deque)):
+            raise Break("result", f"an instance of {cls.__qualname__}, made in the region, leaves it")
+        elif not _made_by_object(cls):
+            raise Break("result", f"an instance of {cls.__module__}.{cls.__qualname__} leaves the region")
+        attributes = getattr_dict(value) or {}
+        slots = []
+        for base in cls.__mro__:
+            for name, member in base.__dict__.items():
+                if type(member) is types.MemberDescriptorType and base.__flags__ & HEAP_TYPE:
+                    try:
+                        slots.append((name, self.template(member.__get__(value))))
+                    except AttributeError:
+                        pass
+        self.objects[index] = NewObject(
+            cls=reference,
+            attributes=tuple((name, self.template(item)) for name, item in attributes.items()),
+            slots=tuple(slots),
+            items=items,
+            pairs=pairs,
+        )
+        return NewValue(index)
+
+
+def _made_by_object(cls: type) -> bool:
+    """Whether `object.__new__(cls)` makes a complete instance: no C-level base holds state of its own."""
+    try:
+        object.__new__(cls)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,126 @@
+"""Attributes of tensors: metadata is plain data, methods run natively on fakes, the rest is state of the real tensor."""
+
+from __future__ import annotations
+
+import types
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from lampwork.capture.fake import Fake
+from lampwork.capture.load import HEAP_TYPE
+from lampwork.capture.machine.attributes import NATIVE_KINDS
+from lampwork.capture.shadow import MISSING, Break
+from lampwork.capture.tensors import TENSOR_ATTRIBUTES
+
+_TENSOR_MRO = torch.Tensor.__mro__
+#: Attributes that fakes carry for capture's own use.
+_FAKE_ONLY = frozenset(vars(Fake)) | {"lampwork_placeholder"}
+_PARAMETER_FLAGS = frozenset({"_is_param", "_is_buffer"})
+
+
+class TensorAttributes:
+    loader: Any
+    guards: Any
+    sources: Any
+    machine: Any
+    _tensor_lookups: dict[str, tuple[bool, Any]] | None = None
+
+    def tensor_class_lookup(self, name: str) -> tuple[bool, Any]:
+        """The entry `name` of `torch.Tensor` and its bases; functions that torch did not put there are guarded."""
+        for owner in _TENSOR_MRO:
+            namespace = owner.__dict__
+            if name in namespace:
+                found = namespace[name]
+                if type(found) is FunctionType and not found.__module__.startswith("torch."):
+                    source = self.sources.named("torch", "Tensor")
+                    self.guards.class_lookup(source, name, found)
+                    self.loader.remember(found, found, self.sources.class_attribute(source, name))
+                return True, found
+        return False, None
+
+    def load_tensor_attribute(self, tensor: Any, name: str) -> Any:
+        if name in TENSOR_ATTRIBUTES:
+            return getattr(tensor, name)
+        if name == "__class__":
+            return tensor.real_class
+        origin = self.loader.origin(tensor)
+        if name == "data":
+            return tensor.detach()
+        if name == "grad":
+            return self._gradient(tensor, origin)
+        if name == "grad_fn" or name == "_version":
+            if name == "grad_fn" and not tensor.requires_grad:
+                return None
+            raise Break("tensor-attribute", f"{name} of a tensor is read")
+        if name in _PARAMETER_FLAGS:
+            return getattr(tensor, name, False)
+        found, attribute = self.class_lookup(type(tensor), name)  # type: ignore[attr-defined]
+        if found:
+            kind = type(attribute)
+            if kind is FunctionType:
+                return MethodType(attribute, tensor)
+            if kind is property:
+                if attribute.fget is not None and not str(attribute.fget.__module__).startswith("torch"):
+                    return self.call(attribute.fget, (tensor,), {})  # type: ignore[attr-defined]
+            elif kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType):
+                return attribute.__get__(tensor, type(tensor))
+            elif kind is not types.GetSetDescriptorType and kind not in NATIVE_KINDS:
+                return self.descriptor_get(attribute, tensor, torch.Tensor)  # type: ignore[attr-defined]
+            raise Break("tensor-attribute", f"the attribute {name} of a tensor is read")
+        return self._own_attribute(tensor, name, origin)
+
+    def _own_attribute(self, tensor: Any, name: str, origin: Any) -> Any:
+        """An attribute that the program put on the tensor object."""
+        values = self._tensor_values(tensor)
+        if name in values:
+            value = values[name]
+        elif origin is None:
+            value = MISSING
+        else:
+            source = self.sources.instance_dict(origin.source)
+            raw = origin.raw.__dict__.get(name, MISSING)
+            if raw is MISSING:
+                self.guards.has_key(source, name, False)
+                value = MISSING
+            else:
+                value = self.loader.load(raw, self.sources.item(source, name))
+            values[name] = value
+        if value is MISSING:
+            cls = tensor.real_class
+            raise AttributeError(f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=tensor)
+        return value
+
+    def _tensor_values(self, tensor: Any) -> dict[str, Any]:
+        shadow = self.loader.slots.get(id(tensor))
+        if shadow is None:
+            from lampwork.capture.shadow import SlotShadow
+
+            shadow = self.loader.slots[id(tensor)] = SlotShadow(tensor)
+        return shadow.values
+
+    def _gradient(self, tensor: Any, origin: Any) -> Any:
+        values = self._tensor_values(tensor)
+        if "grad" not in values:
+            if origin is None:
+                return tensor.grad
+            values["grad"] = self.loader.load(origin.raw.grad, self.sources.attribute(origin.source, "grad"))
+            self.loader.slots[id(tensor)].initial["grad"] = values["grad"]
+        return values["grad"]
+
+    def store_tensor_attribute(self, tensor: Any, name: str, value: Any) -> None:
+        if name == "grad":
+            self._gradient(tensor, self.loader.origin(tensor))
+            if value is not None:
+                raise Break("tensor-attribute", "grad of a tensor is written")
+            shadow = self.loader.slots[id(tensor)]
+            shadow.values["grad"] = None
+            shadow.written.add("grad")
+            return
+        if name in TENSOR_ATTRIBUTES or name == "data" or self.class_lookup(Fake, name)[0]:  # type: ignore[attr-defined]
+            raise Break("tensor-attribute", f"the attribute {name} of a tensor is written")
+        raise Break("tensor-attribute", f"the program puts an attribute {name} on a tensor")
+
+
+__all__ = ["TensorAttributes", "HEAP_TYPE"]
