@@ -6,10 +6,12 @@ Each function says which private name it leans on and what would replace it.
 from __future__ import annotations
 
 import operator as _operator
+import ctypes
+import functools
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.fx
@@ -413,3 +415,74 @@ def functional_of_inplace(op: OpOverload) -> OpOverload | None:
                 if not any(a.alias_info is not None and a.alias_info.is_write for a in found._schema.arguments):
                     return found
     return None
+
+
+# Where a tensor keeps its metadata -------------------------------------------------------------------------------------------
+
+
+class TensorLayout(NamedTuple):
+    """Byte offsets: in a Python tensor of its `at::Tensor`; in a `TensorImpl` of the first and past the last word of its
+    metadata, of its storage and its autograd metadata; in that of `requires_grad`; in a `StorageImpl` of its data."""
+
+    handle: int
+    first: int
+    last: int
+    storage: int
+    autograd: int
+    requires_grad: int
+    data: int
+
+
+@functools.cache
+def tensor_layout() -> TensorLayout | None:
+    """The layout, found by looking for known values in tensors made for the purpose; None where they are not found."""
+    with torch.inference_mode(False), torch.no_grad():
+        plain = torch.empty(5, 7, dtype=torch.float32)
+        odd = torch.empty(2, 11, dtype=torch.float64)[:, 3:8:2]
+        leaf = torch.empty(3).requires_grad_()
+        handle = _offset_of([(id(each), each._cdata) for each in (plain, odd, leaf)], 64)
+        storage = _offset_of([(each._cdata, each.untyped_storage()._cdata) for each in (plain, odd, leaf)], 64)
+        keys = _offset_of([(each._cdata, torch._C._dispatch_keys(each).raw_repr()) for each in (plain, odd, leaf)], 400)
+        sizes = _offset_of([(plain._cdata, 5), (odd._cdata, 2), (leaf._cdata, 3)], 400)
+        strides = _offset_of([(plain._cdata, 7), (odd._cdata, 11), (leaf._cdata, 1)], 400)
+        offset = _offset_of([(odd._cdata, 3), (odd[:, 1:]._cdata, 5), (odd[1:]._cdata, 14)], 400)
+        data = _offset_of([(each.untyped_storage()._cdata, each.untyped_storage().data_ptr()) for each in (plain, leaf)], 96)
+        if None in (handle, storage, keys, sizes, strides, offset, data):
+            return None
+        assert storage is not None and keys is not None and sizes and strides and offset and handle and data
+        # In order: storage, autograd metadata, ..., sizes and strides, offset, count, dtype, device, flags, keys.
+        autograd = storage + 8
+        if not storage < autograd < sizes < offset < keys or not storage < strides < keys:
+            return None
+        if _word(plain._cdata + autograd) or not _word(leaf._cdata + autograd):
+            return None
+        other = torch.empty(5, 7, dtype=torch.int32)
+        between = range(storage + 8, keys, 8)
+        if all(_word(plain._cdata + at) == _word(other._cdata + at) for at in between):
+            return None  # the element type is kept somewhere else
+        requires_grad = _requires_grad_offset(leaf, _word(leaf._cdata + autograd))
+        if requires_grad is None:
+            return None
+        return TensorLayout(handle, storage, keys + 8, storage, autograd, requires_grad, data)
+
+
+def _word(address: int) -> int:
+    return int.from_bytes(ctypes.string_at(address, 8), "little")
+
+
+def _offset_of(places: list[tuple[int, int]], limit: int) -> int | None:
+    """The first offset at which every object holds its value."""
+    for offset in range(8, limit, 8):
+        if all(_word(address + offset) == value & 0xFFFFFFFFFFFFFFFF for address, value in places):
+            return offset
+    return None
+
+
+def _requires_grad_offset(leaf: torch.Tensor, meta: int) -> int | None:
+    """The byte of autograd metadata that follows `requires_grad_`; 1 for true."""
+    found = set(range(8, 160))
+    for value in (True, False, True, False):
+        leaf.requires_grad_(value)
+        data = ctypes.string_at(meta, 160)
+        found = {at for at in found if data[at] == value}
+    return found.pop() if len(found) == 1 else None
