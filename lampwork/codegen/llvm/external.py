@@ -27,12 +27,15 @@ class Externals:
         self.target = target
         self.names: list[str] = []
 
-    def address(self, build: Builder, name: str) -> Value:
-        """The pointer to external `name`, loaded from the table `%externals` once per function."""
+    def slot(self, name: str) -> int:
+        """The position of external `name` in the table."""
         if name not in self.names:
             self.names.append(name)
-        slot = self.names.index(name)
-        place = build.pure("ptr", 1, f"getelementptr inbounds ptr, ptr %externals, i64 {slot}")
+        return self.names.index(name)
+
+    def address(self, build: Builder, name: str) -> Value:
+        """The pointer to external `name`, loaded from the table `%externals` once per function."""
+        place = build.pure("ptr", 1, f"getelementptr inbounds ptr, ptr %externals, i64 {self.slot(name)}")
         return build.pure("ptr", 1, f"load ptr, ptr {place.text}, align 8, !invariant.load !1", place)
 
     def function(self, build: Builder, name: str, *args: Value) -> Value:

@@ -39,9 +39,7 @@ def store(self: FunctionEmitter, statement: Store) -> None:
     buffer = _buffer(self, statement.buffer)
     build = self.build
     dtype = buffer.dtype
-    if statement.value.dtype != dtype:
-        raise CompileError("generate", f"{statement.buffer} is {dtype}, the value stored is {statement.value.dtype}")
-    value = self.expression(statement.value)
+    value = self.arithmetic.cast(self.expression(statement.value), statement.value.dtype, dtype)
     with self.bound(statement.indirect):
         (index,) = statement.index
         if statement.mode == "add":
@@ -149,7 +147,8 @@ def _plain_load(
         pointer = build.select(mask, pointer, self.spare(lanes * buffer.item_bytes))
     text = f"load {vector(type, lanes)}, {pointer}, align {align}"
     if buffer.frozen:
-        return build.at_level(type, lanes, text, build.load_depth(pointer.level))
+        # A spare slot is never written, so this holds for it too.
+        return build.at_level(type, lanes, text + ", !invariant.load !1", build.load_depth(pointer.level))
     return build.here(type, lanes, text)
 
 

@@ -4,8 +4,7 @@ Shapes of what is written:
 
     run_0(externals, buffers, sizes, threads)              the image's entry: calls kernels in order
     kernel_3(externals, b0, b1, ..., sizes..., threads)    one kernel; runs parallel loops through OpenMP or directly
-    kernel_3_loop_0(externals, b0, ..., captured..., begin, end)    the iterations [begin, end) of a parallel loop
-    kernel_3_loop_0_thread(context)                        what each OpenMP thread runs: its share of the iterations
+    kernel_3_loop_0(context)                               a parallel loop: what each thread runs, its share of iterations
 """
 
 from __future__ import annotations
@@ -78,52 +77,60 @@ class ModuleEmitter:
         extents = [item.axis.extent for item in loops]
         name = f"{self._kernel}_loop_{sum(text.count(f'@{self._kernel}_loop_') > 0 for text in self.functions)}"
         captured = _captured(outer, loops[-1].body, extents)
-        self._loop_function(name, outer, loops, captured)
+        fixed = [Value("%externals", "ptr"), *(Value(f"%p.{p.name}", "ptr") for p, _ in self._parameters)]
+        self._loop_function(name, outer, loops, fixed, captured)
 
         build = outer.build
         total = outer.sizes.scalar(product(extents))
-        fixed = "".join(f", ptr %p.{p.name}" for p, _ in self._parameters) + "".join(f", {v}" for _, _, v in captured)
-        direct = f"call void @{name}(ptr %externals{fixed}, i64 0, {total})"
-        grain = max((item.grain * _inner(extents, i) for i, item in enumerate(loops) if item.grain > 1), default=1)
         if total.is_constant and int(total.text) <= 0:
             return
-        if total.is_constant and int(total.text) <= grain:
-            build.effect(direct)
-            return
-        shares = outer.sizes.divide(
-            build.binary("add", total, build.integer(grain - 1)), build.integer(grain), True, True
-        )
-        threads = outer.sizes.pick(Value("%threads", "i64"), shares, smaller=True)
-        several = build.compare("icmp sgt", threads, build.integer(1))
-        slots = ["%externals", *(f"%p.{p.name}" for p, _ in self._parameters)]
-        values = [Value(slot, "ptr") for slot in slots] + [value for _, _, value in captured] + [total]
-        context = build.allocate(f"[{len(values)} x i64]", 16)
-        build.open_block()
+        grain = max((item.grain * _inner(extents, i) for i, item in enumerate(loops) if item.grain > 1), default=1)
+        several = build.boolean(False)
+        threads = build.integer(1)
+        if not total.is_constant or int(total.text) > grain:
+            shares = outer.sizes.divide(
+                build.binary("add", total, build.integer(grain - 1)), build.integer(grain), True, True
+            )
+            threads = outer.sizes.pick(Value("%threads", "i64"), shares, smaller=True)
+            several = build.compare("icmp sgt", threads, build.integer(1))
+        context = build.allocate(f"[{len(fixed) + len(captured) + 2} x i64]", 16)
+        values = [*fixed, *(value for _, _, value in captured), total, build.convert("zext", several, "i64")]
         for slot, value in enumerate(values):
             place = build.here("ptr", 1, f"getelementptr i64, ptr {context}, i64 {slot}")
             build.effect(f"store {value}, {place}, align 8")
-        start = self.externals.address(build, "gomp:GOMP_parallel")
-        count = build.convert("trunc", threads, "i32")
-        build.effect(f"call void {start.text}(ptr @{name}_thread, ptr {context}, {count}, i32 0)")
-        build.close_block(several)
-        # The direct call is taken where the parallel one was not: with one thread, or too little work to share.
+        if several.text != "false":
+            build.open_block()
+            start = self.externals.address(build, "gomp:GOMP_parallel")
+            count = build.convert("trunc", threads, "i32")
+            build.effect(f"call void {start.text}(ptr @{name}, ptr {context}, {count}, i32 0)")
+            build.close_block(several)
+        # With one thread, or too little work to share, this thread runs it all.
         build.open_block()
-        build.effect(direct)
+        build.effect(f"call void @{name}(ptr {context})")
         some = build.compare("icmp sgt", total, build.integer(0))
-        alone = build.binary("xor", several, build.boolean(True))
-        build.close_block(build.binary("and", alone, some))
-        self._thread_function(name, values)
+        build.close_block(build.binary("and", build.binary("xor", several, build.boolean(True)), some))
 
     def _loop_function(
-        self, name: str, outer: FunctionEmitter, loops: list[Loop], captured: list[tuple[str, str, Value]]
+        self, name: str, outer: FunctionEmitter, loops: list[Loop], fixed: list[Value], captured: list[tuple[str, str, Value]]
     ) -> None:
+        """The function each thread runs: its share of the iterations, or all of them where threads are not used.
+
+        The context holds `fixed`, the captured values, the number of iterations, and whether threads share them.
+        """
         emitter = FunctionEmitter(self, None)
         build, sizes = emitter.build, emitter.sizes
+
+        def argument(slot: int, type: str, name: str = "") -> Value:
+            place = build.here("ptr", 1, f"getelementptr i64, ptr %context, i64 {slot}")
+            result = Value(name or build.fresh(), type)
+            build.effect(f"{result.text} = load {type}, {place}, align 8, !invariant.load !1")
+            return result
+
+        for slot, value in enumerate(fixed):
+            argument(slot, "ptr", value.text)  # under the names they have in the kernel
         self._bind_parameters(emitter)
-        arguments = []
-        for i, (kind, key, value) in enumerate(captured):
-            inner = Value(f"%c{i}", value.type)
-            arguments.append(str(inner))
+        for slot, (kind, key, value) in enumerate(captured, start=len(fixed)):
+            inner = argument(slot, value.type)
             if kind == "symbol":
                 sizes.symbols[key] = inner
             elif kind == "scratch":
@@ -131,44 +138,47 @@ class ModuleEmitter:
             elif kind == "accumulator":
                 emitter.context.values[key] = (inner, "")
             else:
-                dtype = outer.context.values[key][1]
-                emitter.context.values[key] = (inner, dtype)
+                emitter.context.values[key] = (inner, outer.context.values[key][1])
+        last = len(fixed) + len(captured)
+        total, shared = argument(last, "i64"), argument(last + 1, "i64")
+        begin, end = self._share(build, total, shared)
+
+        build.open_block()
         counter = build.open_loop(runs=True)
         left = counter
         for i, item in enumerate(loops):
-            rest = product(loop.axis.extent for loop in loops[i + 1 :])
-            step = sizes.scalar(rest)
+            step = sizes.scalar(product(loop.axis.extent for loop in loops[i + 1 :]))
             sizes.symbols[item.axis.name] = sizes.divide(left, step, True, True)
             if i + 1 < len(loops):
                 left = sizes.divide(left, step, False, True)
         emitter.body(loops[-1].body)
-        build.close_loop(counter, Value("%begin", "i64"), Value("%end", "i64"), 1)
-        parameters = ", ".join(["ptr %externals", *self._pointers(), *arguments, "i64 %begin", "i64 %end"])
-        self.functions.append(emitter.finish(f"internal void @{name}({parameters})", "#1"))
-
-    def _thread_function(self, name: str, values: list[Value]) -> None:
-        """Each thread takes an equal share of the iterations, whatever number of threads OpenMP granted."""
-        build = Builder(self.declarations)
-        loaded = []
-        for slot, value in enumerate(values):
-            place = build.here("ptr", 1, f"getelementptr i64, ptr %context, i64 {slot}")
-            # Named as in the kernel, because `externals` is read by that name.
-            text = "%externals" if slot == 0 else build.fresh()
-            build.effect(f"{text} = load {value.type}, {place}, align 8")
-            loaded.append(Value(text, value.type))
-        total = loaded[-1]
-        me, count = (
-            build.convert("zext", build.here("i32", 1, f"call i32 {self.externals.address(build, symbol).text}()"), "i64")
-            for symbol in ("gomp:omp_get_thread_num", "gomp:omp_get_num_threads")
-        )
-        begin = build.binary("udiv", build.binary("mul", total, me), count)
-        following = build.binary("mul", total, build.binary("add", me, build.integer(1)))
-        end = build.binary("udiv", following, count)
-        build.open_block()
-        arguments = ", ".join(map(str, [*loaded[:-1], begin, end]))
-        build.effect(f"call void @{name}({arguments})")
+        build.close_loop(counter, begin, end, 1)
         build.close_block(build.compare("icmp slt", begin, end))
-        self.functions.append(build.function(f"internal void @{name}_thread(ptr %context)", "#0"))
+        self.functions.append(emitter.finish(f"internal void @{name}(ptr %context)", "#0"))
+
+    def _share(self, build: Builder, total: Value, shared: Value) -> tuple[Value, Value]:
+        """This thread's `[begin, end)`: an equal share, whatever number of threads OpenMP granted."""
+        entry, threads, ready = build.levels[-1].label, build.fresh_label("threads"), build.fresh_label("ready")
+        condition = build.here("i1", 1, f"icmp ne {shared}, 0")
+        build.effect(f"br {condition}, label %{threads}, label %{ready}")
+        build.start_block(threads)
+        me, count = (
+            build.here("i64", 1, f"zext {build.here('i32', 1, f'call i32 {address.text}()')} to i64")
+            for address in [
+                build.here("ptr", 1, f"load ptr, ptr {slot.text}")
+                for slot in [
+                    build.here("ptr", 1, f"getelementptr ptr, ptr %externals, i64 {self.externals.slot(name)}")
+                    for name in ("gomp:omp_get_thread_num", "gomp:omp_get_num_threads")
+                ]
+            ]
+        )
+        first = build.here("i64", 1, f"mul {total}, {me.text}")
+        following = build.here("i64", 1, f"add {first}, {total.text}")
+        bounds = [build.here("i64", 1, f"udiv {value}, {count.text}") for value in (first, following)]
+        build.branch_to(ready)
+        begin = build.here("i64", 1, f"phi i64 [ 0, %{entry} ], [ {bounds[0].text}, %{threads} ]")
+        end = build.here("i64", 1, f"phi i64 [ {total.text}, %{entry} ], [ {bounds[1].text}, %{threads} ]")
+        return begin, end
 
     # -- entries ------------------------------------------------------------------------------------------------------
 
@@ -200,7 +210,6 @@ class ModuleEmitter:
             *self.declarations.values(),
             *self.functions,
             f"attributes #0 = {{ {common} }}",
-            f"attributes #1 = {{ noinline {common} }}",
             "!0 = !{i32 1}",
             "!1 = !{}",
             "",

@@ -85,9 +85,7 @@ def _start(self: FunctionEmitter, slots: Slots, lanes: int) -> Slot:
 def accumulate(self: FunctionEmitter, slots: Slots, statement: Accumulate) -> None:
     """Folds `statement.value` in, lane by lane, where the mask is on."""
     build = self.build
-    if statement.value.dtype != slots.dtype:
-        raise CompileError("generate", f"accumulator of {slots.dtype} given {statement.value.dtype}")
-    value = self.expression(statement.value)
+    value = self.arithmetic.cast(self.expression(statement.value), statement.value.dtype, slots.dtype)
     lanes = self.lanes
     if slots.lanes == lanes:
         slot = slots.main
