@@ -229,8 +229,10 @@ class Recorder:
             target = fake_like_view(view.overload(*args, **kwargs))
             fake.as_strided_(target.size(), target.stride(), target.storage_offset())
         inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
-        snapshot.node = fake.node
-        _replace_value(fake.node, fake, snapshot)
+        snapshot.node = node = self.node_of(fake)
+        _replace_value(node, fake, snapshot)
+        if node.target is _torch.getitem:
+            _replace_value(node.args[0], fake, snapshot)
         self._record(view, *inputs, fake, rebind=True)
         return fake
 

@@ -20,7 +20,7 @@ def evaluate(overload: Any, args: tuple, kwargs: dict) -> Any:
     """
     kind = operator(overload).kind
     if kind == "view":
-        with _torch.kernels_only():
+        with _torch.below_autograd(), _torch.kernels_only():
             plain = overload(*args, **kwargs)
         if isinstance(plain, torch.Tensor):
             return fake_like_view(plain)

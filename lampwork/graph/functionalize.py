@@ -35,7 +35,7 @@ from lampwork.errors import CompileError
 from lampwork.fakes.fake import Fake, describe
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.shapes import is_contiguous, preserved
-from lampwork.graph.build import emit, is_tensor_node, place, same_metadata, select
+from lampwork.graph.build import emit, place, same_metadata, select
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph, Region
 
 aten = torch.ops.aten
@@ -161,10 +161,8 @@ class Functionalizer:
 
     def replay(self, view: View, parent: Node) -> Node:
         args, kwargs = view.args, view.kwargs
-        if view.operator is aten.as_strided.default:  # absolute offsets follow the storage of the value at hand
-            assert view.parent is not None
-            shift = parent.meta["val"].storage_offset() - view.parent.fake.storage_offset()
-            args = (args[0], args[1], args[2] + shift)
+        if view.operator is aten.as_strided.default:  # kept relative to the root's first element
+            args = (args[0], args[1], args[2] + parent.meta["val"].storage_offset())
         like = view.like
         if parent.meta["val"] is view.parent.fake and like is not None and isinstance(like.meta["val"], Fake):  # type: ignore[union-attr]
             return place(self.graph, view.operator, (parent, *args), kwargs, view.fake, like)
@@ -231,8 +229,6 @@ class Functionalizer:
             raise self.fail(f"a write through {view.operator}")
         base = self.exact_root(view.memory)
         offset = fake.storage_offset() - root.fake.storage_offset()
-        if view.operator is aten.as_strided.default and view.parent is root:
-            offset = view.args[2]
         span = _end(fake) - fake.storage_offset()
         if offset < 0 or offset + span > _end(root.fake) - root.fake.storage_offset():
             raise self.fail("a write through as_strided outside of its tensor")
@@ -300,10 +296,7 @@ class Functionalizer:
             size, stride = list(args[0]), list(args[1])
             if fake.dtype == root.fake.dtype:
                 offset = fake.storage_offset() - root.fake.storage_offset()
-                if parent.memory.inputs and len(parent.memory.inputs) > 1:
-                    low = min(self.region_fake(index).storage_offset() for index in parent.memory.inputs)
-                    offset = fake.storage_offset() - low
-                return View(parent.memory, fake, root, op, (size, stride, offset + root.fake.storage_offset()), {}, like)
+                return View(parent.memory, fake, root, op, (size, stride, offset), {}, like)
             raise self.fail("as_strided of a view of another element type")
         return View(parent.memory, fake, parent, op, args, kwargs, like)
 
@@ -389,7 +382,6 @@ class Functionalizer:
         outputs: list[Node] = []
         positions: dict[int, int] = {}
         results: list[AliasOfInput | FromGraph] = []
-        taken = {_torch.storage_key(each.meta["val"]) for each in self.placeholders if is_tensor_node(each)}
         for argument in node.args[0]:
             view = self.views[argument]
             if view.fake.is_conj() or view.fake.is_neg():
@@ -400,7 +392,7 @@ class Functionalizer:
             memory = view.memory
             if id(memory) not in positions:
                 positions[id(memory)] = len(outputs)
-                outputs.append(self.owned(self.exact_root(memory), taken))
+                outputs.append(self.exact_root(memory))
             results.append(FromGraph(positions[id(memory)], *self.relative(view, memory.root.fake, view is memory.root)))
         writes: list[tuple[int, int]] = []
         for memory in {id(view.memory): view.memory for view in self.views.values()}.values():
@@ -408,15 +400,6 @@ class Functionalizer:
                 self.finish_writes(memory, outputs, writes)
         self.graph.output(tuple(outputs))
         return FunctionalGraph(self.graph, tuple(results), tuple(writes))
-
-    def owned(self, value: Node, taken: set[int]) -> Node:
-        """`value`, copied when its memory is an input's or another result's."""
-        key = _torch.storage_key(value.meta["val"])
-        if key in taken or value.target is _torch.tensor_constant:
-            value = self.emit(aten.clone.default, value)
-            key = _torch.storage_key(value.meta["val"])
-        taken.add(key)
-        return value
 
     def input_result(self, argument: Node, view: View) -> AliasOfInput:
         if argument.op == "placeholder" or view.like is not None and view.like.op == "placeholder":

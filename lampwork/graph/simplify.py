@@ -15,8 +15,8 @@ from torch.fx import Node
 from lampwork import _torch
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
-from lampwork.graph.build import is_random, place, same_metadata
-from lampwork.ir.region import FunctionalGraph
+from lampwork.graph.build import emit, is_random, place, same_metadata
+from lampwork.ir.region import FromGraph, FunctionalGraph
 
 aten = torch.ops.aten
 
@@ -65,12 +65,10 @@ def remove_no_ops(functional: FunctionalGraph) -> FunctionalGraph:
         %c = clone(%b)                                return (%b,)
         return (%c,)
 
-    Precondition: the graph is pure, so that a copy and its source are the same value. Exact. Outputs that would become an
-    input or another output keep their copy: results own their memory.
+    Precondition: the graph is pure, so that a copy and its source are the same value. Exact. Two outputs may end up in one
+    memory: `separate_outputs` comes after.
     """
     graph = functional.graph
-    output = next(iter(reversed(graph.nodes)))
-    owned = set(output.args[0])
     for node in list(graph.nodes):
         if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
             continue
@@ -83,14 +81,47 @@ def remove_no_ops(functional: FunctionalGraph) -> FunctionalGraph:
                 node.kwargs = {}
                 source = origin
         if node.target in _MAY_BE_NOTHING and _is_same(node, source):
-            if node in owned and (source in owned or source.op != "call_function" or not _owns_memory(source)):
-                continue
-            if node in owned:
-                owned.discard(node)
-                owned.add(source)
             node.replace_all_uses_with(source)
             graph.erase_node(node)
     return functional
+
+
+def separate_outputs(functional: FunctionalGraph) -> FunctionalGraph:
+    """Results own their memory: an output that lies in an input, a literal or another result gets a copy.
+
+        return (%x, %y, view(%y))     ->     return (clone(%x), %y, clone(view(%y)))
+
+    Only outputs that `results` names; those for `writes` are copied into inputs anyway.
+    """
+    graph = functional.graph
+    output = next(iter(reversed(graph.nodes)))
+    returned = {result.index for result in functional.results if isinstance(result, FromGraph)}
+    owners: set[Node] = set()
+    arguments = list(output.args[0])
+    for index in sorted(returned):
+        node = arguments[index]
+        owner = memory_owner(node)
+        if owner in owners or owner.op != "call_function":
+            with graph.inserting_before(output):
+                arguments[index] = emit(graph, aten.clone.default, (node,), {}, node)
+        else:
+            owners.add(owner)
+    output.args = (tuple(arguments),)
+    return functional
+
+
+def memory_owner(node: Node) -> Node:
+    """The node whose result `node` is a view of (itself if it is none)."""
+    while node.op == "call_function":
+        if node.target is _torch.getitem:
+            if operator(node.args[0].target).kind != "view":
+                return node
+        elif not _torch.is_operator(node.target):
+            return node
+        elif operator(node.target).kind != "view" and node.target is not aten._unsafe_view.default:
+            return node
+        node = node.args[0]
+    return node
 
 
 def _is_contiguous(node: Node) -> bool:
@@ -108,12 +139,6 @@ def _is_same(node: Node, source: Node) -> bool:
     if node.target is aten.as_strided.default:
         return len(node.args) < 4 or node.args[3] is None or node.args[3] == old.storage_offset()
     return True
-
-
-def _owns_memory(node: Node) -> bool:
-    """Whether the node's value lies in memory of its own (its operator is no view)."""
-    return _torch.is_operator(node.target) and operator(node.target).kind == "functional" \
-        and node.target is not aten._unsafe_view.default  # fmt: skip
 
 
 def share_repeated_work(functional: FunctionalGraph) -> FunctionalGraph:

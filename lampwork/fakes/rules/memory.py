@@ -286,11 +286,10 @@ def scatter(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
     return Spec(tuple(x.size()), preserved(x), x.dtype)
 
 
-@rule("slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter")
+@rule("slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter", "copy")
 def view_scatter(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
-    if not is_contiguous(x.size(), x.stride()):
-        raise Unknown
-    return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
+    """These copy the whole storage range, so that every stride stays (unlike `clone`)."""
+    return Spec(tuple(x.size()), x.stride(), x.dtype)
 
 
 @rule("index_put")
