@@ -134,10 +134,14 @@ def child(module: str, mode: str, report: str, skip: list[str]) -> None:
 
         def run_method(self: unittest.TestCase, method: object) -> None:
             machine = Machine(World())
+            # Not even its `finally` may run if a test of the recursion limit leaves the machine too little.
+            limit = sys.getrecursionlimit()
             try:
                 machine.call(method)
             except Interruption as interruption:
                 raise AssertionError(f"Unsupported: {interruption}") from None
+            finally:
+                sys.setrecursionlimit(limit)
 
         unittest.TestCase._callTestMethod = run_method  # type: ignore[attr-defined]
     result = Result()

@@ -17,6 +17,7 @@ from types import (
 )
 from typing import Any
 
+from .private import __builtins__  # noqa: F401
 from .values import UNBOUND, Enter
 
 _type_getattribute = type.__getattribute__
@@ -60,6 +61,8 @@ def is_data_descriptor(attribute: Any) -> bool:
         return False
     if kind is property or kind in _NATIVE_DATA:
         return True
+    if find_in_class(kind, "__get__") is UNBOUND:
+        return False  # it only intercepts stores
     return find_in_class(kind, "__set__") is not UNBOUND or find_in_class(kind, "__delete__") is not UNBOUND
 
 
@@ -206,12 +209,18 @@ class Attributes:
 
     def raise_missing(self, obj: Any, name: str) -> None:
         """Raises the AttributeError in CPython's own words."""
-        if isinstance(obj, type):
-            _type_getattribute(obj, name)
-        elif isinstance(obj, ModuleType):
-            _module_getattribute(obj, name)
-        else:
-            _object_getattribute(obj, name)
+        try:
+            if isinstance(obj, type):
+                _type_getattribute(obj, name)
+            elif isinstance(obj, ModuleType):
+                _module_getattribute(obj, name)
+            else:
+                _object_getattribute(obj, name)
+        except AttributeError as error:
+            # As PyObject_GetAttr does, for the suggestions in tracebacks.
+            if error.name is None and error.obj is None:
+                error.name, error.obj = name, obj
+            raise
         raise AttributeError(f"'{type(obj).__name__}' object has no attribute '{name}'", name=name, obj=obj)
 
     # -- descriptors

@@ -9,6 +9,7 @@ from typing import Any
 
 from .attributes import NATIVE_KINDS
 from .classes import BuildClass
+from .private import __builtins__  # noqa: F401
 from .values import UNBOUND, Enter
 
 _METHOD_DESCRIPTOR = types.MethodDescriptorType

@@ -7,6 +7,7 @@ import types
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
+from .private import __builtins__  # noqa: F401
 from .values import UNBOUND
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class BuildClass:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
 
-    def __call__(self, function: Any, name: str, *bases: Any, metaclass: Any = UNBOUND, **keywords: Any) -> Any:
+    def __call__(self, function: Any, name: str, /, *bases: Any, metaclass: Any = UNBOUND, **keywords: Any) -> Any:
         machine = self.machine
         world = machine.world
         if function.__code__.co_flags & 0x380 or not world.should_interpret(function):

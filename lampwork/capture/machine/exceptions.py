@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from .private import __builtins__  # noqa: F401
 from .values import UNBOUND
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..bytecode import OP
 from .exceptions import chain_context
 from .frames import Frame
+from .private import __builtins__  # noqa: F401
 from .tracebacks import real_frame
 from .values import UNBOUND, Enter
 
@@ -98,6 +99,7 @@ class MachineGenerator:
         if receiver is not None:
             outcome = UNBOUND
             self.running = True
+            self.machine.frames.append(frame)  # it is on the stack while its sub-iterator works
             try:
                 if isinstance(error, GeneratorExit):
                     close_iterator(receiver)
@@ -110,6 +112,7 @@ class MachineGenerator:
                 failure: BaseException | None = raised
             else:
                 failure = None
+            self.machine.frames.pop()
             self.running = False
             if failure is not None:
                 if isinstance(failure, StopIteration) and not isinstance(error, GeneratorExit):
@@ -182,9 +185,6 @@ class MachineGenerator:
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("cannot pickle 'generator' object")
 
-    def __copy__(self) -> Any:
-        raise TypeError("cannot pickle 'generator' object")
-
 
 collections.abc.Generator.register(MachineGenerator)
 
@@ -230,16 +230,16 @@ def _normalise(kind: Any, value: Any, traceback: Any) -> BaseException:
     if traceback is not None and not isinstance(traceback, types.TracebackType):
         raise TypeError("throw() third argument must be a traceback object")
     if isinstance(kind, type) and issubclass(kind, BaseException):
-        if isinstance(value, kind):
-            error = value
-        elif value is None:
-            error = kind()
-        elif isinstance(value, tuple):
-            error = kind(*value)
-        else:
-            error = kind(value)
+        error = value
+        if not isinstance(value, kind):
+            # An exception that cannot be made is replaced by the failure, which is thrown instead.
+            args = () if value is None else value if isinstance(value, tuple) else (value,)
+            try:
+                error = kind(*args)
+            except BaseException as failure:
+                error = failure
         if not isinstance(error, BaseException):
-            raise TypeError(
+            error = TypeError(
                 f"calling {kind!r} should have returned an instance of BaseException, not {type(error).__name__}"
             )
     elif isinstance(kind, BaseException):

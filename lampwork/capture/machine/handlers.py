@@ -7,7 +7,7 @@ exception changed), and nothing otherwise.  Every operation on values is the wor
 
 from __future__ import annotations
 
-from types import CellType
+from types import CellType, CoroutineType
 from typing import Any
 
 from ..bytecode import OP
@@ -16,6 +16,7 @@ from .exceptions import match_group, prepare_reraise_star, raise_value, stop_ite
 from .frames import Frame
 from .generators import MachineGenerator
 from .intrinsics import intrinsic_1, intrinsic_2
+from .private import __builtins__  # noqa: F401
 from .values import NULL, UNBOUND, Enter
 
 _FOR_ITER, _SEND = OP["FOR_ITER"], OP["SEND"]
@@ -466,6 +467,8 @@ class Handlers:
 
     def GET_YIELD_FROM_ITER(self, frame: Frame, argument: Any) -> Any:
         value = frame.stack[-1]
+        if type(value) is CoroutineType:
+            raise TypeError("cannot 'yield from' a coroutine object in a non-coroutine generator")
         if type(value) is not MachineGenerator:
             frame.stack[-1] = self.world.get_iter(value)
 

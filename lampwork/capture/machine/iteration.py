@@ -9,6 +9,7 @@ from .attributes import NATIVE_KINDS
 from .calls import function_text
 from .generators import MachineGenerator
 from .operators import BUILTIN
+from .private import __builtins__  # noqa: F401
 from .values import UNBOUND
 
 

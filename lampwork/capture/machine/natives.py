@@ -23,7 +23,9 @@ from .attributes import NATIVE_KINDS
 from .errors import Unsupported
 from .generators import MachineGenerator, resume_request
 from .operators import BUILTIN
-from .values import UNBOUND
+from .polyfills import POLYFILLS
+from .private import __builtins__  # noqa: F401
+from .values import UNBOUND, Enter
 
 _BUILTIN = types.BuiltinFunctionType
 
@@ -34,10 +36,20 @@ CLASS_INTRINSICS: dict[tuple[type, str], Any] = {}
 def answers(*natives: Any) -> Any:
     def register(function: Any) -> Any:
         for native in natives:
-            INTRINSICS[native] = function
+            takes_keywords = function.__code__.co_flags & inspect.CO_VARKEYWORDS
+            INTRINSICS[native] = function if takes_keywords else _positional(native, function)
         return function
 
     return register
+
+
+def _positional(native: Any, function: Any) -> Any:
+    """For a native that takes no keyword arguments: it words the error itself."""
+
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        return native(*args, **kwargs) if kwargs else function(world, *args)
+
+    return answer
 
 
 def intrinsic_names(intrinsics: dict[Any, Any], class_intrinsics: dict[Any, Any]) -> set[str]:
@@ -409,7 +421,11 @@ def _reversed(world: Any, *args: Any) -> Any:
 def _consumer(native: Any, positions: Any = (0,)) -> None:
     """A native that iterates the arguments at these positions ("all": every one)."""
 
+    polyfill, position = POLYFILLS.get(native, (None, 0))
+
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        if polyfill is not None and len(args) > position and type(args[position]) is MachineGenerator:
+            return Enter(polyfill, args, kwargs)
         if positions == "all":
             args = tuple(world.native_iterable(value) for value in args)
         else:
@@ -453,7 +469,11 @@ def _reduce(world: Any, *args: Any) -> Any:
 
 
 def _keyed(native: Any, consumes: bool) -> None:
+    polyfill, _ = POLYFILLS.get(native, (None, 0))
+
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        if polyfill is not None and len(args) == 1 and type(args[0]) is MachineGenerator:
+            return Enter(polyfill, args, kwargs)
         if "key" in kwargs:
             kwargs["key"] = callback(world, kwargs["key"])
         if consumes and len(args) == 1:
@@ -507,7 +527,8 @@ def _vars(world: Any, *args: Any) -> Any:
 def _dir(world: Any, *args: Any) -> Any:
     if args:
         return world.call_native(dir, args, {})
-    return sorted(_locals(world))
+    names = _locals(world)
+    return sorted(world.collect(world.machine.call(world.attribute(names, "keys"))))
 
 
 def _namespaces(world: Any, function: str, args: tuple[Any, ...]) -> tuple[Any, Any, Any]:
@@ -525,6 +546,10 @@ def _namespaces(world: Any, function: str, args: tuple[Any, ...]) -> tuple[Any, 
     return source, global_names, local_names
 
 
+def _usual_builtins(global_names: dict[str, Any]) -> bool:
+    return type(global_names.get("__builtins__", {})) in (dict, types.ModuleType)
+
+
 def _evaluator(native: Any) -> None:
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
         if not 1 <= len(args) <= 3 or set(kwargs) - {"globals", "locals", "closure"}:
@@ -536,7 +561,8 @@ def _evaluator(native: Any) -> None:
         if frame is None:
             return native(*args, **kwargs)
         source, global_names, local_names = _namespaces(world, native.__name__, args)
-        if type(global_names) is not dict or kwargs or not hasattr(type(local_names), "__getitem__"):
+        mapping = hasattr(type(local_names), "__getitem__")
+        if type(global_names) is not dict or kwargs or not mapping or not _usual_builtins(global_names):
             return native(source, global_names, local_names, **kwargs)
         if not isinstance(source, types.CodeType):
             if not isinstance(source, (str, bytes, bytearray, memoryview)):
@@ -572,6 +598,8 @@ def _compile(world: Any, *args: Any, **kwargs: Any) -> Any:
     frame = world.machine.user_frame()
     if frame is not None and not kwargs.get("dont_inherit", args[4] if len(args) > 4 else False):
         inherited = frame.code.raw.co_flags & _FUTURE_FLAGS
+        if len(args) > 3 and type(args[3]) is not int:
+            return compile(*args, **kwargs)
         if len(args) > 3:
             args = (*args[:3], args[3] | inherited, True, *args[5:])
         else:

@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import Any
 
 from .attributes import NATIVE_KINDS, find_in_class
+from .private import __builtins__  # noqa: F401
 from .values import UNBOUND
 
 # Exact types whose special methods are all in C and which hold no Python-level behaviour of their own.

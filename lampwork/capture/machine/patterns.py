@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..bytecode import VERSION
+from .private import __builtins__  # noqa: F401
 from .values import UNBOUND
 
 # Classes whose single positional sub-pattern is the subject itself (Py_TPFLAGS_... _MATCH_SELF).

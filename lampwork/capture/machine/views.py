@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .private import __builtins__  # noqa: F401
+
 if TYPE_CHECKING:
     from .core import Machine
     from .frames import Frame

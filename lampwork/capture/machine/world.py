@@ -45,6 +45,7 @@ from .iteration import Iteration
 from .natives import CLASS_INTRINSICS, INTRINSICS, NATIVE_FUNCTIONS, intrinsic_names
 from .operators import Operators
 from .patterns import Patterns
+from .private import __builtins__  # noqa: F401
 from .values import UNBOUND
 
 

@@ -1,0 +1,93 @@
+"""Built-in consumers of iterables as Python functions, interpreted when they are given an interpreted generator.
+
+`any(p.isnan() for p in ps)` run natively would resume the generator from C, in a nested run for every element.
+Interpreted, the generator's frame lies on the same stack as its consumer's, so the state of the program stays
+plain data all the way down.  Each function does exactly what the native one does with a generator.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from ..bytecode import decode
+
+
+def any(iterable, /):  # type: ignore[no-untyped-def]
+    for value in iterable:
+        if value:
+            return True
+    return False
+
+
+def all(iterable, /):  # type: ignore[no-untyped-def]
+    for value in iterable:
+        if not value:
+            return False
+    return True
+
+
+def sum(iterable, /, start=0):  # type: ignore[no-untyped-def]
+    if isinstance(start, (str, bytes, bytearray)):
+        return builtins.sum((), start)  # which refuses it
+    total = start
+    for value in iterable:
+        total = total + value
+    return total
+
+
+def list(iterable, /):  # type: ignore[no-untyped-def]
+    return [value for value in iterable]
+
+
+def tuple(iterable, /):  # type: ignore[no-untyped-def]
+    return builtins.tuple([value for value in iterable])
+
+
+def set(iterable, /):  # type: ignore[no-untyped-def]
+    return {value for value in iterable}
+
+
+def frozenset(iterable, /):  # type: ignore[no-untyped-def]
+    return builtins.frozenset({value for value in iterable})
+
+
+def sorted(iterable, /, **options):  # type: ignore[no-untyped-def]
+    return builtins.sorted([value for value in iterable], **options)
+
+
+def join(separator, iterable, /):  # type: ignore[no-untyped-def]
+    return separator.join([value for value in iterable])
+
+
+def extend(target, iterable, /):  # type: ignore[no-untyped-def]
+    for value in iterable:
+        target.append(value)
+
+
+# native callable -> (its interpreted form, position of the iterable)
+POLYFILLS: dict[Any, tuple[Any, int]] = {  # type: ignore[valid-type]
+    builtins.any: (any, 0),
+    builtins.all: (all, 0),
+    builtins.sum: (sum, 0),
+    builtins.list: (list, 0),
+    builtins.tuple: (tuple, 0),
+    builtins.set: (set, 0),
+    builtins.frozenset: (frozenset, 0),
+    builtins.sorted: (sorted, 0),
+    str.join: (join, 1),
+    builtins.list.extend: (extend, 1),
+}
+
+
+def _mark(raw: Any) -> None:
+    code = decode(raw)
+    code.hidden = True
+    code.is_native = False
+    for constant in raw.co_consts:
+        if hasattr(constant, "co_code"):
+            _mark(constant)  # comprehensions are functions of their own on 3.11
+
+
+for _function, _ in POLYFILLS.values():
+    _mark(_function.__code__)
