@@ -445,7 +445,8 @@ def tensor_layout() -> TensorLayout | None:
         keys = _offset_of([(each._cdata, torch._C._dispatch_keys(each).raw_repr()) for each in (plain, odd, leaf)], 400)
         sizes = _offset_of([(plain._cdata, 5), (odd._cdata, 2), (leaf._cdata, 3)], 400)
         strides = _offset_of([(plain._cdata, 7), (odd._cdata, 11), (leaf._cdata, 1)], 400)
-        offset = _offset_of([(odd._cdata, 3), (odd[:, 1:]._cdata, 5), (odd[1:]._cdata, 14)], 400)
+        right, lower = odd[:, 1:], odd[1:]
+        offset = _offset_of([(odd._cdata, 3), (right._cdata, 5), (lower._cdata, 14)], 400)
         data = _offset_of([(each.untyped_storage()._cdata, each.untyped_storage().data_ptr()) for each in (plain, leaf)], 96)
         if None in (handle, storage, keys, sizes, strides, offset, data):
             return None

@@ -23,6 +23,7 @@ from lampwork.graph.prepare import prepare
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.program import NativeCode, Program
 from lampwork.ir.region import Region, RunEagerly
+from lampwork.ir.source import is_static
 from lampwork.lower import lower
 from lampwork.runtime.versions import versions
 from lampwork.schedule import schedule
@@ -75,7 +76,8 @@ def compile_region(
         native = generate(program, settings, target)
     observe("generate", native)
     with _stage("host", seconds):
-        source = host_source(program, native)
+        weights = frozenset(index for index, each in enumerate(region.inputs) if is_static(each))
+        source = host_source(program, native, weights)
     observe("host", source)
     return Artifact(
         name=region.name,

@@ -1,6 +1,6 @@
 """Writes the host function of a program: Python text that fills a pointer table, runs kernels and calls ATen.
 
-    program, native -> "def host(values): ..."
+    program, native -> "def host(values, generation=None): ..."
 
 `values[k]` is the tensor of input k. The text is complete but for the names that `runtime/host.py` provides (`take`,
 `give`, `run`, `operator`, ...), so it prints and reads as the program it is. Anything that can fail and can be repeated
@@ -9,7 +9,8 @@ comes before `committed = True`; until then a failure is raised as `Rerun` and t
 For `(x + 1) * 2` on 8 elements:
 
     SIZES = ()
-    def host(values):
+    run0, = runs
+    def host(values, generation=None):
         x0 = values[0]
         lease = take()
         committed = False
@@ -18,7 +19,7 @@ For `(x + 1) * 2` on 8 elements:
             p[0] = x0.data_ptr()
             r0 = empty((8,), (1,), dtype=torch.float32)
             p[1] = r0.data_ptr()
-            run(0, lease.address, lease.sizes_address, threads())
+            run0(lease.address, lease.sizes_address, threads())
             return (r0,)
         except Exception as error:
             if committed:
@@ -60,9 +61,12 @@ from lampwork.ir.size import Size, SizeExpr, Symbol, symbols
 LARGE_BYTES = 1 << 20
 
 
-def host_source(program: Program, native: NativeCode) -> str:
-    """The text of the host function. Raises `CompileError` for a program that names a buffer without a place."""
-    return _HostWriter(program, native).text()
+def host_source(program: Program, native: NativeCode, weights: frozenset[int] = frozenset()) -> str:
+    """The text of the host function. Raises `CompileError` for a program that names a buffer without a place.
+
+    `weights`: inputs that stay the same objects, at the same place in memory, while `generation` does.
+    """
+    return _HostWriter(program, native, weights).text()
 
 
 def is_static(ref: TensorRef) -> bool:
@@ -71,15 +75,14 @@ def is_static(ref: TensorRef) -> bool:
 
 
 class _HostWriter:
-    def __init__(self, program: Program, native: NativeCode) -> None:
-        self.program, self.native = program, native
+    def __init__(self, program: Program, native: NativeCode, weights: frozenset[int]) -> None:
+        self.program, self.native, self.weights = program, native, weights
+        self.weight_views: dict[str, int] = {}
         self.slot = {name: index for index, name in enumerate(native.buffer_order)}
         self.lines: list[str] = []
         self.operators: dict[str, str] = {}
         self.views: dict[TensorRef, str] = {}
         self.view_rows: list[str] = []
-        self.input_views: dict[TensorRef, str] = {}
-        self.input_view_rows: list[str] = []
         self.extern_names: dict[str, str] = {}
         self.used_inputs: set[int] = set()
         self.committed = False
@@ -105,8 +108,9 @@ class _HostWriter:
         values = "".join(f"{self._result(result)}, " for result in program.results)
         self.emit(f"return ({values})")
         body = [*setup, *steps, *self.lines]
+        body = [*self._weights(), *body]
         unpack = [f"x{index} = values[{index}]" for index in sorted(self.used_inputs)]
-        needs_lease = bool(self.slot) or bool(self.views)
+        needs_lease = bool(self.slot) or bool(self.views) or bool(self.weight_views)
         return "\n".join([*self._tables(), *self._frame(unpack, body, needs_lease)]) + "\n"
 
     def _tables(self) -> Iterator[str]:
@@ -132,13 +136,14 @@ class _HostWriter:
             yield "]"
         else:
             yield "VIEWS = []"
-        for row in self.input_view_rows:
-            yield row
         for name, variable in self.operators.items():
             yield f"{variable} = operator({name!r})"
 
     def _frame(self, unpack: list[str], body: list[str], needs_lease: bool) -> Iterator[str]:
-        yield "def host(values):"
+        runs = len(self.native.runs)
+        if runs:
+            yield "".join(f"run{index}, " for index in range(runs)) + "= runs"
+        yield "def host(values, generation=None):"
         yield from ("    " + line for line in unpack)
         if needs_lease:
             yield "    lease = take()"
@@ -186,8 +191,29 @@ class _HostWriter:
         if self.slot:
             self.emit("p = lease.pointers")
         for index, name in enumerate(self.program.inputs):
-            if name in self.slot:
+            if name in self.slot and index not in self.weights:
                 self.emit(f"p[{self.slot[name]}] = {self._input(index)}.data_ptr()")
+
+    def _weights(self) -> list[str]:
+        """Lines that fill in what stays the same from call to call, when it has changed."""
+        lines = [
+            f"    lease.pointers[{self.slot[name]}] = values[{index}].data_ptr()"
+            for index, name in enumerate(self.program.inputs)
+            if name in self.slot and index in self.weights
+        ]
+        if self.weight_views:
+            lines.append(f"    lease.weights = ({''.join(view + ', ' for view in self.weight_views)})")
+        if not lines:
+            return []
+        lines = ["if generation is None or lease.generation is not generation:", *lines]
+        lines.append("    lease.generation = generation")
+        if self.weight_views:
+            lines.append("u = lease.weights")
+        return lines
+
+    def _weight(self, text: str) -> str:
+        """A weight, or a view of one, made once per generation."""
+        return f"u[{self.weight_views.setdefault(text, len(self.weight_views))}]"
 
     def _result_storages(self) -> None:
         for index, name in enumerate(self.program.result_storages):
@@ -210,7 +236,7 @@ class _HostWriter:
                 if not previous_launch:
                     if any(self._writes_input(launch) for launch in self._stretch(position)):
                         self._commit()
-                    self.emit(f"run({stretch}, lease.address, lease.sizes_address, threads())")
+                    self.emit(f"run{stretch}(lease.address, lease.sizes_address, threads())")
                     stretch += 1
                 previous_launch = True
             else:
@@ -330,6 +356,8 @@ class _HostWriter:
         return self.operators[name]
 
     def _input(self, index: int) -> str:
+        if index in self.weights:
+            return f"values[{index}]"
         self.used_inputs.add(index)
         return f"x{index}"
 
@@ -349,10 +377,13 @@ class _HostWriter:
         buffer = self.program.buffers[ref.buffer]
         if place.kind == "input":
             variable = self._input(place.index)
+            static = place.index in self.weights
             if _is_whole(ref, buffer):
-                return variable
+                return self._weight(variable) if static else variable
             if is_static(ref):
-                return f"{self._input_view(ref, place.index)}({variable})"
+                maker = "weight_view" if static else "view"
+                made = f"{maker}({variable}, {self._view_arguments(ref)})"
+                return self._weight(made) if static else made
             return f"view({variable}, {self._view_arguments(ref)})"
         if place.kind == "result":
             variable = f"r{place.index}"
@@ -378,14 +409,6 @@ class _HostWriter:
             self.views[ref] = f"w[{len(self.view_rows)}]"
             self.view_rows.append(f"({base}, {ref.dtype!r}, {_dims(ref.shape)}, {_dims(ref.strides)}, {offset_bytes})")
         return self.views[ref]
-
-    def _input_view(self, ref: TensorRef, index: int) -> str:
-        """The name of a function that makes the view of input `index`; the runtime caches views of weights."""
-        if ref not in self.input_views:
-            name = f"view{len(self.input_views)}"
-            self.input_views[ref] = name
-            self.input_view_rows.append(f"{name} = input_view({index}, {self._view_arguments(ref)})")
-        return self.input_views[ref]
 
     @staticmethod
     def _view_arguments(ref: TensorRef) -> str:

@@ -146,5 +146,18 @@ def describe(source: Source) -> str:
     raise TypeError(f"not a source: {source!r}")
 
 
+def is_static(source: Source) -> bool:
+    """The path does not start at the call's arguments or at process state: weights, modules, classes, globals."""
+    while True:
+        if isinstance(source, (Argument, Keyword, State)):
+            return False
+        if isinstance(source, Item) and is_source(source.key) and not is_static(source.key):
+            return False
+        base = getattr(source, "base", None)
+        if base is None:
+            return True
+        source = base
+
+
 def is_source(value: object) -> bool:
     return isinstance(value, Source.__args__)  # type: ignore[attr-defined]

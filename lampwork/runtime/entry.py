@@ -16,8 +16,12 @@ from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.program import Extern, FromInput, Launch
 from lampwork.ir.region import RunEagerly
+from lampwork.ir.source import Source, is_static
 from lampwork.runtime.guards import compile_check, explain_failure
 from lampwork.runtime.host import Host
+from lampwork.runtime.reading import tensor_extent_bytes
+from lampwork.runtime.stamps import compare, supported
+from lampwork.runtime.static import Split, StaticGuards
 from lampwork.runtime.templates import TemplateWriter, sources_of
 
 MISS = object()
@@ -25,8 +29,55 @@ MISS = object()
 #: Runs a call eagerly and counts it as a fall-back for the reason given.
 Eagerly = Callable[[Diagnostic, bool, tuple, dict], Any]
 
-#: Runs a graph: the values of its inputs -> its results.
-Run = Callable[[Sequence[Any]], Sequence[Any]]
+#: Runs a graph: (values of its inputs, a generation as `Host.call` takes it) -> its results.
+Run = Callable[..., Sequence[Any]]
+
+
+class _Head:
+    """The first lines of an entry's function: all guards checked, `values` read.
+
+    Guards on the call come first; then one native comparison stands for the static ones (see `runtime/static.py`).
+    """
+
+    def __init__(self, artifact: Artifact, reads: Sequence[Source]) -> None:
+        split = Split(artifact.guards)
+        call_reads = [(index, source) for index, source in enumerate(reads) if not is_static(source)]
+        static_reads = [(index, source) for index, source in enumerate(reads) if is_static(source)]
+        crossing = [*split.different, *split.apart]
+        check = compile_check(split.call, [*(source for _, source in call_reads), *crossing])
+        self.names: dict[str, Any] = {"check": check}
+        self.lines = ["values = check(function, args, kwargs)", "if values is None: return MISS"]
+        self.static: StaticGuards | None = None
+        if not split.static and not static_reads:
+            return
+        positions = [index for index, _ in static_reads]
+        self.static = StaticGuards(split.static, [each for _, each in static_reads], positions, len(reads), split.others)
+        self.names |= {"static": self.static, "compare": compare() if supported() else None, "extent": tensor_extent_bytes}
+        self.lines = [
+            "call = check(function, args, kwargs)",
+            "if call is None: return MISS",
+            "state = static.state",
+            f"if state is None{' or compare(state.address)' if supported() else ' or True'}:",
+            "    state = static.refresh(function)",
+            "    if state is None: return MISS",
+            "if state.left is not None and state.left(function, args, kwargs) is None: return MISS",
+        ]
+        for position, _ in enumerate(split.different, len(call_reads)):
+            self.lines.append(f"if id(call[{position}]) in state.ids: return MISS")
+        for position, _ in enumerate(split.apart, len(call_reads) + len(split.different)):
+            tensor = f"call[{position}]"
+            self.lines.append(f"if not state.apart({tensor}.data_ptr(), extent({tensor})): return MISS")
+        if call_reads:
+            self.lines.append("values = state.values.copy()")
+            self.lines += [f"values[{index}] = call[{position}]" for position, (index, _) in enumerate(call_reads)]
+        else:
+            self.lines.append("values = state.values")
+
+    def holds(self, names: dict[str, Any]) -> Callable[[Any, tuple, dict], bool]:
+        body = "".join(f"    {line}\n" for line in self.lines)
+        exec(f"def holds(function, args, kwargs):\n{body}    return True\n", names)
+        inner = names.pop("holds")
+        return lambda function, args, kwargs: inner(function, args, kwargs) is True
 
 
 class Entry:
@@ -49,30 +100,25 @@ class Entry:
         templates = sources_of(artifact.objects, artifact.effects, artifact.outcome)
         known = {id(source) for source in artifact.inputs}
         reads = (*artifact.inputs, *(source for source in templates if id(source) not in known))
-        values = {}
-        for index, source in reversed(list(enumerate(reads))):
-            values[id(source)] = f"values[{index}]"
+        places = {id(source): f"values[{index}]" for index, source in reversed(list(enumerate(reads)))}
         kept = frozenset(
             index for index, result in enumerate(artifact.program.results) if isinstance(result, FromInput)
         )
-        writer = TemplateWriter(artifact.objects, values, kept)
-        lines = writer.write(artifact.effects, artifact.outcome)
-        body = "".join(f"    {line}\n" for line in lines)
-        self.source = (
-            "def serve(function, args, kwargs):\n"
-            "    values = check(function, args, kwargs)\n"
-            "    if values is None:\n"
-            "        return MISS\n"
-            f"    results = run({'values' if len(reads) == len(artifact.inputs) else f'values[:{len(artifact.inputs)}]'})\n"
-            + body
-        )
-        self.check = compile_check(artifact.guards, reads)
-        namespace = {"check": self.check, "run": run, "MISS": MISS, **writer.constants}
+        writer = TemplateWriter(artifact.objects, places, kept)
+        end = writer.write(artifact.effects, artifact.outcome)
+        head = _Head(artifact, reads)
+        values = "values" if len(reads) == len(artifact.inputs) else f"values[:{len(artifact.inputs)}]"
+        generation = ", state" if head.static is not None and self.host is not None else ""
+        lines = [*head.lines, f"results = run({values}{generation})", *end]
+        self.source = "def serve(function, args, kwargs):\n" + "".join(f"    {line}\n" for line in lines)
+        namespace = {**head.names, "run": run, "MISS": MISS, **writer.constants}
         exec(compile(self.source, f"<lampwork entry {artifact.name}>", "exec"), namespace)
         self.serve = namespace["serve"]
+        self.holds = head.holds(namespace)
 
     def _eager_entry(self, outcome: RunEagerly, eagerly: Eagerly) -> Callable:
-        check = self.check = compile_check(self.artifact.guards, ())
+        check = compile_check(self.artifact.guards, ())
+        self.holds = lambda function, args, kwargs: check(function, args, kwargs) is not None
         diagnostic = Diagnostic(outcome.id, outcome.reason, outcome.location, outcome.remedy)
         is_break = outcome.is_break
 
@@ -82,6 +128,11 @@ class Entry:
             return eagerly(diagnostic, is_break, args, kwargs)
 
         return serve
+
+    #: (function, args, kwargs) -> whether every guard holds for this call.
+    holds: Callable[[Any, tuple, dict], bool]
+    #: (function, args, kwargs) -> the call's result, `MISS` when some guard does not hold.
+    serve: Callable[[Any, tuple, dict], Any]
 
     def why_missed(self, function: Any, args: tuple, kwargs: dict) -> str:
         """The first guard that does not hold for this call, in words."""

@@ -63,7 +63,7 @@ def _graph_module(region: Region) -> torch.fx.GraphModule:
 def _below_grad(run: Callable) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """Autograd and autocast are in the graph already, as far as the program used them."""
 
-    def call(values: Sequence[Any]) -> Sequence[Any]:
+    def call(values: Sequence[Any], generation: object = None) -> Sequence[Any]:
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
             return run(*values)
 

@@ -151,7 +151,7 @@ class CompiledFunction:
         function = self.function
         for serve in self.serves:  # another thread may have made it while this one waited
             entry = self._entries[serve]
-            if entry.check(function, args, kwargs) is not None:
+            if entry.holds(function, args, kwargs):
                 return serve
         entry = self._stored(args, kwargs)
         if entry is not None:
@@ -172,7 +172,7 @@ class CompiledFunction:
         try:
             entry = self._new_entry(args, kwargs)
             self._insert(entry)
-            if entry.check(self.function, args, kwargs) is None:
+            if not entry.holds(self.function, args, kwargs):
                 why = entry.why_missed(self.function, args, kwargs)
                 self._remove(entry)
                 raise CompileError("guards", f"the new entry does not serve the call it was made for: {why}")
@@ -233,7 +233,7 @@ class CompiledFunction:
             except Exception as error:
                 self._cache_note(f"an entry cannot serve here: {type(error).__name__}: {error}")
                 continue
-            if entry.check(self.function, args, kwargs) is not None:
+            if entry.holds(self.function, args, kwargs):
                 found = found or entry
                 self.counters.cache_hits += 1
                 self._insert(entry)

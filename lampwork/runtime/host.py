@@ -1,6 +1,6 @@
 """Turns an artifact's host text into a function that runs: its names, its memory, its machine code.
 
-    bind(artifact) -> Host;   host(values) -> tuple of results, one for each of `Program.results`
+    Host(artifact).call(values, generation) -> tuple of results, one for each of `Program.results`
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from lampwork import _torch
 from lampwork.errors import LampworkError
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
-from lampwork.ir.source import Argument, Keyword
-from lampwork.runtime.guards import root_of
 from lampwork.runtime.memory import Lease, LeasePool, ResultMemory
 
 
@@ -29,11 +27,12 @@ class Rerun(LampworkError):
 class Host:
     """A bound host function with its memory. Safe to call from many threads at once.
 
-    Called with the values of the graph's inputs. Raises `Rerun` as the class says; any other exception comes from past
+    `call` takes the values of the graph's inputs, and an object that stays the same while the weights among them are the
+    same tensors at the same place in memory (None: they may be others on each call). Raises `Rerun` as the class says; any other exception comes from past
     the commit point.
     """
 
-    def __init__(self, artifact: Artifact, input_count: int | None = None) -> None:
+    def __init__(self, artifact: Artifact) -> None:
         self.artifact = artifact
         self.results = ResultMemory()
         self.pool = LeasePool(self._lease)
@@ -47,24 +46,16 @@ class Host:
         self.call: Callable[[Sequence[Any]], tuple] = namespace["host"]
 
     def _names(self) -> dict[str, Any]:
-        static = [not isinstance(root_of(source), (Argument, Keyword)) for source in self.artifact.inputs]
-
-        def input_view(index: int, dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> Callable:
-            # Inputs past the region's own are derived (packed weights): static too.
-            if index >= len(static) or static[index]:
-                return _cached_view(dtype, shape, strides, offset)
-            return lambda tensor: view(tensor, dtype, shape, strides, offset)
-
         return {
             "torch": torch,
             "take": self.pool.take,
             "give": self.pool.give,
-            "run": None if self._native is None else self._native.run,
+            "runs": () if self._native is None else self._native.runs,
             "threads": torch.get_num_threads,
             "empty": torch.empty_strided,
             "large": self.results.empty,
             "view": view,
-            "input_view": input_view,
+            "weight_view": weight_view,
             "planned": planned,
             "constant": self._constants.__getitem__,
             "restride": restride,
@@ -121,26 +112,10 @@ def view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple,
     return tensor.as_strided(shape, strides, tensor.storage_offset() + offset)
 
 
-def _cached_view(dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> Callable:
-    """A view maker for weights, which remembers its last view.
-
-    The remembered view owns its storage, so while both report the same address both are the same memory.
-    """
-    last: torch.Tensor | None = None
-    offset_bytes = offset * dtype.itemsize
-
-    def make(tensor: torch.Tensor) -> torch.Tensor:
-        nonlocal last
-        known = last
-        if known is not None and known.data_ptr() == tensor.data_ptr() + offset_bytes:
-            return known
-        with torch.inference_mode(False):
-            made = view(tensor, dtype, shape, strides, offset)
-        if made.data_ptr():
-            last = made
-        return made
-
-    return make
+def weight_view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> torch.Tensor:
+    """As `view`, with no tie to autograd: kept from call to call."""
+    with torch.inference_mode(False), _torch.below_autograd():
+        return view(tensor, dtype, shape, strides, offset)
 
 
 def restride(tensor: torch.Tensor, shape: tuple, strides: tuple) -> torch.Tensor:

@@ -94,10 +94,10 @@ class Lease:
     """What one running call of an entry writes to: workspace, pointer table and sizes, and views of planned memory.
 
     `pointers[k]` is the address of `NativeCode.buffer_order[k]`; places in the workspace are filled once. `address` and
-    `sizes_address` are the tables' own addresses.
+    `sizes_address` are the tables' own addresses. `weights` (and their pointers) are those of `generation`.
     """
 
-    __slots__ = ("pointers", "address", "sizes", "sizes_address", "workspace", "views", "_tables")
+    __slots__ = ("pointers", "address", "sizes", "sizes_address", "workspace", "views", "weights", "generation", "_tables")
 
     def __init__(self, slots: int, sizes: int, workspace_bytes: int) -> None:
         pointers = (ctypes.c_int64 * max(slots, 1))()
@@ -111,6 +111,8 @@ class Lease:
             # 64 bytes of slack: kernels may read a vector past the last element of planned memory.
             self.workspace = torch.empty(workspace_bytes + 64 if workspace_bytes else 0, dtype=torch.uint8)
         self.views: list[torch.Tensor] = []
+        self.weights: tuple[torch.Tensor, ...] = ()
+        self.generation: object = None
 
 
 class LeasePool:

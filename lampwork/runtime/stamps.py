@@ -1,0 +1,457 @@
+"""Stamps: proof, in one native loop, that nothing an entry's static guards read has changed since they last held.
+
+A large model has thousands of guards on its modules, classes and parameters, which hardly ever change. When they have
+been checked once, one by one, the words of memory that every one of their answers depends on are written down:
+
+    a dict                its version tag (CPython 3.11 and 3.12 give each change of each dict a number of its own)
+    an object             its type, and where its `__dict__` is
+    a class               its version tag (changes with the class, its bases and what is in them)
+    a function, cell,     the slots that were read; what they held is kept alive, so that the same address means the
+    list or slot          same object
+    a tensor              its whole `TensorImpl` from storage to dispatch keys, `requires_grad`, and where its data is
+
+While all these words are what they were, every static guard holds and every value found is the same object. Words
+are compared parents first: an address is read only after the words that keep its owner alive were found unchanged, and
+the interpreter lock is held all the while. When a word differs, the guards are checked one by one again.
+
+What cannot be stamped (sets, process state, tensors of more than five dimensions, ...) is left to a compiled check
+on every call. On an interpreter, machine or PyTorch whose memory does not look as this file expects, nothing is
+stamped: `supported()` tests it on objects made for the purpose.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+import struct
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from types import FunctionType, MemberDescriptorType, ModuleType
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.ir.guard import (
+    ClassLookup,
+    Distinct,
+    Equals,
+    FunctionIs,
+    Guard,
+    HasKey,
+    IsObject,
+    KeysAre,
+    LengthIs,
+    ModuleIsPlain,
+    SameObject,
+    StorageGroups,
+    TensorIs,
+    TypeIs,
+)
+from lampwork.ir.source import (
+    Attribute,
+    Cell,
+    ClassAttribute,
+    InstanceDict,
+    Item,
+    KeyAt,
+    Named,
+    PythonModule,
+    Root,
+    Source,
+    TypeOf,
+    is_source,
+)
+from lampwork.runtime import reading
+
+#: `int64 compare(table)`: 0 when every word is as the table says. The table holds records of
+#: `count, address, word * count`, ended by a count of 0. LLVM's code for the loop in tests/unit/runtime/test_stamps.py.
+_MACHINE_CODE = {
+    "x86_64": bytes.fromhex(
+        "488b074885c07436488b4f084883c71031d2662e0f1f8400000000000f1f4000488b34d7483b34d1750e48ffc24839c272ee"
+        "488d3cc7ebc8b801000000c331c0c3"
+    ),
+    "aarch64": bytes.fromhex(
+        "e80300aa20008052090140f9c90100b40b0540f9ea031faa084100910c796af86d796af89f010deb010100544a0500915f0109eb"
+        "43ffff54080d098b090140f989feffb5e0031faac0035fd6"
+    ),
+}
+
+# Where CPython 3.11 and 3.12 keep things, in bytes from an object's address (checked by `supported`).
+_TYPE = 8
+_DICT_USED = 16
+_DICT_VERSION = 24
+_LIST_ITEMS = 24
+_LIST_SIZE = 16
+_CELL_CONTENTS = 16
+_TYPE_VERSION = 384
+_MANAGED_DICT = -24
+
+
+class Unstable(Exception):
+    """The value's answer cannot be read off words of memory."""
+
+
+def address_of_compare() -> int:
+    from lampwork.runtime.native import ExecutableMemory
+
+    memory = ExecutableMemory(_MACHINE_CODE[platform.machine()])
+    _kept.append(memory)
+    return memory.address
+
+
+_kept: list[Any] = []
+
+
+@functools.cache
+def compare() -> Callable[[int], int]:
+    """The native comparison. Called with the interpreter lock held: nothing else runs meanwhile."""
+    return ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address_of_compare())
+
+
+@functools.cache
+def supported() -> bool:
+    """Whether this interpreter, machine and PyTorch keep things where this file looks for them."""
+    if sys.implementation.name != "cpython" or sys.version_info[:2] not in ((3, 11), (3, 12)):
+        return False
+    if platform.machine() not in _MACHINE_CODE or struct.calcsize("P") != 8 or sys.byteorder != "little":
+        return False
+    try:
+        return _probe_interpreter() and _torch.tensor_layout() is not None
+    except Exception:
+        return False
+
+
+def _probe_interpreter() -> bool:
+    class Thing:
+        __slots__ = ("slot", "__dict__")
+
+        def method(self) -> None: ...
+
+    class Plain:
+        pass
+
+    values = {"a": 1}
+    before = word(id(values) + _DICT_VERSION)
+    values["a"] = 2
+    changed = word(id(values) + _DICT_VERSION) != before and word(id(values) + _DICT_USED) == 1
+    plain = Plain()
+    attributes = plain.__dict__
+    found = word(id(plain) + _MANAGED_DICT) == id(attributes)
+    before = word(id(attributes) + _DICT_VERSION)
+    plain.x = 1  # type: ignore[attr-defined]
+    found = found and word(id(attributes) + _DICT_VERSION) != before
+    plain.__dict__ = {"x": 2}
+    found = found and word(id(plain) + _MANAGED_DICT) == id(plain.__dict__)
+    plain.x  # noqa: B018
+    tag = word(id(Plain) + _TYPE_VERSION)
+    Plain.y = 1  # type: ignore[attr-defined]
+    plain.x  # noqa: B018
+    classes = tag != 0 and word(id(Plain) + _TYPE_VERSION) != tag
+    items = [1, 2]
+    slots = word(word(id(items) + _LIST_ITEMS) + 8) == id(items[1]) and word(id(items) + _LIST_SIZE) == 2
+    contents = object()
+    cell = (lambda: contents).__closure__[0]  # type: ignore[index]
+    slots = slots and word(id(cell) + _CELL_CONTENTS) == id(contents) and word(id(plain) + _TYPE) == id(Plain)
+    thing = Thing()
+    thing.slot = contents
+    slots = slots and word(id(thing) + _member_offset(Thing.__dict__["slot"])) == id(contents)
+    code = word(id(_probe_interpreter) + _function_code_offset()) == id(_probe_interpreter.__code__)
+    module = word(id(sys) + ModuleType.__dictoffset__) == id(sys.__dict__)
+    return changed and found and classes and slots and code and module
+
+
+def word(address: int) -> int:
+    return int.from_bytes(ctypes.string_at(address, 8), "little")
+
+
+def _member_offset(member: Any) -> int:
+    """The offset of a slot from its descriptor: `PyMemberDescrObject.d_member->offset`."""
+    return word(word(id(member) + 40) + 16)
+
+
+@functools.cache
+def _function_code_offset() -> int:
+    def sample() -> None: ...
+
+    for offset in range(16, 160, 8):
+        if word(id(sample) + offset) == id(sample.__code__):
+            return offset
+    raise Unstable("no slot for a function's code")
+
+
+class Stamps:
+    """Collects the words that `guards` and `sources` of one call depend on.
+
+    After `add` of each guard and source: `table` is for `compare`; `values` has the value of each stable source by id;
+    `left` the guards that must be checked on every call.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.values: dict[int, Any] = {}
+        self.left: list[Guard] = []
+        self.keep: list[Any] = []
+        self._records: list[tuple[int, bytes]] = []
+        self._seen: set[tuple[int, int]] = set()
+        self._unstable: dict[int, Source] = {}
+        self._by_source: dict[Source, Any] = {}
+
+    def add_guard(self, guard: Guard) -> None:
+        """Stamp what `guard` (which holds now) depends on; or put it in `left`."""
+        try:
+            self._guard(guard)
+        except (Unstable, *reading.READ_ERRORS):
+            self.left.append(guard)
+
+    def add_source(self, source: Source) -> bool:
+        """Stamp the path of `source`; false where its value must be read on every call."""
+        try:
+            self.value(source)
+            return True
+        except (Unstable, *reading.READ_ERRORS):
+            return False
+
+    def table(self) -> array:
+        """What `compare` takes; valid as long as this object is kept."""
+        words = array("Q")
+        for address, data in self._records:
+            words.append(len(data) // 8)
+            words.append(address)
+            words.frombytes(data)
+        words.append(0)
+        return words
+
+    # Words -----------------------------------------------------------------------------------------------------------
+
+    def _range(self, address: int, size_bytes: int) -> None:
+        if (address, size_bytes) not in self._seen:
+            self._seen.add((address, size_bytes))
+            self._records.append((address, ctypes.string_at(address, size_bytes)))
+
+    def _slot(self, address: int, value: Any) -> None:
+        """The slot at `address` holds the object `value`, which is kept alive so that its address stays its own."""
+        if word(address) != id(value):
+            raise Unstable("the slot holds something else")
+        self._range(address, 8)
+        self.keep.append(value)
+
+    def _dict(self, value: dict) -> None:
+        self._range(id(value) + _DICT_VERSION, 8)
+
+    def _class(self, cls: type) -> None:
+        cls.__doc__  # noqa: B018  a look-up gives the class a version if it has none
+        if word(id(cls) + _TYPE_VERSION) & 0xFFFFFFFF == 0:
+            raise Unstable("the class has no version")
+        self._range(id(cls) + _TYPE_VERSION, 8)
+        self.keep.append(cls)
+
+    # Paths -----------------------------------------------------------------------------------------------------------
+
+    def value(self, source: Source) -> Any:
+        """The value at `source`, with every word stamped that makes it the same object next time."""
+        if id(source) in self.values:
+            return self.values[id(source)]
+        if id(source) in self._unstable:
+            raise Unstable
+        try:
+            found = self._value(source)
+        except BaseException:
+            self._unstable[id(source)] = source
+            raise
+        self.values[id(source)] = found
+        self.keep.append(source)
+        return found
+
+    def _value(self, source: Source) -> Any:
+        match source:
+            case Root():
+                return self.function
+            case PythonModule(name):
+                self._dict(sys.modules)
+                return sys.modules[name]
+            case Named(module, qualname):
+                found = reading.find(module, qualname)
+                self.keep.append(found)
+                return found
+            case InstanceDict(base):
+                return self._instance_dict(self.value(base))
+            case Item(base, key):
+                return self._item(self.value(base), self.value(key) if is_source(key) else key)
+            case KeyAt(base, index):
+                container = self.value(base)
+                if type(container) is not dict:
+                    raise Unstable("keys in an order that no version covers")
+                self._dict(container)
+                return reading.key_at(container, index)
+            case Cell(base, index):
+                cell = reading.attribute(self.value(base), "__closure__")[index]
+                contents = cell.cell_contents
+                self._slot(id(cell) + _CELL_CONTENTS, contents)
+                return contents
+            case Attribute(base, name):
+                return self._attribute(self.value(base), name)
+            case TypeOf(base):
+                return self._type(self.value(base))
+            case ClassAttribute(base, name):
+                cls = self.value(base)
+                self._class(cls)
+                return reading.class_attribute(cls, name)
+        raise Unstable(f"no stamp for {type(source).__name__}")
+
+    def _type(self, value: Any) -> type:
+        kind = type(value)
+        self._slot(id(value) + _TYPE, kind)
+        return kind
+
+    def _instance_dict(self, value: Any) -> dict:
+        attributes = reading.instance_dict(value)
+        kind = type(value)
+        if type(attributes) is not dict or issubclass(kind, type):
+            raise Unstable("no plain instance dict")
+        offset = kind.__dictoffset__
+        address = id(value) + (offset if offset > 0 else _MANAGED_DICT)
+        if word(address) != id(attributes):
+            raise Unstable("the instance dict is somewhere else")
+        self._range(address, 8)
+        # Another dict at the same address has another version, so this one need not be kept alive.
+        self._dict(attributes)
+        return attributes
+
+    def _item(self, container: Any, key: Any) -> Any:
+        if isinstance(container, dict):
+            self._dict(container)
+            return dict.__getitem__(container, key)
+        if type(container) is tuple:
+            return container[key]
+        if type(container) is list and type(key) is int:
+            found = container[key]
+            self._range(id(container) + _LIST_ITEMS, 8)
+            self._range(id(container) + _LIST_SIZE, 8)
+            index = key if key >= 0 else len(container) + key
+            self._slot(word(id(container) + _LIST_ITEMS) + 8 * index, found)
+            return found
+        raise Unstable(f"items of a {type(container).__name__}")
+
+    def _attribute(self, value: Any, name: str) -> Any:
+        found = reading.attribute(value, name)
+        if type(value) is FunctionType and name == "__code__":
+            self._slot(id(value) + _function_code_offset(), found)
+            return found
+        for cls in type(value).__mro__:
+            member = cls.__dict__.get(name)
+            if member is not None:
+                if type(member) is not MemberDescriptorType:
+                    break
+                self._type(value)
+                self._slot(id(value) + _member_offset(member), found)
+                return found
+        raise Unstable(f"attribute {name}")
+
+    # Tests -----------------------------------------------------------------------------------------------------------
+
+    def _guard(self, guard: Guard) -> None:
+        test = guard.test
+        if isinstance(test, (Distinct, StorageGroups)):
+            sources = (guard.source, *test.others) if isinstance(test, Distinct) else test.sources
+            for source in sources:
+                self.value(source)
+            return
+        value = self.value(guard.source)
+        match test:
+            case TypeIs():
+                self._type(value)
+            case Equals() | IsObject():
+                pass  # the same object, and immutable where its value counts
+            case FunctionIs():
+                self._type(value)
+                self._slot(id(value) + _function_code_offset(), value.__code__)
+            case TensorIs():
+                self.tensor(value, test)
+            case LengthIs():
+                self._length(value)
+            case KeysAre(_, ordered):
+                if not isinstance(value, dict) or (ordered and type(value) is not dict):
+                    raise Unstable("keys")
+                self._dict(value)
+            case HasKey():
+                if not isinstance(value, dict):
+                    raise Unstable("membership")
+                self._dict(value)
+            case ClassLookup(name):
+                self._class(value)
+                found = reading.class_lookup(value, name)
+                found = found.__func__ if type(found) in (staticmethod, classmethod) else found
+                if type(found) is FunctionType:
+                    self._slot(id(found) + _function_code_offset(), found.__code__)
+            case SameObject(other):
+                self.value(other)
+            case ModuleIsPlain(_, empty):
+                attributes = self._instance_dict(value)
+                for name in empty:
+                    self._empty(attributes[name])
+            case _:
+                raise Unstable(type(test).__name__)
+
+    def _length(self, value: Any) -> None:
+        if isinstance(value, dict):
+            self._range(id(value) + _DICT_USED, 8)
+        elif type(value) is list:
+            self._range(id(value) + _LIST_SIZE, 8)
+        elif type(value) not in (tuple, str, bytes, frozenset, range):
+            raise Unstable("length")
+
+    def _empty(self, value: Any) -> None:
+        if not isinstance(value, dict) or dict.__len__(value):
+            raise Unstable("no empty dict")
+        self._range(id(value) + _DICT_USED, 8)
+
+    def tensor(self, value: torch.Tensor, test: TensorIs | None = None) -> None:
+        """Stamp the tensor's metadata and the address of its data."""
+        if test is not None and (test.is_leaf is not None or None in test.shape):
+            raise Unstable("grad history")
+        if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided or value.dim() > 5:
+            raise Unstable("tensor")
+        layout = _torch.tensor_layout()
+        assert layout is not None
+        self._type(value)
+        impl = value._cdata
+        self._range(id(value) + layout.handle, 8)
+        self._range(impl + layout.first, layout.last - layout.first)
+        meta = word(impl + layout.autograd)
+        if meta:
+            address = meta + layout.requires_grad
+            self._range(address - address % 8, 8)
+        if value.data_ptr():
+            self._range(word(impl + layout.storage) + layout.data, 8)
+        elif value.numel():
+            raise Unstable("no memory")
+
+
+class Overlap:
+    """Tells whether memory of a call's own tensors overlaps that of static tensors, whose places are stamped."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        ranges = sorted(
+            (tensor.data_ptr(), tensor.data_ptr() + reading.tensor_extent_bytes(tensor)) for tensor in tensors
+        )
+        merged: list[list[int]] = []
+        for start, end in ranges:
+            if start == end:
+                continue
+            if merged and start <= merged[-1][1]:
+                merged[-1][1] = max(merged[-1][1], end)
+            else:
+                merged.append([start, end])
+        self._starts = [start for start, _ in merged]
+        self._ends = [end for _, end in merged]
+
+    def apart(self, pointer: int, extent: int) -> bool:
+        """No byte of `[pointer, pointer + extent)` is in a static tensor."""
+        index = bisect_right(self._starts, pointer + extent - 1) - 1
+        return extent == 0 or index < 0 or self._ends[index] <= pointer
+
+

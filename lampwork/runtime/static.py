@@ -1,0 +1,164 @@
+"""`StaticGuards`: the guards of an entry that do not look at the call's arguments, checked by stamps where possible.
+
+    state = static.state
+    if compare(state.address): state = static.refresh(function)     # None: some guard does not hold
+    ... state.values
+
+A state is immutable: while its words compare equal, the static guards hold and `values` are the very objects at the
+static sources, tensors' data included.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from lampwork.ir.guard import ArgumentCount, Distinct, Guard, SameObject, StorageGroups
+from lampwork.ir.source import Source, is_static
+from lampwork.runtime.guards import compile_check
+from lampwork.runtime.stamps import Overlap, Stamps, supported
+
+#: Stamping costs a few hundred checks. When stamps keep failing, so many calls pass before the next attempt; doubled
+#: each time.
+FIRST_PAUSE, LONGEST_PAUSE = 32, 512
+
+
+class State:
+    """What the static guards of one entry found, and the words of memory by which it is known to be unchanged."""
+
+    __slots__ = ("values", "left", "ids", "apart", "address", "_table", "_keep")
+
+    def __init__(self, values: list[Any], left: Callable | None, table: array, keep: Any, pinned: Sequence[Any]) -> None:
+        self.values = values
+        self.left = left
+        self.ids = frozenset(map(id, pinned))
+        self.apart = Overlap([value for value in pinned if issubclass(type(value), torch.Tensor)]).apart
+        self._table, self._keep = table, (keep, pinned)
+        self.address = table.buffer_info()[0]
+
+
+class StaticGuards:
+    """`guards` on static sources. `reads[k]` is read into `values[positions[k]]` of a list of `size`.
+
+    `others`: static sources that the call's own objects must be different from, and apart from in memory.
+    Raises `LookupError` as `compile_check` does.
+    """
+
+    def __init__(
+        self, guards: Sequence[Guard], reads: Sequence[Source], positions: Sequence[int], size: int, others: Sequence[Source]
+    ) -> None:
+        self._guards, self._reads, self._others = tuple(guards), tuple(reads), tuple(others)
+        self._positions, self._size = tuple(positions), size
+        self._check = compile_check(guards, (*self._reads, *self._others))
+        self._changing = array("Q", [1, 0, 0])  # a record that never compares equal: its own address, expected to be 0
+        self._changing[1] = self._changing.buffer_info()[0]
+        self._pause = 0
+        self._next_pause = FIRST_PAUSE
+        self.state: State | None = None
+
+    def refresh(self, function: Any) -> State | None:
+        """Check every static guard, one by one; the new state, None when one does not hold."""
+        found = self._check(function, (), {})
+        if found is None:
+            return None
+        values: list[Any] = [None] * self._size
+        for position, value in zip(self._positions, found):
+            values[position] = value
+        pinned = found[len(self._reads) :]
+        if not supported():
+            return self._unstamped(values, pinned)
+        if self._pause:
+            self._pause -= 1
+            return self._unstamped(values, pinned)
+        if self.state is not None:
+            self._pause = self._next_pause
+            self._next_pause = min(self._next_pause * 2, LONGEST_PAUSE)
+        self.state = self._stamped(function, values, found, pinned)
+        return self.state
+
+    def _unstamped(self, values: list[Any], pinned: Sequence[Any]) -> State:
+        return State(values, None, self._changing, self, pinned)
+
+    def _stamped(self, function: Any, values: list[Any], found: tuple, pinned: Sequence[Any]) -> State:
+        stamps = Stamps(function)
+        for guard in self._guards:
+            stamps.add_guard(guard)
+        for source, value in zip((*self._reads, *self._others), found):
+            if not stamps.add_source(source) or stamps.value(source) is not value:
+                return self._unstamped(values, pinned)
+            if issubclass(type(value), torch.Tensor):
+                try:
+                    stamps.tensor(value)
+                except Exception:
+                    return self._unstamped(values, pinned)
+        left = compile_check(stamps.left, ()) if stamps.left else None
+        return State(values, left, stamps.table(), stamps.keep, pinned)
+
+
+class Split:
+    """An entry's guards, parted into those on the call and those on static things.
+
+    `call`: guards to check on every call. `static`: see `StaticGuards`. `different`, `apart`: call sources that must
+    differ from, and not overlap in memory with, every source of `others`.
+    """
+
+    def __init__(self, guards: Sequence[Guard]) -> None:
+        self.call: list[Guard] = []
+        self.static: list[Guard] = []
+        self.others: list[Source] = []
+        self.different: list[Source] = []
+        self.apart: list[Source] = []
+        for guard in guards:
+            self._place(guard)
+
+    def _place(self, guard: Guard) -> None:
+        test = guard.test
+        if isinstance(test, Distinct):
+            self._distinct(guard, (guard.source, *test.others))
+        elif isinstance(test, StorageGroups):
+            self._aliasing(guard, test)
+        elif isinstance(test, ArgumentCount) or not is_static(guard.source):
+            self.call.append(guard)
+        elif isinstance(test, SameObject) and not is_static(test.other):
+            self.call.append(guard)
+        else:
+            self.static.append(guard)
+
+    def _distinct(self, guard: Guard, sources: tuple[Source, ...]) -> None:
+        call = [source for source in sources if not is_static(source)]
+        static = [source for source in sources if is_static(source)]
+        if len(call) > 1:
+            self.call.append(replace(guard, source=call[0], test=Distinct(tuple(call[1:]))))
+        if len(static) > 1:
+            self.static.append(replace(guard, source=static[0], test=Distinct(tuple(static[1:]))))
+        if call and static:
+            self.different.extend(call)
+            self._pin(static)
+
+    def _aliasing(self, guard: Guard, test: StorageGroups) -> None:
+        static = [is_static(source) for source in test.sources]
+        if any(len({static[index] for index, _ in group}) > 1 for group in test.groups):
+            self.call.append(guard)  # an argument overlaps a weight: all of it on every call
+            return
+        for kind, guards in ((False, self.call), (True, self.static)):
+            chosen = [index for index, each in enumerate(static) if each is kind]
+            if len(chosen) > 1:
+                renumber = {index: position for position, index in enumerate(chosen)}
+                groups = tuple(
+                    tuple((renumber[index], offset) for index, offset in group)
+                    for group in test.groups
+                    if static[group[0][0]] is kind
+                )
+                sources = tuple(test.sources[index] for index in chosen)
+                guards.append(replace(guard, source=sources[0], test=StorageGroups(sources, groups)))
+        if any(static) and not all(static):
+            self.apart.extend(source for source, each in zip(test.sources, static) if not each)
+            self._pin([source for source, each in zip(test.sources, static) if each])
+
+    def _pin(self, sources: Sequence[Source]) -> None:
+        known = {id(source) for source in self.others}
+        self.others.extend(source for source in sources if id(source) not in known)
