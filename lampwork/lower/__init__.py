@@ -10,6 +10,7 @@ from lampwork.lower import (  # noqa: F401  (each registers its rules)
     pooling,
     reduction,
     view,
+    view_copy,
 )
 from lampwork.lower.lower import lower
 

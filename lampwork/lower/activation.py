@@ -184,6 +184,37 @@ def _logit(lowering: Lowering, self: TensorValue, eps: Any = None) -> Any:
     return lowering.pointwise((self,), body)
 
 
+@_floating("celu")
+def _celu(lowering: Lowering, self: TensorValue, alpha: Any = 1.0) -> Any:
+    def body(x: Expr) -> Expr:
+        negative = ex.mul(ex.unary("expm1", ex.mul(x, ex.like(1.0 / alpha, x))), ex.like(alpha, x))
+        return ex.where(ex.compare("lt", x, ex.like(0, x)), negative, x)
+
+    return lowering.pointwise((self,), body)
+
+
+@_floating("sinc")
+def _sinc(lowering: Lowering, self: TensorValue) -> Any:
+    def body(x: Expr) -> Expr:
+        scaled = ex.mul(x, ex.like(math.pi, x))
+        return ex.where(
+            ex.compare("eq", x, ex.like(0, x)), ex.like(1, x), ex.div(ex.unary("sin", scaled), scaled)
+        )
+
+    return lowering.pointwise((self,), body)
+
+
+@_floating("special_entr")
+def _entr(lowering: Lowering, self: TensorValue) -> Any:
+    def body(x: Expr) -> Expr:
+        zero = ex.like(0, x)
+        outside = ex.where(ex.compare("eq", x, zero), zero, ex.like(-math.inf, x))
+        value = ex.where(ex.compare("gt", x, zero), ex.mul(ex.unary("neg", x), ex.unary("log", x)), outside)
+        return ex.where(ex.test("isnan", x), x, value)
+
+    return lowering.pointwise((self,), body)
+
+
 # Losses: pointwise, then no reduction (0), mean (1) or sum (2) ------------------------------------------------------------
 
 
@@ -228,6 +259,41 @@ def _squared_error(a: Expr, b: Expr) -> Expr:
     return ex.mul(difference, difference)
 
 
+@_floating("binary_cross_entropy")
+def _binary_cross_entropy(
+    lowering: Lowering, self: TensorValue, target: TensorValue, weight: TensorValue | None = None, reduction: int = 1
+) -> Any:
+    """-(t * max(log x, -100) + (1 - t) * max(log(1 - x), -100)), weighted. Eager raises outside [0, 1]: so does a check."""
+    if target.dtype not in FLOATING or self.shape != target.shape or 0 in self.shape:
+        return NotImplemented
+    shape = self.shape
+    compute = "float64" if self.dtype == "float64" else "float32"
+
+    def outside(index: tuple) -> Expr:
+        x = ex.cast(self.load(index), compute)
+        inside = Compute("and", (ex.compare("ge", x, ex.like(0, x)), ex.compare("le", x, ex.like(1, x))), "bool")
+        return Compute("not", (inside,), "bool")
+
+    lowering.check(shape, outside, "all elements of input should be between 0 and 1", "RuntimeError")
+
+    def body(index: tuple) -> Expr:
+        x, t = ex.cast(self.load(index), compute), ex.cast(target.load(index), compute)
+        floor, one = ex.like(-100, x), ex.like(1, x)
+        near = ex.maximum(ex.unary("log", x), floor)
+        far = ex.maximum(ex.unary("log1p", ex.unary("neg", x)), floor)
+        value = ex.sub(ex.mul(ex.sub(t, one), far), ex.mul(t, near))
+        return value if weight is None else ex.mul(value, lowering.operand(weight, index, shape, compute))
+
+    if reduction == 0:
+        return lowering.compute(lowering.out, body)
+    return (mean_of if reduction == 1 else sum_of)(lowering, shape, range(len(shape)), body, lowering.out)
+
+
+def _soft_margin(a: Expr, b: Expr) -> Expr:
+    return ex.unary("log1p", ex.unary("exp", ex.mul(ex.unary("neg", b), a)))
+
+
 _loss("mse_loss", _squared_error)
+_loss("soft_margin_loss", _soft_margin)
 _loss("smooth_l1_loss", _smooth_l1, 1)
 _loss("huber_loss", _huber, 1)

@@ -424,6 +424,44 @@ def _lerp(lowering: Lowering, self: TensorValue, end: TensorValue, weight: Any) 
     return lowering.pointwise((self, end, weight), body)
 
 
+@rule("addr")
+def _addr(
+    lowering: Lowering, self: TensorValue, vec1: TensorValue, vec2: TensorValue, beta: Any = 1, alpha: Any = 1
+) -> Any:
+    dtype = lowering.out.dtype
+    if dtype not in FLOATING:
+        return NotImplemented
+    column = vec1.view((vec1.shape[0], 1), (1, 1), 0, lambda index: index[:1])
+
+    def body(a: Expr, b: Expr, c: Expr) -> Expr:
+        outer = ex.mul(_scaled(b, alpha), c)
+        # beta == 0 ignores `self`, NaN included.
+        return outer if beta == 0 else ex.add(_scaled(a, beta), outer)
+
+    return lowering.pointwise((self, column, vec2), body)
+
+
+@rule("ldexp.Tensor")
+def _ldexp(lowering: Lowering, self: TensorValue, other: TensorValue) -> Any:
+    if lowering.out.dtype not in FLOATING:
+        return NotImplemented
+    return lowering.pointwise((self, other), lambda a, b: ex.mul(a, ex.binary("pow", ex.like(2, a), b)))
+
+
+@rule("angle")
+def _angle(lowering: Lowering, self: TensorValue) -> Any:
+    def body(a: Expr) -> Expr:
+        value = ex.where(ex.compare("lt", a, ex.like(0, a)), ex.like(math.pi, a), ex.like(0, a))
+        return ex.where(ex.test("isnan", a), a, value)
+
+    return lowering.pointwise((self,), body)
+
+
+@rule("zero")
+def _zero(lowering: Lowering, self: TensorValue) -> Any:
+    return lowering.compute(lowering.out, lambda index: ex.constant(0, self.dtype))
+
+
 # Copies and conversions -----------------------------------------------------------------------------------------------------
 
 

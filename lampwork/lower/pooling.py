@@ -12,6 +12,7 @@ from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.size import Size, add, bounds, floordiv, maximum, minimum, mod, mul
 from lampwork.lower import expressions as ex
 from lampwork.lower.factory import as_index
+from lampwork.lower.indexing import fresh_symbol
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
 from lampwork.lower.values import IndexTuple, TensorMeta, TensorValue
@@ -216,6 +217,77 @@ def _upsample_nearest(lowering: Lowering, self: TensorValue, output_size: Any, *
     return lowering.compute(
         meta, lambda index: self.load((*index[:2], *[maps[k](index[2 + k]) for k in range(spatial)]))
     )
+
+
+@rule("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
+def _upsample_linear(
+    lowering: Lowering, self: TensorValue, output_size: Any, align_corners: bool, *scales: float | None, **named: Any
+) -> Any:
+    """Weighted means of the 2^n neighbours. Per dimension two helpers give each output position its source position and
+    weight; the neighbours are loaded through them (UpSample.h: area_pixel_compute_source_index)."""
+    shape, meta = self.shape, lowering.out
+    if 0 in shape or 0 in meta.shape or self.dtype not in FLOATING or not all(isinstance(n, int) for n in shape):
+        return NotImplemented
+    spatial = len(shape) - 2
+    given = list(scales) + list(named.values())
+    given += [None] * (spatial - len(given))
+    if named and scales:
+        return NotImplemented
+    dtype = compute_dtype(self.dtype)
+    tables = []
+    for k in range(spatial):
+        size, wanted = shape[2 + k], meta.shape[2 + k]
+        if align_corners:
+            ratio = (size - 1) / (wanted - 1) if wanted > 1 else 0.0  # type: ignore[operator]
+        else:
+            ratio = 1.0 / given[k] if given[k] is not None and given[k] > 0 else size / wanted  # type: ignore[operator]
+
+        def source(index: IndexTuple, ratio: float = ratio) -> Expr:
+            position = ex.cast(as_index(index[0]), dtype)
+            if align_corners:
+                return ex.mul(position, ex.constant(ratio, dtype))
+            half = ex.constant(0.5, dtype)
+            centered = ex.sub(ex.mul(ex.constant(ratio, dtype), ex.add(position, half)), half)
+            return ex.maximum(centered, ex.constant(0, dtype))
+
+        def first(index: IndexTuple, source: Any = source, size: Any = size) -> Expr:
+            return ex.minimum(ex.cast(source(index), "int64"), ex.constant(size - 1, "int64"))
+
+        def weight(index: IndexTuple, source: Any = source, first: Any = first) -> Expr:
+            rest = ex.sub(source(index), ex.cast(first(index), dtype))
+            return ex.minimum(ex.maximum(rest, ex.constant(0, dtype)), ex.constant(1, dtype))
+
+        tables.append(
+            (
+                lowering.compute_fresh((wanted,), "int64", first, f"position{k}"),
+                lowering.compute_fresh((wanted,), dtype, weight, f"weight{k}"),
+                (fresh_symbol(lowering, size), fresh_symbol(lowering, size)),
+            )
+        )
+
+    def body(index: IndexTuple) -> Expr:
+        total: Expr | None = None
+        for corner in range(1 << spatial):
+            where: list[Size] = list(index[:2])
+            bindings = []
+            factor: Expr | None = None
+            for k, (positions, weights, symbols) in enumerate(tables):
+                far = corner >> k & 1
+                point = (index[2 + k],)
+                position = positions.load(point)
+                if far:
+                    last = ex.constant(shape[2 + k] - 1, "int64")  # type: ignore[operator]
+                    position = ex.minimum(ex.add(position, ex.constant(1, "int64")), last)
+                where.append(symbols[far])
+                bindings.append((symbols[far].name, position))
+                share = weights.load(point)
+                share = share if far else ex.sub(ex.constant(1, dtype), share)
+                factor = share if factor is None else ex.mul(factor, share)
+            value = ex.mul(factor, ex.cast(self.load(tuple(where), indirect=tuple(bindings)), dtype))  # type: ignore[arg-type]
+            total = value if total is None else ex.add(total, value)
+        return total  # type: ignore[return-value]
+
+    return lowering.compute(meta, body)
 
 
 @rule("pixel_shuffle")

@@ -339,6 +339,13 @@ def _vector_norm(
     return finish_keepdim(lowering, total, meta, dims, lambda e: ex.unary("sqrt", e))
 
 
+@rule("norm.ScalarOpt_dim", "norm.Scalar", "norm.ScalarOpt_dim_dtype")
+def _norm(
+    lowering: Lowering, self: TensorValue, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Any:
+    return _vector_norm(lowering, self, 2 if p is None else p, dim, keepdim)
+
+
 @rule("logsumexp")
 def _logsumexp(lowering: Lowering, self: TensorValue, dim: Any, keepdim: bool = False) -> Any:
     meta = lowering.out

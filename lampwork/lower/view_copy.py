@@ -1,0 +1,91 @@
+"""Copying forms of the view operators (`permute_copy`): the view, then a copy nest. And views that always copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lampwork.ir.loops import Expr
+from lampwork.ir.size import add, mul
+from lampwork.lower import expressions as ex
+from lampwork.lower.factory import as_index
+from lampwork.lower.lower import Lowering
+from lampwork.lower.rules import RULES, Rule, full_name, rule
+from lampwork.lower.values import IndexTuple, TensorValue
+
+
+def _copying(name: str, view: Rule) -> None:
+    @rule(name)
+    def lower_copy(lowering: Lowering, *args: Any, **kwargs: Any) -> Any:
+        result = view(lowering, *args, **kwargs)
+        if isinstance(result, tuple):
+            return tuple(
+                lowering.compute(lowering.out[k], value.load, str(k)) if lowering.needed(k) else None
+                for k, value in enumerate(result)
+            )
+        return result if result is NotImplemented else lowering.compute(lowering.out, result.load)
+
+
+for _name in (
+    "alias", "detach", "expand", "permute", "t", "transpose.int", "unsqueeze", "squeeze", "squeeze.dim", "squeeze.dims",
+    "slice.Tensor", "select.int", "view", "split.Tensor", "split_with_sizes", "unbind.int", "unfold", "diagonal",
+    "as_strided", "view.dtype", "_reshape_alias",
+):  # fmt: skip
+    _base, _, _overload = _name.partition(".")
+    _copying(f"{_base}_copy.{_overload}" if _overload else f"{_base}_copy", RULES[full_name(f"aten::{_name}")])
+
+
+@rule("narrow_copy")
+def _narrow_copy(lowering: Lowering, self: TensorValue, dim: int, start: int, length: int) -> Any:
+    dim %= len(self.shape)
+    first = start + self.shape[dim] if start < 0 else start  # type: ignore[operator]
+    return lowering.compute(
+        lowering.out, lambda index: self.load((*index[:dim], add(index[dim], first), *index[dim + 1 :]))
+    )
+
+
+@rule("rot90")
+def _rot90(lowering: Lowering, self: TensorValue, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
+    shape = self.shape
+    first, second = (d % len(shape) for d in dims)
+    turns = k % 4
+
+    def body(index: IndexTuple) -> Expr:
+        result = list(index)
+        row, column = index[first], index[second]
+        last_first, last_second = add(shape[first], -1), add(shape[second], -1)
+        if turns == 1:
+            result[first], result[second] = column, add(last_second, mul(row, -1))
+        elif turns == 2:
+            result[first], result[second] = add(last_first, mul(row, -1)), add(last_second, mul(column, -1))
+        elif turns == 3:
+            result[first], result[second] = add(last_first, mul(column, -1)), row
+        return self.load(tuple(result))
+
+    return lowering.compute(lowering.out, body)
+
+
+@rule("diag_embed")
+def _diag_embed(lowering: Lowering, self: TensorValue, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    rank = len(lowering.out.shape)
+    dim1, dim2 = dim1 % rank, dim2 % rank
+    rest = [d for d in range(rank) if d not in (dim1, dim2)]
+    zero = ex.constant(0, self.dtype)
+
+    def body(index: IndexTuple) -> Expr:
+        row, column = index[dim1], index[dim2]
+        mask = ex.compare("eq", as_index(add(column, mul(row, -1))), ex.constant(offset, "int64"))
+        position = row if offset >= 0 else add(row, offset)
+        return ex.where(mask, self.load((*[index[d] for d in rest], position), mask), zero)
+
+    return lowering.compute(lowering.out, body)
+
+
+@rule("trace")
+def _trace(lowering: Lowering, self: TensorValue) -> Any:
+    length = min(self.shape)  # type: ignore[type-var]
+    if lowering.out.dtype in ("float16", "bfloat16", "bool"):
+        return NotImplemented
+    return lowering.reduce(
+        "sum", (length,), (0,), lambda index: self.load((index[0], index[0])), lowering.out.dtype, "", lowering.out
+    )
