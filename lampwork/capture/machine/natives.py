@@ -421,10 +421,10 @@ def _reversed(world: Any, *args: Any) -> Any:
 def _consumer(native: Any, positions: Any = (0,)) -> None:
     """A native that iterates the arguments at these positions ("all": every one)."""
 
-    polyfill, position = POLYFILLS.get(native, (None, 0))
+    polyfill, subject = POLYFILLS.get(native, (None, 0))
 
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        if polyfill is not None and len(args) > position and type(args[position]) is MachineGenerator:
+        if polyfill is not None and len(args) > subject and type(args[subject]) is MachineGenerator:
             return Enter(polyfill, args, kwargs)
         if positions == "all":
             args = tuple(world.native_iterable(value) for value in args)

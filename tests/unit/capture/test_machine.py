@@ -1,5 +1,8 @@
 """Control flow, exceptions, functions, generators: every program runs natively and in the machine."""
 
+# The programs use names before and after their lives on purpose.
+# ruff: noqa: F821, F401
+
 from __future__ import annotations
 
 import contextlib
@@ -178,7 +181,7 @@ def program_unbound():
 
 
 def program_name_error():
-    return no_such_name  # noqa: F821
+    return no_such_name
 
 
 def program_globals_statement():
@@ -211,11 +214,11 @@ def program_import():
 
 
 def program_import_missing_name():
-    from math import no_such_thing  # noqa: F401
+    from math import no_such_thing
 
 
 def program_import_missing_module():
-    import no_such_module_at_all  # noqa: F401
+    import no_such_module_at_all
 
 
 def program_set_ops():
@@ -282,7 +285,7 @@ def program_not_callable():
 
 
 def program_defaults_are_shared():
-    def f(x, into=[]):  # noqa: B006
+    def f(x, into=[]):
         into.append(x)
         return into
 

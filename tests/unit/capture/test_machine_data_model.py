@@ -1,5 +1,8 @@
 """Classes, attributes, descriptors, operators, patterns: every program runs natively and in the machine."""
 
+# The programs use names before and after their lives on purpose.
+# ruff: noqa: F821
+
 from __future__ import annotations
 
 import abc
