@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.metadata
 import sys
 
-VERSION = "0.1.0"
+from lampwork import __version__
 
 _COMMANDS = {
     "bench": ("lampwork.verdict.bench", "eager, torch.compile and lampwork on the same models in one run"),
-    "explain": ("lampwork.debug.command", "what happens to one function: guards, graph, fusion, generated code"),
+    "explain": (
+        "lampwork.verdict.explain_command",
+        "how one function compiles: guards, graph, fusion, code",
+    ),
     "cache": ("lampwork.verdict.cache_command", "show or clear the on-disk cache"),
     "doctor": ("lampwork.verdict.doctor", "check this machine and say what to change"),
 }
@@ -23,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     if "" not in sys.path:
         sys.path.insert(0, "")  # `package.module:factory` and scripts are looked up from the current folder
     parser = argparse.ArgumentParser(prog="lampwork", description="A just-in-time compiler for PyTorch programs.")
-    parser.add_argument("--version", action="version", version=f"lampwork {VERSION}")
+    parser.add_argument("--version", action="version", version=f"lampwork {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     # Only the command that runs is imported: `--version` and `--help` stay instant.
     wanted = next((word for word in given if not word.startswith("-")), None)

@@ -106,6 +106,8 @@ def run(arguments: argparse.Namespace) -> int:
         compiler=arguments.compiler,
         peer_backend=arguments.peer_backend,
     )
+    # Ended from outside, it still stops its workers and removes their folders.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with report.Progress(settings) as progress:
         results = measure_all(settings, progress.update, progress.finished)
     if arguments.json:
@@ -124,6 +126,8 @@ def measure_all(
         "settings": asdict(settings),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "environment": None,
+        "load_before": os.getloadavg()[0],
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "models": {},
     }
     root = Path(tempfile.mkdtemp(prefix="lampwork-bench-"))

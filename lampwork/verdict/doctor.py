@@ -131,7 +131,7 @@ def check_cache() -> list[Finding]:
     folder = Path(environment.cache_dir)
     if not environment.cache:
         return [Finding("cache", "note", "switched off by LAMPWORK_CACHE=0", "unset it: every process compiles anew")]
-    existing = next((parent for parent in (folder, *folder.parents) if parent.exists()), Path("/"))
+    existing = next((parent for parent in (folder, *folder.parents) if _exists(parent)), Path("/"))
     try:
         with tempfile.TemporaryFile(dir=existing):
             pass
@@ -142,6 +142,13 @@ def check_cache() -> list[Finding]:
     if free_mib < 100:
         return [Finding("cache", "note", f"{folder}: {free_mib:.0f} MiB free", "make room, or move LAMPWORK_CACHE_DIR")]
     return [Finding("cache", "ok", str(folder))]
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def check_compile() -> list[Finding]:

@@ -59,6 +59,9 @@ def print_tables(results: dict[str, Any], console: Console | None = None) -> Non
         console = Console(width=118)
     columns = results["settings"]["columns"]
     console.print(_heading(results))
+    if results.get("load_before", 0.0) > 0.5 * (results.get("cpus") or 1):
+        busy = f"load {results['load_before']:.1f} on {results['cpus']} CPUs at the start"
+        console.print(f"[yellow]Other programs were running ({busy}): times are too high, ratios uncertain.[/]")
     console.print(steady_table(results["models"], columns))
     if results["settings"]["start"]:
         console.print(start_table(results["models"], columns))

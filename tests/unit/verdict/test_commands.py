@@ -1,0 +1,115 @@
+"""The small commands: explain's targets, cache, doctor, version."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import pytest
+import torch
+
+from lampwork import cli
+from lampwork.verdict import cache_command, doctor, explain_command
+
+SCRIPT = """
+import torch
+SCALE = 3
+def double(x, scale=2): return x * scale
+def factory(): return double, (torch.ones(2),), {"scale": 5}
+def nothing(): return torch.zeros(1)
+class Holder:
+    inner = staticmethod(double)
+"""
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path / "explained_script.py"
+    path.write_text(SCRIPT)
+    yield path
+    sys.modules.pop("explained_script", None)
+
+
+def call(found):
+    function, args, kwargs = found
+    return function(*args, **kwargs).tolist()
+
+
+def test_targets_of_a_script(script):
+    assert call(explain_command.find(f"{script}::double", "torch.ones(1), scale=SCALE")) == [3.0]
+    assert call(explain_command.find(f"{script}::Holder.inner", "torch.ones(1)")) == [2.0]
+    assert call(explain_command.find(f"{script}::factory", None)) == [5.0, 5.0]
+    assert call(explain_command.find(f"{script}::nothing", None)) == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "told"),
+    [
+        ("::absent", None, "has no function 'absent'"),
+        ("::double", None, "--args"),
+        ("::double", "1 +", "SyntaxError"),
+        ("::double", "unknown_name", "NameError"),
+    ],
+)
+def test_targets_that_cannot_be_called(script, capsys, target, arguments, told):
+    given = [] if arguments is None else ["--args", arguments]
+    assert cli.main(["explain", f"{script}{target}", *given]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_missing_script_and_model(capsys):
+    assert cli.main(["explain", "nowhere.py::f"]) == 2
+    assert "no such file" in capsys.readouterr().err
+    assert cli.main(["explain", "nosuchmodel"]) == 2
+    assert "the zoo has mlp" in capsys.readouterr().err
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    settings = dataclasses.replace(cache_command.environment, cache_dir=str(folder), cache=True)
+    monkeypatch.setattr(cache_command, "environment", settings)
+    monkeypatch.setattr(doctor, "environment", settings)
+    return folder
+
+
+def test_cache_show_and_clear(cache, capsys, tmp_path):
+    assert cli.main(["cache"]) == 0
+    assert "0 files" in capsys.readouterr().out
+    (cache / "entries").mkdir(parents=True)
+    (cache / "entries" / "one").write_bytes(b"x" * 2**20)
+    outside = tmp_path / "outside"
+    outside.write_text("kept")
+    (cache / "link").symlink_to(outside)
+    assert cli.main(["cache", "show"]) == 0
+    assert "1 files, 1.0 MiB" in capsys.readouterr().out
+    assert cli.main(["cache", "clear"]) == 0
+    assert "removed 1 files" in capsys.readouterr().out
+    assert not (cache / "entries").exists()
+    assert outside.read_text() == "kept"
+    assert cli.main(["cache", "path"]) == 0
+    assert capsys.readouterr().out.strip() == str(cache)
+
+
+def test_doctor_names_remedies(cache, monkeypatch):
+    assert doctor.check_cache()[0].level == "ok"
+    blocked = cache.parent / "file"
+    blocked.write_text("")
+    settings = dataclasses.replace(doctor.environment, cache_dir=str(blocked / "cache"))
+    monkeypatch.setattr(doctor, "environment", settings)
+    (finding,) = doctor.check_cache()
+    assert finding.level == "problem" and "LAMPWORK_CACHE_DIR" in finding.remedy
+    monkeypatch.setattr(torch, "__version__", "2.9.1")
+    assert doctor.check_torch()[0].level == "problem"
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 10**6)
+    assert "OMP_NUM_THREADS" in doctor.check_threads()[0].remedy
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    import lampwork
+
+    assert capsys.readouterr().out.strip() == f"lampwork {lampwork.__version__}"
