@@ -75,6 +75,7 @@ class NativeCalls:
         for native in (sorted, min, max):
             add(native, _keyed(native))
         add(list.sort, _sort)
+        add(inspect.signature, _signature)
         substitute = self.add_substitute  # type: ignore[attr-defined]
         substitute(any, _any)
         substitute(all, _all)
@@ -167,9 +168,13 @@ class NativeCalls:
             raise unknown(function)
         descriptor = None
         for cls in type(owner).__mro__:
-            if function.__name__ in cls.__dict__:
-                descriptor = cls.__dict__[function.__name__]
+            candidate = cls.__dict__.get(function.__name__)
+            # A Python class may override the method that `super()` found.
+            if type(candidate) in _C_METHODS and candidate.__get__(owner, type(owner)) == function:
+                descriptor = candidate
                 break
+        if descriptor is not None and descriptor in self.intrinsics:
+            return self.intrinsics[descriptor](self, owner, *args, **kwargs)
         effect = EFFECTS.get(descriptor) if descriptor is not None and _hashable(descriptor) else None
         if effect is None:
             return self._call_other(function, args, kwargs)
@@ -325,6 +330,8 @@ class NativeCalls:
             return all(map(self.is_data, value))
         if kind is dict or kind is collections.OrderedDict:
             return all(map(self.is_data, value.values())) and all(map(self.is_data, value))
+        if isinstance(value, type):
+            return kind.__repr__ is type.__repr__
         return is_plain(value) or kind.__module__ == "re" or (
             isinstance(value, BaseException) and not kind.__flags__ & HEAP_TYPE and all(map(self.is_data, value.args))
         )
@@ -348,6 +355,7 @@ class NativeCalls:
         return ", ".join(names) or "no arguments"
 
 
+_C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 _CALLABLE_GETTERS = frozenset({"attrgetter", "itemgetter"})
 _TAKES_ITERABLE = frozenset({
     "update", "fromkeys", "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset",
@@ -470,6 +478,26 @@ def _sort(world: Any, target: Any, **kwargs: Any) -> None:
     world.touch(target)
     ordered = world.machine.call(sorted, (target,), kwargs)
     list.__setitem__(target, slice(None), ordered)
+
+
+def _signature(world: Any, function: Any, **kwargs: Any) -> Any:
+    """`inspect.signature` of a Python function or method: decided by its code, defaults and `__wrapped__` chain."""
+    target = function
+    while True:
+        target = target.__func__ if type(target) is MethodType else target
+        if type(target) is not FunctionType or kwargs:
+            raise Break("native-argument", f"inspect.signature is called with a {type(function).__name__}")
+        world.function_parts(target)
+        for name in ("__signature__", "__text_signature__"):
+            if world.attribute_or(target, name, MISSING) is not MISSING:
+                raise Break("native-argument", "inspect.signature of a function that carries a signature of its own")
+        wrapped = world.attribute_or(target, "__wrapped__", MISSING)
+        if wrapped is MISSING:
+            break
+        target = wrapped
+    if not is_plain((target.__defaults__ or ())) or not all(map(is_plain, (target.__kwdefaults__ or {}).values())):
+        raise Break("native-argument", "inspect.signature of a function whose defaults are objects")
+    return inspect.signature(function)
 
 
 def _any(iterable: Any) -> bool:

@@ -132,8 +132,8 @@ def is_tensor_function(function: Any) -> bool:
         owner = function.__self__
         if isinstance(owner, torch.Tensor):
             return function.__name__ not in MEMORY_METHODS
-        if owner is torch._C._VariableFunctionsClass:  # type: ignore[attr-defined]
-            return True
+        if owner is None:  # torch.add and its like are static methods of a class that has no instance in their __self__
+            return function.__qualname__.startswith("_VariableFunctionsClass.") and function.__name__ not in MEMORY_METHODS
         module = owner.__name__ if isinstance(owner, types.ModuleType) else function.__module__
         return module in BUILTIN_MODULES
     if kind is types.MethodDescriptorType or kind is types.WrapperDescriptorType:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import types
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -97,11 +98,25 @@ def reference(value: Any) -> ObjectRef:
         module = "builtins" if kind == "builtin" else ""
     if not isinstance(qualname, str):
         qualname = getattr(value, "__name__", None) or ""
-    try:
-        portable = bool(qualname) and find(module, qualname) is value
-    except LookupError:
-        portable = False
-    return ObjectRef(kind, module, str(qualname), digest, portable, value)
+    for place, name in _names(value, kind, module, str(qualname)):
+        try:
+            if name and find(place, name) is value:
+                return ObjectRef(kind, place, name, digest, True, value)
+        except LookupError:
+            continue
+    return ObjectRef(kind, module, str(qualname), digest, False, value)
+
+
+def _names(value: Any, kind: str, module: str, qualname: str) -> list[tuple[str, str]]:
+    """Names that may lead to `value`, best first."""
+    names = [(module, qualname)]
+    if kind == "builtin":
+        # `torch.conv2d` says that it is `_VariableFunctionsClass.conv2d`; `torch.nn.functional.linear`, that it is `linear`.
+        names.append((module, getattr(value, "__name__", "")))
+    if kind == "class" and module == "builtins":
+        # `method`, `cell`, `mappingproxy` are known to the `types` module only.
+        names += [("types", name) for name, found in vars(types).items() if found is value]
+    return names
 
 
 def resolve(ref: ObjectRef) -> Any:
