@@ -42,6 +42,10 @@ class Externals:
         """The mathematical function `name` in every lane: Sleef by vectors, libm lane by lane below AVX2."""
         args = build.same_lanes(*args)
         type, lanes = args[0].type, args[0].lanes
+        if name == "fmod" and type == "float" and self.target in _SLEEF_BYTES:
+            # Sleef's float32 version answers NaN for denormal divisors; a float32 remainder is exact in float64.
+            wide = self.function(build, name, *(build.convert("fpext", arg, "double") for arg in args))
+            return build.convert("fptrunc", wide, type)
         if self.target not in _SLEEF_BYTES:
             symbol = self.address(build, f"m:{name}{'f' if type == 'float' else ''}")
             return build.join([

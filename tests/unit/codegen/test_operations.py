@@ -108,7 +108,9 @@ def test_unary(op, dtype, target):
 @pytest.mark.parametrize("op", FUNCTIONS)
 def test_functions(op, dtype, target):
     a = sample(dtype, COUNT, 4)
-    check(op, [a], dtype, FUNCTIONS[op](a), target, exact=op in ("reciprocal", "sqrt"))
+    # torch's own float32 square root may come from a library that does not round correctly.
+    expected = torch.sqrt(a.double()).to(a.dtype) if op == "sqrt" and dtype != "float64" else FUNCTIONS[op](a)
+    check(op, [a], dtype, expected, target, exact=op in ("reciprocal", "sqrt"))
 
 
 @pytest.mark.parametrize("target", TARGETS)
