@@ -201,29 +201,41 @@ class _Builder:
             if space in spaces:
                 spaces[space].append(access)
         safe = all(_iterations_independent(timed.member) for timed in self.timed)
-        vector_bytes = self.target.vector_bytes
-        column = self._best(outer, every, extents, vector_bytes)
+        column, column_cost = self._best(outer, every)
+        rows: dict[frozenset[str], str | None] = {}
         if spaces:
-            rows = {space: self._best(sorted(space), found, extents, vector_bytes) for space, found in spaces.items()}
-            row_score = sum(score for _, score in rows.values())
-            plan.column_mode = safe and column[0] is not None and column[1] > 0 and column[1] > row_score
-        vector_outer = column[0] if safe and (plan.column_mode or not spaces) else None
+            row_cost = 0.0
+            for space, found in spaces.items():
+                rows[space], cost = self._best(planning.order_atoms(self._space_order(space), found), found)
+                row_cost += cost + self._fold_cost(space)
+            inside = [access for space, access in self.accesses if space]
+            column_cost = self._cost(column, inside) if column is not None else 0.0
+            plan.column_mode = safe and column is not None and column_cost < row_cost
+        vector_outer = column if safe and (plan.column_mode or not spaces) else None
         names = _names("i")
         self._plan_outer(plan, outer, vector_outer, every, safe, names)
         for space, found in spaces.items():
-            vector = None if plan.column_mode or not safe else rows[space][0]
+            vector = None if plan.column_mode or not safe else rows[space]
             self._plan_inner(plan, space, vector, found, names)
         return plan
 
-    def _best(self, atoms, accesses, extents, vector_bytes) -> tuple[str | None, float]:
-        if not atoms:
+    def _fold_cost(self, space: frozenset[str]) -> float:
+        """Adding up the lanes at the end of every row, in the unit of `vector_cost`."""
+        rows = estimate(product(self.group.extents[atom] for atom in self.group.outer_atoms))
+        folds = sum(timed.space == space and timed.member.operator.reduction is not None for timed in self.timed)
+        return rows * folds * planning.FOLD_COST
+
+    def _best(self, atoms, accesses) -> tuple[str | None, float]:
+        """The cheapest vector axis; the innermost of equals."""
+        costs = [(self._cost(atom, accesses), -place, atom) for place, atom in enumerate(atoms)]
+        if not costs:
             return None, 0.0
-        scores = [
-            (planning.vector_score(atom, accesses, estimate(extents[atom]), vector_bytes), place, atom)
-            for place, atom in enumerate(atoms)
-        ]
-        score, _, atom = max(scores)
-        return atom, score
+        cost, _, atom = min(costs)
+        return atom, cost
+
+    def _cost(self, atom: str, accesses) -> float:
+        lanes = max(self.target.vector_bytes // 4, 1)
+        return planning.vector_cost(atom, accesses, estimate(self.group.extents[atom]), lanes)
 
     def _strides_over(self, atoms: frozenset[str], space: frozenset[str] | None) -> list[tuple[dict, frozenset]]:
         """Strides of every offset and position that loops over `atoms` see."""
@@ -259,11 +271,14 @@ class _Builder:
         if vector is not None:
             outer = [atom for atom in outer if atom != vector] + [vector]
         runs = planning.merge_atoms(outer, extents, self._strides_over(frozenset(outer), None))
-        if vector is not None and len(runs) > 1 and len(runs[-1][0]) > 1 and plan.column_mode:
-            pass  # A merged run may hold the vector axis: longer contiguous loops are as good.
         work_ns = self._work_ns()
         planned: list[PlannedLoop] = []
         before = 1
+        across = self._transposed_run(runs, every) if vector is not None and not plan.inner and not self._spaces() else None
+        if across is not None:
+            plan.outer = self._plan_tiles(plan, runs, across, every, names)
+            planning.parallelize(plan.outer[:-2], work_ns, safe)
+            return
         for run, extent in runs[:-1] if vector is not None else runs:
             loop = PlannedLoop(next(names), extent)
             planned.append(loop)
@@ -275,9 +290,51 @@ class _Builder:
         planning.parallelize([loop for loop in planned if loop.kind == "serial"], work_ns, safe)
         plan.outer = planned
 
+    def _spaces(self) -> bool:
+        return any(timed.space for timed in self.timed)
+
+    def _transposed_run(self, runs, every) -> int | None:
+        """The loop along which some large load is contiguous, where the vector loop is not: the two are tiled."""
+        vector, vector_extent = runs[-1]
+        best: tuple[int, int] | None = None
+        for access in every:
+            if access.gathered or vector[-1] in access.irregular or access.strides.get(vector[-1], 0) in (0, 1):
+                continue
+            for place, (run, extent) in enumerate(runs[:-1]):
+                if access.strides.get(run[-1], 0) == 1 and run[-1] not in access.irregular:
+                    tile = self.target.vector_bytes // access.item_bytes
+                    if min(estimate(extent), estimate(vector_extent)) >= tile // 2:
+                        best = max(best or (0, 0), (access.elements * access.item_bytes, place))
+        return None if best is None else best[1]
+
+    def _plan_tiles(self, plan: LoopPlan, runs, across: int, every, names) -> list[PlannedLoop]:
+        """Square tiles of one vector register a side: every cache line is used whole while it is in the first cache.
+
+        serial rest / serial tiles of u / serial tiles of v / serial u in tile / vector v in tile
+        """
+        item_bytes = min((access.item_bytes for access in every if access.elements > 1), default=4)
+        tile = max(self.target.vector_bytes // item_bytes, 8)
+        planned = []
+        for place, (run, extent) in enumerate(runs[:-1]):
+            if place == across:
+                continue
+            loop = PlannedLoop(next(names), extent)
+            planned.append(loop)
+            self._spread(plan.values, run, loop_symbol(loop.name, extent))
+        inner = []
+        outer_names, inner_names = (next(names), next(names)), (next(names), next(names))
+        kinds = ("serial", "vector")
+        for place, (run, extent) in enumerate((runs[across], runs[-1])):
+            outer_name, inner_name, kind = outer_names[place], inner_names[place], kinds[place]
+            chunks, inner_extent, index = planning.cut(extent, tile, outer_name, inner_name)
+            self._spread(plan.values, run, index)
+            planned.append(PlannedLoop(outer_name, chunks))
+            inner.append(PlannedLoop(inner_name, inner_extent, kind))
+        return planned + inner
+
     def _plan_vector(self, plan: LoopPlan, run, extent: Size, before: int, work_ns: float, names) -> list[PlannedLoop]:
         """The vector loop of an outer axis, cut in chunks when the loops before it are too few for the threads."""
-        if work_ns >= 2 * planning.WORTH_A_THREAD_NS and before < planning.ENOUGH_ITERATIONS:
+        if work_ns >= 2 * planning.WORTH_A_THREAD_NS and before < planning.FEW_ITERATIONS:
             wanted = -(-planning.ENOUGH_ITERATIONS // before)
             if plan.column_mode:
                 chunk = planning.chunk_elements(extent, wanted, 16, planning.COLUMN_BLOCK, 16)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 
 from lampwork.ir.loops import Compute, Constant, Expr, Index, Load, Local
 from lampwork.ir.size import (
+    INFINITY,
     FloorDiv,
     Max,
     Min,
@@ -311,10 +312,13 @@ def affine_strides(value: Size, axes: Container[str]) -> tuple[dict[str, Size], 
 
 
 def estimate(value: Size) -> int:
-    """A plausible number for `value`: dynamic sizes count as 64 within their bounds."""
+    """A plausible number for `value`: dynamic sizes count as 64 within their bounds, loop indices as 0."""
     if isinstance(value, int):
         return value
-    names = {name: max(symbol.lower, min(symbol.upper, 64)) for name, symbol in _all_symbols(value).items()}
+    names = {
+        name: 0 if symbol.lower == 0 and symbol.upper < INFINITY else max(symbol.lower, min(symbol.upper, 64))
+        for name, symbol in _all_symbols(value).items()
+    }
     return evaluate(value, names)
 
 

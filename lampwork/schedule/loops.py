@@ -22,6 +22,8 @@ from lampwork.schedule.group import loop_symbol
 WORTH_A_THREAD_NS = 20_000
 #: Enough iterations for any thread count we know to share evenly.
 ENOUGH_ITERATIONS = 64
+#: With fewer than this the vector loop is cut as well.
+FEW_ITERATIONS = 32
 #: Elements of one vector loop when a single long axis is cut for threads: 16 KB of float32, inside the first cache.
 SMALLEST_CHUNK, LARGEST_CHUNK = 2048, 16384
 #: Columns one thread reduces at a time: whole cache lines of every row it passes.
@@ -71,23 +73,29 @@ def make_access(offset: Size, item_bytes: int, store: bool, atoms: Sequence[str]
     return Access(offset, item_bytes, store, elements, strides, irregular, gathered)
 
 
-def vector_score(atom: str, accesses: Iterable[Access], extent: int, vector_bytes: int) -> float:
-    """How well `atom` serves as the vector axis: contiguous bytes count for it, strided ones against it."""
-    score = 0.0
+#: Cost of one element by how an access meets the vector axis, relative to a contiguous load: gathers and scatters run
+#: element by element, a broadcast is loaded once for the whole vector (or hoisted).
+CONTIGUOUS, BROADCAST, GATHER, SCATTER = 1.0, 0.1, 8.0, 16.0
+#: Adding up the lanes of one accumulator, and starting a loop, as so many bytes of contiguous access.
+FOLD_COST = 160.0
+
+
+def vector_cost(atom: str, accesses: Iterable[Access], extent: int, lanes: int) -> float:
+    """Cost of all accesses when `atom` is the vector axis; short axes leave lanes empty."""
+    cost = 0.0
     for access in accesses:
-        weight = access.elements * access.item_bytes * (2 if access.store else 1)
-        if atom in access.irregular:
-            score -= 0.5 * weight
-            continue
+        weight = float(access.elements * access.item_bytes)
         stride = access.strides.get(atom, 0)
-        if stride == 1:
-            score += weight
-        elif stride != 0:
-            score -= 0.5 * weight
-        elif access.store:
-            score -= weight
-    lanes = vector_bytes // 4
-    return score * min(1.0, extent / lanes) if score > 0 else score
+        if access.gathered or atom in access.irregular:
+            each = SCATTER if access.store else GATHER
+        elif stride == 1:
+            each = CONTIGUOUS
+        elif stride == 0:
+            each = BROADCAST
+        else:
+            each = SCATTER if access.store else GATHER
+        cost += weight * each
+    return cost * max(1.0, lanes / max(extent, 1))
 
 
 def order_atoms(atoms: Sequence[str], accesses: Sequence[Access]) -> list[str]:

@@ -3,13 +3,26 @@
     s[] = sum_r x[r]          ->    p[c] = sum_r x[4096*c + r];  s[] = sum_c p[c]
 
 The number of chunks depends on the shape alone, so the result does not depend on the number of threads.
+Precondition: nests of one segment. Guarantee: the same buffers are computed, sums in another order (licence
+`reassociates`). Non-goals: argmax and argmin (positions would need a second buffer), dynamic sizes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from lampwork.ir.loops import Buffer, LoopNest
+from lampwork.ir.loops import Axis, Buffer, Load, LoopNest, Reduction, Store
+from lampwork.ir.size import Size, Symbol, add, minimum, mul, product
+from lampwork.schedule.expressions import Pool, affine_strides, flat_offset, nodes, rewriter
+from lampwork.schedule.group import loop_symbol
+
+#: Fewer results than this keep threads idle when every result is one thread's work; results that lie side by side are
+#: computed a cache line or more at a time, so it takes more of them.
+FEW_RESULTS, FEW_COLUMNS = 32, 1024
+LARGE_ELEMENTS = 1 << 17
+CHUNK_ELEMENTS = 1 << 14
+MOST_CHUNKS = 64
 
 
 def split_reductions(
@@ -20,4 +33,89 @@ def split_reductions(
     prefix: str,
 ) -> tuple[list[tuple[LoopNest, int]], list[Buffer]]:
     """The nests, each with the place of the nest it comes from, and buffers for partial results."""
-    return [(nest, place) for place, nest in enumerate(nests)], []
+    result: list[tuple[LoopNest, int]] = []
+    made: list[Buffer] = []
+    for place, nest in enumerate(nests):
+        axis = _axis_to_split(nest, buffers)
+        if axis is None:
+            result.append((nest, place))
+            continue
+        partial, combine, buffer = _split(nest, axis, f"{prefix}{len(made)}")
+        made.append(buffer)
+        result += [(partial, place), (combine, place)]
+    return result, made
+
+
+def _axis_to_split(nest: LoopNest, buffers: Mapping[str, Buffer]) -> Axis | None:
+    reduction = nest.reduction
+    if reduction is None or reduction.op.startswith("arg") or nest.store.indirect or nest.store.mode != "write":
+        return None
+    extents = [axis.extent for axis in (*nest.axes, *reduction.axes)]
+    if not all(isinstance(extent, int) for extent in extents) or not reduction.axes:
+        return None
+    results = product(axis.extent for axis in nest.axes)
+    if results * product(axis.extent for axis in reduction.axes) < LARGE_ELEMENTS:
+        return None
+    strides = _widest_strides(nest, buffers)
+    side_by_side = any(strides.get(axis.name) == 1 for axis in nest.axes)
+    if results >= (FEW_COLUMNS if side_by_side else FEW_RESULTS):
+        return None
+    # The outermost axis in memory that gives enough chunks: each is then one piece of memory.
+    enough = [axis for axis in reduction.axes if axis.extent >= FEW_RESULTS]
+    if enough and all(isinstance(strides.get(axis.name, 0), int) for axis in enough):
+        return max(enough, key=lambda axis: strides.get(axis.name, 0))
+    axis = max(reduction.axes, key=lambda axis: axis.extent)
+    return axis if axis.extent >= 8 else None
+
+
+def _widest_strides(nest: LoopNest, buffers: Mapping[str, Buffer]) -> dict[str, Size]:
+    """Strides by axis of the load that runs over most axes."""
+    names = {axis.name for axis in (*nest.axes, *nest.reduction.axes)}
+    loads = [node for node in nodes([nest.store.value]) if type(node) is Load and not node.indirect]
+    strides = [affine_strides(flat_offset(load.index, buffers[load.buffer].strides), names)[0] for load in loads]
+    return max(strides, key=len, default={})
+
+
+def _split(nest: LoopNest, axis: Axis, name: str) -> tuple[LoopNest, LoopNest, Buffer]:
+    reduction = nest.reduction
+    assert reduction is not None
+    total = product(a.extent for a in (*nest.axes, *reduction.axes))
+    wanted = max(2, min(MOST_CHUNKS, total // CHUNK_ELEMENTS, axis.extent))
+    length = -(-axis.extent // wanted)
+    # A length that divides evenly, if there is one near, spares the kernel a shorter last chunk.
+    length = next((near for near in range(length, min(2 * length, axis.extent)) if axis.extent % near == 0), length)
+    chunks = -(-axis.extent // length)
+    chunk = Axis("c0", chunks)
+    symbol = loop_symbol("c0", chunks)
+    inner: Size = length
+    if axis.extent % length:
+        inner = minimum(length, add(axis.extent, mul(symbol, -length)))
+    values: dict[str, Size] = {axis.name: add(mul(symbol, length), Symbol(axis.name, 0, length - 1))}
+    pool = Pool()
+    rewrite = rewriter(
+        pool,
+        values,
+        lambda load, index, indirect, mask: pool.load(load.buffer, index, load.dtype, indirect, mask, load.other),
+    )
+    shape = (chunks, *(a.extent for a in nest.axes))
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.insert(0, step)
+        step *= extent
+    buffer = Buffer(name, reduction.dtype, shape, tuple(strides))
+    kept = tuple(loop_symbol(a.name, a.extent) for a in nest.axes)
+    axes = tuple(Axis(a.name, inner) if a is axis else a for a in reduction.axes)
+    partial = replace(
+        nest,
+        axes=(chunk, *nest.axes),
+        store=Store(name, (symbol, *kept), rewrite(nest.store.value)),
+        reduction=Reduction(reduction.op, axes, reduction.dtype),
+        partial=False,
+    )
+    combine = replace(
+        nest,
+        store=replace(nest.store, value=Load(name, (symbol, *kept), reduction.dtype)),
+        reduction=Reduction(reduction.op, (chunk,), reduction.dtype),
+    )
+    return partial, combine, buffer
