@@ -186,7 +186,7 @@ class Recorder:
         for target in targets:
             for each in target if isinstance(target, (list, tuple)) else (target,):
                 if each is not None:
-                    self._note_write(each)
+                    self._note_write(each, op.base not in ("fill_", "zero_"))
         result = self._results_of_inplace(op, args, kwargs, targets)
         self._record(op, *inputs, result)
         return result
@@ -331,13 +331,14 @@ class Recorder:
             raise Unsupported("a random generator of the program's own", id="foreign-generator")
         return value
 
-    def _note_write(self, target: Any) -> None:
+    def _note_write(self, target: Any, needs_distinct: bool) -> None:
+        """`needs_distinct`: eager refuses targets in which several elements are one memory location."""
         if not isinstance(target, Fake):
             self._to_nodes(target)  # raises for foreign tensors
             return
         sizes, strides = target.size(), target.stride()
         for size, stride in zip(sizes, strides):
-            if stride == 0 and size > 1:
+            if stride == 0 and size > 1 and needs_distinct:
                 raise RuntimeError(
                     "unsupported operation: more than one element of the written-to tensor refers to a single memory "
                     "location. Please clone() the tensor before performing the operation."

@@ -202,6 +202,8 @@ class Functionalizer:
     def write(self, view: View, new: Node) -> None:
         """`view`'s contents become `new`, a value of its shape and dtype in any strides."""
         memory, current, value = view.memory, view, new
+        if any(stride == 0 and size > 1 for size, stride in zip(memory.root.fake.size(), memory.root.fake.stride())):
+            raise self.fail("a write to a tensor several elements of which are one memory location")
         while current.parent is not None:
             value = self.scatter(current, value)
             current = current.parent if current.operator not in _SCATTERED_AT_ROOT else memory.root
@@ -484,6 +486,18 @@ def _reshaped(run: Functionalizer, view: View, new: Node) -> Node:
         return run.emit(aten.view.default, copied, shape)
 
 
+def _unstretched(run: Functionalizer, view: View, new: Node) -> Node:
+    """Only `fill_` writes through `expand`, the same number everywhere: any of the repeated elements will do."""
+    parent = view.parent.fake  # type: ignore[union-attr]
+    added = new.meta["val"].dim() - parent.dim()
+    for _ in range(added):
+        new = run.emit(aten.select.int, new, 0, 0)
+    for dim, size in enumerate(parent.size()):
+        if new.meta["val"].size()[dim] != size:
+            new = run.emit(aten.slice.Tensor, new, dim, 0, 1)
+    return new
+
+
 def _unpermuted(run: Functionalizer, view: View, new: Node) -> Node:
     dims = [dim % len(view.args[0]) for dim in view.args[0]]
     inverse = [dims.index(position) for position in range(len(dims))]
@@ -508,8 +522,7 @@ _INVERSES: dict[Any, _Inverse] = {
     aten.view_as_complex.default: lambda run, view, new: run.emit(aten.view_as_real.default, new),
     aten._conj.default: lambda run, view, new: run.emit(aten._conj.default, new),
     aten._neg_view.default: lambda run, view, new: run.emit(aten._neg_view.default, new),
-    # Stretched dimensions of size 1 to size 1 only: writes to others are refused while recording.
-    aten.expand.default: _reshaped,
+    aten.expand.default: _unstretched,
 }
 
 

@@ -102,6 +102,19 @@ WRITES = ("add_ mul_ relu_ copy_ fill_ zero_ setitem setslice masked_fill_ clamp
           "exp_ swap sigmoid_ iadd write_row").split()  # fmt: skip
 
 
+TWO_OPERAND_WRITES = "add_ mul_ copy_ setitem setslice masked_fill_ out index_put swap".split()
+
+
+def addresses(x) -> list:
+    cells = torch.arange(x.untyped_storage().nbytes() // x.element_size()).as_strided(x.shape, x.stride(), x.storage_offset())
+    return (cells * x.element_size() + x.untyped_storage().data_ptr()).flatten().tolist()
+
+
+def partly_overlap(x, y) -> bool:
+    left, right = addresses(x), addresses(y)
+    return left != right and bool(set(left) & set(right))
+
+
 def run_step(step: Step, variables: list) -> None:
     if step.island:
         with torch.no_grad():
@@ -228,6 +241,9 @@ def generate(seed: int, length: int = 12) -> Program:
             continue
         # Inside of its tensor: writes outside of it fall back to eager, by design.
         if step.name == "as_strided" and not (variables[step.reads[0]].is_contiguous() and variables[step.reads[0]].numel() > 3):
+            continue
+        # Reading what the same operator partly overwrites is undefined in eager.
+        if step.name in TWO_OPERAND_WRITES and partly_overlap(variables[step.reads[0]], variables[step.reads[1]]):
             continue
         # An out= tensor of another shape would be resized.
         if step.name == "out" and variables[step.reads[0]].shape != variables[step.reads[1]].shape:

@@ -13,13 +13,14 @@ from lampwork.fakes.shapes import (
     Unknown,
     as_float,
     broadcast,
+    contiguous,
     is_contiguous,
     iterated,
     overload,
-    preserved,
     promoted,
     real_dtype,
     rule,
+    wrap_dim,
 )
 
 Number = (bool, int, float, complex)
@@ -205,17 +206,13 @@ def lerp(x: torch.Tensor, end: torch.Tensor, weight: Any) -> Spec:
 
 @rule("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(x: torch.Tensor, mask: torch.Tensor, value: Any) -> Spec:
-    # A copy of the broadcast `x`, filled in place.
+    # A contiguous copy of the broadcast `x`, filled in place.
     shape = broadcast([x.size(), mask.size()])
-    if shape == tuple(x.size()):
-        return Spec(shape, preserved(x), x.dtype)
-    raise Unknown
+    return Spec(shape, contiguous(shape), x.dtype)
 
 
 @rule("glu")
 def glu(x: torch.Tensor, dim: int = -1) -> Spec:
-    from lampwork.fakes.shapes import contiguous, wrap_dim
-
     dim = wrap_dim(dim, x.dim())
     shape = list(x.size())
     if shape[dim] % 2:
