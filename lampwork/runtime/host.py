@@ -48,7 +48,8 @@ class Host:
     def _names(self) -> dict[str, Any]:
         return {
             "torch": torch,
-            "take": self.pool.take,
+            "idle": self.pool.pop,
+            "new_lease": self.pool.make,
             "give": self.pool.give,
             "runs": () if self._native is None else self._native.runs,
             "threads": torch.get_num_threads,
@@ -89,9 +90,9 @@ class Host:
 def _load_native(artifact: Artifact) -> Any:
     if not artifact.native.runs:
         return None
-    from lampwork.runtime.native import load
+    from lampwork.runtime.native import LoadedCode
 
-    return load(artifact.native)
+    return LoadedCode(artifact.native)
 
 
 def planned(memory: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, offset_bytes: int) -> torch.Tensor:

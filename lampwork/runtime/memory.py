@@ -116,21 +116,14 @@ class Lease:
 
 
 class LeasePool:
-    """Idle leases of one entry: `take` one, `give` it back. Safe to use from many threads at once."""
+    """Idle leases of one entry. `pop` one (IndexError: none is idle, `make` one), `give` it back when the call is over.
+
+    Safe to use from many threads at once; a lease given back beyond `IDLE_LEASES` lets go of the one idle for longest.
+    """
 
     def __init__(self, make: Callable[[], Lease]) -> None:
-        self._make = make
-        self._idle: deque[Lease] = deque(maxlen=None)
-
-    def take(self) -> Lease:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return self._make()
-
-    def give(self, lease: Lease) -> None:
-        if len(self._idle) < IDLE_LEASES:
-            self._idle.append(lease)
-
-    def release(self) -> None:
-        self._idle.clear()
+        self.make = make
+        self._idle: deque[Lease] = deque(maxlen=IDLE_LEASES)
+        self.pop = self._idle.pop
+        self.give = self._idle.append
+        self.release = self._idle.clear

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from lampwork.ir.guard import ArgumentCount, Distinct, Guard, SameObject, StorageGroups
+from lampwork.ir.guard import ArgumentCount, Distinct, Guard, SameObject, StorageGroups, TensorIs
 from lampwork.ir.source import Source, is_static
 from lampwork.runtime.guards import compile_check
 from lampwork.runtime.stamps import Overlap, Stamps, supported
@@ -25,6 +25,10 @@ from lampwork.runtime.stamps import Overlap, Stamps, supported
 #: Stamping costs a few hundred checks. When stamps keep failing, so many calls pass before the next attempt; doubled
 #: each time.
 FIRST_PAUSE, LONGEST_PAUSE = 32, 512
+
+
+#: So few static guards are checked one by one with the others: that costs less than the native comparison.
+FEW_GUARDS = 12
 
 
 class State:
@@ -114,6 +118,8 @@ class Split:
         self.apart: list[Source] = []
         for guard in guards:
             self._place(guard)
+        if len(self.static) <= FEW_GUARDS and not self.others and not any(isinstance(g.test, TensorIs) for g in self.static):
+            self.call, self.static = list(guards), []
 
     def _place(self, guard: Guard) -> None:
         test = guard.test
