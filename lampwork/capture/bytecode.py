@@ -17,12 +17,16 @@ asynchronous generators to CPython and never executes them.
 
 from __future__ import annotations
 
+import builtins
 import dis
 import operator
 import os
 import sys
 from types import CodeType
 from typing import Any
+
+# The machine must outlive a program that rebinds `builtins.len`: functions defined below use this copy.
+__builtins__ = dict(vars(builtins))
 
 VERSION = sys.version_info[:2]
 

@@ -6,6 +6,9 @@ look into classes and instances.  Descriptors written in Python (properties, `__
 
 from __future__ import annotations
 
+import builtins
+import collections
+import functools
 import types
 from types import (
     BuiltinFunctionType,
@@ -44,6 +47,21 @@ NATIVE_KINDS = frozenset(
         types.MethodWrapperType,
     )
 )  # fmt: skip
+
+
+def _spelled_out(name: str) -> frozenset[Any]:
+    """The attributes of this name in classes in C that spell it out though theirs is the generic one."""
+    classes = [cls for cls in vars(builtins).values() if isinstance(cls, type) and cls not in (type, super)]
+    classes += [types.SimpleNamespace, collections.deque, collections.defaultdict, collections.OrderedDict]
+    classes += [functools.partial, FunctionType]
+    if name != "__getattribute__":
+        classes.append(ModuleType)
+    return frozenset(cls.__dict__[name] for cls in classes if name in cls.__dict__)
+
+
+_GENERIC_GET = _spelled_out("__getattribute__")
+_GENERIC_SET = _spelled_out("__setattr__")
+_GENERIC_DELETE = _spelled_out("__delattr__")
 
 
 def find_in_class(cls: type, name: str) -> Any:
@@ -120,7 +138,7 @@ class Attributes:
         """`obj.name`: a value, or an `Enter` for the Python function that computes it."""
         cls = type(obj)
         getter = _type_getattribute(cls, "__getattribute__")
-        if getter is _object_getattribute:
+        if getter is _object_getattribute or getter in _GENERIC_GET:
             return self.load_with_fallback(self.generic_load, obj, name, cls)
         if getter is _type_getattribute:
             return self.load_with_fallback(self.type_load, obj, name, cls)
@@ -271,7 +289,7 @@ class Attributes:
         """`obj.name = value`."""
         cls = type(obj)
         setter = _type_getattribute(cls, "__setattr__")
-        if setter is _object_setattr:
+        if setter is _object_setattr or setter in _GENERIC_SET:
             self.generic_store(obj, name, value)
         elif setter is type.__setattr__:
             self.generic_type_store(obj, name, value)
@@ -309,7 +327,7 @@ class Attributes:
         """`del obj.name`."""
         cls = type(obj)
         deleter = _type_getattribute(cls, "__delattr__")
-        if deleter is _object_delattr:
+        if deleter is _object_delattr or deleter in _GENERIC_DELETE:
             self.generic_delete(obj, name)
         elif deleter is type.__delattr__:
             if not self.delete_through_descriptor(obj, name):

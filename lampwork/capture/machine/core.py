@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from ..bytecode import OPERATIONS, VERSION, decode
-from .errors import Interruption
+from .errors import Interruption, Unsupported
 from .exceptions import raise_unchanged, stop_iteration_error
 from .frames import Frame, bind_arguments
 from .generators import MachineGenerator
@@ -189,16 +189,33 @@ class Machine(Handlers):
 
     # -- the loop
 
-    def run(self, base: int, error: BaseException | None = None) -> Any:
+    def resume(self, interruption: Interruption, value: Any = None, error: BaseException | None = None) -> Any:
+        """Goes on with the frames of an interruption, the interrupted operation giving `value` or raising `error`.
+
+        Raises Unsupported if native code lay between the frames: its state is not data.
+        """
+        assert interruption.frames is not None
+        if len(interruption.depths) > 1 or interruption.depths[0] != 0:
+            raise Unsupported("resuming frames with native code between them")
+        base = len(self.frames)
+        self.frames.extend(interruption.frames)
+        for frame in interruption.frames:
+            if frame.generator is not None:
+                frame.generator.running = True
+        if error is None:
+            self.frames[-1].stack.append(value)
+        return self.run(base, error, interruption.handled)
+
+    def run(self, base: int, error: BaseException | None = None, handling: Handled | None = None) -> Any:
         """Runs until `base` frames are left; returns or raises what the last of them did.
 
-        With `error`, begins by raising it in the innermost frame.
+        With `error`, begins by raising it in the innermost frame; `handling` is what its handlers are handling.
         """
         saved = self.base, self.handled, self.entry_error, self.attention
         self.base = base
         self.entry_error = sys.exception()
         generator = self.frames[-1].generator
-        self.handled = Handled() if generator is None else generator.handled
+        self.handled = handling or (Handled() if generator is None else generator.handled)
         try:
             if error is None or self.unwind(error):
                 while True:
@@ -217,6 +234,7 @@ class Machine(Handlers):
         except Interruption as interruption:
             if interruption.frames is None:
                 interruption.frames = list(self.frames)
+                interruption.handled = self.handled
                 interruption.depths = []
             interruption.depths.append(base)
             self.abandon(base)
@@ -232,7 +250,7 @@ class Machine(Handlers):
             del error
 
     def abandon(self, base: int) -> None:
-        """Drops the frames of an interrupted run; generators among them can be resumed again."""
+        """Drops the frames of an interrupted run."""
         for frame in self.frames[base:]:
             if frame.generator is not None:
                 frame.generator.running = False

@@ -9,11 +9,13 @@ class Interruption(BaseException):
     """Stops interpretation without the interpreted program noticing: no `except`, `finally` or `with` of it runs.
 
     Raise it (or a subclass) from any method of a `World`.  The machine records `frames`, the frames live at that
-    moment, outermost first, and `depths`, the number of frames below each machine run that it passed through
-    (innermost run first), then drops the frames of those runs.  Frames are plain data and stay usable.
+    moment, outermost first; `handled`, what their `except` clauses were handling; and `depths`, the number of
+    frames below each machine run that it passed through, innermost run first.  Then it drops the frames of those
+    runs.  Frames are plain data and stay usable: `Machine.resume` goes on with them.
     """
 
     frames: list[Any] | None = None
+    handled: Any = None
     depths: list[int]
 
 

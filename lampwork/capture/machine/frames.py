@@ -21,7 +21,7 @@ class Frame:
     globals, builtins    dictionaries
     function     the function that was entered, or None
     closure      the cells for COPY_FREE_VARS
-    generator    the `MachineGenerator` that owns the frame, or None
+    generator    the `MachineGenerator` that owns the frame, while it runs; else None
     constructed  delivered in place of the result (see `Enter`)
     """
 

@@ -37,7 +37,6 @@ class MachineGenerator:
         function = frame.function
         self.__name__: str = frame.code.raw.co_name if function is None else function.__name__
         self.__qualname__: str = frame.code.raw.co_qualname if function is None else function.__qualname__
-        frame.generator = self
 
     # -- used by the machine
 
@@ -52,6 +51,7 @@ class MachineGenerator:
             raise TypeError("can't send non-None value to a just-started generator")
         frame.stack.append(value)
         self.running = self.started = True
+        frame.generator = self  # only while it runs: a suspended generator is no reference cycle
         self.machine.frames.append(frame)
         return True
 

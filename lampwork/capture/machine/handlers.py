@@ -492,6 +492,7 @@ class Handlers:
         self.frames.pop()
         generator = frame.generator
         generator.running = False
+        frame.generator = None
         if len(self.frames) == self.base:
             self.result = value
         else:

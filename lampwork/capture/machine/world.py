@@ -63,6 +63,7 @@ class World(Attributes, Operators, Calls, Iteration, Patterns):
 
     def add_intrinsic(self, native: Any, answer: Any) -> None:
         """Makes interpreted calls of `native` call `answer(world, *args, **kwargs)`, a host function."""
+        self.substitutes.pop(native, None)
         self.intrinsics[native] = answer
         self.intrinsic_names.add(native.__name__)
 
@@ -73,6 +74,7 @@ class World(Attributes, Operators, Calls, Iteration, Patterns):
         code = decode(function.__code__)
         code.hidden = True
         code.is_native = False
+        self.intrinsics.pop(native, None)
         self.substitutes[native] = function
         self.intrinsic_names.add(native.__name__)
 
