@@ -147,14 +147,49 @@ def _from_terms(constant: int, terms: Mapping[SizeExpr, int]) -> Size:
 
 
 def add(left: Size, right: Size) -> Size:
-    if isinstance(left, int) and isinstance(right, int):
-        return left + right
+    if isinstance(left, int):
+        if isinstance(right, int):
+            return left + right
+        left, right = right, left
+    if isinstance(right, int):
+        if right == 0:
+            return left
+        if isinstance(left, Sum):
+            constant = left.constant + right
+            terms = left.terms
+            return terms[0][1] if constant == 0 and len(terms) == 1 and terms[0][0] == 1 else Sum(constant, terms)
+        return Sum(right, ((1, left),))
     constant, terms = _terms(left)
     more_constant, more_terms = _terms(right)
     merged = {atom: k for k, atom in terms}
     for k, atom in more_terms:
         merged[atom] = merged.get(atom, 0) + k
+    for atom in merged:
+        if type(atom) is Mod:
+            _join_quotient_and_rest(merged)
+            break
     return _from_terms(constant + more_constant, merged)
+
+
+def _join_quotient_and_rest(terms: dict[SizeExpr, int]) -> None:
+    """d * (x // d) + x % d == x, for positive d; edits `terms`. Only where x is one term (a sum would need merging)."""
+    changed = True
+    while changed:
+        changed = False
+        for rest, k in list(terms.items()):
+            if type(rest) is not Mod or not isinstance(rest.divisor, int) or not k:
+                continue
+            quotient = floordiv(rest.value, rest.divisor)
+            if not isinstance(quotient, SizeExpr) or terms.get(quotient) != k * rest.divisor:
+                continue
+            constant, inner = _terms(rest.value)
+            if constant:
+                continue
+            del terms[rest], terms[quotient]
+            for factor, atom in inner:
+                terms[atom] = terms.get(atom, 0) + factor * k
+            changed = True
+            break
 
 
 def mul(left: Size, right: Size) -> Size:
@@ -168,7 +203,7 @@ def mul(left: Size, right: Size) -> Size:
         if right == 1:
             return left
         constant, terms = _terms(left)
-        return _from_terms(constant * right, {atom: k * right for k, atom in terms})
+        return Sum(constant * right, tuple([(k * right, atom) for k, atom in terms]))
     # Distribute sums over sums: sizes are small expressions, and one canonical form makes equality structural.
     left_constant, left_terms = _terms(left)
     right_constant, right_terms = _terms(right)
@@ -254,10 +289,12 @@ def floordiv(value: Size, divisor: Size) -> Size:
         # (x // a) // b == x // (a*b), for positive a, b.
         if isinstance(rest, FloorDiv) and isinstance(rest.divisor, int):
             return add(quotient, floordiv(rest.value, rest.divisor * divisor))
-        # (g*x) // (g*d) == x // d.
-        common = _common_factor(rest, divisor)
-        if common > 1:
-            return add(quotient, floordiv(_divide_exactly(rest, common), divisor // common))
+        # (g*x + r) // (g*d) == x // d, when 0 <= r < g.
+        for common in _common_factors(rest, divisor):
+            multiple, remainder = _split_multiple(rest, common)
+            low, high = bounds(remainder)
+            if 0 <= low and high < common:
+                return add(quotient, floordiv(multiple, divisor // common))
         return add(quotient, FloorDiv(rest, divisor))
     low, high = bounds(value)
     if 0 <= low and high < bounds(divisor)[0]:
@@ -283,10 +320,12 @@ def mod(value: Size, divisor: Size) -> Size:
         # (x % a) % b == x % b, when b divides a.
         if isinstance(rest, Mod) and isinstance(rest.divisor, int) and rest.divisor % divisor == 0:
             return mod(rest.value, divisor)
-        # (g*x) % (g*d) == g * (x % d).
-        common = _common_factor(rest, divisor)
-        if common > 1:
-            return mul(mod(_divide_exactly(rest, common), divisor // common), common)
+        # (g*x + r) % (g*d) == g * (x % d) + r, when 0 <= r < g.
+        for common in _common_factors(rest, divisor):
+            multiple, remainder = _split_multiple(rest, common)
+            low, high = bounds(remainder)
+            if 0 <= low and high < common:
+                return add(mul(mod(multiple, divisor // common), common), remainder)
         return Mod(rest, divisor)
     low, high = bounds(value)
     if 0 <= low and high < bounds(divisor)[0]:
@@ -296,17 +335,12 @@ def mod(value: Size, divisor: Size) -> Size:
     return Mod(value, divisor)
 
 
-def _common_factor(value: Size, divisor: int) -> int:
-    constant, terms = _terms(value)
-    common = divisor
-    for k in [constant, *(k for k, _ in terms)]:
-        common = gcd(common, k)
-    return common
-
-
-def _divide_exactly(value: Size, factor: int) -> Size:
-    constant, terms = _terms(value)
-    return _from_terms(constant // factor, {atom: k // factor for k, atom in terms})
+def _common_factors(value: Size, divisor: int) -> list[int]:
+    """Factors above 1 that some coefficient of `value` shares with `divisor`, largest first."""
+    factors = {gcd(k, divisor) for k, _ in _terms(value)[1]}
+    factors.discard(1)
+    factors.discard(divisor)
+    return sorted(factors, reverse=True)
 
 
 def _divide_by_expression(value: Size, divisor: SizeExpr) -> Size | None:
