@@ -69,6 +69,8 @@ def print_tables(results: dict[str, Any], console: Console | None = None) -> Non
         console.print(verdict_table(results["models"], columns))
         console.print(inside_table(results["models"], columns))
     console.print(overhead_line(results["overhead"]))
+    for line in eager_calls(results):
+        console.print(f"[yellow]{line}[/yellow]", highlight=False, markup=True)
     for line in failures(results):
         console.print(f"[red]{line}[/red]", highlight=False, markup=True)
 
@@ -174,7 +176,7 @@ def verdict_table(models: dict[str, Any], columns: list[str]) -> Table:
             "-" if verified is None else _reference(verified),
             "-" if verified is None else f"{verified['scale']:.2g}",
             "[green]yes[/green]" if right else "[red]NO[/red]",
-            count(stats.get("captures")),
+            count(stats.get("entries")),
             count(stats.get("breaks")),
             count(stats.get("fallbacks")),
         )
@@ -252,6 +254,16 @@ def failures(results: dict[str, Any]) -> list[str]:
             if "start_error" in found:
                 lines.append(f"{name}, {NAMES[column]}, start: {found['start_error']}".replace("[", r"\["))
     return lines
+
+
+def eager_calls(results: dict[str, Any]) -> list[str]:
+    """A line for each reason why calls of a lampwork column ran eagerly, under either grad mode."""
+    lines: dict[str, None] = {}
+    for name, column, found in _ours(results["models"], results["settings"]["columns"]):
+        for part in (found, found.get("no_grad", {}), found.get("inference_mode", {})):
+            for reason in (part.get("stats") or {}).get("fallbacks") or ():
+                lines[f"{name}, {NAMES[column]}, ran eagerly: {reason}".replace("[", r"\[")] = None
+    return list(lines)
 
 
 def count(value: Any) -> str:

@@ -12,7 +12,8 @@ from lampwork.verdict import zoo
 from lampwork.verdict.verify import compare
 
 GRAD_MODES = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
-OPTIONS = {"default": None, "freeze": {"freeze": True}}
+# Without the disk cache, so that each test captures anew.
+OPTIONS = {"default": {"cache": False}, "freeze": {"cache": False, "freeze": True}}
 
 
 def float64_outputs(workload):
@@ -37,10 +38,8 @@ def test_model(name, grad_mode, options):
     stats = lampwork.stats(compiled)
     assert list(stats["breaks"]) == []
     assert list(stats["fallbacks"]) == []
-    captures = stats["captures"]
-    assert (captures if isinstance(captures, int) else len(captures)) == 1
-    native = stats["native_kernels"]
-    assert (native if isinstance(native, int) else len(native)) > 0
+    assert stats["captures"] == stats["entries"] == 1
+    assert stats["native_kernels"] > 0
 
 
 @pytest.mark.parametrize("name", zoo.ZOO)
@@ -50,9 +49,8 @@ def test_new_inputs_of_the_same_shape_use_the_same_entry(name):
     (first, *rest) = workload.args
     other = torch.randn_like(first) if first.is_floating_point() else first.flip(-1)
     with torch.no_grad():
-        compiled = lampwork.compile(workload.function)
+        compiled = lampwork.compile(workload.function, options={"cache": False})
         compiled(*workload.args)
         verdict = compare(compiled(other, *rest), workload.function(other, *rest))
     assert verdict.accepted, verdict.reasons
-    captures = lampwork.stats(compiled)["captures"]
-    assert (captures if isinstance(captures, int) else len(captures)) == 1
+    assert lampwork.stats(compiled)["captures"] == 1
