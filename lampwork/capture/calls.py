@@ -79,7 +79,8 @@ class NativeCalls:
         substitute = self.add_substitute  # type: ignore[attr-defined]
         substitute(any, _any)
         substitute(all, _all)
-        del self.intrinsics[any], self.intrinsics[all]
+        self.intrinsics.pop(any, None)
+        self.intrinsics.pop(all, None)
         for level in ("debug", "info", "warning", "error", "log", "critical", "exception"):
             add(getattr(logging.Logger, level), _log)
         add(dict.get, _dict_get)
