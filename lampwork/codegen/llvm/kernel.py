@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import TYPE_CHECKING
 
-from lampwork.codegen.llvm import memory, reduction
+from lampwork.codegen.llvm import memory, reduction, tiles
 from lampwork.codegen.llvm.arithmetic import Arithmetic
 from lampwork.codegen.llvm.builder import Builder, Value
 from lampwork.codegen.llvm.lanes import VectorPlan, plan_vector_loop
@@ -37,7 +37,7 @@ from lampwork.ir.loops import (
     Stmt,
     Store,
 )  # fmt: skip
-from lampwork.ir.size import Symbol
+from lampwork.ir.size import Size, Symbol
 
 if TYPE_CHECKING:
     from lampwork.codegen.llvm.module import ModuleEmitter
@@ -88,10 +88,15 @@ class FunctionEmitter:
         self.mask: Value | None = None
         self.mask_is_tail = False  # then at least one lane is on, so uniform loads need no mask
         self.streams = False
+        self.tiled: dict[tuple[str, Size], tuple[str, Size]] = {}  # see tiles.py
         self._shared: dict[int, Value] = {}
         self._heap: list[Value] = []
         self._spare: dict[int, Value] = {}
         self._stack_bytes = 0
+
+    def memory(self, pointer: Value, dtype: str) -> Memory:
+        """Memory of this function's own."""
+        return Memory(pointer, dtype, True, False)
 
     @property
     def lanes(self) -> int:
@@ -158,7 +163,7 @@ class FunctionEmitter:
             pointer = Value(name, "ptr")
         else:
             pointer = self.heap(bytes)
-        self.context.buffers[statement.name] = Memory(pointer, statement.dtype, True, False)
+        self.context.buffers[statement.name] = self.memory(pointer, statement.dtype)
 
     def spare(self, bytes: int) -> Value:
         """Readable memory of no particular content, for loads that are switched off."""
@@ -216,7 +221,13 @@ class FunctionEmitter:
                 self.sizes.symbols[loop.axis.name] = self.build.integer(i)
                 self.body(loop.body)
         else:
-            self.serial_loop(loop)
+            loads = tiles.transposed_loads(self, loop) if self.lanes == 1 and self.mask is None else []
+            if loads:
+                self.tiled = tiles.fill_tiles(self, loop, loads)
+                self.serial_loop(loop)
+                self.tiled = {}
+            else:
+                self.serial_loop(loop)
 
     def serial_loop(self, loop: Loop) -> None:
         self.counted(loop, self.build.integer(0), self.sizes.scalar(loop.axis.extent), 1)

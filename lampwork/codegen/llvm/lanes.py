@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES, compute_dtype
-from lampwork.ir.loops import Accumulate, Compute, Expr, If, Let, Load, Loop, Stmt, Store
+from lampwork.ir.loops import Accumulate, Accumulator, Compute, Expr, If, Let, Load, Loop, Stmt, Store
 
 if TYPE_CHECKING:
     from lampwork.codegen.llvm.kernel import FunctionEmitter
@@ -54,7 +54,12 @@ def plan_vector_loop(loop: Loop, emitter: FunctionEmitter) -> VectorPlan:
         registers = 2 if module.vector_bytes == 64 else 1
     else:
         registers = 4 if operations <= 8 else 2
-    lanes = min(register * registers, 64)
+    limit = 64
+    if not heavy and operations <= 4 and _reduces_down(loop):
+        # Each pass down a column reads `lanes` neighbours of every row: wide ones use whole memory pages. Half of the
+        # registers hold accumulators.
+        registers, limit = (16, 256) if module.vector_bytes == 64 else (8, 64)
+    lanes = min(register * registers, limit)
     masks = module.vector_bytes == 64
     extent = loop.axis.extent
     if isinstance(extent, int):
@@ -66,6 +71,14 @@ def plan_vector_loop(loop: Loop, emitter: FunctionEmitter) -> VectorPlan:
         if extent % narrower == 0 or extent < lanes:
             lanes = max(narrower, register)
     return VectorPlan(lanes, masks)
+
+
+def _reduces_down(loop: Loop) -> bool:
+    """Whether the loop holds one accumulator per lane, folded in a serial loop."""
+    own = [statement for statement in loop.body if isinstance(statement, Accumulator)]
+    return len(own) == 1 and own[0].op not in ("argmax", "argmin") and any(
+        isinstance(statement, Loop) for statement in loop.body
+    )  # fmt: skip
 
 
 def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

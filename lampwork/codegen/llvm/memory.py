@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 def load(self: FunctionEmitter, expr: Load) -> Value:
     """The value of `expr`; where its mask is off, memory is not touched and the value is `expr.other`."""
+    tile = self.tiled.get((expr.buffer, expr.index[0])) if self.tiled and expr.mask is None else None
+    if tile is not None:
+        name, place = tile
+        return _from_memory(self, _load(self, _buffer(self, name), _place(self, (place,)), None), expr.dtype)
     buffer = _buffer(self, expr.buffer)
     build = self.build
     dtype = expr.dtype

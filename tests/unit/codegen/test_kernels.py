@@ -11,7 +11,7 @@ from lampwork.ir.kernel_interpret import run_kernel
 from lampwork.ir.loops import (
     Accumulate, Accumulator, Axis, Compute, If, Index, Kernel, Let, Load, Loop, Scratch, Store,
 )  # fmt: skip
-from lampwork.ir.size import Symbol, floordiv, mod
+from lampwork.ir.size import Symbol, floordiv, minimum, mod
 
 from .helpers import TARGETS, compiled, constant, execute, f32, local, parameter, run, sample, symbol
 
@@ -329,3 +329,27 @@ def test_large_scratch_memory(target):
     result = torch.zeros(numel)
     run(Kernel("scratch", (parameter("b0", "float32", numel, "write"),), body), {"b0": result}, target)
     assert torch.equal(result, torch.arange(numel).flip(0).float())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool"])
+@pytest.mark.parametrize("shape", [(32, 48), (20, 35), (16, 16), (64, 33)])
+def test_transposed_tiles(shape, dtype, target):
+    """`o[i, j] = x[j, i]` in tiles of 16 by 16, the last ones smaller."""
+    rows, columns = shape
+    row_tiles, column_tiles = -(-rows // 16), -(-columns // 16)
+    p, q = symbol("i0", row_tiles), symbol("i1", column_tiles)
+    a, b = symbol("i2", 16), symbol("i3", 16)
+    i, j = p * 16 + a, q * 16 + b
+    value = Load("b0", (j * rows + i,), dtype)
+    inner = Loop(Axis("i3", minimum(16, columns - q * 16)), (Store("b1", (i * columns + j,), value),), "vector")
+    tile = Loop(Axis("i2", minimum(16, rows - p * 16)), (inner,))
+    body = (Loop(Axis("i1", column_tiles), (Loop(Axis("i0", row_tiles), (tile,)),), "parallel"),)
+    count = rows * columns
+    kernel = Kernel("transpose", (parameter("b0", dtype, count), parameter("b1", dtype, count, "write")), body)
+    values = sample(dtype, count, 5)
+    tensors = {"b0": values, "b1": torch.zeros(count, dtype=values.dtype)}
+    check(kernel, tensors, target, threads=2)
+    assert torch.equal(
+        tensors["b1"].view(rows, columns).nan_to_num(), values.view(columns, rows).t().nan_to_num()
+    )
