@@ -272,8 +272,11 @@ def summarise(results: list[dict[str, Any]], console: Console, shown: int) -> in
     failed = by_category["all"]["failed"]
     fell_back = by_category["all"]["fallback"]
     total = by_category["all"].total()
-    console.print(f"{total - failed} passed, {failed} failed", highlight=False)
-    return 1 if failed or (total and fell_back / total >= 0.05) else 0
+    share = fell_back / total if total else 0.0
+    console.print(
+        f"{total} operators: {failed} failed, {fell_back} fell back ({share:.1%}, to be below 5%)", highlight=False
+    )
+    return 1 if failed or share >= 0.05 else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,92 @@
+"""Rules of the house that no import contract can say."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import lampwork
+
+ROOT = Path(lampwork.__file__).parents[1]
+PRIVATE = re.compile(
+    r"torch\._(C|dynamo|inductor|functorch|subclasses|prims|decomp|guards|higher_order_ops)\b|torch\.fx\.experimental"
+)
+
+
+def private_uses(tree):
+    """Lines of `tree` that import a private module of torch or reach into one; strings and comments do not count."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            names = [ast.unparse(node)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        if any(PRIVATE.match(name) for name in names):
+            yield node.lineno
+
+
+def test_private_names_of_torch_stay_in_one_module():
+    found = {
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in (ROOT / "lampwork").rglob("*.py")
+        if path.name != "_torch.py"
+        for line in private_uses(ast.parse(path.read_text()))
+    }
+    assert not found, "\n".join(sorted(found))
+
+
+def test_importing_lampwork_loads_neither_compiler_stages_nor_the_peers():
+    program = (
+        "import sys, torch; before = set(sys.modules); import lampwork; lampwork.compile; lampwork.stats\n"
+        "print(' '.join(sorted(set(sys.modules) - before)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    forbidden = (
+        "lampwork.capture",
+        "lampwork.graph",
+        "lampwork.lower",
+        "lampwork.schedule",
+        "lampwork.codegen",
+        "lampwork.pipeline",
+        "llvmlite",
+        "sympy",
+        "torch._dynamo",
+        "torch._inductor",
+    )
+    loaded = [name for name in done.stdout.split() if name.startswith(forbidden)]
+    assert not loaded
+
+
+def test_compiling_and_calling_loads_neither_sympy_nor_the_peers():
+    program = (
+        "import sys, torch, lampwork\n"
+        "from lampwork.verdict import zoo\n"
+        "workload = zoo.build('mlp', size='tiny')\n"
+        "before = set(sys.modules)\n"
+        "with torch.no_grad(): lampwork.compile(workload.function, options={'cache': False})(*workload.args)\n"
+        "print(' '.join(sorted(set(sys.modules) - before)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert [name for name in done.stdout.split() if name in ("sympy", "torch._dynamo", "torch._inductor")] == []
+
+
+def test_one_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == lampwork.__version__
+
+
+def test_the_readme_opens_with_commands_that_ci_runs():
+    readme = (ROOT / "README.md").read_text()
+    commands = re.findall(r"```sh\n(.*?)\n```", readme, re.S)
+    assert commands[0].endswith("lampwork bench bert") and commands[1].endswith("python -m pytest")
+    install = "-m venv .venv && .venv/bin/pip install -q -c constraints.txt -e "
+    assert all(install in command for command in commands[:2])
+    script = (ROOT / ".ci" / "run").read_text()
+    assert "pip\" install -q -c constraints.txt -e '.[dev]'" in script and "-m pytest" in script
