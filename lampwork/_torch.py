@@ -456,7 +456,8 @@ def functional_of_inplace(op: OpOverload) -> OpOverload | None:
 
 class TensorLayout(NamedTuple):
     """Byte offsets: in a Python tensor of its `at::Tensor`; in a `TensorImpl` of the first and past the last word of its
-    metadata, of its storage and its autograd metadata; in that of `requires_grad`; in a `StorageImpl` of its data."""
+    metadata, of its storage and its autograd metadata; in that of `requires_grad` and of the gradient function; in a
+    `StorageImpl` of its data."""
 
     handle: int
     first: int
@@ -464,6 +465,7 @@ class TensorLayout(NamedTuple):
     storage: int
     autograd: int
     requires_grad: int
+    grad_fn: int
     data: int
 
 
@@ -496,9 +498,13 @@ def tensor_layout() -> TensorLayout | None:
         if all(_word(plain._cdata + at) == _word(other._cdata + at) for at in between):
             return None  # the element type is kept somewhere else
         requires_grad = _requires_grad_offset(leaf, _word(leaf._cdata + autograd))
-        if requires_grad is None:
+        with torch.enable_grad():
+            result = leaf.requires_grad_() * 2
+        node = _word(id(result.grad_fn) + 16)  # the C++ node a Python function object stands for
+        grad_fn = _offset_of([(_word(result._cdata + autograd), node), (_word(leaf._cdata + autograd), 0)], 200)
+        if requires_grad is None or grad_fn is None:
             return None
-        return TensorLayout(handle, storage, keys + 8, storage, autograd, requires_grad, data)
+        return TensorLayout(handle, storage, keys + 8, storage, autograd, requires_grad, grad_fn, data)
 
 
 def _word(address: int) -> int:

@@ -16,7 +16,7 @@ from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.program import Extern, FromInput, Launch
 from lampwork.ir.region import RunEagerly
-from lampwork.ir.source import Source, is_static
+from lampwork.ir.source import Source
 from lampwork.runtime.guards import compile_check, explain_failure
 from lampwork.runtime.host import Host
 from lampwork.runtime.reading import tensor_extent_bytes
@@ -41,8 +41,8 @@ class _Head:
 
     def __init__(self, artifact: Artifact, reads: Sequence[Source]) -> None:
         split = Split(artifact.guards)
-        call_reads = [(index, source) for index, source in enumerate(reads) if not is_static(source)]
-        static_reads = [(index, source) for index, source in enumerate(reads) if is_static(source)]
+        call_reads = [(index, source) for index, source in enumerate(reads) if not split.is_static(source)]
+        static_reads = [(index, source) for index, source in enumerate(reads) if split.is_static(source)]
         crossing = [*split.different, *split.apart]
         check = compile_check(split.call, [*(source for _, source in call_reads), *crossing])
         self.names: dict[str, Any] = {"check": check}

@@ -114,7 +114,6 @@ class CheckWriter:
     def __post_init__(self) -> None:
         self._lines: list[str] = []
         self._names: dict[int, str] = dict(self.preloaded)
-        self._equal_names: dict[Source, str] = {}
         self._constants: dict[str, Any] = {}
         self._constant_names: dict[Any, str] = {}
         self._keep: list[Any] = []
@@ -178,13 +177,9 @@ class CheckWriter:
         """The local variable that holds the value at `source`."""
         name = self._names.get(id(source))
         if name is None:
-            name = self._equal_names.get(source)
-            if name is None:
-                expression = self._expression(source)
-                name = f"v{len(self._names)}"
-                self._lines.append(f"{name} = {expression}")
-                self._equal_names[source] = name
-            self._names[id(source)] = name
+            expression = self._expression(source)
+            name = self._names[id(source)] = f"v{len(self._names)}"
+            self._lines.append(f"{name} = {expression}")
             self._keep.append(source)
             guard = self._types.get(id(source))
             if guard is not None and id(guard) not in self._done:

@@ -11,7 +11,7 @@ import math
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FunctionType, MappingProxyType
 from typing import Any
 
@@ -62,15 +62,23 @@ READ_ERRORS = (AttributeError, KeyError, IndexError, TypeError, ValueError, Look
 
 @dataclass(frozen=True)
 class Scope:
-    """One call: the compiled callable and what it is called with."""
+    """One call: the compiled callable and what it is called with. `known`: values read so far, by id of their source."""
 
     function: Any
     args: tuple
     kwargs: dict
+    known: dict[int, Any] = field(default_factory=dict)
 
 
 def read(source: Source, scope: Scope) -> Any:
     """The value at `source` in `scope`; raises one of `READ_ERRORS` where the path leads nowhere."""
+    if id(source) in scope.known:
+        return scope.known[id(source)]
+    value = scope.known[id(source)] = _read(source, scope)
+    return value
+
+
+def _read(source: Source, scope: Scope) -> Any:
     match source:
         case Root():
             return scope.function
@@ -418,6 +426,19 @@ def lookup_is(actual: Any, expected: Any, digest: str) -> bool:
     if actual is not expected:
         return False
     return not digest or type(actual) is not FunctionType or code_digest(actual.__code__) == digest
+
+
+def evaluate(guards: Sequence[Guard], reads: Sequence[Source], function: Any, args: tuple, kwargs: dict) -> tuple | None:
+    """What the compiled check of `guards` returns, without compiling it: for checks that run once or twice."""
+    scope = Scope(function, args, kwargs)
+    try:
+        for guard in guards:
+            value = None if isinstance(guard.test, ArgumentCount) else read(guard.source, scope)
+            if _difference(guard, value, scope):
+                return None
+        return tuple(read(source, scope) for source in reads)
+    except READ_ERRORS:
+        return None
 
 
 def short(value: Any, limit: int = 60) -> str:

@@ -164,8 +164,13 @@ def _probe_interpreter() -> bool:
     return changed and found and classes and slots and code and module
 
 
+#: The memory of this process by 8-byte words: `_memory[address // 8]`. User space ends at 2 ** 47.
+_memory = memoryview((ctypes.c_uint64 * (1 << 44)).from_address(0)).cast("B").cast("Q")
+
+
 def word(address: int) -> int:
-    return int.from_bytes(ctypes.string_at(address, 8), "little")
+    """The word at `address`, a multiple of 8 in live memory."""
+    return _memory[address >> 3]
 
 
 def _member_offset(member: Any) -> int:
@@ -186,7 +191,7 @@ def _function_code_offset() -> int:
 class Stamps:
     """Collects the words that `guards` and `sources` of one call depend on.
 
-    After `add` of each guard and source: `table` is for `compare`; `values` has the value of each stable source by id;
+    After `add_guard` and `add_source`: `table` is for `compare`; `values` has the value of each stable source by id;
     `left` the guards that must be checked on every call.
     """
 
@@ -195,10 +200,9 @@ class Stamps:
         self.values: dict[int, Any] = {}
         self.left: list[Guard] = []
         self.keep: list[Any] = []
-        self._records: list[tuple[int, bytes]] = []
+        self._words = array("Q")
         self._seen: set[tuple[int, int]] = set()
         self._unstable: dict[int, Source] = {}
-        self._by_source: dict[Source, Any] = {}
 
     def add_guard(self, guard: Guard) -> None:
         """Stamp what `guard` (which holds now) depends on; or put it in `left`."""
@@ -217,20 +221,21 @@ class Stamps:
 
     def table(self) -> array:
         """What `compare` takes; valid as long as this object is kept."""
-        words = array("Q")
-        for address, data in self._records:
-            words.append(len(data) // 8)
-            words.append(address)
-            words.frombytes(data)
-        words.append(0)
-        return words
+        return self._words + array("Q", [0])
 
     # Words -----------------------------------------------------------------------------------------------------------
 
     def _range(self, address: int, size_bytes: int) -> None:
         if (address, size_bytes) not in self._seen:
             self._seen.add((address, size_bytes))
-            self._records.append((address, ctypes.string_at(address, size_bytes)))
+            start = address >> 3
+            count = size_bytes >> 3
+            self._words.append(count)
+            self._words.append(address)
+            if count == 1:
+                self._words.append(_memory[start])
+            else:
+                self._words.extend(_memory[start : start + count])
 
     def _slot(self, address: int, value: Any) -> None:
         """The slot at `address` holds the object `value`, which is kept alive so that its address stays its own."""
@@ -411,8 +416,8 @@ class Stamps:
 
     def tensor(self, value: torch.Tensor, test: TensorIs | None = None) -> None:
         """Stamp the tensor's metadata and the address of its data."""
-        if test is not None and (test.is_leaf is not None or None in test.shape):
-            raise Unstable("grad history")
+        if test is not None and (None in test.shape or value._is_view()):
+            raise Unstable("what a view requires depends on its base")
         if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided or value.dim() > 5:
             raise Unstable("tensor")
         layout = _torch.tensor_layout()
@@ -425,6 +430,7 @@ class Stamps:
         if meta:
             address = meta + layout.requires_grad
             self._range(address - address % 8, 8)
+            self._range(meta + layout.grad_fn, 8)
         if value.data_ptr():
             self._range(word(impl + layout.storage) + layout.data, 8)
         elif value.numel():

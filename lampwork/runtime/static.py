@@ -18,15 +18,18 @@ from typing import Any
 import torch
 
 from lampwork.ir.guard import ArgumentCount, Distinct, Guard, SameObject, StorageGroups, TensorIs
-from lampwork.ir.source import Source, is_static
-from lampwork.runtime.guards import compile_check
-from lampwork.runtime.stamps import Overlap, Stamps, supported
+from lampwork.ir.source import Item, Source, is_source, is_static
+from lampwork.runtime.guards import Check, compile_check
+from lampwork.runtime.reading import READ_ERRORS, evaluate
+from lampwork.runtime.stamps import Overlap, Stamps, Unstable, compare, supported
 
 #: Stamping costs a few hundred checks. When stamps keep failing, so many calls pass before the next attempt; doubled
 #: each time.
 FIRST_PAUSE, LONGEST_PAUSE = 32, 512
 
 
+#: Compiling the check of a large model takes longer than evaluating its guards a few times.
+CHECKS_BEFORE_COMPILING = 4
 #: So few static guards are checked one by one with the others: that costs less than the native comparison.
 FEW_GUARDS = 12
 
@@ -57,50 +60,69 @@ class StaticGuards:
     ) -> None:
         self._guards, self._reads, self._others = tuple(guards), tuple(reads), tuple(others)
         self._positions, self._size = tuple(positions), size
-        self._check = compile_check(guards, (*self._reads, *self._others))
+        self._checks = 0
+        self._compiled: Check | None = None
         self._changing = array("Q", [1, 0, 0])  # a record that never compares equal: its own address, expected to be 0
         self._changing[1] = self._changing.buffer_info()[0]
         self._pause = 0
         self._next_pause = FIRST_PAUSE
         self.state: State | None = None
 
+    def _check(self, function: Any) -> tuple | None:
+        """The values at reads and others, None when some guard does not hold. Compiled when it is asked for often."""
+        self._checks += 1
+        if self._compiled is None and self._checks > CHECKS_BEFORE_COMPILING:
+            self._compiled = compile_check(self._guards, (*self._reads, *self._others))
+        if self._compiled is not None:
+            return self._compiled(function, (), {})
+        return evaluate(self._guards, (*self._reads, *self._others), function, (), {})
+
     def refresh(self, function: Any) -> State | None:
         """Check every static guard, one by one; the new state, None when one does not hold."""
-        found = self._check(function, (), {})
+        found = self._check(function)
         if found is None:
             return None
-        values: list[Any] = [None] * self._size
-        for position, value in zip(self._positions, found):
-            values[position] = value
-        pinned = found[len(self._reads) :]
-        if not supported():
-            return self._unstamped(values, pinned)
-        if self._pause:
-            self._pause -= 1
-            return self._unstamped(values, pinned)
+        if not supported() or self._pause:
+            self._pause = max(self._pause - 1, 0)
+            return self._unstamped(found)
         if self.state is not None:
             self._pause = self._next_pause
             self._next_pause = min(self._next_pause * 2, LONGEST_PAUSE)
-        self.state = self._stamped(function, values, found, pinned)
-        return self.state
+        state = self._stamped(function)
+        if state is None:
+            return self._unstamped(found)
+        self.state = state
+        return state
 
-    def _unstamped(self, values: list[Any], pinned: Sequence[Any]) -> State:
-        return State(values, None, self._changing, self, pinned)
+    def _values(self, found: tuple) -> list[Any]:
+        values: list[Any] = [None] * self._size
+        for position, value in zip(self._positions, found):
+            values[position] = value
+        return values
 
-    def _stamped(self, function: Any, values: list[Any], found: tuple, pinned: Sequence[Any]) -> State:
+    def _unstamped(self, found: tuple) -> State:
+        return State(self._values(found), None, self._changing, self, found[len(self._reads) :])
+
+    def _stamped(self, function: Any) -> State | None:
+        """A state that the next calls compare with; None where a value that is read cannot be stamped."""
         stamps = Stamps(function)
         for guard in self._guards:
             stamps.add_guard(guard)
-        for source, value in zip((*self._reads, *self._others), found):
-            if not stamps.add_source(source) or stamps.value(source) is not value:
-                return self._unstamped(values, pinned)
-            if issubclass(type(value), torch.Tensor):
-                try:
+        try:
+            for source in (*self._reads, *self._others):
+                value = stamps.value(source)
+                if issubclass(type(value), torch.Tensor):
                     stamps.tensor(value)
-                except Exception:
-                    return self._unstamped(values, pinned)
+        except (Unstable, *READ_ERRORS):
+            return None
+        table = stamps.table()
+        # The guards are checked after the words were written down, and the words compared after that: what another
+        # thread does in between cannot be stamped as having been checked.
+        found = self._check(function)
+        if found is None or compare()(table.buffer_info()[0]):
+            return None
         left = compile_check(stamps.left, ()) if stamps.left else None
-        return State(values, left, stamps.table(), stamps.keep, pinned)
+        return State(self._values(found), left, table, stamps.keep, found[len(self._reads) :])
 
 
 class Split:
@@ -116,10 +138,20 @@ class Split:
         self.others: list[Source] = []
         self.different: list[Source] = []
         self.apart: list[Source] = []
+        self._known: dict[int, bool] = {}
         for guard in guards:
             self._place(guard)
         if len(self.static) <= FEW_GUARDS and not self.others and not any(isinstance(g.test, TensorIs) for g in self.static):
             self.call, self.static = list(guards), []
+
+    def is_static(self, source: Source) -> bool:
+        """As `ir.source.is_static`, remembered for the steps that paths share."""
+        known = self._known.get(id(source))
+        if known is None:
+            base = getattr(source, "base", None)
+            simple = base is None or (type(source) is Item and is_source(source.key))
+            known = self._known[id(source)] = is_static(source) if simple else self.is_static(base)
+        return known
 
     def _place(self, guard: Guard) -> None:
         test = guard.test
@@ -127,16 +159,16 @@ class Split:
             self._distinct(guard, (guard.source, *test.others))
         elif isinstance(test, StorageGroups):
             self._aliasing(guard, test)
-        elif isinstance(test, ArgumentCount) or not is_static(guard.source):
+        elif isinstance(test, ArgumentCount) or not self.is_static(guard.source):
             self.call.append(guard)
-        elif isinstance(test, SameObject) and not is_static(test.other):
+        elif isinstance(test, SameObject) and not self.is_static(test.other):
             self.call.append(guard)
         else:
             self.static.append(guard)
 
     def _distinct(self, guard: Guard, sources: tuple[Source, ...]) -> None:
-        call = [source for source in sources if not is_static(source)]
-        static = [source for source in sources if is_static(source)]
+        call = [source for source in sources if not self.is_static(source)]
+        static = [source for source in sources if self.is_static(source)]
         if len(call) > 1:
             self.call.append(replace(guard, source=call[0], test=Distinct(tuple(call[1:]))))
         if len(static) > 1:
@@ -146,7 +178,7 @@ class Split:
             self._pin(static)
 
     def _aliasing(self, guard: Guard, test: StorageGroups) -> None:
-        static = [is_static(source) for source in test.sources]
+        static = [self.is_static(source) for source in test.sources]
         if any(len({static[index] for index, _ in group}) > 1 for group in test.groups):
             self.call.append(guard)  # an argument overlaps a weight: all of it on every call
             return
