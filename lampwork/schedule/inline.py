@@ -270,8 +270,15 @@ def _expand(
         return value
 
     nest = infos[number].nest
-    rewrite = rewriter(pool, {}, on_load)
+    reduction = nest.reduction
+    folds_one = reduction is not None and all(axis.extent == 1 for axis in reduction.axes)
+    rewrite = rewriter(pool, {axis.name: 0 for axis in reduction.axes} if folds_one else {}, on_load)
     value = rewrite(nest.store.value)
+    if folds_one:
+        # One element folds to itself, at position 0.
+        is_position = reduction.op.startswith("arg")
+        value = pool.constant(0, "int64") if is_position else pool.compute("cast", (value,), reduction.dtype)
+        reduction = None
     store_indirect: list[tuple[str, Expr]] = []
     names: dict[str, Size] = {}
     for name, bound in nest.store.indirect:
@@ -287,7 +294,7 @@ def _expand(
     return Operator(
         number,
         nest.axes,
-        nest.reduction,
+        reduction,
         value,
         store,
         nest.partial,

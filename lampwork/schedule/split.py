@@ -80,7 +80,7 @@ def _split(nest: LoopNest, axis: Axis, name: str) -> tuple[LoopNest, LoopNest, B
     reduction = nest.reduction
     assert reduction is not None
     total = product(a.extent for a in (*nest.axes, *reduction.axes))
-    wanted = max(2, min(MOST_CHUNKS, total // CHUNK_ELEMENTS, axis.extent))
+    wanted = max(2, min(MOST_CHUNKS, total // CHUNK_ELEMENTS, axis.extent // 2))
     length = -(-axis.extent // wanted)
     # A length that divides evenly, if there is one near, spares the kernel a shorter last chunk.
     length = next((near for near in range(length, min(2 * length, axis.extent)) if axis.extent % near == 0), length)
