@@ -186,7 +186,7 @@ class Recorder:
         for target in targets:
             for each in target if isinstance(target, (list, tuple)) else (target,):
                 if each is not None:
-                    self._note_write(each, op.base not in ("fill_", "zero_"))
+                    self._note_write(each, op)
         result = self._results_of_inplace(op, args, kwargs, targets)
         self._record(op, *inputs, result)
         return result
@@ -331,18 +331,14 @@ class Recorder:
             raise Unsupported("a random generator of the program's own", id="foreign-generator")
         return value
 
-    def _note_write(self, target: Any, needs_distinct: bool) -> None:
-        """`needs_distinct`: eager refuses targets in which several elements are one memory location."""
+    def _note_write(self, target: Any, op: Operator) -> None:
         if not isinstance(target, Fake):
             self._to_nodes(target)  # raises for foreign tensors
             return
-        sizes, strides = target.size(), target.stride()
-        for size, stride in zip(sizes, strides):
-            if stride == 0 and size > 1 and needs_distinct:
-                raise RuntimeError(
-                    "unsupported operation: more than one element of the written-to tensor refers to a single memory "
-                    "location. Please clone() the tensor before performing the operation."
-                )
+        for size, stride in zip(target.size(), target.stride()):
+            if stride == 0 and size > 1 and op.base not in ("fill_", "zero_"):
+                # Eager refuses most of these and lets some through: it shall answer.
+                raise Unsupported(f"{op.overload} writes to an expanded tensor", "Call clone() on it first.")
         self.written.add(_torch.storage_key(target))
 
     # The end -----------------------------------------------------------------------------------------------------------

@@ -204,6 +204,8 @@ class Functionalizer:
         memory, current, value = view.memory, view, new
         if any(stride == 0 and size > 1 for size, stride in zip(memory.root.fake.size(), memory.root.fake.stride())):
             raise self.fail("a write to a tensor several elements of which are one memory location")
+        if _is_stretched(view):
+            value, current = self.scatter_into_root(view, new), memory.root
         while current.parent is not None:
             value = self.scatter(current, value)
             current = current.parent if current.operator not in _SCATTERED_AT_ROOT else memory.root
@@ -226,7 +228,12 @@ class Functionalizer:
         return self.scatter_into_root(view, new)
 
     def scatter_into_root(self, view: View, new: Node) -> Node:
+        """The root's contents after the elements of `view`, wherever they lie, became `new`."""
         root, fake = view.memory.root, view.fake
+        for dim, stride in enumerate(fake.stride()):
+            if stride == 0 and fake.size()[dim] > 1:
+                # Only `fill_` writes to repeated elements, the same number to each: one of them will do.
+                new = self.emit(aten.slice.Tensor, new, dim, 0, 1)
         if fake.dtype != root.fake.dtype:
             raise self.fail(f"a write through {view.operator}")
         base = self.exact_root(view.memory)
@@ -235,7 +242,7 @@ class Functionalizer:
         if offset < 0 or offset + span > _end(root.fake) - root.fake.storage_offset():
             raise self.fail("a write through as_strided outside of its tensor")
         offset += base.meta["val"].storage_offset()
-        return self.emit(aten.as_strided_scatter.default, base, new, list(fake.size()), list(fake.stride()), offset)
+        return self.emit(aten.as_strided_scatter.default, base, new, list(new.meta["val"].size()), list(fake.stride()), offset)
 
     def converted(self, value: Node, like: Fake) -> Node:
         """`value` cast and expanded to the dtype and shape of `like`, as an in-place operator stores it."""
@@ -441,6 +448,15 @@ def _end(fake: torch.Tensor) -> int:
     return fake.storage_offset() + 1 + sum((size - 1) * stride for size, stride in zip(fake.size(), fake.stride()))
 
 
+def _is_stretched(view: View) -> bool:
+    """Whether the way from the root to `view` repeats elements (`expand`)."""
+    while view.parent is not None:
+        if view.operator is aten.expand.default:
+            return True
+        view = view.parent
+    return False
+
+
 def written_storages(nodes: list[Node]) -> set[int]:
     """Keys of the storages that some operator of the recorded graph writes to."""
     written: set[int] = set()
@@ -486,18 +502,6 @@ def _reshaped(run: Functionalizer, view: View, new: Node) -> Node:
         return run.emit(aten.view.default, copied, shape)
 
 
-def _unstretched(run: Functionalizer, view: View, new: Node) -> Node:
-    """Only `fill_` writes through `expand`, the same number everywhere: any of the repeated elements will do."""
-    parent = view.parent.fake  # type: ignore[union-attr]
-    added = new.meta["val"].dim() - parent.dim()
-    for _ in range(added):
-        new = run.emit(aten.select.int, new, 0, 0)
-    for dim, size in enumerate(parent.size()):
-        if new.meta["val"].size()[dim] != size:
-            new = run.emit(aten.slice.Tensor, new, dim, 0, 1)
-    return new
-
-
 def _unpermuted(run: Functionalizer, view: View, new: Node) -> Node:
     dims = [dim % len(view.args[0]) for dim in view.args[0]]
     inverse = [dims.index(position) for position in range(len(dims))]
@@ -522,7 +526,6 @@ _INVERSES: dict[Any, _Inverse] = {
     aten.view_as_complex.default: lambda run, view, new: run.emit(aten.view_as_real.default, new),
     aten._conj.default: lambda run, view, new: run.emit(aten._conj.default, new),
     aten._neg_view.default: lambda run, view, new: run.emit(aten._neg_view.default, new),
-    aten.expand.default: _unstretched,
 }
 
 

@@ -28,15 +28,31 @@ def interpret(graph: torch.fx.Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
     with torch.no_grad(), _torch.below_autograd():
         for node in graph.nodes:
             if node.op == "placeholder":
-                values[node] = next(remaining)
+                value = next(remaining)
+                # `as_strided_scatter` looks at requires_grad even below autograd.
+                values[node] = value.detach() if isinstance(value, torch.Tensor) and value.requires_grad else value
             elif node.op == "get_attr":
                 values[node] = node.meta["constant"].clone()
             elif node.op == "call_function":
                 assert callable(node.target)
-                values[node] = node.target(*load(node.args), **{key: load(each) for key, each in node.kwargs.items()})
+                result = node.target(*load(node.args), **{key: load(each) for key, each in node.kwargs.items()})
+                values[node] = _at_start(result) if node.target in _KEEP_OFFSET else result
             elif node.op == "output":
                 return tuple(load(node.args[0]))
     raise ValueError("the graph has no output")
+
+
+#: Their results lie as deep in a storage of their own as the argument did in its; a pure graph says they start one.
+_KEEP_OFFSET = {
+    torch.ops.aten.slice_scatter.default, torch.ops.aten.select_scatter.default, torch.ops.aten.diagonal_scatter.default,
+    torch.ops.aten.as_strided_scatter.default, torch.ops.aten.copy.default,
+}  # fmt: skip
+
+
+def _at_start(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.storage_offset():
+        return tensor
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def interpret_functional(

@@ -47,7 +47,8 @@ def aliasing(inputs, outputs):
     for left in tensors:
         for right in tensors:
             same_storage = left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()
-            facts.append((left is right, same_storage, left.data_ptr() - right.data_ptr() if same_storage else None))
+            distance = left.storage_offset() * left.element_size() - right.storage_offset() * right.element_size()
+            facts.append((left is right, same_storage, distance if same_storage else None))
     return facts
 
 
