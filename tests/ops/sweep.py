@@ -254,6 +254,9 @@ def summarise(results: list[dict[str, Any]], console: Console, shown: int) -> in
         f"{samples['fallback']}, failed {samples['failed']}, {samples['raises']} raised as eager does; "
         f"{len(worst) - len(judged)} operators had no sample to judge"
     )
+    inplace = sorted({result["op"] for result in results if result.get("inplace")})
+    if inplace:
+        console.print(f"in-place variants that fell back, not counted above: {', '.join(inplace)}", highlight=False)
     aten: Counter[str] = Counter()
     for result in results:
         for detail in result["details"]:

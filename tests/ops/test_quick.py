@@ -39,4 +39,6 @@ CASES = [
 def test_operator_equals_eager(op, dtype):
     for label, function, args, kwargs in samples(op, dtype, 2):
         outcome = check_sample(op, function, args, kwargs)
-        assert outcome.kind in ("native", "aten", "raises"), f"sample {label}: {outcome}"
+        # In-place operators that change the shape of the caller's own tensor run eagerly, as documented.
+        allowed = ("native", "aten", "raises", *(["fallback"] if label == "in-place" else []))
+        assert outcome.kind in allowed, f"sample {label}: {outcome}"
