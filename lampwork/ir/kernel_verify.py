@@ -253,6 +253,8 @@ def verify_program(program: Program) -> None:
     written = {name for name, place in program.placements.items() if place.kind in ("input", "constant")}
     live: dict[str, list[int]] = {}
     for number, step in enumerate(program.steps):
+        if isinstance(step, Launch):
+            _verify_launch(program, number, step, ranges)
         reads, writes = step_accesses(program, step)
         for name in (*reads, *writes):
             if name not in program.placements:
@@ -262,8 +264,6 @@ def verify_program(program: Program) -> None:
             if name not in written:
                 raise VerifyError(f"step {number}: invariant 14: {name} is read before it is written")
         written.update(writes)
-        if isinstance(step, Launch):
-            _verify_launch(program, number, step, ranges)
     for result in program.results:
         if isinstance(result, FromBuffer):
             name = result.view.buffer
