@@ -54,7 +54,8 @@ def module_text(program: Program, target: Target) -> tuple[str, tuple[str, ...],
             for buffer in launch.buffers:
                 order.setdefault(buffer, len(order))
     for i, stretch in enumerate(stretches):
-        module.entry(f"run_{i}", [(f"kernel_{launch.kernel}", launch) for launch in stretch], order, program.sizes)
+        launches = [(f"kernel_{launch.kernel}", launch) for launch in stretch]
+        module.entry(f"run_{i}", launches, order, program.sizes, program.kernels)
     return module.text(), tuple(order), tuple(module.externals.names)
 
 

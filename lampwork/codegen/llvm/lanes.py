@@ -31,8 +31,8 @@ class VectorPlan:
 def plan_vector_loop(loop: Loop, emitter: FunctionEmitter) -> VectorPlan:
     """Lanes fill one register of the widest type that differs between lanes, or several where the work is light.
 
-    Several registers at once hide latency: 4 for a few operations, 2 for many. Functions such as exp hold a dozen
-    values; two of them side by side fit the 32 registers of AVX-512 but not the 16 of AVX2.
+    Folding into an accumulator is a chain of dependent additions, so several registers hide its latency. Elsewhere
+    iterations are independent and the processor overlaps them itself; more lanes would only make more code.
     """
     module = emitter.module
     widest, operations, heavy = 1, 0, False
@@ -50,10 +50,11 @@ def plan_vector_loop(loop: Loop, emitter: FunctionEmitter) -> VectorPlan:
     register = max(module.vector_bytes // widest, 2)
     if widest == 1:
         register = min(register, 32)
-    if heavy:
-        registers = 2 if module.vector_bytes == 64 else 1
+    folds = any(isinstance(statement, Accumulate) for statement in loop.body)
+    if folds:
+        registers = 4 if operations <= 4 else 2
     else:
-        registers = 4 if operations <= 8 else 2
+        registers = 2 if operations <= 8 and not heavy else 1
     limit = 64
     if not heavy and operations <= 4 and _reduces_down(loop):
         # Each pass down a column reads `lanes` neighbours of every row: wide ones use whole memory pages. Half of the

@@ -1,16 +1,24 @@
-"""One LLVM module for a program: a function per kernel, one per parallel loop, one entry per stretch of launches.
+"""One LLVM module for a program: a function per kernel and parallel loop, one entry per stretch of launches.
 
 Shapes of what is written:
 
-    run_0(externals, buffers, sizes, threads)              the image's entry: calls kernels in order
-    kernel_3(externals, b0, b1, ..., sizes..., threads)    one kernel; runs parallel loops through OpenMP or directly
-    kernel_3_loop_0(context)                               a parallel loop: what each thread runs, its share of iterations
+    run_0(externals, buffers, sizes, threads)    the image's entry: runs kernels in order
+    kernel_3(context, begin, end)                a kernel that is one parallel loop: the iterations [begin, end)
+    kernel_4(externals, b0, ..., sizes..., threads)    any other kernel
+    kernel_4_loop_0(context, begin, end)         a parallel loop in it
+    launch(context, threads, shares)             runs a loop function directly, or on threads through OpenMP
+    worker(context)                              what each OpenMP thread runs: its share of the iterations
+
+A context is an array of 64-bit slots: function, number of iterations, externals, then what the loop uses: pointers,
+sizes and other values from the scopes around it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from lampwork.codegen.llvm import reduction
 from lampwork.codegen.llvm.builder import Builder, Value
 from lampwork.codegen.llvm.external import Externals
 from lampwork.codegen.llvm.kernel import FunctionEmitter, Memory
@@ -22,7 +30,72 @@ from lampwork.ir.program import Launch, Program
 from lampwork.ir.size import Size, product, symbols
 from lampwork.ir.target import Target
 
-LAUNCH_TYPES = "ptr %externals, ptr %buffers, ptr %sizes, i64 %threads"
+ENTRY_SIGNATURE = "ptr %externals, ptr %buffers, ptr %sizes, i64 %threads"
+
+#: Slots of a context that every loop has.
+_FUNCTION, _TOTAL, _EXTERNALS, _FIRST = 0, 1, 2, 3
+
+_LAUNCH = """define internal void @launch(ptr %context, i64 %threads, i64 %shares) #0 {
+entry:
+  %fewer = icmp slt i64 %threads, %shares
+  %count = select i1 %fewer, i64 %threads, i64 %shares
+  %several = icmp sgt i64 %count, 1
+  br i1 %several, label %parallel, label %alone
+parallel:
+  %table_slot = getelementptr i64, ptr %context, i64 2
+  %table = load ptr, ptr %table_slot
+  %start_slot = getelementptr ptr, ptr %table, i64 {start}
+  %start = load ptr, ptr %start_slot
+  %narrow = trunc i64 %count to i32
+  call void %start(ptr @worker, ptr %context, i32 %narrow, i32 0)
+  ret void
+alone:
+  %function = load ptr, ptr %context
+  %total_slot = getelementptr i64, ptr %context, i64 1
+  %total = load i64, ptr %total_slot
+  %some = icmp sgt i64 %total, 0
+  br i1 %some, label %work, label %done
+work:
+  call void %function(ptr %context, i64 0, i64 %total)
+  br label %done
+done:
+  ret void
+}
+define internal void @worker(ptr %context) #0 {
+entry:
+  %function = load ptr, ptr %context
+  %total_slot = getelementptr i64, ptr %context, i64 1
+  %total = load i64, ptr %total_slot
+  %table_slot = getelementptr i64, ptr %context, i64 2
+  %table = load ptr, ptr %table_slot
+  %number_slot = getelementptr ptr, ptr %table, i64 {number}
+  %number = load ptr, ptr %number_slot
+  %count_slot = getelementptr ptr, ptr %table, i64 {count}
+  %count = load ptr, ptr %count_slot
+  %me32 = call i32 %number()
+  %of32 = call i32 %count()
+  %me = zext i32 %me32 to i64
+  %of = zext i32 %of32 to i64
+  %first = mul i64 %total, %me
+  %following = add i64 %first, %total
+  %begin = udiv i64 %first, %of
+  %end = udiv i64 %following, %of
+  %some = icmp slt i64 %begin, %end
+  br i1 %some, label %work, label %done
+work:
+  call void %function(ptr %context, i64 %begin, i64 %end)
+  br label %done
+done:
+  ret void
+}"""
+
+
+@dataclass(frozen=True)
+class _ParallelKernel:
+    """A kernel that is one parallel loop: its iterations as an expression of its sizes, and the grain."""
+
+    total: Size
+    grain: int
 
 
 class ModuleEmitter:
@@ -35,26 +108,33 @@ class ModuleEmitter:
         self.declarations: dict[str, str] = {}
         self.externals = Externals(target.name)
         self.functions: list[str] = []
+        self._direct: dict[str, _ParallelKernel] = {}
         self._kernel = ""
+        self._loops = 0
         self._parameters: list[tuple[Parameter, bool]] = []
 
     # -- kernels ------------------------------------------------------------------------------------------------------
 
     def kernel(self, name: str, kernel: Kernel, distinct: Sequence[bool]) -> None:
         """Writes `kernel` as function `name`. `distinct[i]`: parameter i overlaps no other parameter that is written."""
-        self._kernel = name
+        self._kernel, self._loops = name, 0
         self._parameters = list(zip(kernel.parameters, distinct))
+        if len(kernel.body) == 1 and isinstance(kernel.body[0], Loop) and kernel.body[0].kind == "parallel":
+            loops = _nested(kernel.body[0])
+            sizes = [("symbol", size, Value("", "i64")) for size in kernel.sizes]
+            self._loop_function(name, None, loops, sizes)
+            extents = [loop.axis.extent for loop in loops]
+            self._direct[name] = _ParallelKernel(product(extents), _grain(loops))
+            return
         emitter = FunctionEmitter(self, self._parallel)
         self._bind_parameters(emitter)
         for size in kernel.sizes:
             emitter.sizes.symbols[size] = Value(f"%s.{size}", "i64")
         emitter.body(kernel.body)
-        sizes = [f"i64 %s.{size}" for size in kernel.sizes]
-        signature = ", ".join(["ptr %externals", *self._pointers(), *sizes, "i64 %threads"])
+        pointers = [f"ptr %p.{p.name}" for p in kernel.parameters]
+        sizes_text = [f"i64 %s.{size}" for size in kernel.sizes]
+        signature = ", ".join(["ptr %externals", *pointers, *sizes_text, "i64 %threads"])
         self.functions.append(emitter.finish(f"internal void @{name}({signature})", "#0"))
-
-    def _pointers(self) -> list[str]:
-        return [f"ptr {'noalias ' if alone else ''}%p.{p.name}" for p, alone in self._parameters]
 
     def _bind_parameters(self, emitter: FunctionEmitter) -> None:
         for parameter, alone in self._parameters:
@@ -70,80 +150,62 @@ class ModuleEmitter:
     # -- parallel loops -----------------------------------------------------------------------------------------------
 
     def _parallel(self, outer: FunctionEmitter, loop: Loop) -> None:
-        """Writes the loop as a function of its own and, in the kernel, the call that runs it on the threads."""
-        loops = [loop]
-        while len(loops[-1].body) == 1 and isinstance(loops[-1].body[0], Loop) and loops[-1].body[0].kind == "parallel":
-            loops.append(loops[-1].body[0])
+        """Writes a loop inside a kernel as a function of its own, and in the kernel the launch of it."""
+        loops = _nested(loop)
+        name = f"{self._kernel}_loop_{self._loops}"
+        self._loops += 1
         extents = [item.axis.extent for item in loops]
-        name = f"{self._kernel}_loop_{sum(text.count(f'@{self._kernel}_loop_') > 0 for text in self.functions)}"
         captured = _captured(outer, loops[-1].body, extents)
-        fixed = [Value("%externals", "ptr"), *(Value(f"%p.{p.name}", "ptr") for p, _ in self._parameters)]
-        self._loop_function(name, outer, loops, fixed, captured)
-
+        self._loop_function(name, outer, loops, captured)
+        values = [Value(f"%p.{p.name}", "ptr") for p, _ in self._parameters] + [value for _, _, value in captured]
         build = outer.build
-        total = outer.sizes.scalar(product(extents))
-        if total.is_constant and int(total.text) <= 0:
-            return
-        grain = max((item.grain * _inner(extents, i) for i, item in enumerate(loops) if item.grain > 1), default=1)
-        several = build.boolean(False)
-        threads = build.integer(1)
-        if not total.is_constant or int(total.text) > grain:
-            shares = outer.sizes.divide(
-                build.binary("add", total, build.integer(grain - 1)), build.integer(grain), True, True
-            )
-            threads = outer.sizes.pick(Value("%threads", "i64"), shares, smaller=True)
-            several = build.compare("icmp sgt", threads, build.integer(1))
-        context = build.allocate(f"[{len(fixed) + len(captured) + 2} x i64]", 16)
-        values = [*fixed, *(value for _, _, value in captured), total, build.convert("zext", several, "i64")]
-        for slot, value in enumerate(values):
-            place = build.here("ptr", 1, f"getelementptr i64, ptr {context}, i64 {slot}")
-            build.effect(f"store {value}, {place}, align 8")
-        if several.text != "false":
-            build.open_block()
-            start = self.externals.address(build, "gomp:GOMP_parallel")
-            count = build.convert("trunc", threads, "i32")
-            build.effect(f"call void {start.text}(ptr @{name}, ptr {context}, {count}, i32 0)")
-            build.close_block(several)
-        # With one thread, or too little work to share, this thread runs it all.
-        build.open_block()
-        build.effect(f"call void @{name}(ptr {context})")
-        some = build.compare("icmp sgt", total, build.integer(0))
-        build.close_block(build.binary("and", build.binary("xor", several, build.boolean(True)), some))
+        context = build.allocate(f"[{_FIRST + len(values)} x i64]", 16)
+        self._launch(build, outer.sizes, context, name, values, outer.sizes.scalar(product(extents)), _grain(loops))
+
+    def _launch(
+        self, build: Builder, sizes: SizeEmitter, context: str, name: str, values: list[Value], total: Value, grain: int
+    ) -> None:
+        """Fills a context and runs loop function `name` on it."""
+        shares = total
+        if grain > 1:
+            rounded = sizes.total([total, build.integer(grain - 1)], 0)
+            shares = sizes.divide(rounded, build.integer(grain), True, True)
+        for slot, value in enumerate([Value(f"@{name}", "ptr"), total, Value("%externals", "ptr"), *values]):
+            place = f"getelementptr i64, ptr {context}, i64 {slot}"
+            build.effect(f"store {value}, {build.pure('ptr', 1, place) if slot else f'ptr {context}'}, align 8")
+        build.effect(f"call void @launch(ptr {context}, i64 %threads, {shares})")
 
     def _loop_function(
-        self, name: str, outer: FunctionEmitter, loops: list[Loop], fixed: list[Value], captured: list[tuple[str, str, Value]]
+        self, name: str, outer: FunctionEmitter | None, loops: list[Loop], captured: list[tuple[str, str, Value]]
     ) -> None:
-        """The function each thread runs: its share of the iterations, or all of them where threads are not used.
+        """The function that runs iterations [begin, end) of the flattened `loops`; begin < end.
 
-        The context holds `fixed`, the captured values, the number of iterations, and whether threads share them.
+        Its context holds the kernel's pointers and then `captured`, as (kind, name, value in the kernel).
         """
         emitter = FunctionEmitter(self, None)
         build, sizes = emitter.build, emitter.sizes
 
         def argument(slot: int, type: str, name: str = "") -> Value:
-            place = build.here("ptr", 1, f"getelementptr i64, ptr %context, i64 {slot}")
+            place = build.pure("ptr", 1, f"getelementptr i64, ptr %context, i64 {slot}")
             result = Value(name or build.fresh(), type)
             build.effect(f"{result.text} = load {type}, {place}, align 8, !invariant.load !1")
             return result
 
-        for slot, value in enumerate(fixed):
-            argument(slot, "ptr", value.text)  # under the names they have in the kernel
+        argument(_EXTERNALS, "ptr", "%externals")
+        for slot, (parameter, _) in enumerate(self._parameters, start=_FIRST):
+            argument(slot, "ptr", f"%p.{parameter.name}")
         self._bind_parameters(emitter)
-        for slot, (kind, key, value) in enumerate(captured, start=len(fixed)):
+        for slot, (kind, key, value) in enumerate(captured, start=_FIRST + len(self._parameters)):
             inner = argument(slot, value.type)
             if kind == "symbol":
                 sizes.symbols[key] = inner
             elif kind == "scratch":
-                emitter.context.buffers[key] = Memory(inner, outer.context.buffers[key].dtype, True, False)
-            elif kind == "accumulator":
-                emitter.context.values[key] = (inner, "")
+                assert outer is not None
+                emitter.context.buffers[key] = emitter.memory(inner, outer.context.buffers[key].dtype)
             else:
-                emitter.context.values[key] = (inner, outer.context.values[key][1])
-        last = len(fixed) + len(captured)
-        total, shared = argument(last, "i64"), argument(last + 1, "i64")
-        begin, end = self._share(build, total, shared)
-
-        build.open_block()
+                assert outer is not None
+                dtype = outer.context.values[key][1] if kind == "value" else ""
+                emitter.context.values[key] = (inner, dtype)
         counter = build.open_loop(runs=True)
         left = counter
         for i, item in enumerate(loops):
@@ -152,37 +214,13 @@ class ModuleEmitter:
             if i + 1 < len(loops):
                 left = sizes.divide(left, step, False, True)
         emitter.body(loops[-1].body)
-        build.close_loop(counter, begin, end, 1)
-        build.close_block(build.compare("icmp slt", begin, end))
-        self.functions.append(emitter.finish(f"internal void @{name}(ptr %context)", "#0"))
-
-    def _share(self, build: Builder, total: Value, shared: Value) -> tuple[Value, Value]:
-        """This thread's `[begin, end)`: an equal share, whatever number of threads OpenMP granted."""
-        entry, threads, ready = build.levels[-1].label, build.fresh_label("threads"), build.fresh_label("ready")
-        condition = build.here("i1", 1, f"icmp ne {shared}, 0")
-        build.effect(f"br {condition}, label %{threads}, label %{ready}")
-        build.start_block(threads)
-        me, count = (
-            build.here("i64", 1, f"zext {build.here('i32', 1, f'call i32 {address.text}()')} to i64")
-            for address in [
-                build.here("ptr", 1, f"load ptr, ptr {slot.text}")
-                for slot in [
-                    build.here("ptr", 1, f"getelementptr ptr, ptr %externals, i64 {self.externals.slot(name)}")
-                    for name in ("gomp:omp_get_thread_num", "gomp:omp_get_num_threads")
-                ]
-            ]
-        )
-        first = build.here("i64", 1, f"mul {total}, {me.text}")
-        following = build.here("i64", 1, f"add {first}, {total.text}")
-        bounds = [build.here("i64", 1, f"udiv {value}, {count.text}") for value in (first, following)]
-        build.branch_to(ready)
-        begin = build.here("i64", 1, f"phi i64 [ 0, %{entry} ], [ {bounds[0].text}, %{threads} ]")
-        end = build.here("i64", 1, f"phi i64 [ {total.text}, %{entry} ], [ {bounds[1].text}, %{threads} ]")
-        return begin, end
+        build.close_loop(counter, Value("%begin", "i64"), Value("%end", "i64"), 1)
+        self.functions.append(emitter.finish(f"internal void @{name}(ptr %context, i64 %begin, i64 %end)", "#0"))
 
     # -- entries ------------------------------------------------------------------------------------------------------
 
-    def entry(self, name: str, launches: Sequence[tuple[str, Launch]], places: Mapping[str, int], sizes: Sequence[str]) -> None:
+    def entry(self, name: str, launches: Sequence[tuple[str, Launch]], places: Mapping[str, int], sizes: Sequence[str],
+              kernels: Sequence[Kernel]) -> None:  # fmt: skip
         """Writes the entry that runs `launches` (function name, launch). `places`: index of each buffer's pointer."""
         build = Builder(self.declarations)
         emitter = SizeEmitter(build)
@@ -191,29 +229,63 @@ class ModuleEmitter:
             if symbol in needed:
                 place = build.pure("ptr", 1, f"getelementptr i64, ptr %sizes, i64 {i}")
                 emitter.symbols[symbol] = build.pure("i64", 1, f"load i64, {place}, align 8", place)
+        slots = [_FIRST + len(launch.buffers) + len(launch.sizes) for name, launch in launches if name in self._direct]
+        context = build.allocate(f"[{max(slots)} x i64]", 16) if slots else ""
         for function, launch in launches:
-            arguments = ["ptr %externals"]
+            arguments = []
             for buffer in launch.buffers:
                 place = build.pure("ptr", 1, f"getelementptr ptr, ptr %buffers, i64 {places[buffer]}")
-                arguments.append(str(build.pure("ptr", 1, f"load ptr, {place}, align 8", place)))
-            arguments += [str(emitter.scalar(size)) for size in launch.sizes]
-            build.effect(f"call void @{function}({', '.join(arguments)}, i64 %threads)")
-        self.functions.append(build.function(f"void @{name}({LAUNCH_TYPES})", "#0"))
+                arguments.append(build.pure("ptr", 1, f"load ptr, {place}, align 8", place))
+            arguments += [emitter.scalar(size) for size in launch.sizes]
+            direct = self._direct.get(function)
+            if direct is None:
+                text = "".join(f"{argument}, " for argument in arguments)
+                build.effect(f"call void @{function}(ptr %externals, {text}i64 %threads)")
+                continue
+            inner = SizeEmitter(build)
+            inner.symbols = dict(zip(kernels[launch.kernel].sizes, arguments[len(launch.buffers) :]))
+            self._launch(build, inner, context, function, arguments, inner.scalar(direct.total), direct.grain)
+        self.functions.append(build.function(f"void @{name}({ENTRY_SIGNATURE})", "#0"))
 
     def text(self) -> str:
         """The module as LLVM assembly."""
         tune = f' "tune-cpu"="{self.target.tune}"' if self.target.tune else ""
         width = self.vector_bytes * 8
-        common = f'nounwind "no-builtins" "min-legal-vector-width"="{width}" "prefer-vector-width"="{width}"{tune}'
+        slots = {
+            key: self.externals.slot(f"gomp:{symbol}")
+            for key, symbol in [("start", "GOMP_parallel"), ("number", "omp_get_thread_num"), ("count", "omp_get_num_threads")]
+        }
+        launch = _LAUNCH
+        for key, slot in slots.items():
+            launch = launch.replace(f"{{{key}}}", str(slot))
         return "\n".join([
             'target triple = "x86_64-unknown-linux-gnu"',
             *self.declarations.values(),
             *self.functions,
-            f"attributes #0 = {{ {common} }}",
+            launch,
+            'attributes #0 = { nounwind "no-builtins" '
+            f'"min-legal-vector-width"="{width}" "prefer-vector-width"="{width}"{tune} }}',
             "!0 = !{i32 1}",
             "!1 = !{}",
             "",
         ])  # fmt: skip
+
+
+def _nested(loop: Loop) -> list[Loop]:
+    """`loop` and the parallel loops directly inside it: one iteration space."""
+    loops = [loop]
+    while len(loops[-1].body) == 1:
+        inner = loops[-1].body[0]
+        if not (isinstance(inner, Loop) and inner.kind == "parallel"):
+            break
+        loops.append(inner)
+    return loops
+
+
+def _grain(loops: list[Loop]) -> int:
+    """The smallest number of iterations of the whole space worth a thread."""
+    extents = [loop.axis.extent for loop in loops]
+    return max((loop.grain * _inner(extents, i) for i, loop in enumerate(loops) if loop.grain > 1), default=1)
 
 
 def _inner(extents: list[Size], i: int) -> int:
@@ -250,8 +322,6 @@ def _captured(outer: FunctionEmitter, body: tuple, extents: list[Size]) -> list[
         elif isinstance(expr, Local):
             locals_used.add(expr.name)
             used.add(expr.name)
-    from lampwork.codegen.llvm import reduction
-
     result: list[tuple[str, str, Value]] = []
     for name in sorted(locals_used):
         if name in outer.context.accumulators:
