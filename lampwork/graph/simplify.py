@@ -57,6 +57,9 @@ _VIEWS_BY_SHAPE = {
 }  # fmt: skip
 
 
+_BY_OFFSET = {aten.as_strided.default, aten.as_strided_scatter.default}
+
+
 def remove_no_ops(functional: FunctionalGraph) -> FunctionalGraph:
     """Views and copies whose result is the argument itself go; a reshape of a reshape is one.
 
@@ -69,6 +72,8 @@ def remove_no_ops(functional: FunctionalGraph) -> FunctionalGraph:
     memory: `separate_outputs` comes after.
     """
     graph = functional.graph
+    # `as_strided` counts from the start of a storage: copies at another offset than their source must stay then.
+    offsets_matter = any(node.target in _BY_OFFSET for node in graph.nodes)
     for node in list(graph.nodes):
         if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
             continue
@@ -81,6 +86,8 @@ def remove_no_ops(functional: FunctionalGraph) -> FunctionalGraph:
                 node.kwargs = {}
                 source = origin
         if node.target in _MAY_BE_NOTHING and _is_same(node, source):
+            if offsets_matter and node.meta["val"].storage_offset() != source.meta["val"].storage_offset():
+                continue
             node.replace_all_uses_with(source)
             graph.erase_node(node)
     return functional
