@@ -33,7 +33,7 @@ from lampwork.config import Settings, environment
 from lampwork.errors import LampworkWarning
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.guard import FunctionIs
-from lampwork.ir.reference import code_digest, find
+from lampwork.ir.reference import code_digest
 from lampwork.ir.region import RunEagerly
 from lampwork.runtime.versions import versions
 
@@ -92,9 +92,9 @@ def candidates(function: Any, settings: Settings, note: Note) -> Iterator[Artifa
         artifact = _read(path)
         if artifact is None:
             continue
-        changed = _changed_code(artifact)
-        if changed:
-            note(f"miss: {changed}")
+        missing = _missing_module(artifact)
+        if missing:
+            note(f"miss: {missing}")
             continue
         yield artifact
 
@@ -179,29 +179,21 @@ def _read(path: Path) -> Artifact | None:
     return artifact
 
 
-def _changed_code(artifact: Artifact) -> str:
-    """The first function whose code is not what was compiled, in words; empty when all are."""
-    for name, digest in artifact.code_digests.items():
-        module, _, qualname = name.partition(":")
-        if module not in sys.modules:
-            top = module.partition(".")[0]
-            if top not in sys.modules:
-                return f"module {module} is not loaded"
-            try:  # a part of a loaded package that is imported on first use
-                importlib.import_module(module)
-            except Exception as error:
-                return f"module {module} cannot be imported ({error})"
-        if "<locals>" in qualname:
-            continue  # reached through guarded values; its code is guarded there
-        try:
-            found = find(module, qualname)
-        except LookupError as error:
-            return str(error)
-        found = getattr(found, "__wrapped__", found) if not isinstance(found, FunctionType) else found
-        found = found.fget if isinstance(found, property) else found
-        code = getattr(found, "__code__", None)
-        if code is not None and code_digest(code) != digest:
-            return f"the code of {name} changed"
+def _missing_module(artifact: Artifact) -> str:
+    """The first module whose functions were interpreted and that this process does not have; empty when all are there.
+
+    Their code is not compared here: every function the program reached was read through a source, and the guard on
+    that read holds its digest. A name is no substitute, since decorators copy it to wrappers.
+    """
+    for module in {name.partition(":")[0] for name in artifact.code_digests}:
+        if module in sys.modules:
+            continue
+        if module.partition(".")[0] not in sys.modules:
+            return f"module {module} is not loaded"
+        try:  # a part of a loaded package that is imported on first use
+            importlib.import_module(module)
+        except Exception as error:
+            return f"module {module} cannot be imported ({error})"
     return ""
 
 
