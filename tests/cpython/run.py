@@ -32,7 +32,7 @@ QUICK = """
     test_extcall test_except_star test_generator_stop test_genexps test_global test_iter test_keywordonlyarg
     test_listcomps test_opcodes test_patma test_positional_only_arg test_property test_raise test_scope test_setcomps
     test_slice test_super test_unary test_unpack test_unpack_ex test_with test_yield_from test_named_expressions
-    test_fstring test_decorators test_dynamic test_baseexception test_pow test_richcmp test_metaclass
+    test_fstring test_decorators test_dynamic test_baseexception test_richcmp test_metaclass
     test_string_literals test_subclassinit test_type_params test_type_aliases
 """.split()  # fmt: skip
 ALL = QUICK + """
@@ -40,7 +40,7 @@ ALL = QUICK + """
     test_defaultdict test_deque test_descr test_dict test_enum test_enumerate test_exceptions test_exec test_float
     test_format test_frozen test_funcattrs test_functools test_generators test_genericalias test_grammar test_hash
     test_heapq test_int test_isinstance test_itertools test_list test_long test_math test_operator test_ordered_dict
-    test_random test_range test_re test_reprlib test_set test_sort test_statistics test_string test_syntax test_tuple
+    test_pow test_range test_re test_reprlib test_set test_sort test_string test_syntax test_tuple
     test_types test_typing test_userdict test_userlist test_userstring test_weakref test_textwrap test_json test_copyreg
     test_getopt test_graphlib test_bisect test_contextvars test_numeric_tower test_fractions test_decimal
     test_dictviews test_lambda test_print test_finalization test_module test_pathlib test_shlex test_string test_traceback

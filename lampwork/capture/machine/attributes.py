@@ -66,7 +66,7 @@ _GENERIC_DELETE = _spelled_out("__delattr__")
 
 def find_in_class(cls: type, name: str) -> Any:
     """The attribute as it lies in the class dictionaries, unbound; UNBOUND if there is none."""
-    for base in _MRO(cls):
+    for base in _MRO(cls) or ():  # None in the few static types that CPython never finished
         namespace = _DICT(base)
         if name in namespace:
             return namespace[name]
@@ -91,7 +91,7 @@ class Attributes:
 
     def class_lookup(self, cls: type, name: str) -> tuple[bool, Any]:
         """(found, attribute) of the name in the class's method resolution order, not bound."""
-        for base in _MRO(cls):
+        for base in _MRO(cls) or ():
             namespace = _DICT(base)
             if name in namespace:
                 return True, namespace[name]

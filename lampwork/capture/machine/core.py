@@ -211,7 +211,9 @@ class Machine(Handlers):
 
         With `error`, begins by raising it in the innermost frame; `handling` is what its handlers are handling.
         """
-        saved = self.base, self.handled, self.entry_error, self.attention
+        # A run may begin anywhere within another one: a dropped generator closes itself.
+        saved = self.base, self.handled, self.entry_error, self.attention, self.error, self.result
+        self.error = self.result = None
         self.base = base
         self.entry_error = sys.exception()
         generator = self.frames[-1].generator
@@ -228,9 +230,8 @@ class Machine(Handlers):
                     if self.error is not None:
                         break
                     if len(self.frames) <= base:
-                        result = self.result
-                        self.result = None
-                        return result
+                        return self.result
+            error = self.error
         except Interruption as interruption:
             if interruption.frames is None:
                 interruption.frames = list(self.frames)
@@ -240,9 +241,8 @@ class Machine(Handlers):
             self.abandon(base)
             raise
         finally:
-            self.base, self.handled, self.entry_error, self.attention = saved
-        error = self.error
-        self.error = None
+            self.base, self.handled, self.entry_error, self.attention, self.error, self.result = saved
+            del saved
         assert error is not None
         try:
             raise_unchanged(error)

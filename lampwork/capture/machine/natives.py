@@ -228,6 +228,7 @@ def _reads_globals(native: Any) -> None:
 for _name in ("TypeVar", "ParamSpec", "TypeVarTuple", "TypeAliasType"):
     if type(getattr(typing, _name, None)) is type and getattr(typing, _name).__new__.__class__ is _BUILTIN:
         _reads_globals(getattr(typing, _name))
+_reads_globals(FunctionType)  # without `__builtins__` in its globals, a function gets its maker's
 CLASS_INTRINSICS[(type, "__new__")] = lambda world, *args, **kwargs: in_user_globals(world, type.__new__, args, kwargs)
 
 
@@ -505,7 +506,11 @@ CLASS_INTRINSICS[(dict, "fromkeys")] = _dict_fromkeys
 @answers(locals)
 def _locals(world: Any) -> Any:
     frame = world.machine.user_frame()
-    return frame.variables() if frame.names is None else frame.names
+    if frame.names is None:
+        return frame.variables()
+    # From 3.12 on, the variables of a comprehension inlined in a class body or module are in slots.
+    inlined = {name: value for name, value in frame.variables().items() if name in frame.code.raw.co_varnames}
+    return {**frame.names, **inlined} if inlined else frame.names
 
 
 @answers(globals)
@@ -563,7 +568,7 @@ def _evaluator(native: Any) -> None:
         source, global_names, local_names = _namespaces(world, native.__name__, args)
         mapping = hasattr(type(local_names), "__getitem__")
         if type(global_names) is not dict or kwargs or not mapping or not _usual_builtins(global_names):
-            return native(source, global_names, local_names, **kwargs)
+            return in_user_globals(world, native, (source, global_names, local_names), kwargs)
         if not isinstance(source, types.CodeType):
             if not isinstance(source, (str, bytes, bytearray, memoryview)):
                 return native(source, global_names, local_names)

@@ -12,7 +12,7 @@ import dis
 import os
 from types import CellType, CodeType, FrameType, FunctionType, TracebackType
 
-from ..bytecode import INTERNAL
+from ..bytecode import INTERNAL, VERSION
 from .frames import Frame
 from .private import __builtins__  # noqa: F401
 
@@ -50,22 +50,28 @@ def prepend(traceback: TracebackType | None, frame: Frame) -> TracebackType | No
 def real_frame(frame: Frame) -> FrameType:
     """A suspended CPython frame that stands for an interpreted one: same code names, globals; no local values."""
     code = frame.code
-    if code.stub is None:
-        code.stub = _stub(code.raw)
+    offset = code.offsets[min(max(frame.index - 1, 0), len(code.offsets) - 1)]
+    stubs = code.stub
+    if stubs is None:
+        stubs = code.stub = {}
+    stub = stubs.get(offset)
+    if stub is None:
+        stub = stubs[offset] = _stub(code.raw, offset)
     cells = tuple(CellType() for _ in code.raw.co_freevars)
-    generator = FunctionType(code.stub, frame.globals, code.raw.co_name, None, cells)()
+    generator = FunctionType(stub, frame.globals, code.raw.co_name, None, cells)()
     return generator.gi_frame
 
 
-def _stub(raw: CodeType) -> CodeType:
+def _stub(raw: CodeType, offset: int) -> CodeType:
+    """The code with RETURN_GENERATOR where the frame shall seem to stand, so that `f_lineno` is right too."""
+    # 3.13 points behind the instruction.  CPython moves a dead frame that stands before its RESUME.
+    position = max(offset - 2 if VERSION >= (3, 13) else offset, 2)
     size = len(raw.co_code)
-    start = bytes((dis.opmap["RETURN_GENERATOR"], 0, dis.opmap["POP_TOP"], 0, dis.opmap["RESUME"], 0))
-    end = bytes((dis.opmap["LOAD_CONST"], 0, dis.opmap["RETURN_VALUE"], 0))
-    padding = max(size - len(start) - len(end), 0) // 2
+    body = bytearray(bytes((dis.opmap["NOP"], 0)) * (size // 2))
+    body[:2] = bytes((dis.opmap["RESUME"], 0))
+    body[position : position + 2] = bytes((dis.opmap["RETURN_GENERATOR"], 0))
     return raw.replace(
-        co_code=start + bytes((dis.opmap["NOP"], 0)) * padding + end,
-        co_flags=(raw.co_flags & ~0x3AC) | 0x20,
+        co_code=bytes(body), co_flags=(raw.co_flags & ~0x3AC) | 0x20,
         co_argcount=0, co_posonlyargcount=0, co_kwonlyargcount=0, co_exceptiontable=b"",
-        co_consts=raw.co_consts or (None,), co_stacksize=max(raw.co_stacksize, 2),
+        co_stacksize=max(raw.co_stacksize, 2),
     )  # fmt: skip
-

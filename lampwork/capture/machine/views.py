@@ -34,7 +34,11 @@ class FrameView:
 
     @property
     def f_locals(self) -> Any:
-        return self._frame.variables() if self._frame.names is None else self._frame.names
+        frame = self._frame
+        if frame.names is None:
+            return frame.variables()
+        inlined = {name: value for name, value in frame.variables().items() if name in frame.code.raw.co_varnames}
+        return {**frame.names, **inlined} if inlined else frame.names
 
     @property
     def f_lineno(self) -> int:

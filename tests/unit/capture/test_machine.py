@@ -985,6 +985,25 @@ def program_generator_exception_state():
         return next(it), sys.exc_info()[0], next(it), sys.exc_info()[0]
 
 
+def program_error_drops_a_suspended_generator():
+    def inner():
+        try:
+            yield "missing"
+        finally:
+            log.append("inner closed")
+
+    def outer():
+        for key in inner():
+            yield {}[key]
+
+    log = []
+    try:
+        list(map(str, outer()))
+    except KeyError as error:
+        log.append(repr(error))
+    return log
+
+
 def program_generator_is_generator():
     import inspect
     import types
