@@ -82,7 +82,7 @@ def expression_text(value: Expr) -> str:
         return f"{text}{{{'; '.join(details)}}}" if details else text
     if isinstance(value, Compute):
         arguments = [expression_text(argument) for argument in value.args]
-        if value.op in _INFIX:
+        if value.op in _INFIX and len(arguments) == 2:
             return f"({arguments[0]} {_INFIX[value.op]} {arguments[1]})"
         if value.op in ("cast", "bitcast"):
             return f"{'' if value.op == 'cast' else 'bits_'}{short(value.dtype)}({arguments[0]})"
