@@ -15,6 +15,7 @@ from lampwork import _torch
 from lampwork.capture.capture import capture
 from lampwork.config import Settings
 from lampwork.ir import template as t
+from lampwork.ir.guard import ObjectRef
 from lampwork.ir.reference import resolve
 from lampwork.ir.region import Region, Return
 from lampwork.runtime.reading import Scope, explain_failure, read
@@ -45,7 +46,7 @@ class Builder:
         elif isinstance(part, tuple):
             for each in part:
                 self._read_sources(each)
-        elif hasattr(part, "__dataclass_fields__") and not isinstance(part, (t.ConstantValue, t.ObjectValue)):
+        elif hasattr(part, "__dataclass_fields__") and not isinstance(part, (t.ConstantValue, t.ObjectValue, ObjectRef)):
             for name in part.__dataclass_fields__:
                 self._read_sources(getattr(part, name))
 
@@ -217,8 +218,8 @@ def same(left: Any, right: Any, seen: dict | None = None) -> bool:
             and torch.allclose(left.detach().double(), right.detach().double(), rtol=1e-5, atol=1e-6, equal_nan=True)
         )  # fmt: skip
     if isinstance(left, dict):
-        keys = list(dict.keys(left))
-        if keys != list(dict.keys(right)):
+        keys = list(left.keys())
+        if keys != list(right.keys()):
             return False
         if not all(same(dict.__getitem__(left, key), dict.__getitem__(right, key), seen) for key in keys):
             return False
@@ -229,6 +230,8 @@ def same(left: Any, right: Any, seen: dict | None = None) -> bool:
         return left == right or (left != left and right != right)
     if isinstance(left, (FunctionType, MethodType)):
         return left.__name__ == right.__name__
-    if hasattr(left, "__dict__") and not isinstance(left, (type, FunctionType, torch.nn.Module)):
+    if hasattr(type(left), "__slots__") and not hasattr(left, "__dict__"):
+        return all(same(getattr(left, n, None), getattr(right, n, None), seen) for n in type(left).__slots__)
+    if hasattr(left, "__dict__") and not isinstance(left, (type, FunctionType)):
         return same(vars(left), vars(right), seen)
     return left is right or left == right

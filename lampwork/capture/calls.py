@@ -6,6 +6,7 @@ import _thread
 import collections
 import functools
 import inspect
+import itertools
 import logging
 import sys
 import types
@@ -16,11 +17,19 @@ from typing import Any
 import torch
 
 from lampwork.capture.fake import Fake
-from lampwork.capture.load import HEAP_TYPE, PLAIN_TYPES, has_identity_hash, is_plain
+from lampwork.capture.load import HEAP_TYPE, PLAIN_TYPES, bound_owner, has_identity_hash, is_plain
 from lampwork.capture.machine import UNBOUND, Enter, MachineGenerator
 from lampwork.capture.machine.iteration import InterpretedIterator, SequenceIterator
 from lampwork.capture.machine.natives import Callback
-from lampwork.capture.natives import CONSTANT_ANSWERS, EFFECTS, ITERATORS, STATE_READERS, STATE_WRITERS
+from lampwork.capture.natives import (
+    CONSTANT_ANSWERS,
+    CONTEXT_ENTER,
+    CONTEXT_EXIT,
+    EFFECTS,
+    ITERATORS,
+    STATE_READERS,
+    STATE_WRITERS,
+)
 from lampwork.capture.shadow import MISSING, Break, DictShadow, ListShadow, Pending
 from lampwork.capture.tensors import is_tensor_function
 
@@ -59,6 +68,7 @@ class NativeCalls:
     def install_natives(self) -> None:
         """Registers what the host answers in place of natives."""
         self._function_kinds = {}
+        self.entered: list[Any] = []
         add = self.add_intrinsic  # type: ignore[attr-defined]
         add(type, _type)
         add(isinstance, _isinstance)
@@ -79,6 +89,12 @@ class NativeCalls:
         substitute = self.add_substitute  # type: ignore[attr-defined]
         substitute(any, _any)
         substitute(all, _all)
+        substitute(itertools.accumulate, _accumulate)
+        substitute(itertools.starmap, _starmap)
+        substitute(itertools.takewhile, _takewhile)
+        substitute(itertools.dropwhile, _dropwhile)
+        substitute(itertools.filterfalse, _filterfalse)
+        add(hash, _hash)
         self.intrinsics.pop(any, None)
         self.intrinsics.pop(all, None)
         for level in ("debug", "info", "warning", "error", "log", "critical", "exception"):
@@ -106,6 +122,11 @@ class NativeCalls:
             if answer is not UNBOUND:
                 return answer
         return super().call(function, args, kwargs)  # type: ignore[misc]
+
+    def call_attribute(self, attribute: Any, obj: Any, args: tuple) -> Any:
+        if type(attribute) is FunctionType:
+            return self.call(attribute, (obj, *args), {})
+        return super().call_attribute(attribute, obj, args)  # type: ignore[misc]
 
     def function_rule(self, function: FunctionType) -> str:
         """How a Python function is called: "tensor" (natively, on fakes), "state", "constant", "disabled" or "" (interpreted)."""
@@ -143,8 +164,8 @@ class NativeCalls:
         """A callable implemented in C, by its effect class. Raises `Break` for one that is in no table."""
         kind = type(function)
         if kind is BuiltinFunctionType:
-            owner = function.__self__
-            if owner is not None and not isinstance(owner, (ModuleType, type)):
+            owner = bound_owner(function)
+            if owner is not None:
                 return self._call_method(function, owner, args, kwargs)
         if is_tensor_function(function):
             return self.call_tensor(function, args, kwargs)
@@ -196,6 +217,10 @@ class NativeCalls:
         if effect == "data":
             args = tuple([self.materialise(value) for value in args])
             if not self.are_data(args, kwargs):
+                if type(function) is types.WrapperDescriptorType and len(args) == 2 and self.is_data(args[0]):
+                    # `5 .__add__(point)`: numbers and strings leave operands of other classes to the other side.
+                    if not isinstance(args[1], (int, float, complex, str, bytes)):
+                        return NotImplemented
                 raise Break(
                     "native-argument", f"{_name(function)} is called with {self.describe_arguments(args, kwargs)}"
                 )
@@ -205,9 +230,6 @@ class NativeCalls:
         elif effect == "compares":
             if not all(self.is_plain_data(value) or self._all_identity(value) for value in args):
                 raise Break("comparison", f"{_name(function)} compares objects or tensors")
-        elif effect == "identity":
-            if function is id and isinstance(args[0], torch.Tensor):
-                raise Break("tensor-identity", "id() of a tensor is used")
         return function(*args, **kwargs)
 
     def _all_identity(self, value: Any) -> bool:
@@ -230,11 +252,19 @@ class NativeCalls:
             return function(*args, **kwargs)
         if function in CONSTANT_ANSWERS:
             return function(*args, **kwargs)
+        if function in CONTEXT_ENTER:
+            self.entered.append(args[0])
+            return function(*args, **kwargs)
+        if function in CONTEXT_EXIT:
+            self.entered.remove(args[0])
+            return function(*args, **kwargs)
         if function in _IDENTITY_METHODS:
             return function(*args, **kwargs)
         if isinstance(function, type):
             return self._instantiate_native(function, args, kwargs)
         if type(function) is BuiltinFunctionType and isinstance(function.__self__, type):
+            if function.__name__ in ("__instancecheck__", "__subclasscheck__", "mro", "__prepare__"):
+                return function(*args, **kwargs)
             if function.__name__ == "__new__" and id(function.__self__) in _NEW_ALLOWED:
                 for value in args:
                     self.touch(value)  # type: ignore[attr-defined]
@@ -280,7 +310,7 @@ class NativeCalls:
         """A class whose `__new__` and `__init__` are both implemented in C."""
         new = cls.__new__
         owner = getattr(new, "__self__", None)
-        if cls is torch._C._InferenceMode or cls in _CONTEXT_CLASSES:
+        if cls is torch._C._InferenceMode:
             self.read_state("inference_mode")
             return cls(*args, **kwargs)
         if id(owner) not in _NEW_ALLOWED and not issubclass(cls, BaseException):
@@ -364,7 +394,6 @@ _TAKES_ITERABLE = frozenset({
     "__ior__", "__ror__", "__and__", "__sub__", "__xor__", "__rand__", "__rsub__", "__rxor__", "__iand__", "__isub__",
     "__ixor__", "__eq__", "__ne__", "__le__", "__lt__", "__ge__", "__gt__",
 })  # fmt: skip
-_CONTEXT_CLASSES: tuple[type, ...] = ()
 
 
 def _hashable(function: Any) -> bool:
@@ -406,6 +435,14 @@ def _refuse(text: str) -> Any:
 def _type(world: Any, *args: Any, **kwargs: Any) -> Any:
     if len(args) == 1 and not kwargs:
         return world.type_of(args[0])
+    if len(args) == 3:
+        _, bases, namespace = args
+        for base in bases:
+            if type(getattr(base.__init_subclass__, "__func__", None)) is FunctionType:
+                raise Break("class-made", f"a subclass of {base.__qualname__}, which has an __init_subclass__, is made")
+        for value in dict(namespace).values():
+            if type(getattr(type(value), "__set_name__", None)) is FunctionType:
+                raise Break("class-made", f"a class is made with a {type(value).__qualname__} in it")
     return type(*args, **kwargs)
 
 
@@ -513,6 +550,58 @@ def _all(iterable: Any) -> bool:
         if not element:
             return False
     return True
+
+
+def _accumulate(iterable: Any, func: Any = None, *, initial: Any = None) -> Any:
+    iterator = iter(iterable)
+    total = initial
+    if initial is None:
+        try:
+            total = next(iterator)
+        except StopIteration:
+            return
+    yield total
+    for element in iterator:
+        total = total + element if func is None else func(total, element)
+        yield total
+
+
+def _starmap(function: Any, iterable: Any) -> Any:
+    for args in iterable:
+        yield function(*args)
+
+
+def _takewhile(predicate: Any, iterable: Any) -> Any:
+    for element in iterable:
+        if not predicate(element):
+            break
+        yield element
+
+
+def _dropwhile(predicate: Any, iterable: Any) -> Any:
+    iterator = iter(iterable)
+    for element in iterator:
+        if not predicate(element):
+            yield element
+            break
+    yield from iterator
+
+
+def _filterfalse(predicate: Any, iterable: Any) -> Any:
+    for element in iterable:
+        if not (element if predicate is None else predicate(element)):
+            yield element
+
+
+def _hash(world: Any, *args: Any) -> Any:
+    """Hashes of numbers are the same in every process; others depend on addresses or the process's seed."""
+    if len(args) == 1:
+        method = world.python_special(args[0], "__hash__")
+        if method is not UNBOUND and method is not None:
+            return world.call_attribute(method, args[0], ())
+        if type(args[0]) not in (int, float, bool, complex):
+            raise Break("hash", f"hash() of a {type(args[0]).__name__} is used")
+    return hash(*args)
 
 
 def _log(world: Any, logger: Any, *args: Any, **kwargs: Any) -> None:

@@ -73,7 +73,7 @@ def _capture(world: TorchWorld, machine: Machine, function: Callable, args: tupl
     for name in _ALWAYS_GUARDED:
         guards.equals(sources.state(name), initial[name])
     callable_value = loader.load(function, sources.root)
-    with _restored_state():
+    with _restored_state(world):
         with world.recorder.recording():
             loaded = tuple([loader.load(value, sources.argument(index)) for index, value in enumerate(args)])
             named = {name: loader.load(value, sources.keyword(name)) for name, value in kwargs.items()}
@@ -119,7 +119,7 @@ def _state_effects(initial: Mapping[str, Any]) -> list[Effect]:
 
 
 @contextmanager
-def _restored_state() -> Iterator[None]:
+def _restored_state(world: TorchWorld) -> Iterator[None]:
     """Whatever the program does to process state while it is captured is undone."""
     grad = torch.is_grad_enabled()
     dtype = torch.get_default_dtype()
@@ -127,6 +127,8 @@ def _restored_state() -> Iterator[None]:
     try:
         yield
     finally:
+        for context in reversed(world.entered):
+            context.__exit__(None, None, None)
         torch._C._set_grad_enabled(grad)
         if torch.get_default_dtype() is not dtype:
             torch.set_default_dtype(dtype)

@@ -160,10 +160,8 @@ class Loader:
         return raw
 
     def _load_identity(self, raw: Any, source: Source) -> Any:
-        if type(raw) is types.BuiltinFunctionType:
-            owner = raw.__self__
-            if owner is not None and not isinstance(owner, (types.ModuleType, type)):
-                return self._load_builtin_method(raw, source)
+        if type(raw) is types.BuiltinFunctionType and bound_owner(raw) is not None:
+            return self._load_builtin_method(raw, source)
         self.guards.is_object(source, raw)
         if id(raw) not in self.by_value:
             self.remember(raw, raw, source)
@@ -539,6 +537,14 @@ class Loader:
         shadow.loaded = True
         shadow.written = True
         shadow.value = value
+
+
+def bound_owner(function: Any) -> Any:
+    """The object that a C method is bound to; None for functions of modules, static and class methods."""
+    owner = function.__self__
+    if owner is None or isinstance(owner, (types.ModuleType, type)) or type(owner).__module__ == "pybind11_builtins":
+        return None
+    return owner
 
 
 def getattr_dict(raw: Any) -> dict | None:

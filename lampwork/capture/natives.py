@@ -20,6 +20,7 @@ import itertools
 import math
 import operator
 import re
+import sys
 import types
 from typing import Any
 
@@ -59,7 +60,7 @@ declare(
 declare("holds", list, tuple, dict, set, frozenset, zip, enumerate, reversed, len, iter, next, collections.OrderedDict,
         collections.deque, types.SimpleNamespace, object, property, staticmethod, classmethod, types.MethodType,
         types.MappingProxyType, functools.partial)  # fmt: skip
-declare("identity", id, callable, type, isinstance, issubclass)
+declare("identity", sys.exc_info, sys.exception, callable, type, isinstance, issubclass)
 for _module in (math,):
     declare("data", *[value for value in vars(_module).values() if callable(value)])
 declare("data", *[value for name, value in vars(operator).items() if isinstance(value, types.BuiltinFunctionType)])
@@ -68,6 +69,8 @@ declare(
     itertools.combinations, itertools.permutations, itertools.combinations_with_replacement, itertools.zip_longest,
     itertools.compress, itertools.tee, itertools.chain.from_iterable, itertools.pairwise,
 )  # fmt: skip
+
+declare("data", itertools.groupby)
 
 for _class in (str, int, float, complex, bool, bytes, range, slice, re.Pattern, re.Match, type(None)):
     _declare_all_methods("data", _class, _OBJECT_ONLY)
@@ -115,7 +118,8 @@ ITERATORS: tuple[type, ...] = (
     type(iter(collections.OrderedDict())), type(iter(b"")), type(iter(range(1 << 70))),
     zip, enumerate, reversed, itertools.chain, itertools.product, itertools.islice, itertools.repeat, itertools.count,
     itertools.cycle, itertools.combinations, itertools.permutations, itertools.zip_longest, itertools.compress,
-    itertools.combinations_with_replacement, itertools.pairwise, type(itertools.tee(())[0]),
+    itertools.combinations_with_replacement, itertools.pairwise, itertools.groupby, itertools.accumulate,
+    type(next(itertools.groupby("a"))[1]), type(itertools.tee(())[0]),
     type(iter({}.keys())), type(re.finditer("", "")),
 )  # fmt: skip
 for _iterator in ITERATORS:
@@ -190,14 +194,19 @@ def _writer(name: str, *paths: str) -> None:
 _writer("grad_mode", "_C._set_grad_enabled")
 _writer(
     "autocast", "set_autocast_enabled", "set_autocast_dtype", "set_autocast_cpu_enabled", "set_autocast_gpu_dtype",
-    "set_autocast_cpu_dtype", "autocast_increment_nesting", "autocast_decrement_nesting", "clear_autocast_cache",
+    "set_autocast_cpu_dtype", "set_autocast_cache_enabled", "autocast_increment_nesting", "autocast_decrement_nesting", "clear_autocast_cache",
 )  # fmt: skip
 _writer("default_dtype", "_C._set_default_dtype")
+
+#: Entering and leaving contexts implemented in C; those still entered when capture stops are left by it.
+CONTEXT_ENTER = frozenset({torch._C._InferenceMode.__dict__["__enter__"].__func__})
+CONTEXT_EXIT = frozenset({torch._C._InferenceMode.__dict__["__exit__"].__func__})
 
 #: Natives whose answer does not depend on anything the program can change: hardware, build, whether this is a script.
 CONSTANT_ANSWERS: frozenset[Any] = frozenset(
     value
     for value in (
+        sys.getrecursionlimit,
         getattr(torch._C, "_get_tracing_state", None),
         getattr(torch._C, "_is_tracing", None),
         torch.jit.is_scripting,
@@ -213,6 +222,8 @@ CONSTANT_ANSWERS: frozenset[Any] = frozenset(
         torch.cuda.is_initialized,
         getattr(torch, "_is_functional_tensor", None),
         torch._C._log_api_usage_once,
+        torch._C._is_torch_function_mode_enabled,
+        torch._C._len_torch_function_stack,
         torch.amp.autocast_mode.is_autocast_available,
         torch._C._get_privateuse1_backend_name,
         getattr(torch._C, "_current_graph_task_id", None),

@@ -152,8 +152,7 @@ class Templates:
             self.objects[index] = NewDeque(self.items(value), value.maxlen)
         elif kind is types.CellType:
             index = self._reserve(value)
-            contents = self.cell_contents(value)
-            self.objects[index] = NewCell(None if contents is MISSING else self.template(contents))
+            self._fill_cell(value)
         elif kind is types.FunctionType:
             return self._function(value)
         elif isinstance(value, tuple):
@@ -186,6 +185,9 @@ class Templates:
         reference = self.loader.guards.reference(value)
         if reference.portable:
             return ObjectValue(reference)
+        # Cells come first: a function is allocated with its cells, whose contents may be the function itself.
+        cells = value.__closure__ or ()
+        pending = [cell for cell in cells if self._reserve_cell(cell)]
         index = self._reserve(value)
         module = value.__globals__.get("__name__")
         self.objects[index] = NewFunction(
@@ -195,17 +197,28 @@ class Templates:
             qualname=value.__qualname__,
             defaults=None if value.__defaults__ is None else self.template(value.__defaults__),
             kwdefaults=None if value.__kwdefaults__ is None else self.template(value.__kwdefaults__),
-            closure=tuple(self._cell(cell) for cell in value.__closure__ or ()),
+            closure=tuple(self.template(cell) for cell in cells),
             attributes=tuple((name, self.template(item)) for name, item in value.__dict__.items()),
         )
+        for cell in pending:
+            self._fill_cell(cell)
         return NewValue(index)
 
-    def _cell(self, cell: Any) -> Template:
-        shadow = self.loader.cells.get(id(cell))
-        if shadow is not None:
+    def _reserve_cell(self, cell: Any) -> bool:
+        """Allocates a cell if it is new."""
+        if id(cell) in self.loader.cells:
             raise Break("result", "a function made in the region that shares a closure variable with one from outside "
                         "leaves the region")  # fmt: skip
-        return self.template(cell)
+        if id(cell) in self._made:
+            return False
+        self._reserve(cell)
+        return True
+
+    def _fill_cell(self, cell: Any) -> None:
+        contents = self.cell_contents(cell)
+        index = self._made[id(cell)]
+        assert index is not None
+        self.objects[index] = NewCell(None if contents is MISSING else self.template(contents))
 
     def _instance(self, value: Any) -> Template:
         """An instance of a class written in Python, made by its builtin base's `__new__`."""
