@@ -73,6 +73,10 @@ def find_in_class(cls: type, name: str) -> Any:
     return UNBOUND
 
 
+def _nothing(obj: Any, name: str, cls: type) -> Any:
+    return UNBOUND
+
+
 def is_data_descriptor(attribute: Any) -> bool:
     kind = type(attribute)
     if kind in _PLAIN_KINDS:
@@ -138,7 +142,21 @@ class Attributes:
         """`obj.name`: a value, or an `Enter` for the Python function that computes it."""
         cls = type(obj)
         getter = _type_getattribute(cls, "__getattribute__")
-        if getter is _object_getattribute or getter in _GENERIC_GET:
+        if getter is _object_getattribute:
+            # The common cases of generic_load: an instance attribute, a method.
+            found, attribute = self.class_lookup(cls, name)
+            kind = type(attribute)
+            if not found or kind in _PLAIN_KINDS:
+                present, value = self.instance_lookup(obj, name)
+                if present:
+                    return value
+                if kind is FunctionType:
+                    return MethodType(attribute, obj)
+                if not found:
+                    return self.load_with_fallback(_nothing, obj, name, cls)
+                return self.descriptor_get(attribute, obj, cls)
+            return self.load_with_fallback(self.generic_load, obj, name, cls)
+        if getter in _GENERIC_GET:
             return self.load_with_fallback(self.generic_load, obj, name, cls)
         if getter is _type_getattribute:
             return self.load_with_fallback(self.type_load, obj, name, cls)
