@@ -58,6 +58,11 @@ LARGEST_SCRATCH_BYTES = 64 << 10
 DEEPEST_EXPRESSION = 24
 
 
+#: The loops of one time over one inner space.
+Phase = tuple[frozenset[str], int]
+ROW: Phase = (frozenset(), 0)
+
+
 @dataclass(frozen=True)
 class Built:
     """A kernel with the segment's names of its parameters and sizes. `traffic_bytes`: what it reads and writes."""
@@ -151,8 +156,8 @@ class _Builder:
 
     def _find_accesses(self) -> None:
         """Flat offsets of everything that touches memory, and all other index expressions that loops must respect."""
-        self.accesses: list[tuple[frozenset[str], planning.Access]] = []
-        self.positions: list[tuple[frozenset[str], Size]] = []
+        self.accesses: list[tuple[_Timed, planning.Access]] = []
+        self.positions: list[tuple[_Timed, Size]] = []
         group = self.group
         for timed in self.timed:
             member, operator = timed.member, timed.member.operator
@@ -168,16 +173,16 @@ class _Builder:
                 self._add_access(timed, offset, buffer, True, bool(operator.store.indirect))
             for node in nodes([operator.value, *(value for _, value in operator.store.indirect)]):
                 if type(node) is Index:
-                    self.positions.append((timed.space, substitute_sizes(node.value, member.values)))
+                    self.positions.append((timed, substitute_sizes(node.value, member.values)))
             if operator.reduction and operator.reduction.op.startswith("arg"):
-                self.positions.append((timed.space, self._position(member)))
+                self.positions.append((timed, self._position(member)))
         self.extents = group.extents
 
     def _add_access(self, timed: _Timed, offset: Size, buffer: Buffer, store: bool, gathered: bool) -> None:
         atoms = timed.member.atoms if not store else timed.member.kept
         item_bytes = ITEM_SIZE_BYTES[buffer.dtype]
         access = planning.make_access(offset, item_bytes, store, atoms, self.group.extents, gathered)
-        self.accesses.append((timed.space, access))
+        self.accesses.append((timed, access))
 
     def _position(self, member: Member) -> Size:
         """Row-major position over the reduction axes (argmax, argmin)."""
@@ -197,9 +202,9 @@ class _Builder:
         for timed in self.timed:
             if timed.space:
                 spaces.setdefault(timed.space, [])
-        for space, access in self.accesses:
-            if space in spaces:
-                spaces[space].append(access)
+        for timed, access in self.accesses:
+            if timed.space:
+                spaces[timed.space].append(access)
         safe = all(_iterations_independent(timed.member) for timed in self.timed)
         column, column_cost = self._best(outer, every)
         rows: dict[frozenset[str], str | None] = {}
@@ -208,7 +213,7 @@ class _Builder:
             for space, found in spaces.items():
                 rows[space], cost = self._best(planning.order_atoms(self._space_order(space), found), found)
                 row_cost += cost + self._fold_cost(space)
-            inside = [access for space, access in self.accesses if space]
+            inside = [access for timed, access in self.accesses if timed.space]
             column_cost = self._cost(column, inside) if column is not None else 0.0
             plan.column_mode = safe and column is not None and column_cost < row_cost
         vector_outer = column if safe and (plan.column_mode or not spaces) else None
@@ -216,7 +221,8 @@ class _Builder:
         self._plan_outer(plan, outer, vector_outer, every, safe, names)
         for space, found in spaces.items():
             vector = None if plan.column_mode or not safe else rows[space]
-            self._plan_inner(plan, space, vector, found, names)
+            for time in sorted({timed.time for timed in self.timed if timed.space == space}):
+                self._plan_inner(plan, (space, time), vector, found, names)
         return plan
 
     def _fold_cost(self, space: frozenset[str]) -> float:
@@ -237,20 +243,37 @@ class _Builder:
         lanes = max(self.target.vector_bytes // 4, 1)
         return planning.vector_cost(atom, accesses, estimate(self.group.extents[atom]), lanes)
 
-    def _strides_over(self, atoms: frozenset[str], space: frozenset[str] | None) -> list[tuple[dict, frozenset]]:
-        """Strides of every offset and position that loops over `atoms` see."""
-        found = [
-            (access.strides, access.irregular) for of, access in self.accesses if space is None or of == space
-        ] + [affine_strides(value, self.group.extents) for of, value in self.positions if space is None or of == space]
-        found += [
-            affine_strides(extent, self.group.extents)
-            for extent in self.group.extents.values()
-            if not isinstance(extent, int)
-        ]
-        if space is not None:
-            # The position in a scratch row, row-major over the space's atoms.
-            rows = {timed.space for timed in self.timed if timed.space and timed.space <= space}
-            found += [affine_strides(self._row_offset(row), self.group.extents) for row in rows]
+    def _strides_over(self, phase: Phase | None) -> list[tuple[dict, frozenset]]:
+        """Strides of every offset and position that the loops of `phase` see; None: the outer loops, which see all."""
+
+        def seen(timed: _Timed, store: bool) -> bool:
+            if phase is None:
+                return True
+            space, time = phase
+            if timed.space != space:
+                return False
+            # An earlier value may be computed again here, but it is stored once.
+            return timed.time == time or (timed.time < time and not store and not timed.member.operator.reduction)
+
+        extents = self.group.extents
+        found = [(access.strides, access.irregular) for timed, access in self.accesses if seen(timed, access.store)]
+        found += [affine_strides(value, extents) for timed, value in self.positions if seen(timed, False)]
+        found += [affine_strides(extent, extents) for extent in extents.values() if not isinstance(extent, int)]
+        if phase is not None:
+            # Elements that an earlier loop stored, and positions in a scratch row (row-major over its space).
+            rows = [timed for timed in self.timed if timed.space and timed.space <= phase[0]]
+            found += [affine_strides(self._row_offset(row), extents) for row in {timed.space for timed in rows}]
+            read = {
+                load.buffer
+                for timed in rows
+                if timed.time == phase[1]
+                for load in timed.member.operator.loads
+            }
+            found += [
+                (access.strides, access.irregular)
+                for timed, access in self.accesses
+                if access.store and timed.member.buffer in read
+            ]
         return found
 
     def _row_offset(self, space: frozenset[str]) -> Size:
@@ -270,7 +293,7 @@ class _Builder:
         extents = self.group.extents
         if vector is not None:
             outer = [atom for atom in outer if atom != vector] + [vector]
-        runs = planning.merge_atoms(outer, extents, self._strides_over(frozenset(outer), None))
+        runs = planning.merge_atoms(outer, extents, self._strides_over(None))
         work_ns = self._work_ns()
         planned: list[PlannedLoop] = []
         before = 1
@@ -326,6 +349,10 @@ class _Builder:
         kinds = ("serial", "vector")
         for place, (run, extent) in enumerate((runs[across], runs[-1])):
             outer_name, inner_name, kind = outer_names[place], inner_names[place], kinds[place]
+            if isinstance(extent, int) and extent <= tile:
+                self._spread(plan.values, run, loop_symbol(inner_name, extent))
+                inner.append(PlannedLoop(inner_name, extent, kind))
+                continue
             chunks, inner_extent, index = planning.cut(extent, tile, outer_name, inner_name)
             self._spread(plan.values, run, index)
             planned.append(PlannedLoop(outer_name, chunks))
@@ -351,23 +378,24 @@ class _Builder:
         self._spread(plan.values, run, loop_symbol(loop.name, extent))
         return [loop]
 
-    def _plan_inner(self, plan: LoopPlan, space: frozenset[str], vector: str | None, found, names) -> None:
+    def _plan_inner(self, plan: LoopPlan, phase: Phase, vector: str | None, found, names) -> None:
+        space = phase[0]
         atoms = planning.order_atoms(self._space_order(space), found)
         if vector is not None:
             atoms = [atom for atom in atoms if atom != vector] + [vector]
-        runs = planning.merge_atoms(atoms, self.group.extents, self._strides_over(space, space))
+        runs = planning.merge_atoms(atoms, self.group.extents, self._strides_over(phase))
         planned, values = [], {}
         for run, extent in runs:
             extent = substitute_sizes(extent, plan.values)
             loop = PlannedLoop(next(names), extent)
             self._spread(values, run, loop_symbol(loop.name, extent))
             planned.append(loop)
-        plan.inner_values[space] = values
+        plan.inner_values[phase] = values
         if vector is not None:
             planned[-1].kind = "vector"
         elif isinstance(planned[-1].extent, int) and planned[-1].extent <= 8 and plan.column_mode:
             planned[-1].kind = "unroll"
-        plan.inner[space] = planned
+        plan.inner[phase] = planned
 
     def _spread(self, values: dict[str, Size], run: tuple[str, ...], index: Size) -> None:
         """Atoms of a merged run: offsets see only the last one, which carries the whole index."""
@@ -446,18 +474,22 @@ class _Builder:
             name: Symbol(f"s{place}", found[name].lower, found[name].upper) for place, name in enumerate(used)
         }
         self.values = {
-            space: {
+            phase: {
                 **{
                     atom: substitute_sizes(value, self.size_values)
                     for atom, value in {**self.plan.values, **inner}.items()
                 },
                 **self.size_values,
             }
-            for space, inner in {frozenset(): {}, **self.plan.inner_values}.items()
+            for phase, inner in {ROW: {}, **self.plan.inner_values}.items()
         }
         for planned in [self.plan.outer, *self.plan.inner.values()]:
             for loop in planned:
                 loop.extent = substitute_sizes(loop.extent, self.size_values)
+
+    def _values(self, space: frozenset[str], time: int) -> dict[str, Size]:
+        """Atoms and sizes as expressions of the kernel's symbols, in the loops over `space` at `time`."""
+        return self.values[space, time] if space else self.values[ROW]
 
     def _parameter(self, buffer: str, access: str) -> str:
         name = self.parameters.get(buffer)
@@ -490,7 +522,7 @@ class _Builder:
             name = self._parameter(load.buffer, "read")
             return self.pool.load(name, (flat_offset(index, strides),), load.dtype, indirect, mask, load.other)
 
-        values = {name: substitute_sizes(value, self.values[space]) for name, value in member.values.items()}
+        values = {name: substitute_sizes(value, self._values(space, time)) for name, value in member.values.items()}
         found = rewriter(self.pool, {**self.size_values, **values}, on_load)
         self.rewriters[key] = found
         return found
@@ -503,7 +535,7 @@ class _Builder:
         if not source.space or time == source.time or source.keep == "recompute":
             return self.pool.compute("cast", (self._value(source, time, space),), load.dtype)
         if source.keep == "scratch":
-            offset = substitute_sizes(self._row_offset(source.space), self.values[space])
+            offset = substitute_sizes(self._row_offset(source.space), self._values(space, time))
             return self.pool.load(source.scratch, (offset,), load.dtype)
         return None
 
@@ -568,7 +600,7 @@ class _Builder:
         return self.buffers[timed.member.buffer].dtype
 
     def _emit_loop(self, time: int, space: frozenset[str]) -> None:
-        planned = self.plan.inner[space]
+        planned = self.plan.inner[space, time]
         scopes = list(self.scopes)
         for loop in planned:
             scopes.append(self._scope(len(scopes), loop))
@@ -588,7 +620,7 @@ class _Builder:
                 accumulators.append(Accumulator(timed.accumulator, reduction.op, dtype))
                 position = None
                 if is_position:
-                    position = substitute_sizes(self._position(timed.member), self.values[space])
+                    position = substitute_sizes(self._position(timed.member), self._values(space, time))
                 statements.append(Accumulate(timed.accumulator, value, position))
             elif timed.keep in ("memory", "scratch"):
                 value = self.pool.compute("cast", (self._value(timed, time, timed.space),), self._dtype(timed))
@@ -612,11 +644,14 @@ class _Builder:
     def _store(self, timed: _Timed, value: Expr, time: int) -> Store:
         member, store = timed.member, timed.member.operator.store
         if timed.keep == "scratch":
-            return Store(timed.scratch, (substitute_sizes(self._row_offset(timed.space), self.values[timed.space]),), value)
+            offset = substitute_sizes(self._row_offset(timed.space), self._values(timed.space, time))
+            return Store(timed.scratch, (offset,), value)
         strides = tuple([substitute_sizes(s, self.size_values) for s in self.buffers[member.buffer].strides])
-        values = {name: substitute_sizes(part, self.values[timed.space]) for name, part in member.values.items()}
+        # A reduction is stored after its loops, where only the row is known.
+        space = frozenset() if member.operator.reduction else timed.space
+        values = {name: substitute_sizes(part, self._values(space, time)) for name, part in member.values.items()}
         index = tuple([substitute_sizes(part, {**self.size_values, **values}) for part in store.index])
-        rewrite = self._rewriter(timed, time, timed.space)
+        rewrite = self._rewriter(timed, time, space)
         indirect, names = [], {}
         for name, bound in store.indirect:
             pooled = rewrite(bound)
@@ -666,7 +701,10 @@ class _Builder:
             kinds = self.access[buffer_name]
             access = "readwrite" if "add" in kinds or len(kinds) > 1 else next(iter(kinds))
             numel = substitute_sizes(storage_numel(buffer), self.size_values)
-            parameters.append(Parameter(name, buffer.dtype, access, numel, buffer.kind == "intermediate"))
+            # Alignment is worth knowing where it lets stores bypass the cache; for loads it would only keep the kernel
+            # of a first layer, which reads an input, apart from the kernels of the others.
+            aligned = access != "read" and buffer.kind == "intermediate"
+            parameters.append(Parameter(name, buffer.dtype, access, numel, aligned))
         for _, access in self.accesses:
             touched = 1
             for atom, stride in access.strides.items():

@@ -55,12 +55,12 @@ class PlannedLoop:
 
 @dataclass(eq=False)
 class LoopPlan:
-    """`values`: outer atoms as expressions of loop symbols. `inner`, `inner_values`: the same by inner space, a set
-    of atoms."""
+    """`values`: outer atoms as expressions of loop symbols. `inner`, `inner_values`: the same for each inner space (a
+    set of atoms) and time."""
 
     outer: list[PlannedLoop] = field(default_factory=list)
-    inner: dict[frozenset[str], list[PlannedLoop]] = field(default_factory=dict)
-    inner_values: dict[frozenset[str], dict[str, Size]] = field(default_factory=dict)
+    inner: dict[tuple[frozenset[str], int], list[PlannedLoop]] = field(default_factory=dict)
+    inner_values: dict[tuple[frozenset[str], int], dict[str, Size]] = field(default_factory=dict)
     values: dict[str, Size] = field(default_factory=dict)
     column_mode: bool = False
 
