@@ -114,10 +114,12 @@ class TorchWorld(NativeCalls, Containers, Modules, TensorAttributes, World):
     # Names
 
     def namespace(self, frame: Frame) -> Namespace | None:
-        """The globals of a frame; None for a namespace made by the program."""
+        """The globals of a frame; None for a namespace made by the program and for our own code."""
         raw = frame.globals
         found = self.namespaces.get(id(raw))
         if found is None:
+            if str(raw.get("__name__", "")).startswith("lampwork.capture."):
+                return None  # our own polyfills: not part of the program, nothing to guard
             found = self.namespace_of(raw, frame.function)
         return found
 
