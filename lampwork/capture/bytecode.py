@@ -106,7 +106,7 @@ class Code:
     """
 
     __slots__ = (
-        "raw", "instructions", "handlers", "offsets", "slots", "positional", "keyword_only", "simple",
+        "raw", "instructions", "handlers", "offsets", "slots", "keywords", "positional", "keyword_only", "simple",
         "empty_locals", "is_generator", "is_native", "hidden", "stub", "_lines",
     )  # fmt: skip
 
@@ -117,6 +117,9 @@ class Code:
         self.slots: tuple[str, ...] = (
             names + tuple(name for name in raw.co_cellvars if name not in known) + raw.co_freevars
         )
+        named = raw.co_argcount + raw.co_kwonlyargcount
+        # Slots of the parameters that can be given by keyword.
+        self.keywords = {names[slot]: slot for slot in range(raw.co_posonlyargcount, named)}
         self.positional = raw.co_argcount
         self.keyword_only = raw.co_kwonlyargcount
         flags = raw.co_flags

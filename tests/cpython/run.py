@@ -8,7 +8,7 @@
 
 Each module runs twice in processes of its own, natively and interpreted.  A test that passes natively must pass
 in the machine, unless `expected.json` names it with a reason; a named test that passes is an error too, so
-that the list can only shrink.  Needs nothing but the standard library with its `test` package.
+that the list can only shrink.  A test whose reason begins with "slow" is not run in the machine.  Needs nothing but the standard library with its `test` package.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ALL = QUICK + """
     test_dictviews test_lambda test_print test_finalization test_module test_pathlib test_shlex test_string test_traceback
 """.split()  # fmt: skip
 
-PER_TEST_SECONDS = 20
+PER_TEST_SECONDS = 60
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def child(module: str, mode: str, report: str, skip: list[str]) -> None:
 # In the parent
 
 
-def run_module(python: str, module: str, mode: str, seconds: int) -> tuple[dict[str, tuple[str, str]], str]:
+def run_module(python: str, module: str, mode: str, seconds: int, skip: list[str]) -> tuple[dict[str, tuple[str, str]], str]:
     """({test id: (outcome, detail)}, why the module did not run).  A test that kills its process has "crashed"."""
     results: dict[str, tuple[str, str]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -167,7 +167,7 @@ def run_module(python: str, module: str, mode: str, seconds: int) -> tuple[dict[
             open(report, "a").close()
             command = [
                 python, "-X", "faulthandler", os.path.abspath(__file__), "--child", module, mode, report,
-                json.dumps(sorted(results)),
+                json.dumps(sorted([*results, *skip])),
             ]  # fmt: skip
             environment = {**os.environ, "PYTHONPATH": ROOT, "PYTHONHASHSEED": "0"}
             try:
@@ -235,11 +235,12 @@ def main() -> int:
         totals = [0, 0, 0]
         started = time.perf_counter()
         for module in modules:
-            native, reason = run_module(python, module, "native", options.timeout)
+            native, reason = run_module(python, module, "native", options.timeout, [])
             if not native:
                 print(f"{version} {module:28s} not run: {reason or 'no tests'}")
                 continue
-            machine, reason = run_module(python, module, "machine", options.timeout)
+            slow = [test for test, why in known.items() if why.startswith("slow")]
+            machine, reason = run_module(python, module, "machine", options.timeout, slow)
             passing = {test for test, (outcome, _) in native.items() if outcome == "passed"}
             skipped = sum(outcome == "skipped" for outcome, _ in native.values())
             failing = {test for test in passing if machine.get(test, ("missing", ""))[0] != "passed"}

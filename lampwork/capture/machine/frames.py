@@ -105,12 +105,9 @@ def bind_arguments(
     if flags & 0x08:
         extra = slots[named + (1 if flags & 0x04 else 0)] = {}
     if kwargs:
-        first = raw.co_posonlyargcount
+        keywords = code.keywords
         for name, value in kwargs.items():
-            try:
-                slot = names.index(name, first, named)
-            except ValueError:
-                slot = -1
+            slot = keywords.get(name, -1)
             if slot >= 0:
                 if slots[slot] is not UNBOUND:
                     _raise_mismatch(function, args, kwargs)
