@@ -1,6 +1,7 @@
 """The meaning of kernels and programs, slowly and obviously: one Python number at a time, no vectors, no threads.
 
-Memory is a list of Python numbers per buffer (`Memory`), flat, in elements from the buffer's first. Values are rounded to
+Memory is a list of Python numbers per buffer (`Memory`), flat, in elements from the buffer's first. Values are
+rounded to
 their type after every operation, so results agree with IEEE arithmetic up to the accuracy of the functions.
 """
 
@@ -122,7 +123,7 @@ def _truncdiv(a: int, b: int) -> int:
     return 0 if b == 0 else (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1)
 
 
-def _fmod(a: Number, b: Number) -> Number:
+def _fmod(a: Any, b: Any) -> Number:
     if isinstance(a, float):
         return _guarded(math.fmod)(a, b)
     return 0 if b == 0 else a - b * _truncdiv(a, b)
@@ -188,7 +189,7 @@ _SIMPLE: Mapping[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def compute(expr: Compute, args: list[Number]) -> Number:
+def compute(expr: Compute, args: list[Any]) -> Number:
     """One operation on Python numbers that are already elements of the operands' types."""
     op = expr.op
     if op == "cast":
@@ -282,28 +283,27 @@ class _Frame:
 
     def run(self, body: tuple[Stmt, ...]) -> None:
         for stmt in body:
-            kind = type(stmt)
-            if kind is Loop:
+            if isinstance(stmt, Loop):
                 for number in range(evaluate(stmt.axis.extent, self.symbols)):
                     self.symbols[stmt.axis.name] = number
                     self.run(stmt.body)
                 self.symbols.pop(stmt.axis.name, None)
-            elif kind is Let:
+            elif isinstance(stmt, Let):
                 self.locals[stmt.name] = self.value(stmt.value)
-            elif kind is Accumulator:
+            elif isinstance(stmt, Accumulator):
                 self.accumulators[stmt.name] = stmt
                 self.locals[stmt.name] = identity(stmt.op, stmt.dtype)
                 self.best[stmt.name] = (self.locals[stmt.name], None)
                 if stmt.op.startswith("arg"):
                     self.locals[stmt.name] = 0
-            elif kind is Accumulate:
+            elif isinstance(stmt, Accumulate):
                 self.accumulate(stmt)
-            elif kind is Scratch:
+            elif isinstance(stmt, Scratch):
                 self.memory[stmt.name] = [math.nan] * stmt.numel
                 self.dtypes[stmt.name] = stmt.dtype
-            elif kind is Store:
+            elif isinstance(stmt, Store):
                 self.store(stmt)
-            elif kind is If:
+            elif isinstance(stmt, If):
                 if self.value(stmt.condition):
                     self.run(stmt.body)
             else:
@@ -313,6 +313,7 @@ class _Frame:
         accumulator = self.accumulators[stmt.name]
         value = self.value(stmt.value)
         if accumulator.op.startswith("arg"):
+            assert stmt.position is not None
             position = evaluate(stmt.position, self.symbols)
             if better(accumulator.op, value, position, *self.best[stmt.name]):
                 self.best[stmt.name] = (value, position)
@@ -336,14 +337,13 @@ class _Frame:
         return place
 
     def value(self, expr: Expr) -> Number:
-        kind = type(expr)
-        if kind is Constant:
+        if isinstance(expr, Constant):
             return wrap(expr.value, expr.dtype)
-        if kind is Index:
+        if isinstance(expr, Index):
             return evaluate(expr.value, self.symbols)
-        if kind is Local:
+        if isinstance(expr, Local):
             return self.locals[expr.name]
-        if kind is Load:
+        if isinstance(expr, Load):
             if expr.mask is not None and not self.value(expr.mask):
                 return wrap(expr.other, expr.dtype)
             return self.memory[expr.buffer][self.place(expr.buffer, expr.index, expr.indirect)]

@@ -12,7 +12,6 @@ from lampwork.ir.dtype import SHORT
 from lampwork.ir.loops import (
     Accumulate,
     Accumulator,
-    Compute,
     Constant,
     Expr,
     If,
@@ -49,26 +48,25 @@ def kernel_text(kernel: Kernel) -> str:
 
 def _stmt(stmt: Stmt, depth: int, lines: list[str]) -> None:
     pad = "  " * depth
-    kind = type(stmt)
-    if kind is Loop:
+    if isinstance(stmt, Loop):
         grain = f" grain {stmt.grain}" if stmt.kind == "parallel" else ""
         lines.append(f"{pad}{stmt.kind} {stmt.axis.name} in {_size(stmt.axis.extent)}{grain}")
         for inner in stmt.body:
             _stmt(inner, depth + 1, lines)
-    elif kind is Let:
+    elif isinstance(stmt, Let):
         lines.append(f"{pad}{stmt.name} = {expr_text(stmt.value)}")
-    elif kind is Accumulator:
+    elif isinstance(stmt, Accumulator):
         lines.append(f"{pad}accumulator {stmt.name}: {SHORT[stmt.dtype]} {stmt.op}")
-    elif kind is Accumulate:
+    elif isinstance(stmt, Accumulate):
         position = "" if stmt.position is None else f" at {_size(stmt.position)}"
         lines.append(f"{pad}{stmt.name} <- {expr_text(stmt.value)}{position}")
-    elif kind is Scratch:
+    elif isinstance(stmt, Scratch):
         lines.append(f"{pad}scratch {stmt.name}: {SHORT[stmt.dtype]}[{stmt.numel}]")
-    elif kind is Store:
+    elif isinstance(stmt, Store):
         sign = "+=" if stmt.mode == "add" else "="
         index = ", ".join(map(_size, stmt.index))
         lines.append(f"{pad}{stmt.buffer}[{index}{_bound(stmt.indirect)}] {sign} {expr_text(stmt.value)}")
-    elif kind is If:
+    elif isinstance(stmt, If):
         lines.append(f"{pad}if {expr_text(stmt.condition)}")
         for inner in stmt.body:
             _stmt(inner, depth + 1, lines)
@@ -78,14 +76,13 @@ def _stmt(stmt: Stmt, depth: int, lines: list[str]) -> None:
 
 def expr_text(expr: Expr) -> str:
     """One expression as text. Types show where an operation changes them."""
-    kind = type(expr)
-    if kind is Constant:
+    if isinstance(expr, Constant):
         return f"{expr.value!r}:{SHORT[expr.dtype]}"
-    if kind is Index:
+    if isinstance(expr, Index):
         return f"index({_size(expr.value)})"
-    if kind is Local:
+    if isinstance(expr, Local):
         return expr.name
-    if kind is Load:
+    if isinstance(expr, Load):
         mask = "" if expr.mask is None else f" if {expr_text(expr.mask)} else {expr.other!r}"
         return f"{expr.buffer}[{', '.join(map(_size, expr.index))}{_bound(expr.indirect)}{mask}]"
     if expr.op in ("cast", "bitcast"):

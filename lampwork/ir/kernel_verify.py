@@ -1,4 +1,5 @@
-"""Checks kernels and programs. Run between stages under LAMPWORK_VERIFY=1; raises `VerifyError` naming the invariant broken.
+"""Checks kernels and programs. Run between stages under LAMPWORK_VERIFY=1; raises `VerifyError` naming the invariant
+broken.
 
 Kernel:
  1. Parameters are b0, b1, ... in order, each of a native type; sizes are s0, s1, ...
@@ -49,13 +50,14 @@ from lampwork.ir.loops import (
     Store,
 )
 from lampwork.ir.program import Extern, FromBuffer, Launch, Program, TensorRef
-from lampwork.ir.size import Max, Min, Size, Symbol, add, bounds, mul, symbols
+from lampwork.ir.size import Size, Symbol, add, bounds, mul, substitute, symbols
 from lampwork.ir.verify import VerifyError
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 TESTS = frozenset({"isnan", "isinf", "signbit"})
 FLOAT_ONLY = frozenset(
-    """div reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh
+    """div reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh
+    asinh
     acosh atanh erf erfc lgamma hypot copysign nextafter sigmoid""".split()
 )
 INTEGER_ONLY = frozenset({"truncdiv", "shift_left", "shift_right"})
@@ -100,28 +102,28 @@ class _KernelCheck:
         """`outer`: visible names; `scope`: symbols; `kinds`: of the loops around."""
         seen = dict(outer)
         for stmt in body:
-            kind = type(stmt)
-            if kind is Loop:
+            if isinstance(stmt, Loop):
                 self.loop(stmt, body, seen, scope, kinds, extents, top)
-            elif kind is Let:
+            elif isinstance(stmt, Let):
                 self.need(stmt.name not in seen, 2, f"{stmt.name} is defined twice")
                 self.expr(stmt.value, seen, scope, extents)
                 seen[stmt.name] = stmt.value.dtype
-            elif kind is Accumulator:
-                self.need(stmt.name not in seen or stmt.name in outer or isinstance(seen[stmt.name], Accumulator), 2, stmt.name)
+            elif isinstance(stmt, Accumulator):
+                restarts = isinstance(seen.get(stmt.name), Accumulator)
+                self.need(stmt.name not in seen or restarts, 2, f"{stmt.name} is defined twice")
                 self.need(stmt.op in REDUCTIONS, 5, f"reduction {stmt.op}")
                 seen[stmt.name] = stmt
                 self.parallel_depth = getattr(self, "parallel_depth", {})
                 self.parallel_depth[stmt.name] = kinds.count("parallel")
-            elif kind is Accumulate:
+            elif isinstance(stmt, Accumulate):
                 self.accumulate(stmt, seen, scope, kinds, extents)
-            elif kind is Scratch:
+            elif isinstance(stmt, Scratch):
                 self.need(stmt.name not in seen, 2, f"{stmt.name} is defined twice")
                 self.need(isinstance(stmt.numel, int) and stmt.numel > 0, 3, f"scratch {stmt.name} of {stmt.numel}")
                 seen[stmt.name] = Parameter(stmt.name, stmt.dtype, "readwrite", stmt.numel)
-            elif kind is Store:
+            elif isinstance(stmt, Store):
                 self.store(stmt, seen, scope, extents)
-            elif kind is If:
+            elif isinstance(stmt, If):
                 self.need(self.expr(stmt.condition, seen, scope, extents) == "bool", 5, "condition is not bool")
                 self.body(stmt.body, seen, scope, kinds, extents, False)
             else:
@@ -163,9 +165,9 @@ class _KernelCheck:
 
     def buffer(self, name: str, seen) -> Parameter:
         found = seen.get(name) if name in seen else self.parameters.get(name)
-        if not isinstance(found, Parameter):
-            self.fail(4, f"{name} is not a buffer here")
-        return found
+        if isinstance(found, Parameter):
+            return found
+        raise VerifyError(f"kernel {self.kernel.name}: invariant 4: {name} is not a buffer here")
 
     def index(self, index, indirect, buffer: Parameter, seen, scope, extents, masked: bool) -> None:
         self.need(len(index) == 1, 3, f"{buffer.name} has index {index}")
@@ -179,7 +181,7 @@ class _KernelCheck:
         low, high = bounds(_tight(index[0], extents))
         if high >= buffer.numel or low < 0:
             # Chunked loops: the last chunk is shorter, which bounds of single symbols do not show.
-            if not any(isinstance(extents.get(name), (Min, Max)) for name in symbols(index[0])):
+            if all(isinstance(extents[name], int) for name in symbols(index[0])):
                 self.fail(10, f"{buffer.name}[{index[0]}] reaches [{low}, {high}] of {buffer.numel}")
 
     def size(self, value: Size, scope: frozenset[str]) -> None:
@@ -188,21 +190,20 @@ class _KernelCheck:
 
     def expr(self, expr: Expr, seen, scope, extents) -> str:
         """The type of `expr`."""
-        kind = type(expr)
-        if kind is Constant:
+        if isinstance(expr, Constant):
             self.need(expr.dtype in NATIVE, 5, f"constant of {expr.dtype}")
             return expr.dtype
-        if kind is Index:
+        if isinstance(expr, Index):
             self.size(expr.value, scope)
             return "int64"
-        if kind is Local:
+        if isinstance(expr, Local):
             found = seen.get(expr.name)
             if isinstance(found, Accumulator):
                 found = "int64" if found.op.startswith("arg") else found.dtype
             self.need(isinstance(found, str), 2, f"{expr.name} is not defined here")
             self.need(found == expr.dtype, 5, f"{expr.name} is {found}, used as {expr.dtype}")
             return expr.dtype
-        if kind is Load:
+        if isinstance(expr, Load):
             buffer = self.buffer(expr.buffer, seen)
             self.need(buffer.access != "write", 4, f"load of write parameter {expr.buffer}")
             self.need(buffer.dtype == expr.dtype, 4, f"{expr.buffer} is {buffer.dtype}, loaded as {expr.dtype}")
@@ -210,7 +211,7 @@ class _KernelCheck:
                 self.need(self.expr(expr.mask, seen, scope, extents) == "bool", 5, "mask is not bool")
             self.index(expr.index, expr.indirect, buffer, seen, scope, extents, expr.mask is not None)
             return expr.dtype
-        self.need(kind is Compute, 5, f"not an expression: {expr!r}")
+        self.need(isinstance(expr, Compute), 5, f"not an expression: {expr!r}")
         return self.compute(expr, [self.expr(arg, seen, scope, extents) for arg in expr.args])
 
     def compute(self, expr: Compute, args: list[str]) -> str:
@@ -234,8 +235,6 @@ class _KernelCheck:
 
 def _tight(value: Size, extents: dict[str, Size]) -> Size:
     """`value` with every loop symbol bounded by its loop's extent."""
-    from lampwork.ir.size import substitute
-
     known = {
         name: Symbol(name, 0, max(extent - 1, 0)) for name, extent in extents.items() if isinstance(extent, int)
     }

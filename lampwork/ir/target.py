@@ -1,6 +1,7 @@
 """`Target`: what scheduling and code generation need to know of the machine. Part of every cache key.
 
-Also the instruction-set levels code is generated for, and which features this machine has: the runtime compares them with what
+Also the instruction-set levels code is generated for, and which features this machine has: the runtime compares them
+with what
 stored code needs, so nothing here needs LLVM.
 """
 

@@ -3,15 +3,18 @@
     group   s[i] = sum_j exp(x[i, j] - m[i]);  y[i, j] = exp(x[i, j] - m[i]) / s[i]     (m reduced in the group too)
     kernel  parallel i0: scratch r0; max over i1; sum over i1 of (r0[i1] = exp(x - max)); y[i0, i1] = r0[i1] / sum
 
-Members are put in time order: a reduction's result is there one step after the loop that folds it. Members of one time and
+Members are put in time order: a reduction's result is there one step after the loop that folds it. Members of one
+time and
 one inner space share a loop. A value that a later loop needs again is recomputed, kept in a scratch row or re-read from
-the buffer it was stored to (`_keep`). Common subexpressions become Lets in the outermost body where their operands exist.
+the buffer it was stored to (`_keep`). Common subexpressions become Lets in the outermost body where their operands
+exist.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import (
@@ -28,6 +31,7 @@ from lampwork.ir.loops import (
     Load,
     Local,
     Loop,
+    LoopKind,
     Origin,
     Parameter,
     Scratch,
@@ -82,7 +86,8 @@ def build_kernel(group: FusionGroup, buffers: Mapping[str, Buffer], needed: froz
 
 @dataclass(eq=False)
 class _Timed:
-    """When a member runs: `time` of its loop, or of its row-level statements; `available` to other members from then."""
+    """When a member runs: `time` of its loop, or of its row-level statements; `available` to other members from
+    then."""
 
     order: int
     member: Member
@@ -131,7 +136,8 @@ class _Builder:
         return self._finish(body)
 
     def _order_members(self) -> None:
-        """Give every member its time; a store to a buffer others read in place comes with or after the last read."""
+        """Give every member its time. (A buffer that is overwritten is read in the same statements or not at all: see
+        fusion, which refuses everything else.)"""
         group = self.group
         for member in group.members:
             operator = member.operator
@@ -143,12 +149,6 @@ class _Builder:
                     continue
                 same_loop = space and source.space == space and not source.member.operator.reduction
                 time = max(time, source.time if same_loop else source.available)
-            reads_before = [
-                other.time
-                for other in self.timed
-                if member.buffer in (load.buffer for load in other.member.operator.loads)
-            ]
-            time = max([time, *reads_before])
             later = bool(operator.reduction) or bool(space)
             timed = _Timed(len(self.timed), member, space, time, time + 1 if later else time)
             self.timed.append(timed)
@@ -194,7 +194,7 @@ class _Builder:
     # -- Loops --------------------------------------------------------------------------------------------------------
 
     def _plan_loops(self) -> LoopPlan:
-        group, extents = self.group, self.group.extents
+        group = self.group
         plan = LoopPlan()
         every = [access for _, access in self.accesses]
         outer = planning.order_atoms(group.outer_atoms, [a for a in every if a.store] if group.outer is None else every)
@@ -297,7 +297,8 @@ class _Builder:
         work_ns = self._work_ns()
         planned: list[PlannedLoop] = []
         before = 1
-        across = self._transposed_run(runs, every) if vector is not None and not plan.inner and not self._spaces() else None
+        pointwise = not any(timed.space for timed in self.timed)
+        across = self._transposed_run(runs, every) if vector is not None and pointwise else None
         if across is not None:
             plan.outer = self._plan_tiles(plan, runs, across, every, names)
             planning.parallelize(plan.outer[:-2], work_ns, safe)
@@ -312,9 +313,6 @@ class _Builder:
             planned += self._plan_vector(plan, run, extent, before, work_ns, names)
         planning.parallelize([loop for loop in planned if loop.kind == "serial"], work_ns, safe)
         plan.outer = planned
-
-    def _spaces(self) -> bool:
-        return any(timed.space for timed in self.timed)
 
     def _transposed_run(self, runs, every) -> int | None:
         """The loop along which some large load is contiguous, where the vector loop is not: the two are tiled."""
@@ -346,7 +344,7 @@ class _Builder:
             self._spread(plan.values, run, loop_symbol(loop.name, extent))
         inner = []
         outer_names, inner_names = (next(names), next(names)), (next(names), next(names))
-        kinds = ("serial", "vector")
+        kinds: tuple[LoopKind, LoopKind] = ("serial", "vector")
         for place, (run, extent) in enumerate((runs[across], runs[-1])):
             outer_name, inner_name, kind = outer_names[place], inner_names[place], kinds[place]
             if isinstance(extent, int) and extent <= tile:
@@ -384,7 +382,8 @@ class _Builder:
         if vector is not None:
             atoms = [atom for atom in atoms if atom != vector] + [vector]
         runs = planning.merge_atoms(atoms, self.group.extents, self._strides_over(phase))
-        planned, values = [], {}
+        planned: list[PlannedLoop] = []
+        values: dict[str, Size] = {}
         for run, extent in runs:
             extent = substitute_sizes(extent, plan.values)
             loop = PlannedLoop(next(names), extent)
@@ -468,7 +467,9 @@ class _Builder:
                 if name not in self.group.extents and name not in loop_names and name not in bound:
                     used.setdefault(name)
                     if name not in found:
-                        found[name] = find_symbol(value, name)
+                        symbol = find_symbol(value, name)
+                        assert symbol is not None
+                        found[name] = symbol
         self.size_names = tuple(used)
         self.size_values = {
             name: Symbol(f"s{place}", found[name].lower, found[name].upper) for place, name in enumerate(used)
@@ -561,6 +562,7 @@ class _Builder:
         for number, timed in enumerate(t for t in self.timed if t.keep == "scratch"):
             timed.scratch = f"r{number}"
             numel = product(self.group.extents[atom] for atom in timed.space)
+            assert isinstance(numel, int)  # see _keep
             scopes[-1].body.append(Scratch(timed.scratch, self.buffers[timed.member.buffer].dtype, numel))
         last = max(timed.time for timed in self.timed)
         for time in range(last + 2):
@@ -591,9 +593,10 @@ class _Builder:
                 if timed.available == time:
                     ready.append((timed, self._accumulated(timed)))
             elif not timed.space and timed.time == time:
-                ready.append((timed, self.pool.compute("cast", (self._value(timed, time, timed.space),), self._dtype(timed))))
+                ready.append((timed, self.pool.compute("cast", (self._value(timed, time, timed.space),),
+                self._dtype(timed))))
         if ready:
-            stores = [self._store(timed, value, time) for timed, value in ready]
+            stores: list[Stmt] = [self._store(timed, value, time) for timed, value in ready]
             self._emit_statements(self.scopes, stores)
 
     def _dtype(self, timed: _Timed) -> str:
@@ -699,12 +702,16 @@ class _Builder:
         for buffer_name, name in self.parameters.items():
             buffer = self.buffers[buffer_name]
             kinds = self.access[buffer_name]
-            access = "readwrite" if "add" in kinds or len(kinds) > 1 else next(iter(kinds))
+            usage: Literal["read", "write", "readwrite"] = "readwrite"
+            if kinds == {"read"}:
+                usage = "read"
+            elif kinds == {"write"}:
+                usage = "write"
             numel = substitute_sizes(storage_numel(buffer), self.size_values)
             # Alignment is worth knowing where it lets stores bypass the cache; for loads it would only keep the kernel
             # of a first layer, which reads an input, apart from the kernels of the others.
-            aligned = access != "read" and buffer.kind == "intermediate"
-            parameters.append(Parameter(name, buffer.dtype, access, numel, aligned))
+            aligned = usage != "read" and buffer.kind == "intermediate"
+            parameters.append(Parameter(name, buffer.dtype, usage, numel, aligned))
         for _, access in self.accesses:
             touched = 1
             for atom, stride in access.strides.items():

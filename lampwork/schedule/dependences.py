@@ -1,7 +1,8 @@
 """What must run before what, and which nests may share kernels: the items of a program cut into segments.
 
     addmm -> gelu nest -> addmm -> add nest, layer-norm nests -> addmm
-    segment 0: ()   externs 0: addmm   segment 1: gelu   externs 1: addmm   segment 2: add, layer norm   externs 2: addmm
+    segment 0: ()   externs 0: addmm   segment 1: gelu   externs 1: addmm   segment 2: add, layer norm   externs 2:
+    addmm
 
 Nests of one depth (the number of ATen calls they wait for) form a segment: no ATen call has to run between them.
 """
@@ -23,7 +24,8 @@ from lampwork.schedule.expressions import estimate, nodes
 class Dependences:
     """`before[i]`: items that item i must follow. `reads`, `writes`: buffers by item.
 
-    `mutable`: buffers that are stored more than once or belong to the caller, so that the order of loads and stores counts.
+    `mutable`: buffers that are stored more than once or belong to the caller, so that the order of loads and stores
+    counts.
     """
 
     before: tuple[frozenset[int], ...]

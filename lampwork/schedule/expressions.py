@@ -32,7 +32,8 @@ from lampwork.ir.size import symbols as size_symbols
 #: From codegen's inline routines on AVX-512: exp 12 operations, tanh and erf about 20, division 4.
 OPERATION_COST: Mapping[str, int] = {
     "div": 4, "sqrt": 4, "rsqrt": 5, "reciprocal": 4, "floordiv": 8, "truncdiv": 8, "mod": 8, "fmod": 12, "pow": 40,
-    "exp": 12, "exp2": 10, "expm1": 16, "log": 14, "log2": 14, "log10": 14, "log1p": 18, "sin": 18, "cos": 18, "tan": 24,
+    "exp": 12, "exp2": 10, "expm1": 16, "log": 14, "log2": 14, "log10": 14, "log1p": 18, "sin": 18, "cos": 18, "tan":
+    24,
     "asin": 30, "acos": 30, "atan": 24, "atan2": 40, "sinh": 20, "cosh": 20, "tanh": 18, "asinh": 30, "acosh": 30,
     "atanh": 30, "erf": 18, "erfc": 30, "lgamma": 60, "hypot": 12, "nextafter": 10, "sigmoid": 14,
 }  # fmt: skip
@@ -166,22 +167,28 @@ def flat_offset(index: Iterable[Size], strides: Iterable[Size]) -> Size:
                 merged[value] = merged.get(value, 0) + stride
         else:
             scaled = mul(value, stride)
-            part_constant, part_terms = (scaled, ()) if isinstance(scaled, int) else (0, ((1, scaled),))
+            if isinstance(scaled, int):
+                constant += scaled
+                continue
             if type(scaled) is Sum:
-                part_constant, part_terms = scaled.constant, scaled.terms
-            constant += part_constant
-            for factor, atom in part_terms:
+                constant += scaled.constant
+            for factor, atom in scaled.terms if type(scaled) is Sum else ((1, scaled),):
                 merged[atom] = merged.get(atom, 0) + factor
     return _from_terms(constant, merged)
 
 
 def rewriter(
-    pool: Pool, sizes: Mapping[str, Size], on_load: Callable[[Load, tuple[Size, ...], tuple, Expr | None], Expr]
+    pool: Pool,
+    sizes: Mapping[str, Size],
+    on_load: Callable[[Load, tuple[Size, ...], tuple, Expr | None], Expr],
+    gathered: Mapping[str, Expr] | None = None,
 ) -> Callable[[Expr], Expr]:
     """A function from expressions to pooled expressions with symbols replaced as `sizes` says.
 
     Each load becomes `on_load(load, index, indirect, mask)`, whose last three are already rewritten. One node is
-    visited once however often it occurs, as long as the caller keeps the expressions alive.
+    visited once however often it occurs, as long as the caller keeps the expressions alive. `gathered`: symbols
+    among the
+    new sizes that stand for pooled integers; outside of loads they become those integers.
     """
     memo: dict[int, Expr] = {}
     size_memo: dict[Size, Size] = {}
@@ -198,10 +205,9 @@ def rewriter(
         new = memo.get(id(expr))
         if new is not None:
             return new
-        kind = type(expr)
-        if kind is Compute:
+        if type(expr) is Compute:
             new = pool.compute(expr.op, tuple([rewrite(arg) for arg in expr.args]), expr.dtype)
-        elif kind is Load:
+        elif type(expr) is Load:
             mask = rewrite(expr.mask) if expr.mask is not None else None
             if expr.indirect:
                 names: dict[str, Size] = {}
@@ -220,10 +226,15 @@ def rewriter(
                 new = on_load(expr, index, tuple(dict(indirect).items()), mask)
             else:
                 new = on_load(expr, tuple([resize(part) for part in expr.index]), (), mask)
-        elif kind is Index:
-            value = resize(expr.value)
-            new = pool.constant(value, "int64") if isinstance(value, int) else pool.index(value)
-        elif kind is Constant:
+        elif type(expr) is Index:
+            size: Size = resize(expr.value)
+            if isinstance(size, int):
+                new = pool.constant(size, "int64")
+            elif gathered and not size_symbols(size).isdisjoint(gathered):
+                new = integer_expression(pool, size, gathered)
+            else:
+                new = pool.index(size)
+        elif type(expr) is Constant:
             new = pool.constant(expr.value, expr.dtype)
         else:
             new = pool.local(expr.name, expr.dtype)
@@ -231,6 +242,40 @@ def rewriter(
         return new
 
     return rewrite
+
+
+def integer_expression(pool: Pool, value: Size, gathered: Mapping[str, Expr]) -> Expr:
+    """The int64 value of a size that holds symbols which stand for integers computed in the kernel."""
+
+    def binary(op: str, left: Expr, right: Expr) -> Expr:
+        return pool.compute(op, (left, right), "int64")
+
+    def walk(part: Size) -> Expr:
+        if isinstance(part, int):
+            return pool.constant(part, "int64")
+        if size_symbols(part).isdisjoint(gathered):
+            return pool.index(part)
+        if isinstance(part, Symbol):
+            return pool.compute("cast", (gathered[part.name],), "int64")
+        if isinstance(part, Sum):
+            total: Expr | None = pool.constant(part.constant, "int64") if part.constant else None
+            for factor, atom in part.terms:
+                term = walk(atom) if factor == 1 else binary("mul", walk(atom), pool.constant(factor, "int64"))
+                total = term if total is None else binary("add", total, term)
+            assert total is not None
+            return total
+        if isinstance(part, Product):
+            result = walk(part.factors[0])
+            for factor_part in part.factors[1:]:
+                result = binary("mul", result, walk(factor_part))
+            return result
+        if isinstance(part, (FloorDiv, Mod)):
+            return binary("floordiv" if isinstance(part, FloorDiv) else "mod", walk(part.value), walk(part.divisor))
+        if isinstance(part, (Min, Max)):
+            return binary("minimum" if isinstance(part, Min) else "maximum", walk(part.left), walk(part.right))
+        raise TypeError(f"not a size: {part!r}")
+
+    return walk(value)
 
 
 def find_symbol(value: Size, name: str) -> Symbol | None:
@@ -243,9 +288,9 @@ def find_symbol(value: Size, name: str) -> Symbol | None:
         parts: Iterable[Size] = [atom for _, atom in value.terms]
     elif type(value) is Product:
         parts = value.factors
-    elif type(value) in (FloorDiv, Mod):
+    elif isinstance(value, (FloorDiv, Mod)):
         parts = (value.value, value.divisor)
-    elif type(value) in (Min, Max):
+    elif isinstance(value, (Min, Max)):
         parts = (value.left, value.right)
     else:
         raise TypeError(f"not a size: {value!r}")

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
-from lampwork.ir.loops import Buffer
+from lampwork.ir.loops import Buffer, Load
 from lampwork.ir.size import Size, product
 from lampwork.ir.target import Target
 from lampwork.schedule.expressions import affine_strides, estimate, flat_offset
@@ -222,7 +222,7 @@ class _Joining:
 
     def _unify_siblings(self) -> bool:
         """Operators that read the same elements of a buffer in the same order."""
-        own = {}
+        own: dict[str, Load] = {}
         for load in self.operator.loads:
             if not load.indirect:
                 own.setdefault(load.buffer, load)
@@ -277,8 +277,6 @@ class _Joining:
         return None
 
     def _too_few_rows(self, outer: tuple[str, ...], members: list[set[str]]) -> str | None:
-        if len(self.group.members) == 1 and not self.operator.reduction and not self.group.members[0].operator.reduction:
-            pass
         extents = self.unifier.extents
         rows = estimate(product(extents[atom] for atom in outer))
         largest = max(estimate(product(extents[atom] for atom in atoms)) for atoms in members)
@@ -296,6 +294,8 @@ class _Joining:
         for member in self.group.members:
             if _other_order(mine, self._store_strides(member), self.unifier.extents):
                 return "their results are laid out in different orders"
+        if self.new_outer is not None and self._read_by_others():
+            return "one overwrites what another loop of the kernel may read again"
         for writer, readers in self._overwritten(name):
             place = self._offset(writer, writer.operator.store.index, writer.buffer)
             for reader in readers:
@@ -314,6 +314,18 @@ class _Joining:
         for member in self.group.members:
             if member.buffer in self.mutable and member.buffer in reads:
                 yield member, [self.member]
+
+    def _read_by_others(self) -> bool:
+        """Whether a member overwrites a buffer that another one loads: values may be recomputed in later loops."""
+        everyone = [*self.group.members, self.member]
+        return any(
+            load.buffer == writer.buffer
+            for writer in everyone
+            if writer.buffer in self.mutable
+            for reader in everyone
+            if reader is not writer
+            for load in reader.operator.loads
+        )
 
     def _offset(self, member: Member, index: tuple[Size, ...], buffer: str) -> Size:
         return self.unifier.resolve(flat_offset(member.index(index), self.buffers[buffer].strides))

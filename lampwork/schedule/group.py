@@ -98,7 +98,8 @@ def group_of(operator: Operator) -> FusionGroup:
     """The group of one operator: its axes are the atoms. Axes of extent 1 need none."""
     group = FusionGroup()
     values: dict[str, Size] = {}
-    kept, reduced = [], []
+    kept: list[str] = []
+    reduced: list[str] = []
     for atoms, axes in ((kept, operator.axes), (reduced, operator.reduction.axes if operator.reduction else ())):
         for axis in axes:
             if axis.extent == 1:

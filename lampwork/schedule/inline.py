@@ -4,7 +4,8 @@
     y[i] = sum_j(t[i, j] * w[j])         ->
 
 Indices are multi-dimensional, so the consumer's index replaces the producer's axes. A nest is inlined when that costs
-no more work or memory traffic than storing it (see `_worth_inlining`); otherwise it stays, and fusion may still put it in
+no more work or memory traffic than storing it (see `_worth_inlining`); otherwise it stays, and fusion may still put
+it in
 its consumers' kernel. Precondition: nests in program order, buffers of one segment. Guarantee: the operators returned
 compute every live-out buffer, in program order. Non-goal: removing stores; a live-out nest stays.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lampwork.ir.loops import Axis, Buffer, Compute, Expr, Index, Load, LoopNest, Origin, Reduction, Store
+from lampwork.ir.loops import Axis, Buffer, Compute, Expr, Load, LoopNest, Origin, Reduction, Store
 from lampwork.ir.size import Size, Symbol, product, symbols
 from lampwork.schedule.expressions import (
     EXPENSIVE,
@@ -68,6 +69,7 @@ class _Nest:
     uses: dict[tuple[int, tuple[Size, ...]], None]
     inlined: bool = False
     blocked: bool = False
+    masked: bool = False
     repeated: int = 0
 
 
@@ -151,6 +153,7 @@ def _decide(
             if not info.uses:
                 continue  # Dead: nobody reads it.
             info.inlined = _worth_inlining(info, infos) and _readable(number, info, infos, written_at)
+        places: list[tuple[int, dict[str, Size] | None]]
         if info.inlined:
             places = [(root, axis_values(info.nest, index)) for root, index in info.uses]
             repeated = info.repeated + (info.cost if len(places) > 1 else 0)
@@ -165,9 +168,8 @@ def _decide(
             for root, values in places:
                 index = load.index if values is None else tuple([substitute_sizes(p, values) for p in load.index])
                 target.uses[root, index] = None
-                target.blocked |= (load.mask is not None and _traps(target.nest)) or (
-                    bool(load.indirect) and _uses_position(target.nest)
-                )
+                target.masked |= load.mask is not None or (info.inlined and info.masked)
+                target.blocked |= target.masked and _traps(target.nest)
 
 
 def _traps(nest: LoopNest) -> bool:
@@ -176,11 +178,6 @@ def _traps(nest: LoopNest) -> bool:
         type(node) is Compute and node.op in ("floordiv", "truncdiv", "mod", "fmod") and not node.dtype.startswith("f")
         for node in nodes([nest.store.value])
     )
-
-
-def _uses_position(nest: LoopNest) -> bool:
-    """Whether the value depends on the axes themselves: a gathered position is an expression, not a size."""
-    return any(type(node) is Index for node in nodes([nest.store.value]))
 
 
 def _worth_inlining(info: _Nest, infos: Sequence[_Nest]) -> bool:
@@ -204,7 +201,8 @@ def _worth_inlining(info: _Nest, infos: Sequence[_Nest]) -> bool:
 
 
 def _evaluations(domain: tuple[Axis, ...], index: tuple[Size, ...]) -> int:
-    """How often the value is computed: trailing axes that `index` lacks do not count, the value is hoisted out of them."""
+    """How often the value is computed: trailing axes that `index` lacks do not count, the value is hoisted out of
+    them."""
     used = frozenset().union(*(symbols(part) for part in index)) if index else frozenset()
     if used - {axis.name for axis in domain}:
         return estimate(product(axis.extent for axis in domain))  # A gather, or a dynamic offset.
@@ -262,7 +260,8 @@ def _expand(
                 both = _conjunction(pool, mask, inner_mask)
                 return on_load(inner, inner_index, bound, both)
 
-            value = rewriter(pool, axis_values(source, index), on_inner_load)(source.store.value)
+            rewrite = rewriter(pool, axis_values(source, index), on_inner_load, dict(indirect))
+            value = rewrite(source.store.value)
             value = pool.compute("cast", (value,), load.dtype)
             if mask is not None:
                 value = pool.compute("where", (mask, value, pool.constant(load.other, load.dtype)), load.dtype)

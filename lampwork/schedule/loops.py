@@ -65,7 +65,10 @@ class LoopPlan:
     column_mode: bool = False
 
 
-def make_access(offset: Size, item_bytes: int, store: bool, atoms: Sequence[str], extents: dict, gathered: bool) -> Access:
+def make_access(
+    offset: Size, item_bytes: int, store: bool, atoms: Sequence[str], extents: dict[str, Size], gathered: bool
+) -> Access:
+    """The access of a member that runs over `atoms`."""
     elements = 1
     for atom in atoms:
         elements *= max(estimate(extents[atom]), 1)

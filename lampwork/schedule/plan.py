@@ -1,6 +1,7 @@
 """Where every buffer lives: inputs, constants, results, and a workspace whose bytes are used again and again.
 
-Buffers that fusion eliminated have no place. A workspace buffer occupies its bytes from the step that first writes it to
+Buffers that fusion eliminated have no place. A workspace buffer occupies its bytes from the step that first writes
+it to
 the step that last reads it; freed ranges are reused best fit. Parameters of one launch never overlap.
 """
 
@@ -49,9 +50,7 @@ def place_buffers(
         placements[name] = Placement("constant", index)
     for step in steps:
         if isinstance(step, Extern) and step.out_variant is None:
-            for name in step.outputs:
-                if name is not None:
-                    placements[name] = Placement("extern")
+            placements.update((name, Placement("extern")) for name in step.outputs if name is not None)
     storages: list[str] = []
     returned = [result.view.buffer for result in lowered.results if isinstance(result, FromBuffer)]
     for name in dict.fromkeys(returned):

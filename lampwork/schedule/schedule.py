@@ -49,25 +49,25 @@ def schedule(lowered: Lowered, settings: Settings, target: Target) -> Program:
     for depth in range(max(depths, default=-1) + 1):
         numbers = segments.get(depth, [])
         if numbers:
-            nests = [items[number] for number in numbers]
+            nests = [item for number in numbers if isinstance(item := items[number], LoopNest)]
             live_out = frozenset(
                 nest.store.buffer for nest in nests if readers.get(nest.store.buffer, set()) - {depth}
             )
             segment = schedule_segment(nests, buffers, live_out, dependences.mutable, target, f"p{depth}_")
             buffers.update({buffer.name: buffer for buffer in segment.new_buffers})
             unscheduled_bytes += segment.unscheduled_bytes
-            for item in segment.kernels:
-                place = kernel_numbers.get(item.kernel.name)
+            for made in segment.kernels:
+                place = kernel_numbers.get(made.kernel.name)
                 if place is None:
-                    place = kernel_numbers[item.kernel.name] = len(kernels)
-                    kernels.append(item.kernel)
-                origins = tuple(dict.fromkeys(nests[number].origin for number in item.nests))
-                steps.append(Launch(place, item.buffers, tuple(_size(name) for name in item.sizes), origins))
+                    place = kernel_numbers[made.kernel.name] = len(kernels)
+                    kernels.append(made.kernel)
+                origins = tuple(dict.fromkeys(nests[number].origin for number in made.nests))
+                steps.append(Launch(place, made.buffers, tuple(_size(name) for name in made.sizes), origins))
             refused += [
-                RefusedFusion(_label(nests[item.producer]), _label(nests[item.consumer]), item.reason, item.bytes)
-                for item in segment.refused
+                RefusedFusion(_label(nests[one.producer]), _label(nests[one.consumer]), one.reason, one.bytes)
+                for one in segment.refused
             ]
-        steps += [items[number] for number in externs.get(depth, [])]
+        steps += [item for number in externs.get(depth, []) if not isinstance(item := items[number], LoopNest)]
 
     placements, storages, workspace_bytes, free_after = place_buffers(lowered, steps, buffers)
     used = {name for step in steps for name in step_buffers(step)} | set(placements)
@@ -140,7 +140,9 @@ def view_index(buffer: Buffer, view, index: tuple[Size, ...]) -> tuple[Size, ...
     for part, stride in zip(index, view.strides):
         offset = add(offset, mul(part, stride))
     result: list[Size] = [0] * len(buffer.shape)
-    by_stride = sorted(range(len(buffer.shape)), key=lambda d: (bounds(buffer.strides[d])[1], bounds(buffer.shape[d])[1]))
+    pairs = enumerate(zip(buffer.strides, buffer.shape))
+    order = sorted((bounds(stride)[1], bounds(extent)[1], place) for place, (stride, extent) in pairs)
+    by_stride = [place for _, _, place in order]
     for place in reversed(by_stride):
         stride, extent = buffer.strides[place], buffer.shape[place]
         if extent == 1 or stride == 0:

@@ -1,6 +1,7 @@
 """Scheduling of one segment: nests without an ATen call between them become kernels. Repeated segments are free.
 
-A segment is a pure function of its content: nests with buffers and axes numbered in order of appearance. The 48 layers of a
+A segment is a pure function of its content: nests with buffers and axes numbered in order of appearance. The 48
+layers of a
 deep model hold two or three different segments; the others are found in a table and only renamed.
 """
 
@@ -99,7 +100,7 @@ def _schedule(nests, buffers, live_out, mutable, target: Target, prefix: str) ->
             positions[nest.store.buffer].append(number)
     pool = Pool()
     operators = inline([nest for nest, _ in split], buffers, live_out, positions, pool)
-    groups, refused = fuse(operators, buffers, live_out, mutable, target)
+    groups, found = fuse(operators, buffers, live_out, mutable, target)
     kernels = []
     for group in groups:
         needed = _needed(group, groups, live_out, mutable)
@@ -107,7 +108,7 @@ def _schedule(nests, buffers, live_out, mutable, target: Target, prefix: str) ->
         kernels.append(_named(built, tuple(places[member.operator.position] for member in group.members)))
     made = {name for kernel in kernels for name in kernel.buffers}
     refused = tuple(
-        Refused(places[item.producer], places[item.consumer], item.reason, item.bytes) for item in refused
+        Refused(places[item.producer], places[item.consumer], item.reason, item.bytes) for item in found
     )
     return Segment(
         tuple(kernels),
@@ -190,10 +191,9 @@ def _content(
 
 
 def _token(expr: Expr, axes: dict[str, int], numbers: dict[str, int]) -> tuple:
-    kind = type(expr)
-    if kind is Compute:
+    if isinstance(expr, Compute):
         return (expr.op, expr.dtype, *[_token(arg, axes, numbers) for arg in expr.args])
-    if kind is Load:
+    if isinstance(expr, Load):
         bound = []
         for name, value in expr.indirect:
             bound.append(_token(value, axes, numbers))
@@ -205,9 +205,9 @@ def _token(expr: Expr, axes: dict[str, int], numbers: dict[str, int]) -> tuple:
             *bound,
             None if expr.mask is None else (_token(expr.mask, axes, numbers), repr(expr.other)),
         )
-    if kind is Constant:
+    if isinstance(expr, Constant):
         return ("constant", repr(expr.value), expr.dtype)
-    if kind is Index:
+    if isinstance(expr, Index):
         return ("index", _size_token(expr.value, axes))
     return ("local", expr.name, expr.dtype)
 
@@ -215,16 +215,15 @@ def _token(expr: Expr, axes: dict[str, int], numbers: dict[str, int]) -> tuple:
 def _size_token(value: Size, axes: Mapping[str, int]) -> object:
     if isinstance(value, int):
         return value
-    kind = type(value)
-    if kind is Symbol:
+    if isinstance(value, Symbol):
         number = axes.get(value.name)
         return (value.name, value.lower, value.upper) if number is None else (number, value.lower, value.upper)
-    if kind is Sum:
+    if isinstance(value, Sum):
         return (value.constant, *[(factor, _size_token(atom, axes)) for factor, atom in value.terms])
-    if kind is Product:
+    if isinstance(value, Product):
         return ("*", *[_size_token(part, axes) for part in value.factors])
-    if kind in (FloorDiv, Mod):
-        return (kind.__name__, _size_token(value.value, axes), _size_token(value.divisor, axes))
-    if kind in (Min, Max):
-        return (kind.__name__, _size_token(value.left, axes), _size_token(value.right, axes))
+    if isinstance(value, (FloorDiv, Mod)):
+        return (type(value).__name__, _size_token(value.value, axes), _size_token(value.divisor, axes))
+    if isinstance(value, (Min, Max)):
+        return (type(value).__name__, _size_token(value.left, axes), _size_token(value.right, axes))
     raise TypeError(f"not a size: {value!r}")

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from lampwork.ir.loops import Axis, Buffer, Load, LoopNest, Reduction, Store
 from lampwork.ir.size import Size, Symbol, add, minimum, mul, product
-from lampwork.schedule.expressions import Pool, affine_strides, flat_offset, nodes, rewriter
+from lampwork.schedule.expressions import Pool, affine_strides, estimate, flat_offset, nodes, rewriter
 from lampwork.schedule.group import loop_symbol
 
 #: Fewer results than this keep threads idle when every result is one thread's work; results that lie side by side are
@@ -50,22 +50,20 @@ def _axis_to_split(nest: LoopNest, buffers: Mapping[str, Buffer]) -> Axis | None
     reduction = nest.reduction
     if reduction is None or reduction.op.startswith("arg") or nest.store.indirect or nest.store.mode != "write":
         return None
-    extents = [axis.extent for axis in (*nest.axes, *reduction.axes)]
-    if not all(isinstance(extent, int) for extent in extents) or not reduction.axes:
-        return None
     results = product(axis.extent for axis in nest.axes)
-    if results * product(axis.extent for axis in reduction.axes) < LARGE_ELEMENTS:
+    folded = product(axis.extent for axis in reduction.axes)
+    if not isinstance(results, int) or not isinstance(folded, int) or results * folded < LARGE_ELEMENTS:
         return None
     strides = _widest_strides(nest, buffers)
     side_by_side = any(strides.get(axis.name) == 1 for axis in nest.axes)
     if results >= (FEW_COLUMNS if side_by_side else FEW_RESULTS):
         return None
     # The outermost axis in memory that gives enough chunks: each is then one piece of memory.
-    enough = [axis for axis in reduction.axes if axis.extent >= FEW_RESULTS]
-    if enough and all(isinstance(strides.get(axis.name, 0), int) for axis in enough):
-        return max(enough, key=lambda axis: strides.get(axis.name, 0))
-    axis = max(reduction.axes, key=lambda axis: axis.extent)
-    return axis if axis.extent >= 8 else None
+    enough = [axis for axis in reduction.axes if estimate(axis.extent) >= FEW_RESULTS]
+    if enough:
+        return max(enough, key=lambda axis: estimate(strides.get(axis.name, 0)))
+    axis = max(reduction.axes, key=lambda axis: estimate(axis.extent))
+    return axis if estimate(axis.extent) >= 8 else None
 
 
 def _widest_strides(nest: LoopNest, buffers: Mapping[str, Buffer]) -> dict[str, Size]:
@@ -77,19 +75,19 @@ def _widest_strides(nest: LoopNest, buffers: Mapping[str, Buffer]) -> dict[str, 
 
 
 def _split(nest: LoopNest, axis: Axis, name: str) -> tuple[LoopNest, LoopNest, Buffer]:
-    reduction = nest.reduction
-    assert reduction is not None
-    total = product(a.extent for a in (*nest.axes, *reduction.axes))
-    wanted = max(2, min(MOST_CHUNKS, total // CHUNK_ELEMENTS, axis.extent // 2))
-    length = -(-axis.extent // wanted)
+    reduction, extent = nest.reduction, axis.extent
+    total = product(a.extent for a in nest.axes + (reduction.axes if reduction else ()))
+    assert reduction is not None and isinstance(extent, int) and isinstance(total, int)  # see _axis_to_split
+    wanted = max(2, min(MOST_CHUNKS, total // CHUNK_ELEMENTS, extent // 2))
+    length = -(-extent // wanted)
     # A length that divides evenly, if there is one near, spares the kernel a shorter last chunk.
-    length = next((near for near in range(length, min(2 * length, axis.extent)) if axis.extent % near == 0), length)
-    chunks = -(-axis.extent // length)
+    length = next((near for near in range(length, min(2 * length, extent)) if extent % near == 0), length)
+    chunks = -(-extent // length)
     chunk = Axis("c0", chunks)
     symbol = loop_symbol("c0", chunks)
     inner: Size = length
-    if axis.extent % length:
-        inner = minimum(length, add(axis.extent, mul(symbol, -length)))
+    if extent % length:
+        inner = minimum(length, add(extent, mul(symbol, -length)))
     values: dict[str, Size] = {axis.name: add(mul(symbol, length), Symbol(axis.name, 0, length - 1))}
     pool = Pool()
     rewrite = rewriter(
@@ -98,11 +96,11 @@ def _split(nest: LoopNest, axis: Axis, name: str) -> tuple[LoopNest, LoopNest, B
         lambda load, index, indirect, mask: pool.load(load.buffer, index, load.dtype, indirect, mask, load.other),
     )
     shape = (chunks, *(a.extent for a in nest.axes))
-    strides: list[int] = []
-    step = 1
-    for extent in reversed(shape):
+    strides: list[Size] = []
+    step: Size = 1
+    for size in reversed(shape):
         strides.insert(0, step)
-        step *= extent
+        step = mul(step, size)
     buffer = Buffer(name, reduction.dtype, shape, tuple(strides))
     kept = tuple(loop_symbol(a.name, a.extent) for a in nest.axes)
     axes = tuple(Axis(a.name, inner) if a is axis else a for a in reduction.axes)

@@ -37,7 +37,9 @@ def kernel_traffic(kernel: Kernel) -> tuple[int, int]:
     read: dict[str, int] = {}
     written: dict[str, int] = {}
 
-    def touch(found: dict[str, int], buffer: str, index: tuple[Size, ...], gathered: bool, loops: dict[str, Size]) -> None:
+    def touch(
+        found: dict[str, int], buffer: str, index: tuple[Size, ...], gathered: bool, loops: dict[str, Size]
+    ) -> None:
         parameter = parameters.get(buffer)
         if parameter is None:
             return  # A scratch row stays in the cache.

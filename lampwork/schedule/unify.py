@@ -3,7 +3,8 @@
     group norm statistics   s[n, g] = sum over (c, p) of x[n, 4*g + c, p]      atoms n g c p
     normalisation           y[n, k, q] reads s[n, k // 4]                      k splits into 4*k' + k'', then k' is g
 
-An index is read as digits of a mixed-radix number, `768*t + c` with c in [0, 768) as (t, c). Two equal numbers have equal
+An index is read as digits of a mixed-radix number, `768*t + c` with c in [0, 768) as (t, c). Two equal numbers have
+equal
 digits once both are cut at the same places.
 """
 
@@ -17,7 +18,8 @@ LEFT, RIGHT = 1, 2
 
 
 class Unifier:
-    """Atoms of two sides and what has become of them. `extents` grows as atoms split; `values` says what replaced which.
+    """Atoms of two sides and what has become of them. `extents` grows as atoms split; `values` says what replaced
+    which.
 
     Two atoms of one side are never made equal: that would be a diagonal of its domain, not all of it.
     """
@@ -132,7 +134,7 @@ def _division(value: Size) -> tuple[str, int] | None:
     """A symbol and the constant it is divided by (`//` or `%`) somewhere in `value`."""
     if isinstance(value, int) or type(value) is Symbol:
         return None
-    if type(value) in (FloorDiv, Mod):
+    if isinstance(value, (FloorDiv, Mod)):
         if type(value.value) is Symbol and isinstance(value.divisor, int):
             return value.value.name, value.divisor
         return _division(value.value)

@@ -81,7 +81,7 @@ class Chooser:
     def binary(self) -> None:
         x, name = self.pick(), self.draw(st.sampled_from(BINARY))
         shape = self.shape(x)
-        fits = lambda other: len(other) <= len(shape) and all(  # noqa: E731
+        fits = lambda other: len(other) <= len(shape) and all(
             m in (1, n) for m, n in zip(other, shape[len(shape) - len(other) :])
         )
         y = self.pick(fits)
