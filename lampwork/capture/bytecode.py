@@ -26,7 +26,7 @@ from types import CodeType
 from typing import Any
 
 # The machine must outlive a program that rebinds `builtins.len`: functions defined below use this copy.
-__builtins__ = dict(vars(builtins))
+__builtins__ = dict(vars(builtins))  # type: ignore[assignment]
 
 VERSION = sys.version_info[:2]
 

@@ -158,7 +158,9 @@ def child(module: str, mode: str, report: str, skip: list[str]) -> None:
 # In the parent
 
 
-def run_module(python: str, module: str, mode: str, seconds: int, skip: list[str]) -> tuple[dict[str, tuple[str, str]], str]:
+def run_module(
+    python: str, module: str, mode: str, seconds: int, skip: list[str]
+) -> tuple[dict[str, tuple[str, str]], str]:
     """({test id: (outcome, detail)}, why the module did not run).  A test that kills its process has "crashed"."""
     results: dict[str, tuple[str, str]] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -20,8 +20,8 @@ from types import (
 )
 from typing import Any
 
-from .private import __builtins__  # noqa: F401
-from .values import UNBOUND, Enter
+from .private import __builtins__  # type: ignore  # noqa: F401
+from .values import UNBOUND, Enter, Part
 
 _type_getattribute = type.__getattribute__
 _MRO = type.__dict__["__mro__"].__get__
@@ -88,7 +88,7 @@ def is_data_descriptor(attribute: Any) -> bool:
     return find_in_class(kind, "__set__") is not UNBOUND or find_in_class(kind, "__delete__") is not UNBOUND
 
 
-class Attributes:
+class Attributes(Part):
     machine: Any
 
     # -- the primitives
@@ -218,7 +218,7 @@ class Attributes:
         if value is UNBOUND and name != "__getattr__":
             found, fallback = self.instance_lookup(module, "__getattr__")
             if found:
-                return self.call(fallback, (name,), {})  # type: ignore[attr-defined]
+                return self.call(fallback, (name,), {})
         return value
 
     def custom_load(self, obj: Any, name: str, cls: type) -> Any:
@@ -271,7 +271,7 @@ class Attributes:
                 return attribute
             if attribute.fget is None:
                 return attribute.__get__(obj, cls)
-            return self.call(attribute.fget, (obj,), {})  # type: ignore[attr-defined]
+            return self.call(attribute.fget, (obj,), {})
         if kind is staticmethod:
             return attribute.__func__
         if kind is BuiltinFunctionType:
@@ -297,9 +297,9 @@ class Attributes:
         if kind is FunctionType:
             return Enter(attribute, (obj, *args))
         if kind is WrapperDescriptorType or kind is MethodDescriptorType:
-            return self.call_descriptor(attribute, (obj, *args), {})  # type: ignore[attr-defined]
+            return self.call_descriptor(attribute, (obj, *args), {})
         bound = self.machine.complete(self.descriptor_get(attribute, obj, type(obj)))
-        return self.call(bound, args, {})  # type: ignore[attr-defined]
+        return self.call(bound, args, {})
 
     # -- writing
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from .attributes import NATIVE_KINDS
 from .classes import BuildClass
-from .private import __builtins__  # noqa: F401
-from .values import UNBOUND, Enter
+from .private import __builtins__  # type: ignore  # noqa: F401
+from .values import UNBOUND, Enter, Part
 
 _METHOD_DESCRIPTOR = types.MethodDescriptorType
 _WRAPPER_DESCRIPTOR = types.WrapperDescriptorType
@@ -18,7 +18,7 @@ _METHOD_WRAPPER = types.MethodWrapperType
 _type_call = type.__call__
 
 
-class Calls:
+class Calls(Part):
     """`intrinsics` answers native callables from the host: `function(world, *args, **kwargs)` gives a value or an
     `Enter`.  `substitutes` replaces native callables by Python functions that are interpreted in their place.
     `native_functions` are the Python functions that CPython runs.
@@ -59,7 +59,7 @@ class Calls:
         if kind is _METHOD_DESCRIPTOR or kind is _WRAPPER_DESCRIPTOR:
             return self.call_descriptor(function, args, kwargs)
         if kind is _METHOD_WRAPPER:
-            found, descriptor = self.class_lookup(function.__objclass__, function.__name__)  # type: ignore[attr-defined]
+            found, descriptor = self.class_lookup(function.__objclass__, function.__name__)
             if found and type(descriptor) is _WRAPPER_DESCRIPTOR:
                 return self.call_descriptor(descriptor, (function.__self__, *args), kwargs)
             return self.call_native(function, args, kwargs)
@@ -70,11 +70,11 @@ class Calls:
                 kwargs = dict(function.keywords)
             return self.call(function.func, (*function.args, *args), kwargs)
         if isinstance(function, type):
-            found, method = self.class_lookup(kind, "__call__")  # type: ignore[attr-defined]
+            found, method = self.class_lookup(kind, "__call__")
             if method is _type_call:
                 return self.instantiate(function, args, kwargs)
             return self.call_method(method, function, args, kwargs)
-        found, method = self.class_lookup(kind, "__call__")  # type: ignore[attr-defined]
+        found, method = self.class_lookup(kind, "__call__")
         if found and type(method) not in NATIVE_KINDS:
             return self.call_method(method, function, args, kwargs)
         return self.call_native(function, args, kwargs)
@@ -84,7 +84,7 @@ class Calls:
             return self.call(method, (obj, *args), kwargs)
         if type(method) in NATIVE_KINDS:
             return self.call_native(obj, args, kwargs)
-        bound = self.machine.complete(self.descriptor_get(method, obj, type(obj)))  # type: ignore[attr-defined]
+        bound = self.machine.complete(self.descriptor_get(method, obj, type(obj)))
         return self.call(bound, args, kwargs)
 
     def call_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -100,16 +100,16 @@ class Calls:
             if function in self.substitutes:
                 return Enter(self.substitutes[function], args, kwargs)
             return self.call_native(function, args, kwargs)
-        if function.__name__ in self.intrinsic_names:  # type: ignore[attr-defined]
+        if function.__name__ in self.intrinsic_names:
             # The method without its object: the key under which answers are registered.
-            found, descriptor = self.class_lookup(type(owner), function.__name__)  # type: ignore[attr-defined]
+            found, descriptor = self.class_lookup(type(owner), function.__name__)
             if found and type(descriptor) is _METHOD_DESCRIPTOR:
                 if descriptor in self.intrinsics:
                     return self.intrinsics[descriptor](self, owner, *args, **kwargs)
                 if descriptor in self.substitutes:
                     return Enter(self.substitutes[descriptor], (owner, *args), kwargs)
             elif isinstance(owner, type):
-                answer = self.class_intrinsics.get((owner, function.__name__))  # type: ignore[attr-defined]
+                answer = self.class_intrinsics.get((owner, function.__name__))
                 if answer is not None:
                     return answer(self, *args, **kwargs)
         return self.call_native(function, args, kwargs)
@@ -126,8 +126,8 @@ class Calls:
 
     def instantiate(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`type.__call__(cls, ...)`: `__new__`, then `__init__`, where either is written in Python."""
-        _, new = self.class_lookup(cls, "__new__")  # type: ignore[attr-defined]
-        _, initialise = self.class_lookup(cls, "__init__")  # type: ignore[attr-defined]
+        _, new = self.class_lookup(cls, "__new__")
+        _, initialise = self.class_lookup(cls, "__init__")
         new_is_native = type(new) is BuiltinFunctionType
         if new_is_native and type(initialise) in NATIVE_KINDS:
             return self.call_native(cls, args, kwargs)
@@ -135,17 +135,17 @@ class Calls:
             # Not `new(...)`: CPython's check that a native __new__ is safe for the class is in its wrapper.
             obj = self.call_new(new, cls, args, kwargs)
         else:
-            bound = self.machine.complete(self.descriptor_get(new, UNBOUND, cls))  # type: ignore[attr-defined]
+            bound = self.machine.complete(self.descriptor_get(new, UNBOUND, cls))
             obj = self.machine.call(bound, (cls, *args), kwargs)
         if not issubclass(type(obj), cls) if type(cls) is type else cls not in type(obj).__mro__:
             return obj
-        found, initialise = self.class_lookup(type(obj), "__init__")  # type: ignore[attr-defined]
+        found, initialise = self.class_lookup(type(obj), "__init__")
         if type(initialise) is FunctionType:
             return Enter(initialise, (obj, *args), kwargs, obj)
         if type(initialise) in NATIVE_KINDS:
             initialise(obj, *args, **kwargs)
             return obj
-        bound = self.machine.complete(self.descriptor_get(initialise, obj, type(obj)))  # type: ignore[attr-defined]
+        bound = self.machine.complete(self.descriptor_get(initialise, obj, type(obj)))
         result = self.machine.call(bound, args, kwargs)
         if result is not None:
             raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
@@ -161,11 +161,11 @@ class Calls:
         """The tuple for `function(*values)`."""
         if type(values) is list:
             return tuple(values)
-        if self.special(values, "__iter__") is UNBOUND and self.special(values, "__getitem__") is UNBOUND:  # type: ignore[attr-defined]
+        if self.special(values, "__iter__") is UNBOUND and self.special(values, "__getitem__") is UNBOUND:
             raise TypeError(
                 f"{function_text(function)} argument after * must be an iterable, not {type(values).__name__}"
             )
-        return tuple(self.collect(values))  # type: ignore[attr-defined]
+        return tuple(self.collect(values))
 
 
 def function_text(function: Any) -> str:

@@ -7,20 +7,20 @@ import types
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
-from .private import __builtins__  # noqa: F401
+from .private import __builtins__  # type: ignore  # noqa: F401
 from .values import UNBOUND
 
 if TYPE_CHECKING:
-    from .core import Machine
+    pass
 
 
 class BuildClass:
     """Stands for `builtins.__build_class__` on the value stack (see Python/bltinmodule.c)."""
 
-    native = builtins.__build_class__
+    native: Any = builtins.__build_class__
     __slots__ = ("machine",)
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Any) -> None:
         self.machine = machine
 
     def __call__(self, function: Any, name: str, /, *bases: Any, metaclass: Any = UNBOUND, **keywords: Any) -> Any:
@@ -29,7 +29,7 @@ class BuildClass:
         if function.__code__.co_flags & 0x380 or not world.should_interpret(function):
             if metaclass is not UNBOUND:
                 keywords["metaclass"] = metaclass
-            return self.native(function, name, *bases, **keywords)
+            return BuildClass.native(function, name, *bases, **keywords)
         resolved = types.resolve_bases(bases)
         if metaclass is UNBOUND:
             metaclass = type(resolved[0]) if resolved else type

@@ -12,7 +12,7 @@ from .exceptions import raise_unchanged, stop_iteration_error
 from .frames import Frame, bind_arguments
 from .generators import MachineGenerator
 from .handlers import Handlers
-from .private import __builtins__  # noqa: F401
+from .private import __builtins__  # type: ignore  # noqa: F401
 from .tracebacks import prepend, strip
 from .values import UNBOUND, Enter
 from .views import FrameView
@@ -341,4 +341,3 @@ class Machine(Handlers):
         self.error = error
         self.attention = True
         return False
-

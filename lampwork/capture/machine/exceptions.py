@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from .private import __builtins__  # noqa: F401
+from .private import __builtins__  # type: ignore  # noqa: F401
 from .values import UNBOUND
 
 
@@ -14,9 +14,7 @@ def raise_value(world: Any, value: Any, cause: Any) -> None:
     if isinstance(value, type) and issubclass(value, BaseException):
         made = world.machine.call(value)
         if not isinstance(made, BaseException):
-            raise TypeError(
-                f"calling {value!r} should have returned an instance of BaseException, not {type(made)!r}"
-            )
+            raise TypeError(f"calling {value!r} should have returned an instance of BaseException, not {type(made)!r}")
         value = made
     elif not isinstance(value, BaseException):
         raise TypeError("exceptions must derive from BaseException")
@@ -109,13 +107,9 @@ def match_group(world: Any, error: BaseException, pattern: Any) -> tuple[Any, An
     if isinstance(error, BaseExceptionGroup):
         pair = world.machine.call(world.attribute(error, "split"), (pattern,))
         if not isinstance(pair, tuple):
-            raise TypeError(
-                f"{type(error).__name__}.split must return a tuple, not {type(pair).__name__}"
-            )
+            raise TypeError(f"{type(error).__name__}.split must return a tuple, not {type(pair).__name__}")
         if len(pair) < 2:
-            raise TypeError(
-                f"{type(error).__name__}.split must return a 2-tuple, got tuple of size {len(pair)}"
-            )
+            raise TypeError(f"{type(error).__name__}.split must return a 2-tuple, got tuple of size {len(pair)}")
         return pair[0], pair[1]
     return None, error
 

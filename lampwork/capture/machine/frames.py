@@ -6,7 +6,7 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from ..bytecode import Code, decode
-from .private import __builtins__  # noqa: F401
+from .private import __builtins__  # type: ignore  # noqa: F401
 from .values import UNBOUND
 
 

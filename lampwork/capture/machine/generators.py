@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from ..bytecode import OP
 from .exceptions import chain_context
 from .frames import Frame
-from .private import __builtins__  # noqa: F401
+from .private import __builtins__  # type: ignore  # noqa: F401
 from .tracebacks import real_frame
 from .values import UNBOUND, Enter
 
 if TYPE_CHECKING:
-    from .core import Machine
+    pass
 
 _YIELD = OP["YIELD_VALUE"]
 
@@ -27,7 +27,7 @@ _YIELD = OP["YIELD_VALUE"]
 class MachineGenerator:
     __slots__ = ("machine", "frame", "running", "started", "handled", "code", "__name__", "__qualname__", "__weakref__")
 
-    def __init__(self, machine: Machine, frame: Frame) -> None:
+    def __init__(self, machine: Any, frame: Frame) -> None:
         self.machine = machine
         self.frame: Frame | None = frame
         self.code = frame.code.raw
@@ -175,7 +175,7 @@ class MachineGenerator:
             return None
         return frame.stack[-1]
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return types.GeneratorType
 

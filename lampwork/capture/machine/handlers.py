@@ -16,13 +16,13 @@ from .exceptions import match_group, prepare_reraise_star, raise_value, stop_ite
 from .frames import Frame
 from .generators import MachineGenerator
 from .intrinsics import intrinsic_1, intrinsic_2
-from .private import __builtins__  # noqa: F401
-from .values import NULL, UNBOUND, Enter
+from .private import __builtins__  # type: ignore  # noqa: F401
+from .values import NULL, UNBOUND, Enter, Part
 
 _FOR_ITER, _SEND = OP["FOR_ITER"], OP["SEND"]
 
 
-class Handlers:
+class Handlers(Part):
     world: Any
     handled: Any
     frames: list[Frame]
@@ -88,7 +88,7 @@ class Handlers:
 
     def COPY_FREE_VARS(self, frame: Frame, argument: Any) -> Any:
         if argument:
-            frame.locals[-argument:] = frame.closure
+            frame.locals[-argument:] = frame.closure or ()
 
     def LOAD_DEREF(self, frame: Frame, argument: Any) -> Any:
         value = self.world.load_cell(frame.locals[argument])

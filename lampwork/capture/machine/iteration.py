@@ -9,8 +9,8 @@ from .attributes import NATIVE_KINDS
 from .calls import function_text
 from .generators import MachineGenerator
 from .operators import BUILTIN
-from .private import __builtins__  # noqa: F401
-from .values import UNBOUND
+from .private import __builtins__  # type: ignore  # noqa: F401
+from .values import UNBOUND, Part
 
 
 class InterpretedIterator:
@@ -67,7 +67,7 @@ class SequenceIterator:
 _NATIVE_ITERABLE = frozenset((list, tuple, dict, str, range, set, frozenset, bytes, map, filter, zip, enumerate))
 
 
-class Iteration:
+class Iteration(Part):
     machine: Any
 
     def get_iter(self, value: Any) -> Any:
@@ -75,14 +75,14 @@ class Iteration:
         cls = type(value)
         if cls in _NATIVE_ITERABLE or cls is MachineGenerator:
             return iter(value)
-        method = self.special(value, "__iter__")  # type: ignore[attr-defined]
+        method = self.special(value, "__iter__")
         if method is UNBOUND:
-            getter = self.python_special(value, "__getitem__")  # type: ignore[attr-defined]
+            getter = self.python_special(value, "__getitem__")
             return iter(value) if getter is UNBOUND else SequenceIterator(self, value)
         if method is None or type(method) in NATIVE_KINDS:
             return iter(value)
-        iterator = self.call_special(value, method)  # type: ignore[attr-defined]
-        if type(iterator) is not MachineGenerator and self.special(iterator, "__next__") is UNBOUND:  # type: ignore[attr-defined]
+        iterator = self.call_special(value, method)
+        if type(iterator) is not MachineGenerator and self.special(iterator, "__next__") is UNBOUND:
             raise TypeError(f"iter() returned non-iterator of type '{type(iterator).__name__}'")
         return iterator
 
@@ -90,10 +90,10 @@ class Iteration:
         """(True, the next value) or (False, None) at the end."""
         method = UNBOUND
         if type(iterator) not in BUILTIN and type(iterator) is not MachineGenerator:
-            method = self.python_special(iterator, "__next__")  # type: ignore[attr-defined]
+            method = self.python_special(iterator, "__next__")
         try:
             if method is not UNBOUND:
-                return True, self.call_special(iterator, method)  # type: ignore[attr-defined]
+                return True, self.call_special(iterator, method)
             return True, next(iterator)
         except StopIteration:
             return False, None
@@ -102,11 +102,11 @@ class Iteration:
         """One step of `yield from`: (True, what it yields) or (False, what it returns)."""
         try:
             if value is None:
-                method = self.python_special(receiver, "__next__")  # type: ignore[attr-defined]
+                method = self.python_special(receiver, "__next__")
                 if type(receiver) is MachineGenerator or method is UNBOUND:
                     return True, next(receiver)
-                return True, self.call_special(receiver, method)  # type: ignore[attr-defined]
-            return True, self.machine.call(self.attribute(receiver, "send"), (value,))  # type: ignore[attr-defined]
+                return True, self.call_special(receiver, method)
+            return True, self.machine.call(self.attribute(receiver, "send"), (value,))
         except StopIteration as stop:
             return False, stop.value
 
@@ -115,17 +115,15 @@ class Iteration:
         cls = type(value)
         if cls in _NATIVE_ITERABLE or cls is MachineGenerator:
             return value
-        method = self.special(value, "__iter__")  # type: ignore[attr-defined]
+        method = self.special(value, "__iter__")
         if method is UNBOUND:
-            if self.python_special(value, "__getitem__") is not UNBOUND:  # type: ignore[attr-defined]
+            if self.python_special(value, "__getitem__") is not UNBOUND:
                 return SequenceIterator(self, value)
             return value
-        if method is None or (
-            type(method) in NATIVE_KINDS and self.python_special(value, "__next__") is UNBOUND  # type: ignore[attr-defined]
-        ):
+        if method is None or (type(method) in NATIVE_KINDS and self.python_special(value, "__next__") is UNBOUND):
             return value
         iterator = self.get_iter(value)
-        if type(iterator) is not MachineGenerator and self.python_special(iterator, "__next__") is not UNBOUND:  # type: ignore[attr-defined]
+        if type(iterator) is not MachineGenerator and self.python_special(iterator, "__next__") is not UNBOUND:
             return InterpretedIterator(self, iterator)
         return iterator
 
@@ -171,8 +169,8 @@ class Iteration:
     def _unpacking_iterator(self, value: Any) -> Any:
         if (
             type(value) is not MachineGenerator
-            and self.special(value, "__iter__") is UNBOUND  # type: ignore[attr-defined]
-            and self.special(value, "__getitem__") is UNBOUND  # type: ignore[attr-defined]
+            and self.special(value, "__iter__") is UNBOUND
+            and self.special(value, "__getitem__") is UNBOUND
         ):
             raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
         return self.get_iter(value)
@@ -208,8 +206,8 @@ class Iteration:
         """`[*values]`."""
         if (
             type(values) is not MachineGenerator
-            and self.special(values, "__iter__") is UNBOUND  # type: ignore[attr-defined]
-            and self.special(values, "__getitem__") is UNBOUND  # type: ignore[attr-defined]
+            and self.special(values, "__iter__") is UNBOUND
+            and self.special(values, "__getitem__") is UNBOUND
         ):
             raise TypeError(f"Value after * must be an iterable, not {type(values).__name__}")
         target.extend(self.native_iterable(values))
@@ -241,7 +239,7 @@ class Iteration:
 
     def _mapping_pairs(self, mapping: Any, complaint: str) -> Iterator[tuple[Any, Any]]:
         machine = self.machine
-        keys = self.attribute_or(mapping, "keys", UNBOUND)  # type: ignore[attr-defined]
+        keys = self.attribute_or(mapping, "keys", UNBOUND)
         if keys is UNBOUND:
             raise TypeError(complaint)
         iterator = self.get_iter(machine.call(keys))
@@ -249,4 +247,4 @@ class Iteration:
             found, key = self.iter_next(iterator)
             if not found:
                 return
-            yield key, machine.complete(self.get_item(mapping, key))  # type: ignore[attr-defined]
+            yield key, machine.complete(self.get_item(mapping, key))

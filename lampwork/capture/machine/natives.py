@@ -24,7 +24,7 @@ from .errors import Unsupported
 from .generators import MachineGenerator, resume_request
 from .operators import BUILTIN
 from .polyfills import POLYFILLS
-from .private import __builtins__  # noqa: F401
+from .private import __builtins__  # type: ignore  # noqa: F401
 from .values import UNBOUND, Enter
 
 _BUILTIN = types.BuiltinFunctionType
@@ -440,6 +440,7 @@ def _consumer(native: Any, positions: Any = (0,)) -> None:
     INTRINSICS[native] = answer
 
 
+_native: Any
 for _native in (list, tuple, set, frozenset, sum, any, all, enumerate):
     _consumer(_native)
 _consumer(zip, "all")

@@ -12,8 +12,8 @@ from types import FunctionType
 from typing import Any
 
 from .attributes import NATIVE_KINDS, find_in_class
-from .private import __builtins__  # noqa: F401
-from .values import UNBOUND
+from .private import __builtins__  # type: ignore  # noqa: F401
+from .values import UNBOUND, Part
 
 # Exact types whose special methods are all in C and which hold no Python-level behaviour of their own.
 BUILTIN = frozenset(
@@ -48,11 +48,11 @@ _COMPARE = {
 _SEQUENCES = (list, tuple, str, bytes, bytearray)
 
 
-class Operators:
+class Operators(Part):
     machine: Any
 
     def _python(self, cls: type, name: str) -> bool:
-        found, attribute = self.class_lookup(cls, name)  # type: ignore[attr-defined]
+        found, attribute = self.class_lookup(cls, name)
         return found and type(attribute) not in NATIVE_KINDS
 
     # -- arithmetic
@@ -76,10 +76,10 @@ class Operators:
     def try_binary(self, name: str, left: Any, right: Any) -> Any:
         left_type, right_type = type(left), type(right)
         method, reflected = f"__{name}__", f"__r{name}__"
-        _, first = found_first = self.class_lookup(left_type, method)  # type: ignore[attr-defined]
+        _, first = found_first = self.class_lookup(left_type, method)
         second: Any = UNBOUND
         if left_type is not right_type:
-            found, attribute = self.class_lookup(right_type, reflected)  # type: ignore[attr-defined]
+            found, attribute = self.class_lookup(right_type, reflected)
             if found:
                 second = attribute
         if not found_first[0]:
@@ -93,19 +93,19 @@ class Operators:
         right_first = sequence or (
             second is not UNBOUND
             and issubclass(right_type, left_type)
-            and self.class_lookup(left_type, reflected) != (True, second)  # type: ignore[attr-defined]
+            and self.class_lookup(left_type, reflected) != (True, second)
         )
         if right_first and second is not UNBOUND:
-            result = self.call_special(right, second, left)  # type: ignore[attr-defined]
+            result = self.call_special(right, second, left)
             if result is not NotImplemented:
                 return result
             second = UNBOUND
         if first is not UNBOUND:
-            result = self.call_special(left, first, right)  # type: ignore[attr-defined]
+            result = self.call_special(left, first, right)
             if result is not NotImplemented:
                 return result
         if second is not UNBOUND:
-            return self.call_special(right, second, left)  # type: ignore[attr-defined]
+            return self.call_special(right, second, left)
         return NotImplemented
 
     def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
@@ -114,7 +114,7 @@ class Operators:
         if left_type in BUILTIN and right_type in BUILTIN:
             return op(left, right)
         name, symbol = _NAMES[_INPLACE[op]]
-        found, attribute = self.class_lookup(left_type, f"__i{name}__")  # type: ignore[attr-defined]
+        found, attribute = self.class_lookup(left_type, f"__i{name}__")
         inplace_is_python = found and type(attribute) not in NATIVE_KINDS
         if (
             not inplace_is_python
@@ -123,14 +123,14 @@ class Operators:
         ):
             return op(left, right)
         if found and not (not inplace_is_python and attribute.__objclass__ in _SEQUENCES):
-            result = self.call_special(left, attribute, right)  # type: ignore[attr-defined]
+            result = self.call_special(left, attribute, right)
             if result is not NotImplemented:
                 return result
         elif found:
             # A sequence's own += comes after the numeric methods.
-            second = self.special(right, f"__r{name}__")  # type: ignore[attr-defined]
+            second = self.special(right, f"__r{name}__")
             if second is not UNBOUND:
-                result = self.call_special(right, second, left)  # type: ignore[attr-defined]
+                result = self.call_special(right, second, left)
                 if result is not NotImplemented:
                     return result
             return attribute(left, right)
@@ -144,9 +144,9 @@ class Operators:
 
     def unary_op(self, op: Any, value: Any) -> Any:
         if type(value) not in BUILTIN:
-            method = self.python_special(value, _UNARY[op])  # type: ignore[attr-defined]
+            method = self.python_special(value, _UNARY[op])
             if method is not UNBOUND:
-                return self.call_attribute(method, value, ())  # type: ignore[attr-defined]
+                return self.call_attribute(method, value, ())
         return op(value)
 
     # -- comparison
@@ -185,7 +185,7 @@ class Operators:
         )
 
     def try_compare(self, method: str, value: Any, other: Any) -> Any:
-        attribute = self.special(value, method)  # type: ignore[attr-defined]
+        attribute = self.special(value, method)
         if attribute is UNBOUND:
             return NotImplemented
         if attribute is object.__ne__:
@@ -195,11 +195,11 @@ class Operators:
         if type(attribute) is not FunctionType and type(attribute) not in NATIVE_KINDS:
             # CPython takes any failure to bind the method for its absence.
             try:
-                bound = self.machine.complete(self.descriptor_get(attribute, value, type(value)))  # type: ignore[attr-defined]
+                bound = self.machine.complete(self.descriptor_get(attribute, value, type(value)))
             except Exception:
                 return NotImplemented
             return self.machine.call(bound, (other,))
-        return self.call_special(value, attribute, other)  # type: ignore[attr-defined]
+        return self.call_special(value, attribute, other)
 
     def is_(self, left: Any, right: Any) -> bool:
         return left is right
@@ -208,18 +208,18 @@ class Operators:
         """`item in container`."""
         if type(container) in BUILTIN:
             return item in container
-        method = self.special(container, "__contains__")  # type: ignore[attr-defined]
+        method = self.special(container, "__contains__")
         if method is None:
             raise TypeError(f"'{type(container).__name__}' object is not a container")
         if method is not UNBOUND:
             if type(method) in NATIVE_KINDS:
                 return item in container
-            return self.truth(self.call_special(container, method, item))  # type: ignore[attr-defined]
-        if self.special(container, "__iter__") is UNBOUND and self.special(container, "__getitem__") is UNBOUND:  # type: ignore[attr-defined]
+            return self.truth(self.call_special(container, method, item))
+        if self.special(container, "__iter__") is UNBOUND and self.special(container, "__getitem__") is UNBOUND:
             return item in container  # CPython words the error
-        iterator = self.get_iter(container)  # type: ignore[attr-defined]
+        iterator = self.get_iter(container)
         while True:
-            found, value = self.iter_next(iterator)  # type: ignore[attr-defined]
+            found, value = self.iter_next(iterator)
             if not found:
                 return False
             if value is item or self.truth(self.machine.complete(self.compare_op(operator.eq, value, item))):
@@ -229,24 +229,24 @@ class Operators:
         """`bool(value)`."""
         if type(value) in BUILTIN:
             return bool(value)
-        method = self.special(value, "__bool__")  # type: ignore[attr-defined]
+        method = self.special(value, "__bool__")
         if method is not UNBOUND and method is not None:
             if type(method) in NATIVE_KINDS:
                 return bool(value)
-            result = self.call_special(value, method)  # type: ignore[attr-defined]
+            result = self.call_special(value, method)
             if result is not True and result is not False:
                 raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
             return result
-        if method is UNBOUND and self.python_special(value, "__len__") is not UNBOUND:  # type: ignore[attr-defined]
+        if method is UNBOUND and self.python_special(value, "__len__") is not UNBOUND:
             return self.length(value) != 0
         return bool(value)
 
     def length(self, value: Any) -> int:
         """`len(value)`."""
         if type(value) not in BUILTIN:
-            method = self.python_special(value, "__len__")  # type: ignore[attr-defined]
+            method = self.python_special(value, "__len__")
             if method is not UNBOUND and method is not None:
-                return checked_length(self.call_special(value, method))  # type: ignore[attr-defined]
+                return checked_length(self.call_special(value, method))
         return len(value)
 
     # -- items
@@ -256,36 +256,36 @@ class Operators:
         cls = type(container)
         if cls in BUILTIN:
             return container[key]
-        found, method = self.class_lookup(cls, "__getitem__")  # type: ignore[attr-defined]
+        found, method = self.class_lookup(cls, "__getitem__")
         if found and type(method) not in NATIVE_KINDS and method is not None:
-            return self.call_attribute(method, container, (key,))  # type: ignore[attr-defined]
+            return self.call_attribute(method, container, (key,))
         if isinstance(container, dict) and self._python(cls, "__missing__"):
             value = dict.get(container, key, UNBOUND)
             if value is UNBOUND:
-                missing = self.special(container, "__missing__")  # type: ignore[attr-defined]
-                return self.call_attribute(missing, container, (key,))  # type: ignore[attr-defined]
+                missing = self.special(container, "__missing__")
+                return self.call_attribute(missing, container, (key,))
             return value
         if not found and isinstance(container, type):
-            in_class, method = self.class_lookup(container, "__class_getitem__")  # type: ignore[attr-defined]
+            in_class, method = self.class_lookup(container, "__class_getitem__")
             if in_class and type(method) not in NATIVE_KINDS:
-                return self.call(self.attribute(container, "__class_getitem__"), (key,), {})  # type: ignore[attr-defined]
+                return self.call(self.attribute(container, "__class_getitem__"), (key,), {})
         return container[key]
 
     def set_item(self, container: Any, key: Any, value: Any) -> None:
         """`container[key] = value`."""
         if type(container) not in BUILTIN:
-            method = self.python_special(container, "__setitem__")  # type: ignore[attr-defined]
+            method = self.python_special(container, "__setitem__")
             if method is not UNBOUND and method is not None:
-                self.call_special(container, method, key, value)  # type: ignore[attr-defined]
+                self.call_special(container, method, key, value)
                 return
         container[key] = value
 
     def del_item(self, container: Any, key: Any) -> None:
         """`del container[key]`."""
         if type(container) not in BUILTIN:
-            method = self.python_special(container, "__delitem__")  # type: ignore[attr-defined]
+            method = self.python_special(container, "__delitem__")
             if method is not UNBOUND and method is not None:
-                self.call_special(container, method, key)  # type: ignore[attr-defined]
+                self.call_special(container, method, key)
                 return
         del container[key]
 

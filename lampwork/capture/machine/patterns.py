@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..bytecode import VERSION
-from .private import __builtins__  # noqa: F401
-from .values import UNBOUND
+from .private import __builtins__  # type: ignore  # noqa: F401
+from .values import UNBOUND, Part
 
 # Classes whose single positional sub-pattern is the subject itself (Py_TPFLAGS_... _MATCH_SELF).
 _MATCH_SELF = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
@@ -14,7 +14,7 @@ _CLASS = "type" if VERSION == (3, 11) else "class"
 _MAPPING, _SEQUENCE = 1 << 6, 1 << 5
 
 
-class Patterns:
+class Patterns(Part):
     machine: Any
 
     def match_mapping(self, subject: Any) -> bool:
@@ -29,7 +29,7 @@ class Patterns:
             return ()
         seen: set[Any] = set()
         values = []
-        get = self.attribute(subject, "get")  # type: ignore[attr-defined]
+        get = self.attribute(subject, "get")
         for key in keys:
             if key in seen:
                 raise ValueError(f"mapping pattern checks duplicate key ({key!r})")
@@ -50,20 +50,16 @@ class Patterns:
         values: list[Any] = []
         if count:
             match_self = False
-            allowed: Any = self.attribute_or(cls, "__match_args__", UNBOUND)  # type: ignore[attr-defined]
+            allowed: Any = self.attribute_or(cls, "__match_args__", UNBOUND)
             if allowed is UNBOUND:
                 allowed = ()
                 match_self = any(issubclass(cls, kind) for kind in _MATCH_SELF)
             elif type(allowed) is not tuple:
-                raise TypeError(
-                    f"{cls.__name__}.__match_args__ must be a tuple (got {type(allowed).__name__})"
-                )
+                raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {type(allowed).__name__})")
             limit = 1 if match_self else len(allowed)
             if limit < count:
                 plural = "" if limit == 1 else "s"
-                raise TypeError(
-                    f"{cls.__name__}() accepts {limit} positional sub-pattern{plural} ({count} given)"
-                )
+                raise TypeError(f"{cls.__name__}() accepts {limit} positional sub-pattern{plural} ({count} given)")
             if match_self:
                 values.append(subject)
             else:
@@ -85,7 +81,7 @@ class Patterns:
         if name in seen:
             raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
         seen.add(name)
-        return self.attribute_or(subject, name, UNBOUND)  # type: ignore[attr-defined]
+        return self.attribute_or(subject, name, UNBOUND)
 
 
 __all__ = ["Patterns"]

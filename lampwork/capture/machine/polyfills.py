@@ -66,7 +66,7 @@ def extend(target, iterable, /):  # type: ignore[no-untyped-def]
 
 
 # native callable -> (its interpreted form, position of the iterable)
-POLYFILLS: dict[Any, tuple[Any, int]] = {  # type: ignore[valid-type]
+POLYFILLS: builtins.dict[Any, builtins.tuple[Any, int]] = {
     builtins.any: (any, 0),
     builtins.all: (all, 0),
     builtins.sum: (sum, 0),

@@ -8,4 +8,4 @@ from __future__ import annotations
 
 import builtins
 
-__builtins__ = dict(vars(builtins))
+__builtins__ = dict(vars(builtins))  # type: ignore[assignment]

@@ -14,7 +14,7 @@ from types import CellType, CodeType, FrameType, FunctionType, TracebackType
 
 from ..bytecode import INTERNAL, VERSION
 from .frames import Frame
-from .private import __builtins__  # noqa: F401
+from .private import __builtins__  # type: ignore  # noqa: F401
 
 # For work on the machine itself: keep its own frames in tracebacks.
 KEEP_INTERNAL = os.environ.get("LAMPWORK_INTERNAL_TRACEBACKS") == "1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .private import __builtins__  # noqa: F401
+from .private import __builtins__  # type: ignore  # noqa: F401
 
 if TYPE_CHECKING:
     from .core import Machine

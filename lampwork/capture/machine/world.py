@@ -45,7 +45,7 @@ from .iteration import Iteration
 from .natives import CLASS_INTRINSICS, INTRINSICS, NATIVE_FUNCTIONS, intrinsic_names
 from .operators import Operators
 from .patterns import Patterns
-from .private import __builtins__  # noqa: F401
+from .private import __builtins__  # type: ignore  # noqa: F401
 from .values import UNBOUND
 
 
@@ -174,9 +174,7 @@ class World(Attributes, Operators, Calls, Iteration, Patterns):
         leave = UNBOUND if enter is UNBOUND else self.special(manager, "__exit__")
         if enter is UNBOUND or leave is UNBOUND:
             missing = "" if enter is UNBOUND else " (missed __exit__ method)"
-            raise TypeError(
-                f"'{type(manager).__name__}' object does not support the context manager protocol{missing}"
-            )
+            raise TypeError(f"'{type(manager).__name__}' object does not support the context manager protocol{missing}")
         complete = self.machine.complete
         cls = type(manager)
         bound = complete(self.descriptor_get(enter, manager, cls))
@@ -231,8 +229,6 @@ def _annotations(flat: Any) -> dict[str, Any]:
     if isinstance(flat, tuple):
         return dict(zip(flat[::2], flat[1::2]))
     return flat
-
-
 
 
 def _native_import_from(module: Any, name: str) -> Any:

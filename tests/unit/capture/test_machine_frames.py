@@ -255,7 +255,9 @@ class Worlds(unittest.TestCase):
             def binary_op(self, op, left, right):
                 return Enter(added, (left, right))
 
-        self.assertEqual(Machine(Entering()).call(lambda: object and 1 .__class__ and (lambda a: a + 1)(2)), ("added", 2, 1))
+        self.assertEqual(
+            Machine(Entering()).call(lambda: object and (1).__class__ and (lambda a: a + 1)(2)), ("added", 2, 1)
+        )
 
     def test_refused_functions_run_natively(self):
         class Refusing(World):
