@@ -108,13 +108,23 @@ def keep_dynamo_unloaded() -> None:
             continue
         _prepared_modules.add(module_name)
         for value in list(vars(module).values()):
-            while isinstance(value, types.FunctionType):
-                inner = getattr(value, "__wrapped__", None)
-                if inner is None:
-                    break
-                if value.__code__.co_filename.endswith("_compile.py") and not hasattr(inner, "__dynamo_disable"):
-                    _defer(inner)
-                value = inner
+            _defer_inside(value)
+
+
+def _defer_inside(value: Any) -> None:
+    """`_defer` for each function that `value` wraps, however many wrappers deep."""
+    pending, seen = [value], set()
+    while pending:
+        function = pending.pop()
+        if not isinstance(function, types.FunctionType) or id(function) in seen:
+            continue
+        seen.add(id(function))
+        captured = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+        inner = captured["fn"].cell_contents if "fn" in captured else None
+        if function.__code__.co_filename.endswith("_compile.py") and inner is not None:
+            if not hasattr(inner, "__dynamo_disable"):
+                _defer(inner)
+        pending += [inner, getattr(function, "__wrapped__", None)]
 
 
 def _defer(function: Any) -> None:
@@ -527,3 +537,14 @@ def _requires_grad_offset(leaf: torch.Tensor, meta: int) -> int | None:
         data = ctypes.string_at(meta, 160)
         found = {at for at in found if data[at] == value}
     return found.pop() if len(found) == 1 else None
+
+
+# Markers of the framework's own compiler --------------------------------------------------------------------------------------
+
+
+def allowed_in_graph(function: Any) -> bool:
+    """Whether `torch.compiler.allow_in_graph` was applied to `function`. It keeps identities in a module of Dynamo's, which
+    is looked at only where something has imported it already (`torch._dynamo.trace_rules._allowed_callable_ids`)."""
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    allowed = getattr(rules, "_allowed_callable_ids", None)
+    return id(function) in (getattr(allowed, "function_ids", None) or ())

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.capture.fake import Fake
 from lampwork.capture.load import HEAP_TYPE, PLAIN_TYPES, bound_owner, has_identity_hash, is_plain
 from lampwork.capture.machine import UNBOUND, Enter, MachineGenerator
@@ -69,6 +70,7 @@ class NativeCalls:
         """Registers what the host answers in place of natives."""
         self._function_kinds = {}
         self.entered: list[Any] = []
+        self.autocast_nesting = 0
         add = self.add_intrinsic  # type: ignore[attr-defined]
         add(type, _type)
         add(isinstance, _isinstance)
@@ -101,6 +103,15 @@ class NativeCalls:
             add(getattr(logging.Logger, level), _log)
         add(dict.get, _dict_get)
 
+    def leave_contexts(self) -> None:
+        """Leaves what the program had entered in C when it was stopped."""
+        for context in reversed(self.entered):
+            context.__exit__(None, None, None)
+        self.entered.clear()
+        while self.autocast_nesting > 0:
+            self.autocast_nesting -= 1
+            torch.autocast_decrement_nesting()
+
     # -- calls
 
     def call(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -110,6 +121,12 @@ class NativeCalls:
             if rule == "tensor":
                 if self.are_data(args, kwargs):
                     return function(*args, **kwargs)
+            elif rule == "compiled":
+                return self.call(self.attribute(function, "__wrapped__"), args, kwargs)  # type: ignore[attr-defined]
+            elif rule == "allowed":
+                return self.call_whole(function, args, kwargs)
+            elif rule == "constant result":
+                return self.call_constant(function, args, kwargs)
             elif rule == "disabled":
                 raise Break("disabled", f"{function.__qualname__} is marked as not to be compiled")
             elif rule == "state":
@@ -140,20 +157,44 @@ class NativeCalls:
                 rule = "state"
             elif function in CONSTANT_ANSWERS:
                 rule = "constant"
+            elif "__lampwork__" in function.__dict__:
+                rule = "compiled"
             elif function.__dict__.get("_torchdynamo_disable"):
                 rule = "disabled"
+            elif function.__dict__.get("_dynamo_marked_constant"):
+                rule = "constant result"
+            elif _torch.allowed_in_graph(function):
+                rule = "allowed"
             else:
                 rule = ""
             known = self._function_kinds[id(function)] = (function, rule)
         return known[1]
+
+    def call_whole(self, function: FunctionType, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """A function marked `allow_in_graph`: run natively on fakes, whatever Python it is made of."""
+        if not self.are_data(args, kwargs):
+            raise Break("tensor-argument", f"{function.__qualname__}, which is marked allow_in_graph, is called with "
+                        f"{self.describe_arguments(args, kwargs)}")  # fmt: skip
+        result = function(*args, **kwargs)
+        if not self.is_data(result):
+            raise Break("tensor-argument", f"{function.__qualname__}, which is marked allow_in_graph, returns an object")
+        return result
+
+    def call_constant(self, function: FunctionType, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """A function marked `assume_constant_result`: run once, now; the user vouches for its result."""
+        if not all(map(self.is_plain_data, (*args, *kwargs.values()))):
+            raise Break("native-argument", f"{function.__qualname__}, marked as constant, is called with objects")
+        with self.recorder._paused():  # type: ignore[attr-defined]
+            result = function(*args, **kwargs)
+        if not is_plain(result):
+            raise Break("native-argument", f"{function.__qualname__}, marked as constant, returns an object")
+        return result
 
     def should_interpret(self, function: FunctionType) -> bool:
         return True
 
     def read_state(self, name: str) -> None:
         """Guards process state by name, once."""
-        from lampwork import _torch
-
         source = self.sources.state(name)
         if name not in self.initial_state:  # type: ignore[attr-defined]
             self.guards.equals(source, _torch.STATE[name]())
@@ -249,6 +290,10 @@ class NativeCalls:
             return function(*args, **kwargs)
         if function in STATE_WRITERS:
             self.read_state(STATE_WRITERS[function])
+            if function is torch.autocast_increment_nesting:
+                self.autocast_nesting += 1
+            elif function is torch.autocast_decrement_nesting:
+                self.autocast_nesting -= 1
             return function(*args, **kwargs)
         if function in CONSTANT_ANSWERS:
             return function(*args, **kwargs)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from lampwork.capture.load import Loader, is_plain
 from lampwork.capture.shadow import MISSING, CellShadow, DictShadow, ListShadow, Pending, SetShadow, SlotShadow
 from lampwork.capture.templates import Templates
+from lampwork.ir.guard import Distinct
 from lampwork.ir.template import (
     CallSetAttribute,
     DeleteAttribute,
@@ -43,6 +46,52 @@ def collect_effects(loader: Loader, templates: Templates) -> list[Effect]:
     for shadow in list(loader.cells.values()):
         effects += _cell_effects(shadow, templates)
     return effects
+
+
+def guard_distinct(loader: Loader) -> None:
+    """Objects that the program changed must stay other objects than all it read of the same type: otherwise it would have
+    read back what it wrote. Guarded at the end, when it is known what was written."""
+    written: dict[int, Any] = {}
+    for shadow in loader.dicts.values():
+        if _dict_written(shadow, loader):
+            written[id(shadow.owner if shadow.owner is not None else shadow.copy)] = shadow
+    for listed in loader.lists.values():
+        if listed.changed or (listed.state == "settled" and _list_written(listed, loader)):
+            written[id(listed.copy)] = listed
+    for collected in loader.sets.values():
+        if collected.settled and collected.copy != collected.base:
+            written[id(collected.copy)] = collected
+    for slots in loader.slots.values():
+        if slots.written:
+            written[id(slots.owner)] = slots
+    if not written:
+        return
+    by_type: dict[type, list[Any]] = {}
+    for key, origin in loader.by_value.items():
+        if not isinstance(origin.value, torch.Tensor):
+            by_type.setdefault(type(origin.raw), []).append((key, origin.source))
+    for group in by_type.values():
+        changed = [source for key, source in group if key in written]
+        if changed and len(group) > 1:
+            first = changed[0]
+            others = tuple(source for _, source in group if source is not first)
+            loader.guards.add(first, ("distinct from all",), lambda: Distinct(others))
+
+
+def _dict_written(shadow: DictShadow, loader: Loader) -> bool:
+    if shadow.changed:
+        return True
+    if not shadow.whole:
+        return False
+    base, copy = shadow.base, shadow.copy
+    return list(base) != list(copy) or not all(
+        key in shadow.pending or _same(dict.__getitem__(copy, key), base[key], loader) for key in base
+    )
+
+
+def _list_written(shadow: ListShadow, loader: Loader) -> bool:
+    copy = list(shadow.copy)
+    return len(copy) != len(shadow.base) or not all(_same(a, b, loader) for a, b in zip(copy, shadow.base))
 
 
 def _same(now: Any, before: Any, loader: Loader) -> bool:

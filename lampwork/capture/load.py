@@ -329,6 +329,11 @@ class Loader:
         if raw_dict is None:
             return None
         source = self.sources.instance_dict(origin.source)
+        shared = self.by_raw.get(id(raw_dict))
+        if shared is not None:  # two objects over one dict, or the dict itself was met before
+            self.guards.same_object(source, shared.source)
+            shadow = self.instances[id(value)] = self.dicts[id(shared.value)]
+            return shadow
         shadow = DictShadow(dict(raw_dict), raw_dict, source, owner=value)
         self.instances[id(value)] = shadow
         self.dicts[id(shadow.copy)] = self.unsettled[id(shadow.copy)] = shadow

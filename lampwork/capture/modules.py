@@ -91,6 +91,10 @@ class Modules:
         cls = type(module)
         found, method = self.class_lookup(cls, "__call__")  # type: ignore[attr-defined]
         if method is not _call:
+            if getattr(method, "__module__", "") == "lampwork.runtime.module":
+                # A compiled module inside: what it was compiled from, over the same attributes.
+                compiled = self.attribute(module, "__lampwork__")  # type: ignore[attr-defined]
+                return self.call(self.attribute(compiled, "function"), args, kwargs)  # type: ignore[attr-defined]
             return UNBOUND
         if self.loader.origin(module) is None:
             return UNBOUND

@@ -697,3 +697,38 @@ def test_parameter_values_are_not_guarded():
         region = capture_call(net, x4())
         net.linear.weight.mul_(2)
         assert same(net(x4()), run_region(region, net, (x4(),)))
+
+
+# Aliasing of what the program writes ---------------------------------------------------------------------------------------
+
+
+def _appends(a, b):
+    a.append(1)
+    return torch.ones(1) * len(b)
+
+
+def _sets_item(a, b):
+    a["k"] = 5
+    return torch.ones(1) * b.get("k", 1)
+
+
+def _sets_attribute(a, b):
+    a.value = 5.0
+    return torch.ones(1) * b.value
+
+
+def _adds_element(a, b):
+    a.add("k")
+    return torch.ones(1) * len(b)
+
+
+@pytest.mark.parametrize(
+    ("program", "make"), [(_appends, list), (_sets_item, dict), (_sets_attribute, Box), (_adds_element, set)]
+)
+def test_written_objects_that_become_the_same(program, make):
+    region = capture_call(program, make(), make())
+    assert not guards_fail(region, program, make(), make())
+    one = make()
+    assert guards_fail(region, program, one, one)
+    region = capture_call(program, one, one)
+    assert guards_fail(region, program, make(), make())
