@@ -12,6 +12,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from ..bytecode import OP
+from .errors import Interruption
 from .exceptions import chain_context
 from .frames import Frame
 from .private import __builtins__  # type: ignore  # noqa: F401
@@ -107,6 +108,8 @@ class MachineGenerator:
                     throw = getattr(receiver, "throw", None)
                     if throw is not None:
                         outcome = throw(error)
+            except Interruption:
+                raise  # the run below drops our frame with its own
             except BaseException as raised:
                 # CLEANUP_THROW, or the lines below on 3.11, make a StopIteration the value of `yield from`.
                 failure: BaseException | None = raised
@@ -236,6 +239,8 @@ def _normalise(kind: Any, value: Any, traceback: Any) -> BaseException:
             args = () if value is None else value if isinstance(value, tuple) else (value,)
             try:
                 error = kind(*args)
+            except Interruption:
+                raise
             except BaseException as failure:
                 error = failure
         if not isinstance(error, BaseException):
