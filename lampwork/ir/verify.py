@@ -276,7 +276,7 @@ class _Expressions:
 
     def check_operation(self, value: Compute) -> None:
         op, args, dtype = value.op, value.args, value.dtype
-        text = lambda: expression_text(value)[:200]  # noqa: E731
+        text = lambda: expression_text(value)[:200]
         self.fail(op in OPERATIONS, f"E1: no operation {op}")
         self.fail(len(args) == OPERATIONS[op][0], f"E1: operands of {op}")
         types = [argument.dtype for argument in args]

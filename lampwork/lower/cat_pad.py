@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lampwork.ir.loops import Compute, Expr
-from lampwork.ir.size import Size, add, floordiv, maximum, minimum, mod, mul
+from lampwork.ir.loops import Compute, Constant, Expr
+from lampwork.ir.size import Size, add, bounds, floordiv, maximum, minimum, mod, mul
 from lampwork.lower import expressions as ex
 from lampwork.lower.factory import as_index
 from lampwork.lower.lower import Lowering
@@ -22,10 +22,18 @@ from lampwork.lower.view import reshape_map, slice_bounds
 
 
 def _below(position: Size, limit: Size) -> Expr:
+    if bounds(position)[1] < bounds(limit)[0]:
+        return Constant(True, "bool")
+    if bounds(position)[0] >= bounds(limit)[1]:
+        return Constant(False, "bool")
     return Compute("lt", (as_index(position), as_index(limit)), "bool")
 
 
 def _at_least(position: Size, limit: Size) -> Expr:
+    if bounds(position)[0] >= bounds(limit)[1]:
+        return Constant(True, "bool")
+    if bounds(position)[1] < bounds(limit)[0]:
+        return Constant(False, "bool")
     return Compute("ge", (as_index(position), as_index(limit)), "bool")
 
 
@@ -60,6 +68,8 @@ def concatenated(lowering: Lowering, pieces: Sequence[TensorValue], dim: int) ->
             mask = ex.both(
                 _at_least(position, starts[k]) if k else None, _below(position, starts[k + 1]) if k < last else None
             )
+            if pieces[k].known is not None:
+                mask = None  # nothing is read
             shifted = add(position, mul(starts[k], -1))
             return ex.cast(pieces[k].load((*index[:dim], shifted, *index[dim + 1 :]), mask), meta.dtype)
 

@@ -1,16 +1,18 @@
 """Typed builders of scalar expressions. Each returns a well-typed `Expr`; operands must already have one type.
 
-Folds only what is exact: conversions of literals. `x + 0`, `x * 0` and the like stay (signed zeros, NaN).
+Folds only what is exact: conversions of literals, sums and products of int64 index arithmetic. `x + 0`, `x * 0` and the like stay (signed zeros, NaN).
 """
 
 from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from typing import Any
 
+from lampwork.ir import size
 from lampwork.ir.dtype import FLOATING, UNSIGNED
-from lampwork.ir.loops import Compute, Constant, Expr
+from lampwork.ir.loops import Compute, Constant, Expr, Index
 
 _BITS = {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8}
 
@@ -60,6 +62,8 @@ def test(op: str, a: Expr) -> Expr:
 
 
 def binary(op: str, a: Expr, b: Expr) -> Expr:
+    if op == "and" and a.dtype == "bool":
+        return both(a, b)  # type: ignore[return-value]
     return Compute(op, (a, b), a.dtype)
 
 
@@ -67,15 +71,38 @@ def compare(op: str, a: Expr, b: Expr) -> Expr:
     return Compute(op, (a, b), "bool")
 
 
+def _index_arithmetic(function: Callable, a: Expr, b: Expr) -> Expr | None:
+    """`function` of two int64 operands that are literals or index arithmetic, where no overflow is possible."""
+    if a.dtype != "int64" or type(a) not in (Index, Constant) or type(b) not in (Index, Constant):
+        return None
+    result = function(a.value, b.value)  # type: ignore[union-attr]
+    low, high = size.bounds(result)
+    if low < -(1 << 61) or high > 1 << 61:
+        return None
+    return Constant(result, "int64") if isinstance(result, int) else Index(result)
+
+
 def add(a: Expr, b: Expr) -> Expr:
+    if type(a) in (Index, Constant):
+        folded = _index_arithmetic(size.add, a, b)
+        if folded is not None:
+            return folded
     return Compute("add" if a.dtype != "bool" else "or", (a, b), a.dtype)
 
 
 def sub(a: Expr, b: Expr) -> Expr:
+    if type(a) in (Index, Constant):
+        folded = _index_arithmetic(lambda left, right: size.add(left, size.mul(right, -1)), a, b)
+        if folded is not None:
+            return folded
     return Compute("sub", (a, b), a.dtype)
 
 
 def mul(a: Expr, b: Expr) -> Expr:
+    if type(a) in (Index, Constant):
+        folded = _index_arithmetic(size.mul, a, b)
+        if folded is not None:
+            return folded
     return Compute("mul" if a.dtype != "bool" else "and", (a, b), a.dtype)
 
 
@@ -94,6 +121,8 @@ def maximum(a: Expr, b: Expr) -> Expr:
 def where(condition: Expr, a: Expr, b: Expr) -> Expr:
     if type(condition) is Constant:
         return a if condition.value else b
+    if type(a) is Constant and type(b) is Constant and a.dtype == "bool" and a.value and not b.value:
+        return condition
     return Compute("where", (condition, a, b), a.dtype)
 
 
@@ -103,6 +132,8 @@ def both(a: Expr | None, b: Expr | None) -> Expr | None:
         return b
     if b is None or (type(b) is Constant and b.value):
         return a
+    if type(a) is Constant or type(b) is Constant:
+        return Constant(False, "bool")
     return Compute("and", (a, b), "bool")
 
 

@@ -68,11 +68,7 @@ def _range(lowering: Lowering, start: Any, step: Any, length: Size) -> Any:
     if dtype == "bool":
         return NotImplemented
     if all(isinstance(value, (int, SizeExpr)) and not isinstance(value, bool) for value in (start, step)):
-        result = lowering.compute(lowering.out, lambda index: Index(add(mul(index[0], step), start)))
-        if isinstance(start, int) and isinstance(length, int) and dtype == "int64":
-            last = start + step * (length - 1)
-            result.bounds = (min(start, last), max(start, last))
-        return result
+        return lowering.compute(lowering.out, lambda index: as_index(add(mul(index[0], step), start)))
     if dtype not in FLOATING:
         return NotImplemented
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lampwork.ir.dtype import FLOATING
-from lampwork.ir.loops import Compute, Expr, LoopNest, Store
+from lampwork.ir.loops import Compute, Constant, Expr, Index, LoopNest, Store
 from lampwork.ir.size import Size, Symbol, add, bounds
 from lampwork.lower import expressions as ex
 from lampwork.lower.factory import as_index
@@ -35,8 +35,10 @@ def checked_position(
     value: Position = lambda point: ex.cast(index.load(point), "int64")
     size = as_index(extent)
     zero = ex.constant(0, "int64")
-    known = index.bounds
     smallest = bounds(extent)[0]
+    if 0 in index.shape:
+        return value
+    known = known_bounds(value(grid(index.shape)[1]))
     if known is not None and known[0] >= 0 and known[1] < smallest:
         return value
     low = Compute("neg", (size,), "int64") if wrap and not isinstance(extent, int) else None
@@ -59,6 +61,23 @@ def checked_position(
     return position
 
 
+def known_bounds(value: Expr) -> tuple[int, int] | None:
+    """Inclusive bounds of an integer that is index arithmetic."""
+    if type(value) is Index:
+        return bounds(value.value)
+    return (value.value, value.value) if type(value) is Constant else None  # type: ignore[return-value]
+
+
+def bind(
+    symbol: Symbol, position: Expr, extent: Size
+) -> tuple[Size, tuple[tuple[str, Expr], ...]]:
+    """The index that `position` denotes: index arithmetic as it is, anything else as `symbol` with its binding."""
+    known = known_bounds(position)
+    if known is not None and known[0] >= 0 and known[1] < bounds(extent)[0]:
+        return position.value, ()  # type: ignore[union-attr, return-value]
+    return symbol, ((symbol.name, position),)
+
+
 def fresh_symbol(lowering: Lowering, extent: Size) -> Symbol:
     """A symbol for a loaded index, unique in the program so that nests can be inlined into each other."""
     lowering.symbol_count += 1
@@ -74,6 +93,10 @@ def partial_store(
     mode: str = "write",
 ) -> None:
     """For every point of `shape`: `target[index(point)] = value(point)` (or `+=` for mode "add")."""
+    if target.known is not None:
+        # From here on the elements are not what the first nest wrote.
+        target.known.buffer_needed = True
+        target.known = None
     axes, point = grid(shape)
     where, indirect = index(point)
     stored = ex.cast(value(point), target.dtype)
@@ -98,7 +121,8 @@ def _embedding(
     symbol = fresh_symbol(lowering, rows)
 
     def body(index: IndexTuple) -> Expr:
-        return weight.load((symbol, index[-1]), indirect=((symbol.name, position(index[:-1])),))
+        row, binding = bind(symbol, position(index[:-1]), rows)
+        return weight.load((row, index[-1]), indirect=binding)
 
     return lowering.compute(lowering.out, body)
 
@@ -112,8 +136,8 @@ def _index_select(lowering: Lowering, self: TensorValue, dim: int, index: Tensor
     symbol = fresh_symbol(lowering, self.shape[dim])
 
     def body(point: IndexTuple) -> Expr:
-        where = (*point[:dim], symbol, *point[dim + 1 :])
-        return self.load(where, indirect=((symbol.name, position((point[dim],))),))
+        row, binding = bind(symbol, position((point[dim],)), self.shape[dim])
+        return self.load((*point[:dim], row, *point[dim + 1 :]), indirect=binding)
 
     return lowering.compute(lowering.out, body)
 
@@ -130,8 +154,8 @@ def _gather(
     symbol = fresh_symbol(lowering, self.shape[dim])
 
     def body(point: IndexTuple) -> Expr:
-        where = (*point[:dim], symbol, *point[dim + 1 :])
-        return self.load(where, indirect=((symbol.name, position(point)),))
+        row, binding = bind(symbol, position(point), self.shape[dim])
+        return self.load((*point[:dim], row, *point[dim + 1 :]), indirect=binding)
 
     return lowering.compute(lowering.out, body)
 
@@ -150,7 +174,7 @@ class AdvancedIndex:
         self.shape = (
             *[shape[k] for k in rest[: self.start]], *self.broadcast, *[shape[k] for k in rest[self.start :]]
         )  # fmt: skip
-        self.rest, self.rank = rest, len(shape)
+        self.rest, self.rank, self.source = rest, len(shape), shape
         self.parts: list[tuple[int, Symbol, TensorValue, Position]] = []
         for k, tensor in zip(indexed, tensors):
             message = f"index out of bounds for dimension {k} with size {shape[k]}"
@@ -165,11 +189,12 @@ class AdvancedIndex:
         index: list[Size] = [0] * self.rank
         for k, i in zip(self.rest, outer):
             index[k] = i
-        bindings = []
+        bindings: tuple[tuple[str, Expr], ...] = ()
         for k, symbol, tensor, position in self.parts:
-            index[k] = symbol
-            bindings.append((symbol.name, position(broadcast_index(inner, self.broadcast, tensor.shape))))
-        return tuple(index), tuple(bindings)
+            value = position(broadcast_index(inner, self.broadcast, tensor.shape))
+            index[k], binding = bind(symbol, value, self.source[k])
+            bindings += binding
+        return tuple(index), bindings
 
 
 def broadcast_shapes(shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:

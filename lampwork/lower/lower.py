@@ -50,11 +50,13 @@ from lampwork.lower.rules import RULES, VIEWS, Rule
 from lampwork.lower.values import (
     CannotLoad,
     IndexTuple,
+    Known,
     TensorMeta,
     TensorValue,
     broadcast_index,
     contiguous_strides,
     grid,
+    is_closed,
     reduction_grid,
 )
 
@@ -114,6 +116,7 @@ class Lowering:
         self.buffers: dict[str, Buffer] = {}
         self.items: list[Any] = []
         self.constants: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
+        self.known: dict[str, Known] = {}
         self.values: dict[Node, Any] = {}
         self.inputs: list[str] = []
         self.input_offsets: dict[str, Size] = {}
@@ -150,7 +153,13 @@ class Lowering:
         value = ex.cast(body(index), meta.dtype)
         target = self.new_buffer(meta, part)
         self.items.append(LoopNest(axes, Store(target.ref.buffer, index, value), None, False, self.origin))
+        if is_closed(value):
+            self.remember(target, lambda index: ex.cast(body(index), meta.dtype))
         return target
+
+    def remember(self, target: TensorValue, at: Callable[[IndexTuple], Expr]) -> None:
+        """The elements of the fresh `target` are `at(index)`, which loads nothing; its nest goes if nobody reads it."""
+        target.known = self.known[target.ref.buffer] = Known(at)
 
     def compute_fresh(
         self, shape: tuple[Size, ...], dtype: str, body: Callable[[IndexTuple], Expr], part: str
@@ -210,6 +219,11 @@ class Lowering:
         value = ex.cast(function(*[operand(value, index, shape, dtype) for value in inputs]), meta.dtype)
         target = self.new_buffer(meta)
         self.items.append(LoopNest(axes, Store(target.ref.buffer, index, value), None, False, self.origin))
+        if is_closed(value):
+            self.remember(
+                target,
+                lambda index: ex.cast(function(*[operand(v, index, shape, dtype) for v in inputs]), meta.dtype),
+            )
         return target
 
     def check(self, shape: tuple[Size, ...], failed: Callable[[IndexTuple], Expr], message: str, error: str) -> None:
@@ -230,14 +244,14 @@ class Lowering:
             except CannotLoad:
                 pass
         target = self.new_buffer(meta, part)
-        self.items.append(Extern("aten::clone.default", (value.ref,), (), (target.ref.buffer,), None, (), self.origin))
+        self.items.append(Extern("aten::clone.default", (value.used().ref,), (), (target.ref.buffer,), None, (), self.origin))
         return target
 
     # Operators through ATen ------------------------------------------------------------------------------------------------
 
     def extern_argument(self, argument: Any) -> Any:
         if type(argument) is TensorValue:
-            return argument.ref
+            return argument.used().ref
         if isinstance(argument, (tuple, list)):
             return tuple(self.extern_argument(item) for item in argument)
         if argument is None or isinstance(argument, (bool, int, float, str, complex, SizeExpr)):
@@ -332,6 +346,7 @@ class Lowering:
             del self.items[items:]
             for name in list(self.buffers)[buffers:]:
                 del self.buffers[name]
+                self.known.pop(name, None)
         return self.extern(what, args, kwargs)
 
     def is_native(self, args: tuple) -> bool:
@@ -424,9 +439,19 @@ class Lowering:
         for target, source in self.functional.writes:
             self.write_input(target, values[source])
         results = tuple(self.result(result, values) for result in self.functional.results)
+        self.drop_unread()
         return Lowered(
             self.buffers, tuple(self.inputs), tuple(self.items), results, (), self.constants, tuple(self.sizes)
         )
+
+    def drop_unread(self) -> None:
+        """Removes the nests of known values that nobody reads from memory."""
+        unread = {name for name, known in self.known.items() if not known.buffer_needed}
+        if not unread:
+            return
+        self.items = [item for item in self.items if type(item) is not LoopNest or item.store.buffer not in unread]
+        for name in unread:
+            self.buffers.pop(name, None)
 
     def write_input(self, target: int, source: TensorValue) -> None:
         """Stores `source` into the memory of input `target`, after everything else."""
@@ -442,7 +467,7 @@ class Lowering:
             except CannotLoad:
                 pass
         self.items.append(
-            Extern("aten::copy_.default", (ref, source.ref), (), (None,), None, (buffer.name,), self.origin)
+            Extern("aten::copy_.default", (ref, source.used().ref), (), (None,), None, (buffer.name,), self.origin)
         )
 
     def result(self, result: Any, values: list[Any]) -> Result:
@@ -454,7 +479,7 @@ class Lowering:
             return ViewOfInput(result.input, result.dtype or buffer.dtype, tuple(shape), tuple(strides), offset)
         if isinstance(result, FromGraph):
             value = values[result.index]
-            ref = value.ref
+            ref = value.used().ref
             if result.view is not None:
                 shape, strides, offset = result.view
                 scale = result.dtype or ref.dtype
@@ -486,5 +511,5 @@ def scalar_output(lowering: Lowering, value: TensorValue) -> Symbol:
     lowering.sizes.append(name)
     if value.ref.offset != 0:
         value = lowering.copy_of(value, TensorMeta(value.dtype, (), ()))
-    lowering.items.append(ScalarOutput(name, value.ref.buffer))
+    lowering.items.append(ScalarOutput(name, value.used().ref.buffer))
     return Symbol(name)

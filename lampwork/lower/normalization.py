@@ -191,7 +191,7 @@ def _native_group_norm(
     grouped = (shape[0], group, each, *shape[2:])  # [N, G, C/G, spatial]
     # Used for its loads alone: the strides of the regrouped view are of no interest.
     regrouped = TensorValue(
-        TensorRef(input.ref.buffer, input.dtype, grouped, contiguous_strides(grouped)),
+        TensorRef(input.used().ref.buffer, input.dtype, grouped, contiguous_strides(grouped)),
         _compose(input, lambda index: (index[0], index[1] * each + index[2], *index[3:])),
         input.stored_dtype,
     )

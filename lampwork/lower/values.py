@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lampwork.ir.loops import Axis, Compute, Expr, Load
+from lampwork.ir.loops import Axis, Compute, Constant, Expr, Index, Load
 from lampwork.ir.program import TensorRef
 from lampwork.ir.size import Size, Symbol, add, bounds, mul
 
@@ -27,18 +27,28 @@ class TensorMeta(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
+class Known:
+    """Elements that depend on their index alone (literals, ranges, masks made of them): consumers compute them anew
+    instead of loading them. `buffer_needed`: someone does read the buffer, so the nest that fills it must stay."""
+
+    at: Callable[[IndexTuple], Expr]
+    buffer_needed: bool = False
+
+
+@dataclass(eq=False, slots=True)
 class TensorValue:
     """A tensor that is a strided view (`ref`) of one buffer.
 
     `index_map` turns an index of the view into an index of the buffer's dimensions (None: they are the same).
     `stored_dtype` is the buffer's element type, which differs from `ref.dtype` for `view(dtype)`.
-    `bounds`: inclusive bounds of an integer value, where known; they make index checks unnecessary.
+    `known` (with `known_map`, the view's index as an index of the known tensor) replaces loads where it can.
     """
 
     ref: TensorRef
     index_map: IndexMap | None = None
     stored_dtype: str = ""
-    bounds: tuple[int, int] | None = None
+    known: Known | None = None
+    known_map: IndexMap | None = None
 
     @property
     def dtype(self) -> str:
@@ -60,6 +70,13 @@ class TensorValue:
         Raises `CannotLoad` (see there).
         """
         ref = self.ref
+        if self.known is not None:
+            if not indirect:
+                value = self.known.at(index if self.known_map is None else self.known_map(index))
+                if mask is None:
+                    return value
+                return Compute("where", (mask, value, Constant(other, ref.dtype)), ref.dtype)
+            self.known.buffer_needed = True
         if self.index_map is not None:
             index = self.index_map(index)
         stored = self.stored_dtype
@@ -83,7 +100,35 @@ class TensorValue:
         else:
             composed = lambda index: inner(index_map(index))
         new = TensorRef(ref.buffer, ref.dtype, shape, strides, add(ref.offset, offset) if offset else ref.offset)
-        return TensorValue(new, composed, self.stored_dtype, self.bounds)
+        if self.known is None:
+            return TensorValue(new, composed, self.stored_dtype)
+        known_map = self.known_map
+        if index_map is not None:
+            known_map = index_map if known_map is None else (lambda index, to=known_map: to(index_map(index)))
+        return TensorValue(new, composed, self.stored_dtype, self.known, known_map)
+
+    def used(self) -> TensorValue:
+        """This value, whose buffer is read by other means than `load`."""
+        if self.known is not None:
+            self.known.buffer_needed = True
+        return self
+
+
+def is_closed(value: Expr) -> bool:
+    """Whether `value` is small and reads no buffer."""
+    budget = 24
+    stack = [value]
+    while stack:
+        here = stack.pop()
+        kind = type(here)
+        budget -= 1
+        if kind is Compute:
+            stack.extend(here.args)  # type: ignore[union-attr]
+        elif kind is not Constant and kind is not Index:
+            return False
+        if budget < 0:
+            return False
+    return True
 
 
 # Index spaces ------------------------------------------------------------------------------------------------------------

@@ -357,7 +357,7 @@ def _view_dtype(lowering: Lowering, self: TensorValue, dtype: Any) -> Any:
         return self
     if ITEM_SIZE_BYTES.get(name) != ITEM_SIZE_BYTES.get(self.dtype) or "bool" in (name, self.dtype):
         return NotImplemented
-    ref = self.ref
+    ref = self.used().ref
     new = TensorRef(ref.buffer, name, ref.shape, ref.strides, ref.offset)
     return TensorValue(new, self.index_map, self.stored_dtype or self.dtype)
 
@@ -367,7 +367,7 @@ def _as_strided(
     lowering: Lowering, self: TensorValue, size: Any, stride: Any, storage_offset: Any = None
 ) -> Any:
     """Any strided view. Loads turn the element's offset back into an index where the buffer is dense."""
-    buffer = lowering.buffers[self.ref.buffer]
+    buffer = lowering.buffers[self.used().ref.buffer]
     # The offset counts from the storage's start, which need not be where an input's buffer starts.
     base = lowering.input_offsets.get(buffer.name, 0)
     offset = self.ref.offset if storage_offset is None else add(storage_offset, -base)

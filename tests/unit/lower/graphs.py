@@ -18,7 +18,7 @@ from lampwork.lower import lower
 
 def functional_graph(function: Callable, arguments: Sequence[torch.Tensor]) -> FunctionalGraph:
     """`function` of tensors, as a pure graph with one result per returned tensor."""
-    flat = lambda *args: _flatten(function(*args))  # noqa: E731
+    flat = lambda *args: _flatten(function(*args))
     with torch.no_grad():
         module = make_fx(torch.func.functionalize(flat), tracing_mode="fake")(*arguments)
     module.graph.eliminate_dead_code()
