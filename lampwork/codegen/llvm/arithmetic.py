@@ -24,10 +24,10 @@ COMPARISONS = {
 
 
 class Arithmetic:
-    """Emits operations into `build`. `native_half`, `fused`: the machine has F16C, fused multiply-add."""
+    """Emits operations into `build`. `native_half`: the machine converts float16; `scales`: it has AVX-512's scalef."""
 
-    def __init__(self, build: Builder, externals: Externals, native_half: bool, fused: bool) -> None:
-        self.build, self.externals, self.native_half, self.fused = build, externals, native_half, fused
+    def __init__(self, build: Builder, externals: Externals, native_half: bool, scales: bool) -> None:
+        self.build, self.externals, self.native_half, self.scales = build, externals, native_half, scales
 
     def cast(self, value: Value, source: str, target: str) -> Value:
         return cast(self.build, value, source, target, self.native_half)
@@ -332,18 +332,22 @@ def _shift(opcode: str) -> Emitter:
     return emit
 
 
+def _constant_power(build: Builder, base: Value, exponent: int) -> Value:
+    result, square = build.integer(1, base.type), base
+    while exponent:
+        if exponent & 1:
+            result = square if result.is_constant else build.binary("mul", result, square)
+        square = build.binary("mul", square, square) if exponent > 1 else square
+        exponent >>= 1
+    return result
+
+
 def _integer_pow(self: Arithmetic, dtype: str, base: Value, exponent: Value) -> Value:
     """By squaring, modulo the type's range. Negative exponents: 1 for 1, +-1 for -1, else 0 (as torch)."""
     build = self.build
     zero, one = build.integer(0, base.type), build.integer(1, base.type)
     if exponent.is_constant and exponent.lanes == 1 and 0 <= int(exponent.text) <= 64:
-        result, square, count = one, base, int(exponent.text)
-        while count:
-            if count & 1:
-                result = square if result.text == "1" else build.binary("mul", result, square)
-            square = build.binary("mul", square, square) if count > 1 else square
-            count >>= 1
-        return result
+        return _constant_power(build, base, int(exponent.text))
     base, exponent, zero, one = build.same_lanes(base, exponent, zero, one)
     negative = build.compare("icmp slt", exponent, zero) if dtype in SIGNED else None
     count = exponent if negative is None else build.select(negative, zero, exponent)

@@ -209,7 +209,8 @@ class Builder:
         mask = ", ".join(f"i32 {lane}" for lane in lanes)
         other = f"{second}" if second is not None else f"{vector(first.type, first.lanes)} poison"
         operands = (first,) if second is None else (first, second)
-        return self.pure(first.type, len(lanes), f"shufflevector {first}, {other}, <{len(lanes)} x i32> <{mask}>", *operands)
+        text = f"shufflevector {first}, {other}, <{len(lanes)} x i32> <{mask}>"
+        return self.pure(first.type, len(lanes), text, *operands)
 
     def extract(self, value: Value, lane: int) -> Value:
         if value.lanes == 1:

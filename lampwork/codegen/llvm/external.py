@@ -74,4 +74,5 @@ def _padded(build: Builder, value: Value, lanes: int) -> Value:
 
 def _call(build: Builder, symbol: Value, args: list[Value]) -> Value:
     arguments = ", ".join(map(str, args))
-    return build.here(args[0].type, args[0].lanes, f"call {vector(args[0].type, args[0].lanes)} {symbol.text}({arguments})")
+    type, lanes = args[0].type, args[0].lanes
+    return build.here(type, lanes, f"call {vector(type, lanes)} {symbol.text}({arguments})")

@@ -81,7 +81,7 @@ class FunctionEmitter:
         self.module = module
         self.build = Builder(module.declarations)
         self.sizes = SizeEmitter(self.build)
-        self.arithmetic = Arithmetic(self.build, module.externals, module.native_half, module.fused)
+        self.arithmetic = Arithmetic(self.build, module.externals, module.native_half, module.scales)
         self.context = Context()
         self.parallel = parallel
         self.in_parallel = parallel is None

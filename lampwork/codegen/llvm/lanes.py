@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from lampwork.codegen.llvm.kernel import FunctionEmitter
 
 HEAVY = frozenset({
-    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh",
-    "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "hypot", "pow", "sigmoid", "mod", "fmod",
-    "floordiv",
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "hypot", "pow", "sigmoid", "mod",
+    "fmod", "floordiv",
 })  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def plan_vector_loop(loop: Loop, emitter: FunctionEmitter) -> VectorPlan:
     if folds:
         registers = 4 if operations <= 4 else 2
     else:
-        registers = 2 if operations <= 8 and not heavy else 1
+        registers = 1
     limit = 64
     if not heavy and operations <= 4 and _reduces_down(loop):
         # Each pass down a column reads `lanes` neighbours of every row: wide ones use whole memory pages. Half of the

@@ -64,7 +64,7 @@ def link(data: bytes) -> tuple[bytes, dict[str, int]]:
             offset, info, addend = struct.unpack_from("<QQq", data, place)
             name, index, value, _ = symbols[info >> 32]
             if index not in base:
-                raise CompileError("generate", f"the code refers to {name or 'a discarded section'}, which is outside it")
+                raise CompileError("generate", f"the code refers to {name or 'a section'} outside it")
             where = base[section.info] + offset
             distance = base[index] + value + addend - where
             kind = info & 0xFFFFFFFF

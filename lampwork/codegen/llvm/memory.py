@@ -19,8 +19,8 @@ def load(self: FunctionEmitter, expr: Load) -> Value:
     """The value of `expr`; where its mask is off, memory is not touched and the value is `expr.other`."""
     tile = self.tiled.get((expr.buffer, expr.index[0])) if self.tiled and expr.mask is None else None
     if tile is not None:
-        name, place = tile
-        return _from_memory(self, _load(self, _buffer(self, name), _place(self, (place,)), None), expr.dtype)
+        name, inside = tile
+        return _from_memory(self, _load(self, _buffer(self, name), _place(self, (inside,)), None), expr.dtype)
     buffer = _buffer(self, expr.buffer)
     build = self.build
     dtype = expr.dtype
@@ -260,8 +260,9 @@ def _add(self: FunctionEmitter, buffer: Memory, index: Size, value: Value) -> No
         build.here(type, 1, f"atomicrmw {opcode} {pointer}, {value} monotonic, align {align}")
         return
     if not self.in_parallel:
-        old = _from_memory(self, build.here(type, lanes, f"load {vector(type, lanes)}, {pointer}, align {align}"), dtype)
-        new = _to_memory(self, self.arithmetic.operation("add", dtype, dtype, (old, build.widen(value, lanes))), dtype)
+        raw = build.here(type, lanes, f"load {vector(type, lanes)}, {pointer}, align {align}")
+        operands = _from_memory(self, raw, dtype), build.widen(value, lanes)
+        new = _to_memory(self, self.arithmetic.operation("add", dtype, dtype, operands), dtype)
         build.effect(f"store {new}, {pointer}, align {align}")
         return
     # A compare-and-exchange loop for the types without an atomic addition.
@@ -271,7 +272,8 @@ def _add(self: FunctionEmitter, buffer: Memory, index: Size, value: Value) -> No
     build.open_block()  # what the loop computes must not be shared with what follows
     expected = Value(build.fresh(), type, 1, build.depth)
     inner = build.levels[-1]
-    new = _to_memory(self, self.arithmetic.operation("add", dtype, dtype, (_from_memory(self, expected, dtype), value)), dtype)
+    total = self.arithmetic.operation("add", dtype, dtype, (_from_memory(self, expected, dtype), value))
+    new = _to_memory(self, total, dtype)
     build.levels.pop()
     seen = build.fresh()
     build.effect(f"br label %{again}")

@@ -35,7 +35,7 @@ ENTRY_SIGNATURE = "ptr %externals, ptr %buffers, ptr %sizes, i64 %threads"
 #: Slots of a context that every loop has.
 _FUNCTION, _TOTAL, _EXTERNALS, _FIRST = 0, 1, 2, 3
 
-_LAUNCH = """define internal void @launch(ptr %context, i64 %threads, i64 %shares) #0 {
+_LAUNCH = """define internal void @launch(ptr %context, i64 %threads, i64 %shares) #1 {
 entry:
   %fewer = icmp slt i64 %threads, %shares
   %count = select i1 %fewer, i64 %threads, i64 %shares
@@ -61,7 +61,7 @@ work:
 done:
   ret void
 }
-define internal void @worker(ptr %context) #0 {
+define internal void @worker(ptr %context) #1 {
 entry:
   %function = load ptr, ptr %context
   %total_slot = getelementptr i64, ptr %context, i64 1
@@ -90,6 +90,10 @@ done:
 }"""
 
 
+#: The external functions of `_LAUNCH`, by the name of their place in it.
+_OPENMP = (("start", "GOMP_parallel"), ("number", "omp_get_thread_num"), ("count", "omp_get_num_threads"))
+
+
 @dataclass(frozen=True)
 class _ParallelKernel:
     """A kernel that is one parallel loop: its iterations as an expression of its sizes, and the grain."""
@@ -104,7 +108,8 @@ class ModuleEmitter:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.vector_bytes = target.vector_bytes
-        self.native_half = self.fused = target.name != "sse4"
+        self.native_half = target.name != "sse4"
+        self.scales = target.name == "avx512"
         self.declarations: dict[str, str] = {}
         self.externals = Externals(target.name)
         self.functions: list[str] = []
@@ -116,7 +121,7 @@ class ModuleEmitter:
     # -- kernels ------------------------------------------------------------------------------------------------------
 
     def kernel(self, name: str, kernel: Kernel, distinct: Sequence[bool]) -> None:
-        """Writes `kernel` as function `name`. `distinct[i]`: parameter i overlaps no other parameter that is written."""
+        """Writes `kernel` as function `name`. `distinct[i]`: parameter i overlaps no other one that either writes."""
         self._kernel, self._loops = name, 0
         self._parameters = list(zip(kernel.parameters, distinct))
         if len(kernel.body) == 1 and isinstance(kernel.body[0], Loop) and kernel.body[0].kind == "parallel":
@@ -245,15 +250,16 @@ class ModuleEmitter:
             inner = SizeEmitter(build)
             inner.symbols = dict(zip(kernels[launch.kernel].sizes, arguments[len(launch.buffers) :]))
             self._launch(build, inner, context, function, arguments, inner.scalar(direct.total), direct.grain)
-        self.functions.append(build.function(f"void @{name}({ENTRY_SIGNATURE})", "#0"))
+        self.functions.append(build.function(f"void @{name}({ENTRY_SIGNATURE})", "#1"))
 
     def text(self) -> str:
         """The module as LLVM assembly."""
         tune = f' "tune-cpu"="{self.target.tune}"' if self.target.tune else ""
         width = self.vector_bytes * 8
+        common = f'nounwind "no-builtins" "min-legal-vector-width"="{width}" "prefer-vector-width"="{width}"{tune}'
         slots = {
             key: self.externals.slot(f"gomp:{symbol}")
-            for key, symbol in [("start", "GOMP_parallel"), ("number", "omp_get_thread_num"), ("count", "omp_get_num_threads")]
+            for key, symbol in _OPENMP
         }
         launch = _LAUNCH
         for key, slot in slots.items():
@@ -263,8 +269,9 @@ class ModuleEmitter:
             *self.declarations.values(),
             *self.functions,
             launch,
-            'attributes #0 = { nounwind "no-builtins" '
-            f'"min-legal-vector-width"="{width}" "prefer-vector-width"="{width}"{tune} }}',
+            f"attributes #0 = {{ {common} }}",
+            # Optimising what runs once a launch would take longer than generating a small kernel.
+            f"attributes #1 = {{ {common} noinline optnone }}",
             "!0 = !{i32 1}",
             "!1 = !{}",
             "",

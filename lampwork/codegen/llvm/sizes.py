@@ -8,12 +8,11 @@ contiguous. Divisions stay affine where no lane of an aligned vector crosses a m
 from __future__ import annotations
 
 from math import gcd
-from typing import Union
 
 from lampwork.codegen.llvm.builder import Builder, Value
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, bounds
 
-Stride = Union[int, Value]
+Stride = int | Value
 _NARROW = (1 << 31) - 1
 
 

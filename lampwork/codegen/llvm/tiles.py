@@ -67,8 +67,9 @@ def fill_tiles(self: FunctionEmitter, outer: Loop, loads: list[Load]) -> dict[tu
 
 
 def _fill(
-    self: FunctionEmitter, row_axis: Axis, column_axis: Axis, load: Load, tile: str, place: Size, rows: int, columns: int
-) -> None:
+    self: FunctionEmitter, row_axis: Axis, column_axis: Axis, load: Load, tile: str, place: Size,
+    rows: int, columns: int,
+) -> None:  # fmt: skip
     build = self.build
     block = min(self.module.vector_bytes // self.context.buffers[tile].item_bytes, 16)
     while block > 2 and (rows % block or columns % block):
@@ -109,7 +110,8 @@ def _transpose_blocks(
         sizes.symbols[row] = first_row
         sizes.symbols[column] = sizes.total([first_column, build.integer(i)], 0)
         pointer = _element(self, source.pointer, type, sizes.scalar(load.index[0]))
-        lines.append(build.here(type, block, f"load {vector(type, block)}, {pointer}, align {source.item_bytes}"))
+        text = f"load {vector(type, block)}, {pointer}, align {source.item_bytes}"
+        lines.append(build.here(type, block, text))
     start = sizes.total([sizes.times(first_row, build.integer(columns)), first_column], 0)
     for i, line in enumerate(_transposed(self, lines)):
         pointer = _element(self, target.pointer, type, sizes.total([start, build.integer(i * columns)], 0))

@@ -11,7 +11,17 @@ from lampwork.codegen.target import make_target
 from lampwork.config import Settings
 from lampwork.ir.dtype import compute_dtype
 from lampwork.ir.loops import (
-    Axis, Buffer, Compute, Constant, Expr, Kernel, Load, Local, Loop, Parameter, Store,
+    Axis,
+    Buffer,
+    Compute,
+    Constant,
+    Expr,
+    Kernel,
+    Load,
+    Local,
+    Loop,
+    Parameter,
+    Store,
 )  # fmt: skip
 from lampwork.ir.program import Launch, NativeCode, Placement, Program
 from lampwork.ir.size import Symbol

@@ -9,7 +9,18 @@ import torch
 
 from lampwork.ir.kernel_interpret import run_kernel
 from lampwork.ir.loops import (
-    Accumulate, Accumulator, Axis, Compute, If, Index, Kernel, Let, Load, Loop, Scratch, Store,
+    Accumulate,
+    Accumulator,
+    Axis,
+    Compute,
+    If,
+    Index,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Scratch,
+    Store,
 )  # fmt: skip
 from lampwork.ir.size import Symbol, floordiv, minimum, mod
 
