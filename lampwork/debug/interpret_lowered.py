@@ -1,4 +1,4 @@
-"""Runs a `Lowered` program the slow way: nests by the interpreter of `ir`, externs by torch. For tests and bisection."""
+"""Runs a `Lowered` program slowly: nests by the interpreter of `ir`, externs by torch. For tests and bisection."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class _Run:
     def view(self, ref: TensorRef) -> torch.Tensor:
         base = self.tensors[ref.buffer]
         whole = base if base.dtype == getattr(torch, ref.dtype) else base.view(getattr(torch, ref.dtype))
-        resolve = lambda value: int(size_values(value, self.sizes))  # noqa: E731
+        resolve = lambda value: int(size_values(value, self.sizes))
         return whole.as_strided(
             [resolve(s) for s in ref.shape],
             [resolve(s) for s in ref.strides],

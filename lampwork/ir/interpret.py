@@ -71,7 +71,7 @@ def size_values(value: Size, environment: Environment) -> Any:
     raise TypeError(f"not a size: {value!r}")
 
 
-# Scalar operations -----------------------------------------------------------------------------------------------------------
+# Scalar operations ----------------------------------------
 
 
 def _by_element(function: Any) -> Any:
@@ -129,7 +129,8 @@ _OPERATIONS: dict[str, Any] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "floordiv": _floordiv,
     "truncdiv": _truncdiv, "mod": np.mod, "fmod": np.fmod, "neg": np.negative, "abs": np.abs, "sign": _sign,
     "reciprocal": lambda a: (1 / a).astype(a.dtype), "minimum": np.minimum, "maximum": np.maximum, "fmin": np.fmin,
-    "fmax": np.fmax, "pow": np.power, "sqrt": np.sqrt, "rsqrt": lambda a: (1 / np.sqrt(a)).astype(a.dtype), "exp": np.exp,
+    "fmax": np.fmax, "pow": np.power, "sqrt": np.sqrt, "rsqrt": lambda a: (1 / np.sqrt(a)).astype(a.dtype),
+    "exp": np.exp,
     "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
     "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh,

@@ -1,9 +1,9 @@
 """Readable text of nests and lowered programs, for golden tests and `explain`.
 
-    input x: f32[8, 64]
-    relu: f32[8, 64] = aten::relu.default
-      for i0<8, i1<64: relu[i0, i1] = maximum(x[i0, i1], 0.0)
-    return relu
+input x: f32[8, 64]
+relu: f32[8, 64] = aten::relu.default
+  for i0<8, i1<64: relu[i0, i1] = maximum(x[i0, i1], 0.0)
+return relu
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from lampwork.ir.program import (
 from lampwork.ir.size import Size
 
 _INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
+    "ge": ">=",
     "and": "&", "or": "|", "xor": "^",
 }  # fmt: skip
 
@@ -71,7 +72,11 @@ def type_text(dtype: str, shape: tuple[Size, ...], strides: tuple[Size, ...]) ->
 
 def expression_text(value: Expr) -> str:
     if isinstance(value, Constant):
-        return repr(value.value) if value.dtype in ("float32", "float64", "int64", "bool") else f"{value.value}{short(value.dtype)}"
+        return (
+            repr(value.value)
+            if value.dtype in ("float32", "float64", "int64", "bool")
+            else f"{value.value}{short(value.dtype)}"
+        )
     if isinstance(value, Index):
         return f"index({size_text(value.value)})"
     if isinstance(value, Load):

@@ -44,7 +44,9 @@ _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _TESTS = frozenset({"isnan", "isinf", "signbit"})
 _BITWISE = frozenset({"and", "or", "xor", "not"})
 _SHIFTS = frozenset({"shift_left", "shift_right"})
-_NUMERIC = frozenset({"add", "sub", "mul", "floordiv", "mod", "fmod", "neg", "abs", "sign", "minimum", "maximum", "pow"})
+_NUMERIC = frozenset(
+    {"add", "sub", "mul", "floordiv", "mod", "fmod", "neg", "abs", "sign", "minimum", "maximum", "pow"}
+)
 _INTEGER = frozenset({"truncdiv"})
 #: The rest of OPERATIONS computes on float32 and float64 alone.
 _COMPUTE_FLOAT = frozenset({"float32", "float64"})
@@ -64,7 +66,9 @@ def verify_lowered(lowered: Lowered) -> None:
             _require(name in buffers, item, f"P1: no buffer {name}")
             _require(name in written, item, f"P2: {name} is read before it is written")
             partial_target = isinstance(item, LoopNest) and name == item.store.buffer
-            _require(name not in changed_inputs or partial_target, item, f"P3i: {name} is read after it was overwritten")
+            _require(
+                name not in changed_inputs or partial_target, item, f"P3i: {name} is read after it was overwritten"
+            )
         if isinstance(item, LoopNest):
             _verify_nest(item, buffers, lowered.sizes)
             target = item.store.buffer
@@ -172,7 +176,9 @@ def _verify_nest(nest: LoopNest, buffers: Mapping[str, Buffer], sizes: tuple[str
         used = []
         for index, extent in zip(store.index, buffer.shape):
             if isinstance(index, Symbol):
-                _require(index.name in axes and axes[index.name] == extent, nest, f"N2: index {index} of extent {extent}")
+                _require(
+                    index.name in axes and axes[index.name] == extent, nest, f"N2: index {index} of extent {extent}"
+                )
                 used.append(index.name)
             else:
                 _require(index == 0 and extent == 1, nest, f"N2: index {index} of extent {extent}")
@@ -199,7 +205,9 @@ def _verify_nest(nest: LoopNest, buffers: Mapping[str, Buffer], sizes: tuple[str
 
 
 class _Expressions:
-    def __init__(self, nest: LoopNest, buffers: Mapping[str, Buffer], axes: dict[str, Size], sizes: frozenset[str]) -> None:
+    def __init__(
+        self, nest: LoopNest, buffers: Mapping[str, Buffer], axes: dict[str, Size], sizes: frozenset[str]
+    ) -> None:
         self.nest, self.buffers, self.axes, self.sizes = nest, buffers, axes, sizes
         self.seen: set[int] = set()
 
@@ -212,9 +220,7 @@ class _Expressions:
             self.fail(bound.dtype in INTEGRAL, f"E3: {name} is bound to {bound.dtype}")
         return {**outer, **dict(indirect)}
 
-    def check_index(
-        self, index: Size, extent: Size, bound: Mapping[str, Expr], buffer: str, masked: bool
-    ) -> None:
+    def check_index(self, index: Size, extent: Size, bound: Mapping[str, Expr], buffer: str, masked: bool) -> None:
         found: dict[str, Symbol] = {}
         _symbols_of(index, found)
         for name, symbol in found.items():
@@ -317,5 +323,3 @@ def _symbols_of(value: Size, found: dict[str, Symbol]) -> None:
     elif isinstance(value, (Min, Max)):
         _symbols_of(value.left, found)
         _symbols_of(value.right, found)
-
-

@@ -59,9 +59,7 @@ def _clamp_constant(x: Expr, low: float, high: float) -> Expr:
 
 @_floating("hardsigmoid")
 def _hardsigmoid(lowering: Lowering, self: TensorValue) -> Any:
-    return lowering.pointwise(
-        (self,), lambda x: ex.div(_clamp_constant(ex.add(x, ex.like(3, x)), 0, 6), ex.like(6, x))
-    )
+    return lowering.pointwise((self,), lambda x: ex.div(_clamp_constant(ex.add(x, ex.like(3, x)), 0, 6), ex.like(6, x)))
 
 
 @_floating("hardswish")
@@ -197,9 +195,7 @@ def _celu(lowering: Lowering, self: TensorValue, alpha: Any = 1.0) -> Any:
 def _sinc(lowering: Lowering, self: TensorValue) -> Any:
     def body(x: Expr) -> Expr:
         scaled = ex.mul(x, ex.like(math.pi, x))
-        return ex.where(
-            ex.compare("eq", x, ex.like(0, x)), ex.like(1, x), ex.div(ex.unary("sin", scaled), scaled)
-        )
+        return ex.where(ex.compare("eq", x, ex.like(0, x)), ex.like(1, x), ex.div(ex.unary("sin", scaled), scaled))
 
     return lowering.pointwise((self,), body)
 
@@ -215,13 +211,13 @@ def _entr(lowering: Lowering, self: TensorValue) -> Any:
     return lowering.pointwise((self,), body)
 
 
-# Losses: pointwise, then no reduction (0), mean (1) or sum (2) ------------------------------------------------------------
+# Losses: pointwise, then no reduction (0), mean (1) or sum (2) ----------------------------------------
 
 
 def _loss(name: str, function: Callable[..., Expr], parameters: int = 0) -> None:
     @_floating(name)
     def lower_loss(lowering: Lowering, self: TensorValue, target: TensorValue, *rest: Any, **named: Any) -> Any:
-        # Schemas: mse_loss(self, target, reduction), smooth_l1_loss(self, target, reduction, beta), huber_loss(..., delta)
+        # mse_loss(self, target, reduction), smooth_l1_loss(..., reduction, beta), huber_loss(..., reduction, delta)
         reduction = rest[0] if rest else named.get("reduction", 1)
         extra = rest[1] if len(rest) > 1 else named.get("beta", named.get("delta", 1.0))
         if self.dtype not in FLOATING or target.dtype not in FLOATING:
@@ -263,7 +259,7 @@ def _squared_error(a: Expr, b: Expr) -> Expr:
 def _binary_cross_entropy(
     lowering: Lowering, self: TensorValue, target: TensorValue, weight: TensorValue | None = None, reduction: int = 1
 ) -> Any:
-    """-(t * max(log x, -100) + (1 - t) * max(log(1 - x), -100)), weighted. Eager raises outside [0, 1]: so does a check."""
+    """-(t * max(log x, -100) + (1 - t) * max(log(1 - x), -100)), weighted. A check raises outside [0, 1]."""
     if target.dtype not in FLOATING or self.shape != target.shape or 0 in self.shape:
         return NotImplemented
     shape = self.shape

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lampwork.ir.loops import Compute, Constant, Expr
-from lampwork.ir.size import Size, add, bounds, floordiv, maximum, minimum, mod, mul
+from lampwork.ir.size import Size, add, bounds, floordiv, maximum, minimum, mod, mul, product
 from lampwork.lower import expressions as ex
 from lampwork.lower.factory import as_index
 from lampwork.lower.lower import Lowering
@@ -92,14 +92,16 @@ def _stack(lowering: Lowering, tensors: Sequence[TensorValue], dim: int = 0) -> 
         shape, strides = tensor.shape, tensor.ref.strides
         rows.append(
             tensor.view(
-                (*shape[:dim], 1, *shape[dim:]), (*strides[:dim], 1, *strides[dim:]), 0,
+                (*shape[:dim], 1, *shape[dim:]),
+                (*strides[:dim], 1, *strides[dim:]),
+                0,
                 lambda index: index[:dim] + index[dim + 1 :],
             )  # fmt: skip
         )
     return concatenated(lowering, rows, dim)
 
 
-# Padding -------------------------------------------------------------------------------------------------------------------
+# Padding ----------------------------------------
 
 
 @rule("constant_pad_nd")
@@ -122,7 +124,9 @@ def _constant_pad(lowering: Lowering, self: TensorValue, pad: Sequence[Size], va
             if left != 0 and not (isinstance(left, int) and left < 0):
                 mask = ex.both(mask, _at_least(index[k], left))
             end = add(left, shape[k])
-            if end != meta.shape[k] and not (isinstance(end, int) and isinstance(meta.shape[k], int) and end > meta.shape[k]):
+            if end != meta.shape[k] and not (
+                isinstance(end, int) and isinstance(meta.shape[k], int) and end > meta.shape[k]
+            ):
                 mask = ex.both(mask, _below(index[k], end))
         if mask is None:
             return self.load(tuple(inner))
@@ -143,8 +147,7 @@ def _mapped_padding(names: tuple[str, ...], function: Any) -> None:
         def body(index: IndexTuple) -> Expr:
             return self.load(
                 tuple(
-                    function(add(index[k], -before[k]), self.shape[k]) if k in before else index[k]
-                    for k in range(rank)
+                    function(add(index[k], -before[k]), self.shape[k]) if k in before else index[k] for k in range(rank)
                 )
             )
 
@@ -166,7 +169,7 @@ _mapped_padding(("reflection_pad1d", "reflection_pad2d", "reflection_pad3d"), _r
 _mapped_padding(("replication_pad1d", "replication_pad2d", "replication_pad3d"), _nearest)
 
 
-# Rearrangements ----------------------------------------------------------------------------------------------------------------
+# Rearrangements ----------------------------------------
 
 
 @rule("flip")
@@ -175,9 +178,7 @@ def _flip(lowering: Lowering, self: TensorValue, dims: Sequence[int]) -> Any:
     flipped = {d % len(shape) for d in dims} if shape else set()
 
     def body(index: IndexTuple) -> Expr:
-        return self.load(
-            tuple(add(add(shape[k], -1), mul(i, -1)) if k in flipped else i for k, i in enumerate(index))
-        )
+        return self.load(tuple(add(add(shape[k], -1), mul(i, -1)) if k in flipped else i for k, i in enumerate(index)))
 
     return lowering.compute(lowering.out, body)
 
@@ -188,9 +189,7 @@ def _roll(lowering: Lowering, self: TensorValue, shifts: Sequence[int], dims: Se
     if 0 in shape or not shape:
         return NotImplemented
     if not dims:
-        flat = 1
-        for extent in shape:
-            flat *= extent
+        flat = product(shape)
         strides = contiguous_strides(shape)
         back = reshape_map(shape, (flat,))
 
@@ -229,12 +228,18 @@ def _repeat(lowering: Lowering, self: TensorValue, repeats: Sequence[Size]) -> A
     return lowering.compute(lowering.out, body)
 
 
-# Writes into a part of a copy (what in-place writes to views become) ------------------------------------------------------------
+# Writes into a part of a copy (what in-place writes to views become) ----------------------------------------
 
 
 @rule("slice_scatter")
 def _slice_scatter(
-    lowering: Lowering, self: TensorValue, src: TensorValue, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+    lowering: Lowering,
+    self: TensorValue,
+    src: TensorValue,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: int = 1,
 ) -> Any:
     shape = self.shape
     dim %= len(shape)

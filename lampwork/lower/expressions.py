@@ -1,6 +1,7 @@
 """Typed builders of scalar expressions. Each returns a well-typed `Expr`; operands must already have one type.
 
-Folds only what is exact: conversions of literals, sums and products of int64 index arithmetic. `x + 0`, `x * 0` and the like stay (signed zeros, NaN).
+Folds only what is exact: conversions of literals, sums and products of int64 index arithmetic. `x + 0`, `x * 0` and
+the like stay (signed zeros, NaN).
 """
 
 from __future__ import annotations

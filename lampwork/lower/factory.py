@@ -37,9 +37,7 @@ def _filled(value: Any, *names: str) -> None:
 _filled(0, "zeros", "zeros_like", "new_zeros")
 _filled(1, "ones", "ones_like", "new_ones")
 # The contents of an empty tensor are unspecified; usually all of it is overwritten, and then this fill is never run.
-_filled(
-    0, "empty.memory_format", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"
-)
+_filled(0, "empty.memory_format", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted")
 
 
 @rule("full", "full_like", "new_full")
@@ -59,7 +57,7 @@ def _scalar_tensor(lowering: Lowering, s: Any, **options: Any) -> Any:
     return _fill(lowering, s) if _on_cpu(options) else NotImplemented
 
 
-# Ranges --------------------------------------------------------------------------------------------------------------------
+# Ranges ----------------------------------------
 
 
 def _range(lowering: Lowering, start: Any, step: Any, length: Size) -> Any:
@@ -110,12 +108,10 @@ def _linspace(lowering: Lowering, start: Any, end: Any, steps: int, **options: A
 
 @rule("eye", "eye.m")
 def _eye(lowering: Lowering, n: Any, *args: Any, **options: Any) -> Any:
-    return lowering.compute(
-        lowering.out, lambda index: ex.compare("eq", as_index(index[0]), as_index(index[1]))
-    )
+    return lowering.compute(lowering.out, lambda index: ex.compare("eq", as_index(index[0]), as_index(index[1])))
 
 
-# Triangles -----------------------------------------------------------------------------------------------------------------
+# Triangles ----------------------------------------
 
 
 def as_index(value: Size) -> Expr:

@@ -13,7 +13,7 @@ from typing import Any
 
 from lampwork.ir.dtype import FLOATING
 from lampwork.ir.loops import Compute, Constant, Expr, Index, LoopNest, Store
-from lampwork.ir.size import Size, Symbol, add, bounds
+from lampwork.ir.size import Size, Symbol, add, bounds, mul
 from lampwork.lower import expressions as ex
 from lampwork.lower.factory import as_index
 from lampwork.lower.lower import Lowering
@@ -41,9 +41,7 @@ def checked_position(
     known = known_bounds(value(grid(index.shape)[1]))
     if known is not None and known[0] >= 0 and known[1] < smallest:
         return value
-    low = Compute("neg", (size,), "int64") if wrap and not isinstance(extent, int) else None
-    if low is None:
-        low = ex.constant(-extent if wrap else 0, "int64")
+    low = as_index(mul(extent, -1)) if wrap else zero
 
     def failed(point: IndexTuple) -> Expr:
         loaded = value(point)
@@ -68,9 +66,7 @@ def known_bounds(value: Expr) -> tuple[int, int] | None:
     return (value.value, value.value) if type(value) is Constant else None  # type: ignore[return-value]
 
 
-def bind(
-    symbol: Symbol, position: Expr, extent: Size
-) -> tuple[Size, tuple[tuple[str, Expr], ...]]:
+def bind(symbol: Symbol, position: Expr, extent: Size) -> tuple[Size, tuple[tuple[str, Expr], ...]]:
     """The index that `position` denotes: index arithmetic as it is, anything else as `symbol` with its binding."""
     known = known_bounds(position)
     if known is not None and known[0] >= 0 and known[1] < bounds(extent)[0]:
@@ -104,7 +100,7 @@ def partial_store(
     lowering.items.append(LoopNest(axes, store, None, True, lowering.origin))
 
 
-# Reading -------------------------------------------------------------------------------------------------------------------
+# Reading ----------------------------------------
 
 
 @rule("embedding")
@@ -143,9 +139,7 @@ def _index_select(lowering: Lowering, self: TensorValue, dim: int, index: Tensor
 
 
 @rule("gather")
-def _gather(
-    lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, sparse_grad: bool = False
-) -> Any:
+def _gather(lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, sparse_grad: bool = False) -> Any:
     if not self.shape or not index.shape or 0 in index.shape:
         return NotImplemented
     dim %= len(self.shape)
@@ -161,7 +155,7 @@ def _gather(
 
 
 class AdvancedIndex:
-    """`self[indices]` with index tensors and Nones: the shape of the result and where each point of it lies in `self`."""
+    """`self[indices]` with index tensors and Nones: the result's shape, and where each point of it lies in `self`."""
 
     def __init__(self, lowering: Lowering, shape: tuple[Size, ...], indices: Sequence[TensorValue | None]) -> None:
         indexed = [k for k, index in enumerate(indices) if index is not None]
@@ -227,7 +221,7 @@ def _index(lowering: Lowering, self: TensorValue, indices: Sequence[TensorValue 
     return lowering.compute(lowering.out, body)
 
 
-# Writing: a copy of `self`, then a nest that stores into parts of it ---------------------------------------------------------------
+# Writing: a copy of `self`, then a nest that stores into parts of it ----------------------------------------
 
 
 def _may_add(dtype: str) -> bool:
@@ -237,7 +231,11 @@ def _may_add(dtype: str) -> bool:
 
 @rule("index_put", "_unsafe_index_put")
 def _index_put(
-    lowering: Lowering, self: TensorValue, indices: Sequence[TensorValue | None], values: TensorValue, accumulate: bool = False
+    lowering: Lowering,
+    self: TensorValue,
+    indices: Sequence[TensorValue | None],
+    values: TensorValue,
+    accumulate: bool = False,
 ) -> Any:
     if not _integer_indices(indices) or 0 in self.shape or (accumulate and not _may_add(self.dtype)):
         return NotImplemented
@@ -340,7 +338,7 @@ def _index_fill(lowering: Lowering, self: TensorValue, dim: int, index: TensorVa
     return target
 
 
-# Negative log likelihood: a gather of the target's entry, weighted, then a mean -----------------------------------------------------
+# Negative log likelihood: a gather of the target's entry, weighted, then a mean ----------------------------------------
 
 
 @rule("nll_loss_forward", "nll_loss2d_forward")
@@ -369,7 +367,9 @@ def _nll_loss(
     def failed(point: IndexTuple) -> Expr:
         wanted = target.load(point)
         outside = Compute(
-            "or", (ex.compare("lt", wanted, ex.constant(0, "int64")), ex.compare("ge", wanted, as_index(classes))), "bool"
+            "or",
+            (ex.compare("lt", wanted, ex.constant(0, "int64")), ex.compare("ge", wanted, as_index(classes))),
+            "bool",
         )
         return Compute("and", (Compute("not", (is_ignored(point),), "bool"), outside), "bool")
 
@@ -406,10 +406,10 @@ def _nll_loss(
         weights = lowering.reduce("sum", space, dims, weight_at, accumulator, "weight")
     first = lowering.compute(
         out,
-        (lambda point: ex.div(losses.load(()), weights.load(()))) if reduction == 1 else (lambda point: losses.load(())),  # type: ignore[union-attr]
+        (lambda point: ex.div(losses.load(()), weights.load(())))
+        if reduction == 1
+        else (lambda point: losses.load(())),  # type: ignore[union-attr]
         "0",
     )
     second = lowering.compute(total_weight, lambda point: weights.load(()), "1") if lowering.needed(1) else None  # type: ignore[union-attr]
     return first, second
-
-

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-import torch.fx
+from torch.fx import Node
 
 from lampwork import _torch
 from lampwork.config import Settings
@@ -59,8 +59,6 @@ from lampwork.lower.values import (
     is_closed,
     reduction_grid,
 )
-
-Node = torch.fx.Node
 
 
 class _Operator:
@@ -126,7 +124,7 @@ class Lowering:
         self.origin = Origin("", "")
         self.out: Any = None
 
-    # What rules build with ---------------------------------------------------------------------------------------------
+    # What rules build with ----------------------------------------
 
     def needed(self, position: int) -> bool:
         """Whether result `position` of the current (multi-result) node is read."""
@@ -148,7 +146,7 @@ class Lowering:
         return TensorValue(TensorRef(name, dtype, shape, strides))
 
     def compute(self, meta: TensorMeta, body: Callable[[IndexTuple], Expr], part: str = "") -> TensorValue:
-        """One pointwise nest: `out[index] = body(index)` with metadata `meta`; the body's value is cast to its dtype."""
+        """One pointwise nest: `out[index] = body(index)` of `meta`; the body's value is cast to its dtype."""
         axes, index = grid(meta.shape)
         value = ex.cast(body(index), meta.dtype)
         target = self.new_buffer(meta, part)
@@ -244,10 +242,12 @@ class Lowering:
             except CannotLoad:
                 pass
         target = self.new_buffer(meta, part)
-        self.items.append(Extern("aten::clone.default", (value.used().ref,), (), (target.ref.buffer,), None, (), self.origin))
+        self.items.append(
+            Extern("aten::clone.default", (value.used().ref,), (), (target.ref.buffer,), None, (), self.origin)
+        )
         return target
 
-    # Operators through ATen ------------------------------------------------------------------------------------------------
+    # Operators through ATen ----------------------------------------
 
     def extern_argument(self, argument: Any) -> Any:
         if type(argument) is TensorValue:
@@ -306,7 +306,7 @@ class Lowering:
         )
         return outputs[0] if single else tuple(outputs)
 
-    # Nodes -----------------------------------------------------------------------------------------------------------------
+    # Nodes ----------------------------------------
 
     def argument(self, argument: Any) -> Any:
         """An fx argument with nodes replaced by their values and lists by tuples."""
@@ -418,7 +418,7 @@ class Lowering:
                 raise CompileError("lower", f"node of kind {kind}", node.name)
         return self.finish(outputs)
 
-    # Results ---------------------------------------------------------------------------------------------------------------
+    # Results ----------------------------------------
 
     def finish(self, outputs: tuple) -> Lowered:
         returned = {result.index for result in self.functional.results if isinstance(result, FromGraph)}

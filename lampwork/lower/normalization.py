@@ -1,7 +1,7 @@
 """Softmax and the normalisations: statistics by reductions, then one pointwise nest.
 
-    _softmax(x, 1)         m[i] = max_r x[i, r];  e[i, j] = exp(x[i, j] - m[i]);  s[i] = sum_r e[i, r];  out = e / s
-    native_layer_norm      mean, then sum of squares around it (two passes), then (x - mean) * rstd * w + b
+_softmax(x, 1)         m[i] = max_r x[i, r];  e[i, j] = exp(x[i, j] - m[i]);  s[i] = sum_r e[i, r];  out = e / s
+native_layer_norm      mean, then sum of squares around it (two passes), then (x - mean) * rstd * w + b
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from lampwork.ir.dtype import FLOATING, compute_dtype
 from lampwork.ir.loops import Expr
 from lampwork.ir.program import TensorRef
-from lampwork.ir.size import Size, product
+from lampwork.ir.size import Size, add, floordiv, mul, product
 from lampwork.lower import expressions as ex
 from lampwork.lower.lower import Lowering
 from lampwork.lower.reduction import variance
 from lampwork.lower.rules import rule
 from lampwork.lower.values import IndexTuple, TensorMeta, TensorValue, contiguous_strides
 
-# Softmax -------------------------------------------------------------------------------------------------------------------
+# Softmax ----------------------------------------
 
 
 def _shifted(lowering: Lowering, self: TensorValue, dim: int) -> Any:
@@ -81,7 +81,7 @@ def _log_softmax(lowering: Lowering, self: TensorValue, dim: int, half_to_float:
     return lowering.compute(lowering.out, lambda index: ex.sub(shifted(index), log.load(kept(index))))
 
 
-# Layer, RMS and group norm -----------------------------------------------------------------------------------------------------
+# Layer, RMS and group norm ----------------------------------------
 
 
 def _reciprocal_root(lowering: Lowering, variance: TensorValue, eps: Any, part: str = "rstd") -> TensorValue:
@@ -187,12 +187,12 @@ def _native_group_norm(
     shape = input.shape
     if input.dtype not in FLOATING or 0 in shape:
         return NotImplemented
-    each = C // group
+    each = floordiv(C, group)
     grouped = (shape[0], group, each, *shape[2:])  # [N, G, C/G, spatial]
     # Used for its loads alone: the strides of the regrouped view are of no interest.
     regrouped = TensorValue(
         TensorRef(input.used().ref.buffer, input.dtype, grouped, contiguous_strides(grouped)),
-        _compose(input, lambda index: (index[0], index[1] * each + index[2], *index[3:])),
+        _compose(input, lambda index: (index[0], add(mul(index[1], each), index[2]), *index[3:])),
         input.stored_dtype,
     )
     mean, squared = variance(lowering, regrouped, tuple(range(2, len(grouped))), 0)
@@ -201,7 +201,7 @@ def _native_group_norm(
 
     def body(index: IndexTuple) -> Expr:
         channel = index[1]
-        row = (index[0], channel // each)
+        row = (index[0], floordiv(channel, each))
         centered = ex.sub(ex.cast(input.load(index), accumulator), mean.load(row))
         return _affine(
             ex.mul(centered, rstd.load(row)),
@@ -218,7 +218,7 @@ def _compose(value: TensorValue, outer: Any) -> Any:
     return outer if inner is None else (lambda index: inner(outer(index)))
 
 
-# Batch norm ------------------------------------------------------------------------------------------------------------------
+# Batch norm ----------------------------------------
 
 
 def _normalized_by(
@@ -230,7 +230,7 @@ def _normalized_by(
     rstd: TensorValue,
     meta: TensorMeta,
 ) -> TensorValue:
-    """x * scale + shift, with one scale and shift per channel (ATen's batch_norm_cpu_collect_linear_and_constant_terms)."""
+    """x * scale + shift, one of each per channel (ATen's batch_norm_cpu_collect_linear_and_constant_terms)."""
     accumulator = mean.dtype
     channels = mean.shape
 
@@ -240,7 +240,10 @@ def _normalized_by(
     scale = rstd
     if weight is not None:
         scale = lowering.compute_fresh(
-            channels, accumulator, lambda i: ex.mul(rstd.load(i), channel(weight, i)), "scale"  # type: ignore[arg-type]
+            channels,
+            accumulator,
+            lambda i: ex.mul(rstd.load(i), channel(weight, i)),
+            "scale",  # type: ignore[arg-type]
         )
 
     def shift_body(index: IndexTuple) -> Expr:
@@ -277,9 +280,7 @@ def _inference(
     rstd = lowering.compute_fresh(
         running_var.shape,
         accumulator,
-        lambda i: ex.unary(
-            "rsqrt", ex.add(ex.cast(running_var.load(i), accumulator), ex.constant(eps, accumulator))
-        ),
+        lambda i: ex.unary("rsqrt", ex.add(ex.cast(running_var.load(i), accumulator), ex.constant(eps, accumulator))),
         "rstd",
     )
     out = _normalized_by(lowering, input, weight, bias, mean, rstd, lowering.out[0])

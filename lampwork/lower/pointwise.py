@@ -14,7 +14,7 @@ from lampwork.lower.promotion import result_type
 from lampwork.lower.rules import rule
 from lampwork.lower.values import TensorValue, broadcast_index
 
-# Unary -------------------------------------------------------------------------------------------------------------------
+# Unary ----------------------------------------
 
 
 def _unary(name: str, function: Callable[[Expr], Expr], exact_on_integers: bool = False) -> None:
@@ -90,10 +90,12 @@ _predicate("isnan", _float_only("isnan"))
 _predicate("isinf", _float_only("isinf"))
 _predicate("isfinite", _is_finite)
 _predicate(
-    "isposinf", lambda a: ex.compare("eq", a, ex.like(math.inf, a)) if a.dtype in FLOATING else ex.constant(False, "bool")
+    "isposinf",
+    lambda a: ex.compare("eq", a, ex.like(math.inf, a)) if a.dtype in FLOATING else ex.constant(False, "bool"),
 )
 _predicate(
-    "isneginf", lambda a: ex.compare("eq", a, ex.like(-math.inf, a)) if a.dtype in FLOATING else ex.constant(False, "bool")
+    "isneginf",
+    lambda a: ex.compare("eq", a, ex.like(-math.inf, a)) if a.dtype in FLOATING else ex.constant(False, "bool"),
 )
 
 
@@ -111,7 +113,11 @@ def _signbit(lowering: Lowering, self: TensorValue) -> Any:
 
 @rule("nan_to_num")
 def _nan_to_num(
-    lowering: Lowering, self: TensorValue, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+    lowering: Lowering,
+    self: TensorValue,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
 ) -> Any:
     dtype = self.dtype
     if dtype not in FLOATING:
@@ -129,7 +135,11 @@ def _nan_to_num(
     return lowering.pointwise((self,), body)
 
 
-# Binary ------------------------------------------------------------------------------------------------------------------
+# Binary ----------------------------------------
+
+
+def _of_two(op: str) -> Callable[[Expr, Expr], Expr]:
+    return lambda a, b: ex.binary(op, a, b)
 
 
 def _binary(names: tuple[str, ...], function: Callable[[Expr, Expr], Expr]) -> None:
@@ -167,25 +177,33 @@ _binary(("maximum",), ex.maximum)
 
 @rule("fmin", "fmax")
 def _fmin_fmax(lowering: Lowering, self: Any, other: Any) -> Any:
-    name = "fmin" if ".fmin" in lowering.origin.op or "::fmin" in lowering.origin.op else "fmax"
+    name = "fmin" if lowering.origin.op.startswith("aten::fmin") else "fmax"
     if lowering.out.dtype not in FLOATING:
         return lowering.pointwise((self, other), ex.minimum if name == "fmin" else ex.maximum)
     return lowering.pointwise((self, other), lambda a, b: ex.binary(name, a, b))
 
 
 for _name in ("atan2", "hypot", "copysign.Tensor", "nextafter"):
-    _binary((_name,), lambda a, b, op=_name.split(".")[0]: ex.binary(op, a, b))  # type: ignore[misc]
-_binary(("copysign.Scalar",), lambda a, b: ex.binary("copysign", a, b))
+    _binary((_name,), _of_two(_name.partition(".")[0]))
+_binary(("copysign.Scalar",), _of_two("copysign"))
 for _name, _op in (
     ("bitwise_and", "and"), ("bitwise_or", "or"), ("bitwise_xor", "xor"),
     ("bitwise_left_shift", "shift_left"), ("bitwise_right_shift", "shift_right"),
 ):  # fmt: skip
-    _forms = (f"{_name}.Tensor", f"{_name}.Scalar") if "shift" not in _name else (f"{_name}.Tensor", f"{_name}.Tensor_Scalar")
-    _binary((*_forms, f"{_name}.Scalar_Tensor"), lambda a, b, op=_op: ex.binary(op, a, b))  # type: ignore[misc]
+    _forms = (
+        (f"{_name}.Tensor", f"{_name}.Scalar")
+        if "shift" not in _name
+        else (f"{_name}.Tensor", f"{_name}.Tensor_Scalar")
+    )
+    _binary((*_forms, f"{_name}.Scalar_Tensor"), _of_two(_op))
 
 
 def _integer_division(
-    lowering: Lowering, self: Any, other: Any, function: Callable[[Expr, Expr], Expr], message: str = "ZeroDivisionError"
+    lowering: Lowering,
+    self: Any,
+    other: Any,
+    function: Callable[[Expr, Expr], Expr],
+    message: str = "ZeroDivisionError",
 ) -> Any:
     """Integer quotients and remainders: eager raises for a zero divisor, so does a check; the kernel divides by 1."""
     if not isinstance(other, TensorValue):
@@ -207,29 +225,25 @@ def _integer_division(
     return lowering.pointwise((self, other), guarded)
 
 
-def _division(op: str) -> Callable[[Expr, Expr], Expr]:
-    return lambda a, b: ex.binary(op, a, b)
-
-
 @rule("floor_divide", "floor_divide.Scalar")
 def _floor_divide(lowering: Lowering, self: Any, other: Any) -> Any:
     if lowering.out.dtype in FLOATING:
-        return lowering.pointwise((self, other), _division("floordiv"))
-    return _integer_division(lowering, self, other, _division("floordiv"))
+        return lowering.pointwise((self, other), _of_two("floordiv"))
+    return _integer_division(lowering, self, other, _of_two("floordiv"))
 
 
 @rule("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
 def _remainder(lowering: Lowering, self: Any, other: Any) -> Any:
     if lowering.out.dtype in FLOATING:
-        return lowering.pointwise((self, other), _division("mod"))
-    return _integer_division(lowering, self, other, _division("mod"))
+        return lowering.pointwise((self, other), _of_two("mod"))
+    return _integer_division(lowering, self, other, _of_two("mod"))
 
 
 @rule("fmod.Tensor", "fmod.Scalar")
 def _fmod(lowering: Lowering, self: Any, other: Any) -> Any:
     if lowering.out.dtype in FLOATING:
-        return lowering.pointwise((self, other), _division("fmod"))
-    return _integer_division(lowering, self, other, _division("fmod"))
+        return lowering.pointwise((self, other), _of_two("fmod"))
+    return _integer_division(lowering, self, other, _of_two("fmod"))
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode")
@@ -239,9 +253,9 @@ def _div_mode(lowering: Lowering, self: Any, other: Any, rounding_mode: str | No
     floor = rounding_mode == "floor"
     if lowering.out.dtype in FLOATING:
         if floor:
-            return lowering.pointwise((self, other), _division("floordiv"))
+            return lowering.pointwise((self, other), _of_two("floordiv"))
         return lowering.pointwise((self, other), lambda a, b: ex.unary("trunc", ex.div(a, b)))
-    return _integer_division(lowering, self, other, _division("floordiv" if floor else "truncdiv"))
+    return _integer_division(lowering, self, other, _of_two("floordiv" if floor else "truncdiv"))
 
 
 def _comparison(name: str) -> None:
@@ -339,9 +353,7 @@ def _log_add_exp(exp: str, log1p: Callable[[Expr], Expr]) -> Callable[[Expr, Exp
 
 
 _binary(("logaddexp",), _log_add_exp("exp", _operation("log1p")))
-_binary(
-    ("logaddexp2",), _log_add_exp("exp2", lambda a: ex.mul(ex.unary("log1p", a), ex.like(1.0 / math.log(2.0), a)))
-)
+_binary(("logaddexp2",), _log_add_exp("exp2", lambda a: ex.mul(ex.unary("log1p", a), ex.like(1.0 / math.log(2.0), a))))
 
 
 @rule("heaviside")
@@ -353,7 +365,7 @@ def _heaviside(lowering: Lowering, self: TensorValue, values: TensorValue) -> An
     return lowering.pointwise((self, values), body)
 
 
-# Ternary -----------------------------------------------------------------------------------------------------------------
+# Ternary ----------------------------------------
 
 
 @rule("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
@@ -462,7 +474,7 @@ def _zero(lowering: Lowering, self: TensorValue) -> Any:
     return lowering.compute(lowering.out, lambda index: ex.constant(0, self.dtype))
 
 
-# Copies and conversions -----------------------------------------------------------------------------------------------------
+# Copies and conversions ----------------------------------------
 
 
 @rule("_to_copy", "clone", "lift_fresh_copy", "contiguous")
@@ -478,5 +490,3 @@ def _copy(lowering: Lowering, self: TensorValue, **options: Any) -> Any:
 def _copy_from(lowering: Lowering, self: TensorValue, src: TensorValue, non_blocking: bool = False) -> Any:
     shape = lowering.out.shape
     return lowering.compute(lowering.out, lambda index: src.load(broadcast_index(index, shape, src.shape)))
-
-

@@ -59,9 +59,7 @@ def _max_pool(
         mask = None
         where = list(index[:spatial])
         for k in range(count):
-            position = add(
-                mul(index[spatial + k], stride[k]), add(mul(index[rank + k], dilation[k]), -padding[k])
-            )
+            position = add(mul(index[spatial + k], stride[k]), add(mul(index[rank + k], dilation[k]), -padding[k]))
             mask = ex.both(mask, _inside(position, 0, self.shape[spatial + k]))
             where.append(position)
         return ex.cast(self.load(tuple(where), mask, -math.inf if mask is not None else 0), dtype)
@@ -174,7 +172,7 @@ def _adaptive_avg_pool(lowering: Lowering, self: TensorValue, output_size: Any) 
     return lowering.compute(meta, quotient)
 
 
-# Resampling ----------------------------------------------------------------------------------------------------------------
+# Resampling ----------------------------------------
 
 
 def _float32(value: float) -> float:
@@ -202,7 +200,9 @@ def nearest_source(size: Size, wanted: Size, scale: float | None, exact: bool) -
     "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
     "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d",
 )  # fmt: skip
-def _upsample_nearest(lowering: Lowering, self: TensorValue, output_size: Any, *scales: float | None, **named: Any) -> Any:
+def _upsample_nearest(
+    lowering: Lowering, self: TensorValue, output_size: Any, *scales: float | None, **named: Any
+) -> Any:
     if 0 in self.shape or 0 in lowering.out.shape:
         return NotImplemented
     shape, meta = self.shape, lowering.out
@@ -251,7 +251,7 @@ def _upsample_linear(
             return ex.maximum(centered, ex.constant(0, dtype))
 
         def first(index: IndexTuple, source: Any = source, size: Any = size) -> Expr:
-            return ex.minimum(ex.cast(source(index), "int64"), ex.constant(size - 1, "int64"))
+            return ex.minimum(ex.cast(source(index), "int64"), as_index(add(size, -1)))
 
         def weight(index: IndexTuple, source: Any = source, first: Any = first) -> Expr:
             rest = ex.sub(source(index), ex.cast(first(index), dtype))
@@ -276,7 +276,7 @@ def _upsample_linear(
                 point = (index[2 + k],)
                 position = positions.load(point)
                 if far:
-                    last = ex.constant(shape[2 + k] - 1, "int64")  # type: ignore[operator]
+                    last = as_index(add(shape[2 + k], -1))
                     position = ex.minimum(ex.add(position, ex.constant(1, "int64")), last)
                 where.append(symbols[far])
                 bindings.append((symbols[far].name, position))

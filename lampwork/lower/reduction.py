@@ -47,7 +47,13 @@ def reduced(
     if meta.dtype == accumulator:
         return lowering.reduce(op, shape, dims, body, accumulator, part, meta)
     total = lowering.reduce(
-        op, shape, dims, body, accumulator, f"{part}.{op}" if part else op, TensorMeta(accumulator, meta.shape, meta.strides)
+        op,
+        shape,
+        dims,
+        body,
+        accumulator,
+        f"{part}.{op}" if part else op,
+        TensorMeta(accumulator, meta.shape, meta.strides),
     )
     return lowering.compute(meta, total.load, part)
 
@@ -64,9 +70,13 @@ def mean_of(
     dims = tuple(dims)
     accumulator = compute_dtype(meta.dtype)
     name = f"{part}.sum" if part else "sum"
-    total = lowering.reduce("sum", shape, dims, body, accumulator, name, TensorMeta(accumulator, meta.shape, meta.strides))
+    total = lowering.reduce(
+        "sum", shape, dims, body, accumulator, name, TensorMeta(accumulator, meta.shape, meta.strides)
+    )
     count = count_of(shape, dims)
-    return lowering.compute(meta, lambda index: ex.div(total.load(index), lowering.operand(count, (), (), accumulator)), part)
+    return lowering.compute(
+        meta, lambda index: ex.div(total.load(index), lowering.operand(count, (), (), accumulator)), part
+    )
 
 
 def count_of(shape: tuple[Size, ...], dims: Iterable[int]) -> Size:
@@ -216,7 +226,7 @@ def _count_nonzero(lowering: Lowering, self: TensorValue, dim: Any = None) -> An
     return lowering.reduce("sum", self.shape, dims, body, "int64", "", lowering.out)
 
 
-# Variance --------------------------------------------------------------------------------------------------------------------
+# Variance ----------------------------------------
 
 
 def variance(
@@ -298,16 +308,20 @@ def _std(lowering: Lowering, self: TensorValue, dim: Any = None, correction: Any
 
 
 @rule("var_mean.correction")
-def _var_mean(lowering: Lowering, self: TensorValue, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+def _var_mean(
+    lowering: Lowering, self: TensorValue, dim: Any = None, correction: Any = None, keepdim: bool = False
+) -> Any:
     return _spread(lowering, self, dim, correction, False, True)
 
 
 @rule("std_mean.correction")
-def _std_mean(lowering: Lowering, self: TensorValue, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+def _std_mean(
+    lowering: Lowering, self: TensorValue, dim: Any = None, correction: Any = None, keepdim: bool = False
+) -> Any:
     return _spread(lowering, self, dim, correction, True, True)
 
 
-# Norms ---------------------------------------------------------------------------------------------------------------------
+# Norms ----------------------------------------
 
 
 @rule("linalg_vector_norm")
@@ -378,5 +392,3 @@ def _logsumexp(lowering: Lowering, self: TensorValue, dim: Any, keepdim: bool = 
         return ex.add(ex.unary("log", total.load(kept)), largest.load(kept))
 
     return lowering.compute(meta, body)
-
-

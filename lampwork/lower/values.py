@@ -131,7 +131,7 @@ def is_closed(value: Expr) -> bool:
     return True
 
 
-# Index spaces ------------------------------------------------------------------------------------------------------------
+# Index spaces ----------------------------------------
 
 _symbols: dict[tuple[str, Size], Symbol] = {}
 _grids: dict[tuple[Size, ...], tuple[tuple[Axis, ...], IndexTuple]] = {}
@@ -169,7 +169,10 @@ def reduction_grid(
     if found is None:
         if len(_reduction_grids) > 5000:
             _reduction_grids.clear()
-        kept_axes, reduced_axes, index, kept = [], [], [], []
+        kept_axes: list[Axis] = []
+        reduced_axes: list[Axis] = []
+        index: list[Size] = []
+        kept: list[Size] = []
         for k, extent in enumerate(shape):
             reduced = k in dims
             name = f"{'r' if reduced else 'i'}{k}"

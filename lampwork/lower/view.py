@@ -1,6 +1,6 @@
 """View operators: no buffer, no nest. The result is an index map of the argument and a strided view of its buffer.
 
-    %a = permute(%x, [1, 0])    load (i, j) of %a is load (j, i) of %x;  extern operators see x(stride permuted)
+%a = permute(%x, [1, 0])    load (i, j) of %a is load (j, i) of %x;  extern operators see x(stride permuted)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lampwork.lower.lower import Lowering, dtype_name
 from lampwork.lower.rules import view_rule
 from lampwork.lower.values import CannotLoad, IndexMap, IndexTuple, TensorValue
 
-# Reshape -----------------------------------------------------------------------------------------------------------------
+# Reshape ----------------------------------------
 
 #: One piece of a reshape: dimensions [a, b) of the old shape become dimensions [c, d) of the new.
 Piece = tuple[int, int, int, int]
@@ -89,9 +89,7 @@ def reshape_map(old: tuple[Size, ...], new: tuple[Size, ...]) -> IndexMap:
     return index_map
 
 
-def reshape_strides(
-    old: tuple[Size, ...], strides: tuple[Size, ...], new: tuple[Size, ...]
-) -> tuple[Size, ...] | None:
+def reshape_strides(old: tuple[Size, ...], strides: tuple[Size, ...], new: tuple[Size, ...]) -> tuple[Size, ...] | None:
     """Strides of the reshaped view, or None where the memory does not allow a view (ATen's computeStride)."""
     key = (old, strides, new)
     if key not in _reshape_strides:
@@ -145,7 +143,7 @@ def _view(lowering: Lowering, self: TensorValue, size: Any, *strides: Any) -> An
     return reshaped(lowering, self, lowering.out.shape, lowering.out.strides)
 
 
-# Permutations and dimensions of size 1 ---------------------------------------------------------------------------------------
+# Permutations and dimensions of size 1 ----------------------------------------
 
 
 @view_rule("alias", "detach", "lift_fresh", "lift")
@@ -234,7 +232,7 @@ def _expand(lowering: Lowering, self: TensorValue, size: Any, implicit: bool = F
     return self.view(target, new_strides, 0, index_map)
 
 
-# Parts -----------------------------------------------------------------------------------------------------------------------
+# Parts ----------------------------------------
 
 
 def sliced(self: TensorValue, dim: int, start: Size, length: Size, step: int = 1) -> TensorValue:
@@ -363,9 +361,7 @@ def _view_dtype(lowering: Lowering, self: TensorValue, dtype: Any) -> Any:
 
 
 @view_rule("as_strided")
-def _as_strided(
-    lowering: Lowering, self: TensorValue, size: Any, stride: Any, storage_offset: Any = None
-) -> Any:
+def _as_strided(lowering: Lowering, self: TensorValue, size: Any, stride: Any, storage_offset: Any = None) -> Any:
     """Any strided view. Loads turn the element's offset back into an index where the buffer is dense."""
     buffer = lowering.buffers[self.used().ref.buffer]
     # The offset counts from the storage's start, which need not be where an input's buffer starts.
@@ -373,7 +369,9 @@ def _as_strided(
     offset = self.ref.offset if storage_offset is None else add(storage_offset, -base)
     ref = TensorRef(buffer.name, self.dtype, tuple(size), tuple(stride), offset)
     order = sorted(
-        (k for k, extent in enumerate(buffer.shape) if extent != 1), key=lambda k: buffer.strides[k], reverse=True
+        (k for k, extent in enumerate(buffer.shape) if extent != 1),
+        key=lambda k: buffer.strides[k],
+        reverse=True,  # type: ignore[arg-type, return-value]
     )
     numel: Size = 1
     for k in reversed(order):

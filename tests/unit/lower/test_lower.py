@@ -23,7 +23,7 @@ def run(function, *arguments):
     return interpret_lowered(lowered_of(function, arguments), arguments)
 
 
-# Errors eager raises -----------------------------------------------------------------------------------------------------
+# Errors eager raises ----------------------------------------
 
 X = torch.arange(12.0).reshape(3, 4)
 
@@ -69,7 +69,7 @@ def test_constant_divisors_need_no_check():
     assert not any(isinstance(item, Check) for item in lowered_of(lambda x: x.long() // 3, (X,)).items)
 
 
-# NaN, infinities, signed zeros -----------------------------------------------------------------------------------------------
+# NaN, infinities, signed zeros ----------------------------------------
 
 SPECIAL = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.5, -1.5])
 
@@ -104,7 +104,7 @@ def test_masked_rows():
     assert_like_eager(lambda x: x.softmax(-1), x)
 
 
-# Half types -------------------------------------------------------------------------------------------------------------------
+# Half types ----------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -118,7 +118,7 @@ def test_half_types_compute_in_float32(dtype):
     assert lowered.items[0].reduction.dtype == "float32"
 
 
-# Results and writes -----------------------------------------------------------------------------------------------------------
+# Results and writes ----------------------------------------
 
 
 def test_results_own_their_memory():
@@ -137,7 +137,12 @@ def test_aliases_views_and_writes():
     # x, y = y-values and x + y: a swap must read both before it writes either.
     functional = dataclasses.replace(
         functional,
-        results=(AliasOfInput(0), AliasOfInput(0, ((4, 3), (1, 4), 0)), FromGraph(0), FromGraph(0, ((4, 3), (1, 4), 0))),
+        results=(
+            AliasOfInput(0),
+            AliasOfInput(0, ((4, 3), (1, 4), 0)),
+            FromGraph(0),
+            FromGraph(0, ((4, 3), (1, 4), 0)),
+        ),
         writes=((0, 0), (1, 1)),
     )
     lowered = lower(functional, Settings())
@@ -160,7 +165,7 @@ def test_one_buffer_never_backs_two_results():
     assert torch.equal(first, second) and first.data_ptr() != second.data_ptr()
 
 
-# Calls of ATen --------------------------------------------------------------------------------------------------------------
+# Calls of ATen ----------------------------------------
 
 
 def test_out_variants_are_kernels_of_their_own():
@@ -198,7 +203,7 @@ def test_literals():
     assert list(lowered.constants.values())[0][:2] == ("float32", (4,))
 
 
-# The verifier -----------------------------------------------------------------------------------------------------------------
+# The verifier ----------------------------------------
 
 
 def _broken(change):

@@ -57,7 +57,9 @@ def test_transposed_weight_is_not_copied():
     assert item.args[1].shape == (4, 5) and item.args[1].strides == (1, 4)
 
 
-_sizes = st.sampled_from([(2, 3, 4), (4, 6), (24,), (2, 12), (3, 8), (6, 4), (2, 2, 2, 3), (1, 24), (3, 1, 8), (12, 1, 2)])
+_sizes = st.sampled_from(
+    [(2, 3, 4), (4, 6), (24,), (2, 12), (3, 8), (6, 4), (2, 2, 2, 3), (1, 24), (3, 1, 8), (12, 1, 2)]
+)
 
 
 @settings(max_examples=60, deadline=None)
