@@ -385,6 +385,18 @@ def storage_use_count_at(address: int) -> int:
     return torch._C._storage_Use_Count(address)
 
 
+def storage_address(tensor: torch.Tensor) -> int:
+    """What `untyped_storage()._cdata` is, without making the storage's Python object. Needs `tensor_layout()`."""
+    layout = tensor_layout()
+    assert layout is not None
+    return _word(tensor._cdata + layout.storage)
+
+
+def finish_graph_module(module: torch.fx.GraphModule) -> None:
+    """Generate the module's code now, if it was put off to the first call: its class changes when that happens."""
+    getattr(module, "real_recompile", lambda: None)()
+
+
 def draws_random_numbers(name: str) -> bool:
     """Whether the operator `name` advances a random number generator."""
     return torch.Tag.nondeterministic_seeded in overload(name).tags

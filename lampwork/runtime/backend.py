@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.config import make_settings
 from lampwork.runtime.function import CompiledFunction, wrap
 
@@ -27,4 +28,5 @@ def lampwork_backend(
     Inference only: calls whose results need gradients run the graph module eagerly and are counted in `lampwork.stats`
     of the returned callable. Raises `OptionError` for unknown options.
     """
+    _torch.finish_graph_module(graph_module)
     return wrap(CompiledFunction(graph_module, make_settings(mode=mode, options={"cache": False, **(options or {})})))

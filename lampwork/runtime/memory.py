@@ -49,12 +49,13 @@ class ResultMemory:
                 break
             tensor, pointer, capacity = keeper
             if capacity >= size_bytes and _torch.storage_use_count_at(pointer) == 1:
-                result = torch.empty(0, dtype=dtype).set_(tensor.untyped_storage(), 0, shape, strides)
+                result = torch.empty(0, dtype=dtype).set_(tensor, 0, shape, strides)  # type: ignore[call-overload]
                 kept.append(keeper)
                 return result
             kept.append(keeper)
         result = torch.empty_strided(shape, strides, dtype=dtype)
-        self._keep(kept, result, size_bytes)
+        if _torch.tensor_layout() is not None:
+            self._keep(kept, result, size_bytes)
         return result
 
     def _keep(self, kept: deque, result: torch.Tensor, size_bytes: int) -> None:
@@ -63,12 +64,11 @@ class ResultMemory:
             if len(kept) >= KEPT_PER_RESULT or _kept_bytes + size_bytes > KEPT_LIMIT_BYTES:
                 return
             _kept_bytes += size_bytes
-        storage = result.untyped_storage()
-        # A tensor of our own holds the storage: the Python object of a storage is shared with whoever asks for it, so
-        # holding that would hide other holders of it.
+        # A tensor of our own holds the storage. The storage's Python object is never asked for: it would own the storage
+        # as well, and who else holds that object could not be told.
         with torch.inference_mode(False):
-            keeper = torch.empty(0, dtype=torch.uint8).set_(storage)
-        kept.append((keeper, storage._cdata, size_bytes))
+            keeper = torch.empty(0, dtype=result.dtype).set_(result)  # type: ignore[call-overload]
+        kept.append((keeper, _torch.storage_address(result), size_bytes))
 
     def release(self) -> None:
         """Forget every kept storage; tensors that the program holds keep theirs."""

@@ -2,12 +2,17 @@
 
 An image is position-independent and refers to nothing by name; what it needs from outside comes in a table of
 addresses that each call passes.
+
+Each stretch of kernels has two entries: a plain C function, and one with the signature of a CPython `METH_FASTCALL`
+function, which makes a built-in function whose `self` is a `bytes` object that holds the table. The second costs a third
+of a call through ctypes.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,18 +42,43 @@ class LoadedCode:
             )
         self.memory = ExecutableMemory(native.image)
         self.externals = external_table(native.externals)
-        self.runs: tuple[Callable[[int, int, int], None], ...] = tuple(self._run(offset) for offset in native.runs)
+        self.runs: tuple[Callable[[int, int, int], None], ...]
+        if native.calls and sys.implementation.name == "cpython" and bytes.__basicsize__ == 33:
+            self.runs = tuple(self._builtin(offset) for offset in native.calls)
+        else:
+            self.runs = tuple(self._foreign(offset) for offset in native.runs)
 
-    def _run(self, offset: int) -> Callable[[int, int, int], None]:
+    def _builtin(self, offset: int) -> Callable[[int, int, int], None]:
+        """The entry at `offset` as a built-in function, which keeps the mapping alive."""
+        definition = _MethodDefinition(b"run", self.memory.address + offset, 0x80, None)  # METH_FASTCALL
+        # CPython reads the definition when it frees the function, so it must outlive every one.
+        _definitions.append(definition)
+        create = ctypes.pythonapi.PyCFunction_NewEx
+        create.restype = ctypes.py_object
+        create.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
+        return create(ctypes.addressof(definition), bytes(self.externals), self.memory)
+
+    def _foreign(self, offset: int) -> Callable[[int, int, int], None]:
+        """The entry at `offset` through ctypes."""
         function = _RUN(self.memory.address + offset)
         table = ctypes.addressof(self.externals)
-        keep = self  # the callable owns the mapping
 
         def run(buffers: int, sizes: int, threads: int, _function: Any = function, _table: int = table) -> None:
             _function(_table, buffers, sizes, threads)
 
-        run.code = keep  # type: ignore[attr-defined]
+        run.code = self  # type: ignore[attr-defined]
         return run
+
+
+class _MethodDefinition(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("documentation", ctypes.c_char_p),
+    )  # fmt: skip
+
+
+_definitions: list[_MethodDefinition] = []
 
 
 class ExecutableMemory:
@@ -91,6 +121,8 @@ def _library(name: str) -> Any:
         if name in ("m", "c"):
             # The process has loaded libc and, with Python, libm; looking in all of it finds both.
             known = ctypes.CDLL(None) if name == "c" else ctypes.CDLL("libm.so.6")
+        elif name == "python":
+            known = ctypes.pythonapi
         else:
             # A look-up in libtorch_cpu goes on in the libraries it was linked to: the OpenMP runtime that torch uses.
             known = ctypes.CDLL(_loaded_path("libtorch_cpu.so"))
