@@ -29,6 +29,7 @@ def generate(program: Program, settings: Settings, target: Target) -> NativeCode
         features=target.features,
         kernel_names=tuple(kernel.name for kernel in program.kernels),
         source=text,
+        calls=tuple(entries[f"call_run_{i}"] for i in range(len(stretches))),
     )
 
 

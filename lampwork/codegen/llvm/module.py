@@ -3,6 +3,7 @@
 Shapes of what is written:
 
     run_0(externals, buffers, sizes, threads)    the image's entry: runs kernels in order
+    call_0(self, args, count)                    the entry as a CPython function of three integers
     kernel_3(context, begin, end)                a kernel that is one parallel loop: the iterations [begin, end)
     kernel_4(externals, b0, ..., sizes..., threads)    any other kernel
     kernel_4_loop_0(context, begin, end)         a parallel loop in it
@@ -89,6 +90,44 @@ done:
   ret void
 }"""
 
+
+_CALL = """define ptr @call_{name}(ptr %self, ptr %args, i64 %count) #1 {
+entry:
+  %externals = getelementptr i8, ptr %self, i64 {contents}
+  %convert_slot = getelementptr ptr, ptr %externals, i64 {convert}
+  %convert = load ptr, ptr %convert_slot
+  %arg0 = load ptr, ptr %args
+  %slot1 = getelementptr ptr, ptr %args, i64 1
+  %arg1 = load ptr, ptr %slot1
+  %slot2 = getelementptr ptr, ptr %args, i64 2
+  %arg2 = load ptr, ptr %slot2
+  %buffers = call ptr %convert(ptr %arg0)
+  %sizes = call ptr %convert(ptr %arg1)
+  %pointer = call ptr %convert(ptr %arg2)
+  %threads = ptrtoint ptr %pointer to i64
+  %save_slot = getelementptr ptr, ptr %externals, i64 {save}
+  %save = load ptr, ptr %save_slot
+  %state = call ptr %save()
+  call void @{name}(ptr %externals, ptr %buffers, ptr %sizes, i64 %threads)
+  %restore_slot = getelementptr ptr, ptr %externals, i64 {restore}
+  %restore = load ptr, ptr %restore_slot
+  call void %restore(ptr %state)
+  %none_slot = getelementptr ptr, ptr %externals, i64 {none}
+  %none = load ptr, ptr %none_slot
+  %own_slot = getelementptr ptr, ptr %externals, i64 {own}
+  %own = load ptr, ptr %own_slot
+  call void %own(ptr %none)
+  ret ptr %none
+}"""
+
+#: The external functions of `_CALL`, by the name of their place in it. The interpreter lock is released meanwhile.
+_PYTHON = (
+    ("convert", "PyLong_AsVoidPtr"), ("save", "PyEval_SaveThread"), ("restore", "PyEval_RestoreThread"),
+    ("none", "_Py_NoneStruct"), ("own", "Py_IncRef"),
+)  # fmt: skip
+
+#: Where the contents of a `bytes` object begin: the function's `self` is one, and its contents are the externals.
+BYTES_CONTENTS = 32
 
 #: The external functions of `_LAUNCH`, by the name of their place in it.
 _OPENMP = (("start", "GOMP_parallel"), ("number", "omp_get_thread_num"), ("count", "omp_get_num_threads"))
@@ -234,8 +273,8 @@ class ModuleEmitter:
             if symbol in needed:
                 place = build.pure("ptr", 1, f"getelementptr i64, ptr %sizes, i64 {i}")
                 emitter.symbols[symbol] = build.pure("i64", 1, f"load i64, {place}, align 8", place)
-        slots = [_FIRST + len(launch.buffers) + len(launch.sizes) for name, launch in launches if name in self._direct]
-        context = build.allocate(f"[{max(slots)} x i64]", 16) if slots else ""
+        used = [_FIRST + len(launch.buffers) + len(launch.sizes) for name, launch in launches if name in self._direct]
+        context = build.allocate(f"[{max(used)} x i64]", 16) if used else ""
         for function, launch in launches:
             arguments = []
             for buffer in launch.buffers:
@@ -251,19 +290,15 @@ class ModuleEmitter:
             inner.symbols = dict(zip(kernels[launch.kernel].sizes, arguments[len(launch.buffers) :]))
             self._launch(build, inner, context, function, arguments, inner.scalar(direct.total), direct.grain)
         self.functions.append(build.function(f"void @{name}({ENTRY_SIGNATURE})", "#1"))
+        slots = {key: self.externals.slot(f"python:{symbol}") for key, symbol in _PYTHON}
+        self.functions.append(_filled(_CALL, {"name": name, "contents": BYTES_CONTENTS, **slots}))
 
     def text(self) -> str:
         """The module as LLVM assembly."""
         tune = f' "tune-cpu"="{self.target.tune}"' if self.target.tune else ""
         width = self.vector_bytes * 8
         common = f'nounwind "no-builtins" "min-legal-vector-width"="{width}" "prefer-vector-width"="{width}"{tune}'
-        slots = {
-            key: self.externals.slot(f"gomp:{symbol}")
-            for key, symbol in _OPENMP
-        }
-        launch = _LAUNCH
-        for key, slot in slots.items():
-            launch = launch.replace(f"{{{key}}}", str(slot))
+        launch = _filled(_LAUNCH, {key: self.externals.slot(f"gomp:{symbol}") for key, symbol in _OPENMP})
         return "\n".join([
             'target triple = "x86_64-unknown-linux-gnu"',
             *self.declarations.values(),
@@ -276,6 +311,12 @@ class ModuleEmitter:
             "!1 = !{}",
             "",
         ])  # fmt: skip
+
+
+def _filled(template: str, values: Mapping[str, object]) -> str:
+    for key, value in values.items():
+        template = template.replace(f"{{{key}}}", str(value))
+    return template
 
 
 def _nested(loop: Loop) -> list[Loop]:
