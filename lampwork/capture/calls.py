@@ -14,6 +14,7 @@ import warnings
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy
 import torch
 
 from lampwork import _torch
@@ -32,7 +33,7 @@ from lampwork.capture.natives import (
     STATE_WRITERS,
 )
 from lampwork.capture.shadow import MISSING, Break, DictShadow, ListShadow, Pending
-from lampwork.capture.tensors import is_tensor_function
+from lampwork.capture.tensors import OPERATOR_TYPES, is_tensor_function
 
 _ITERATORS = frozenset({*ITERATORS, map, filter, MachineGenerator, InterpretedIterator, SequenceIterator})
 #: Pure objects of C classes that hold plain data or loaded values only.
@@ -97,6 +98,8 @@ class NativeCalls:
         substitute(itertools.dropwhile, _dropwhile)
         substitute(itertools.filterfalse, _filterfalse)
         add(hash, _hash)
+        add(torch._C._len_torch_dispatch_stack, lambda world: max(torch._C._len_torch_dispatch_stack() - 1, 0))
+        add(torch.autograd.Function.apply.__func__, _apply_function)
         self.intrinsics.pop(any, None)
         self.intrinsics.pop(all, None)
         for level in ("debug", "info", "warning", "error", "log", "critical", "exception"):
@@ -138,6 +141,8 @@ class NativeCalls:
             answer = self.call_module(function, args, kwargs)  # type: ignore[attr-defined]
             if answer is not UNBOUND:
                 return answer
+        elif kind in OPERATOR_TYPES:
+            return self.call_tensor(function, args, kwargs)
         return super().call(function, args, kwargs)  # type: ignore[misc]
 
     def call_attribute(self, attribute: Any, obj: Any, args: tuple) -> Any:
@@ -297,6 +302,8 @@ class NativeCalls:
             return function(*args, **kwargs)
         if function in CONSTANT_ANSWERS:
             return function(*args, **kwargs)
+        if isinstance(function, numpy.ufunc):
+            return self._perform(function, "data", args, kwargs)
         if function in CONTEXT_ENTER:
             self.entered.append(args[0])
             return function(*args, **kwargs)
@@ -408,7 +415,7 @@ class NativeCalls:
             return all(map(self.is_data, value.values())) and all(map(self.is_data, value))
         if isinstance(value, type):
             return kind.__repr__ is type.__repr__
-        return is_plain(value) or kind.__module__ == "re" or (
+        return is_plain(value) or kind.__module__ == "re" or isinstance(value, numpy.generic) or (
             isinstance(value, BaseException) and not kind.__flags__ & HEAP_TYPE and all(map(self.is_data, value.args))
         )
 
@@ -636,6 +643,28 @@ def _filterfalse(predicate: Any, iterable: Any) -> Any:
     for element in iterable:
         if not (element if predicate is None else predicate(element)):
             yield element
+
+
+def _apply_function(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """`Function.apply` where nothing is differentiated: the forward alone, on a context of Python's."""
+    if torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args):
+        raise Break("autograd-function", f"the custom autograd function {cls.__qualname__} is applied to tensors that "
+                    "require grad", "Run inference under torch.no_grad().")  # fmt: skip
+    context = torch.autograd.function.FunctionCtx()
+    context.needs_input_grad = tuple(False for _ in args)  # type: ignore[attr-defined]
+    call = world.machine.call
+    forward = world.attribute(cls, "forward")
+    setup = world.attribute(cls, "setup_context")
+    enabled = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(False)
+    try:
+        if setup is torch.autograd.Function.setup_context:
+            return call(forward, (context, *args), kwargs)
+        result = call(forward, args, kwargs)
+        call(setup, (context, args, result))
+        return result
+    finally:
+        torch._C._set_grad_enabled(enabled)
 
 
 def _hash(world: Any, *args: Any) -> Any:

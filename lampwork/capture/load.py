@@ -19,6 +19,7 @@ import types
 import weakref
 from typing import Any
 
+import numpy
 import torch
 
 from lampwork.capture.guards import GuardList, Sources
@@ -165,6 +166,8 @@ class Loader:
         self.guards.is_object(source, raw)
         if id(raw) not in self.by_value:
             self.remember(raw, raw, source)
+            if isinstance(raw, types.ModuleType) and type(raw) is not types.ModuleType:
+                self.class_source(type(raw), source)
         return raw
 
     def _load_builtin_method(self, raw: Any, source: Source) -> Any:
@@ -283,6 +286,9 @@ class Loader:
             if kind.__new__ is tuple.__new__ or hasattr(kind, "_fields"):
                 return self._load_tuple(raw, source)
             return self._load_opaque(raw, source)
+        if isinstance(raw, numpy.generic):
+            self.guards.is_object(source, raw)
+            return self.remember(raw, raw, source)
         if not kind.__flags__ & HEAP_TYPE or isinstance(raw, weakref.ReferenceType):
             return self._load_opaque(raw, source)
         if isinstance(raw, (int, float, str, bytes, complex, set, frozenset, list, collections.deque)):

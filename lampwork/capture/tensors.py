@@ -32,6 +32,8 @@ class TensorInputs:
         stand for."""
         if isinstance(raw, Fake):
             raise Break("fake-escaped", "a tensor of another captured region is read")
+        if raw.layout is not torch.strided:
+            raise Break("tensor-layout", f"a tensor of layout {raw.layout} is read")
         try:
             fake = self.recorder.input(raw, source)
         except GraphBreak as stop:
@@ -120,7 +122,7 @@ NOT_NATIVE = frozenset({
     "_reduce_ex_internal", "__dlpack_device__", "reinforce",
 })  # fmt: skip
 
-_OPERATOR_TYPES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)  # type: ignore[attr-defined]
+OPERATOR_TYPES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)  # type: ignore[attr-defined]
 
 
 def is_tensor_function(function: Any) -> bool:
@@ -140,7 +142,7 @@ def is_tensor_function(function: Any) -> bool:
         return issubclass(torch.Tensor, function.__objclass__) and function.__objclass__ is not object and (
             function.__name__ not in MEMORY_METHODS
         )
-    return isinstance(function, _OPERATOR_TYPES)
+    return isinstance(function, OPERATOR_TYPES)
 
 
 BUILTIN_MODULES = frozenset({
