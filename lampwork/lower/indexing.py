@@ -338,7 +338,7 @@ def _index_fill(lowering: Lowering, self: TensorValue, dim: int, index: TensorVa
     return target
 
 
-# Negative log likelihood: a gather of the target's entry, weighted, then a mean ----------------------------------------
+# Negative log likelihood: a gather of the target's entry, weighted, then a mean
 
 
 @rule("nll_loss_forward", "nll_loss2d_forward")

@@ -242,8 +242,8 @@ def _normalized_by(
         scale = lowering.compute_fresh(
             channels,
             accumulator,
-            lambda i: ex.mul(rstd.load(i), channel(weight, i)),
-            "scale",  # type: ignore[arg-type]
+            lambda i: ex.mul(rstd.load(i), channel(weight, i)),  # type: ignore[arg-type]
+            "scale",
         )
 
     def shift_body(index: IndexTuple) -> Expr:

@@ -10,7 +10,7 @@ from typing import Any
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.program import TensorRef
-from lampwork.ir.size import Size, add, floordiv, minimum, mod, mul, product
+from lampwork.ir.size import Size, add, bounds, floordiv, minimum, mod, mul, product
 from lampwork.lower.lower import Lowering, dtype_name
 from lampwork.lower.rules import view_rule
 from lampwork.lower.values import CannotLoad, IndexMap, IndexTuple, TensorValue
@@ -370,8 +370,8 @@ def _as_strided(lowering: Lowering, self: TensorValue, size: Any, stride: Any, s
     ref = TensorRef(buffer.name, self.dtype, tuple(size), tuple(stride), offset)
     order = sorted(
         (k for k, extent in enumerate(buffer.shape) if extent != 1),
-        key=lambda k: buffer.strides[k],
-        reverse=True,  # type: ignore[arg-type, return-value]
+        key=lambda k: bounds(buffer.strides[k])[1],
+        reverse=True,
     )
     numel: Size = 1
     for k in reversed(order):
