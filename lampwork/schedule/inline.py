@@ -70,6 +70,7 @@ class _Nest:
     inlined: bool = False
     blocked: bool = False
     masked: bool = False
+    dead: bool = False
     repeated: int = 0
 
 
@@ -91,12 +92,25 @@ def inline(
         for number, info in enumerate(infos)
         if _inlinable(info.nest, buffers, written_at) and info.nest.store.buffer not in live_out
     }
+    _drop_dead(infos, live_out, written_at)
     _decide(infos, producers, buffers, written_at)
     return [
         _expand(number, infos, producers, buffers, pool)
         for number, info in enumerate(infos)
-        if not info.inlined and (info.nest.store.buffer not in producers or info.uses)
+        if not info.inlined and not info.dead
     ]
+
+
+def _drop_dead(
+    infos: Sequence[_Nest], live_out: frozenset[str], written_at: Mapping[str, Sequence[int]]
+) -> None:
+    """Marks nests whose result nobody reads."""
+    read = set(live_out) | set(written_at)
+    for info in reversed(infos):
+        if info.nest.store.buffer in read:
+            read.update(load.buffer for load in info.loads)
+        else:
+            info.dead = True
 
 
 def _inspect(nest: LoopNest) -> _Nest:
@@ -148,10 +162,9 @@ def _decide(
     """Consumers first, so that a producer sees the nests it would really end up in."""
     for number in range(len(infos) - 1, -1, -1):
         info = infos[number]
-        name = info.nest.store.buffer
-        if name in producers:
-            if not info.uses:
-                continue  # Dead: nobody reads it.
+        if info.dead:
+            continue
+        if info.nest.store.buffer in producers:
             info.inlined = _worth_inlining(info, infos) and _readable(number, info, infos, written_at)
         places: list[tuple[int, dict[str, Size] | None]]
         if info.inlined:

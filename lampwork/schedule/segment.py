@@ -89,11 +89,13 @@ def schedule_segment(
 
 
 def _schedule(nests, buffers, live_out, mutable, target: Target, prefix: str) -> Segment:
-    nests = [nest for nest in nests if not any(axis.extent == 0 for axis in nest.axes)]
+    # A nest over an empty axis stores nothing.
+    kept = [place for place, nest in enumerate(nests) if not any(axis.extent == 0 for axis in nest.axes)]
+    nests = [nests[place] for place in kept]
     split, new_buffers = split_reductions(nests, buffers, live_out, mutable, prefix)
     if new_buffers:
         buffers = {**buffers, **{buffer.name: buffer for buffer in new_buffers}}
-    places = [place for _, place in split]
+    places = [kept[place] for _, place in split]
     positions: dict[str, list[int]] = {name: [] for name in mutable}
     for number, (nest, _) in enumerate(split):
         if nest.store.buffer in mutable:

@@ -268,3 +268,16 @@ def test_dynamic_rows(rows):
     assert launches(program) == 1
     step = next(step for step in program.steps if isinstance(step, Launch))
     assert [str(size) for size in step.sizes] == ["s0"]
+
+
+def test_what_nobody_reads_is_not_computed():
+    g = Graph()
+    x = g.input((4, 8))
+    g.reduce("sum", (4,), (8,), lambda i, r: g.load(x, i, r))
+    g.pointwise((4, 8), lambda i, j: op("exp", g.load(x, i, j)))
+    empty = g.pointwise((0, 3), lambda i, j: constant(1.0))
+    y = g.pointwise((4, 8), lambda i, j: op("neg", g.load(x, i, j)))
+    program = assert_same(g.finish(y, empty))
+    assert launches(program) == 1
+    (step,) = program.steps
+    assert [origin.node for origin in step.origins] == [y]
