@@ -8,6 +8,7 @@ Each stage is a function from a value to a value. With LAMPWORK_VERIFY=1 the ver
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -42,15 +43,16 @@ def compile_call(
     """
     seconds: dict[str, float] = {}
     observer = observe or (lambda stage, value: None)
-    try:
-        with _stage("capture", seconds):
-            region = capture(function, args, kwargs, settings)
-    except GraphBreak as stop:
-        if settings.fullgraph or stop.guards is None:
-            raise
-        return _broken_artifact(function, stop, seconds)
-    observer("capture", region)
-    return compile_region(region, settings, observer, seconds)
+    with _collector_paused():
+        try:
+            with _stage("capture", seconds):
+                region = capture(function, args, kwargs, settings)
+        except GraphBreak as stop:
+            if settings.fullgraph or stop.guards is None:
+                raise
+            return _broken_artifact(function, stop, seconds)
+        observer("capture", region)
+        return compile_region(region, settings, observer, seconds)
 
 
 def compile_region(
@@ -127,6 +129,20 @@ def _eager_artifact(region: Region, outcome: RunEagerly, seconds: dict[str, floa
         versions=versions(),
         compile_seconds=seconds,
     )
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No cyclic garbage collection meanwhile: a compile allocates a great many small live objects, and each full
+    collection it would trigger walks every object of the user's program (0.3 s a piece with `transformers` loaded)."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @contextmanager
