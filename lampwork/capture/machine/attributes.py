@@ -21,7 +21,7 @@ from types import (
 from typing import Any
 
 from .private import __builtins__  # type: ignore  # noqa: F401
-from .values import UNBOUND, Enter, Part
+from .values import UNBOUND, Enter, Part, is_a
 
 _type_getattribute = type.__getattribute__
 _MRO = type.__dict__["__mro__"].__get__
@@ -113,7 +113,7 @@ class Attributes(Part):
 
     def instance_lookup(self, obj: Any, name: str) -> tuple[bool, Any]:
         """(found, value) of the name in the object's own `__dict__`, if it has one."""
-        if not type(obj).__dictoffset__ and not isinstance(obj, ModuleType):
+        if not type(obj).__dictoffset__ and not is_a(obj, ModuleType):
             return False, None
         try:
             namespace = _object_getattribute(obj, "__dict__")
@@ -246,9 +246,9 @@ class Attributes(Part):
     def raise_missing(self, obj: Any, name: str) -> None:
         """Raises the AttributeError in CPython's own words."""
         try:
-            if isinstance(obj, type):
+            if is_a(obj, type):
                 _type_getattribute(obj, name)
-            elif isinstance(obj, ModuleType):
+            elif is_a(obj, ModuleType):
                 _module_getattribute(obj, name)
             else:
                 _object_getattribute(obj, name)

@@ -10,7 +10,7 @@ from typing import Any
 from .attributes import NATIVE_KINDS
 from .classes import BuildClass
 from .private import __builtins__  # type: ignore  # noqa: F401
-from .values import UNBOUND, Enter, Part
+from .values import UNBOUND, Enter, Part, is_a
 
 _METHOD_DESCRIPTOR = types.MethodDescriptorType
 _WRAPPER_DESCRIPTOR = types.WrapperDescriptorType
@@ -69,7 +69,7 @@ class Calls(Part):
             else:
                 kwargs = dict(function.keywords)
             return self.call(function.func, (*function.args, *args), kwargs)
-        if isinstance(function, type):
+        if is_a(function, type):
             found, method = self.class_lookup(kind, "__call__")
             if method is _type_call:
                 return self.instantiate(function, args, kwargs)
@@ -108,7 +108,7 @@ class Calls(Part):
                     return self.intrinsics[descriptor](self, owner, *args, **kwargs)
                 if descriptor in self.substitutes:
                     return Enter(self.substitutes[descriptor], (owner, *args), kwargs)
-            elif isinstance(owner, type):
+            elif is_a(owner, type):
                 answer = self.class_intrinsics.get((owner, function.__name__))
                 if answer is not None:
                     return answer(self, *args, **kwargs)
@@ -170,7 +170,7 @@ class Calls(Part):
 
 def function_text(function: Any) -> str:
     """How CPython names a callable in the errors of a call."""
-    if isinstance(function, BuildClass):
+    if is_a(function, BuildClass):
         return "__build_class__()"
     name = getattr(function, "__qualname__", None)
     if name is None:

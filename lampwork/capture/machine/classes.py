@@ -8,7 +8,7 @@ from types import CellType
 from typing import TYPE_CHECKING, Any
 
 from .private import __builtins__  # type: ignore  # noqa: F401
-from .values import UNBOUND
+from .values import UNBOUND, is_a
 
 if TYPE_CHECKING:
     pass
@@ -33,18 +33,18 @@ class BuildClass:
         resolved = types.resolve_bases(bases)
         if metaclass is UNBOUND:
             metaclass = type(resolved[0]) if resolved else type
-        if isinstance(metaclass, type):
+        if is_a(metaclass, type):
             metaclass = _most_derived(metaclass, resolved)
         prepare = world.attribute_or(metaclass, "__prepare__", UNBOUND)
         namespace = {} if prepare is UNBOUND else machine.call(prepare, (name, resolved), keywords)
         if not hasattr(type(namespace), "__getitem__"):
-            shown = metaclass.__name__ if isinstance(metaclass, type) else "<metaclass>"
+            shown = metaclass.__name__ if is_a(metaclass, type) else "<metaclass>"
             raise TypeError(f"{shown}.__prepare__() must return a mapping, not {type(namespace).__name__}")
         cell = machine.run_class_body(function, namespace)
         if resolved is not bases:
             world.set_item(namespace, "__orig_bases__", bases)
         cls = machine.call(metaclass, (name, resolved, namespace), keywords)
-        if isinstance(cls, type) and type(cell) is CellType:
+        if is_a(cls, type) and type(cell) is CellType:
             try:
                 held = cell.cell_contents
             except ValueError:

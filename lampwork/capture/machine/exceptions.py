@@ -6,27 +6,27 @@ import sys
 from typing import Any
 
 from .private import __builtins__  # type: ignore  # noqa: F401
-from .values import UNBOUND
+from .values import UNBOUND, is_a
 
 
 def raise_value(world: Any, value: Any, cause: Any) -> None:
     """`raise value from cause`; cause UNBOUND means no `from`.  CPython sets `__context__`: see `loop_handling`."""
-    if isinstance(value, type) and issubclass(value, BaseException):
+    if is_a(value, type) and issubclass(value, BaseException):
         made = world.machine.call(value)
-        if not isinstance(made, BaseException):
+        if not is_a(made, BaseException):
             raise TypeError(f"calling {value!r} should have returned an instance of BaseException, not {type(made)!r}")
         value = made
-    elif not isinstance(value, BaseException):
+    elif not is_a(value, BaseException):
         raise TypeError("exceptions must derive from BaseException")
     if cause is not UNBOUND:
-        if isinstance(cause, type) and issubclass(cause, BaseException):
+        if is_a(cause, type) and issubclass(cause, BaseException):
             made = world.machine.call(cause)
-            if not isinstance(made, BaseException):
+            if not is_a(made, BaseException):
                 raise TypeError(
                     f"calling {cause!r} should have returned an instance of BaseException, not {type(made)!r}"
                 )
             cause = made
-        elif cause is not None and not isinstance(cause, BaseException):
+        elif cause is not None and not is_a(cause, BaseException):
             raise TypeError("exception causes must derive from BaseException")
         value.__cause__ = cause
     raise value
@@ -74,14 +74,14 @@ _NOT_EXCEPTIONS = "catching classes that do not inherit from BaseException is no
 
 
 def check_pattern(pattern: Any) -> None:
-    for cls in pattern if isinstance(pattern, tuple) else (pattern,):
-        if not (isinstance(cls, type) and issubclass(cls, BaseException)):
+    for cls in pattern if is_a(pattern, tuple) else (pattern,):
+        if not (is_a(cls, type) and issubclass(cls, BaseException)):
             raise TypeError(_NOT_EXCEPTIONS)
 
 
 def exception_matches(error: BaseException, pattern: Any) -> bool:
     """Whether `except pattern` catches error; by the real base classes, never by `__subclasscheck__`."""
-    if isinstance(pattern, tuple):
+    if is_a(pattern, tuple):
         check_pattern(pattern)
         return any(exception_matches(error, cls) for cls in pattern)
     if pattern in type(error).__mro__:
@@ -93,20 +93,20 @@ def exception_matches(error: BaseException, pattern: Any) -> bool:
 def match_group(world: Any, error: BaseException, pattern: Any) -> tuple[Any, Any]:
     """(match, rest) for `except* pattern`; match is None if nothing matched."""
     check_pattern(pattern)
-    for cls in pattern if isinstance(pattern, tuple) else (pattern,):
+    for cls in pattern if is_a(pattern, tuple) else (pattern,):
         if issubclass(cls, BaseExceptionGroup):
             raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
     if error is None:
         return None, None
     if exception_matches(error, pattern):
-        if isinstance(error, BaseExceptionGroup):
+        if is_a(error, BaseExceptionGroup):
             return error, None
         wrapped = BaseExceptionGroup("", (error,))
         wrapped.__traceback__ = error.__traceback__
         return wrapped, None
-    if isinstance(error, BaseExceptionGroup):
+    if is_a(error, BaseExceptionGroup):
         pair = world.machine.call(world.attribute(error, "split"), (pattern,))
-        if not isinstance(pair, tuple):
+        if not is_a(pair, tuple):
             raise TypeError(f"{type(error).__name__}.split must return a tuple, not {type(pair).__name__}")
         if len(pair) < 2:
             raise TypeError(f"{type(error).__name__}.split must return a 2-tuple, got tuple of size {len(pair)}")
@@ -124,7 +124,7 @@ def _same_metadata(first: Any, second: Any) -> bool:
 
 
 def _leaves(group: Any, into: set[int]) -> set[int]:
-    if isinstance(group, BaseExceptionGroup):
+    if is_a(group, BaseExceptionGroup):
         for error in group.exceptions:
             _leaves(error, into)
     elif group is not None:
@@ -134,16 +134,16 @@ def _leaves(group: Any, into: set[int]) -> set[int]:
 
 def _project(group: Any, keep: set[int]) -> Any:
     """The part of the group whose leaves are in `keep`, with the structure of the original; None if empty."""
-    if not isinstance(group, BaseExceptionGroup):
+    if not is_a(group, BaseExceptionGroup):
         return group if id(group) in keep else None
-    return group.split(lambda error: not isinstance(error, BaseExceptionGroup) and id(error) in keep)[0]
+    return group.split(lambda error: not is_a(error, BaseExceptionGroup) and id(error) in keep)[0]
 
 
 def prepare_reraise_star(original: BaseException, errors: list[Any]) -> Any:
     """What leaves a `try` with `except*` clauses, None if nothing does (CPython's _PyExc_PrepReraiseStar)."""
     if not errors:
         return None
-    if not isinstance(original, BaseExceptionGroup):
+    if not is_a(original, BaseExceptionGroup):
         return errors[0]
     raised: list[Any] = []
     unhandled: list[Any] = []
@@ -167,7 +167,7 @@ def prepare_reraise_star(original: BaseException, errors: list[Any]) -> Any:
 
 def stop_iteration_error(error: BaseException) -> BaseException:
     """What leaves a generator instead of `error`: a StopIteration would end the caller's loop silently."""
-    if not isinstance(error, StopIteration):
+    if not is_a(error, StopIteration):
         return error
     replacement = RuntimeError("generator raised StopIteration")
     replacement.__cause__ = error

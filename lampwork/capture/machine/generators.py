@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import collections.abc
 import types
+import warnings
 from typing import TYPE_CHECKING, Any
 
-from ..bytecode import OP
+from ..bytecode import OP, VERSION
 from .errors import Interruption
 from .exceptions import chain_context
 from .frames import Frame
 from .private import __builtins__  # type: ignore  # noqa: F401
 from .tracebacks import real_frame
-from .values import UNBOUND, Enter
+from .values import UNBOUND, Enter, is_a
 
 if TYPE_CHECKING:
     pass
 
 _YIELD = OP["YIELD_VALUE"]
+_DEPRECATED_THROW = "the (type, exc, tb) signature of throw() is deprecated, use the single-arg signature instead."
 
 
 class MachineGenerator:
@@ -87,8 +89,10 @@ class MachineGenerator:
             raise StopIteration() if value is None else StopIteration(value)
         return value
 
-    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
-        return self.throw_error(_normalise(kind, value, traceback))
+    def throw(self, kind: Any, *rest: Any) -> Any:
+        if rest and VERSION >= (3, 12):
+            warnings.warn(_DEPRECATED_THROW, DeprecationWarning, stacklevel=2)
+        return self.throw_error(_normalise(kind, *rest))
 
     def throw_error(self, error: BaseException) -> Any:
         if self.running:
@@ -102,7 +106,7 @@ class MachineGenerator:
             self.running = True
             self.machine.frames.append(frame)  # it is on the stack while its sub-iterator works
             try:
-                if isinstance(error, GeneratorExit):
+                if is_a(error, GeneratorExit):
                     close_iterator(receiver)
                 else:
                     throw = getattr(receiver, "throw", None)
@@ -118,7 +122,7 @@ class MachineGenerator:
             self.machine.frames.pop()
             self.running = False
             if failure is not None:
-                if isinstance(failure, StopIteration) and not isinstance(error, GeneratorExit):
+                if isinstance(failure, StopIteration) and not is_a(error, GeneratorExit):
                     send = frame.code.instructions[frame.index - 2]
                     frame.stack.pop()
                     frame.index = send[1]
@@ -228,26 +232,26 @@ for _name in ("__iter__", "__next__", "send", "throw", "close"):
     getattr(MachineGenerator, _name).__doc__ = getattr(types.GeneratorType, _name).__doc__
 
 
-def _normalise(kind: Any, value: Any, traceback: Any) -> BaseException:
+def _normalise(kind: Any, value: Any = None, traceback: Any = None) -> BaseException:
     """The exception that `throw(kind, value, traceback)` throws, checked as CPython checks it."""
-    if traceback is not None and not isinstance(traceback, types.TracebackType):
+    if traceback is not None and not is_a(traceback, types.TracebackType):
         raise TypeError("throw() third argument must be a traceback object")
-    if isinstance(kind, type) and issubclass(kind, BaseException):
+    if is_a(kind, type) and issubclass(kind, BaseException):
         error = value
-        if not isinstance(value, kind):
+        if not is_a(value, kind):
             # An exception that cannot be made is replaced by the failure, which is thrown instead.
-            args = () if value is None else value if isinstance(value, tuple) else (value,)
+            args = () if value is None else value if is_a(value, tuple) else (value,)
             try:
                 error = kind(*args)
             except Interruption:
                 raise
             except BaseException as failure:
                 error = failure
-        if not isinstance(error, BaseException):
+        if not is_a(error, BaseException):
             error = TypeError(
                 f"calling {kind!r} should have returned an instance of BaseException, not {type(error).__name__}"
             )
-    elif isinstance(kind, BaseException):
+    elif is_a(kind, BaseException):
         if value is not None:
             raise TypeError("instance exception may not have a separate value")
         error = kind

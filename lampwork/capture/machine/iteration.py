@@ -10,7 +10,7 @@ from .calls import function_text
 from .generators import MachineGenerator
 from .operators import BUILTIN
 from .private import __builtins__  # type: ignore  # noqa: F401
-from .values import UNBOUND, Part
+from .values import UNBOUND, Part, is_a
 
 
 class InterpretedIterator:
@@ -217,7 +217,7 @@ class Iteration(Part):
 
     def dict_update(self, target: dict[Any, Any], mapping: Any) -> None:
         """`{**mapping}`."""
-        if isinstance(mapping, dict) and type(mapping).keys is dict.keys:
+        if is_a(mapping, dict) and type(mapping).keys is dict.keys:
             target.update(mapping)
             return
         for key, value in self._mapping_pairs(mapping, f"'{type(mapping).__name__}' object is not a mapping"):

@@ -25,7 +25,7 @@ from .generators import MachineGenerator, resume_request
 from .operators import BUILTIN
 from .polyfills import POLYFILLS
 from .private import __builtins__  # type: ignore  # noqa: F401
-from .values import UNBOUND, Enter
+from .values import UNBOUND, Enter, is_a
 
 _BUILTIN = types.BuiltinFunctionType
 
@@ -84,7 +84,7 @@ def callback(world: Any, function: Any) -> Any:
         return Callback(world, function)
     if kind in (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, type(None)):
         return function
-    if isinstance(function, type):
+    if is_a(function, type):
         return function if function in (int, float, str, bool) else Callback(world, function)
     if callable(function) and world.python_special(function, "__call__") is not UNBOUND:
         return Callback(world, function)
@@ -97,7 +97,7 @@ def callback(world: Any, function: Any) -> Any:
 
 @answers(getattr)
 def _getattr(world: Any, *args: Any, **kwargs: Any) -> Any:
-    if kwargs or not 2 <= len(args) <= 3 or not isinstance(args[1], str):
+    if kwargs or not 2 <= len(args) <= 3 or not is_a(args[1], str):
         return getattr(*args, **kwargs)
     if len(args) == 2:
         return world.load_attr(args[0], str(args[1]))
@@ -106,28 +106,28 @@ def _getattr(world: Any, *args: Any, **kwargs: Any) -> Any:
 
 @answers(hasattr)
 def _hasattr(world: Any, *args: Any) -> Any:
-    if len(args) != 2 or not isinstance(args[1], str):
+    if len(args) != 2 or not is_a(args[1], str):
         return hasattr(*args)
     return world.attribute_or(args[0], str(args[1]), UNBOUND) is not UNBOUND
 
 
 @answers(setattr)
 def _setattr(world: Any, *args: Any) -> Any:
-    if len(args) != 3 or not isinstance(args[1], str):
+    if len(args) != 3 or not is_a(args[1], str):
         return setattr(*args)
     world.store_attr(args[0], sys.intern(str(args[1])), args[2])
 
 
 @answers(delattr)
 def _delattr(world: Any, *args: Any) -> Any:
-    if len(args) != 2 or not isinstance(args[1], str):
+    if len(args) != 2 or not is_a(args[1], str):
         return delattr(*args)
     world.delete_attr(args[0], str(args[1]))
 
 
 def _default_load(load: str, native: Any) -> Any:
     def answer(world: Any, *args: Any) -> Any:
-        if len(args) != 2 or not isinstance(args[1], str):
+        if len(args) != 2 or not is_a(args[1], str):
             return native(*args)
         value = getattr(world, load)(args[0], args[1], type(args[0]))
         if value is UNBOUND:
@@ -143,7 +143,7 @@ INTRINSICS[types.ModuleType.__getattribute__] = _default_load("module_load", typ
 
 @answers(type.__getattribute__)
 def _type_getattribute(world: Any, *args: Any) -> Any:
-    if len(args) != 2 or not isinstance(args[0], type) or not isinstance(args[1], str):
+    if len(args) != 2 or not is_a(args[0], type) or not is_a(args[1], str):
         return type.__getattribute__(*args)
     value = world.type_load(args[0], args[1], type(args[0]))
     return type.__getattribute__(*args) if value is UNBOUND else value
@@ -151,7 +151,7 @@ def _type_getattribute(world: Any, *args: Any) -> Any:
 
 @answers(object.__setattr__)
 def _object_setattr(world: Any, *args: Any) -> Any:
-    if len(args) != 3 or not isinstance(args[1], str) or isinstance(args[0], type):
+    if len(args) != 3 or not is_a(args[1], str) or is_a(args[0], type):
         return object.__setattr__(*args)
     if not world.store_through_descriptor(*args):
         world.instance_store(*args)
@@ -159,7 +159,7 @@ def _object_setattr(world: Any, *args: Any) -> Any:
 
 @answers(object.__delattr__)
 def _object_delattr(world: Any, *args: Any) -> Any:
-    if len(args) != 2 or not isinstance(args[1], str) or isinstance(args[0], type):
+    if len(args) != 2 or not is_a(args[1], str) or is_a(args[0], type):
         return object.__delattr__(*args)
     if not world.delete_through_descriptor(*args):
         world.instance_delete(*args)
@@ -167,14 +167,14 @@ def _object_delattr(world: Any, *args: Any) -> Any:
 
 @answers(type.__setattr__)
 def _type_setattr(world: Any, *args: Any) -> Any:
-    if len(args) != 3 or not isinstance(args[0], type) or not isinstance(args[1], str):
+    if len(args) != 3 or not is_a(args[0], type) or not is_a(args[1], str):
         return type.__setattr__(*args)
     world.generic_type_store(*args)
 
 
 @answers(type.__call__)
 def _type_call(world: Any, *args: Any, **kwargs: Any) -> Any:
-    if not args or not isinstance(args[0], type):
+    if not args or not is_a(args[0], type):
         return type.__call__(*args, **kwargs)
     if args[0] is type and len(args) == 2 and not kwargs:
         return _type(world, args[1])
@@ -309,7 +309,7 @@ def _unary(native: Any, name: str, check: Any) -> None:
 
 def _returned(name: str, kind: type) -> Any:
     def check(result: Any) -> Any:
-        if not isinstance(result, kind):
+        if not is_a(result, kind):
             raise TypeError(f"{name} returned non-string (type {type(result).__name__})")
         return result
 
@@ -317,7 +317,7 @@ def _returned(name: str, kind: type) -> Any:
 
 
 def _checked_hash(result: Any) -> int:
-    if not isinstance(result, int):
+    if not is_a(result, int):
         raise TypeError("__hash__ method should return an integer")
     return result if -sys.maxsize - 1 <= result <= sys.maxsize and result != -1 else hash(result)
 
@@ -361,7 +361,7 @@ def _format(world: Any, *args: Any) -> Any:
             return _str(world, value)
         if method is not UNBOUND and type(method) not in NATIVE_KINDS and method is not None:
             result = world.call_special(value, method, spec)
-            if not isinstance(result, str):
+            if not is_a(result, str):
                 raise TypeError(f"__format__ must return a str, not {type(result).__name__}")
             return result
     return world.call_native(format, args, {})
@@ -570,10 +570,10 @@ def _evaluator(native: Any) -> None:
         mapping = hasattr(type(local_names), "__getitem__")
         if type(global_names) is not dict or kwargs or not mapping or not _usual_builtins(global_names):
             return in_user_globals(world, native, (source, global_names, local_names), kwargs)
-        if not isinstance(source, types.CodeType):
-            if not isinstance(source, (str, bytes, bytearray, memoryview)):
+        if not is_a(source, types.CodeType):
+            if not is_a(source, (str, bytes, bytearray, memoryview)):
                 return native(source, global_names, local_names)
-            if native is eval and isinstance(source, str):
+            if native is eval and is_a(source, str):
                 source = source.lstrip(" \t")
             flags = frame.code.raw.co_flags & _FUTURE_FLAGS
             mode = "eval" if native is eval else "exec"
@@ -616,7 +616,7 @@ def _compile(world: Any, *args: Any, **kwargs: Any) -> Any:
 @answers(sys._getframe)
 def _getframe(world: Any, *args: Any) -> Any:
     depth = args[0] if args else 0
-    frame = world.machine.user_frame(max(depth, 0)) if isinstance(depth, int) and len(args) < 2 else None
+    frame = world.machine.user_frame(max(depth, 0)) if is_a(depth, int) and len(args) < 2 else None
     if frame is None:
         # Beyond the machine's frames lie CPython's own, behind an unknown number of the machine's.
         raise Unsupported(f"sys._getframe({depth})", world.machine.location())
@@ -636,11 +636,11 @@ def _warn(
     world: Any, message: Any, category: Any = None, stacklevel: int = 1, source: Any = None, **kwargs: Any
 ) -> None:
     frame = world.machine.user_frame(max(stacklevel, 1) - 1)
-    if kwargs or frame is None or not (category is None or isinstance(category, type)):
+    if kwargs or frame is None or not (category is None or is_a(category, type)):
         kwargs = {**kwargs, "stacklevel": stacklevel, "source": source}
         world.call_native(warnings.warn, (message, category), kwargs)
         return
-    if isinstance(message, Warning):
+    if is_a(message, Warning):
         category = type(message)
     namespace = frame.globals
     registry = namespace.setdefault("__warningregistry__", {})

@@ -13,7 +13,7 @@ from typing import Any
 
 from .attributes import NATIVE_KINDS, find_in_class
 from .private import __builtins__  # type: ignore  # noqa: F401
-from .values import UNBOUND, Part
+from .values import UNBOUND, Part, is_a
 
 # Exact types whose special methods are all in C and which hold no Python-level behaviour of their own.
 BUILTIN = frozenset(
@@ -259,13 +259,13 @@ class Operators(Part):
         found, method = self.class_lookup(cls, "__getitem__")
         if found and type(method) not in NATIVE_KINDS and method is not None:
             return self.call_attribute(method, container, (key,))
-        if isinstance(container, dict) and self._python(cls, "__missing__"):
+        if is_a(container, dict) and self._python(cls, "__missing__"):
             value = dict.get(container, key, UNBOUND)
             if value is UNBOUND:
                 missing = self.special(container, "__missing__")
                 return self.call_attribute(missing, container, (key,))
             return value
-        if not found and isinstance(container, type):
+        if not found and is_a(container, type):
             in_class, method = self.class_lookup(container, "__class_getitem__")
             if in_class and type(method) not in NATIVE_KINDS:
                 return self.call(self.attribute(container, "__class_getitem__"), (key,), {})

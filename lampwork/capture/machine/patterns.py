@@ -6,7 +6,7 @@ from typing import Any
 
 from ..bytecode import VERSION
 from .private import __builtins__  # type: ignore  # noqa: F401
-from .values import UNBOUND, Part
+from .values import UNBOUND, Part, is_a
 
 # Classes whose single positional sub-pattern is the subject itself (Py_TPFLAGS_... _MATCH_SELF).
 _MATCH_SELF = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
@@ -42,7 +42,7 @@ class Patterns(Part):
 
     def match_class(self, subject: Any, cls: Any, count: int, names: tuple[str, ...]) -> tuple[Any, ...] | None:
         """The attributes for `cls(count positional patterns, *names)`, None if the subject does not match."""
-        if not isinstance(cls, type):
+        if not is_a(cls, type):
             raise TypeError(f"called match pattern must be a {_CLASS}")
         if not self.machine.call(isinstance, (subject, cls)):
             return None

@@ -58,3 +58,9 @@ class Enter:
 def Value(value: Any) -> Any:
     """The value itself: a world's operation answers a plain value or an `Enter`."""
     return value
+
+
+def is_a(value: Any, cls: Any) -> bool:
+    """Whether the value's type derives from cls.  Unlike isinstance, never asks the value for its `__class__`,
+    which a program may compute."""
+    return issubclass(type(value), cls)
