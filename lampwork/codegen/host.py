@@ -113,7 +113,7 @@ class _HostWriter:
         body = [*setup, *steps, *self.lines]
         body = [*self._weights(), *body]
         unpack = [f"x{index} = values[{index}]" for index in sorted(self.used_inputs)]
-        needs_lease = bool(self.slot) or bool(self.views) or bool(self.weight_views)
+        needs_lease = bool(self.views) or any("lease" in line for line in body)
         return "\n".join([*self._tables(), *self._frame(unpack, body, needs_lease)]) + "\n"
 
     def _tables(self) -> Iterator[str]:

@@ -170,7 +170,10 @@ class TemplateWriter:
                 text = f"({self._items(items)})"
                 if cls is None:
                     return text
-                return f"tuple.__new__({self.constant(resolve(cls))}, {text})"
+                found = resolve(cls)
+                if found is torch.Size or hasattr(found, "n_sequence_fields"):  # written in C: made by calling it
+                    return f"{self.constant(found)}({text})"
+                return f"tuple.__new__({self.constant(found)}, {text})"
             case NewSlice(start, stop, step):
                 return f"slice({self.text(start)}, {self.text(stop)}, {self.text(step)})"
             case NewList(items):
