@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lampwork.fakes.shapes import Spec, Unknown, channels_last, contiguous, rule
+from lampwork.fakes.shapes import Spec, Unknown, channels_last, contiguous, preserved, rule
 
 
 def _same_dtype(*tensors: torch.Tensor) -> torch.dtype:
@@ -109,12 +109,11 @@ def _convolution_strides(x: torch.Tensor, weight: torch.Tensor, shape: list[int]
 @rule("_scaled_dot_product_flash_attention_for_cpu")
 def flash_attention_cpu(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0,
                         is_causal: bool = False, *, attn_mask: Any = None, scale: Any = None) -> Any:  # fmt: skip
-    """Results: output [B, H, S, D] as a transposed [B, S, H, D], and logsumexp [B, H, S] as a transposed [B, S, H]."""
+    """Results: output [B, H, S, D] in the layout of `empty_like(query)`, logsumexp [B, H, S] as a transposed [B, S, H]."""
     batch, heads, length, _ = query.size()
-    depth = value.size()[3]
-    output = Spec(
-        (batch, heads, length, depth), (length * heads * depth, depth, heads * depth, 1), _same_dtype(query, key, value)
-    )
+    shape = (batch, heads, length, value.size()[3])
+    strides = preserved(query) if shape == tuple(query.size()) else contiguous(shape)
+    output = Spec(shape, strides, _same_dtype(query, key, value))
     dtype = torch.float64 if query.dtype is torch.float64 else torch.float32
     return output, Spec((batch, heads, length), (length * heads, 1, heads), dtype)
 

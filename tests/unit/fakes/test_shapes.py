@@ -1,0 +1,130 @@
+"""Shape rules against eager: dtype, shape and strides of every result, on PyTorch's own operator samples."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+from lampwork.fakes import shapes
+from lampwork.fakes.evaluate import evaluate
+from lampwork.fakes.fake import Unsupported, make_fake
+from lampwork.fakes.operators import operator
+from lampwork.fakes.shapes import infer
+from tests.unit.fakes.operator_calls import calls_of, layouts
+
+DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64)
+SAMPLES = 3
+
+
+@pytest.fixture
+def rules_alone(monkeypatch):
+    """A rule that fails by accident is an error here, and nothing hides behind the meta kernels."""
+    monkeypatch.setattr(shapes, "_STRICT_RULES", True)
+    monkeypatch.setattr(shapes, "infer_by_meta_kernel", lambda op, args, kwargs: NotImplemented)
+
+
+def _map(value, change):
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_map(each, change) for each in value)
+    return value
+
+
+def facts(value):
+    """What a rule must get right. Random and uninitialised contents do not matter."""
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype), tuple(value.shape), tuple(value.stride())
+    if isinstance(value, (list, tuple)):
+        return [facts(each) for each in value]
+    return value
+
+
+def check(func, args, kwargs):
+    """None if the rule agrees with eager or leaves the case to the meta kernel, else what differs."""
+    try:
+        with torch.no_grad():
+            expected = func(*args, **kwargs)
+    except (RuntimeError, NotImplementedError, IndexError, ValueError):
+        return None
+    try:
+        answer = infer if operator(func).kind == "inplace" else evaluate
+        actual = answer(func, _map(args, make_fake), {key: _map(value, make_fake) for key, value in kwargs.items()})
+    except Unsupported:  # lazily conjugated inputs, boolean masks as indices
+        return None
+    if actual is NotImplemented:
+        return "left to the meta kernel"
+    if facts(actual) != facts(expected):
+        return f"rule {facts(actual)}, eager {facts(expected)}"
+    return None
+
+
+def arguments(value):
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype)[6:]}{list(value.shape)}{list(value.stride())}"
+    if isinstance(value, (list, tuple)):
+        return "(" + ", ".join(arguments(each) for each in value) + ")"
+    return repr(value)
+
+
+@pytest.mark.parametrize("info", op_db, ids=lambda info: info.formatted_name)
+def test_rules_give_eager_metadata(info, rules_alone):
+    failures, counts = [], collections.Counter()
+    for dtype in DTYPES:
+        if dtype not in info.dtypes:
+            continue
+        for func, args, kwargs in calls_of(info, dtype, SAMPLES):
+            for layout, changed, named in layouts(args, kwargs):
+                difference = check(func, changed, named)
+                counts[difference is None] += 1
+                if difference and not difference.startswith("left"):
+                    failures.append(f"{func} {layout} {arguments(changed)} {named}: {difference}")
+    assert not failures, "\n".join(failures[:10])
+
+
+def test_rules_know_common_cases(rules_alone):
+    """The cases that models are made of are answered by rules: none of them may go to the slow meta kernels."""
+    x, w, b = torch.randn(4, 8), torch.randn(16, 8), torch.randn(16)
+    image, kernel = torch.randn(2, 3, 8, 8), torch.randn(5, 3, 3, 3)
+    aten = torch.ops.aten
+    for func, args in [
+        (aten.addmm.default, (b, x, w.t())), (aten.add.Tensor, (x, 1)), (aten.gelu.default, (x,)),
+        (aten.native_layer_norm.default, (x, [8], None, None, 1e-5)), (aten._softmax.default, (x, -1, False)),
+        (aten.convolution.default, (image, kernel, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)),
+        (aten.embedding.default, (w, torch.zeros(2, 3, dtype=torch.int64))), (aten.bmm.default, (image[0], image[0])),
+        (aten.mean.dim, (x, [-1], True)), (aten.cat.default, ([x, x], 1)), (aten.index.Tensor, (x, [torch.tensor([0])])),
+    ]:  # fmt: skip
+        assert check(func, args, {}) is None, func
+
+
+def test_every_rule_is_for_an_operator_that_is_asked():
+    """A rule for a view, composite or in-place operator would never be looked up."""
+    for overload in shapes.RULES:
+        assert operator(overload).kind == "functional" or operator(overload).base == "_native_batch_norm_legit", overload
+
+
+def test_meta_kernels_leave_dynamo_unloaded():
+    import subprocess
+    import sys
+
+    program = """
+import sys, torch
+from lampwork.fakes.evaluate import evaluate
+from lampwork.fakes.fake import make_fake
+x = make_fake(torch.randn(3, 4))
+print(evaluate(torch.ops.aten.special_zeta.default, (x, x), {}).shape)
+print(evaluate(torch.ops.aten._cdist_forward.default, (x, x, 2.0, None), {}).shape)
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_unknown_operator_is_a_documented_error():
+    library = torch.library.Library("lampwork_test", "DEF")
+    library.define("opaque(Tensor x) -> Tensor")
+    library.impl("opaque", lambda x: x.clone(), "CPU")
+    with pytest.raises(Unsupported, match="no meta kernel"):
+        evaluate(torch.ops.lampwork_test.opaque.default, (make_fake(torch.ones(2)),), {})
