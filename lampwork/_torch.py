@@ -368,6 +368,11 @@ def overload(name: str) -> Any:
     return getattr(getattr(getattr(torch.ops, namespace), operator), variant or "default")
 
 
+def out_arguments(name: str) -> tuple[str, ...]:
+    """Names of the arguments that the overload `name` writes its results to, in order."""
+    return tuple(argument.name for argument in overload(name)._schema.arguments if argument.is_out)
+
+
 def direct_call(name: str) -> Callable:
     """The C++ callable behind the overload `name`, without the Python `OpOverload.__call__` around it."""
     found = overload(name)

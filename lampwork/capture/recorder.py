@@ -43,7 +43,7 @@ from lampwork.fakes.fake import (
     make_fake,
 )
 from lampwork.fakes.operators import Operator, operator
-from lampwork.fakes.shapes import Unknown, broadcast, device_of, infer, promoted
+from lampwork.fakes.shapes import Unknown, broadcast, infer, promoted
 from lampwork.ir.loops import Location
 from lampwork.ir.region import Region, Return
 from lampwork.ir.source import Argument
@@ -269,7 +269,9 @@ class Recorder:
         with self._paused():
             tensor = tensor.detach().contiguous()
             data = bytes(tensor.reshape(-1).view(torch.uint8).numpy().tobytes()) if tensor.numel() else b""
-            fake = _torch.tensor_without_memory(Fake, tuple(tensor.size()), tensor.stride(), tensor.dtype, tensor.device)
+            fake = _torch.tensor_without_memory(
+                Fake, tuple(tensor.size()), tensor.stride(), tensor.dtype, tensor.device
+            )
         arguments = (str(tensor.dtype)[6:], tuple(tensor.size()), data)
         node = _torch.append_node(self.graph, "literal", _torch.tensor_constant, arguments, {})
         node.meta = {"val": fake, "location": self._location(), "grad_enabled": torch.is_grad_enabled()}
@@ -369,9 +371,7 @@ def check_elementwise_write(op: Operator, args: tuple, kwargs: dict) -> None:
         return
     shape = broadcast([target.size(), *(other.size() for other in others)])
     if shape != tuple(target.size()):
-        raise RuntimeError(
-            f"output with shape {list(target.size())} doesn't match the broadcast shape {list(shape)}"
-        )
+        raise RuntimeError(f"output with shape {list(target.size())} doesn't match the broadcast shape {list(shape)}")
     for other in others:
         if other is not target and _partly_overlaps(target, other):
             raise RuntimeError(

@@ -15,7 +15,7 @@ from lampwork import _torch
 DATA_DEPENDENT = frozenset({
     "aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal", "aten::nonzero", "aten::nonzero_numpy",
     "aten::masked_select", "aten::_unique2", "aten::_unique", "aten::unique_dim", "aten::unique_consecutive",
-    "aten::unique_dim_consecutive", "aten::bincount", "aten::repeat_interleave.Tensor", 
+    "aten::unique_dim_consecutive", "aten::bincount", "aten::repeat_interleave.Tensor",
     "aten::_nested_tensor_from_mask", "aten::segment_reduce", "aten::histogram.bins_tensor", "aten::_assert_async",
     "aten::linalg_matrix_rank", "aten::combinations", "aten::to_sparse", "aten::_to_sparse",
     "aten::record_stream", "aten::_linalg_check_errors",

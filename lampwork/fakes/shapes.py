@@ -88,10 +88,10 @@ def permuted(shape: Sequence[int], order: Sequence[int]) -> Shape:
 
 
 def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    if 0 in shape:
+        return True
     expected = 1
     for size, stride in zip(reversed(shape), reversed(strides)):
-        if size == 0:
-            return True
         if size != 1 and stride != expected:
             return False
         expected *= size
@@ -100,11 +100,11 @@ def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Non-overlapping and dense: a permutation of a contiguous tensor."""
+    if 0 in shape:
+        return True
     pairs = sorted((stride, size) for size, stride in zip(shape, strides) if size != 1)
     expected = 1
     for stride, size in pairs:
-        if size == 0:
-            return True
         if stride != expected:
             return False
         expected *= size
@@ -193,14 +193,18 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> Shape:
     return tuple(result)
 
 
-def iterated(tensors: Sequence[torch.Tensor], shape: Shape, all_same: bool) -> Shape:
+def iterated(tensors: Sequence[torch.Tensor], shape: Shape, all_same: bool, common: torch.dtype | None = None) -> Shape:
     """Strides that eager's TensorIterator gives a fresh output of an elementwise operator on `tensors`.
 
     `all_same`: all operands have one shape. Follows ATen/TensorIterator.cpp: contiguous and channels-last inputs give
     such outputs; equal dense strides are kept; else dimensions are sorted by the inputs' strides, first input first.
+    Inputs of another type than `common` are cast first, which closes gaps.
     """
+    strides = [
+        tensor.stride() if common is None or tensor.dtype == common or not tensor.dim() else preserved(tensor)
+        for tensor in tensors
+    ]
     if all_same:
-        strides = [tensor.stride() for tensor in tensors]
         first = strides[0]
         same = True
         for other in strides:
@@ -222,14 +226,13 @@ def iterated(tensors: Sequence[torch.Tensor], shape: Shape, all_same: bool) -> S
     if dims < 2:
         return contiguous(shape)
     table = []
-    for tensor in tensors:
-        sizes, steps = tensor.size(), tensor.stride()
+    for tensor, steps in zip(tensors, strides):
+        sizes = tensor.size()
         shift = dims - len(sizes)
-        item = tensor.dtype.itemsize
         row = [0] * dims
         for index in range(len(sizes)):
             if not (sizes[index] == 1 and shape[shift + index] != 1):
-                row[shift + index] = steps[index] * item
+                row[shift + index] = steps[index]
         table.append(row)
     order = list(range(dims - 1, -1, -1))
     for start in range(1, dims):
@@ -301,7 +304,9 @@ def promoted(operands: Sequence[Any]) -> torch.dtype:
         if isinstance(operand, torch.Tensor):
             dtype = operand.dtype
             if operand.dim():
-                tensor_type = dtype if tensor_type is None or tensor_type == dtype else torch.promote_types(tensor_type, dtype)
+                tensor_type = (
+                    dtype if tensor_type is None or tensor_type == dtype else torch.promote_types(tensor_type, dtype)
+                )
             else:
                 zero_type = dtype if zero_type is None or zero_type == dtype else torch.promote_types(zero_type, dtype)
         else:

@@ -23,7 +23,9 @@ def value_of(argument: Any) -> Any:
     return argument
 
 
-def emit(graph: torch.fx.Graph, overload: Any, args: tuple, kwargs: dict | None = None, like: Node | None = None) -> Node:
+def emit(
+    graph: torch.fx.Graph, overload: Any, args: tuple, kwargs: dict | None = None, like: Node | None = None
+) -> Node:
     """A new node at the end of `graph` (or the graph's insertion point), with `meta` of `like` and its own value."""
     kwargs = kwargs or {}
     value = evaluate(overload, value_of(args), {key: value_of(each) for key, each in kwargs.items()})

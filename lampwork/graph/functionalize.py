@@ -175,7 +175,9 @@ class Functionalizer:
                 like = self.initial(memory)
                 memory.value = self.emit(aten.copy.default, like, memory.value)
                 if not same_metadata(memory.value.meta["val"], memory.root.fake):
-                    raise self.fail(f"a write gives {describe(memory.value.meta['val'])} for {describe(memory.root.fake)}")
+                    raise self.fail(
+                        f"a write gives {describe(memory.value.meta['val'])} for {describe(memory.root.fake)}"
+                    )
             memory.exact = True
         return memory.value
 
@@ -185,7 +187,9 @@ class Functionalizer:
             if same_metadata(self.placeholders[index].meta["val"], memory.root.fake):
                 return self.placeholders[index]
         fake = memory.root.fake
-        return self.emit(aten.empty_strided.default, list(fake.size()), list(fake.stride()), dtype=fake.dtype, device=fake.device)
+        return self.emit(
+            aten.empty_strided.default, list(fake.size()), list(fake.stride()), dtype=fake.dtype, device=fake.device
+        )
 
     def argument(self, value: Any) -> Any:
         """An argument of the recorded graph as one of the new graph."""
@@ -242,7 +246,9 @@ class Functionalizer:
         if offset < 0 or offset + span > _end(root.fake) - root.fake.storage_offset():
             raise self.fail("a write through as_strided outside of its tensor")
         offset += base.meta["val"].storage_offset()
-        return self.emit(aten.as_strided_scatter.default, base, new, list(new.meta["val"].size()), list(fake.stride()), offset)
+        return self.emit(
+            aten.as_strided_scatter.default, base, new, list(new.meta["val"].size()), list(fake.stride()), offset
+        )
 
     def converted(self, value: Node, like: Fake) -> Node:
         """`value` cast and expanded to the dtype and shape of `like`, as an in-place operator stores it."""
@@ -331,11 +337,15 @@ class Functionalizer:
         args, kwargs = self.argument(node.args), {key: self.argument(each) for key, each in node.kwargs.items()}
         new = emit(self.graph, functional, args, kwargs, node)
         targets = [arguments[name] for name in written if arguments.get(name) is not None]
-        values = self.new_values(new, targets, len(node.meta["val"]) if isinstance(node.meta["val"], (list, tuple)) else 0)
+        values = self.new_values(
+            new, targets, len(node.meta["val"]) if isinstance(node.meta["val"], (list, tuple)) else 0
+        )
         for target, value in zip(targets, values):
             if isinstance(target, (list, tuple)):
                 for index, each in enumerate(target):
-                    self.write(self.views[each], self.converted(select(self.graph, value, index), self.views[each].fake))
+                    self.write(
+                        self.views[each], self.converted(select(self.graph, value, index), self.views[each].fake)
+                    )
             else:
                 self.write(self.views[target], self.converted(value, self.views[target].fake))
         self.remember_written(node, targets, new)
@@ -402,7 +412,9 @@ class Functionalizer:
             if id(memory) not in positions:
                 positions[id(memory)] = len(outputs)
                 outputs.append(self.exact_root(memory))
-            results.append(FromGraph(positions[id(memory)], *self.relative(view, memory.root.fake, view is memory.root)))
+            results.append(
+                FromGraph(positions[id(memory)], *self.relative(view, memory.root.fake, view is memory.root))
+            )
         writes: list[tuple[int, int]] = []
         for memory in {id(view.memory): view.memory for view in self.views.values()}.values():
             if memory.inputs and memory.generation:
@@ -434,7 +446,13 @@ class Functionalizer:
             if len(memory.inputs) == 1:
                 value = memory.value
             else:
-                value = self.read(next(v for n, v in self.views.items() if n.op == "placeholder" and n.name == self.placeholders[index].name))
+                value = self.read(
+                    next(
+                        v
+                        for n, v in self.views.items()
+                        if n.op == "placeholder" and n.name == self.placeholders[index].name
+                    )
+                )
             if value is self.placeholders[index]:
                 continue
             writes.append((index, len(outputs)))

@@ -6,7 +6,14 @@ from collections.abc import Callable
 
 from lampwork.config import Settings, environment
 from lampwork.graph.functionalize import functionalize
-from lampwork.graph.simplify import embed_literals, pure, remove_dead, remove_no_ops, separate_outputs, share_repeated_work
+from lampwork.graph.simplify import (
+    embed_literals,
+    pure,
+    remove_dead,
+    remove_no_ops,
+    separate_outputs,
+    share_repeated_work,
+)
 from lampwork.ir.region import FunctionalGraph, Region
 
 #: In order. `remove_dead` runs first so that later passes look at less, and last to clear up after them.

@@ -36,7 +36,9 @@ def embed_literals(functional: FunctionalGraph) -> FunctionalGraph:
         with graph.inserting_before(node):
             if tensor.numel() == 1 and not tensor.is_complex():
                 options = {"dtype": tensor.dtype, "layout": torch.strided, "device": tensor.device, "pin_memory": False}
-                new = place(graph, aten.full.default, (list(tensor.shape), tensor.item()), options, node.meta["val"], node)
+                new = place(
+                    graph, aten.full.default, (list(tensor.shape), tensor.item()), options, node.meta["val"], node
+                )
             else:
                 new = graph.create_node("get_attr", node.name)
                 new.meta = {**node.meta, "constant": tensor}

@@ -106,7 +106,9 @@ TWO_OPERAND_WRITES = "add_ mul_ copy_ setitem setslice masked_fill_ out index_pu
 
 
 def addresses(x) -> list:
-    cells = torch.arange(x.untyped_storage().nbytes() // x.element_size()).as_strided(x.shape, x.stride(), x.storage_offset())
+    cells = torch.arange(x.untyped_storage().nbytes() // x.element_size()).as_strided(
+        x.shape, x.stride(), x.storage_offset()
+    )
     return (cells * x.element_size() + x.untyped_storage().data_ptr()).flatten().tolist()
 
 
@@ -240,7 +242,9 @@ def generate(seed: int, length: int = 12) -> Program:
         if step.name in ("t_", "unsqueeze_") and any(variables[step.reads[0]] is each for each in inputs):
             continue
         # Inside of its tensor: writes outside of it fall back to eager, by design.
-        if step.name == "as_strided" and not (variables[step.reads[0]].is_contiguous() and variables[step.reads[0]].numel() > 3):
+        if step.name == "as_strided" and not (
+            variables[step.reads[0]].is_contiguous() and variables[step.reads[0]].numel() > 3
+        ):
             continue
         # Reading what the same operator partly overwrites is undefined in eager.
         if step.name in TWO_OPERAND_WRITES and partly_overlap(variables[step.reads[0]], variables[step.reads[1]]):

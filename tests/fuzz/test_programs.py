@@ -73,7 +73,9 @@ def test_program_equals_eager(seed, mode_name):
         same_values(got.detach(), want.detach())
     # One object returned twice is the bytecode machine's affair: it names results by object.
     distinct = [index for index, each in enumerate(expected) if not any(each is other for other in expected[:index])]
-    assert aliasing(actual_inputs, [actual[i] for i in distinct]) == aliasing(expected_inputs, [expected[i] for i in distinct])
+    assert aliasing(actual_inputs, [actual[i] for i in distinct]) == aliasing(
+        expected_inputs, [expected[i] for i in distinct]
+    )
 
 
 @pytest.mark.parametrize("seed", range(0, 200, 4))

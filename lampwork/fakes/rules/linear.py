@@ -63,14 +63,6 @@ def dot(a: torch.Tensor, b: torch.Tensor) -> Spec:
     return Spec((), (), _same_dtype(a, b))
 
 
-@rule("linear")
-def linear(x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> Spec:
-    if weight.dim() != 2 or x.size()[-1] != weight.size()[1]:
-        raise Unknown
-    shape = (*x.size()[:-1], weight.size()[0])
-    return Spec(shape, contiguous(shape), _same_dtype(x, weight))
-
-
 @rule("convolution")
 def convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any,
                 transposed: bool, output_padding: Any, groups: int) -> Spec:  # fmt: skip
@@ -82,7 +74,12 @@ def convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, p
     def spread(value: Any) -> list[int]:
         return list(value) * dims if len(value) == 1 else list(value)
 
-    stride, padding, dilation, output_padding = spread(stride), spread(padding), spread(dilation), spread(output_padding)
+    stride, padding, dilation, output_padding = (
+        spread(stride),
+        spread(padding),
+        spread(dilation),
+        spread(output_padding),
+    )
     kernel = weight.size()[2:]
     shape = [x.size()[0], weight.size()[1] * groups if transposed else weight.size()[0]]
     if x.size()[1] != (weight.size()[0] if transposed else weight.size()[1] * groups):
@@ -116,5 +113,3 @@ def flash_attention_cpu(query: torch.Tensor, key: torch.Tensor, value: torch.Ten
     output = Spec(shape, strides, _same_dtype(query, key, value))
     dtype = torch.float64 if query.dtype is torch.float64 else torch.float32
     return output, Spec((batch, heads, length), (length * heads, 1, heads), dtype)
-
-

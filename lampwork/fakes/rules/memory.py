@@ -15,7 +15,6 @@ from lampwork.fakes.shapes import (
     contiguous,
     in_memory_format,
     is_contiguous,
-    is_dense,
     preserved,
     promoted,
     rule,
@@ -30,7 +29,9 @@ def _new(shape: Any, dtype: torch.dtype | None, device: Any, strides: Any = None
     if any(size < 0 for size in shape):
         raise Unknown
     where = torch.device(device) if device is not None else torch.get_default_device()
-    return Spec(shape, contiguous(shape) if strides is None else tuple(strides), dtype or torch.get_default_dtype(), where)
+    return Spec(
+        shape, contiguous(shape) if strides is None else tuple(strides), dtype or torch.get_default_dtype(), where
+    )
 
 
 # Factories ---------------------------------------------------------------------------------------------------------------
@@ -53,12 +54,16 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = No
 
 
 @rule("full")
-def full(size: Any, value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Spec:
+def full(
+    size: Any, value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Spec:
     return _new(size, dtype or scalar_dtype(value), device)
 
 
 @rule("scalar_tensor")
-def scalar_tensor(value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Spec:
+def scalar_tensor(
+    value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Spec:
     return _new((), dtype, device)
 
 
@@ -96,7 +101,9 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, layout: Any
 
 
 @rule("eye", "eye.m")
-def eye(n: int, m: int | None = None, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Spec:
+def eye(
+    n: int, m: int | None = None, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Spec:
     return _new((n, n if m is None else m), dtype, device)
 
 
@@ -137,7 +144,7 @@ def new_empty_strided(x: torch.Tensor, size: Any, stride: Any, *, dtype: Any = N
 
 @rule("bernoulli", "bernoulli.p")
 def bernoulli(x: torch.Tensor, p: Any = None, *, generator: Any = None) -> Spec:
-    return Spec(tuple(x.size()), preserved(x) if p is None else preserved(x), x.dtype)
+    return Spec(tuple(x.size()), contiguous(x.size()) if p is None else preserved(x), x.dtype)
 
 
 @rule("native_dropout")
@@ -185,7 +192,7 @@ def flip(x: torch.Tensor, dims: Any) -> Spec:
 def roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Spec:
     if not is_contiguous(x.size(), x.stride()):
         raise Unknown
-    return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
+    return Spec(tuple(x.size()), preserved(x) if not x.numel() else contiguous(x.size()), x.dtype)
 
 
 @rule("tril", "triu")
@@ -278,18 +285,27 @@ def gather(x: torch.Tensor, dim: int, index: torch.Tensor, *, sparse_grad: bool 
     return Spec(tuple(index.size()), contiguous(index.size()), x.dtype)
 
 
-@rule("scatter.src", "scatter.value", "scatter_add", "scatter_reduce.two", "index_add", "index_copy",
-      "index_fill.int_Scalar", "masked_scatter")  # fmt: skip
+@rule("scatter.src", "scatter.value", "scatter_add", "scatter_reduce.two", "index_add", "index_copy")
 def scatter(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
-    if not is_dense(x.size(), x.stride()):
-        raise Unknown
+    return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
+
+
+@rule("index_fill.int_Scalar")
+def index_fill(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
     return Spec(tuple(x.size()), preserved(x), x.dtype)
+
+
+@rule("masked_scatter")
+def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> Spec:
+    shape = broadcast([x.size(), mask.size()])
+    return Spec(shape, contiguous(shape), x.dtype)
 
 
 @rule("slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter", "copy")
 def view_scatter(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
-    """These copy the whole storage range, so that every stride stays (unlike `clone`)."""
-    return Spec(tuple(x.size()), x.stride(), x.dtype)
+    """These copy the whole storage range, so that every stride stays (unlike `clone`), unless elements overlap."""
+    overlaps = any(stride == 0 and size > 1 for size, stride in zip(x.size(), x.stride())) and x.numel()
+    return Spec(tuple(x.size()), preserved(x) if overlaps else x.stride(), x.dtype)
 
 
 @rule("index_put")
@@ -340,5 +356,3 @@ def topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: b
 def sort(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     strides = preserved(x)
     return Spec(tuple(x.size()), strides, x.dtype), Spec(tuple(x.size()), strides, torch.int64)
-
-

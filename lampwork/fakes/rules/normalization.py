@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -151,15 +150,3 @@ def upsample2d(x: torch.Tensor, output_size: Any, *args: Any, **kwargs: Any) -> 
         raise Unknown
     shape = (*x.size()[:2], *output_size)
     return Spec(shape, in_format_of(x, shape), x.dtype)
-
-
-@rule("upsample_nearest2d.vec", "upsample_bilinear2d.vec", "upsample_bicubic2d.vec")
-def upsample2d_by_scale(x: torch.Tensor, output_size: Any, *args: Any) -> Spec:
-    scales = args[-1]
-    if x.dim() != 4:
-        raise Unknown
-    if output_size is None:
-        output_size = [math.floor(float(size) * scale) for size, scale in zip(x.size()[2:], scales)]
-    shape = (*x.size()[:2], *output_size)
-    return Spec(shape, in_format_of(x, shape), x.dtype)
-

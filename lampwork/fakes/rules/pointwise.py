@@ -17,6 +17,7 @@ from lampwork.fakes.shapes import (
     is_contiguous,
     iterated,
     overload,
+    preserved,
     promoted,
     real_dtype,
     rule,
@@ -26,11 +27,11 @@ from lampwork.fakes.shapes import (
 Number = (bool, int, float, complex)
 
 
-def elementwise(operands: Sequence[Any], dtype: torch.dtype, number_is_operand: bool = True) -> Spec:
+def elementwise(operands: Sequence[Any], dtype: torch.dtype, common: torch.dtype | None = None) -> Spec:
     """The result of an elementwise operator on `operands` (tensors and numbers).
 
-    `number_is_operand`: a number takes part in the layout as a 0-d tensor does (`x + 1` of a transposed `x`); operators
-    whose kernels take it as a parameter (`clamp`) set it false.
+    A number takes part in the layout as a 0-d tensor does (`x + 1` of a transposed `x`); operators whose kernels take it
+    as a parameter (`clamp`) pass tensors only. `common`: the type operands are cast to, where it is not `dtype`.
     """
     tensors = [each for each in operands if isinstance(each, torch.Tensor)]
     first = tensors[0]
@@ -42,7 +43,7 @@ def elementwise(operands: Sequence[Any], dtype: torch.dtype, number_is_operand: 
             break
     if all_same:
         shape = tuple(shape)
-        if number_is_operand and shape and len(tensors) != len(operands):
+        if shape and len(tensors) != len(operands):
             all_same = False
         strides = first.stride()
         if len(tensors) == 1 and is_contiguous(shape, strides) and 0 not in shape:
@@ -50,7 +51,7 @@ def elementwise(operands: Sequence[Any], dtype: torch.dtype, number_is_operand: 
                 return Spec(shape, strides, dtype)
     else:
         shape = broadcast([tensor.size() for tensor in tensors])
-    return Spec(shape, iterated(tensors, shape, all_same), dtype)
+    return Spec(shape, iterated(tensors, shape, all_same, common or dtype), dtype)
 
 
 def _each(names: str, make: Callable[[str], Callable]) -> None:
@@ -70,7 +71,11 @@ def float_dtype(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
 
 
 def bool_dtype(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
-    return elementwise((x,), torch.bool)
+    return elementwise((x,), torch.bool, x.dtype)
+
+
+def layout_kept(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+    return Spec(tuple(x.size()), preserved(x), x.dtype)
 
 
 def _without(kinds: str, function: Callable) -> Callable:
@@ -99,14 +104,16 @@ _each(
 )
 _each("ceil floor round trunc frac round.decimals", lambda name: _without("bc", same_dtype))
 _each("neg", lambda name: _without("b", same_dtype))
-_each("sgn sign square bitwise_not relu positive", lambda name: _without("c", same_dtype))
+_each("sgn sign bitwise_not relu", lambda name: _without("c", same_dtype))
 _each(
-    "gelu silu mish hardswish hardsigmoid elu leaky_relu hardtanh celu softplus softshrink hardshrink threshold",
+    "gelu silu mish hardswish hardsigmoid elu leaky_relu celu softplus softshrink hardshrink threshold",
     lambda name: _without("bic", same_dtype),
 )
 _each("isnan isinf isneginf isposinf logical_not signbit", lambda name: bool_dtype)
-_each("nan_to_num", lambda name: _without("bic", same_dtype))
-RULES[overload("abs")] = lambda x: elementwise((x,), real_dtype(x.dtype))
+_each("nan_to_num hardtanh", lambda name: _without("bic", layout_kept))
+RULES[overload("abs")] = lambda x: (
+    Spec(tuple(x.size()), preserved(x), real_dtype(x.dtype)) if x.dtype.is_complex else elementwise((x,), x.dtype)
+)
 
 
 @rule("eq.Scalar", "ne.Scalar", "lt.Scalar", "le.Scalar", "gt.Scalar", "ge.Scalar")
@@ -117,7 +124,7 @@ def compare_number(x: torch.Tensor, other: Any) -> Spec:
 @rule("eq.Tensor", "ne.Tensor", "lt.Tensor", "le.Tensor", "gt.Tensor", "ge.Tensor", "logical_and", "logical_or",
       "logical_xor")  # fmt: skip
 def compare(x: Any, other: Any) -> Spec:
-    return elementwise((x, other), torch.bool)
+    return elementwise((x, other), torch.bool, promoted((x, other)))
 
 
 # Two tensors, or a tensor and a number ------------------------------------------------------------------------------------
@@ -156,7 +163,7 @@ def power(x: torch.Tensor, exponent: Any) -> Spec:
     return elementwise((x,), dtype)
 
 
-@rule("div.Tensor", "true_divide.Tensor", "atan2", "xlogy.Tensor", "copysign.Tensor", "div.Scalar")
+@rule("div.Tensor", "atan2", "xlogy.Tensor", "copysign.Tensor", "div.Scalar")
 def divide(x: Any, y: Any) -> Spec:
     return elementwise((x, y), as_float(promoted((x, y))))
 
@@ -172,7 +179,13 @@ def where(condition: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Spec:
     dtype = promoted((x, y))
     shape = broadcast([condition.size(), x.size(), y.size()])
     same = condition.size() == x.size() == y.size()
-    return Spec(shape, iterated((condition, x, y), shape, same), dtype)
+    return Spec(shape, _where_strides(condition, x, y, shape, same, dtype), dtype)
+
+
+def _where_strides(condition: Any, x: Any, y: Any, shape: Any, same: bool, dtype: torch.dtype) -> Any:
+    if x.dtype == y.dtype:
+        return iterated((condition, x, y), shape, same)
+    raise Unknown
 
 
 @rule("clamp", "clamp_min", "clamp_max")
@@ -224,6 +237,6 @@ def glu(x: torch.Tensor, dim: int = -1) -> Spec:
     raise Unknown
 
 
-@rule("sigmoid_backward", "tanh_backward", "gelu_backward", "silu_backward", "threshold_backward")
+@rule("sigmoid_backward", "tanh_backward", "gelu_backward", "threshold_backward")
 def activation_gradient(gradient: torch.Tensor, x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
     return elementwise((gradient, x), promoted((gradient, x)))

@@ -161,4 +161,3 @@ def softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> Spec:
         raise Unknown
     wrap_dim(dim, x.dim())
     return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 
 import pytest
 import torch
@@ -15,8 +16,10 @@ from lampwork.fakes.operators import operator
 from lampwork.fakes.shapes import infer
 from tests.unit.fakes.operator_calls import calls_of, layouts
 
-DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64)
-SAMPLES = 3
+#: LAMPWORK_ALL_SAMPLES=1 takes five minutes.
+ALL = os.environ.get("LAMPWORK_ALL_SAMPLES") == "1"
+DTYPES = (torch.float32, torch.int64, *((torch.bfloat16, torch.bool, torch.complex64) if ALL else ()))
+SAMPLES = 5 if ALL else 2
 
 
 @pytest.fixture
@@ -103,7 +106,9 @@ def test_rules_know_common_cases(rules_alone):
 def test_every_rule_is_for_an_operator_that_is_asked():
     """A rule for a view, composite or in-place operator would never be looked up."""
     for overload in shapes.RULES:
-        assert operator(overload).kind == "functional" or operator(overload).base == "_native_batch_norm_legit", overload
+        assert operator(overload).kind == "functional" or operator(overload).base == "_native_batch_norm_legit", (
+            overload
+        )
 
 
 def test_meta_kernels_leave_dynamo_unloaded():
