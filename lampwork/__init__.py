@@ -19,7 +19,10 @@ __version__ = "0.1.0"
 _API = ("compile", "explain", "reset", "stats")
 _ERRORS = ("CompileError", "Diagnostic", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError")
 
-__all__ = [*_API, *_ERRORS, "__version__"]
+__all__ = [
+    "CompileError", "Diagnostic", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
+    "__version__", "compile", "explain", "reset", "stats",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

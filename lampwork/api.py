@@ -45,7 +45,8 @@ def compile(
     if not isinstance(disable, bool):
         raise OptionError(f"disable must be True or False, not {disable!r}")
     if not (isinstance(backend, str) or callable(backend)):
-        raise OptionError(f"backend must be a name or a callable taking (graph_module, example_inputs), not {backend!r}")
+        expected = "a name or a callable taking (graph_module, example_inputs)"
+        raise OptionError(f"backend must be {expected}, not {backend!r}")
     if isinstance(backend, str) and backend != "lampwork":
         from lampwork.runtime.foreign import find_backend
 
@@ -58,10 +59,12 @@ def compile(
 def _compile(function: Callable, *, settings: Settings, backend: Backend, disable: bool) -> Any:
     if isinstance(function, type):
         if issubclass(function, torch.nn.Module):
-            raise TypeError(f"lampwork.compile takes a module, not its class: lampwork.compile({function.__name__}(...))")
+            remedy = f"lampwork.compile({function.__name__}(...))"
+            raise TypeError(f"lampwork.compile takes a module, not its class: {remedy}")
         raise TypeError(f"lampwork.compile takes a function or a module, not the class {function.__name__}")
     if not callable(function):
-        raise TypeError(f"lampwork.compile takes a function or a module, not {type(function).__name__} {function!r:.60}")
+        what = f"{type(function).__name__} {str(function):.60}"
+        raise TypeError(f"lampwork.compile takes a function or a module, not {what}")
     if disable:
         return function
     again = functools.partial(_compile, settings=settings, backend=backend, disable=disable)

@@ -3,7 +3,7 @@
     program, native -> "def host(values, generation=None): ..."
 
 `values[k]` is the tensor of input k. The text is complete but for the names that `runtime/host.py` provides (`idle`,
-`give`, `runs`, `operator`, ...), so it prints and reads as the program it is. Anything that can fail and can be repeated
+`give`, `runs`, `operator`, ...), so it prints and reads as the program it is. Anything that can fail and be repeated
 comes before `committed = True`; until then a failure is raised as `Rerun` and the caller may run the call eagerly.
 
 For `(x + 1) * 2` on 8 elements:
@@ -284,8 +284,7 @@ class _HostWriter:
         arguments = [self._argument(value) for value in step.args]
         arguments += [f"{name}={self._argument(value)}" for name, value in step.kwargs]
         if step.out_variant is not None:
-            outs = [argument.name for argument in _torch.overload(step.out_variant)._schema.arguments if argument.is_out]
-            for name, output in zip(outs, step.outputs, strict=True):
+            for name, output in zip(_torch.out_arguments(step.out_variant), step.outputs, strict=True):
                 if output is None:
                     arguments.append(f"{name}=scrap()")
                 else:
@@ -447,14 +446,12 @@ def _size_bytes(buffer: Buffer) -> int:
     """Bytes the buffer spans; unknown sizes count as large."""
     if any(isinstance(value, SizeExpr) for value in (*buffer.shape, *buffer.strides)):
         return LARGE_BYTES
-    span = sum((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides))  # type: ignore[operator,misc]
-    return 0 if 0 in buffer.shape else (span + 1) * ITEM_SIZE_BYTES[buffer.dtype]  # type: ignore[operator]
+    span = 1 + sum((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides))  # type: ignore
+    return 0 if 0 in buffer.shape else span * ITEM_SIZE_BYTES[buffer.dtype]  # type: ignore
 
 
 def _is_whole(ref: TensorRef, buffer: Buffer) -> bool:
-    return (
-        ref.dtype == buffer.dtype and ref.offset == 0 and ref.shape == buffer.shape and ref.strides == buffer.strides
-    )
+    return ref.dtype == buffer.dtype and ref.offset == 0 and ref.shape == buffer.shape and ref.strides == buffer.strides
 
 
 def _dims(values: Sequence[Size]) -> str:

@@ -1,8 +1,8 @@
 """`lampwork.explain`: how one call compiles, by stage, as text.
 
-    explanation = explain_call(function, args, kwargs)
-    print(explanation)                 # everything
-    explanation["kernels"]             # one section
+explanation = explain_call(function, args, kwargs)
+print(explanation)                 # everything
+explanation["kernels"]             # one section
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SECTIONS = {
 
 
 class Explanation(Mapping[str, str]):
-    """Sections of text by name (see `SECTIONS`); prints as all of them. `artifact` is None when nothing was compiled."""
+    """Sections of text by name (see `SECTIONS`); prints as all of them. `artifact`: None when nothing was compiled."""
 
     def __init__(self, sections: dict[str, str], artifact: Artifact | None) -> None:
         self._sections = {name: sections[name] for name in SECTIONS if sections.get(name)}
@@ -194,7 +194,8 @@ def _words(guard: Guard) -> str:
     where = describe(guard.source)
     match guard.test:
         case ArgumentCount(positional, keywords):
-            return f"called with {positional} positional arguments" + (f" and {', '.join(keywords)}" if keywords else "")
+            named = f" and {', '.join(keywords)}" if keywords else ""
+            return f"called with {positional} positional arguments{named}"
         case TypeIs(ref):
             return f"type of {where} is {ref.module}.{ref.qualname}"
         case Equals(value):
@@ -205,7 +206,8 @@ def _words(guard: Guard) -> str:
             return f"{where} is a function with the code of {ref.module}.{ref.qualname}"
         case TensorIs(tensor_type, dtype, shape, strides, device, requires_grad):
             grad = ", requires grad" if requires_grad else ""
-            return f"{where} is a {tensor_type.rpartition('.')[2]} {dtype}{list(shape)} strides {list(strides)} on {device}{grad}"
+            kind = tensor_type.rpartition(".")[2]
+            return f"{where} is a {kind} {dtype}{list(shape)} strides {list(strides)} on {device}{grad}"
         case LengthIs(length):
             return f"len({where}) == {length}"
         case KeysAre(keys, ordered):
@@ -219,8 +221,10 @@ def _words(guard: Guard) -> str:
         case Distinct(others):
             return f"{len(others) + 1} objects are different: {where}, " + ", ".join(map(describe, others))
         case StorageGroups(sources, groups):
-            return f"{len(sources)} tensors overlap in memory in {len(groups)} groups" if groups else (
-                f"no two of {len(sources)} tensors overlap in memory"
+            return (
+                f"{len(sources)} tensors overlap in memory in {len(groups)} groups"
+                if groups
+                else (f"no two of {len(sources)} tensors overlap in memory")
             )
         case ModuleIsPlain(names, empty):
             return f"{where} has no {', '.join(names)} of its own; {', '.join(empty)} are empty"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import io
-import os
 import pickle
 import textwrap
 import traceback
@@ -38,7 +37,9 @@ def write_reproducer(function: Any, args: tuple, kwargs: dict, settings: Setting
         return ""
 
 
-def _script(function: Any, args: tuple, kwargs: dict, settings: Settings, error: BaseException) -> tuple[str, bytes | None]:
+def _script(
+    function: Any, args: tuple, kwargs: dict, settings: Settings, error: BaseException
+) -> tuple[str, bytes | None]:
     trace = "".join(traceback.format_exception(error))
     head = [
         '"""Reproduces a failure inside Lampwork\'s compiler.',
@@ -74,7 +75,9 @@ def _script(function: Any, args: tuple, kwargs: dict, settings: Settings, error:
         body = [*_source(function), _arguments(args, kwargs)]
     inference = torch.is_inference_mode_enabled()
     run = f"compiled = {compile_line}"
-    call = ["with torch.inference_mode():", "    print(compiled(*args, **kwargs))"] if inference else ["print(compiled(*args, **kwargs))"]
+    call = ["print(compiled(*args, **kwargs))"]
+    if inference:
+        call = ["with torch.inference_mode():", "    " + call[0]]
     return "\n".join([*head, *body, grad, run, *call]) + "\n", data
 
 
@@ -136,5 +139,3 @@ def _value(value: Any) -> str:
     if type(value) is dict:
         return "{" + ", ".join(f"{key!r}: {_value(item)}" for key, item in value.items()) + "}"
     return repr(value)
-
-

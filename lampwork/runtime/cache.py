@@ -33,6 +33,8 @@ from lampwork.config import Settings, environment
 from lampwork.errors import LampworkWarning
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.guard import FunctionIs
+from lampwork.ir.loops import Origin
+from lampwork.ir.program import Extern, Launch
 from lampwork.ir.reference import code_digest
 from lampwork.ir.region import RunEagerly
 from lampwork.runtime.versions import versions
@@ -65,7 +67,7 @@ def _named_code(function: Any) -> tuple[str, ...] | None:
     if isinstance(function, FunctionType):
         return ("function", function.__module__ or "", function.__qualname__, code_digest(function.__code__))
     cls = type(function)
-    call = getattr(cls, "forward", None) or getattr(cls, "__call__", None)
+    call = getattr(cls, "forward", None) or vars(cls).get("__call__")
     if not isinstance(call, FunctionType):
         return None
     return ("object", cls.__module__, cls.__qualname__, code_digest(call.__code__))
@@ -105,7 +107,7 @@ def store(function: Any, settings: Settings, artifact: Artifact, note: Note) -> 
     if key is None or not _portable(artifact, note):
         return None
     try:
-        data = _dump(replace(artifact, report={}))
+        data = _dump(_slim(artifact))
     except Exception as error:
         note(f"not stored: {type(error).__name__}: {error}")
         return None
@@ -131,6 +133,22 @@ def store(function: Any, settings: Settings, artifact: Artifact, note: Note) -> 
     return path
 
 
+def _slim(artifact: Artifact) -> Artifact:
+    """`artifact` without what only compiler stages and printers read: bodies of kernels, buffers, text of machine code."""
+    program = artifact.program
+    kernels = tuple(replace(kernel, parameters=(), body=(), origins=()) for kernel in program.kernels)
+    steps = tuple(
+        replace(step, origins=(), buffers=(), sizes=())
+        if isinstance(step, Launch)
+        else replace(step, origin=Origin("", ""))
+        if isinstance(step, Extern)
+        else step
+        for step in program.steps
+    )
+    program = replace(program, kernels=kernels, buffers={}, steps=steps, refused=(), placements={})
+    return replace(artifact, program=program, native=replace(artifact.native, source=""), report={})
+
+
 def _portable(artifact: Artifact, note: Note) -> bool:
     if isinstance(artifact.outcome, RunEagerly):
         note("not stored: the call runs eagerly")
@@ -148,7 +166,7 @@ def _portable(artifact: Artifact, note: Note) -> bool:
     return True
 
 
-# Files -----------------------------------------------------------------------------------------------------------------
+# Files ------------------------------------------------------------------------------------------------------------
 
 
 def _root() -> Path:
@@ -232,7 +250,10 @@ def _warn(kind: str, text: str) -> None:
     """One warning per kind and process, with the remedy."""
     if kind not in _warned:
         _warned.add(kind)
-        remedy = f"Run `lampwork cache clear`, or point LAMPWORK_CACHE_DIR (now {environment.cache_dir}) at a directory of your own; LAMPWORK_CACHE=0 does without."
+        remedy = (
+            f"Run `lampwork cache clear`, or point LAMPWORK_CACHE_DIR (now {environment.cache_dir}) at a directory of "
+            "your own; LAMPWORK_CACHE=0 does without."
+        )
         warnings.warn(f"lampwork: {text} {remedy}", LampworkWarning, stacklevel=3)
 
 

@@ -51,8 +51,14 @@ class _Head:
         if not split.static and not static_reads:
             return
         positions = [index for index, _ in static_reads]
-        self.static = StaticGuards(split.static, [each for _, each in static_reads], positions, len(reads), split.others)
-        self.names |= {"static": self.static, "compare": compare() if supported() else None, "extent": tensor_extent_bytes}
+        self.static = StaticGuards(
+            split.static, [each for _, each in static_reads], positions, len(reads), split.others
+        )
+        self.names |= {
+            "static": self.static,
+            "compare": compare() if supported() else None,
+            "extent": tensor_extent_bytes,
+        }
         self.lines = [
             "call = check(function, args, kwargs)",
             "if call is None: return MISS",

@@ -93,7 +93,7 @@ class CompiledFunction:
             self._failures, self._last_failure, self._cache_read = 0, None, False
             self._warned.clear()
 
-    # A call ----------------------------------------------------------------------------------------------------------
+    # A call --------------------------------------------------------------------------------------------------------
 
     def call(self, args: tuple, kwargs: dict) -> Any:
         """The result of one call, from an entry whose guards hold; else compiles one, else runs eagerly."""
@@ -153,9 +153,9 @@ class CompiledFunction:
             entry = self._entries[serve]
             if entry.holds(function, args, kwargs):
                 return serve
-        entry = self._stored(args, kwargs)
-        if entry is not None:
-            return entry.serve
+        stored = self._stored(args, kwargs)
+        if stored is not None:
+            return stored.serve
         limit = self.settings.options.recompile_limit
         if len(self.serves) >= limit:
             return self._limit_reached(limit, args, kwargs)
@@ -196,10 +196,11 @@ class CompiledFunction:
             return self._make_entry(self.function, args, kwargs, self.settings, self._eagerly)
         pipeline = importlib.import_module("lampwork.pipeline")  # every compiler stage: only on a miss
         artifact = pipeline.compile_call(self.function, args, kwargs, self.settings)
-        self.counters.compile_seconds.update(artifact.compile_seconds)
+        for stage, seconds in artifact.compile_seconds.items():
+            self.counters.spent(stage, seconds)
         start = time.perf_counter()
         entry = Entry(artifact, self._eagerly)
-        self.counters.compile_seconds["entry"] += time.perf_counter() - start
+        self.counters.spent("entry", time.perf_counter() - start)
         return entry
 
     def _insert(self, entry: Entry) -> None:
@@ -210,7 +211,7 @@ class CompiledFunction:
         self.serves = tuple(serve for serve in self.serves if serve is not entry.serve)
         self._entries = {serve: other for serve, other in self._entries.items() if other is not entry}
 
-    # The on-disk cache -------------------------------------------------------------------------------------------------
+    # The on-disk cache ---------------------------------------------------------------------------------------------
 
     def _uses_cache(self) -> bool:
         return self._make_entry is None and environment.cache and self.settings.options.cache
@@ -240,7 +241,7 @@ class CompiledFunction:
             else:
                 self._cache_note(f"an entry does not fit: {entry.why_missed(self.function, args, kwargs)}")
                 self._insert_last(entry)
-        self.counters.compile_seconds["load"] += time.perf_counter() - start
+        self.counters.spent("load", time.perf_counter() - start)
         return found
 
     def _insert_last(self, entry: Entry) -> None:
@@ -257,7 +258,7 @@ class CompiledFunction:
 
             cache.store(self.function, self.settings, entry.artifact, self._cache_note)
 
-    # What goes wrong -----------------------------------------------------------------------------------------------------
+    # What goes wrong -----------------------------------------------------------------------------------------------
 
     def _remember_failure(self, diagnostic: Diagnostic, is_break: bool) -> Diagnostic:
         self._failures += 1
@@ -313,7 +314,8 @@ _CAPTURE_FAILED = Diagnostic("capture-failed", "capture failed before; the call 
 
 def _no_back_end(device: str) -> Diagnostic:
     return Diagnostic(
-        "no-back-end", f"tensors are on device {device}, which no back end of Lampwork compiles for; the call runs eagerly",
+        "no-back-end",
+        f"tensors are on device {device}, which no back end of Lampwork compiles for; the call runs eagerly",
         remedy=f"Supported devices: {', '.join(sorted(DEVICES))}.",
     )  # fmt: skip
 

@@ -217,10 +217,10 @@ class CheckWriter:
                 return f"reading.attribute({value}, {name!r})"
             case Item(base, key):
                 value = self._load(base)
-                index = self._load(key) if is_source(key) else self._literal(key)
+                position = self._load(key) if is_source(key) else self._literal(key)
                 if isinstance(base, InstanceDict) or self._type(base) in _EXACT or _inherits_item(self._type(base)):
-                    return f"{value}[{index}]"
-                return f"reading.item({value}, {index})"
+                    return f"{value}[{position}]"
+                return f"reading.item({value}, {position})"
             case KeyAt(base, index):
                 return f"reading.key_at({self._load(base)}, {index})"
             case Cell(base, index):
@@ -252,8 +252,10 @@ class CheckWriter:
             self._argument_count(test)
         elif isinstance(test, StorageGroups):
             self._storage_groups(test)
-        elif isinstance(test, Equals) and isinstance(guard.source, State) and self._state(guard.source.name, test.value):
-            pass
+        elif (
+            isinstance(guard.source, State) and isinstance(test, Equals) and self._state(guard.source.name, test.value)
+        ):
+            pass  # written by `_state`
         else:
             value = self._load(guard.source)
             emit = _EMITTERS[type(test)]
@@ -371,9 +373,8 @@ class CheckWriter:
         elif isinstance(found, FunctionType) and not test.found.digest:
             self.refuse(f"class_lookup({value}, {test.name!r}) is not {self.constant(found)}")
         else:
-            self.require(
-                f"reading.lookup_is(class_lookup({value}, {test.name!r}), {self.constant(found)}, {test.found.digest!r})"
-            )
+            actual = f"class_lookup({value}, {test.name!r})"
+            self.require(f"reading.lookup_is({actual}, {self.constant(found)}, {test.found.digest!r})")
 
     def _same_object(self, value: str, test: SameObject, source: Source) -> None:
         self.refuse(f"{value} is not {self._load(test.other)}")
@@ -406,7 +407,8 @@ class CheckWriter:
 
     def _module_is_plain(self, value: str, test: ModuleIsPlain, source: Source) -> None:
         kind = self._type(source)
-        attributes = f"{value}.__dict__" if kind is not None and _plain_dict_access(kind) else f"reading.instance_dict({value})"
+        plain = kind is not None and _plain_dict_access(kind)
+        attributes = f"{value}.__dict__" if plain else f"reading.instance_dict({value})"
         name = f"d{len(self._lines)}"
         self._lines.append(f"{name} = {attributes}")
         conditions = [f"{name}[{key!r}]" for key in test.empty] + [f"{key!r} in {name}" for key in test.names]

@@ -1,6 +1,6 @@
 """Turns an artifact's host text into a function that runs: its names, its memory, its machine code.
 
-    Host(artifact).call(values, generation) -> tuple of results, one for each of `Program.results`
+Host(artifact).call(values, generation) -> tuple of results, one for each of `Program.results`
 """
 
 from __future__ import annotations
@@ -27,18 +27,16 @@ class Rerun(LampworkError):
 class Host:
     """A bound host function with its memory. Safe to call from many threads at once.
 
-    `call` takes the values of the graph's inputs, and an object that stays the same while the weights among them are the
-    same tensors at the same place in memory (None: they may be others on each call). Raises `Rerun` as the class says; any other exception comes from past
-    the commit point.
+    `call` takes the values of the graph's inputs, and an object that stays the same while the weights among them are
+    the same tensors at the same place in memory (None: they may be others on each call). It raises `Rerun` as that
+    class says; any other exception comes from past the commit point.
     """
 
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = artifact
         self.results = ResultMemory()
         self.pool = LeasePool(self._lease)
-        self._constants = {
-            name: _literal_tensor(*literal) for name, literal in artifact.program.constants.items()
-        }
+        self._constants = {name: _literal_tensor(*literal) for name, literal in artifact.program.constants.items()}
         self._native = _load_native(artifact)
         namespace = self._names()
         exec(compile(artifact.host_source, f"<lampwork host {artifact.name}>", "exec"), namespace)

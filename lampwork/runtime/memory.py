@@ -64,8 +64,8 @@ class ResultMemory:
             if len(kept) >= KEPT_PER_RESULT or _kept_bytes + size_bytes > KEPT_LIMIT_BYTES:
                 return
             _kept_bytes += size_bytes
-        # A tensor of our own holds the storage. The storage's Python object is never asked for: it would own the storage
-        # as well, and who else holds that object could not be told.
+        # A tensor of our own holds the storage. The storage's Python object is never asked for: it would own the
+        # storage as well, and who else holds that object could not be told.
         with torch.inference_mode(False):
             keeper = torch.empty(0, dtype=result.dtype).set_(result)  # type: ignore[call-overload]
         kept.append((keeper, _torch.storage_address(result), size_bytes))
@@ -97,7 +97,17 @@ class Lease:
     `sizes_address` are the tables' own addresses. `weights` (and their pointers) are those of `generation`.
     """
 
-    __slots__ = ("pointers", "address", "sizes", "sizes_address", "workspace", "views", "weights", "generation", "_tables")
+    __slots__ = (
+        "pointers",
+        "address",
+        "sizes",
+        "sizes_address",
+        "workspace",
+        "views",
+        "weights",
+        "generation",
+        "_tables",
+    )
 
     def __init__(self, slots: int, sizes: int, workspace_bytes: int) -> None:
         pointers = (ctypes.c_int64 * max(slots, 1))()

@@ -25,7 +25,7 @@ def compile_module(module: torch.nn.Module, compiled: CompiledFunction, again: C
     Raises TypeError for a module whose class keeps state in `__slots__`, which two objects cannot share.
     """
     cls = _compiled_class(type(module))
-    made = object.__new__(cls)
+    made: Any = object.__new__(cls)
     object.__setattr__(made, "__dict__", module.__dict__)
     object.__setattr__(made, "__lampwork__", compiled)
     object.__setattr__(made, "_lampwork_again", again)
@@ -33,12 +33,11 @@ def compile_module(module: torch.nn.Module, compiled: CompiledFunction, again: C
 
 
 @functools.cache
-def _compiled_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
-    taken = [
-        name for base in cls.__mro__ for name in _slots(base) if name not in ("__dict__", "__weakref__")
-    ]
+def _compiled_class(cls: Any) -> Any:
+    taken = [name for base in cls.__mro__ for name in _slots(base) if name not in ("__dict__", "__weakref__")]
     if taken:
-        raise TypeError(f"{cls.__qualname__} keeps state in __slots__ ({', '.join(taken)}), which a compiled module cannot share")
+        names = ", ".join(taken)
+        raise TypeError(f"{cls.__qualname__} keeps state in __slots__ ({names}), which a compiled module cannot share")
     body = {
         "__slots__": ("__lampwork__", "_lampwork_again"),
         "__module__": cls.__module__,

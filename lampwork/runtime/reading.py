@@ -11,7 +11,8 @@ import math
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
+from dataclasses import field as dataclass_field
 from types import FunctionType, MappingProxyType
 from typing import Any
 
@@ -62,12 +63,12 @@ READ_ERRORS = (AttributeError, KeyError, IndexError, TypeError, ValueError, Look
 
 @dataclass(frozen=True)
 class Scope:
-    """One call: the compiled callable and what it is called with. `known`: values read so far, by id of their source."""
+    """One call: the compiled callable and what it is called with. `known`: values read so far, by id of the source."""
 
     function: Any
     args: tuple
     kwargs: dict
-    known: dict[int, Any] = field(default_factory=dict)
+    known: dict[int, Any] = dataclass_field(default_factory=dict)
 
 
 def read(source: Source, scope: Scope) -> Any:
@@ -114,7 +115,9 @@ def _read(source: Source, scope: Scope) -> Any:
 
 def instance_dict(value: Any) -> dict:
     """`value.__dict__` without running a `__getattribute__` or property of the program."""
-    return object.__getattribute__(value, "__dict__") if not issubclass(type(value), type) else type.__dict__["__dict__"].__get__(value)
+    if issubclass(type(value), type):
+        return type.__dict__["__dict__"].__get__(value)
+    return object.__getattribute__(value, "__dict__")
 
 
 def attribute(value: Any, name: str) -> Any:
@@ -216,7 +219,8 @@ def _same_float(value: float, expected: float) -> bool:
 
 
 def _typed(value: Any) -> Any:
-    return (type(value).__name__, repr(value)) if type(value) in (float, complex, tuple, frozenset) else (type(value), value)
+    kind = type(value)
+    return (kind.__name__, repr(value)) if kind in (float, complex, tuple, frozenset) else (kind, value)
 
 
 _FUNCTION_CODES: dict[int, tuple[Any, str]] = {}
@@ -248,7 +252,8 @@ def tensor_is(value: Any, test: TensorIs) -> str:
             value.is_neg(),
         )
     changes = []
-    for field in ("dtype", "shape", "strides", "device", "requires_grad", "layout", "is_leaf", "is_inference", "is_conj", "is_neg"):
+    for each in fields(TensorIs)[1:]:
+        field = each.name
         expected, actual = getattr(test, field), getattr(found, field)
         if field in ("shape", "strides"):
             if len(expected) != len(actual):
@@ -273,7 +278,7 @@ def extent_bytes(test: TensorIs) -> int | None:
         return None
     if 0 in test.shape:
         return 0
-    last = sum((size - 1) * stride for size, stride in zip(test.shape, test.strides))  # type: ignore[operator]
+    last = sum((size - 1) * stride for size, stride in zip(test.shape, test.strides))  # type: ignore
     return (last + 1) * ITEM_SIZE_BYTES.get(test.dtype, 16)
 
 
@@ -335,7 +340,8 @@ def _difference(guard: Guard, value: Any, scope: Scope) -> str:
                 return f"was called with {expected}, now {len(scope.args)} positional and {sorted(scope.kwargs)}"
         case TypeIs(ref):
             if type(value) is not resolve(ref):
-                return f"was a {ref.module}.{ref.qualname}, is now a {type(value).__module__}.{type(value).__qualname__}"
+                kind = type(value)
+                return f"was a {ref.module}.{ref.qualname}, is now a {kind.__module__}.{kind.__qualname__}"
         case Equals(expected):
             if not same_value(value, expected):
                 return f"was {short(expected)}, is now {short(value)}"
@@ -344,7 +350,8 @@ def _difference(guard: Guard, value: Any, scope: Scope) -> str:
                 return f"was {ref.module}.{ref.qualname}, is now {short(value)}"
         case FunctionIs(ref):
             if not function_is(value, ref.digest):
-                return f"was the function {ref.module}.{ref.qualname}, its code changed or it was replaced by {short(value)}"
+                name = f"{ref.module}.{ref.qualname}"
+                return f"was the function {name}; its code changed or it was replaced by {short(value)}"
         case TensorIs():
             return tensor_is(value, guard.test)
         case LengthIs(length):
@@ -428,7 +435,9 @@ def lookup_is(actual: Any, expected: Any, digest: str) -> bool:
     return not digest or type(actual) is not FunctionType or code_digest(actual.__code__) == digest
 
 
-def evaluate(guards: Sequence[Guard], reads: Sequence[Source], function: Any, args: tuple, kwargs: dict) -> tuple | None:
+def evaluate(
+    guards: Sequence[Guard], reads: Sequence[Source], function: Any, args: tuple, kwargs: dict
+) -> tuple | None:
     """What the compiled check of `guards` returns, without compiling it: for checks that run once or twice."""
     scope = Scope(function, args, kwargs)
     try:
@@ -441,6 +450,9 @@ def evaluate(guards: Sequence[Guard], reads: Sequence[Source], function: Any, ar
         return None
 
 
+_PRINTED = (int, float, bool, str, bytes, tuple, type(None), complex, torch.dtype, torch.device, slice, range)
+
+
 def short(value: Any, limit: int = 60) -> str:
     """`repr` for messages: safe, one line, at most `limit` characters."""
     if issubclass(type(value), torch.Tensor):
@@ -448,7 +460,7 @@ def short(value: Any, limit: int = 60) -> str:
             return f"{SHORT.get(str(value.dtype).removeprefix('torch.'), value.dtype)}{_dims(tuple(value.shape))}"
         except Exception:
             return "a tensor"
-    if type(value) not in (int, float, bool, str, bytes, tuple, type(None), complex, torch.dtype, torch.device, slice, range):
+    if type(value) not in _PRINTED:
         if issubclass(type(value), (type, FunctionType)):
             return f"{value.__module__}.{value.__qualname__}"
         if not issubclass(type(value), enum.Enum):

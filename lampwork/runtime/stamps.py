@@ -146,10 +146,10 @@ def _probe_interpreter() -> bool:
     found = found and word(id(attributes) + _DICT_VERSION) != before
     plain.__dict__ = {"x": 2}
     found = found and word(id(plain) + _MANAGED_DICT) == id(plain.__dict__)
-    plain.x  # noqa: B018
+    getattr(plain, "x")  # noqa: B009
     tag = word(id(Plain) + _TYPE_VERSION)
     Plain.y = 1  # type: ignore[attr-defined]
-    plain.x  # noqa: B018
+    getattr(plain, "x")  # noqa: B009
     classes = tag != 0 and word(id(Plain) + _TYPE_VERSION) != tag
     items = [1, 2]
     slots = word(word(id(items) + _LIST_ITEMS) + 8) == id(items[1]) and word(id(items) + _LIST_SIZE) == 2
@@ -157,7 +157,7 @@ def _probe_interpreter() -> bool:
     cell = (lambda: contents).__closure__[0]  # type: ignore[index]
     slots = slots and word(id(cell) + _CELL_CONTENTS) == id(contents) and word(id(plain) + _TYPE) == id(Plain)
     thing = Thing()
-    thing.slot = contents
+    thing.slot = contents  # type: ignore[attr-defined]
     slots = slots and word(id(thing) + _member_offset(Thing.__dict__["slot"])) == id(contents)
     code = word(id(_probe_interpreter) + _function_code_offset()) == id(_probe_interpreter.__code__)
     module = word(id(sys) + ModuleType.__dictoffset__) == id(sys.__dict__)
@@ -418,8 +418,10 @@ class Stamps:
         """Stamp the tensor's metadata and the address of its data."""
         if test is not None and (None in test.shape or value._is_view()):
             raise Unstable("what a view requires depends on its base")
-        if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided or value.dim() > 5:
-            raise Unstable("tensor")
+        if type(value) not in (torch.Tensor, torch.nn.Parameter):
+            raise Unstable("a subclass")
+        if value.layout is not torch.strided or value.dim() > 5:
+            raise Unstable("sizes kept elsewhere")
         layout = _torch.tensor_layout()
         assert layout is not None
         self._type(value)
@@ -459,5 +461,3 @@ class Overlap:
         """No byte of `[pointer, pointer + extent)` is in a static tensor."""
         index = bisect_right(self._starts, pointer + extent - 1) - 1
         return extent == 0 or index < 0 or self._ends[index] <= pointer
-
-

@@ -39,7 +39,9 @@ class State:
 
     __slots__ = ("values", "left", "ids", "apart", "address", "_table", "_keep")
 
-    def __init__(self, values: list[Any], left: Callable | None, table: array, keep: Any, pinned: Sequence[Any]) -> None:
+    def __init__(
+        self, values: list[Any], left: Callable | None, table: array, keep: Any, pinned: Sequence[Any]
+    ) -> None:
         self.values = values
         self.left = left
         self.ids = frozenset(map(id, pinned))
@@ -56,7 +58,12 @@ class StaticGuards:
     """
 
     def __init__(
-        self, guards: Sequence[Guard], reads: Sequence[Source], positions: Sequence[int], size: int, others: Sequence[Source]
+        self,
+        guards: Sequence[Guard],
+        reads: Sequence[Source],
+        positions: Sequence[int],
+        size: int,
+        others: Sequence[Source],
     ) -> None:
         self._guards, self._reads, self._others = tuple(guards), tuple(reads), tuple(others)
         self._positions, self._size = tuple(positions), size
@@ -141,14 +148,18 @@ class Split:
         self._known: dict[int, bool] = {}
         for guard in guards:
             self._place(guard)
-        if len(self.static) <= FEW_GUARDS and not self.others and not any(isinstance(g.test, TensorIs) for g in self.static):
+        if (
+            len(self.static) <= FEW_GUARDS
+            and not self.others
+            and not any(isinstance(g.test, TensorIs) for g in self.static)
+        ):
             self.call, self.static = list(guards), []
 
     def is_static(self, source: Source) -> bool:
         """As `ir.source.is_static`, remembered for the steps that paths share."""
         known = self._known.get(id(source))
         if known is None:
-            base = getattr(source, "base", None)
+            base: Any = getattr(source, "base", None)
             simple = base is None or (type(source) is Item and is_source(source.key))
             known = self._known[id(source)] = is_static(source) if simple else self.is_static(base)
         return known

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -47,16 +46,20 @@ class Record:
 
 
 class Counters:
-    """Mutable counters of one compiled function. Counts may miss a few under concurrent calls; reasons are never lost."""
+    """Mutable counters of one compiled function. Counts may miss a few of concurrent calls; reasons are never lost."""
 
     def __init__(self) -> None:
         self.captures = 0
         self.calls = 0
         self.cache_hits = 0
-        self.compile_seconds: Counter[str] = Counter()
+        self.compile_seconds: dict[str, float] = {}
         self._breaks: dict[Diagnostic, int] = {}
         self._fallbacks: dict[Diagnostic, int] = {}
         self.cache_notes: list[str] = []
+
+    def spent(self, stage: str, seconds: float) -> None:
+        """Time that a stage of compiling or loading took."""
+        self.compile_seconds[stage] = self.compile_seconds.get(stage, 0.0) + seconds
 
     def fell_back(self, diagnostic: Diagnostic, is_break: bool = False) -> None:
         """One call ran eagerly."""

@@ -2,8 +2,8 @@
 
     objects, effects, outcome -> lines of Python over `values` (what the check read) and `results` (what the graph gave)
 
-Immutable objects are written where they are used; an object in a cycle, or used twice, gets a local name. Values found at
-sources were read by the check, before any effect.
+Immutable objects are written where they are used; an object in a cycle, or used twice, gets a local name. Values found
+at sources were read by the check, before any effect.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class TemplateWriter:
             self._effect(effect, texts)
         return [*self.lines, final]
 
-    # Templates ---------------------------------------------------------------------------------------------------------
+    # Templates -----------------------------------------------------------------------------------------------------
 
     def constant(self, value: Any) -> str:
         name = f"k{len(self.constants)}"
@@ -210,7 +210,7 @@ class TemplateWriter:
             f"{thing.qualname!r}, {defaults}, {kwdefaults}, {closure}, [{attributes}])"
         )
 
-    # Cycles: mutable members are allocated first and filled when everything has a name ----------------------------------
+    # Cycles: mutable members are allocated first and filled when everything has a name -----------------------------
 
     def _start_cycles(self) -> None:
         mutable = [index for index in sorted(self._cyclic) if isinstance(self.objects[index], _MUTABLE)]
@@ -251,15 +251,15 @@ class TemplateWriter:
                 if thing.items is not None:
                     self.lines.append(f"runtime.fill_items({name}, ({self._items(thing.items)}))")
                 if thing.pairs is not None:
-                    pairs = "".join(f"({self.text(key)}, {self.text(value)}), " for key, value in thing.pairs)
-                    self.lines.append(f"runtime.fill_pairs({name}, ({pairs}))")
+                    rows = "".join(f"({self.text(key)}, {self.text(value)}), " for key, value in thing.pairs)
+                    self.lines.append(f"runtime.fill_pairs({name}, ({rows}))")
                 if thing.attributes:
-                    pairs = ", ".join(f"{key!r}: {self.text(value)}" for key, value in thing.attributes)
-                    self.lines.append(f"runtime.instance_dict({name}).update({{{pairs}}})")
+                    rows = ", ".join(f"{key!r}: {self.text(value)}" for key, value in thing.attributes)
+                    self.lines.append(f"runtime.instance_dict({name}).update({{{rows}}})")
                 for key, value in thing.slots:
                     self.lines.append(f"object.__setattr__({name}, {key!r}, {self.text(value)})")
 
-    # Effects -------------------------------------------------------------------------------------------------------------
+    # Effects -------------------------------------------------------------------------------------------------------
 
     def _texts(self, effect: Effect) -> dict[str, Any]:
         texts: dict[str, Any] = {}
@@ -362,12 +362,10 @@ class _HELPERS:
 
     @staticmethod
     def allocate(cls: type) -> Any:
-        for base in (dict, list, set, deque, OrderedDict):
+        base: Any
+        for base in (OrderedDict, dict, list, set, deque, BaseException):
             if issubclass(cls, base):
-                maker = OrderedDict if issubclass(cls, OrderedDict) else base
-                return maker.__new__(cls)
-        if issubclass(cls, BaseException):
-            return BaseException.__new__(cls)
+                return base.__new__(cls)
         return object.__new__(cls)
 
     @staticmethod
@@ -409,6 +407,7 @@ class _HELPERS:
 
     @staticmethod
     def set_item(target: Any, key: Any, value: Any) -> None:
+        kind: Any
         for kind in (OrderedDict, dict, list, deque):
             if isinstance(target, kind):
                 kind.__setitem__(target, key, value)
@@ -417,6 +416,7 @@ class _HELPERS:
 
     @staticmethod
     def delete_item(target: Any, key: Any) -> None:
+        kind: Any
         for kind in (OrderedDict, dict, list, deque):
             if isinstance(target, kind):
                 kind.__delitem__(target, key)

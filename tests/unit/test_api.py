@@ -236,7 +236,7 @@ def test_a_callable_backend():
     x = torch.randn(4, 8)
     for _ in range(2):
         same(fast(x), model(x))
-    (graph_module, example_inputs), = graphs
+    ((graph_module, example_inputs),) = graphs
     assert isinstance(graph_module, torch.fx.GraphModule) and any(each is x for each in example_inputs)
     assert len([node for node in graph_module.graph.nodes if node.op == "placeholder"]) == len(example_inputs)
 

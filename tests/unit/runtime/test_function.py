@@ -36,7 +36,9 @@ def by_hand(function, args, kwargs, settings, eagerly):
 def lenient(monkeypatch):
     """Failures of the compiler fall back, as they do for users."""
     monkeypatch.setattr(
-        function_module, "environment", type(function_module.environment)(**{**vars(function_module.environment), "strict": False})
+        function_module,
+        "environment",
+        type(function_module.environment)(**{**vars(function_module.environment), "strict": False}),
     )
 
 
@@ -88,7 +90,8 @@ def test_wrapped_like_the_original():
 
     class Owner:
         method = compiled(
-            lambda function, args, kwargs, settings, eagerly: Entry(eager_artifact(), eagerly), lambda self, x: (self, x)
+            lambda function, args, kwargs, settings, eagerly: Entry(eager_artifact(), eagerly),
+            lambda self, x: (self, x),
         )
 
     owner = Owner()

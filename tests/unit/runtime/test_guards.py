@@ -11,12 +11,37 @@ import pytest
 import torch
 
 from lampwork.ir.guard import (
-    ArgumentCount, ClassLookup, Distinct, Equals, FunctionIs, Guard, HasKey, IsObject, KeysAre, LengthIs, ModuleIsPlain,
-    ObjectRef, SameObject, StorageGroups, TensorIs, TypeIs,
+    ArgumentCount,
+    ClassLookup,
+    Distinct,
+    Equals,
+    FunctionIs,
+    Guard,
+    HasKey,
+    IsObject,
+    KeysAre,
+    LengthIs,
+    ModuleIsPlain,
+    ObjectRef,
+    SameObject,
+    StorageGroups,
+    TensorIs,
+    TypeIs,
 )
 from lampwork.ir.reference import reference
 from lampwork.ir.source import (
-    Argument, Attribute, Cell, ClassAttribute, InstanceDict, Item, KeyAt, Keyword, Named, PythonModule, Root, State,
+    Argument,
+    Attribute,
+    Cell,
+    ClassAttribute,
+    InstanceDict,
+    Item,
+    KeyAt,
+    Keyword,
+    Named,
+    PythonModule,
+    Root,
+    State,
     TypeOf,
 )
 from lampwork.runtime.guards import compile_check, explain_failure, source_text
@@ -185,7 +210,9 @@ def test_a_global_changes():
 
 
 def test_process_state_changes():
-    check = compile_check([Guard(State("grad_mode"), Equals(True)), Guard(State("default_dtype"), Equals(torch.float32))], ())
+    check = compile_check(
+        [Guard(State("grad_mode"), Equals(True)), Guard(State("default_dtype"), Equals(torch.float32))], ()
+    )
     assert check(None, (), {}) == ()
     with torch.no_grad():
         assert check(None, (), {}) is None

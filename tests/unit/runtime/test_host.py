@@ -5,14 +5,23 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lampwork.codegen.host import host_source
 from lampwork.errors import CompileError
 from lampwork.ir.loops import Buffer
 from lampwork.ir.program import (
-    Check, Extern, FromBuffer, FromInput, Placement, Program, ScalarOutput, ScalarResult, TensorRef, TorchConstant,
+    Check,
+    Extern,
+    FromBuffer,
+    FromInput,
+    Placement,
+    Program,
+    ScalarOutput,
+    ScalarResult,
+    TensorRef,
+    TorchConstant,
     ViewOfInput,
 )
 from lampwork.ir.size import Symbol, mul
-from lampwork.codegen.host import host_source
 from lampwork.runtime.host import Host, Rerun
 from tests.unit.runtime.handmade import NO_CODE, artifact, whole
 
@@ -51,7 +60,9 @@ def test_a_strided_view_of_an_input():
     """x @ x.t() from one input, seen in two ways."""
     transposed = TensorRef("x", "float32", (3, 2), (1, 3))
     steps = [Extern("aten::mm", (whole(X), transposed), (), ("out",), "aten::mm.out")]
-    made = program((X, OUT), {**INPUT, "out": Placement("result", 0)}, steps, [FromBuffer(whole(OUT))], result_storages=("out",))
+    made = program(
+        (X, OUT), {**INPUT, "out": Placement("result", 0)}, steps, [FromBuffer(whole(OUT))], result_storages=("out",)
+    )
     x = torch.randn(2, 3)
     torch.testing.assert_close(run(made, x)[0], x @ x.t())
     offset = torch.randn(10)[1:7].view(2, 3)
@@ -61,7 +72,9 @@ def test_a_strided_view_of_an_input():
 def test_weights_are_looked_up_once_per_generation():
     transposed = TensorRef("x", "float32", (3, 2), (1, 3))
     steps = [Extern("aten::mm", (whole(X), transposed), (), ("out",), "aten::mm.out")]
-    made = program((X, OUT), {**INPUT, "out": Placement("result", 0)}, steps, [FromBuffer(whole(OUT))], result_storages=("out",))
+    made = program(
+        (X, OUT), {**INPUT, "out": Placement("result", 0)}, steps, [FromBuffer(whole(OUT))], result_storages=("out",)
+    )
     host = bound(made, frozenset({0}))
     first, second = torch.nn.Parameter(torch.randn(2, 3)), torch.nn.Parameter(torch.randn(2, 3))
     one, two = object(), object()
@@ -140,7 +153,9 @@ def test_a_scalar_read_from_a_tensor():
     ]
     e = Buffer("e", "float32", (Symbol("n"),), (1,))
     places = {"count": Placement("input", 0), "e": Placement("extern")}
-    made = program((count, e), places, steps, [FromBuffer(whole(e)), ScalarResult(Symbol("n"))], inputs=("count",), sizes=("n",))
+    made = program(
+        (count, e), places, steps, [FromBuffer(whole(e)), ScalarResult(Symbol("n"))], inputs=("count",), sizes=("n",)
+    )
     filled, number = run(made, torch.tensor(5))
     assert torch.equal(filled, torch.full((5,), 7.0)) and number == 5
 
@@ -209,7 +224,9 @@ def test_random_operators_are_past_the_commit_point():
 def test_parameters_in_grad_mode():
     """What was recorded is below autograd: in-place results of parameters raise nothing and require nothing."""
     steps = [Extern("aten::mm", (whole(X), TensorRef("x", "float32", (3, 2), (1, 3))), (), ("out",), "aten::mm.out")]
-    made = program((X, OUT), {**INPUT, "out": Placement("result", 0)}, steps, [FromBuffer(whole(OUT))], result_storages=("out",))
+    made = program(
+        (X, OUT), {**INPUT, "out": Placement("result", 0)}, steps, [FromBuffer(whole(OUT))], result_storages=("out",)
+    )
     x = torch.nn.Parameter(torch.randn(2, 3))
     with torch.enable_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         found = run(made, x)[0]

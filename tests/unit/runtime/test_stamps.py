@@ -13,12 +13,30 @@ import pytest
 import torch
 
 from lampwork.ir.guard import (
-    ClassLookup, Distinct, Equals, FunctionIs, Guard, HasKey, IsObject, KeysAre, LengthIs, ModuleIsPlain, StorageGroups,
+    ClassLookup,
+    Distinct,
+    Equals,
+    FunctionIs,
+    Guard,
+    HasKey,
+    IsObject,
+    KeysAre,
+    LengthIs,
+    ModuleIsPlain,
+    StorageGroups,
     TypeIs,
 )
 from lampwork.ir.reference import reference
 from lampwork.ir.source import (
-    Argument, Attribute, Cell, ClassAttribute, InstanceDict, Item, PythonModule, Root, TypeOf,
+    Argument,
+    Attribute,
+    Cell,
+    ClassAttribute,
+    InstanceDict,
+    Item,
+    PythonModule,
+    Root,
+    TypeOf,
 )
 from lampwork.runtime import stamps
 from lampwork.runtime.static import Split, StaticGuards
@@ -207,7 +225,9 @@ def test_stamped_and_not_checked_again(name):
 def test_hooks_of_a_module():
     layer = torch.nn.Linear(2, 2)
     empty = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
-    static = static_guards([Guard(ROOT, TypeIs(reference(torch.nn.Linear))), Guard(ROOT, ModuleIsPlain(("forward",), empty))])
+    static = static_guards(
+        [Guard(ROOT, TypeIs(reference(torch.nn.Linear))), Guard(ROOT, ModuleIsPlain(("forward",), empty))]
+    )
     static.refresh(layer)
     assert unchanged(static, layer)
     handle = layer.register_forward_pre_hook(lambda *_: None)

@@ -13,9 +13,34 @@ from lampwork.ir.reference import reference
 from lampwork.ir.region import Raise, Return
 from lampwork.ir.source import Argument
 from lampwork.ir.template import (
-    AdvanceIterator, CallSetAttribute, ConstantValue, DeleteAttribute, DeleteItem, NewCall, NewCell, NewDeque, NewDict,
-    NewFunction, NewList, NewMethod, NewObject, NewSet, NewSlice, NewTuple, NewValue, ObjectValue, ReplaceDict,
-    ReplaceItems, ReplaceSet, ScalarValue, SetAttribute, SetCell, SetItem, SetState, SourceValue, TensorValue,
+    AdvanceIterator,
+    CallSetAttribute,
+    ConstantValue,
+    DeleteAttribute,
+    DeleteItem,
+    NewCall,
+    NewCell,
+    NewDeque,
+    NewDict,
+    NewFunction,
+    NewList,
+    NewMethod,
+    NewObject,
+    NewSet,
+    NewSlice,
+    NewTuple,
+    NewValue,
+    ObjectValue,
+    ReplaceDict,
+    ReplaceItems,
+    ReplaceSet,
+    ScalarValue,
+    SetAttribute,
+    SetCell,
+    SetItem,
+    SetState,
+    SourceValue,
+    TensorValue,
 )
 from lampwork.runtime.templates import TemplateWriter, sources_of
 
@@ -110,7 +135,9 @@ def test_functions_and_methods():
         NewCell(ConstantValue(9)),
         NewTuple(constants(5)),
         NewDict(((ConstantValue("c"), ConstantValue(6)),)),
-        NewFunction(code, A, "inner", "make.inner", NewValue(1), NewValue(2), (NewValue(0),), (("mark", ConstantValue(1)),)),
+        NewFunction(
+            code, A, "inner", "make.inner", NewValue(1), NewValue(2), (NewValue(0),), (("mark", ConstantValue(1)),)
+        ),
         NewObject(reference(Box)),
         NewMethod(ObjectValue(reference(Box.method)), NewValue(4)),
         NewCall(reference(functools.partial), (NewValue(3), ConstantValue(7))),
@@ -137,7 +164,13 @@ def test_identity_and_cycles():
 def test_tensors_and_numbers():
     x = torch.ones(2)
     parameter = TensorValue(0, reference(torch.nn.Parameter), True)
-    made = run((NewTuple((parameter, parameter, ScalarValue(1, "int"), ScalarValue(1, "bool"))),), (), NewValue(0), (), (x, 3.0))
+    made = run(
+        (NewTuple((parameter, parameter, ScalarValue(1, "int"), ScalarValue(1, "bool"))),),
+        (),
+        NewValue(0),
+        (),
+        (x, 3.0),
+    )
     assert type(made[0]) is torch.nn.Parameter and made[0] is made[1] and made[0].requires_grad
     assert made[2:] == (3, True) and type(made[2]) is int and type(made[3]) is bool
 
@@ -193,7 +226,12 @@ def test_effects_on_process_state_and_iterators():
 
 def test_sources_are_what_they_were_before_any_effect():
     items = [1]
-    swapped = run((NewTuple((A, B)),), (SetItem(A, ConstantValue(0), B), SetItem(B, ConstantValue(0), A)), NewValue(0), (items, [2]))
+    swapped = run(
+        (NewTuple((A, B)),),
+        (SetItem(A, ConstantValue(0), B), SetItem(B, ConstantValue(0), A)),
+        NewValue(0),
+        (items, [2]),
+    )
     assert swapped[0] is items and items[0] is swapped[1] and swapped[1][0] is items
 
 
