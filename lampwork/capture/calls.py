@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import collections
+import copyreg
 import functools
 import inspect
 import itertools
@@ -72,6 +73,8 @@ class NativeCalls:
         self._function_kinds = {}
         self.entered: list[Any] = []
         self.autocast_nesting = 0
+        #: Objects whose `id()` was taken: which of them are the same is guarded at the end.
+        self.identified: dict[int, Any] = {}
         add = self.add_intrinsic  # type: ignore[attr-defined]
         add(type, _type)
         add(isinstance, _isinstance)
@@ -98,6 +101,8 @@ class NativeCalls:
         substitute(itertools.dropwhile, _dropwhile)
         substitute(itertools.filterfalse, _filterfalse)
         add(hash, _hash)
+        add(id, _id)
+        add(object.__reduce_ex__, _reduce)
         add(torch._C._len_torch_dispatch_stack, lambda world: max(torch._C._len_torch_dispatch_stack() - 1, 0))
         add(torch.autograd.Function.apply.__func__, _apply_function)
         self.intrinsics.pop(any, None)
@@ -665,6 +670,52 @@ def _apply_function(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
         return result
     finally:
         torch._C._set_grad_enabled(enabled)
+
+
+class IdentityNumber(int):
+    """What `id(x)` gives: good as a key and for comparison. It is another number in the next call, so that anything else
+    breaks the graph."""
+
+    def _refuse(self, *args: Any) -> Any:
+        raise Break("identity-number", "id() of an object is computed with")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __rmod__ = _refuse
+    __floordiv__ = __truediv__ = __lt__ = __le__ = __gt__ = __ge__ = __and__ = __rand__ = _refuse
+    __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rshift__ = __neg__ = __index__ = _refuse
+    __str__ = __repr__ = __format__ = _refuse
+    __hash__ = int.__hash__
+    __eq__ = int.__eq__
+
+
+def _reduce(world: Any, obj: Any, protocol: Any = 0) -> Any:
+    """`object.__reduce_ex__(4)` of an instance of a Python class: what `copy.copy` and `copy.deepcopy` are made of."""
+    cls = type(obj)
+    found, reduce = world.class_lookup(cls, "__reduce__")
+    if found and reduce is not object.__reduce__:
+        return world.call_attribute(reduce, obj, ())
+    slots = any("__slots__" in base.__dict__ and base.__dict__["__slots__"] for base in cls.__mro__)
+    if type(protocol) is not int or protocol < 2 or slots or not cls.__flags__ & HEAP_TYPE or isinstance(obj, torch.Tensor):
+        raise Break("native-argument", f"a {cls.__qualname__} is copied or pickled")
+    for name in ("__getnewargs_ex__", "__getnewargs__"):
+        if world.class_lookup(cls, name)[0]:
+            raise Break("native-argument", f"a {cls.__qualname__} with a {name} is copied or pickled")
+    getstate = world.python_special(obj, "__getstate__")
+    if getstate is UNBOUND:
+        state = world.attribute_or(obj, "__dict__", None)
+        world.touch(state)
+    else:
+        state = world.call_special(obj, getstate)
+    call = world.machine.call
+    elements = world.get_iter(obj) if isinstance(obj, list) else None
+    pairs = world.get_iter(call(world.attribute(obj, "items"))) if isinstance(obj, dict) else None
+    return copyreg.__newobj__, (cls,), state or None, elements, pairs  # type: ignore[attr-defined]
+
+
+def _id(world: Any, *args: Any) -> Any:
+    if len(args) != 1:
+        return id(*args)
+    world.identified[id(args[0])] = args[0]
+    return IdentityNumber(id(args[0]))
 
 
 def _hash(world: Any, *args: Any) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.capture.effects import collect_effects, guard_distinct
+from lampwork.capture.effects import collect_effects, guard_distinct, guard_identities
 from lampwork.capture.machine import Interruption, Machine
 from lampwork.capture.machine.errors import Unsupported
 from lampwork.capture.recorder import Recorder
@@ -69,7 +69,7 @@ def capture(function: Callable, args: tuple, kwargs: Mapping[str, Any], settings
         try:
             return _capture(world, machine, function, args, dict(kwargs))
         except Interruption as stop:
-            raise _graph_break(world, stop) from None
+            raise _graph_break(world, stop, function) from None
 
 
 @contextmanager
@@ -109,6 +109,7 @@ def _capture(world: TorchWorld, machine: Machine, function: Callable, args: tupl
         value = templates.template(result)
         effects = collect_effects(loader, templates) + _global_effects(world, templates) + changed
         guard_distinct(loader)
+        guard_identities(loader, world.identified)
         world.tensors.finish()
         outputs = templates.outputs
         graph = world.recorder.finish(outputs)
@@ -171,10 +172,12 @@ def _global_effects(world: TorchWorld, templates: Templates) -> list[Effect]:
     return effects
 
 
-def _graph_break(world: TorchWorld, stop: Interruption) -> GraphBreak:
+def _graph_break(world: TorchWorld, stop: Interruption, function: Any) -> GraphBreak:
     location = _break_location(stop)
     if not location.file and stop.__cause__ is not None:
         location = _raised_at(stop.__cause__)
+    if not location.file:  # a result or an effect that no template describes
+        location = _location_of(function)
     if isinstance(stop, Break):
         diagnostic = Diagnostic(stop.id, stop.reason, location, stop.remedy)
     elif isinstance(stop, Unsupported):

@@ -78,6 +78,14 @@ def guard_distinct(loader: Loader) -> None:
             loader.guards.add(first, ("distinct from all",), lambda: Distinct(others))
 
 
+def guard_identities(loader: Loader, identified: dict[int, Any]) -> None:
+    """Objects whose `id()` the program took stay different objects."""
+    origins = [loader.by_value[key] for key in identified if key in loader.by_value]
+    if len(origins) > 1:
+        others = tuple(origin.source for origin in origins[1:])
+        loader.guards.add(origins[0].source, ("distinct identities",), lambda: Distinct(others))
+
+
 def _dict_written(shadow: DictShadow, loader: Loader) -> bool:
     if shadow.changed:
         return True

@@ -407,10 +407,12 @@ class Loader:
         return value
 
     def _guard_absent(self, shadow: DictShadow, key: Any) -> None:
-        if isinstance(shadow.owner, torch.nn.Module) and isinstance(key, str):
+        if not is_plain(key):  # a test holds constants only: all keys are guarded instead
+            self.dict_keys(shadow)
+        elif isinstance(shadow.owner, torch.nn.Module) and isinstance(key, str):
             self.guards.absent_from_module(shadow.source.base, key)  # type: ignore[union-attr]
         else:
-            self.guards.has_key(shadow.source, self.key_part(key), False)
+            self.guards.has_key(shadow.source, key, False)
 
     def dict_has(self, shadow: DictShadow, key: Any) -> bool:
         """`key in dict`, guarded without looking at the value."""
@@ -424,7 +426,10 @@ class Loader:
                 shadow.absent.add(key)
                 self._guard_absent(shadow, key)
             return False
-        self.guards.has_key(shadow.source, self.key_part(key), True)
+        if is_plain(key):
+            self.guards.has_key(shadow.source, key, True)
+        else:
+            self.dict_keys(shadow)
         return True
 
     def dict_write(self, shadow: DictShadow, key: Any, value: Any) -> None:

@@ -763,6 +763,15 @@ def attribute_functions(x):
     return getattr(p, "c"), getattr(p, "zz", 3), hasattr(p, "b"), vars(p)["c"], p.__dict__.keys() == {"a", "c"}
 
 
+@program(x4, lambda: Point([1, {"k": 2}], "b"))
+def copies(x, point):
+    shallow, deep = copy.copy(point), copy.deepcopy(point)
+    shallow.b = x
+    deep.a[1]["k"] = 3
+    seen = {id(point), id(shallow)}
+    return shallow, deep, id(point) in seen, id(deep) in seen, shallow.a is point.a
+
+
 @program()
 def cyclic_result(x):
     a, b = Point(x, None), Point(x + 1, None)
