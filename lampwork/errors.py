@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lampwork.ir.loops import Location
+from lampwork.ir.location import Location
 
 
 @dataclass(frozen=True)

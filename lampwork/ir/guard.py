@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Union
 
-from lampwork.ir.loops import Location
+from lampwork.ir.location import Location
 from lampwork.ir.source import Source
 
 

@@ -28,6 +28,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal, Union
 
+from lampwork.ir.location import Location as Location
+from lampwork.ir.location import Origin as Origin
 from lampwork.ir.size import Size
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -114,24 +116,6 @@ REDUCTIONS: Final[frozenset[str]] = frozenset({"sum", "prod", "max", "min", "any
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Nest level: one operator
-
-
-@dataclass(frozen=True)
-class Location:
-    """Where in the user's program: file, line, module path such as `encoder.layer.0.attention`."""
-
-    file: str = ""
-    line: int = 0
-    module: str = ""
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Which operator of which graph node this came from, for diagnostics and counts."""
-
-    node: str
-    op: str
-    location: Location = Location()
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, Union
 
-from lampwork.ir.loops import Buffer, Kernel, LoopNest, Origin
-from lampwork.ir.size import Size
+from lampwork.ir.location import Origin
+
+if TYPE_CHECKING:  # the runtime reads programs and loads no loop IR
+    from lampwork.ir.loops import Buffer, Kernel, LoopNest
+    from lampwork.ir.size import Size
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Check:
     origin: Origin = Origin("", "")
 
 
-Item = Union[LoopNest, Extern, ScalarOutput, Check]
+Item = Union["LoopNest", Extern, ScalarOutput, Check]
 
 
 @dataclass(frozen=True)

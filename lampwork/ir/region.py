@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
 
 from lampwork.ir.guard import Guard
-from lampwork.ir.loops import Location
+from lampwork.ir.location import Location
 from lampwork.ir.source import Source
 from lampwork.ir.template import Effect, NewThing, Template
 

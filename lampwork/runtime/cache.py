@@ -33,7 +33,6 @@ from lampwork.config import Settings, environment
 from lampwork.errors import LampworkWarning
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.guard import FunctionIs
-from lampwork.ir.loops import Origin
 from lampwork.ir.program import Extern, Launch
 from lampwork.ir.reference import code_digest
 from lampwork.ir.region import RunEagerly
@@ -134,19 +133,22 @@ def store(function: Any, settings: Settings, artifact: Artifact, note: Note) -> 
 
 
 def _slim(artifact: Artifact) -> Artifact:
-    """`artifact` without what only compiler stages and printers read: bodies of kernels, buffers, text of machine code."""
-    program = artifact.program
-    kernels = tuple(replace(kernel, parameters=(), body=(), origins=()) for kernel in program.kernels)
-    steps = tuple(
-        replace(step, origins=(), buffers=(), sizes=())
-        if isinstance(step, Launch)
-        else replace(step, origin=Origin("", ""))
-        if isinstance(step, Extern)
-        else step
-        for step in program.steps
+    """`artifact` without what only compiler stages and printers read: kernels, buffers, text of machine code."""
+    program = replace(
+        artifact.program,
+        kernels=(None,) * len(artifact.program.kernels),
+        steps=tuple(_slim_step(step) for step in artifact.program.steps),
+        buffers={},
+        placements={},
+        refused=(),
     )
-    program = replace(program, kernels=kernels, buffers={}, steps=steps, refused=(), placements={})
     return replace(artifact, program=program, native=replace(artifact.native, source=""), report={})
+
+
+def _slim_step(step: Any) -> Any:
+    if isinstance(step, Launch):
+        return Launch(step.kernel, ())
+    return Extern(step.op, ()) if isinstance(step, Extern) else step
 
 
 def _portable(artifact: Artifact, note: Note) -> bool:

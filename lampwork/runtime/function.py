@@ -23,7 +23,7 @@ from lampwork import _torch
 from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, GraphBreak, LampworkError, LampworkWarning
 from lampwork.ir.artifact import Artifact
-from lampwork.ir.loops import Location
+from lampwork.ir.location import Location
 from lampwork.runtime.entry import MISS, Entry
 from lampwork.runtime.host import Rerun
 from lampwork.runtime.stats import Counters

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lampwork.errors import Diagnostic
-from lampwork.ir.loops import Location
+from lampwork.ir.location import Location
 
 if TYPE_CHECKING:
     from lampwork.runtime.entry import Entry

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import os
 import platform
 import sys
 
@@ -17,6 +19,7 @@ def _versions() -> tuple[tuple[str, str], ...]:
     return (
         ("lampwork", __version__),
         ("format", str(FORMAT)),
+        ("sources", _checkout_state()),
         ("torch", torch.__version__),
         ("python", platform.python_version()),
         ("implementation", sys.implementation.cache_tag),
@@ -28,6 +31,20 @@ def _versions() -> tuple[tuple[str, str], ...]:
 def versions() -> dict[str, str]:
     """Lampwork, torch, Python, machine and its instruction set features, by name."""
     return dict(_versions())
+
+
+def _checkout_state() -> str:
+    """A digest of the files of a working copy, which change under one version; empty for an installed Lampwork."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if not os.path.exists(os.path.join(os.path.dirname(package), ".git")):
+        return ""
+    state = []
+    for folder, _, names in os.walk(package):
+        for name in names:
+            if name.endswith(".py"):
+                status = os.stat(os.path.join(folder, name))
+                state.append(f"{folder}/{name} {status.st_size} {status.st_mtime_ns}")
+    return hashlib.sha256("\n".join(sorted(state)).encode()).hexdigest()[:16]
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from lampwork.config import Settings
 from lampwork.errors import LampworkWarning
 from lampwork.ir.reference import code_digest
 from lampwork.runtime import cache
+from lampwork.runtime.entry import Entry
 from lampwork.runtime.versions import versions
 from tests.unit.runtime import handmade
 
@@ -47,7 +48,11 @@ def found(function=program, settings=Settings()):
 def test_what_was_stored_is_found():
     artifact = stored()
     assert cache.store(program, Settings(), artifact, print) is not None
-    assert found()[0] == [artifact]
+    (again,), _ = found()
+    for name in ("name", "guards", "inputs", "objects", "effects", "outcome", "host_source", "versions", "code_digests"):
+        assert getattr(again, name) == getattr(artifact, name)
+    x = torch.randn(8)
+    assert torch.equal(Entry(again, print).serve(program, (x,), {}), program(x))
 
 
 def test_storing_twice_keeps_one_file(folder):
