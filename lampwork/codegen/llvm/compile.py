@@ -7,6 +7,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from lampwork.config import environment
 from lampwork.errors import CompileError
 from lampwork.ir.target import Target
 
@@ -30,11 +31,21 @@ PASSES = ("sroa",)
 LEVEL = 1
 
 
+def warm_up(target: Target) -> None:
+    """Does what the first compilation in a process would otherwise wait for: LLVM's tables and code generator.
+
+    Meant for a thread that runs while a program is captured; importing this module is the longer half of it.
+    """
+    object_code(f'target triple = "{TRIPLE}"\ndefine void @nothing() {{\n  ret void\n}}\n', target)
+
+
 def object_code(text: str, target: Target, passes: tuple[str, ...] = PASSES, level: int = LEVEL) -> bytes:
     """The relocatable object of LLVM assembly `text`. Raises `CompileError` when LLVM refuses the text."""
     machine = _target_machine(target.name, level)
     try:
         module = llvm.parse_assembly(text)
+        if environment.verify:
+            module.verify()
         with llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(1)) as builder:
             manager = llvm.create_new_module_pass_manager()
             for name in passes:
