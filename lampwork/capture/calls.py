@@ -1,27 +1,22 @@
-"""Calls of native functions while capturing: each runs for real if its effect class allows it, else the graph breaks."""
+"""Calls of native functions while capturing: each runs for real if its effect class allows it, else a graph break."""
 
 from __future__ import annotations
 
-import _thread
 import collections
-import copyreg
 import functools
-import inspect
-import itertools
-import logging
-import sys
 import types
-import warnings
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 import numpy
 import torch
 
 from lampwork import _torch
+from lampwork.capture.answers import install_answers
+from lampwork.capture.container_methods import SHADOW_METHODS
 from lampwork.capture.fake import Fake
 from lampwork.capture.load import HEAP_TYPE, PLAIN_TYPES, bound_owner, has_identity_hash, is_plain
-from lampwork.capture.machine import UNBOUND, Enter, MachineGenerator
+from lampwork.capture.machine import UNBOUND, MachineGenerator
 from lampwork.capture.machine.iteration import InterpretedIterator, SequenceIterator
 from lampwork.capture.machine.natives import Callback
 from lampwork.capture.natives import (
@@ -33,7 +28,7 @@ from lampwork.capture.natives import (
     STATE_READERS,
     STATE_WRITERS,
 )
-from lampwork.capture.shadow import MISSING, Break, DictShadow, ListShadow, Pending
+from lampwork.capture.shadow import Break
 from lampwork.capture.tensors import OPERATOR_TYPES, is_tensor_function
 
 _ITERATORS = frozenset({*ITERATORS, map, filter, MachineGenerator, InterpretedIterator, SequenceIterator})
@@ -52,12 +47,6 @@ _IDENTITY_METHODS = frozenset({
     object.__init__, object.__init_subclass__, object.__hash__, object.__eq__, object.__ne__, object.__new__,
     object.__subclasshook__,
 })  # fmt: skip
-#: The program cannot be followed through these: they reach frames, other threads or the outside world.
-_REFUSED = {
-    globals: "globals()", eval: "eval()", exec: "exec()", compile: "compile()", sys._getframe: "sys._getframe()",
-    warnings.warn: "warnings.warn()", _thread.start_new_thread: "starting a thread", inspect.currentframe: "inspect.currentframe()",
-    print: "print()", open: "open()", input: "input()",
-}  # fmt: skip
 
 
 class NativeCalls:
@@ -75,41 +64,7 @@ class NativeCalls:
         self.autocast_nesting = 0
         #: Objects whose `id()` was taken: which of them are the same is guarded at the end.
         self.identified: dict[int, Any] = {}
-        add = self.add_intrinsic  # type: ignore[attr-defined]
-        add(type, _type)
-        add(isinstance, _isinstance)
-        for native, text in _REFUSED.items():
-            add(native, _refuse(text))
-        for native in (torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling):
-            add(native, lambda world: True)
-        add(torch.compiler.is_exporting, lambda world: False)
-        add(torch.jit.is_scripting, lambda world: False)
-        add(torch.jit.is_tracing, lambda world: False)
-        add(torch._jit_internal.is_scripting, lambda world: False)
-        for native in (map, filter, functools.reduce):
-            add(native, _calls_first(native))
-        for native in (sorted, min, max):
-            add(native, _keyed(native))
-        add(list.sort, _sort)
-        add(inspect.signature, _signature)
-        substitute = self.add_substitute  # type: ignore[attr-defined]
-        substitute(any, _any)
-        substitute(all, _all)
-        substitute(itertools.accumulate, _accumulate)
-        substitute(itertools.starmap, _starmap)
-        substitute(itertools.takewhile, _takewhile)
-        substitute(itertools.dropwhile, _dropwhile)
-        substitute(itertools.filterfalse, _filterfalse)
-        add(hash, _hash)
-        add(id, _id)
-        add(object.__reduce_ex__, _reduce)
-        add(torch._C._len_torch_dispatch_stack, lambda world: max(torch._C._len_torch_dispatch_stack() - 1, 0))
-        add(torch.autograd.Function.apply.__func__, _apply_function)
-        self.intrinsics.pop(any, None)
-        self.intrinsics.pop(all, None)
-        for level in ("debug", "info", "warning", "error", "log", "critical", "exception"):
-            add(getattr(logging.Logger, level), _log)
-        add(dict.get, _dict_get)
+        install_answers(self)
 
     def leave_contexts(self) -> None:
         """Leaves what the program had entered in C when it was stopped."""
@@ -156,7 +111,8 @@ class NativeCalls:
         return super().call_attribute(attribute, obj, args)  # type: ignore[misc]
 
     def function_rule(self, function: FunctionType) -> str:
-        """How a Python function is called: "tensor" (natively, on fakes), "state", "constant", "disabled" or "" (interpreted)."""
+        """How a Python function is called: "tensor" (natively, on fakes), "state", "constant", "compiled", "allowed",
+        "constant result", "disabled", or "" (interpreted)."""
         known = self._function_kinds.get(id(function))
         if known is None:
             if function in self.intrinsics:
@@ -187,7 +143,7 @@ class NativeCalls:
                         f"{self.describe_arguments(args, kwargs)}")  # fmt: skip
         result = function(*args, **kwargs)
         if not self.is_data(result):
-            raise Break("tensor-argument", f"{function.__qualname__}, which is marked allow_in_graph, returns an object")
+            raise Break("tensor-argument", f"{function.__qualname__}, marked allow_in_graph, returns an object")
         return result
 
     def call_constant(self, function: FunctionType, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -277,7 +233,8 @@ class NativeCalls:
                 )
         elif effect == "keyed":
             if len(args) > 1 and getattr(function, "__name__", "") not in _TAKES_ITERABLE:
-                self.check_key(args[0] if isinstance(args[0], (dict, set)) else {}, args[1])  # type: ignore[attr-defined]
+                container = args[0] if isinstance(args[0], (dict, set)) else {}
+                self.check_key(container, args[1])  # type: ignore[attr-defined]
         elif effect == "compares":
             if not all(self.is_plain_data(value) or self._all_identity(value) for value in args):
                 raise Break("comparison", f"{_name(function)} compares objects or tensors")
@@ -393,7 +350,8 @@ class NativeCalls:
 
     def instantiate(self, cls: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         if cls is torch.nn.Parameter or cls is torch.nn.Buffer:
-            raise Break("tensor-subclass", f"a {cls.__name__} is made", "Make parameters outside the compiled function.")
+            remedy = "Make parameters outside the compiled function."
+            raise Break("tensor-subclass", f"a {cls.__name__} is made", remedy)
         found, initialise = self.class_lookup(cls, "__init__")  # type: ignore[attr-defined]
         if type(initialise) is not FunctionType and initialise is not object.__init__:
             for value in args:
@@ -476,384 +434,3 @@ def unknown(function: Any) -> Break:
         f"the native function {_name(function)} is called, and what it does to its arguments is not known",
         "Call it outside the compiled function, or report it so that it can be added to the table.",
     )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Natives answered by the host
-
-
-def _refuse(text: str) -> Any:
-    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        raise Break("native-call", f"{text} is called", "Do it outside the compiled function.")
-
-    return answer
-
-
-def _type(world: Any, *args: Any, **kwargs: Any) -> Any:
-    if len(args) == 1 and not kwargs:
-        return world.type_of(args[0])
-    if len(args) == 3:
-        _, bases, namespace = args
-        for base in bases:
-            if type(getattr(base.__init_subclass__, "__func__", None)) is FunctionType:
-                raise Break("class-made", f"a subclass of {base.__qualname__}, which has an __init_subclass__, is made")
-        for value in dict(namespace).values():
-            if type(getattr(type(value), "__set_name__", None)) is FunctionType:
-                raise Break("class-made", f"a class is made with a {type(value).__qualname__} in it")
-    return type(*args, **kwargs)
-
-
-def _isinstance(world: Any, *args: Any) -> Any:
-    if len(args) != 2:
-        return isinstance(*args)
-    subject, classes = args
-    if id(classes) in world.loader.unsettled:
-        world.touch(classes)
-    return _instance_check(world, subject, classes)
-
-
-_NATIVE_METACLASSES = frozenset({type, type(torch.Tensor), type(torch.nn.Parameter), type(torch.dtype)})
-
-
-def _instance_check(world: Any, subject: Any, classes: Any) -> bool:
-    kind = type(classes)
-    if kind is tuple:
-        return any(_instance_check(world, subject, each) for each in classes)
-    if kind is types.UnionType:
-        return any(_instance_check(world, subject, each) for each in classes.__args__)
-    if kind in _NATIVE_METACLASSES or type(subject) is Fake:
-        return isinstance(subject, classes)
-    from lampwork.capture.machine.natives import _check
-
-    return _check(world, "__instancecheck__", isinstance, subject, classes)
-
-
-def _wrap(world: Any, function: Any) -> Any:
-    """A function that native code may call: through the machine unless it is None or known to be pure."""
-    if function is None or (_hashable(function) and EFFECTS.get(function) in ("holds", "identity") and function is not type):
-        return function
-    return Callback(world, function)
-
-
-def _calls_first(native: Any) -> Any:
-    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        if len(args) >= 2 and not kwargs:
-            args = (Callback(world, args[0]) if args[0] is not None else None,
-                    *(world.native_iterable(value) for value in args[1:]))  # fmt: skip
-            if native is filter and args[0] is None:
-                args = (Callback(world, bool), args[1])
-        return native(*args, **kwargs)
-
-    return answer
-
-
-def _keyed(native: Any) -> Any:
-    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        if len(args) == 1:
-            args = (world.collect(args[0]),)
-        key = kwargs.get("key")
-        if key is None:
-            return world.call_native(native, args, kwargs)
-        default = kwargs.get("default", MISSING)
-        values = args[0] if len(args) == 1 else list(args)
-        keys = [world.machine.call(key, (value,)) for value in values]
-        if not world.is_data(keys):
-            raise Break("comparison", f"{native.__name__} orders objects")
-        if native is sorted:
-            order = sorted(range(len(values)), key=keys.__getitem__, reverse=bool(kwargs.get("reverse", False)))
-            return [values[position] for position in order]
-        if not values and default is not MISSING:
-            return default
-        return values[native(range(len(values)), key=keys.__getitem__)]
-
-    return answer
-
-
-def _sort(world: Any, target: Any, **kwargs: Any) -> None:
-    world.touch(target)
-    ordered = world.machine.call(sorted, (target,), kwargs)
-    list.__setitem__(target, slice(None), ordered)
-
-
-def _signature(world: Any, function: Any, **kwargs: Any) -> Any:
-    """`inspect.signature` of a Python function or method: decided by its code, defaults and `__wrapped__` chain."""
-    target = function
-    while True:
-        target = target.__func__ if type(target) is MethodType else target
-        if type(target) is not FunctionType or kwargs:
-            raise Break("native-argument", f"inspect.signature is called with a {type(function).__name__}")
-        world.function_parts(target)
-        for name in ("__signature__", "__text_signature__"):
-            if world.attribute_or(target, name, MISSING) is not MISSING:
-                raise Break("native-argument", "inspect.signature of a function that carries a signature of its own")
-        wrapped = world.attribute_or(target, "__wrapped__", MISSING)
-        if wrapped is MISSING:
-            break
-        target = wrapped
-    if not is_plain((target.__defaults__ or ())) or not all(map(is_plain, (target.__kwdefaults__ or {}).values())):
-        raise Break("native-argument", "inspect.signature of a function whose defaults are objects")
-    return inspect.signature(function)
-
-
-def _any(iterable: Any) -> bool:
-    for element in iterable:
-        if element:
-            return True
-    return False
-
-
-def _all(iterable: Any) -> bool:
-    for element in iterable:
-        if not element:
-            return False
-    return True
-
-
-def _accumulate(iterable: Any, func: Any = None, *, initial: Any = None) -> Any:
-    iterator = iter(iterable)
-    total = initial
-    if initial is None:
-        try:
-            total = next(iterator)
-        except StopIteration:
-            return
-    yield total
-    for element in iterator:
-        total = total + element if func is None else func(total, element)
-        yield total
-
-
-def _starmap(function: Any, iterable: Any) -> Any:
-    for args in iterable:
-        yield function(*args)
-
-
-def _takewhile(predicate: Any, iterable: Any) -> Any:
-    for element in iterable:
-        if not predicate(element):
-            break
-        yield element
-
-
-def _dropwhile(predicate: Any, iterable: Any) -> Any:
-    iterator = iter(iterable)
-    for element in iterator:
-        if not predicate(element):
-            yield element
-            break
-    yield from iterator
-
-
-def _filterfalse(predicate: Any, iterable: Any) -> Any:
-    for element in iterable:
-        if not (element if predicate is None else predicate(element)):
-            yield element
-
-
-def _apply_function(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """`Function.apply` where nothing is differentiated: the forward alone, on a context of Python's."""
-    if torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args):
-        raise Break("autograd-function", f"the custom autograd function {cls.__qualname__} is applied to tensors that "
-                    "require grad", "Run inference under torch.no_grad().")  # fmt: skip
-    context = torch.autograd.function.FunctionCtx()
-    context.needs_input_grad = tuple(False for _ in args)  # type: ignore[attr-defined]
-    call = world.machine.call
-    forward = world.attribute(cls, "forward")
-    setup = world.attribute(cls, "setup_context")
-    enabled = torch.is_grad_enabled()
-    torch._C._set_grad_enabled(False)
-    try:
-        if setup is torch.autograd.Function.setup_context:
-            return call(forward, (context, *args), kwargs)
-        result = call(forward, args, kwargs)
-        call(setup, (context, args, result))
-        return result
-    finally:
-        torch._C._set_grad_enabled(enabled)
-
-
-class IdentityNumber(int):
-    """What `id(x)` gives: good as a key and for comparison. It is another number in the next call, so that anything else
-    breaks the graph."""
-
-    def _refuse(self, *args: Any) -> Any:
-        raise Break("identity-number", "id() of an object is computed with")
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __rmod__ = _refuse
-    __floordiv__ = __truediv__ = __lt__ = __le__ = __gt__ = __ge__ = __and__ = __rand__ = _refuse
-    __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rshift__ = __neg__ = __index__ = _refuse
-    __str__ = __repr__ = __format__ = _refuse
-    __hash__ = int.__hash__
-    __eq__ = int.__eq__
-
-
-def _reduce(world: Any, obj: Any, protocol: Any = 0) -> Any:
-    """`object.__reduce_ex__(4)` of an instance of a Python class: what `copy.copy` and `copy.deepcopy` are made of."""
-    cls = type(obj)
-    found, reduce = world.class_lookup(cls, "__reduce__")
-    if found and reduce is not object.__reduce__:
-        return world.call_attribute(reduce, obj, ())
-    slots = any("__slots__" in base.__dict__ and base.__dict__["__slots__"] for base in cls.__mro__)
-    if type(protocol) is not int or protocol < 2 or slots or not cls.__flags__ & HEAP_TYPE or isinstance(obj, torch.Tensor):
-        raise Break("native-argument", f"a {cls.__qualname__} is copied or pickled")
-    for name in ("__getnewargs_ex__", "__getnewargs__"):
-        if world.class_lookup(cls, name)[0]:
-            raise Break("native-argument", f"a {cls.__qualname__} with a {name} is copied or pickled")
-    getstate = world.python_special(obj, "__getstate__")
-    if getstate is UNBOUND:
-        state = world.attribute_or(obj, "__dict__", None)
-        world.touch(state)
-    else:
-        state = world.call_special(obj, getstate)
-    call = world.machine.call
-    elements = world.get_iter(obj) if isinstance(obj, list) else None
-    pairs = world.get_iter(call(world.attribute(obj, "items"))) if isinstance(obj, dict) else None
-    return copyreg.__newobj__, (cls,), state or None, elements, pairs  # type: ignore[attr-defined]
-
-
-def _id(world: Any, *args: Any) -> Any:
-    if len(args) != 1:
-        return id(*args)
-    world.identified[id(args[0])] = args[0]
-    return IdentityNumber(id(args[0]))
-
-
-def _hash(world: Any, *args: Any) -> Any:
-    """Hashes of numbers are the same in every process; others depend on addresses or the process's seed."""
-    if len(args) == 1:
-        method = world.python_special(args[0], "__hash__")
-        if method is not UNBOUND and method is not None:
-            return world.call_attribute(method, args[0], ())
-        if type(args[0]) not in (int, float, bool, complex):
-            raise Break("hash", f"hash() of a {type(args[0]).__name__} is used")
-    return hash(*args)
-
-
-def _log(world: Any, logger: Any, *args: Any, **kwargs: Any) -> None:
-    """A log call whose level is off does nothing; one that would print is not for a graph."""
-    raw = logger
-    function = sys._getframe().f_code
-    level = kwargs.get("level")
-    del function
-    names = {"debug": 10, "info": 20}
-    for name, value in names.items():
-        if not raw.isEnabledFor(value) and level is None and _called_as(world, name):
-            return
-    raise Break("logging", "a message is logged", "Log outside the compiled function.")
-
-
-def _called_as(world: Any, name: str) -> bool:
-    frame = world.machine.frames[-1] if world.machine.frames else None
-    return frame is not None and name in frame.code.raw.co_names
-
-
-def _dict_get(world: Any, mapping: Any, *args: Any) -> Any:
-    shadow = world.loader.unsettled.get(id(mapping))
-    if shadow is not None and 1 <= len(args) <= 2:
-        value = world.loader.dict_read(shadow, args[0])
-        return (args[1] if len(args) == 2 else None) if value is MISSING else value
-    if args:
-        world.check_key(mapping, args[0])
-    return dict.get(mapping, *args)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Methods of containers from outside that need not look at everything
-
-
-def _shadow_getitem(world: Any, shadow: Any, key: Any) -> Any:
-    if type(shadow) is DictShadow:
-        value = world.loader.dict_read(shadow, key)
-        if value is MISSING:
-            if isinstance(shadow.copy, collections.defaultdict):
-                return UNBOUND
-            raise KeyError(key)
-        return value
-    if type(shadow) is ListShadow and type(key) is int:
-        return world.loader.list_read(shadow, key)
-    return UNBOUND
-
-
-def _shadow_setitem(world: Any, shadow: Any, key: Any, value: Any) -> Any:
-    if type(shadow) is DictShadow:
-        world.loader.dict_write(shadow, key, value)
-        return None
-    return UNBOUND
-
-
-def _shadow_delitem(world: Any, shadow: Any, key: Any) -> Any:
-    if type(shadow) is DictShadow:
-        if not world.loader.dict_delete(shadow, key):
-            raise KeyError(key)
-        return None
-    return UNBOUND
-
-
-def _shadow_contains(world: Any, shadow: Any, key: Any) -> Any:
-    return world.loader.dict_has(shadow, key) if type(shadow) is DictShadow else UNBOUND
-
-
-def _shadow_pop(world: Any, shadow: Any, *args: Any) -> Any:
-    if type(shadow) is not DictShadow or not 1 <= len(args) <= 2:
-        return UNBOUND
-    value = world.loader.dict_read(shadow, args[0])
-    if value is MISSING:
-        if len(args) == 2:
-            return args[1]
-        raise KeyError(args[0])
-    world.loader.dict_delete(shadow, args[0])
-    return value
-
-
-def _shadow_setdefault(world: Any, shadow: Any, key: Any, default: Any = None) -> Any:
-    value = world.loader.dict_read(shadow, key)
-    if value is MISSING:
-        world.loader.dict_write(shadow, key, default)
-        return default
-    return value
-
-
-def _shadow_update(world: Any, shadow: Any, *args: Any, **kwargs: Any) -> Any:
-    if type(shadow) is not DictShadow or len(args) > 1 or (args and not isinstance(args[0], dict)):
-        return UNBOUND
-    for source in (*args, kwargs):
-        world.touch(source)
-        for key, value in source.items():
-            world.loader.dict_write(shadow, key, value)
-    return None
-
-
-def _shadow_keys(world: Any, shadow: Any) -> Any:
-    world.loader.dict_keys(shadow)
-    return dict.keys(shadow.copy) if type(shadow.copy) is dict else shadow.copy.keys()
-
-
-def _shadow_append(world: Any, shadow: Any, value: Any) -> Any:
-    if type(shadow) is ListShadow and type(shadow.copy) is list:
-        world.loader.list_append(shadow, [value])
-        return None
-    return UNBOUND
-
-
-def _shadow_extend(world: Any, shadow: Any, values: Any) -> Any:
-    if type(shadow) is ListShadow and type(shadow.copy) is list and values is not shadow.copy:
-        world.loader.list_append(shadow, world.collect(values))
-        return None
-    return UNBOUND
-
-
-def _shadow_len(world: Any, shadow: Any) -> Any:
-    return world._shadow_length(shadow)
-
-
-SHADOW_METHODS: dict[Any, Any] = {
-    dict.__getitem__: _shadow_getitem, dict.__setitem__: _shadow_setitem, dict.__delitem__: _shadow_delitem,
-    collections.OrderedDict.__setitem__: _shadow_setitem, collections.OrderedDict.__delitem__: _shadow_delitem,
-    dict.__contains__: _shadow_contains, dict.pop: _shadow_pop, dict.setdefault: _shadow_setdefault,
-    collections.OrderedDict.pop: _shadow_pop, collections.OrderedDict.setdefault: _shadow_setdefault,
-    dict.update: _shadow_update, collections.OrderedDict.update: _shadow_update, dict.keys: _shadow_keys,
-    list.append: _shadow_append, list.extend: _shadow_extend, list.__getitem__: _shadow_getitem,
-    list.__len__: _shadow_len, dict.__len__: _shadow_len, 
-}  # fmt: skip
-
-__all__ = ["NativeCalls", "Enter", "MethodType", "Pending"]

@@ -31,11 +31,12 @@ from lampwork.errors import Diagnostic, GraphBreak
 from lampwork.ir.guard import ArgumentCount
 from lampwork.ir.loops import Location
 from lampwork.ir.region import Region, Return
-from lampwork.ir.template import ConstantValue, Effect, SetItem, DeleteItem, SetState, SourceValue
+from lampwork.ir.template import ConstantValue, DeleteItem, Effect, SetItem, SetState, SourceValue
 
 #: Process state that every region depends on, whatever it reads: it decides what operators torch records.
 _ALWAYS_GUARDED = (
-    "grad_mode", "inference_mode", "autocast", "default_dtype", "deterministic", "attention", "float32_matmul_precision",
+    "grad_mode", "inference_mode", "autocast", "default_dtype", "deterministic", "attention",
+    "float32_matmul_precision",
     "modes", "anomaly",
 )  # fmt: skip
 #: What a program may leave changed.

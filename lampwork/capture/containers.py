@@ -158,8 +158,9 @@ class Containers:
         return len(shadow.copy) if type(shadow) is ListShadow else dict.__len__(shadow.copy)
 
     def truth(self, value: Any) -> bool:
-        if id(value) in self.loader.unsettled and _own_method(value, "__len__") and not hasattr(type(value), "__bool__"):
-            return self.length(value) != 0
+        if id(value) in self.loader.unsettled and _own_method(value, "__len__"):
+            if not hasattr(type(value), "__bool__"):
+                return self.length(value) != 0
         return super().truth(value)  # type: ignore[misc]
 
     def is_(self, left: Any, right: Any) -> bool:
@@ -259,6 +260,8 @@ class Containers:
         raise Break("opaque-value", f"an iterator of type {kind.__module__}.{kind.__qualname__} is advanced")
 
     def native_iterable(self, value: Any) -> Any:
+        if type(self.loader.unsettled.get(id(value))) is DictShadow:
+            return self.get_iter(value)  # keys alone
         self.touch(value)
         if type(value) is Fake:
             return list(value)

@@ -35,21 +35,21 @@ def collect_effects(loader: Loader, templates: Templates) -> list[Effect]:
     for shadow in list(loader.dicts.values()):
         if shadow.changed or shadow.whole:
             effects += _dict_effects(shadow, loader, templates)
-    for shadow in list(loader.lists.values()):
-        if shadow.changed or shadow.state != "raw":
-            effects += _list_effects(shadow, loader, templates)
-    for shadow in list(loader.sets.values()):
-        if shadow.settled:
-            effects += _set_effects(shadow, templates)
-    for shadow in list(loader.slots.values()):
-        effects += _slot_effects(shadow, loader, templates)
-    for shadow in list(loader.cells.values()):
-        effects += _cell_effects(shadow, templates)
+    for listed in list(loader.lists.values()):
+        if listed.changed or listed.state != "raw":
+            effects += _list_effects(listed, loader, templates)
+    for collected in list(loader.sets.values()):
+        if collected.settled:
+            effects += _set_effects(collected, templates)
+    for slots in list(loader.slots.values()):
+        effects += _slot_effects(slots, loader, templates)
+    for cell in list(loader.cells.values()):
+        effects += _cell_effects(cell, templates)
     return effects
 
 
 def guard_distinct(loader: Loader) -> None:
-    """Objects that the program changed must stay other objects than all it read of the same type: otherwise it would have
+    """Objects that the program changed must stay other objects than all it read of the same type, or it would have
     read back what it wrote. Guarded at the end, when it is known what was written."""
     written: dict[int, Any] = {}
     for shadow in loader.dicts.values():

@@ -63,7 +63,7 @@ def is_plain(value: Any) -> bool:
 
 
 def has_identity_hash(value: Any) -> bool:
-    """Whether hashing and comparing `value` natively runs no Python code and reads nothing but identity or plain data."""
+    """Whether hashing and comparing `value` natively runs no Python code and reads only identity or plain data."""
     kind = type(value)
     if kind in PLAIN_TYPES or isinstance(value, (type, types.FunctionType, types.ModuleType, torch.Tensor, enum.Enum)):
         return True
@@ -384,8 +384,10 @@ class Loader:
         origin = self.by_value.get(id(key))
         if origin is not None:
             return origin.source
-        if isinstance(key, (type, types.FunctionType, types.ModuleType)) and (ref := self.guards.reference(key)).portable:
-            return self.sources.named(ref.module, ref.qualname)
+        if isinstance(key, (type, types.FunctionType, types.ModuleType)):
+            ref = self.guards.reference(key)
+            if ref.portable:
+                return self.sources.named(ref.module, ref.qualname)
         raise Break("dict-key", f"a dict from outside is looked up with a key of type {type(key).__name__}")
 
     def dict_read(self, shadow: DictShadow, key: Any) -> Any:

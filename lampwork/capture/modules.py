@@ -1,8 +1,8 @@
 """nn.Module: attribute look-up and calls, modelled after `torch/nn/modules/module.py`.
 
 `Module.__getattr__` is interpreted by hand, because every sub-module and parameter goes through it. A call enters
-`forward` directly where no hook is registered and no instance overrides `forward`'s wrappers; with hooks the framework's
-own `_call_impl` is interpreted.
+`forward` directly where no hook is registered and no instance overrides `forward`'s wrappers; with hooks the
+framework's own `_call_impl` is interpreted.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ class Modules:
         if found and type(forward).__name__ == "function" and "forward" not in instance.copy:
             self.guards.absent_from_module(source, "forward")
             return self.call(forward, (module, *args), kwargs)  # type: ignore[attr-defined]
-        return self.call(self.machine.complete(self.load_attr(module, "forward")), args, kwargs)  # type: ignore[attr-defined]
+        own = self.attribute(module, "forward")  # type: ignore[attr-defined]
+        return self.call(own, args, kwargs)  # type: ignore[attr-defined]
 
     def global_hooks_empty(self) -> bool:
         """Whether no hook is registered for all modules; guarded."""

@@ -1,7 +1,7 @@
 """Effect classes of native functions: what each may be given so that calling it for real, during capture, is right.
 
     "data"       pure; looks inside its arguments (`str`, `max`, `math.sqrt`): plain data and tensors only
-    "holds"      pure; takes any values, looks at none (`list`, `zip`, `tuple`): containers among the arguments are loaded
+    "holds"      pure; takes any values, looks at none (`list`, `zip`, `tuple`): containers among them are loaded
     "method"     a container's own method that changes or reads its `self` and looks at no element (`list.append`)
     "keyed"      as "method", but hashes or compares its arguments (`dict.pop`, `set.add`)
     "compares"   as "method", but compares elements (`list.index`, `list.remove`)
@@ -26,6 +26,8 @@ from typing import Any
 
 import torch
 
+_class: Any
+_view: Any
 #: callable -> effect class
 EFFECTS: dict[Any, str] = {}
 
@@ -140,7 +142,7 @@ for _name, _class in vars(builtins).items():
 _declare_methods("method", BaseException, "__init__ with_traceback add_note __setstate__")
 _declare_methods("data", BaseException, "__str__ __repr__")
 
-# Torch: process state and questions about tensors --------------------------------------------------------------------------
+# Torch: process state and questions about tensors -------------------------------------------------
 
 STATE_READERS: dict[Any, str] = {}
 
@@ -194,7 +196,8 @@ def _writer(name: str, *paths: str) -> None:
 _writer("grad_mode", "_C._set_grad_enabled")
 _writer(
     "autocast", "set_autocast_enabled", "set_autocast_dtype", "set_autocast_cpu_enabled", "set_autocast_gpu_dtype",
-    "set_autocast_cpu_dtype", "set_autocast_cache_enabled", "autocast_increment_nesting", "autocast_decrement_nesting", "clear_autocast_cache",
+    "set_autocast_cpu_dtype", "set_autocast_cache_enabled", "autocast_increment_nesting",
+    "autocast_decrement_nesting", "clear_autocast_cache",
 )  # fmt: skip
 _writer("default_dtype", "_C._set_default_dtype")
 

@@ -89,7 +89,8 @@ class Templates:
             index = self._output_index[id(value)] = len(self.outputs)
             self.outputs.append(value)
         cls = self.tensor_class(value)
-        return TensorValue(index, None if cls is torch.Tensor else self.loader.guards.reference(cls), value.requires_grad)
+        reference = None if cls is torch.Tensor else self.loader.guards.reference(cls)
+        return TensorValue(index, reference, value.requires_grad)
 
     @staticmethod
     def tensor_class(value: torch.Tensor) -> type:
@@ -121,7 +122,7 @@ class Templates:
             return self._after_parts(value, lambda: NewSet(self.items(value), frozen=True))
         if kind is slice:
             return self._after_parts(
-                value, lambda: NewSlice(self.template(value.start), self.template(value.stop), self.template(value.step))
+                value, lambda: NewSlice(*self.items((value.start, value.stop, value.step)))
             )
         if kind is types.MethodType:
             return self._after_parts(
@@ -175,7 +176,8 @@ class Templates:
                 return self._after_parts(
                     value,
                     lambda: NewCall(
-                        self.loader.guards.reference(getattr), (self.template(value.__self__), ConstantValue(value.__name__))
+                        self.loader.guards.reference(getattr),
+                        (self.template(value.__self__), ConstantValue(value.__name__)),
                     ),
                 )
             raise Break("result", f"a {reference.kind} made in the region leaves it: {value!r}")
@@ -229,10 +231,10 @@ class Templates:
         index = self._reserve(value)
         items = pairs = None
         if isinstance(value, dict):
-            base = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
+            contents: Any = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
             if isinstance(value, collections.defaultdict):
                 raise Break("result", "a defaultdict made in the region leaves it")
-            pairs = self.pairs(base.items(value))
+            pairs = self.pairs(contents.items(value))
         elif isinstance(value, list):
             items = self.items(list.__iter__(value))
         elif isinstance(value, (set, frozenset)):

@@ -1,4 +1,4 @@
-"""Attributes of tensors: metadata is plain data, methods run natively on fakes, the rest is state of the real tensor."""
+"""Attributes of tensors: metadata is plain data, methods run natively on fakes, the rest is the real tensor's state."""
 
 from __future__ import annotations
 
@@ -118,7 +118,8 @@ class TensorAttributes:
             shadow.values["grad"] = None
             shadow.written.add("grad")
             return
-        if name in TENSOR_ATTRIBUTES or name == "data" or self.class_lookup(Fake, name)[0]:  # type: ignore[attr-defined]
+        known, _ = self.class_lookup(Fake, name)  # type: ignore[attr-defined]
+        if known or name in TENSOR_ATTRIBUTES or name == "data":
             raise Break("tensor-attribute", f"the attribute {name} of a tensor is written")
         raise Break("tensor-attribute", f"the program puts an attribute {name} on a tensor")
 

@@ -126,7 +126,7 @@ OPERATOR_TYPES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)  # type: i
 
 
 def is_tensor_function(function: Any) -> bool:
-    """Whether `function` is one of torch's that runs natively on fakes when its arguments are tensors and plain data."""
+    """Whether `function` is one of torch's that runs natively on fakes when given tensors and plain data."""
     kind = type(function)
     if kind is types.FunctionType:
         return function.__module__ in TENSOR_MODULES and function.__name__ not in NOT_NATIVE
@@ -135,7 +135,9 @@ def is_tensor_function(function: Any) -> bool:
         if isinstance(owner, torch.Tensor):
             return function.__name__ not in MEMORY_METHODS
         if owner is None:  # torch.add and its like are static methods of a class that has no instance in their __self__
-            return function.__qualname__.startswith("_VariableFunctionsClass.") and function.__name__ not in MEMORY_METHODS
+            if not function.__qualname__.startswith("_VariableFunctionsClass."):
+                return False
+            return function.__name__ not in MEMORY_METHODS
         module = owner.__name__ if isinstance(owner, types.ModuleType) else function.__module__
         return module in BUILTIN_MODULES
     if kind is types.MethodDescriptorType or kind is types.WrapperDescriptorType:
@@ -151,15 +153,18 @@ BUILTIN_MODULES = frozenset({
 
 #: Methods of a tensor that hand out memory, Python state or history.
 MEMORY_METHODS = frozenset({
-    "numpy", "data_ptr", "untyped_storage", "storage", "_typed_storage", "__array__", "tolist_", "set_", "register_hook",
+    "numpy", "data_ptr", "untyped_storage", "storage", "_typed_storage", "__array__", "tolist_", "set_",
+    "register_hook",
     "_register_hook_dict", "share_memory_", "retain_grad", "backward", "_make_subclass", "_make_wrapper_subclass",
     "as_subclass", "__reduce_ex__", "__setstate__", "map_", "map2_", "apply_",
 })  # fmt: skip
 
 #: C-level attributes of a tensor that are plain data, tensors, or views of it.
 TENSOR_ATTRIBUTES = frozenset({
-    "shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_leaf", "is_cuda", "is_cpu", "is_meta", "is_sparse",
+    "shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_leaf", "is_cuda", "is_cpu", "is_meta",
+    "is_sparse",
     "is_sparse_csr", "is_quantized", "is_mkldnn", "is_mps", "is_xpu", "is_xla", "is_hpu", "is_mtia", "is_nested",
-    "is_vulkan", "is_ipu", "is_maia", "itemsize", "nbytes", "T", "mT", "H", "mH", "real", "imag", "names", "is_inference",
+    "is_vulkan", "is_ipu", "is_maia", "itemsize", "nbytes", "T", "mT", "H", "mH", "real", "imag", "names",
+    "is_inference",
     "output_nr", "retains_grad",
 })  # fmt: skip

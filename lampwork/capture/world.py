@@ -44,7 +44,8 @@ _GENERIC_GETATTRIBUTE = frozenset({
     ],
 })  # fmt: skip
 _TYPE_NAMES = frozenset({
-    "__name__", "__qualname__", "__module__", "__mro__", "__bases__", "__base__", "__doc__", "__flags__", "__basicsize__",
+    "__name__", "__qualname__", "__module__", "__mro__", "__bases__", "__base__", "__doc__", "__flags__",
+    "__basicsize__",
     "__class__", "__text_signature__", "__dictoffset__", "__abstractmethods__", "__annotations__", "__type_params__",
 })  # fmt: skip
 

@@ -37,13 +37,13 @@ def test_disabled_functions_break():
 
 def test_constant_results():
     x = torch.ones(2)
-    program = lambda x: x * _constant()  # noqa: E731
+    program = lambda x: x * _constant()
     assert torch.equal(run_region(capture_call(program, x), program, (x,)), x * 3)
 
 
 def test_allow_in_graph():
     x = torch.ones(2)
-    program = lambda x: _allowed(x, 2)  # noqa: E731
+    program = lambda x: _allowed(x, 2)
     assert torch.equal(run_region(capture_call(program, x), program, (x,)), torch.sin(x) + 2)
 
 
@@ -63,7 +63,7 @@ def test_compiled_functions_inside_are_looked_through():
 
 def test_is_compiling():
     x = torch.ones(2)
-    program = lambda x: x * 2 if torch.compiler.is_compiling() else x  # noqa: E731
+    program = lambda x: x * 2 if torch.compiler.is_compiling() else x
     assert torch.equal(run_region(capture_call(program, x), program, (x,)), x * 2)
 
 

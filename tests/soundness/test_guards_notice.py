@@ -682,7 +682,7 @@ HARMLESS: set[str] = set()
 def test_unread_values_are_not_guarded():
     box = Box()
     box.unread = 1
-    program = lambda b, v, x: x * b.value + v[0]  # noqa: E731
+    program = lambda b, v, x: x * b.value + v[0]
     values = [torch.ones(4), 3]
     region = capture_call(program, box, values, x4())
     box.unread = "changed"

@@ -1,0 +1,342 @@
+"""Native functions that the host answers in capture's own way: what they reflect on is the program's view of things."""
+
+from __future__ import annotations
+
+import _thread
+import copyreg
+import functools
+import inspect
+import itertools
+import logging
+import sys
+import types
+import warnings
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from lampwork.capture.fake import Fake
+from lampwork.capture.load import HEAP_TYPE, is_plain
+from lampwork.capture.machine import UNBOUND
+from lampwork.capture.machine.natives import Callback, _check
+from lampwork.capture.shadow import MISSING, Break
+
+#: The program cannot be followed through these: they reach frames, other threads or the outside world.
+_REFUSED = {
+    globals: "globals()", eval: "eval()", exec: "exec()", compile: "compile()", sys._getframe: "sys._getframe()",
+    warnings.warn: "warnings.warn()", _thread.start_new_thread: "starting a thread",
+    inspect.currentframe: "inspect.currentframe()",
+    print: "print()", open: "open()", input: "input()",
+}  # fmt: skip
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50, "log": None}
+
+
+def install_answers(world: Any) -> None:
+    """Registers the answers of this module with a world."""
+    add = world.add_intrinsic
+    native: Any
+    add(type, _type)
+    add(isinstance, _isinstance)
+    for native, text in _REFUSED.items():
+        add(native, _refuse(text))
+    for native in (torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling):
+        add(native, lambda world: True)
+    add(torch.compiler.is_exporting, lambda world: False)
+    add(torch.jit.is_scripting, lambda world: False)
+    add(torch.jit.is_tracing, lambda world: False)
+    add(torch._jit_internal.is_scripting, lambda world: False)
+    for native in (map, filter, functools.reduce):
+        add(native, _calls_first(native))
+    for native in (sorted, min, max):
+        add(native, _keyed(native))
+    add(list.sort, _sort)
+    add(inspect.signature, _signature)
+    substitute = world.add_substitute
+    substitute(any, _any)
+    substitute(all, _all)
+    substitute(itertools.accumulate, _accumulate)
+    substitute(itertools.starmap, _starmap)
+    substitute(itertools.takewhile, _takewhile)
+    substitute(itertools.dropwhile, _dropwhile)
+    substitute(itertools.filterfalse, _filterfalse)
+    add(hash, _hash)
+    add(id, _id)
+    add(object.__reduce_ex__, _reduce)
+    add(torch._C._len_torch_dispatch_stack, lambda world: max(torch._C._len_torch_dispatch_stack() - 1, 0))
+    add(torch.autograd.Function.apply.__func__, _apply_function)
+    world.intrinsics.pop(any, None)
+    world.intrinsics.pop(all, None)
+    for name, level in _LEVELS.items():
+        add(getattr(logging.Logger, name), _log_at(level))
+    add(dict.get, _dict_get)
+
+
+def _refuse(text: str) -> Any:
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        raise Break("native-call", f"{text} is called", "Do it outside the compiled function.")
+
+    return answer
+
+
+def _type(world: Any, *args: Any, **kwargs: Any) -> Any:
+    if len(args) == 1 and not kwargs:
+        return world.type_of(args[0])
+    if len(args) == 3:
+        _, bases, namespace = args
+        for base in bases:
+            if type(getattr(base.__init_subclass__, "__func__", None)) is FunctionType:
+                raise Break("class-made", f"a subclass of {base.__qualname__}, which has an __init_subclass__, is made")
+        for value in dict(namespace).values():
+            if type(getattr(type(value), "__set_name__", None)) is FunctionType:
+                raise Break("class-made", f"a class is made with a {type(value).__qualname__} in it")
+    return type(*args, **kwargs)
+
+
+def _isinstance(world: Any, *args: Any) -> Any:
+    if len(args) != 2:
+        return isinstance(*args)
+    subject, classes = args
+    if id(classes) in world.loader.unsettled:
+        world.touch(classes)
+    return _instance_check(world, subject, classes)
+
+
+_NATIVE_METACLASSES = frozenset({type, type(torch.Tensor), type(torch.nn.Parameter), type(torch.dtype)})
+
+
+def _instance_check(world: Any, subject: Any, classes: Any) -> bool:
+    kind = type(classes)
+    if kind is tuple:
+        return any(_instance_check(world, subject, each) for each in classes)
+    if kind is types.UnionType:
+        return any(_instance_check(world, subject, each) for each in classes.__args__)
+    if kind in _NATIVE_METACLASSES or type(subject) is Fake:
+        return isinstance(subject, classes)
+    return _check(world, "__instancecheck__", isinstance, subject, classes)
+
+
+def _calls_first(native: Any) -> Any:
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) >= 2 and not kwargs:
+            args = (Callback(world, args[0]) if args[0] is not None else None,
+                    *(world.native_iterable(value) for value in args[1:]))  # fmt: skip
+            if native is filter and args[0] is None:
+                args = (Callback(world, bool), args[1])
+        return native(*args, **kwargs)
+
+    return answer
+
+
+def _keyed(native: Any) -> Any:
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1:
+            args = (world.collect(args[0]),)
+        key = kwargs.get("key")
+        if key is None:
+            return world.call_native(native, args, kwargs)
+        default = kwargs.get("default", MISSING)
+        values = args[0] if len(args) == 1 else list(args)
+        keys = [world.machine.call(key, (value,)) for value in values]
+        if not world.is_data(keys):
+            raise Break("comparison", f"{native.__name__} orders objects")
+        if native is sorted:
+            order = sorted(range(len(values)), key=keys.__getitem__, reverse=bool(kwargs.get("reverse", False)))
+            return [values[position] for position in order]
+        if not values and default is not MISSING:
+            return default
+        return values[native(range(len(values)), key=keys.__getitem__)]
+
+    return answer
+
+
+def _sort(world: Any, target: Any, **kwargs: Any) -> None:
+    world.touch(target)
+    ordered = world.machine.call(sorted, (target,), kwargs)
+    list.__setitem__(target, slice(None), ordered)
+
+
+def _signature(world: Any, function: Any, **kwargs: Any) -> Any:
+    """`inspect.signature` of a Python function or method: decided by its code, defaults and `__wrapped__` chain."""
+    target = function
+    while True:
+        target = target.__func__ if type(target) is MethodType else target
+        if type(target) is not FunctionType or kwargs:
+            raise Break("native-argument", f"inspect.signature is called with a {type(function).__name__}")
+        world.function_parts(target)
+        for name in ("__signature__", "__text_signature__"):
+            if world.attribute_or(target, name, MISSING) is not MISSING:
+                raise Break("native-argument", "inspect.signature of a function that carries a signature of its own")
+        wrapped = world.attribute_or(target, "__wrapped__", MISSING)
+        if wrapped is MISSING:
+            break
+        target = wrapped
+    if not is_plain(target.__defaults__ or ()) or not all(map(is_plain, (target.__kwdefaults__ or {}).values())):
+        raise Break("native-argument", "inspect.signature of a function whose defaults are objects")
+    return inspect.signature(function)
+
+
+def _any(iterable: Any) -> bool:
+    for element in iterable:
+        if element:
+            return True
+    return False
+
+
+def _all(iterable: Any) -> bool:
+    for element in iterable:
+        if not element:
+            return False
+    return True
+
+
+def _accumulate(iterable: Any, func: Any = None, *, initial: Any = None) -> Any:
+    iterator = iter(iterable)
+    total = initial
+    if initial is None:
+        try:
+            total = next(iterator)
+        except StopIteration:
+            return
+    yield total
+    for element in iterator:
+        total = total + element if func is None else func(total, element)
+        yield total
+
+
+def _starmap(function: Any, iterable: Any) -> Any:
+    for args in iterable:
+        yield function(*args)
+
+
+def _takewhile(predicate: Any, iterable: Any) -> Any:
+    for element in iterable:
+        if not predicate(element):
+            break
+        yield element
+
+
+def _dropwhile(predicate: Any, iterable: Any) -> Any:
+    iterator = iter(iterable)
+    for element in iterator:
+        if not predicate(element):
+            yield element
+            break
+    yield from iterator
+
+
+def _filterfalse(predicate: Any, iterable: Any) -> Any:
+    for element in iterable:
+        if not (element if predicate is None else predicate(element)):
+            yield element
+
+
+def _apply_function(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """`Function.apply` where nothing is differentiated: the forward alone, on a context of Python's."""
+    if torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args):
+        raise Break("autograd-function", f"the custom autograd function {cls.__qualname__} is applied to tensors that "
+                    "require grad", "Run inference under torch.no_grad().")  # fmt: skip
+    context = torch.autograd.function.FunctionCtx()
+    context.needs_input_grad = tuple(False for _ in args)  # type: ignore[attr-defined]
+    call = world.machine.call
+    forward = world.attribute(cls, "forward")
+    setup = world.attribute(cls, "setup_context")
+    enabled = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(False)
+    try:
+        if setup is torch.autograd.Function.setup_context:
+            return call(forward, (context, *args), kwargs)
+        result = call(forward, args, kwargs)
+        call(setup, (context, args, result))
+        return result
+    finally:
+        torch._C._set_grad_enabled(enabled)
+
+
+class IdentityNumber(int):
+    """What `id(x)` gives: good as a key and for comparison. It is another number in the next call, so anything else
+    breaks the graph."""
+
+    def _refuse(self, *args: Any) -> Any:
+        raise Break("identity-number", "id() of an object is computed with")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __rmod__ = _refuse
+    __floordiv__ = __truediv__ = __lt__ = __le__ = __gt__ = __ge__ = __and__ = __rand__ = _refuse
+    __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rshift__ = __neg__ = __index__ = _refuse
+    __str__ = __repr__ = __format__ = _refuse
+    __hash__ = int.__hash__
+    __eq__ = int.__eq__
+
+
+def _reduce(world: Any, obj: Any, protocol: Any = 0) -> Any:
+    """`object.__reduce_ex__(4)` of an instance of a Python class: what `copy.copy` and `copy.deepcopy` are made of."""
+    cls = type(obj)
+    found, reduce = world.class_lookup(cls, "__reduce__")
+    if found and reduce is not object.__reduce__:
+        return world.call_attribute(reduce, obj, ())
+    slots = any("__slots__" in base.__dict__ and base.__dict__["__slots__"] for base in cls.__mro__)
+    ordinary = cls.__flags__ & HEAP_TYPE and not isinstance(obj, torch.Tensor) and not slots
+    if type(protocol) is not int or protocol < 2 or not ordinary:
+        raise Break("native-argument", f"a {cls.__qualname__} is copied or pickled")
+    for name in ("__getnewargs_ex__", "__getnewargs__"):
+        if world.class_lookup(cls, name)[0]:
+            raise Break("native-argument", f"a {cls.__qualname__} with a {name} is copied or pickled")
+    getstate = world.python_special(obj, "__getstate__")
+    if getstate is UNBOUND:
+        state = world.attribute_or(obj, "__dict__", None)
+        world.touch(state)
+    else:
+        state = world.call_special(obj, getstate)
+    call = world.machine.call
+    elements = world.get_iter(obj) if isinstance(obj, list) else None
+    pairs = world.get_iter(call(world.attribute(obj, "items"))) if isinstance(obj, dict) else None
+    return copyreg.__newobj__, (cls,), state or None, elements, pairs  # type: ignore[attr-defined]
+
+
+def _id(world: Any, *args: Any) -> Any:
+    if len(args) != 1:
+        return id(*args)
+    world.identified[id(args[0])] = args[0]
+    return IdentityNumber(id(args[0]))
+
+
+def _hash(world: Any, *args: Any) -> Any:
+    """Hashes of numbers are the same in every process; others depend on addresses or the process's seed."""
+    if len(args) == 1:
+        method = world.python_special(args[0], "__hash__")
+        if method is not UNBOUND and method is not None:
+            return world.call_attribute(method, args[0], ())
+        if type(args[0]) not in (int, float, bool, complex):
+            raise Break("hash", f"hash() of a {type(args[0]).__name__} is used")
+    return hash(*args)
+
+
+def _log_at(level: int | None) -> Any:
+    """Logging: a message whose level is off does nothing, and what turns it off is guarded; one that is printed is not
+    for a graph."""
+
+    def answer(world: Any, logger: Any, *args: Any, **kwargs: Any) -> None:
+        wanted = args[0] if level is None and args else level
+        manager = world.attribute(logger, "manager")
+        off = world.attribute(logger, "disabled") or world.attribute(manager, "disable") >= wanted
+        current = logger
+        while not off and current is not None:
+            threshold = world.attribute(current, "level")
+            if threshold:
+                off = wanted < threshold
+                break
+            current = world.attribute(current, "parent")
+        if not off:
+            raise Break("logging", "a message is logged", "Log outside the compiled function.")
+
+    return answer
+
+
+def _dict_get(world: Any, mapping: Any, *args: Any) -> Any:
+    shadow = world.loader.unsettled.get(id(mapping))
+    if shadow is not None and 1 <= len(args) <= 2:
+        value = world.loader.dict_read(shadow, args[0])
+        return (args[1] if len(args) == 2 else None) if value is MISSING else value
+    if args:
+        world.check_key(mapping, args[0])
+    return dict.get(mapping, *args)
