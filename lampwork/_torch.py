@@ -565,3 +565,15 @@ def allowed_in_graph(function: Any) -> bool:
     rules = sys.modules.get("torch._dynamo.trace_rules")
     allowed = getattr(rules, "_allowed_callable_ids", None)
     return id(function) in (getattr(allowed, "function_ids", None) or ())
+
+
+# Vendor products -----------------------------------------------------------------------------------------------------------
+
+
+def has_vendor_products() -> bool:
+    """Whether this build has oneDNN's fused linear and convolution operators (`torch.ops.mkldnn`)."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def vendor_supports_bfloat16() -> bool:
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -18,7 +18,7 @@ DATA_DEPENDENT = frozenset({
     "aten::unique_dim_consecutive", "aten::bincount", "aten::repeat_interleave.Tensor",
     "aten::_nested_tensor_from_mask", "aten::segment_reduce", "aten::histogram.bins_tensor", "aten::_assert_async",
     "aten::linalg_matrix_rank", "aten::combinations", "aten::to_sparse", "aten::_to_sparse",
-    "aten::record_stream", "aten::_linalg_check_errors",
+    "aten::record_stream",
 })  # fmt: skip
 
 #: In-place operators that change metadata only, and the view operators that say the same: `x.t_()` is `x = x.t()` to all

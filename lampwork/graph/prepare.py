@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lampwork.config import Settings, environment
+from lampwork.graph.freeze import freeze
 from lampwork.graph.functionalize import functionalize
+from lampwork.graph.products import use_vendor_products
 from lampwork.graph.simplify import (
     embed_literals,
     pure,
@@ -16,15 +18,21 @@ from lampwork.graph.simplify import (
 )
 from lampwork.ir.region import FunctionalGraph, Region
 
-#: In order. `remove_dead` runs first so that later passes look at less, and last to clear up after them.
-PASSES: tuple[Callable[[FunctionalGraph], FunctionalGraph], ...] = (
-    remove_dead,
-    embed_literals,
-    share_repeated_work,
-    remove_no_ops,
-    remove_dead,
-    separate_outputs,
-)
+Pass = Callable[[FunctionalGraph], FunctionalGraph]
+
+
+def passes(settings: Settings) -> tuple[Pass, ...]:
+    """The passes, in order. `remove_dead` runs first so that later ones look at less, and after what leaves nodes dead."""
+    return (
+        remove_dead,
+        embed_literals,
+        share_repeated_work,
+        remove_no_ops,
+        *((freeze, remove_dead) if settings.options.freeze else ()),
+        use_vendor_products,
+        remove_dead,
+        separate_outputs,
+    )
 
 
 def prepare(region: Region, settings: Settings) -> FunctionalGraph:
@@ -33,7 +41,7 @@ def prepare(region: Region, settings: Settings) -> FunctionalGraph:
     Raises `CompileError` for programs that cannot be made pure; the caller then runs the region eagerly.
     """
     functional = functionalize(region)
-    for each in PASSES:
+    for each in passes(settings):
         functional = each(functional)
         if environment.verify:
             pure(functional)

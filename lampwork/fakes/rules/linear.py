@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from lampwork.fakes.shapes import Spec, Unknown, channels_last, contiguous, preserved, rule
+from lampwork import _torch
+from lampwork.fakes.shapes import RULES, Spec, Unknown, channels_last, contiguous, preserved, rule
 
 
 def _same_dtype(*tensors: torch.Tensor) -> torch.dtype:
@@ -113,3 +114,35 @@ def flash_attention_cpu(query: torch.Tensor, key: torch.Tensor, value: torch.Ten
     output = Spec(shape, strides, _same_dtype(query, key, value))
     dtype = torch.float64 if query.dtype is torch.float64 else torch.float32
     return output, Spec((batch, heads, length), (length * heads, 1, heads), dtype)
+
+
+# The vendor library's fused operators ---------------------------------------------------------------------------------
+
+
+def vendor_linear(x: torch.Tensor, weight: torch.Tensor, *rest: Any) -> Spec:
+    """Weight [N, K] (packed or not), x [..., K]."""
+    shape = (*x.size()[:-1], weight.size()[0])
+    return Spec(shape, contiguous(shape), x.dtype)
+
+
+def vendor_linear_binary(x: torch.Tensor, other: torch.Tensor, weight: torch.Tensor, *rest: Any) -> Spec:
+    return vendor_linear(x, weight)
+
+
+def vendor_convolution(
+    x: torch.Tensor, weight: torch.Tensor, bias: Any, padding: Any, stride: Any, dilation: Any, groups: int, *rest: Any
+) -> Spec:
+    """Weight [O, I / groups, ...] (packed or not). Packed weights make the result channels-last."""
+    plain = convolution(x, weight, bias, stride, padding, dilation, False, [0] * len(padding), groups)
+    return plain._replace(strides=channels_last(plain.shape))
+
+
+def vendor_convolution_binary(x: torch.Tensor, other: torch.Tensor, weight: torch.Tensor, *rest: Any) -> Spec:
+    return vendor_convolution(x, weight, *rest)
+
+
+if _torch.has_vendor_products():
+    RULES[torch.ops.mkldnn._linear_pointwise.default] = vendor_linear
+    RULES[torch.ops.mkldnn._linear_pointwise.binary] = vendor_linear_binary
+    RULES[torch.ops.mkldnn._convolution_pointwise.default] = vendor_convolution
+    RULES[torch.ops.mkldnn._convolution_pointwise.binary] = vendor_convolution_binary
