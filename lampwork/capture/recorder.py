@@ -200,6 +200,7 @@ class Recorder:
         if all(returns):
             if op.written == (0,) and returns == [True]:
                 check_elementwise_write(op, args, kwargs)
+                check_result_type(op, args, kwargs)
             return targets[0] if len(returns) == 1 else tuple(targets)
         # Some results are fresh (batch norm with running statistics): those come from the shape rule.
         return infer(op.overload, args, kwargs)
@@ -388,6 +389,25 @@ def check_elementwise_write(op: Operator, args: tuple, kwargs: dict) -> None:
                 f"result type {_torch.scalar_type_name(common)} can't be cast to the desired output type "
                 f"{_torch.scalar_type_name(target.dtype)}"
             )
+
+
+def check_result_type(op: Operator, args: tuple, kwargs: dict) -> None:
+    """Raises what eager raises when `x.exp_()` computes a type that `x` cannot hold."""
+    target = args[0]
+    if not isinstance(target, Fake) or target.is_floating_point() or target.is_complex():
+        return  # real numbers into floating point: only complex operands matter, and those the promotion check sees
+    functional = _torch.functional_of_inplace(op.overload)
+    if functional is None:
+        return
+    try:
+        result = infer(functional, args, kwargs)
+    except Unsupported:
+        return
+    if isinstance(result, Fake) and not torch.can_cast(result.dtype, target.dtype):
+        raise RuntimeError(
+            f"result type {_torch.scalar_type_name(result.dtype)} can't be cast to the desired output type "
+            f"{_torch.scalar_type_name(target.dtype)}"
+        )
 
 
 _PROMOTING_WRITES = frozenset({"add_", "sub_", "mul_", "div_", "pow_", "fmod_", "remainder_", "floor_divide_"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import sys
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -40,11 +41,25 @@ def full_name(op: Any) -> str:
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
 
 
+def leave_seeding_to_the_check() -> None:
+    """PyTorch's samples of random operators keep the generator's state, seed it and set it back around each call, in
+    functions of its test suite. `check_sample` seeds by itself and compares the state afterwards: so the operator alone
+    is compiled, and what it draws is seen."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch.testing") and hasattr(module, "wrapper_set_seed"):
+            module.wrapper_set_seed = _call_as_it_is  # type: ignore[attr-defined]
+
+
+def _call_as_it_is(op: Any, *args: Any, **kwargs: Any) -> Any:
+    return op(*args, **kwargs)
+
+
 def samples(op: Any, dtype: torch.dtype, limit: int | None) -> list[tuple[str, Any, tuple, dict]]:
     """Up to `limit` samples, spread evenly over the first 40, as (label, function, arguments, keyword arguments).
 
     The in-place variant of the operator, if it has one, runs on the first sample besides.
     """
+    leave_seeding_to_the_check()
     torch.manual_seed(7)
     found = op.sample_inputs("cpu", dtype, requires_grad=False)
     every = list(found if limit is None else itertools.islice(found, 40))
