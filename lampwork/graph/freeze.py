@@ -174,6 +174,7 @@ class Freezer:
         return user, other
 
     def run(self) -> FunctionalGraph:
+        strides = [node.meta["val"].stride() for node in next(iter(reversed(self.graph.nodes))).args[0]]
         for node in list(self.graph.nodes):
             if node.op != "call_function":
                 continue
@@ -182,11 +183,11 @@ class Freezer:
             elif node.target is aten.convolution.default:
                 self.convolution(node)
         if self.relaid:
-            relayout(self.graph)
+            relayout(self.graph, strides)
         return FunctionalGraph(self.graph, self.functional.results, self.functional.writes, tuple(self.recipes))
 
 
-def relayout(graph: torch.fx.Graph) -> None:
+def relayout(graph: torch.fx.Graph, wanted: list[tuple[int, ...]]) -> None:
     """Values after packed convolutions follow their channels-last layout, outputs get eager's back.
 
         %c = _convolution_pointwise(...)   [channels-last]              %c = _convolution_pointwise(...)
@@ -194,10 +195,9 @@ def relayout(graph: torch.fx.Graph) -> None:
         return (%p,)                                                    %o = clone(%p, contiguous_format)
                                                                         return (%o,)
 
-    A view that the layout does not allow gets a contiguous copy first.
+    `wanted`: the strides of each output. A view that the layout does not allow gets a contiguous copy first.
     """
     output = next(iter(reversed(graph.nodes)))
-    wanted = {node: node.meta["val"] for node in output.args[0]}
     changed: set[Node] = set()
     for node in list(graph.nodes):
         if node.op != "call_function":
@@ -210,8 +210,7 @@ def relayout(graph: torch.fx.Graph) -> None:
             if not isinstance(old, Fake) or old.stride() != node.meta["val"].stride():
                 changed.add(node)
     arguments = []
-    for node in output.args[0]:
-        strides = wanted[node].stride()
+    for node, strides in zip(output.args[0], wanted):
         if node.meta["val"].stride() != strides:
             value = node.meta["val"]
             with graph.inserting_before(output):
