@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lampwork.ir.dtype import ITEM_SIZE_BYTES
+from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES
 from lampwork.ir.loops import (
     Accumulate,
     Accumulator,
@@ -41,6 +41,7 @@ from lampwork.ir.loops import (
 from lampwork.ir.size import Size, Symbol, add, bounds, mul, product, symbols
 from lampwork.ir.target import Target
 from lampwork.schedule import loops as planning
+from lampwork.schedule.cascade import cascade
 from lampwork.schedule.expressions import (
     EXPENSIVE,
     Pool,
@@ -122,6 +123,7 @@ class _Builder:
         self.named: dict[int, Local] = {}
         self.lets = 0
         self.accumulator_scope: dict[str, int] = {}
+        self.block_accumulators = 0
         self.rewriters: dict[tuple, object] = {}
 
     # -- The stages ---------------------------------------------------------------------------------------------------
@@ -389,11 +391,13 @@ class _Builder:
             loop = PlannedLoop(next(names), extent)
             self._spread(values, run, loop_symbol(loop.name, extent))
             planned.append(loop)
-        plan.inner_values[phase] = values
         if vector is not None:
             planned[-1].kind = "vector"
         elif isinstance(planned[-1].extent, int) and planned[-1].extent <= 8 and plan.column_mode:
             planned[-1].kind = "unroll"
+        if any(timed.space == space and timed.time == phase[1] and _sums_floats(timed.member) for timed in self.timed):
+            planned = cascade(planned, values, names)
+        plan.inner_values[phase] = values
         plan.inner[phase] = planned
 
     def _spread(self, values: dict[str, Size], run: tuple[str, ...], index: Size) -> None:
@@ -581,7 +585,8 @@ class _Builder:
         return tuple(body)
 
     def _scope(self, depth: int, loop: PlannedLoop) -> _Scope:
-        return _Scope(depth, frozenset((loop.name,)), maybe_empty=bounds(loop.extent)[0] < 1)
+        maybe_empty = not loop.piece and bounds(loop.extent)[0] < 1
+        return _Scope(depth, frozenset((loop.name,)), maybe_empty=maybe_empty)
 
     def _emit_row(self, time: int) -> None:
         """Statements between the loops: results of reductions, and members without an inner space."""
@@ -610,6 +615,7 @@ class _Builder:
         statements: list[Stmt] = []
         row = self.scopes[-1].body
         accumulators: list[Stmt] = []
+        folds: dict[str, list[tuple[Accumulator, Accumulate]]] = {}
         for timed in self.timed:
             if timed.time != time or timed.space != space:
                 continue
@@ -621,10 +627,13 @@ class _Builder:
                 if not is_position:
                     value = self.pool.compute("cast", (value,), dtype)
                 accumulators.append(Accumulator(timed.accumulator, reduction.op, dtype))
+                target = timed.accumulator
+                if _sums_floats(timed.member):
+                    target = self._blocks(planned, target, dtype, folds)
                 position = None
                 if is_position:
                     position = substitute_sizes(self._position(timed.member), self._values(space, time))
-                statements.append(Accumulate(timed.accumulator, value, position))
+                statements.append(Accumulate(target, value, position))
             elif timed.keep in ("memory", "scratch"):
                 value = self.pool.compute("cast", (self._value(timed, time, timed.space),), self._dtype(timed))
                 statements.append(self._store(timed, value, time))
@@ -634,11 +643,31 @@ class _Builder:
         self._emit_statements(scopes, statements)
         row.extend(accumulators)
         for place in range(len(scopes) - 1, self.row, -1):
-            scopes[place - 1].body.append(_loop(planned[place - self.row - 1], scopes[place].body))
+            loop = planned[place - self.row - 1]
+            pairs = folds.get(loop.name, [])
+            body = [*(pair[0] for pair in pairs), *scopes[place].body, *(pair[1] for pair in pairs)]
+            scopes[place - 1].body.append(_loop(loop, body))
         # Names made inside the loops end with them; those hoisted into the row stay.
         self.named = {
             key: local for key, local in self.named.items() if key in inner_named or local.name in self.row_names
         }
+
+    def _blocks(
+        self,
+        planned: list[PlannedLoop],
+        accumulator: str,
+        dtype: str,
+        folds: dict[str, list[tuple[Accumulator, Accumulate]]],
+    ) -> str:
+        """The accumulator that the innermost loop adds to; `folds` gets those of all loops that cascade."""
+        for loop in planned:
+            if loop.cascades:
+                own = f"a{len(self.accumulator_scope) + self.block_accumulators}"
+                self.block_accumulators += 1
+                pair = Accumulator(own, "sum", dtype), Accumulate(accumulator, Local(own, dtype))
+                folds.setdefault(loop.name, []).append(pair)
+                accumulator = own
+        return accumulator
 
     @property
     def row_names(self) -> set[str]:
@@ -796,6 +825,11 @@ def _iterations_independent(member: Member) -> bool:
         return True
     used = {name for part in member.index(store.index) for name in symbols(part)}
     return set(member.kept) <= used and all(type(part) is Symbol or isinstance(part, int) for part in store.index)
+
+
+def _sums_floats(member: Member) -> bool:
+    reduction = member.operator.reduction
+    return reduction is not None and reduction.op == "sum" and reduction.dtype in FLOATING
 
 
 def _loop(loop: PlannedLoop, body: list[Stmt]) -> Loop:

@@ -51,6 +51,10 @@ class PlannedLoop:
     extent: Size
     kind: LoopKind = "serial"
     grain: int = 1
+    #: Each iteration adds up in accumulators of its own (see cascade.py).
+    cascades: bool = False
+    #: A piece of a loop that was cut: it never is empty.
+    piece: bool = False
 
 
 @dataclass(eq=False)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lampwork.ir.loops import Axis, Buffer, Load, LoopNest, Reduction, Store
+from lampwork.ir.loops import Axis, Buffer, Compute, Expr, Load, LoopNest, Reduction, Store
 from lampwork.ir.size import Size, Symbol, add, minimum, mul, product
 from lampwork.schedule.expressions import Pool, affine_strides, estimate, flat_offset, nodes, rewriter
 from lampwork.schedule.group import loop_symbol
@@ -131,9 +131,14 @@ def _split(nest: LoopNest, axis: Axis, wanted: int, name: str) -> tuple[LoopNest
         reduction=Reduction(reduction.op, axes, reduction.dtype),
         partial=False,
     )
+    # The few partial sums are added in double precision, which costs nothing and leaves one rounding.
+    exact = "float64" if reduction.op == "sum" and reduction.dtype == "float32" else reduction.dtype
+    value: Expr = Load(name, (symbol, *kept), reduction.dtype)
+    if exact != reduction.dtype:
+        value = Compute("cast", (value,), exact)
     combine = replace(
         nest,
-        store=replace(nest.store, value=Load(name, (symbol, *kept), reduction.dtype)),
-        reduction=Reduction(reduction.op, (chunk,), reduction.dtype),
+        store=replace(nest.store, value=value),
+        reduction=Reduction(reduction.op, (chunk,), exact),
     )
     return partial, combine, buffer
