@@ -28,15 +28,16 @@ class TensorAttributes:
     _tensor_lookups: dict[str, tuple[bool, Any]] | None = None
 
     def tensor_class_lookup(self, name: str) -> tuple[bool, Any]:
-        """The entry `name` of `torch.Tensor` and its bases; functions that torch did not put there are guarded."""
+        """The entry `name` of `torch.Tensor` and its bases. Methods are guarded, operators where they are Python's."""
         for owner in _TENSOR_MRO:
             namespace = owner.__dict__
             if name in namespace:
                 found = namespace[name]
-                if type(found) is FunctionType and not found.__module__.startswith("torch."):
+                if type(found) is FunctionType or not name.startswith("__"):
                     source = self.sources.named("torch", "Tensor")
                     self.guards.class_lookup(source, name, found)
-                    self.loader.remember(found, found, self.sources.class_attribute(source, name))
+                    if type(found) is FunctionType and not found.__module__.startswith("torch."):
+                        self.loader.remember(found, found, self.sources.class_attribute(source, name))
                 return True, found
         return False, None
 

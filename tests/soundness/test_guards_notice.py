@@ -516,6 +516,14 @@ def torch_function_replaced():
 
 
 @case
+def tensor_method_replaced():
+    def restore():
+        del torch.Tensor.relu
+
+    return (lambda x: x.relu()), (x4(),), lambda: setattr(torch.Tensor, "relu", lambda self: self + 100), restore
+
+
+@case
 def partial_argument():
     import functools
 
