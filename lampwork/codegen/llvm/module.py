@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lampwork.codegen.llvm import reduction
+from lampwork.codegen.llvm import reduction, tiles
 from lampwork.codegen.llvm.builder import Builder, Value
 from lampwork.codegen.llvm.external import Externals
 from lampwork.codegen.llvm.kernel import FunctionEmitter, Memory
@@ -250,15 +250,24 @@ class ModuleEmitter:
                 assert outer is not None
                 dtype = outer.context.values[key][1] if kind == "value" else ""
                 emitter.context.values[key] = (inner, dtype)
+        body = loops[-1].body
+        outside = tiles.serial_loop_to_run_outside(loops[0]) if len(loops) == 1 else None
+        if outside is not None:
+            extent = sizes.scalar(outside.axis.extent)
+            sizes.symbols[outside.axis.name] = build.open_loop(runs=extent.is_constant and int(extent.text) > 0)
+            body = outside.body
         counter = build.open_loop(runs=True)
         left = counter
+        loops = tiles.walk_along_loads(loops)
         for i, item in enumerate(loops):
             step = sizes.scalar(product(loop.axis.extent for loop in loops[i + 1 :]))
             sizes.symbols[item.axis.name] = sizes.divide(left, step, True, True)
             if i + 1 < len(loops):
                 left = sizes.divide(left, step, False, True)
-        emitter.body(loops[-1].body)
+        emitter.body(body)
         build.close_loop(counter, Value("%begin", "i64"), Value("%end", "i64"), 1)
+        if outside is not None:
+            build.close_loop(sizes.symbols[outside.axis.name], build.integer(0), extent, 1)
         self.functions.append(emitter.finish(f"internal void @{name}(ptr %context, i64 %begin, i64 %end)", "#0"))
 
     # -- entries ------------------------------------------------------------------------------------------------------

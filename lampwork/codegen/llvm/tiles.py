@@ -49,6 +49,54 @@ def transposed_loads(self: FunctionEmitter, outer: Loop) -> list[Load]:
     return list(found.values())
 
 
+def walk_along_loads(loops: list[Loop]) -> list[Loop]:
+    """Nested parallel `loops` in the order that makes neighbouring tiles neighbours in the memory they read.
+
+    Parallel loops run in any order. Reading tiles along the rows of the source lets the processor fetch ahead; walking
+    down its columns touches a new memory page with every line (4096x4096 float32: 6 ms instead of 19 on one thread).
+    """
+    axes = {loop.axis.name for loop in loops}
+    if len(loops) < 2 or any(symbols(loop.axis.extent) & axes for loop in loops):
+        return loops
+    steps = _steps_of_tiles(loops[-1].body, [loop.axis.name for loop in loops])
+    if not steps:
+        return loops
+    last = min(steps, key=lambda name: steps[name])
+    return [loop for loop in loops if loop.axis.name != last] + [loop for loop in loops if loop.axis.name == last]
+
+
+def serial_loop_to_run_outside(loop: Loop) -> Loop | None:
+    """The serial loop directly inside parallel `loop` that had better be outside, for the same reason; or None.
+
+        parallel p: serial s: tile(p, s)   ==   serial s: parallel p: tile(p, s)
+
+    holds because iterations of p are independent: each still runs its s in order.
+    """
+    if len(loop.body) != 1:
+        return None
+    inner = loop.body[0]
+    if not isinstance(inner, Loop) or inner.kind != "serial" or loop.axis.name in symbols(inner.axis.extent):
+        return None
+    steps = _steps_of_tiles(inner.body, [loop.axis.name, inner.axis.name])
+    return inner if len(steps) == 2 and steps[loop.axis.name] < steps[inner.axis.name] else None
+
+
+def _steps_of_tiles(body: tuple, axes: list[str]) -> dict[str, int]:
+    """If `body` is a tile loop, how far the source of its transposed load moves with each of `axes`, where forward."""
+    if len(body) != 1 or not isinstance(body[0], Loop) or len(body[0].body) != 1:
+        return {}
+    rows, columns = body[0], body[0].body[0]
+    if not isinstance(columns, Loop) or columns.kind != "vector":
+        return {}
+    for expr in expressions(columns.body):
+        if not isinstance(expr, Load) or coefficient(expr.index[0], rows.axis.name) != 1:
+            continue
+        if coefficient(expr.index[0], columns.axis.name) not in (None, 0, 1):
+            steps = {axis: coefficient(expr.index[0], axis) for axis in axes}
+            return {axis: step for axis, step in steps.items() if isinstance(step, int) and step > 0}
+    return {}
+
+
 def fill_tiles(self: FunctionEmitter, outer: Loop, loads: list[Load]) -> dict[tuple[str, Size], tuple[str, Size]]:
     """Emits the transpositions. The result maps (buffer, index) to the tile that holds those elements, and where."""
     inner = outer.body[0]

@@ -345,8 +345,9 @@ def test_large_scratch_memory(target):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool"])
 @pytest.mark.parametrize("shape", [(32, 48), (20, 35), (16, 16), (64, 33)])
-def test_transposed_tiles(shape, dtype, target):
-    """`o[i, j] = x[j, i]` in tiles of 16 by 16, the last ones smaller."""
+@pytest.mark.parametrize("order", ["rows inside", "columns inside", "both parallel"])
+def test_transposed_tiles(order, shape, dtype, target):
+    """`o[i, j] = x[j, i]` in tiles of 16 by 16, the last ones smaller, walked in any order."""
     rows, columns = shape
     row_tiles, column_tiles = -(-rows // 16), -(-columns // 16)
     p, q = symbol("i0", row_tiles), symbol("i1", column_tiles)
@@ -355,7 +356,10 @@ def test_transposed_tiles(shape, dtype, target):
     value = Load("b0", (j * rows + i,), dtype)
     inner = Loop(Axis("i3", minimum(16, columns - q * 16)), (Store("b1", (i * columns + j,), value),), "vector")
     tile = Loop(Axis("i2", minimum(16, rows - p * 16)), (inner,))
-    body = (Loop(Axis("i1", column_tiles), (Loop(Axis("i0", row_tiles), (tile,)),), "parallel"),)
+    over = [Axis("i1", column_tiles), Axis("i0", row_tiles)]
+    outer, inside = over if order == "rows inside" else over[::-1]
+    kind = "parallel" if order == "both parallel" else "serial"
+    body = (Loop(outer, (Loop(inside, (tile,), kind),), "parallel"),)
     count = rows * columns
     kernel = Kernel("transpose", (parameter("b0", dtype, count), parameter("b1", dtype, count, "write")), body)
     values = sample(dtype, count, 5)
