@@ -11,7 +11,7 @@ a guard whenever it READS a value, never when it copies one.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 from lampwork.ir.location import Location
 from lampwork.ir.source import Source
@@ -41,7 +41,7 @@ class ObjectRef:
         object.__setattr__(self, "live", None)
 
 
-# Tests -----------------------------------------------------------------------------------------------------------------
+# Tests --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class FunctionIs:
 class TensorIs:
     """A tensor with exactly this metadata. Shapes and strides are ints, or None where the dimension is dynamic.
 
-    `tensor_type`: qualified class name ("torch.Tensor", "torch.nn.parameter.Parameter", or a subclass). `offset_aligned`:
-    the data pointer is a multiple of 64 bytes (None: not looked at).
+    `tensor_type`: qualified class name ("torch.Tensor", "torch.nn.parameter.Parameter", or a subclass).
+    `offset_aligned`: the data pointer is a multiple of 64 bytes (None: not looked at).
     """
 
     tensor_type: str
@@ -135,7 +135,10 @@ class SameObject:
 
 @dataclass(frozen=True)
 class Distinct:
-    """The value and all `others` are pairwise different objects. Emitted once over all tensor inputs / mutable objects."""
+    """The value and all `others` are pairwise different objects.
+
+    Emitted once over all tensor inputs / mutable objects.
+    """
 
     others: tuple[Source, ...]
 
@@ -168,10 +171,10 @@ class ArgumentCount:
     keywords: tuple[str, ...]
 
 
-Test = Union[
-    TypeIs, Equals, IsObject, FunctionIs, TensorIs, LengthIs, KeysAre, HasKey, ClassLookup, SameObject, Distinct,
-    StorageGroups, ModuleIsPlain, ArgumentCount,
-]  # fmt: skip
+Test = (
+    TypeIs | Equals | IsObject | FunctionIs | TensorIs | LengthIs | KeysAre | HasKey | ClassLookup | SameObject
+    | Distinct | StorageGroups | ModuleIsPlain | ArgumentCount
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ Integer arithmetic wraps. Floats follow IEEE-754 per operation; nothing is reass
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal, Union
+from typing import Final, Literal
 
 from lampwork.ir.location import Location as Location
 from lampwork.ir.location import Origin as Origin
@@ -78,14 +78,17 @@ class Local:
 
 @dataclass(frozen=True)
 class Compute:
-    """`op` of OPERATIONS on `args`. `dtype` is the result's type; all operands have one type, except as OPERATIONS says."""
+    """`op` of OPERATIONS on `args`. `dtype` is the result's type.
+
+    All operands have one type, except as OPERATIONS says.
+    """
 
     op: str
     args: tuple[Expr, ...]
     dtype: str
 
 
-Expr = Union[Constant, Index, Load, Local, Compute]
+Expr = Constant | Index | Load | Local | Compute
 
 #: name -> (arity, what it computes). Comparisons return bool. "where" takes (bool, T, T); "cast" any -> dtype;
 #: "bitcast" keeps the bits. Float operations are defined for float32/float64 (half types are cast first).
@@ -98,7 +101,8 @@ OPERATIONS: Final[dict[str, tuple[int, str]]] = {
     "minimum": (2, "NaN if either is"), "maximum": (2, "NaN if either is"),
     "fmin": (2, "the other if one is NaN"), "fmax": (2, "the other if one is NaN"),
     "pow": (2, "a ** b, floats as C pow, integers by squaring"), "sqrt": (1, ""), "rsqrt": (1, "1 / sqrt(a)"),
-    "exp": (1, ""), "exp2": (1, ""), "expm1": (1, ""), "log": (1, ""), "log2": (1, ""), "log10": (1, ""), "log1p": (1, ""),
+    "exp": (1, ""), "exp2": (1, ""), "expm1": (1, ""), "log": (1, ""), "log2": (1, ""), "log10": (1, ""),
+    "log1p": (1, ""),
     "sin": (1, ""), "cos": (1, ""), "tan": (1, ""), "asin": (1, ""), "acos": (1, ""), "atan": (1, ""), "atan2": (2, ""),
     "sinh": (1, ""), "cosh": (1, ""), "tanh": (1, ""), "asinh": (1, ""), "acosh": (1, ""), "atanh": (1, ""),
     "erf": (1, ""), "erfc": (1, ""), "lgamma": (1, ""), "hypot": (2, ""), "copysign": (2, ""), "nextafter": (2, ""),
@@ -108,7 +112,8 @@ OPERATIONS: Final[dict[str, tuple[int, str]]] = {
     "and": (2, "bitwise; logical on bool"), "or": (2, ""), "xor": (2, ""), "not": (1, "bitwise; logical on bool"),
     "shift_left": (2, "a << b; 0 when b is out of range"), "shift_right": (2, "arithmetic on signed types"),
     "isnan": (1, "-> bool"), "isinf": (1, "-> bool"), "signbit": (1, "-> bool"),
-    "where": (3, "b if a else c"), "cast": (1, "convert to dtype as torch's .to()"), "bitcast": (1, "same bits as dtype"),
+    "where": (3, "b if a else c"), "cast": (1, "convert to dtype as torch's .to()"),
+    "bitcast": (1, "same bits as dtype"),
 }  # fmt: skip
 
 #: Reduction operators and their identities. max/min carry NaN; argmax/argmin give the first position (NaN wins).
@@ -150,9 +155,9 @@ class Store:
 class LoopNest:
     """For every point of `axes`: `store.buffer[store.index] = reduce(value)`; pointwise when `reduction` is None.
 
-    `store.value` is the value reduced (over `reduction.axes`) or stored. Each nest writes one buffer. A nest whose store
-    does not cover its buffer (scatter, slice writes) says so with `partial`, and names in `store.buffer` a buffer that
-    an earlier nest filled.
+    `store.value` is the value reduced (over `reduction.axes`) or stored. Each nest writes one buffer. A nest whose
+    store does not cover its buffer (scatter, slice writes) says so with `partial`, and names in `store.buffer` a buffer
+    that an earlier nest filled.
     """
 
     axes: tuple[Axis, ...]
@@ -242,12 +247,15 @@ class Loop:
     grain: int = 1
 
 
-Stmt = Union[Let, Loop, Accumulator, Accumulate, Scratch, Store, If]
+Stmt = Let | Loop | Accumulator | Accumulate | Scratch | Store | If
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A buffer a kernel is called with. `numel` bounds the flat offsets; `aligned`: base is 64-byte aligned for sure."""
+    """A buffer a kernel is called with.
+
+    `numel` bounds the flat offsets; `aligned`: base is 64-byte aligned for sure.
+    """
 
     name: str
     dtype: str

@@ -29,7 +29,7 @@ class TensorRef:
 
 @dataclass(frozen=True)
 class TorchConstant:
-    """A constant argument of an extern that is not plain data: dtype, device, layout, memory_format, generator (None)."""
+    """A constant argument of an extern that is not plain data: a dtype, device, layout or memory format."""
 
     kind: Literal["dtype", "device", "layout", "memory_format"]
     name: str
@@ -113,7 +113,7 @@ class ScalarResult:
     value: Size
 
 
-Result = Union[FromInput, FromBuffer, ViewOfInput, ScalarResult]
+Result = FromInput | FromBuffer | ViewOfInput | ScalarResult
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Placement:
     offset_bytes: int = 0
 
 
-Step = Union[Launch, Extern, ScalarOutput, Check]
+Step = Launch | Extern | ScalarOutput | Check
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,8 @@ class NativeCode:
 
     `runs[k]` is the byte offset of the entry that executes the k-th maximal stretch of consecutive Launch steps:
     `void run(void** externals, void** buffers, int64* sizes, int64 threads)`, with `buffers` indexed by
-    `buffer_order` and `sizes` by `Program.sizes`. `calls[k]`: the same as a CPython vector call (see runtime/native.py).
+    `buffer_order` and `sizes` by `Program.sizes`. `calls[k]`: the same as a CPython vector call (see
+    runtime/native.py).
     `externals` names the addresses the code expects, in table order
     ("gomp:GOMP_parallel", "torch_cpu:Sleef_...").
     `features`: the ISA features the code needs ("avx512f", ...).

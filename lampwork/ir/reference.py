@@ -85,7 +85,9 @@ def reference(value: Any) -> ObjectRef:
         kind, digest = "class", ""
     elif isinstance(value, FunctionType):
         kind, digest = "function", code_digest(value.__code__)
-    elif isinstance(value, BuiltinFunctionType) or (hasattr(type(value), "__objclass__") and hasattr(value, "__name__")):
+    elif isinstance(value, BuiltinFunctionType) or (
+        hasattr(type(value), "__objclass__") and hasattr(value, "__name__")
+    ):
         kind, digest = "builtin", ""
     else:
         kind, digest = "object", ""
@@ -111,7 +113,8 @@ def _names(value: Any, kind: str, module: str, qualname: str) -> list[tuple[str,
     """Names that may lead to `value`, best first."""
     names = [(module, qualname)]
     if kind == "builtin":
-        # `torch.conv2d` says that it is `_VariableFunctionsClass.conv2d`; `torch.nn.functional.linear`, that it is `linear`.
+        # `torch.conv2d` says that it is `_VariableFunctionsClass.conv2d`; `torch.nn.functional.linear`, that it is
+        # `linear`.
         names.append((module, getattr(value, "__name__", "")))
     if kind == "class" and module == "builtins":
         # `method`, `cell`, `mappingproxy` are known to the `types` module only.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from lampwork.ir.guard import Guard
 from lampwork.ir.location import Location
@@ -43,7 +43,10 @@ class FrameState:
 
 @dataclass(frozen=True)
 class Continue:
-    """The region ends at a break: run `callable(*args, **kwargs)` natively, then go on with `frames` (innermost last)."""
+    """The region ends at a break: run `callable(*args, **kwargs)` natively, then go on with `frames`.
+
+    The innermost frame is last.
+    """
 
     callable: Template
     args: tuple[Template, ...]
@@ -64,7 +67,7 @@ class RunEagerly:
     is_break: bool = False
 
 
-Outcome = Union[Return, Raise, Continue, RunEagerly]
+Outcome = Return | Raise | Continue | RunEagerly
 
 
 @dataclass
@@ -75,7 +78,8 @@ class Region:
     operators and views included, exactly as recorded. `node.meta["val"]`: fake tensor (tuple of them);
     `node.meta["location"]`: `Location`; `node.meta["grad_enabled"]`: bool. The output node lists the tensors
     that templates name by `TensorValue(index)`, as one flat tuple.
-    `requires_grad_outputs`: some result would require grad in eager: until differentiation exists the caller falls back.
+    `requires_grad_outputs`: some result would require grad in eager: until differentiation exists the caller falls
+    back.
     `code_digests`: digests of every function whose bytecode was interpreted, by "module:qualname".
     """
 

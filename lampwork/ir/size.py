@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
-from typing import Union
 
 INFINITY = 1 << 62
 
@@ -52,7 +51,7 @@ class SizeExpr:
         return mod(self, other)
 
 
-Size = Union[int, SizeExpr]
+Size = int | SizeExpr
 
 
 @dataclass(frozen=True)

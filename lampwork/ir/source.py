@@ -7,7 +7,7 @@ re-reads a path on every call; capture names each value it reads by the path it 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,10 @@ class State:
     name: str
 
 
-Source = Union[
-    Root, Argument, Keyword, PythonModule, Named, InstanceDict, Attribute, Item, KeyAt, Cell, TypeOf, ClassAttribute, State
-]
+Source = (
+    Root | Argument | Keyword | PythonModule | Named | InstanceDict | Attribute | Item | KeyAt | Cell | TypeOf
+    | ClassAttribute | State
+)  # fmt: skip
 
 
 def describe(source: Source) -> str:

@@ -8,7 +8,7 @@ survive: objects are first allocated in order, then filled.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 from lampwork.ir.guard import ObjectRef
 from lampwork.ir.source import Source
@@ -60,10 +60,10 @@ class NewValue:
     index: int
 
 
-Template = Union[ConstantValue, ObjectValue, SourceValue, TensorValue, ScalarValue, NewValue]
+Template = ConstantValue | ObjectValue | SourceValue | TensorValue | ScalarValue | NewValue
 
 
-# Objects made in the region -----------------------------------------------------------------------------------------------
+# Objects made in the region -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,10 @@ class NewCell:
 
 @dataclass(frozen=True)
 class NewFunction:
-    """A function made in the region. `code` is marshalled by the runtime; `globals_of` names the module of its globals."""
+    """A function made in the region.
+
+    `code` is marshalled by the runtime; `globals_of` names the module of its globals.
+    """
 
     code: Any
     globals_of: Template
@@ -146,18 +149,19 @@ class NewMethod:
 
 @dataclass(frozen=True)
 class NewCall:
-    """`callable(*args, **kwargs)` for value-like classes whose construction has no effect (partial, range iterators)."""
+    """`callable(*args, **kwargs)` for value-like classes whose construction has no effect: partial, range iterators."""
 
     callable: ObjectRef
     args: tuple[Template, ...]
     kwargs: tuple[tuple[str, Template], ...] = ()
 
 
-NewThing = Union[
-    NewTuple, NewSlice, NewList, NewSet, NewDict, NewDeque, NewObject, NewCell, NewFunction, NewMethod, NewCall
-]
+NewThing = (
+    NewTuple | NewSlice | NewList | NewSet | NewDict | NewDeque | NewObject | NewCell | NewFunction | NewMethod
+    | NewCall
+)  # fmt: skip
 
-# Effects: what the program did to objects the caller can see, applied in order after the graph ran --------------------------
+# Effects: what the program did to objects the caller can see, applied in order after the graph ran
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,7 @@ class DeleteAttribute:
 
 @dataclass(frozen=True)
 class CallSetAttribute:
-    """`setattr(target, name, value)` through C-level descriptors (slots, `tensor.grad`, `tensor.requires_grad`, `.data`)."""
+    """`setattr(target, name, value)` through C-level descriptors: slots, `tensor.grad`, `.requires_grad`, `.data`."""
 
     target: Template
     name: str
@@ -186,8 +190,10 @@ class CallSetAttribute:
 
 @dataclass(frozen=True)
 class ReplaceItems:
-    """The list/deque at `target` keeps its first `keep` items; then come `items` (append needs no guard on what was kept
-    when `keep` is None: the items are appended to whatever is there)."""
+    """The list/deque at `target` keeps its first `keep` items; then come `items`.
+
+    `keep` None: the items are appended to whatever is there, so `append` needs no guard on what was kept.
+    """
 
     target: Template
     keep: int | None
@@ -249,7 +255,7 @@ class AdvanceIterator:
     exhausted: bool = False
 
 
-Effect = Union[
-    SetAttribute, DeleteAttribute, CallSetAttribute, ReplaceItems, SetItem, DeleteItem, ReplaceDict, ReplaceSet, SetCell,
-    SetState, AdvanceIterator,
-]  # fmt: skip
+Effect = (
+    SetAttribute | DeleteAttribute | CallSetAttribute | ReplaceItems | SetItem | DeleteItem | ReplaceDict | ReplaceSet
+    | SetCell | SetState | AdvanceIterator
+)  # fmt: skip
