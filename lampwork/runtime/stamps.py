@@ -159,7 +159,7 @@ def _probe_interpreter() -> bool:
     thing = Thing()
     thing.slot = contents  # type: ignore[attr-defined]
     slots = slots and word(id(thing) + _member_offset(Thing.__dict__["slot"])) == id(contents)
-    code = word(id(_probe_interpreter) + _function_code_offset()) == id(_probe_interpreter.__code__)
+    code = word(id(_probe_interpreter) + _function_offset("__code__")) == id(_probe_interpreter.__code__)
     module = word(id(sys) + ModuleType.__dictoffset__) == id(sys.__dict__)
     return changed and found and classes and slots and code and module
 
@@ -179,13 +179,15 @@ def _member_offset(member: Any) -> int:
 
 
 @functools.cache
-def _function_code_offset() -> int:
-    def sample() -> None: ...
+def _function_offset(name: str) -> int:
+    """The offset of a function's `__code__`, `__defaults__` or `__kwdefaults__`."""
+
+    def sample(a: object = object(), *, b: object = object()) -> None: ...
 
     for offset in range(16, 160, 8):
-        if word(id(sample) + offset) == id(sample.__code__):
+        if word(id(sample) + offset) == id(getattr(sample, name)):
             return offset
-    raise Unstable("no slot for a function's code")
+    raise Unstable(f"no slot for a function's {name}")
 
 
 class Stamps:
@@ -203,6 +205,8 @@ class Stamps:
         self._words = array("Q")
         self._seen: set[tuple[int, int]] = set()
         self._unstable: dict[int, Source] = {}
+        #: Read-only views of classes' own dicts, by id: the class's version covers them.
+        self._class_dicts: dict[int, Any] = {}
 
     def add_guard(self, guard: Guard) -> None:
         """Stamp what `guard` (which holds now) depends on; or put it in `left`."""
@@ -315,7 +319,11 @@ class Stamps:
     def _instance_dict(self, value: Any) -> dict:
         attributes = reading.instance_dict(value)
         kind = type(value)
-        if type(attributes) is not dict or issubclass(kind, type):
+        if issubclass(kind, type):
+            self._class(value)
+            self._class_dicts[id(attributes)] = attributes
+            return attributes
+        if type(attributes) is not dict:
             raise Unstable("no plain instance dict")
         offset = kind.__dictoffset__
         address = id(value) + (offset if offset > 0 else _MANAGED_DICT)
@@ -330,7 +338,7 @@ class Stamps:
         if isinstance(container, dict):
             self._dict(container)
             return dict.__getitem__(container, key)
-        if type(container) is tuple:
+        if type(container) is tuple or id(container) in self._class_dicts:
             return container[key]
         if type(container) is list and type(key) is int:
             found = container[key]
@@ -343,8 +351,12 @@ class Stamps:
 
     def _attribute(self, value: Any, name: str) -> Any:
         found = reading.attribute(value, name)
-        if type(value) is FunctionType and name == "__code__":
-            self._slot(id(value) + _function_code_offset(), found)
+        if type(value) is FunctionType and name in ("__code__", "__defaults__", "__kwdefaults__"):
+            address = id(value) + _function_offset(name)
+            if found is None and word(address) == 0:
+                self._range(address, 8)
+            else:
+                self._slot(address, found)
             return found
         for cls in type(value).__mro__:
             member = cls.__dict__.get(name)
@@ -373,7 +385,7 @@ class Stamps:
                 pass  # the same object, and immutable where its value counts
             case FunctionIs():
                 self._type(value)
-                self._slot(id(value) + _function_code_offset(), value.__code__)
+                self._slot(id(value) + _function_offset("__code__"), value.__code__)
             case TensorIs():
                 self.tensor(value, test)
             case LengthIs():
@@ -383,15 +395,16 @@ class Stamps:
                     raise Unstable("keys")
                 self._dict(value)
             case HasKey():
-                if not isinstance(value, dict):
-                    raise Unstable("membership")
-                self._dict(value)
+                if id(value) not in self._class_dicts:
+                    if not isinstance(value, dict):
+                        raise Unstable("membership")
+                    self._dict(value)
             case ClassLookup(name):
                 self._class(value)
                 found = reading.class_lookup(value, name)
                 found = found.__func__ if type(found) in (staticmethod, classmethod) else found
                 if type(found) is FunctionType:
-                    self._slot(id(found) + _function_code_offset(), found.__code__)
+                    self._slot(id(found) + _function_offset("__code__"), found.__code__)
             case SameObject(other):
                 self.value(other)
             case ModuleIsPlain(_, empty):

@@ -49,7 +49,17 @@ def test_what_was_stored_is_found():
     artifact = stored()
     assert cache.store(program, Settings(), artifact, print) is not None
     (again,), _ = found()
-    for name in ("name", "guards", "inputs", "objects", "effects", "outcome", "host_source", "versions", "code_digests"):
+    for name in (
+        "name",
+        "guards",
+        "inputs",
+        "objects",
+        "effects",
+        "outcome",
+        "host_source",
+        "versions",
+        "code_digests",
+    ):
         assert getattr(again, name) == getattr(artifact, name)
     x = torch.randn(8)
     assert torch.equal(Entry(again, print).serve(program, (x,), {}), program(x))

@@ -154,6 +154,22 @@ CHANGES = {
                       lambda t: setattr(t.copy, "__code__", function_b.__code__)),
     "function replaced": ([Guard(own("plain"), FunctionIs(reference(function_a)))],
                           lambda t: setattr(t, "plain", function_b)),
+    "defaults": (
+        [Guard(Item(Attribute(own("copy"), "__defaults__"), 0), Equals(1))],
+        lambda t: setattr(t.copy, "__defaults__", (2,)),
+    ),
+    "keyword defaults": (
+        [Guard(Attribute(own("copy"), "__kwdefaults__"), Equals(None))],
+        lambda t: setattr(t.copy, "__kwdefaults__", {"a": 1}),
+    ),
+    "class dict": (
+        [Guard(InstanceDict(TypeOf(ROOT)), HasKey("method", False))],
+        lambda t: setattr(Thing, "method", lambda self: 2),
+    ),
+    "class dict item": (
+        [Guard(Item(InstanceDict(TypeOf(ROOT)), "limit"), Equals(3))],
+        lambda t: setattr(Thing, "limit", 4),
+    ),
     "slot": ([Guard(Attribute(ROOT, "slot"), Equals("in a slot"))], lambda t: setattr(t, "slot", "else")),
     "class attribute": ([Guard(ClassAttribute(TypeOf(ROOT), "limit"), Equals(3))], lambda t: setattr(Thing, "limit", 4)),
     "method of a base": ([Guard(TypeOf(ROOT), ClassLookup("method", reference(Base.method)))],
@@ -200,7 +216,7 @@ def unchanged(static, function):
 def test_a_change_is_noticed(name):
     guards, change = CHANGES[name]
     thing = make_thing()
-    thing.copy = types.FunctionType(function_a.__code__, globals())
+    thing.copy = types.FunctionType(function_a.__code__, globals(), None, (1,))
     static = static_guards(guards)
     assert static.refresh(thing) is not None
     assert unchanged(static, thing) and unchanged(static, thing)
@@ -217,7 +233,7 @@ LEFT = {"ordered dict order"}
 def test_stamped_and_not_checked_again(name):
     guards, _ = CHANGES[name]
     thing = make_thing()
-    thing.copy = types.FunctionType(function_a.__code__, globals())
+    thing.copy = types.FunctionType(function_a.__code__, globals(), None, (1,))
     static = static_guards(guards)
     assert static.refresh(thing).left is None
 
