@@ -24,6 +24,7 @@ from .private import __builtins__  # type: ignore  # noqa: F401
 from .values import UNBOUND, Enter, Part, is_a
 
 _type_getattribute = type.__getattribute__
+_MANAGED_DICT = 1 << 4  # Py_TPFLAGS_MANAGED_DICT: from 3.12 on, such types in C may have no offset
 _MRO = type.__dict__["__mro__"].__get__
 _DICT = type.__dict__["__dict__"].__get__
 _object_getattribute = object.__getattribute__
@@ -113,7 +114,8 @@ class Attributes(Part):
 
     def instance_lookup(self, obj: Any, name: str) -> tuple[bool, Any]:
         """(found, value) of the name in the object's own `__dict__`, if it has one."""
-        if not type(obj).__dictoffset__ and not is_a(obj, ModuleType):
+        cls = type(obj)
+        if not cls.__dictoffset__ and not cls.__flags__ & _MANAGED_DICT:
             return False, None
         try:
             namespace = _object_getattribute(obj, "__dict__")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dis
 import os
-from types import CellType, CodeType, FrameType, FunctionType, TracebackType
+from types import CodeType, FrameType, FunctionType, TracebackType
 
 from ..bytecode import INTERNAL, VERSION
 from .frames import Frame
@@ -57,9 +57,7 @@ def real_frame(frame: Frame) -> FrameType:
     stub = stubs.get(offset)
     if stub is None:
         stub = stubs[offset] = _stub(code.raw, offset)
-    cells = tuple(CellType() for _ in code.raw.co_freevars)
-    generator = FunctionType(stub, frame.globals, code.raw.co_name, None, cells)()
-    return generator.gi_frame
+    return FunctionType(stub, frame.globals, code.raw.co_name)().gi_frame
 
 
 def _stub(raw: CodeType, offset: int) -> CodeType:
@@ -74,4 +72,6 @@ def _stub(raw: CodeType, offset: int) -> CodeType:
         co_code=bytes(body), co_flags=(raw.co_flags & ~0x3AC) | 0x20,
         co_argcount=0, co_posonlyargcount=0, co_kwonlyargcount=0, co_exceptiontable=b"",
         co_stacksize=max(raw.co_stacksize, 2),
+        # Reading f_locals expects cells in the slots of free variables, and nothing here would put them there.
+        co_freevars=(),
     )  # fmt: skip

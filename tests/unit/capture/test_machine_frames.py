@@ -220,6 +220,33 @@ class Locations(unittest.TestCase):
         self.assertEqual(machine.call(lambda: len([])), first + 1)
 
 
+class Tracebacks(unittest.TestCase):
+    def test_frames_of_tracebacks_can_be_inspected(self):
+        def outer(a, *rest, key=1):
+            b = a
+
+            def inner():
+                x = [b, key]
+                raise ValueError(x, rest)
+
+            return [inner() for _ in range(2)]
+
+        try:
+            Machine(World()).call(outer, (1, 2))
+        except ValueError as error:
+            entry = error.__traceback__
+        seen = []
+        while entry is not None:
+            frame = entry.tb_frame
+            if frame.f_code.co_filename == __file__:
+                seen.append((frame.f_code.co_name, dict(frame.f_locals), frame.f_lineno == entry.tb_lineno))
+            entry = entry.tb_next
+        self.assertEqual(seen[0][0], self.test_frames_of_tracebacks_can_be_inspected.__name__)
+        self.assertEqual([name for name, _, _ in seen[1:] if name != "<listcomp>"], ["outer", "inner"])
+        for _, names, same_line in seen[1:]:
+            self.assertEqual((names, same_line), ({}, True))
+
+
 class Worlds(unittest.TestCase):
     def test_operations_are_the_worlds(self):
         log = []
