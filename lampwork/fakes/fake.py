@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 
@@ -59,7 +59,7 @@ class Fake(torch.Tensor):
     def __deepcopy__(self, memo: dict) -> Any:
         raise Unsupported("copy.deepcopy of a tensor inside a compiled region")
 
-    def __reduce_ex__(self, protocol: int) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise Unsupported("pickling a tensor inside a compiled region")
 
 

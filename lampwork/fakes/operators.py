@@ -16,7 +16,7 @@ DATA_DEPENDENT = frozenset({
     "aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal", "aten::nonzero", "aten::nonzero_numpy",
     "aten::masked_select", "aten::_unique2", "aten::_unique", "aten::unique_dim", "aten::unique_consecutive",
     "aten::unique_dim_consecutive", "aten::bincount", "aten::repeat_interleave.Tensor",
-    "aten::_nested_tensor_from_mask", "aten::segment_reduce", "aten::histogram.bins_tensor", "aten::_assert_async",
+    "aten::_nested_tensor_from_mask", "aten::_assert_async",
     "aten::linalg_matrix_rank", "aten::combinations", "aten::to_sparse", "aten::_to_sparse",
     "aten::record_stream",
 })  # fmt: skip
@@ -34,6 +34,12 @@ STORAGE_CHANGING = frozenset({
     "aten::set_.source_Storage", "aten::set_.source_Tensor", "aten::set_.source_Storage_storage_offset", "aten::set_",
     "aten::set_.source_Tensor_storage_offset", "aten::resize_", "aten::resize_as_", "aten::_resize_output_",
     "aten::sparse_resize_", "aten::set_data", "aten::rename_", "aten::_fw_primal", "aten::requires_grad_",
+})  # fmt: skip
+
+
+#: Tagged as data-dependent, but their shape rules tell: indexing depends on contents for boolean masks only.
+SHAPE_FROM_SHAPES = frozenset({
+    "aten::index.Tensor", "aten::_unsafe_index.Tensor", "aten::segment_reduce", "aten::histogram.bins_tensor",
 })  # fmt: skip
 
 
@@ -82,8 +88,7 @@ class Operator:
             return "device" if name == "prim::device" else "functional"
         if _torch.has_composite_implementation(overload):
             return "composite"
-        # Indexing has a data-dependent shape for boolean masks only; its shape rule tells.
-        if name not in ("aten::index.Tensor", "aten::_unsafe_index.Tensor") and (
+        if name not in SHAPE_FROM_SHAPES and (
             torch.Tag.data_dependent_output in overload.tags or torch.Tag.dynamic_output_shape in overload.tags
         ):
             return "data-dependent"

@@ -52,7 +52,7 @@ def overload(name: str) -> Any:
     return getattr(getattr(torch.ops.aten, packet), which or "default")
 
 
-# Strides ---------------------------------------------------------------------------------------------------------------
+# Strides ------------------------------------------------------------------------------------------
 
 
 def contiguous(shape: Iterable[int]) -> Shape:
@@ -263,7 +263,7 @@ def _compare(table: list[list[int]], shape: Shape, left: int, right: int) -> int
     return 0
 
 
-# Types -----------------------------------------------------------------------------------------------------------------
+# Types --------------------------------------------------------------------------------------------
 
 _COMPLEX_OF = {torch.float16: torch.complex32, torch.bfloat16: torch.complex64, torch.float32: torch.complex64,
                torch.float64: torch.complex128}  # fmt: skip
@@ -296,7 +296,10 @@ def scalar_dtype(value: Any) -> torch.dtype:
 
 
 def promoted(operands: Sequence[Any]) -> torch.dtype:
-    """`torch.result_type` of tensors and Python numbers: tensors with dimensions win over 0-d ones, those over numbers."""
+    """`torch.result_type` of tensors and Python numbers.
+
+    Tensors with dimensions win over 0-d ones, those over numbers.
+    """
     tensor_type: torch.dtype | None = None
     zero_type: torch.dtype | None = None
     number_type: torch.dtype | None = None
@@ -352,7 +355,7 @@ def wrap_dims(dims: Any, count: int) -> tuple[int, ...]:
     return wrapped
 
 
-# Answering an operator ---------------------------------------------------------------------------------------------------
+# Answering an operator ----------------------------------------------------------------------------
 
 
 def infer(op: Any, args: tuple, kwargs: dict) -> Any:
@@ -418,8 +421,7 @@ def tensors_in(values: Iterable[Any]) -> Iterable[torch.Tensor]:
 def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
     """`infer` through the operator's meta kernel on tensors of device "meta"."""
     name = op.name()
-    if not (torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta")
-            or torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeExplicitAutograd")):  # fmt: skip
+    if not _torch.has_meta_kernel(name):
         raise Unsupported(f"{op} says nothing about the shape of its result (it has no meta kernel)")
     _torch.keep_dynamo_unloaded()
     device = device_of((*args, *kwargs.values()), kwargs)

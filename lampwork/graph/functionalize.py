@@ -335,6 +335,9 @@ class Functionalizer:
         if op.is_random:
             self.check_random_layout(arguments[written[0]])
         args, kwargs = self.argument(node.args), {key: self.argument(each) for key, each in node.kwargs.items()}
+        for argument, plain in zip(node.target._schema.arguments[len(args) :], functional._schema.arguments[len(args) :]):
+            if argument.name not in kwargs and argument.has_default_value() and not plain.has_default_value():
+                kwargs[plain.name] = argument.default_value  # left out of the call; bernoulli's p = 0.5 is such a one
         new = emit(self.graph, functional, args, kwargs, node)
         targets = [arguments[name] for name in written if arguments.get(name) is not None]
         values = self.new_values(
@@ -415,12 +418,23 @@ class Functionalizer:
             results.append(
                 FromGraph(positions[id(memory)], *self.relative(view, memory.root.fake, view is memory.root))
             )
+        results = [self.unviewed(result, outputs, results) for result in results]
         writes: list[tuple[int, int]] = []
         for memory in {id(view.memory): view.memory for view in self.views.values()}.values():
             if memory.inputs and memory.generation:
                 self.finish_writes(memory, outputs, writes)
         self.graph.output(tuple(outputs))
         return FunctionalGraph(self.graph, tuple(results), tuple(writes))
+
+    def unviewed(self, result: Any, outputs: list[Node], results: list[Any]) -> Any:
+        """A view that is all of a value that no other result uses is that value."""
+        if isinstance(result, AliasOfInput) or result.view is None or result.dtype is not None:
+            return result
+        value = outputs[result.index].meta["val"]
+        if result.view != (tuple(value.size()), value.stride(), 0):
+            return result
+        uses = sum(isinstance(other, FromGraph) and other.index == result.index for other in results)
+        return FromGraph(result.index) if uses == 1 else result
 
     def input_result(self, argument: Node, view: View) -> AliasOfInput:
         if argument.op == "placeholder" or view.like is not None and view.like.op == "placeholder":

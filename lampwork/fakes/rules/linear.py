@@ -19,8 +19,11 @@ def _same_dtype(*tensors: torch.Tensor) -> torch.dtype:
 
 @rule("mm")
 def mm(a: torch.Tensor, b: torch.Tensor) -> Spec:
-    if a.dim() != 2 or b.dim() != 2 or a.size()[1] != b.size()[0]:
+    if a.dim() != 2 or b.dim() != 2:
         raise Unknown
+    if a.size()[1] != b.size()[0]:
+        sizes = f"{a.size()[0]}x{a.size()[1]} and {b.size()[0]}x{b.size()[1]}"
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({sizes})")
     shape = (a.size()[0], b.size()[1])
     return Spec(shape, contiguous(shape), _same_dtype(a, b))
 

@@ -236,7 +236,9 @@ def cat(tensors: Any, dim: int = 0) -> Spec:
     shape = list(kept[0].size())
     for other in kept[1:]:
         sizes = other.size()
-        if len(sizes) != dims or any(a != b for index, (a, b) in enumerate(zip(shape, sizes)) if index != dim):
+        if len(sizes) != dims:
+            raise RuntimeError(f"Tensors must have same number of dimensions: got {dims} and {len(sizes)}")
+        if any(a != b for index, (a, b) in enumerate(zip(shape, sizes)) if index != dim):
             raise Unknown
         shape[dim] += sizes[dim]
     dtype = promoted(tensors)

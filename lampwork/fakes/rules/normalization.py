@@ -85,7 +85,7 @@ def elementwise_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1, 
     return Spec(tuple(x.size()), preserved(x), x.dtype)
 
 
-# Pooling and resampling ------------------------------------------------------------------------------------------------------
+# Pooling and resampling ---------------------------------------------------------------------------
 
 
 def _pair(value: Any, default: Any = None) -> tuple[int, int]:

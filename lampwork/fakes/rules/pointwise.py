@@ -30,8 +30,8 @@ Number = (bool, int, float, complex)
 def elementwise(operands: Sequence[Any], dtype: torch.dtype, common: torch.dtype | None = None) -> Spec:
     """The result of an elementwise operator on `operands` (tensors and numbers).
 
-    A number takes part in the layout as a 0-d tensor does (`x + 1` of a transposed `x`); operators whose kernels take it
-    as a parameter (`clamp`) pass tensors only. `common`: the type operands are cast to, where it is not `dtype`.
+    A number takes part in the layout as a 0-d tensor does (`x + 1` of a transposed `x`); operators whose kernels take
+    it as a parameter (`clamp`) pass tensors only. `common`: the type operands are cast to, where it is not `dtype`.
     """
     tensors = [each for each in operands if isinstance(each, torch.Tensor)]
     first = tensors[0]
@@ -59,7 +59,7 @@ def _each(names: str, make: Callable[[str], Callable]) -> None:
         RULES[overload(name)] = make(name)
 
 
-# One tensor --------------------------------------------------------------------------------------------------------------
+# One tensor ---------------------------------------------------------------------------------------
 
 
 def same_dtype(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
@@ -79,7 +79,10 @@ def layout_kept(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
 
 
 def _without(kinds: str, function: Callable) -> Callable:
-    """The rule, except for dtypes where eager raises an error or does something else ("b" bool, "i" int, "c" complex)."""
+    """The rule, except for dtypes where eager raises an error or does something else.
+
+    `kinds`: those dtypes, "b" bool, "i" int, "c" complex.
+    """
 
     def checked(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
         dtype = x.dtype
@@ -127,7 +130,7 @@ def compare(x: Any, other: Any) -> Spec:
     return elementwise((x, other), torch.bool, promoted((x, other)))
 
 
-# Two tensors, or a tensor and a number ------------------------------------------------------------------------------------
+# Two tensors, or a tensor and a number ------------------------------------------------------------
 
 
 @rule("add.Tensor", "sub.Tensor")
