@@ -74,6 +74,15 @@ def find_in_class(cls: type, name: str) -> Any:
     return UNBOUND
 
 
+def _hidden_lookup(obj: Any, name: str) -> tuple[bool, Any]:
+    """instance_lookup for objects that do not show their `__dict__` (typing.TypeVar)."""
+    try:
+        value = _object_getattribute(obj, name)
+    except AttributeError:
+        return False, None
+    return value is not find_in_class(type(obj), name), value
+
+
 def _nothing(obj: Any, name: str, cls: type) -> Any:
     return UNBOUND
 
@@ -120,7 +129,7 @@ class Attributes(Part):
         try:
             namespace = _object_getattribute(obj, "__dict__")
         except AttributeError:
-            return False, None
+            return _hidden_lookup(obj, name)
         if name in namespace:
             return True, namespace[name]
         return False, None
