@@ -5,9 +5,9 @@ Each function says which private name it leans on and what would replace it.
 
 from __future__ import annotations
 
-import operator as _operator
 import ctypes
 import functools
+import operator as _operator
 import sys
 import types
 from collections.abc import Callable
@@ -18,11 +18,16 @@ import torch.fx
 from torch._ops import OpOverload
 from torch.fx.node import Node
 
-# Tensors without memory ------------------------------------------------------------------------------------------------
+# Tensors without memory ---------------------------------------------------------------------------
 
 
 def tensor_without_memory(
-    cls: type, shape: tuple, strides: tuple | None, dtype: torch.dtype, device: torch.device, requires_grad: bool = False
+    cls: type,
+    shape: tuple,
+    strides: tuple | None,
+    dtype: torch.dtype,
+    device: torch.device,
+    requires_grad: bool = False,
 ) -> torch.Tensor:
     """A tensor of subclass `cls` on `device` whose storage has a size but no memory (`Tensor._make_wrapper_subclass`).
 
@@ -50,7 +55,7 @@ def storage_key(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-# Operators ---------------------------------------------------------------------------------------------------------------
+# Operators ----------------------------------------------------------------------------------------
 
 
 def has_composite_implementation(op: OpOverload) -> bool:
@@ -58,11 +63,17 @@ def has_composite_implementation(op: OpOverload) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
 
 
+def has_meta_kernel(name: str) -> bool:
+    """Whether the operator `aten::add.Tensor` says on "meta" tensors what its result looks like."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return has_kernel(name, "Meta") or has_kernel(name, "CompositeExplicitAutograd")
+
+
 def is_operator(target: Any) -> bool:
     return isinstance(target, OpOverload)
 
 
-# torch.fx without its per-node costs -------------------------------------------------------------------------------------
+# torch.fx without its per-node costs --------------------------------------------------------------
 
 
 def append_node(graph: torch.fx.Graph, base: str, target: Any, args: tuple, kwargs: dict) -> Node:
@@ -86,7 +97,7 @@ def append_node(graph: torch.fx.Graph, base: str, target: Any, args: tuple, kwar
     return node
 
 
-# Meta kernels written in Python -------------------------------------------------------------------------------------------
+# Meta kernels written in Python -------------------------------------------------------------------
 
 _prepared_modules: set[str] = set()
 
@@ -94,8 +105,8 @@ _prepared_modules: set[str] = set()
 def keep_dynamo_unloaded() -> None:
     """Make the Python meta kernels callable without importing `torch._dynamo` (0.3 to 1.3 s).
 
-    PyTorch wraps them in `torch._disable_dynamo`, whose wrapper looks for a cached `__dynamo_disable` on the function and
-    else imports Dynamo. The cache entry put here calls the function directly while Dynamo is not loaded and fetches
+    PyTorch wraps them in `torch._disable_dynamo`, whose wrapper looks for a cached `__dynamo_disable` on the function
+    and else imports Dynamo. The cache entry put here calls the function directly while Dynamo is not loaded and fetches
     Dynamo's own wrapper once it is, so nothing changes for a program that uses `torch.compile`.
     """
     if "torch._dynamo" in sys.modules:
@@ -139,7 +150,7 @@ def _defer(function: Any) -> None:
     function.__dynamo_disable = direct
 
 
-# Operator schemas, for calls through ATen -----------------------------------------------------------------------------------
+# Operator schemas, for calls through ATen ---------------------------------------------------------
 
 
 def operator_name(op: OpOverload) -> str:
@@ -162,7 +173,7 @@ def written_arguments(op: OpOverload) -> tuple[int | str, ...]:
 
 
 def copying_variant(op: OpOverload) -> OpOverload | None:
-    """The operator that copies where view `op` aliases: `view_as_real_copy` for `view_as_real`; None if there is none."""
+    """The operator that copies where view `op` aliases, as `view_as_real_copy` for `view_as_real`; None without one."""
     namespace, _, name = op._schema.name.partition("::")
     name = name.lstrip("_") if not hasattr(getattr(torch.ops, namespace), f"{name}_copy") else name
     packet = getattr(getattr(torch.ops, namespace), f"{name}_copy", None)
@@ -194,7 +205,7 @@ def out_variant(op: OpOverload, device: str = "CPU") -> str | None:
     return None
 
 
-# The peer, for measurements ----------------------------------------------------------------------------------------------
+# The peer, for measurements -----------------------------------------------------------------------
 
 
 def peer_guard_check(call: Callable[[], Any]) -> Callable[[], bool] | None:
@@ -232,10 +243,10 @@ def peer_guard_check(call: Callable[[], Any]) -> Callable[[], bool] | None:
     if len(checks) == 1:
         ((check, variables),) = checks
         return lambda: check(variables)
-    return lambda: all([check(variables) for check, variables in checks])
+    return lambda: all([check(variables) for check, variables in checks])  # noqa: C419 a failure must not skip the rest
 
 
-# Process state that programs read (`ir.source.State`), and its setters for `SetState` ----------------------------------------
+# Process state that programs read (`ir.source.State`), and its setters for `SetState` -------------
 
 
 def autocast_state() -> tuple:
@@ -248,7 +259,10 @@ def autocast_state() -> tuple:
 
 
 def deterministic_state() -> tuple[bool, bool, bool]:
-    """(deterministic algorithms, warn only, fill uninitialized memory); the others mean nothing while the first is off."""
+    """(deterministic algorithms, warn only, fill uninitialized memory).
+
+    The others mean nothing while the first is off.
+    """
     if not torch._C._get_deterministic_algorithms():
         return (False, False, False)
     return (
@@ -311,8 +325,11 @@ def state_test(name: str, expected: Any) -> tuple[str, dict[str, Any]] | None:
         return "deterministic()", {"deterministic": c._get_deterministic_algorithms}
     if name == "attention":
         readers = (
-            c._get_flash_sdp_enabled, c._get_mem_efficient_sdp_enabled, c._get_math_sdp_enabled, c._get_cudnn_sdp_enabled,
-        )  # fmt: skip
+            c._get_flash_sdp_enabled,
+            c._get_mem_efficient_sdp_enabled,
+            c._get_math_sdp_enabled,
+            c._get_cudnn_sdp_enabled,
+        )
         names = {f"attention_{index}": reader for index, reader in enumerate(readers)}
         return " or ".join(f"{each}() is not {value}" for each, value in zip(names, expected)), names
     if name == "modes" and expected == 0:
@@ -346,7 +363,26 @@ SET_STATE: dict[str, Callable[[Any], None]] = {
 }
 
 
-# Running recorded operators -------------------------------------------------------------------------------------------------
+#: Context manager of native code: operators called inside skip the `__torch_function__` of subclasses.
+without_torch_function = torch._C.DisableTorchFunctionSubclass
+
+#: What `torch.inference_mode` enters: a class whose `__enter__` and `__exit__` are native.
+InferenceModeContext = torch._C._InferenceMode
+
+#: How many dispatch modes are active; native.
+dispatch_stack_length = torch._C._len_torch_dispatch_stack
+
+#: Natives whose answer does not depend on anything a program can change, where this release has them.
+CONSTANT_ANSWERS: tuple[Any, ...] = tuple(
+    getattr(torch._C, name)
+    for name in (
+        "_get_tracing_state", "_is_tracing", "_log_api_usage_once", "_is_torch_function_mode_enabled",
+        "_len_torch_function_stack", "_get_privateuse1_backend_name", "_current_graph_task_id",
+    )
+    if hasattr(torch._C, name)
+)  # fmt: skip
+
+# Running recorded operators -----------------------------------------------------------------------
 
 
 #: Dispatch keys above the kernels: what was recorded is already below autograd, view tracking and autocast.
@@ -407,7 +443,7 @@ def draws_random_numbers(name: str) -> bool:
     return torch.Tag.nondeterministic_seeded in overload(name).tags
 
 
-# Recording -----------------------------------------------------------------------------------------------------------------
+# Recording ----------------------------------------------------------------------------------------
 
 #: Context manager: no dispatch mode and no subclass sees what is called inside (the mode of a recording included).
 without_modes = torch._C._DisableTorchDispatch
@@ -427,7 +463,10 @@ def tensor_constant(dtype: str, shape: tuple[int, ...], data: bytes) -> torch.Te
 
 
 def functional_of_out(op: OpOverload) -> OpOverload | None:
-    """`aten::add.out` -> `aten::add.Tensor`: the overload with the same arguments less the out= ones, None if there is none."""
+    """`aten::add.out` -> `aten::add.Tensor`: the overload with the same arguments less the out= ones.
+
+    None if there is none.
+    """
     wanted = [(argument.name, str(argument.type)) for argument in op._schema.arguments if not argument.is_out]
     packet = getattr(getattr(torch.ops, op.namespace), op._schema.name.split("::")[1])
     for name in packet.overloads():
@@ -453,7 +492,7 @@ def scalar_type_name(dtype: torch.dtype) -> str:
 
 
 def decompose(op: OpOverload, args: tuple, kwargs: dict) -> Any:
-    """Run the composite implementation of `op`: the C++ one, as eager does, even where Python has another for tracing."""
+    """Run the composite implementation of `op`: the C++ one, as eager does, though Python may have one for tracing."""
     return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
@@ -467,7 +506,9 @@ def functional_of_inplace(op: OpOverload) -> OpOverload | None:
         packet = getattr(getattr(torch.ops, op.namespace), candidate, None)
         if packet is None:
             continue
-        names = [op._overloadname, *packet.overloads()] if op._overloadname in packet.overloads() else packet.overloads()
+        names = packet.overloads()
+        if op._overloadname in names:
+            names = [op._overloadname, *names]
         if op._overloadname == "float" and "p" in packet.overloads():
             names = ["p"]  # bernoulli_.float
         for overload_name in names:
@@ -478,13 +519,16 @@ def functional_of_inplace(op: OpOverload) -> OpOverload | None:
     return None
 
 
-# Where a tensor keeps its metadata -------------------------------------------------------------------------------------------
+# Where a tensor keeps its metadata ----------------------------------------------------------------
 
 
 class TensorLayout(NamedTuple):
-    """Byte offsets: in a Python tensor of its `at::Tensor`; in a `TensorImpl` of the first and past the last word of its
-    metadata, of its storage and its autograd metadata; in that of `requires_grad` and of the gradient function; in a
-    `StorageImpl` of its data."""
+    """Byte offsets of what the runtime looks at in tensors.
+
+    In a Python tensor: of its `at::Tensor`. In a `TensorImpl`: of the first and past the last word of its metadata, of
+    its storage and its autograd metadata. In that: of `requires_grad` and of the gradient function. In a `StorageImpl`:
+    of its data.
+    """
 
     handle: int
     first: int
@@ -510,7 +554,8 @@ def tensor_layout() -> TensorLayout | None:
         strides = _offset_of([(plain._cdata, 7), (odd._cdata, 11), (leaf._cdata, 1)], 400)
         right, lower = odd[:, 1:], odd[1:]
         offset = _offset_of([(odd._cdata, 3), (right._cdata, 5), (lower._cdata, 14)], 400)
-        data = _offset_of([(each.untyped_storage()._cdata, each.untyped_storage().data_ptr()) for each in (plain, leaf)], 96)
+        storages = [each.untyped_storage() for each in (plain, leaf)]
+        data = _offset_of([(each._cdata, each.data_ptr()) for each in storages], 96)
         if None in (handle, storage, keys, sizes, strides, offset, data):
             return None
         assert storage is not None and keys is not None and sizes and strides and offset and handle and data
@@ -556,18 +601,21 @@ def _requires_grad_offset(leaf: torch.Tensor, meta: int) -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
-# Markers of the framework's own compiler --------------------------------------------------------------------------------------
+# Markers of the framework's own compiler ----------------------------------------------------------
 
 
 def allowed_in_graph(function: Any) -> bool:
-    """Whether `torch.compiler.allow_in_graph` was applied to `function`. It keeps identities in a module of Dynamo's, which
-    is looked at only where something has imported it already (`torch._dynamo.trace_rules._allowed_callable_ids`)."""
+    """Whether `torch.compiler.allow_in_graph` was applied to `function`.
+
+    It keeps identities in a module of Dynamo's, which is looked at only where something has imported it already
+    (`torch._dynamo.trace_rules._allowed_callable_ids`).
+    """
     rules = sys.modules.get("torch._dynamo.trace_rules")
     allowed = getattr(rules, "_allowed_callable_ids", None)
     return id(function) in (getattr(allowed, "function_ids", None) or ())
 
 
-# Vendor products -----------------------------------------------------------------------------------------------------------
+# Vendor products ----------------------------------------------------------------------------------
 
 
 def has_vendor_products() -> bool:

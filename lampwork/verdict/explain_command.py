@@ -60,7 +60,7 @@ def find(target: str, arguments: str | None) -> tuple[Callable[..., Any], tuple[
         return workload.function, workload.args, workload.kwargs
     path, _, name = target.partition("::")
     module = load_script(Path(path))
-    function = module
+    function: Any = module
     for part in name.split("."):
         function = getattr(function, part, None)
     if not callable(function):
