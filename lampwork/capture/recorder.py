@@ -441,7 +441,16 @@ def _batch_norm_writes_statistics(args: tuple, kwargs: dict) -> Any:
     return None
 
 
-_CHANGED_BEFORE_RECORDING = {"native_batch_norm": _batch_norm_writes_statistics}
+def _views_instead(view: Any) -> Callable[[tuple, dict], Any]:
+    """`unsafe_split` returns views that autograd does not know as such; to memory they are those of `split`."""
+    return lambda args, kwargs: (view, args, kwargs)
+
+
+_CHANGED_BEFORE_RECORDING: dict[str, Callable[[tuple, dict], Any]] = {
+    "native_batch_norm": _batch_norm_writes_statistics,
+    "unsafe_split": _views_instead(torch.ops.aten.split.Tensor),
+    "unsafe_split_with_sizes": _views_instead(torch.ops.aten.split_with_sizes.default),
+}
 
 
 def record(fn: Callable, example_tensors: Iterable[torch.Tensor], name: str = "recorded") -> Region:

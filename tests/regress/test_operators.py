@@ -23,6 +23,32 @@ def square():
 #: Name: (program, arguments). Each gives eager's answer without falling back.
 COMPILED = {
     "linalg checks errors at run time": (torch.linalg.inv, (square(),)),
+    "unsafe_split returns views": (lambda x: x.unsafe_split(1, 1), (square(),)),
+    "singular vectors are column-major": (lambda x: torch.linalg.svd(x)[2], (square(),)),
+    "a Fourier transform in the order of its input": (
+        lambda x: torch.fft.hfft2(x, dim=(0, -1)),
+        (torch.arange(24.0).reshape(2, 3, 4),),
+    ),
+    "no meta kernel": (torch.geqrf, (square(),)),
+    "histogram of edges": (lambda x, edges: torch.histogram(x, edges), (square(), torch.tensor([0.0, 1.0, 2.0]))),
+    "default arguments of an in-place operator": (lambda x: x.bernoulli_(), (square(),)),
+    "an in-place operator with a fresh result": (
+        lambda x: torch.nn.functional.rrelu(x - 2, training=True),
+        (square(),),
+    ),
+    "half-precision batch statistics": (
+        lambda x, m, v: torch.native_batch_norm(x, None, None, m, v, True, 0.1, 1e-5),
+        (square().bfloat16(), torch.zeros(3).bfloat16(), torch.ones(3).bfloat16()),
+    ),
+    "batch norm with update": (
+        lambda x, m, v: torch.ops.aten._batch_norm_with_update(x, None, None, m, v, 0.1, 1e-5),
+        (square().bfloat16(), torch.zeros(3).bfloat16(), torch.ones(3).bfloat16()),
+    ),
+    "a half-precision product of nothing": (
+        torch.addmm,
+        (torch.ones(10).bfloat16(), torch.ones(5, 0).bfloat16(), torch.ones(0, 10).bfloat16()),
+    ),
+    "a class of autograd functions made inside": (lambda x: torch.masked.sum(x, mask=x > 1), (square(),)),
 }
 
 #: Eager raises, and so does the compiled program.

@@ -1,0 +1,161 @@
+"""Shape rules of factorisations, Fourier transforms and operators whose meta kernels differ from the CPU's layout.
+
+LAPACK returns column-major matrices; the meta kernels promise row-major ones for some of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lampwork.fakes.shapes import _COMPLEX_OF, Spec, Unknown, contiguous, infer, overload, real_dtype, rule
+
+
+def column_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a batch of column-major matrices."""
+    *batch, rows, columns = shape
+    strides = contiguous((*batch, columns, rows))
+    return (*strides[:-2], strides[-1], strides[-2])
+
+
+def _on_cpu(tensor: torch.Tensor) -> None:
+    if tensor.device.type != "cpu":
+        raise Unknown
+
+
+@rule("_linalg_svd")
+def linalg_svd(a: torch.Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: Any = None) -> Any:
+    _on_cpu(a)
+    if a.dim() < 2 or not compute_uv:
+        raise Unknown
+    *batch, rows, columns = a.size()
+    least = min(rows, columns)
+    left = (*batch, rows, rows if full_matrices else least)
+    right = (*batch, columns if full_matrices else least, columns)
+    values = (*batch, least)
+    return (
+        Spec(left, column_major(left), a.dtype),
+        Spec(values, contiguous(values), real_dtype(a.dtype)),
+        Spec(right, column_major(right), a.dtype),
+    )
+
+
+@rule("linalg_eig")
+def linalg_eig(a: torch.Tensor) -> Any:
+    _on_cpu(a)
+    shape = tuple(a.size())
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise Unknown
+    dtype = _COMPLEX_OF.get(a.dtype, a.dtype)
+    return Spec(shape[:-1], contiguous(shape[:-1]), dtype), Spec(shape, column_major(shape), dtype)
+
+
+@rule("geqrf")
+def geqrf(a: torch.Tensor) -> Any:
+    _on_cpu(a)
+    if a.dim() < 2:
+        raise Unknown
+    shape = tuple(a.size())
+    factors = (*shape[:-2], min(shape[-2:]))
+    return Spec(shape, column_major(shape), a.dtype), Spec(factors, contiguous(factors), a.dtype)
+
+
+@rule("linalg_pinv.atol_rtol_tensor")
+def linalg_pinv(a: torch.Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Spec:
+    _on_cpu(a)
+    if a.dim() < 2:
+        raise Unknown
+    *batch, rows, columns = a.size()
+    shape = (*batch, columns, rows)
+    return Spec(shape, contiguous(shape), a.dtype)
+
+
+@rule("nonzero_static")
+def nonzero_static(x: torch.Tensor, *, size: int, fill_value: int = -1) -> Spec:
+    _on_cpu(x)
+    shape = (size, x.dim())
+    return Spec(shape, contiguous(shape), torch.int64)
+
+
+@rule("_fft_c2r")
+def fft_c2r(x: torch.Tensor, dim: Any, normalization: int, last_dim_size: int) -> Spec:
+    """MKL keeps the transformed dimension innermost, the others in the order of the input's strides
+    (`_exec_fft` in ATen/native/mkl/SpectralOps.cpp)."""
+    _on_cpu(x)
+    if not torch.backends.mkl.is_available():
+        raise Unknown
+    if len(dim) > 1:
+        x = infer(overload("_fft_c2c"), (x, list(dim[:-1]), normalization, False), {})
+    dims = x.dim()
+    last = dim[-1] % dims
+    shape = [last_dim_size if each == last else size for each, size in enumerate(x.size())]
+    batch = sorted((each for each in range(dims) if each != last), key=lambda each: -x.stride()[each])
+    strides = [0] * dims
+    step = max(last_dim_size, 1)
+    strides[last] = 1
+    for each in reversed(batch):
+        strides[each] = step
+        step *= max(shape[each], 1)
+    return Spec(tuple(shape), tuple(strides), real_dtype(x.dtype))
+
+
+@rule("_trilinear")
+def trilinear(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, expand1: Any, expand2: Any, expand3: Any,
+              sumdim: Any, unroll_dim: int = 1) -> Spec:  # fmt: skip
+    """Products of three tensors expanded to one shape, summed over `sumdim`; the layout follows ATen's, which
+    multiplies and adds up slice by slice."""
+    total = a.dim() + len(expand1)
+    shape = [1] * total
+    for tensor, expanded in ((a, expand1), (b, expand2), (c, expand3)):
+        sizes = iter(tensor.size())
+        for each in range(total):
+            if each not in expanded:
+                size = next(sizes)
+                if size != 1:
+                    shape[each] = size
+    kept = tuple(size for each, size in enumerate(shape) if each not in sumdim)
+    return Spec(kept, contiguous(kept), a.dtype)
+
+
+@rule("histogram.bin_ct")
+def histogram(x: torch.Tensor, bins: int = 100, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
+    return Spec((bins,), (1,), x.dtype), Spec((bins + 1,), (1,), x.dtype)
+
+
+@rule("histogram.bins_tensor")
+def histogram_of_edges(x: torch.Tensor, bins: torch.Tensor, *, weight: Any = None, density: bool = False) -> Any:
+    if bins.dim() != 1 or bins.numel() < 2:
+        raise Unknown
+    return Spec((bins.numel() - 1,), (1,), x.dtype), Spec((bins.numel(),), (1,), x.dtype)
+
+
+@rule("_histogramdd_bin_edges")
+def histogramdd_bin_edges(x: torch.Tensor, bins: Any, *, range: Any = None, weight: Any = None,
+                          density: bool = False) -> Any:  # fmt: skip
+    return [Spec((each + 1,), (1,), x.dtype) for each in bins]
+
+
+@rule("_histogramdd_from_bin_cts")
+def histogramdd_of_counts(x: torch.Tensor, bins: Any, *, range: Any = None, weight: Any = None,
+                          density: bool = False) -> Spec:  # fmt: skip
+    return Spec(tuple(bins), contiguous(tuple(bins)), x.dtype)
+
+
+@rule("_histogramdd_from_bin_tensors")
+def histogramdd_of_edges(x: torch.Tensor, bins: Any, *, weight: Any = None, density: bool = False) -> Spec:
+    shape = tuple(each.numel() - 1 for each in bins)
+    return Spec(shape, contiguous(shape), x.dtype)
+
+
+@rule("segment_reduce")
+def segment_reduce(data: torch.Tensor, reduce: str, *, lengths: Any = None, indices: Any = None, offsets: Any = None,
+                   axis: int = 0, unsafe: bool = False, initial: Any = None) -> Spec:  # fmt: skip
+    """One segment per length, or between two offsets. `axis` follows the dimensions of `lengths`."""
+    if (lengths is None) == (offsets is None) or indices is not None:
+        raise Unknown
+    segments = tuple(lengths.size()) if lengths is not None else (*offsets.size()[:-1], offsets.size()[-1] - 1)
+    if axis != len(segments) - 1:
+        raise Unknown
+    shape = (*segments, *data.size()[axis + 1 :])
+    return Spec(shape, contiguous(shape), data.dtype)
