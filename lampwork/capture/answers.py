@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.capture.fake import Fake
 from lampwork.capture.load import HEAP_TYPE, is_plain
 from lampwork.capture.machine import UNBOUND
@@ -63,8 +64,9 @@ def install_answers(world: Any) -> None:
     add(hash, _hash)
     add(id, _id)
     add(object.__reduce_ex__, _reduce)
-    add(torch._C._len_torch_dispatch_stack, lambda world: max(torch._C._len_torch_dispatch_stack() - 1, 0))
+    add(_torch.dispatch_stack_length, lambda world: max(_torch.dispatch_stack_length() - 1, 0))
     add(torch.autograd.Function.apply.__func__, _apply_function)
+    add(type(torch.autograd.Function), _autograd_function_class)
     world.intrinsics.pop(any, None)
     world.intrinsics.pop(all, None)
     for name, level in _LEVELS.items():
@@ -242,7 +244,7 @@ def _apply_function(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
     forward = world.attribute(cls, "forward")
     setup = world.attribute(cls, "setup_context")
     enabled = torch.is_grad_enabled()
-    torch._C._set_grad_enabled(False)
+    _torch.SET_STATE["grad_mode"](False)
     try:
         if setup is torch.autograd.Function.setup_context:
             return call(forward, (context, *args), kwargs)
@@ -250,7 +252,13 @@ def _apply_function(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
         call(setup, (context, args, result))
         return result
     finally:
-        torch._C._set_grad_enabled(enabled)
+        _torch.SET_STATE["grad_mode"](enabled)
+
+
+def _autograd_function_class(world: Any, *args: Any, **kwargs: Any) -> Any:
+    """`class F(torch.autograd.Function)`: its metaclass makes the class of the backward node and counts it."""
+    world.touch(args[-1])
+    return type(torch.autograd.Function)(*args, **kwargs)
 
 
 class IdentityNumber(int):

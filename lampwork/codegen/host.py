@@ -313,8 +313,9 @@ class _HostWriter:
         variable = self.extern_names.setdefault(name, f"e{len(self.extern_names)}")
         self.emit(f"{variable} = {value}")
         shape, strides = _dims(buffer.shape), _dims(buffer.strides)
-        self.emit(f"if {variable}.stride() != {strides} or {variable}.shape != {shape}:")
-        self.emit(f"    {variable} = restride({variable}, {shape}, {strides})")
+        dtype = f"torch.{buffer.dtype}"
+        self.emit(f"if {variable}.stride() != {strides} or {variable}.shape != {shape} or {variable}.dtype != {dtype}:")
+        self.emit(f"    {variable} = restride({variable}, {shape}, {strides}, {dtype})")
         if name in self.slot:
             self.emit(f"p[{self.slot[name]}] = {variable}.data_ptr()")
 

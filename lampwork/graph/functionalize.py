@@ -367,7 +367,11 @@ class Functionalizer:
         """Whoever reads the in-place node itself reads what it wrote to."""
         value = node.meta["val"]
         if isinstance(value, Fake):
-            self.views[node] = self.views[targets[0]]
+            if new is not None and not operator(node.target).returns_written[0]:
+                # `rrelu_with_noise` writes the noise and returns something else.
+                self.add_root(node, select(self.graph, new, 0))
+            else:
+                self.views[node] = self.views[targets[0]]
         elif isinstance(value, (list, tuple)) and new is not None:
             returns = operator(node.target).returns_written
             if all(returns):
@@ -602,6 +606,20 @@ _SHORTCUTS: dict[Any, Callable[[Functionalizer, Node], bool]] = {
     aten.fill_.Scalar: _fill,
     aten.zero_.default: _fill,
 }
+
+
+def _defaults(op: Any, given: int, kwargs: dict[str, Any], functional: Any) -> tuple:
+    """Values of the positional arguments that the caller of `op` left out and `functional` has no default for:
+    `bernoulli_(x)` is `bernoulli(x, 0.5)`."""
+    missing = functional._schema.arguments[given:]
+    if all(argument.has_default_value() or argument.kwarg_only or argument.name in kwargs for argument in missing):
+        return ()
+    return tuple(
+        argument.default_value
+        for argument in op._schema.arguments[given:]
+        if not argument.kwarg_only and argument.name not in kwargs
+    )
+
 
 _functionals: dict[Any, Any] = {}
 

@@ -117,13 +117,15 @@ def weight_view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides:
         return view(tensor, dtype, shape, strides, offset)
 
 
-def restride(tensor: torch.Tensor, shape: tuple, strides: tuple) -> torch.Tensor:
+def restride(tensor: torch.Tensor, shape: tuple, strides: tuple, dtype: torch.dtype) -> torch.Tensor:
     """A copy of what an operator returned, with the strides the program was planned for.
 
-    Raises RuntimeError when the shape is another than planned.
+    Raises RuntimeError when the shape or the element type is another than planned.
     """
-    if tuple(tensor.shape) != tuple(shape):
-        raise RuntimeError(f"an operator returned shape {tuple(tensor.shape)}, planned was {tuple(shape)}")
+    if tuple(tensor.shape) != tuple(shape) or tensor.dtype != dtype:
+        raise RuntimeError(
+            f"an operator returned {tensor.dtype}{list(tensor.shape)}, planned was {dtype}{list(shape)}"
+        )
     return torch.empty_strided(shape, strides, dtype=tensor.dtype).copy_(tensor)
 
 

@@ -51,7 +51,31 @@ def _batch_norm(x: torch.Tensor, weight: Any, training: bool) -> Any:
 @rule("native_batch_norm", "_native_batch_norm_legit")
 def native_batch_norm(x: torch.Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
                       momentum: float, eps: float) -> Any:  # fmt: skip
-    return _batch_norm(x, weight, training)
+    return _batch_norm(x, weight if weight is not None else running_mean, training)
+
+
+@rule("_native_batch_norm_legit_functional")
+def native_batch_norm_functional(x: torch.Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+                                 training: bool, momentum: float, eps: float) -> Any:  # fmt: skip
+    """The results of `_native_batch_norm_legit`, then the new running statistics."""
+    running = tuple(Spec(tuple(each.size()), preserved(each), each.dtype) for each in (running_mean, running_var))
+    return *_batch_norm(x, weight if weight is not None else running_mean, training), *running
+
+
+@rule("_batch_norm_with_update")
+def batch_norm_with_update(x: torch.Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+                           momentum: float, eps: float) -> Any:  # fmt: skip
+    """The CPU reserves nothing for the backward pass."""
+    if x.device.type != "cpu":
+        raise Unknown
+    return *_batch_norm(x, weight if weight is not None else running_mean, True), Spec((0,), (1,), torch.uint8)
+
+
+@rule("_batch_norm_with_update_functional")
+def batch_norm_with_update_functional(x: torch.Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+                                      momentum: float, eps: float) -> Any:  # fmt: skip
+    running = tuple(Spec(tuple(each.size()), preserved(each), each.dtype) for each in (running_mean, running_var))
+    return *batch_norm_with_update(x, weight, bias, running_mean, running_var, momentum, eps), *running
 
 
 @rule("_native_batch_norm_legit.no_stats")
