@@ -324,7 +324,7 @@ class NativeCalls:
         """A class whose `__new__` and `__init__` are both implemented in C."""
         new = cls.__new__
         owner = getattr(new, "__self__", None)
-        if cls is torch._C._InferenceMode:
+        if cls is _torch.InferenceModeContext:
             self.read_state("inference_mode")
             return cls(*args, **kwargs)
         if id(owner) not in _NEW_ALLOWED and not issubclass(cls, BaseException):

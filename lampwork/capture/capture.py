@@ -151,7 +151,7 @@ def _restored_state(world: TorchWorld) -> Iterator[None]:
     try:
         yield
     finally:
-        torch._C._set_grad_enabled(grad)
+        _torch.SET_STATE["grad_mode"](grad)
         if torch.get_default_dtype() is not dtype:
             torch.set_default_dtype(dtype)
         if _torch.STATE["autocast"]() != autocast:

@@ -26,6 +26,8 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
+
 _class: Any
 _view: Any
 #: callable -> effect class
@@ -202,16 +204,14 @@ _writer(
 _writer("default_dtype", "_C._set_default_dtype")
 
 #: Entering and leaving contexts implemented in C; those still entered when capture stops are left by it.
-CONTEXT_ENTER = frozenset({torch._C._InferenceMode.__dict__["__enter__"].__func__})
-CONTEXT_EXIT = frozenset({torch._C._InferenceMode.__dict__["__exit__"].__func__})
+CONTEXT_ENTER = frozenset({_torch.InferenceModeContext.__dict__["__enter__"].__func__})
+CONTEXT_EXIT = frozenset({_torch.InferenceModeContext.__dict__["__exit__"].__func__})
 
 #: Natives whose answer does not depend on anything the program can change: hardware, build, whether this is a script.
 CONSTANT_ANSWERS: frozenset[Any] = frozenset(
     value
     for value in (
         sys.getrecursionlimit,
-        getattr(torch._C, "_get_tracing_state", None),
-        getattr(torch._C, "_is_tracing", None),
         torch.jit.is_scripting,
         torch.jit.is_tracing,
         torch.compiler.is_exporting,
@@ -224,12 +224,8 @@ CONSTANT_ANSWERS: frozenset[Any] = frozenset(
         torch.overrides.is_tensor_method_or_property,
         torch.cuda.is_initialized,
         getattr(torch, "_is_functional_tensor", None),
-        torch._C._log_api_usage_once,
-        torch._C._is_torch_function_mode_enabled,
-        torch._C._len_torch_function_stack,
         torch.amp.autocast_mode.is_autocast_available,
-        torch._C._get_privateuse1_backend_name,
-        getattr(torch._C, "_current_graph_task_id", None),
+        *_torch.CONSTANT_ANSWERS,
     )
     if value is not None
 )

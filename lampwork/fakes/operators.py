@@ -13,7 +13,8 @@ from lampwork import _torch
 
 #: The result depends on tensor contents, not only on shapes: cannot be recorded while sizes are static.
 DATA_DEPENDENT = frozenset({
-    "aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal", "aten::nonzero", "aten::nonzero_numpy",
+    "aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal", "aten::nonzero",
+    "aten::nonzero_numpy",
     "aten::masked_select", "aten::_unique2", "aten::_unique", "aten::unique_dim", "aten::unique_consecutive",
     "aten::unique_dim_consecutive", "aten::bincount", "aten::repeat_interleave.Tensor",
     "aten::_nested_tensor_from_mask", "aten::_assert_async",
@@ -21,8 +22,8 @@ DATA_DEPENDENT = frozenset({
     "aten::record_stream",
 })  # fmt: skip
 
-#: In-place operators that change metadata only, and the view operators that say the same: `x.t_()` is `x = x.t()` to all
-#: that holds this tensor object.
+#: In-place operators that change metadata only, and the view operators that say the same: `x.t_()` is `x = x.t()` to
+#: all that holds this tensor object.
 METADATA_ONLY = {
     "aten::t_": "t", "aten::transpose_": "transpose.int", "aten::swapaxes_": "transpose.int",
     "aten::swapdims_": "transpose.int", "aten::unsqueeze_": "unsqueeze", "aten::squeeze_": "squeeze",

@@ -44,8 +44,8 @@ def interpret(graph: torch.fx.Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 #: Their results lie as deep in a storage of their own as the argument did in its; a pure graph says they start one.
 _KEEP_OFFSET = {
-    torch.ops.aten.slice_scatter.default, torch.ops.aten.select_scatter.default, torch.ops.aten.diagonal_scatter.default,
-    torch.ops.aten.as_strided_scatter.default, torch.ops.aten.copy.default,
+    torch.ops.aten.slice_scatter.default, torch.ops.aten.select_scatter.default,
+    torch.ops.aten.diagonal_scatter.default, torch.ops.aten.as_strided_scatter.default, torch.ops.aten.copy.default,
 }  # fmt: skip
 
 
@@ -74,14 +74,13 @@ def interpret_functional(
             inputs[index].copy_(value)
         results = []
         for result in functional.results:
-            from_input = isinstance(result, AliasOfInput)
-            base = inputs[result.input] if from_input else outputs[result.index]
+            base = inputs[result.input] if isinstance(result, AliasOfInput) else outputs[result.index]
             if result.view is None:
-                results.append(base)
+                results.append(base.conj() if result.conjugate else base)
                 continue
             shape, strides, offset = result.view
             view = torch.empty(0, dtype=getattr(torch, result.dtype) if result.dtype else base.dtype)
             start = base.storage_offset() * base.element_size() // view.element_size()
             view.set_(base.untyped_storage(), start + offset, shape, strides)
-            results.append(view)
+            results.append(view.conj() if result.conjugate else view)
     return tuple(results)

@@ -24,7 +24,8 @@ def compile_module(module: torch.nn.Module, compiled: CompiledFunction, again: C
 
     Raises TypeError for a module whose class keeps state in `__slots__`, which two objects cannot share.
     """
-    cls = _compiled_class(type(module))
+    original: Any = type(module)
+    cls = _compiled_class(original)
     made: Any = object.__new__(cls)
     object.__setattr__(made, "__dict__", module.__dict__)
     object.__setattr__(made, "__lampwork__", compiled)
@@ -33,7 +34,7 @@ def compile_module(module: torch.nn.Module, compiled: CompiledFunction, again: C
 
 
 @functools.cache
-def _compiled_class(cls: Any) -> Any:
+def _compiled_class(cls: type) -> type:
     taken = [name for base in cls.__mro__ for name in _slots(base) if name not in ("__dict__", "__weakref__")]
     if taken:
         names = ", ".join(taken)

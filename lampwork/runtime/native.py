@@ -4,8 +4,8 @@ An image is position-independent and refers to nothing by name; what it needs fr
 addresses that each call passes.
 
 Each stretch of kernels has two entries: a plain C function, and one with the signature of a CPython `METH_FASTCALL`
-function, which makes a built-in function whose `self` is a `bytes` object that holds the table. The second costs a third
-of a call through ctypes.
+function, which makes a built-in function whose `self` is a `bytes` object that holds the table. The second costs a
+third of a call through ctypes.
 """
 
 from __future__ import annotations
@@ -74,8 +74,11 @@ class _MethodDefinition(ctypes.Structure):
     """CPython's PyMethodDef."""
 
     _fields_ = (
-        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("documentation", ctypes.c_char_p),
-    )  # fmt: skip
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("documentation", ctypes.c_char_p),
+    )
 
 
 _definitions: list[_MethodDefinition] = []

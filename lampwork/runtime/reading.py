@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork._torch import STATE
 from lampwork.ir.dtype import ITEM_SIZE_BYTES, SHORT
 from lampwork.ir.guard import (
@@ -237,7 +238,7 @@ def tensor_is(value: Any, test: TensorIs) -> str:
     name = f"{kind.__module__}.{kind.__qualname__}"
     if name != test.tensor_type:
         return f"was a {test.tensor_type}, is now a {name}"
-    with torch._C.DisableTorchFunctionSubclass():
+    with _torch.without_torch_function():
         found = TensorIs(
             name,
             str(value.dtype).removeprefix("torch."),

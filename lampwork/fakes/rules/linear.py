@@ -110,7 +110,7 @@ def _convolution_strides(x: torch.Tensor, weight: torch.Tensor, shape: list[int]
 @rule("_scaled_dot_product_flash_attention_for_cpu")
 def flash_attention_cpu(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0,
                         is_causal: bool = False, *, attn_mask: Any = None, scale: Any = None) -> Any:  # fmt: skip
-    """Results: output [B, H, S, D] in the layout of `empty_like(query)`, logsumexp [B, H, S] as a transposed [B, S, H]."""
+    """Results: output [B, H, S, D] in the layout of `empty_like(query)`; logsumexp [B, H, S] in memory as [B, S, H]."""
     batch, heads, length, _ = query.size()
     shape = (batch, heads, length, value.size()[3])
     strides = preserved(query) if shape == tuple(query.size()) else contiguous(shape)

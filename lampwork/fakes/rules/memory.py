@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from lampwork.fakes.fake import DataDependent
 from lampwork.fakes.shapes import (
     Spec,
     Unknown,
@@ -19,6 +20,7 @@ from lampwork.fakes.shapes import (
     promoted,
     rule,
     scalar_dtype,
+    sorted_strides,
     suggests_channels_last,
     wrap_dim,
 )
@@ -34,7 +36,7 @@ def _new(shape: Any, dtype: torch.dtype | None, device: Any, strides: Any = None
     )
 
 
-# Factories ---------------------------------------------------------------------------------------------------------------
+# Factories ----------------------------------------------------------------------------------------
 
 
 @rule("empty.memory_format", "zeros", "ones", "rand", "randn")
@@ -137,8 +139,8 @@ def new_full(x: torch.Tensor, size: Any, value: Any, **options: Any) -> Spec:
 
 
 @rule("new_empty_strided")
-def new_empty_strided(x: torch.Tensor, size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
-                      pin_memory: Any = None) -> Spec:  # fmt: skip
+def new_empty_strided(x: torch.Tensor, size: Any, stride: Any, *, dtype: Any = None, layout: Any = None,
+                      device: Any = None, pin_memory: Any = None) -> Spec:  # fmt: skip
     return _new(size, dtype or x.dtype, device or x.device, stride)
 
 
@@ -155,7 +157,7 @@ def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
     return Spec(tuple(x.size()), strides, x.dtype), Spec(tuple(x.size()), strides, torch.bool)
 
 
-# Copies --------------------------------------------------------------------------------------------------------------------
+# Copies -------------------------------------------------------------------------------------------
 
 
 @rule("clone")
@@ -223,7 +225,7 @@ def constant_pad_nd(x: torch.Tensor, pad: Any, value: Any = 0) -> Spec:
     return Spec(tuple(shape), channels_last(shape) if suggests_channels_last(x) else contiguous(shape), x.dtype)
 
 
-# Joins ---------------------------------------------------------------------------------------------------------------------
+# Joins --------------------------------------------------------------------------------------------
 
 
 @rule("cat")
@@ -257,7 +259,7 @@ def stack(tensors: Any, dim: int = 0) -> Spec:
     return Spec(shape, contiguous(shape), promoted(tensors))
 
 
-# Indexing ------------------------------------------------------------------------------------------------------------------
+# Indexing -----------------------------------------------------------------------------------------
 
 
 @rule("embedding")
@@ -319,30 +321,31 @@ def index_put(x: torch.Tensor, indices: Any, values: torch.Tensor, accumulate: b
 
 @rule("index.Tensor")
 def index(x: torch.Tensor, indices: Any) -> Spec:
-    """Advanced indexing by integer tensors. The result is laid out by the positions of the index tensors: where they are
-    adjacent their dimensions stay in place, else they go first."""
+    """Indexing by integer tensors. Where they are adjacent their dimensions stay in place, else they go first.
+
+    The layout is that of an elementwise operator on the gathered tensor (strides 0 where indexed) and the indices.
+    """
     tensors = [each for each in indices if each is not None]
     if any(each.dtype in (torch.bool, torch.uint8) for each in tensors):
-        from lampwork.fakes.fake import DataDependent
-
         raise DataDependent("indexing by a boolean mask")
-    if len(indices) > x.dim() or not tensors:
-        raise Unknown
-    if not is_contiguous(x.size(), x.stride()) or not all(is_contiguous(t.size(), t.stride()) for t in tensors):
+    if len(indices) > x.dim() or not tensors or not x.numel():
         raise Unknown
     common = broadcast([each.size() for each in tensors])
-    padded = list(indices) + [None] * (x.dim() - len(indices))
-    positions = [position for position, each in enumerate(padded) if each is not None]
-    sizes = list(x.size())
-    kept = [size for position, size in enumerate(sizes) if padded[position] is None]
-    adjacent = positions == list(range(positions[0], positions[-1] + 1))
-    before = positions[0] if adjacent else 0
-    shape = (*kept[:before], *common, *kept[before:])
-    if any(size == 0 for size in sizes):
-        raise Unknown
-    if before == 0 or not common:
-        return Spec(shape, contiguous(shape), x.dtype)
-    raise Unknown
+    chosen = [position for position, each in enumerate(indices) if each is not None]
+    kept = [position for position in range(x.dim()) if position not in chosen]
+    adjacent = chosen == list(range(chosen[0], chosen[-1] + 1))
+    before = chosen[0] if adjacent else 0
+    sizes, steps = x.size(), x.stride()
+    first, last = kept[:before], kept[before:]
+    shape = (*(sizes[dim] for dim in first), *common, *(sizes[dim] for dim in last))
+    rows = [[*(steps[dim] for dim in first), *(0 for _ in common), *(steps[dim] for dim in last)]]
+    for tensor in tensors:
+        own, added = tensor.stride(), len(common) - tensor.dim()
+        stretched = [0] * added + [
+            0 if size == 1 and common[added + dim] != 1 else own[dim] for dim, size in enumerate(tensor.size())
+        ]
+        rows.append([*(0 for _ in first), *stretched, *(0 for _ in last)])
+    return Spec(shape, contiguous(shape) if len(shape) < 2 else sorted_strides(rows, shape), x.dtype)
 
 
 @rule("topk")
