@@ -14,6 +14,8 @@ from lampwork import _torch
 from lampwork.errors import LampworkError
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
+from lampwork.ir.source import is_static
+from lampwork.runtime.derived import DerivedInputs
 from lampwork.runtime.memory import Lease, LeasePool, ResultMemory
 
 
@@ -41,7 +43,29 @@ class Host:
         namespace = self._names()
         exec(compile(artifact.host_source, f"<lampwork host {artifact.name}>", "exec"), namespace)
         self._tables = namespace
-        self.call: Callable[[Sequence[Any]], tuple] = namespace["host"]
+        self.call: Callable[..., tuple] = namespace["host"]
+        self.derived = DerivedInputs(artifact.derived) if artifact.derived else None
+        if self.derived is not None:
+            self.call = self._with_derived(namespace["host"], self.derived)
+
+    def _with_derived(self, host: Callable[..., tuple], derived: DerivedInputs) -> Callable[..., tuple]:
+        """`host` called with the derived inputs behind the others. While weights stay, so does what is made of them."""
+        sources = {index for _, indices, _ in derived.recipes for index in indices if index >= 0}
+        lasting = all(is_static(self.artifact.inputs[index]) for index in sources)
+        last: tuple[object, tuple] = (None, ())
+
+        def call(values: Sequence[Any], generation: object = None) -> tuple:
+            nonlocal last
+            made_for, made = last
+            if generation is None or made_for is not generation or not lasting:
+                try:
+                    made = derived.values(values)
+                except Exception as error:
+                    raise Rerun from error
+                last = (generation, made)
+            return host([*values, *made], generation)
+
+        return call
 
     def _names(self) -> dict[str, Any]:
         return {

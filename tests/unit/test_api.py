@@ -166,6 +166,35 @@ def test_copies_compile_on_their_own():
     same(fast(x), expected)
 
 
+def test_frozen_weights_that_are_replaced_are_noticed():
+    model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Linear(256, 256)).eval()
+    fast = lampwork.compile(model, options={"freeze": True}, fullgraph=True)
+    x = torch.randn(128, 256)
+    for _ in range(2):
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    model[0].weight = torch.nn.Parameter(torch.randn(256, 256))
+    torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-4)
+    model[2].weight.data = torch.randn(256, 256)
+    torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-2)
+    found = lampwork.stats(fast)
+    assert found["captures"] == 1 and found["fallbacks"] == ()
+
+
+def test_frozen_batch_norm_follows_its_parameters():
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)).eval()
+    model[1].running_mean.normal_()
+    model[1].running_var.uniform_(0.5, 2)
+    fast = lampwork.compile(model, options={"freeze": True}, fullgraph=True)
+    x = torch.randn(2, 3, 16, 16)
+    same(fast(x), model(x))
+    assert fast.__lampwork__.entries[0].artifact.derived
+    model[0].weight.data = torch.randn(8, 3, 3, 3)
+    torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-4)
+    model[1].bias = torch.nn.Parameter(torch.randn(8))
+    torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-4)
+    assert lampwork.stats(fast)["captures"] == 1
+
+
 def test_results_may_be_kept():
     """Memory of large results is used again only when nobody holds it: the result, a view, an export."""
     fast = lampwork.compile(lambda x: x * 2, fullgraph=True)
