@@ -234,6 +234,12 @@ def iterated(tensors: Sequence[torch.Tensor], shape: Shape, all_same: bool, comm
             if not (sizes[index] == 1 and shape[shift + index] != 1):
                 row[shift + index] = steps[index]
         table.append(row)
+    return sorted_strides(table, shape)
+
+
+def sorted_strides(table: list[list[int]], shape: Shape) -> Shape:
+    """Strides of a fresh output whose dimensions are ordered by the operands' strides (one row each, 0: broadcast)."""
+    dims = len(shape)
     order = list(range(dims - 1, -1, -1))
     for start in range(1, dims):
         moving = start
