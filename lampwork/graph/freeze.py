@@ -126,7 +126,7 @@ class Freezer:
             fused = None
         with self.graph.inserting_before(at):
             if residual is not None:
-                unary = (fused[0], [], "") if fused else (None, [], None)
+                unary: tuple[str | None, list, str | None] = (fused[0], [], "") if fused else (None, [], None)
                 new = emit(self.graph, torch.ops.mkldnn._convolution_pointwise.binary,
                            (x, other, packed, bias, *geometry, "add", 1.0, *unary), {}, node)  # fmt: skip
             else:
