@@ -20,6 +20,7 @@ from lampwork.schedule.build import Built, build_kernel
 from lampwork.schedule.expressions import Pool, estimate, nodes
 from lampwork.schedule.fuse import Refused, fuse
 from lampwork.schedule.inline import inline
+from lampwork.schedule.regions import split_regions
 from lampwork.schedule.split import split_reductions
 
 
@@ -106,8 +107,9 @@ def _schedule(nests, buffers, live_out, mutable, target: Target, prefix: str) ->
     kernels = []
     for group in groups:
         needed = _needed(group, groups, live_out, mutable)
-        built = build_kernel(group, buffers, needed, target)
-        kernels.append(_named(built, tuple(places[member.operator.position] for member in group.members)))
+        origin = tuple(places[member.operator.position] for member in group.members)
+        for region in split_regions(group, pool, mutable):
+            kernels.append(_named(build_kernel(region, buffers, needed, target), origin))
     made = {name for kernel in kernels for name in kernel.buffers}
     refused = tuple(
         Refused(places[item.producer], places[item.consumer], item.reason, item.bytes) for item in found
