@@ -426,11 +426,12 @@ class _HostWriter:
         match result:
             case FromInput(index):
                 return self._input(index)
-            case FromBuffer(ref):
-                return self._view_result(ref)
-            case ViewOfInput(index, dtype, shape, strides, offset):
+            case FromBuffer(ref, conjugate):
+                return self._view_result(ref) + ".conj()" * conjugate
+            case ViewOfInput(index, dtype, shape, strides, offset, conjugate):
                 variable = self._input(index)
-                return f"view({variable}, torch.{dtype}, {_dims(shape)}, {_dims(strides)}, {offset})"
+                made = f"view({variable}, torch.{dtype}, {_dims(shape)}, {_dims(strides)}, {offset})"
+                return made + ".conj()" * conjugate
             case ScalarResult(value):
                 return str(value)
         raise CompileError("host", f"unknown result {type(result).__name__}")

@@ -410,8 +410,8 @@ class Functionalizer:
         results: list[AliasOfInput | FromGraph] = []
         for argument in node.args[0]:
             view = self.views[argument]
-            if view.fake.is_conj() or view.fake.is_neg():
-                raise self.fail("a lazily conjugated result")
+            if view.fake.is_neg():
+                raise self.fail("a lazily negated result")
             if view.memory.inputs:
                 results.append(self.input_result(argument, view))
                 continue
@@ -420,7 +420,11 @@ class Functionalizer:
                 positions[id(memory)] = len(outputs)
                 outputs.append(self.exact_root(memory))
             results.append(
-                FromGraph(positions[id(memory)], *self.relative(view, memory.root.fake, view is memory.root))
+                FromGraph(
+                    positions[id(memory)],
+                    *self.relative(view, memory.root.fake, view is memory.root),
+                    conjugate=view.fake.is_conj(),
+                )
             )
         results = [self.unviewed(result, outputs, results) for result in results]
         writes: list[tuple[int, int]] = []
@@ -438,14 +442,16 @@ class Functionalizer:
         if result.view != (tuple(value.size()), value.stride(), 0):
             return result
         uses = sum(isinstance(other, FromGraph) and other.index == result.index for other in results)
-        return FromGraph(result.index) if uses == 1 else result
+        return FromGraph(result.index, conjugate=result.conjugate) if uses == 1 else result
 
     def input_result(self, argument: Node, view: View) -> AliasOfInput:
         if argument.op == "placeholder" or view.like is not None and view.like.op == "placeholder":
             index = next(i for i in view.memory.inputs if self.placeholders[i].name == (view.like or argument).name)
             return AliasOfInput(index)
         index = view.memory.inputs[0]
-        return AliasOfInput(index, *self.relative(view, self.region_fake(index), False))
+        return AliasOfInput(
+            index, *self.relative(view, self.region_fake(index), False), conjugate=view.fake.is_conj()
+        )
 
     def relative(self, view: View, base: Fake, whole: bool) -> tuple[Any, str | None]:
         """(shape, strides, offset from `base`'s first element in elements of the view's dtype) and the dtype if other."""

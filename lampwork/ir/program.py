@@ -90,9 +90,13 @@ class FromInput:
 
 @dataclass(frozen=True)
 class FromBuffer:
-    """The result is a fresh tensor: a strided view of the storage of `view.buffer` (whole storage if fresh)."""
+    """The result is a fresh tensor: a strided view of the storage of `view.buffer` (whole storage if fresh).
+
+    `conjugate`: lazily conjugated, as `x.conj()` is.
+    """
 
     view: TensorRef
+    conjugate: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,7 @@ class ViewOfInput:
     shape: tuple[Size, ...]
     strides: tuple[Size, ...]
     offset: Size = 0
+    conjugate: bool = False
 
 
 @dataclass(frozen=True)

@@ -99,20 +99,23 @@ class Region:
 @dataclass(frozen=True)
 class AliasOfInput:
     """Result is (a view of) input `input`. `view` None: the very tensor; else (shape, strides, offset relative to the
-    input's own storage offset, in elements of `dtype`)."""
+    input's own storage offset, in elements of `dtype`). `conjugate`: lazily conjugated, as `x.conj()` is."""
 
     input: int
     view: tuple[tuple, tuple, Any] | None = None
     dtype: str | None = None
+    conjugate: bool = False
 
 
 @dataclass(frozen=True)
 class FromGraph:
-    """Result is `graph output[index]`, or a strided view of it (several results may share storage this way)."""
+    """Result is `graph output[index]`, or a strided view of it (several results may share storage this way).
+    `conjugate`: lazily conjugated."""
 
     index: int
     view: tuple[tuple, tuple, Any] | None = None
     dtype: str | None = None
+    conjugate: bool = False
 
 
 @dataclass

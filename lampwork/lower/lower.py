@@ -476,7 +476,8 @@ class Lowering:
                 return FromInput(result.input)
             shape, strides, offset = result.view
             buffer = self.buffers[self.inputs[result.input]]
-            return ViewOfInput(result.input, result.dtype or buffer.dtype, tuple(shape), tuple(strides), offset)
+            dtype = result.dtype or buffer.dtype
+            return ViewOfInput(result.input, dtype, tuple(shape), tuple(strides), offset, result.conjugate)
         if isinstance(result, FromGraph):
             value = values[result.index]
             ref = value.used().ref
@@ -484,7 +485,7 @@ class Lowering:
                 shape, strides, offset = result.view
                 scale = result.dtype or ref.dtype
                 ref = TensorRef(ref.buffer, scale, tuple(shape), tuple(strides), ref.offset + offset)
-            return FromBuffer(ref)
+            return FromBuffer(ref, result.conjugate)
         raise CompileError("lower", f"result of type {type(result).__name__}")
 
 

@@ -48,6 +48,8 @@ COMPILED = {
         torch.addmm,
         (torch.ones(10).bfloat16(), torch.ones(5, 0).bfloat16(), torch.ones(0, 10).bfloat16()),
     ),
+    "lazily conjugated results": (torch.fft.ifft, (square(),)),
+    "a conjugated view of an argument": (lambda x: x[0].conj(), (square() * 1j,)),
     "a class of autograd functions made inside": (lambda x: torch.masked.sum(x, mask=x > 1), (square(),)),
 }
 
@@ -71,3 +73,13 @@ def test_raises(name):
     program, arguments = RAISES[name]
     outcome = check_sample(OPERATOR, program, arguments, {})
     assert outcome.kind == "raises", outcome
+
+
+def test_results_are_lazily_conjugated_as_in_eager():
+    import lampwork
+
+    x = square() * 1j
+    made = lampwork.compile(lambda x: (x.conj(), (x * 2).conj(), x.conj().conj()), options={"cache": False})(x)
+    assert [each.is_conj() for each in made] == [True, True, False]
+    assert torch.equal(made[0], x.conj()) and torch.equal(made[1], (x * 2).conj()) and torch.equal(made[2], x)
+    assert made[0].data_ptr() == x.data_ptr()
