@@ -1,10 +1,14 @@
 # Short names for the commands of CONTRIBUTING.md. PYTHON may name another interpreter: make test PYTHON=.venv/bin/python
 PYTHON ?= python
 
-.PHONY: test test-ops lint bench cpython kernels
+.PHONY: test test-slow test-ops lint bench cpython kernels
 
 test:
 	$(PYTHON) -m pytest
+
+# What an ordinary run leaves out: every operator of the lowering samples, long fuzzing.
+test-slow:
+	$(PYTHON) -m pytest -m slow
 
 # Resumes where it stopped; `make test-ops OPS="--fresh --samples all"` starts again with every sample.
 test-ops:

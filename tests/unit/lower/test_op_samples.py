@@ -2,11 +2,14 @@
 
 Values, dtypes and strides are compared. Two samples an operator and type; operators that give sizes known only at run
 time, sparse tensors or unspecified contents are left out below, each with its reason.
+
+An ordinary run takes operators drawn with a fixed seed; `make test-slow` takes the others too.
 """
 
 from __future__ import annotations
 
 import itertools
+import random
 from typing import Any
 
 import pytest
@@ -30,6 +33,8 @@ UNSPECIFIED = {"empty", "empty_like", "new_empty", "new_empty_strided", "empty_s
 VIEWS_OF_INPUT = {
     "broadcast_to", "broadcast_tensors", "expand", "expand_as", "meshgrid", "narrow", "diagonal", "as_strided", "unfold",
 }  # fmt: skip
+#: How many operators an ordinary run takes.
+ORDINARY = 120
 #: What random operators' samples seed the generator with before they draw (`wrapper_set_seed`).
 SEED = 42
 
@@ -43,6 +48,13 @@ def _chosen() -> list[Any]:
         seen.add(op.full_name)
         chosen.append(op)
     return chosen
+
+
+def _parameters() -> list[Any]:
+    chosen = _chosen()
+    ordinary = {op.full_name for op in random.Random(SEED).sample(chosen, ORDINARY)}
+    slow = (pytest.mark.slow,)
+    return [pytest.param(op, id=op.full_name, marks=() if op.full_name in ordinary else slow) for op in chosen]
 
 
 class _Sample:
@@ -79,7 +91,7 @@ class _Slot:
         self.index = index
 
 
-@pytest.mark.parametrize("op", _chosen(), ids=lambda op: op.full_name)
+@pytest.mark.parametrize("op", _parameters())
 def test_operator_like_eager(op):
     compared = 0
     for dtype in DTYPES:
