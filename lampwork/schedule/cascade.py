@@ -66,4 +66,5 @@ def _block(extent: Size, most: int, multiple: int) -> int:
     if even:
         return min(even, key=lambda length: abs(length - most))
     blocks = -(-extent // most)
-    return -(-(-(-extent // blocks)) // multiple) * multiple
+    length = -(-extent // blocks)
+    return -(-length // multiple) * multiple
