@@ -11,17 +11,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lampwork.api import compile, explain, reset, stats
+    from lampwork.api import assume_constant, compile, disable, explain, reset, stats
     from lampwork.errors import CompileError, Diagnostic, GraphBreak, LampworkError, LampworkWarning, OptionError
 
 __version__ = "0.1.0"
 
-_API = ("compile", "explain", "reset", "stats")
+_API = ("assume_constant", "compile", "disable", "explain", "reset", "stats")
 _ERRORS = ("CompileError", "Diagnostic", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError")
 
 __all__ = [
     "CompileError", "Diagnostic", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
-    "__version__", "compile", "explain", "reset", "stats",
+    "__version__", "assume_constant", "compile", "disable", "explain", "reset", "stats",
 ]  # fmt: skip
 
 

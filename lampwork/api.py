@@ -82,6 +82,25 @@ def _compile(function: Callable, *, settings: Settings, backend: Backend, disabl
     return wrap(compiled)
 
 
+def disable(function: Callable) -> Callable:
+    """`function`, never compiled: a call of it from compiled code is a break. Code marked for `torch.compiler.disable`
+    needs no second mark."""
+
+    @functools.wraps(function)
+    def uncompiled(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    uncompiled.__dict__["_torchdynamo_disable"] = True
+    return uncompiled
+
+
+def assume_constant(function: Callable) -> Callable:
+    """`function`, called once while compiling; its result is a constant of the compiled code. What it reads is not
+    guarded: that is what the mark declares."""
+    function.__dict__["_dynamo_marked_constant"] = True
+    return function
+
+
 def stats(compiled: Callable) -> Mapping[str, Any]:
     """What happened to a compiled function so far, as a read-only mapping.
 
