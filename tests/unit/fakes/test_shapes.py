@@ -26,7 +26,15 @@ SAMPLES = 5 if ALL else 2
 def rules_alone(monkeypatch):
     """A rule that fails by accident is an error here, and nothing hides behind the meta kernels."""
     monkeypatch.setattr(shapes, "_STRICT_RULES", True)
-    monkeypatch.setattr(shapes, "infer_by_meta_kernel", lambda op, args, kwargs: NotImplemented)
+    monkeypatch.setattr(shapes, "infer_by_meta_kernel", leave)
+
+
+class Left(Exception):
+    """The rule leaves the case to the meta kernel."""
+
+
+def leave(op, args, kwargs):
+    raise Left
 
 
 def _map(value, change):
@@ -56,10 +64,10 @@ def check(func, args, kwargs):
     try:
         answer = infer if operator(func).kind == "inplace" else evaluate
         actual = answer(func, _map(args, make_fake), {key: _map(value, make_fake) for key, value in kwargs.items()})
+    except Left:
+        return "left to the meta kernel"
     except Unsupported:  # lazily conjugated inputs, boolean masks as indices
         return None
-    if actual is NotImplemented:
-        return "left to the meta kernel"
     if facts(actual) != facts(expected):
         return f"rule {facts(actual)}, eager {facts(expected)}"
     return None
@@ -106,9 +114,9 @@ def test_rules_know_common_cases(rules_alone):
 def test_every_rule_is_for_an_operator_that_is_asked():
     """A rule for a view, composite or in-place operator would never be looked up."""
     for overload in shapes.RULES:
-        assert operator(overload).kind == "functional" or operator(overload).base == "_native_batch_norm_legit", (
-            overload
-        )
+        found = operator(overload)
+        # Some in-place operators have fresh results too: batch norm with running statistics.
+        assert found.kind == "functional" or (found.kind == "inplace" and not all(found.returns_written)), overload
 
 
 def test_meta_kernels_leave_dynamo_unloaded():
