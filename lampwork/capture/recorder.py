@@ -14,9 +14,9 @@
         return (relu,)
 
 Guarantees. Operators land in program order, in-place operators and views as they are called; operators written in terms
-of others are decomposed on every road, so that `no_grad`, `inference_mode` and grad mode give the same graph. Every value
-in the graph is a placeholder, computed in it, or a literal (`_torch.tensor_constant`). Nodes carry `meta["val"]` (the
-fake, or a list of them), `meta["location"]` and `meta["grad_enabled"]`.
+of others are decomposed on every road, so that `no_grad`, `inference_mode` and grad mode give the same graph. Every
+value in the graph is a placeholder, computed in it, or a literal (`_torch.tensor_constant`). Nodes carry `meta["val"]`
+(the fake, or a list of them), `meta["location"]` and `meta["grad_enabled"]`.
 
 A fake has one node for life: an in-place operator writes to the memory that the node names, later readers name the same
 node. In-place changes of metadata (`x.t_()`) are recorded as the view they make, and the fake moves on to that node.
@@ -98,7 +98,7 @@ class Recorder:
             "storage": self._refuse_storage_change,
         }
 
-    # Inputs ------------------------------------------------------------------------------------------------------------
+    # Inputs ---------------------------------------------------------------------------------------
 
     def placeholder(self, fake: Fake) -> Fake:
         """Makes `fake` the next input of the graph. Call it outside `recording()` or inside; it is the same."""
@@ -127,7 +127,7 @@ class Recorder:
             fake = make_fake(tensor, storage=storage, source=source)
         return self.placeholder(fake)
 
-    # Recording ---------------------------------------------------------------------------------------------------------
+    # Recording ------------------------------------------------------------------------------------
 
     @contextmanager
     def recording(self) -> Iterator[Recorder]:
@@ -253,7 +253,7 @@ class Recorder:
     def _refuse_storage_change(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         raise Unsupported(f"{op.overload} changes the memory or size of a tensor in place", id="storage-changed")
 
-    # Literals ------------------------------------------------------------------------------------------------------------
+    # Literals -------------------------------------------------------------------------------------
 
     def constant(self, tensor: torch.Tensor) -> Fake:
         """A literal with a copy of `tensor`'s contents: a fresh tensor on every run, as `torch.tensor([1, 2])` is.
@@ -279,7 +279,7 @@ class Recorder:
         fake.node, fake.constant = node, tensor
         return fake
 
-    # Nodes -------------------------------------------------------------------------------------------------------------
+    # Nodes ----------------------------------------------------------------------------------------
 
     def _location(self) -> Location:
         return self.location_hook() if self.location_hook is not None else Location()
@@ -344,7 +344,7 @@ class Recorder:
                 raise Unsupported(f"{op.overload} writes to an expanded tensor", "Call clone() on it first.")
         self.written.add(_torch.storage_key(target))
 
-    # The end -----------------------------------------------------------------------------------------------------------
+    # The end --------------------------------------------------------------------------------------
 
     def finish(self, outputs: Sequence[Fake]) -> torch.fx.Graph:
         """Ends the graph with `outputs` as one flat tuple and returns it. `detach` nobody reads is dropped: autograd's
@@ -412,7 +412,8 @@ def check_result_type(op: Operator, args: tuple, kwargs: dict) -> None:
 
 _PROMOTING_WRITES = frozenset({"add_", "sub_", "mul_", "div_", "pow_", "fmod_", "remainder_", "floor_divide_"})
 _ELEMENTWISE_WRITES = _PROMOTING_WRITES | {
-    "addcmul_", "addcdiv_", "lerp_", "eq_", "ne_", "lt_", "le_", "gt_", "ge_", "bitwise_and_", "bitwise_or_", "bitwise_xor_",
+    "addcmul_", "addcdiv_", "lerp_", "eq_", "ne_", "lt_", "le_", "gt_", "ge_", "bitwise_and_", "bitwise_or_",
+    "bitwise_xor_",
     "logical_and_", "logical_or_", "logical_xor_", "copysign_", "atan2_", "masked_fill_", "clamp_", "clamp_min_",
     "clamp_max_", "copy_", "hypot_", "nextafter_", "xlogy_",
 }  # fmt: skip
@@ -454,7 +455,7 @@ _CHANGED_BEFORE_RECORDING: dict[str, Callable[[tuple, dict], Any]] = {
 
 
 def record(fn: Callable, example_tensors: Iterable[torch.Tensor], name: str = "recorded") -> Region:
-    """The region of `fn(*tensors)` recorded without the bytecode machine: for tests and for graphs that are torch-level.
+    """The region of `fn(*tensors)` recorded without the bytecode machine: for tests and graphs that are torch-level.
 
     `fn` may return a tensor, None, or a flat tuple or list of tensors; it must touch Python state of its own only.
     The program runs under the modes in force (grad mode, autocast). Nothing is computed or written.

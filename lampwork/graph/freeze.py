@@ -7,8 +7,8 @@
     %n = native_batch_norm(%c, ..., training=False)   ->     %c = mkldnn._convolution_pointwise(%x, %packed, %folded,
     %r = relu(getitem(%n, 0))                                                                  ..., "relu", [], "")
 
-Weights stay inputs; what is packed of them are derived inputs, which the runtime computes once per entry and again when a
-parameter is replaced (`runtime/derived.py`). Only inputs and transposed inputs are packed: anything computed is not
+Weights stay inputs; what is packed of them are derived inputs, which the runtime computes once per entry and again when
+a parameter is replaced (`runtime/derived.py`). Only inputs and transposed inputs are packed: anything computed is not
 constant. Licence: reassociates (products), and batch norm's scale moves into the weights before rounding.
 """
 
@@ -65,11 +65,13 @@ class Freezer:
         """(input, whether transposed) if `node` is a constant input or its transpose."""
         if node in self.constant:
             return node, False
-        if isinstance(node, Node) and node.target in (aten.t.default, aten.transpose.int) and node.args[0] in self.constant:
-            return node.args[0], True  # type: ignore[return-value]
+        if isinstance(node, Node) and node.target in (aten.t.default, aten.transpose.int):
+            source: Any = node.args[0]
+            if source in self.constant:
+                return source, True
         return None
 
-    # Linear layers -----------------------------------------------------------------------------------------------------
+    # Linear layers --------------------------------------------------------------------------------
 
     def linear(self, node: Node) -> None:
         parts = linear_parts(node)
@@ -89,7 +91,7 @@ class Freezer:
         packed = self.derived("pack_linear_weight", (source,), (rows, not is_transposed), shape)
         replace_product(self.graph, node, x, packed, bias)
 
-    # Convolutions ------------------------------------------------------------------------------------------------------
+    # Convolutions ---------------------------------------------------------------------------------
 
     def convolution(self, node: Node) -> None:
         x, weight, bias, stride, padding, dilation, is_transposed, _, groups = node.args
@@ -144,7 +146,7 @@ class Freezer:
         return user if user.op == "call_function" and user.args and user.args[0] is node else None
 
     def batch_norm_behind(self, node: Node) -> tuple | None:
-        """(the normalised value, gamma, beta, mean, variance, epsilon) of a frozen batch norm that alone reads `node`."""
+        """(normalised value, gamma, beta, mean, variance, epsilon) of a frozen batch norm that alone reads `node`."""
         norm = self.only_user(node)
         if norm is None or norm.target is not aten.native_batch_norm.default:
             return None
@@ -159,7 +161,10 @@ class Freezer:
         return results[0], gamma, beta, mean, variance, epsilon
 
     def residual_behind(self, node: Node) -> tuple[Node, Node] | None:
-        """(the sum, the other operand) when an addition of an equally shaped value that is already computed reads `node`."""
+        """(the sum, the other operand) when an addition reads `node`.
+
+        The other operand has the same shape and is already computed.
+        """
         if len(node.users) != 1:
             return None
         (user,) = node.users

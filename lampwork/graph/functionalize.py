@@ -10,12 +10,14 @@
       return (%y, %x)                         return (%y_1, %add)
                                               results: FromGraph(0), AliasOfInput(0); writes: (input 0, output 1)
 
-Every storage of the recording is one `Memory` with one value, that of its root: the tensor that made the storage, or the
-input. All other tensors in it are `View`s, kept as the chain of view operators from the root. A write to a view makes
-a new value of the root (through `*_scatter`), and a view that is read later is computed anew from it. Inputs that lie in
-one storage, of which one is written, get a flat root that covers them all.
+Every storage of the recording is one `Memory` with one value, that of its root: the tensor that made the storage, or
+the input. All other tensors in it are `View`s, kept as the chain of view operators from the root. A write to a view
+makes a new value of the root (through `*_scatter`), and a view that is read later is computed anew from it. Inputs that
+lie in one storage, of which one is written, get a flat root that covers them all.
 
-Preconditions: nodes carry fakes whose storages tell aliasing; no metadata is changed in place (the recorder sees to both).
+Preconditions: nodes carry fakes whose storages tell aliasing; no metadata is changed in place. The recorder sees to
+both.
+
 Guarantees: no operator in the result writes to its arguments; values have the strides that eager gives them; random
 operators keep their order. Raises `CompileError` for writes that cannot be told apart statically (inputs of different
 element types in one storage, views outside of their input).
@@ -103,7 +105,7 @@ class Functionalizer:
     def emit(self, overload: Any, *args: Any, **kwargs: Any) -> Node:
         return emit(self.graph, overload, args, kwargs, self.node)
 
-    # Inputs --------------------------------------------------------------------------------------------------------------
+    # Inputs ---------------------------------------------------------------------------------------
 
     def add_placeholders(self, nodes: list[Node], all_nodes: list[Node]) -> None:
         groups: dict[int, list[int]] = {}
@@ -140,12 +142,12 @@ class Functionalizer:
         memory = Memory(flat, tuple(members))
         memory.root = View(memory, flat.meta["val"])
         for index, fake in zip(members, fakes):
-            view = View(memory, fake, memory.root, aten.as_strided.default,
-                        (list(fake.size()), list(fake.stride()), fake.storage_offset() - low), like=nodes[index])  # fmt: skip
+            layout = (list(fake.size()), list(fake.stride()), fake.storage_offset() - low)
+            view = View(memory, fake, memory.root, aten.as_strided.default, layout, like=nodes[index])
             view.node, view.generation = self.placeholders[index], 0
             self.views[nodes[index]] = view
 
-    # Reading -------------------------------------------------------------------------------------------------------------
+    # Reading --------------------------------------------------------------------------------------
 
     def read(self, view: View) -> Node:
         """The node with the view's current contents, in exactly the view's strides."""
@@ -201,7 +203,7 @@ class Functionalizer:
             return type(value)(self.argument(each) for each in value)
         return value
 
-    # Writing -------------------------------------------------------------------------------------------------------------
+    # Writing --------------------------------------------------------------------------------------
 
     def write(self, view: View, new: Node) -> None:
         """`view`'s contents become `new`, a value of its shape and dtype in any strides."""
@@ -258,7 +260,7 @@ class Functionalizer:
             value = self.emit(aten.expand.default, value, list(like.size()))
         return value
 
-    # Operators -------------------------------------------------------------------------------------------------------------
+    # Operators ------------------------------------------------------------------------------------
 
     def call(self, node: Node) -> None:
         target = node.target
@@ -299,10 +301,11 @@ class Functionalizer:
             self.views[node] = self.view(parent, value, node.target, tuple(rest), dict(node.kwargs), node)
             return
         pieces = _PIECES.get(node.target)
-        self.results[node] = [
-            self.view(parent, each, *(pieces(parent.fake, value, index, *rest, **node.kwargs) if pieces else _strided(each)), node)
-            for index, each in enumerate(value)
-        ]  # fmt: skip
+        views = []
+        for index, each in enumerate(value):
+            op, args, kwargs = pieces(parent.fake, value, index, *rest, **node.kwargs) if pieces else _strided(each)
+            views.append(self.view(parent, each, op, args, kwargs, node))
+        self.results[node] = views
 
     def view(self, parent: View, fake: Fake, op: Any, args: tuple, kwargs: dict, like: Node) -> View:
         if op is aten.as_strided.default:
@@ -335,7 +338,8 @@ class Functionalizer:
         if op.is_random:
             self.check_random_layout(arguments[written[0]])
         args, kwargs = self.argument(node.args), {key: self.argument(each) for key, each in node.kwargs.items()}
-        for argument, plain in zip(node.target._schema.arguments[len(args) :], functional._schema.arguments[len(args) :]):
+        given = len(args)
+        for argument, plain in zip(node.target._schema.arguments[given:], functional._schema.arguments[given:]):
             if argument.name not in kwargs and argument.has_default_value() and not plain.has_default_value():
                 kwargs[plain.name] = argument.default_value  # left out of the call; bernoulli's p = 0.5 is such a one
         new = emit(self.graph, functional, args, kwargs, node)
@@ -402,7 +406,7 @@ class Functionalizer:
         if is_contiguous(fake.size(), fake.stride()) != is_contiguous(fake.size(), preserved(fake)):
             raise self.fail("random numbers drawn into a tensor with gaps")
 
-    # The end ---------------------------------------------------------------------------------------------------------------
+    # The end --------------------------------------------------------------------------------------
 
     def finish(self, node: Node) -> FunctionalGraph:
         outputs: list[Node] = []
@@ -454,7 +458,10 @@ class Functionalizer:
         )
 
     def relative(self, view: View, base: Fake, whole: bool) -> tuple[Any, str | None]:
-        """(shape, strides, offset from `base`'s first element in elements of the view's dtype) and the dtype if other."""
+        """(shape, strides, offset) and the dtype if it is not `base`'s.
+
+        `offset`: from `base`'s first element, in elements of the view's dtype.
+        """
         if whole:
             return None, None
         fake = view.fake
@@ -523,7 +530,7 @@ def written_storages(nodes: list[Node]) -> set[int]:
     return written
 
 
-# Views and how to write through them -----------------------------------------------------------------------------------------
+# Views and how to write through them --------------------------------------------------------------
 
 _SCATTERS = {
     aten.slice.Tensor: aten.slice_scatter.default,
@@ -584,9 +591,13 @@ def _unbound(base: Fake, values: list[Fake], index: int, dim: int = 0) -> tuple[
     return aten.select.int, (dim, index), {}
 
 
-_PIECES = {aten.split.Tensor: _slices, aten.split_with_sizes.default: _slices, aten.unbind.int: _unbound}
+_PIECES: dict[Any, Callable[..., tuple[Any, tuple, dict]]] = {
+    aten.split.Tensor: _slices,
+    aten.split_with_sizes.default: _slices,
+    aten.unbind.int: _unbound,
+}
 
-# In-place operators ------------------------------------------------------------------------------------------------------------
+# In-place operators -------------------------------------------------------------------------------
 
 
 def _copy(run: Functionalizer, node: Node) -> bool:

@@ -22,7 +22,10 @@ Pass = Callable[[FunctionalGraph], FunctionalGraph]
 
 
 def passes(settings: Settings) -> tuple[Pass, ...]:
-    """The passes, in order. `remove_dead` runs first so that later ones look at less, and after what leaves nodes dead."""
+    """The passes, in order.
+
+    `remove_dead` runs first so that later ones look at less, and after what leaves nodes dead.
+    """
     return (
         remove_dead,
         embed_literals,

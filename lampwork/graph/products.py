@@ -58,7 +58,8 @@ def unpacked_pays(rows: int, inner: int, columns: int, dtype: torch.dtype) -> bo
 
     Measured on one core of an AVX-512 AMD machine, PyTorch 2.13, time of addmm over time of the vendor's linear:
     float32: 0.89 at 1x768x768, 0.98 at 4x, 1.02 at 8x, 1.05 at 16x, 1.08 at 128x, 1.25 at 128x768x3072, 1.39 at
-    128x768x20000; 0.63 at 128x64x64, 0.87 at 512x64x64, 1.04 at 2048x64x64. On Intel `addmm` uses a library that is as fast.
+    128x768x20000; 0.63 at 128x64x64, 0.87 at 512x64x64, 1.04 at 2048x64x64. On Intel `addmm` uses a library that is as
+    fast.
     bfloat16 (addmm is the same library, with more work around it): 1.00 to 1.13 everywhere.
     """
     if dtype == torch.bfloat16:

@@ -70,8 +70,8 @@ def remove_no_ops(functional: FunctionalGraph) -> FunctionalGraph:
         %c = clone(%b)                                return (%b,)
         return (%c,)
 
-    Precondition: the graph is pure, so that a copy and its source are the same value. Exact. Two outputs may end up in one
-    memory: `separate_outputs` comes after.
+    Precondition: the graph is pure, so that a copy and its source are the same value. Exact. Two outputs may end up in
+    one memory: `separate_outputs` comes after.
     """
     graph = functional.graph
     # `as_strided` counts from the start of a storage: copies at another offset than their source must stay then.

@@ -1,8 +1,8 @@
 """Derived inputs: values computed from inputs once and kept, such as packed weights. No compiler stage is imported.
 
-A recipe is `(name, input indices, constants)`, as in `Artifact.derived`; `RECIPES[name](*tensors, *constants)` computes it.
-`DerivedInputs` keeps the values of one entry. It notices a replaced parameter object and a parameter whose memory was
-replaced (`p.data = ...`); it does NOT notice values written in place, which is what the user declares by
+A recipe is `(name, input indices, constants)`, as in `Artifact.derived`; `RECIPES[name](*tensors, *constants)` computes
+it. `DerivedInputs` keeps the values of one entry. It notices a replaced parameter object and a parameter whose memory
+was replaced (`p.data = ...`); it does NOT notice values written in place, which is what the user declares by
 `options={"freeze": True}`; `refresh()` computes everything anew.
 """
 
@@ -87,7 +87,7 @@ class DerivedInputs:
         self._made: tuple[tuple[Any, ...], tuple[int, ...], tuple[Any, ...]] | None = None
 
     def values(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """The derived values for `inputs`, computed when a source is another object or lies in other memory than before."""
+        """The derived values for `inputs`, computed when a source is another object or lies in other memory."""
         made = self._made
         if made is not None:
             tensors, places, values = made
