@@ -21,6 +21,8 @@ from lampwork.schedule.loops import PlannedLoop, cut
 #: the lanes of one block costs as much as adding some 2000 elements from the first cache.
 STEPS, VECTOR_STEPS, BLOCKS = 24, 256, 16
 LANES = 64
+#: Loops that one loop of unknown extent is cut into, less one: it may well be short.
+DYNAMIC_CUTS = 2
 
 
 def cascade(loops: list[PlannedLoop], values: dict[str, Size], names: Iterator[str]) -> list[PlannedLoop]:
@@ -34,11 +36,11 @@ def cascade(loops: list[PlannedLoop], values: dict[str, Size], names: Iterator[s
     limit, steps = VECTOR_STEPS if vector else STEPS, 1
     for loop in reversed(loops):
         unit = LANES if loop.kind == "vector" else 1
-        current = loop
+        current, dynamic, cuts = loop, not isinstance(loop.extent, int), 0
         while True:
             most = max(limit // steps, 1) * unit
             longest = bounds(current.extent)[1]
-            if longest <= 2 * most:
+            if longest <= 2 * most or (dynamic and cuts == DYNAMIC_CUTS):
                 steps *= max(longest // unit, 1)
                 break
             if most > unit or not result:
@@ -47,10 +49,12 @@ def cascade(loops: list[PlannedLoop], values: dict[str, Size], names: Iterator[s
                 chunks, extent, index = cut(current.extent, length, name, current.name)
                 for atom, value in values.items():
                     values[atom] = substitute_sizes(value, {current.name: index})
+                for inner in result:
+                    inner.extent = substitute_sizes(inner.extent, {current.name: index})
                 current.extent = extent
                 current.piece = True
                 result.append(current)
-                current, unit = PlannedLoop(name, chunks), 1
+                current, unit, cuts = PlannedLoop(name, chunks), 1, cuts + 1
             current.cascades = True
             limit, steps = BLOCKS, 1
         result.append(current)

@@ -115,8 +115,8 @@ class Pool:
         for value in expr.index:
             if not isinstance(value, int):
                 found |= size_symbols(value)
-        for name, value in expr.indirect:
-            found = (found - {name}) | self.free(value)
+        for name, bound in expr.indirect:
+            found = (found - {name}) | self.free(bound)
         if expr.mask is not None:
             found |= self.free(expr.mask)
         return found

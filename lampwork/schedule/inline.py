@@ -283,13 +283,13 @@ def _expand(
 
     nest = infos[number].nest
     reduction = nest.reduction
-    folds_one = reduction is not None and all(axis.extent == 1 for axis in reduction.axes)
-    rewrite = rewriter(pool, {axis.name: 0 for axis in reduction.axes} if folds_one else {}, on_load)
+    of_one = reduction if reduction is not None and all(axis.extent == 1 for axis in reduction.axes) else None
+    rewrite = rewriter(pool, {axis.name: 0 for axis in of_one.axes} if of_one is not None else {}, on_load)
     value = rewrite(nest.store.value)
-    if folds_one:
+    if of_one is not None:
         # One element folds to itself, at position 0.
-        is_position = reduction.op.startswith("arg")
-        value = pool.constant(0, "int64") if is_position else pool.compute("cast", (value,), reduction.dtype)
+        is_position = of_one.op.startswith("arg")
+        value = pool.constant(0, "int64") if is_position else pool.compute("cast", (value,), of_one.dtype)
         reduction = None
     store_indirect: list[tuple[str, Expr]] = []
     names: dict[str, Size] = {}

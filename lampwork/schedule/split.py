@@ -90,7 +90,8 @@ def _read_row_by_row(nest: LoopNest, nests: Sequence[LoopNest]) -> bool:
 
 def _widest_strides(nest: LoopNest, buffers: Mapping[str, Buffer]) -> dict[str, Size]:
     """Strides by axis of the load that runs over most axes."""
-    names = {axis.name for axis in (*nest.axes, *nest.reduction.axes)}
+    reduced = nest.reduction.axes if nest.reduction is not None else ()
+    names = {axis.name for axis in (*nest.axes, *reduced)}
     loads = [node for node in nodes([nest.store.value]) if type(node) is Load and not node.indirect]
     strides = [affine_strides(flat_offset(load.index, buffers[load.buffer].strides), names)[0] for load in loads]
     return max(strides, key=len, default={})
