@@ -197,7 +197,7 @@ class NativeCalls:
             raise unknown(function)
         descriptor = None
         for cls in type(owner).__mro__:
-            candidate = cls.__dict__.get(function.__name__)
+            candidate: Any = cls.__dict__.get(function.__name__)
             # A Python class may override the method that `super()` found.
             if type(candidate) in _C_METHODS and candidate.__get__(owner, type(owner)) == function:
                 descriptor = candidate

@@ -26,7 +26,7 @@ Integer arithmetic wraps. Floats follow IEEE-754 per operation; nothing is reass
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, final
 
 from lampwork.ir.location import Location as Location
 from lampwork.ir.location import Origin as Origin
@@ -36,6 +36,7 @@ from lampwork.ir.size import Size
 # Expressions
 
 
+@final
 @dataclass(frozen=True)
 class Constant:
     """A literal of type `dtype`. Python bool/int/float; floats may be inf or nan."""
@@ -44,6 +45,7 @@ class Constant:
     dtype: str
 
 
+@final
 @dataclass(frozen=True)
 class Index:
     """An index expression used as a value (`arange`, position masks). dtype is int64."""
@@ -52,6 +54,7 @@ class Index:
     dtype: str = "int64"
 
 
+@final
 @dataclass(frozen=True)
 class Load:
     """Element `index` of `buffer`.
@@ -70,12 +73,14 @@ class Load:
     other: bool | int | float = 0
 
 
+@final
 @dataclass(frozen=True)
 class Local:
     name: str
     dtype: str
 
 
+@final
 @dataclass(frozen=True)
 class Compute:
     """`op` of OPERATIONS on `args`. `dtype` is the result's type.
@@ -140,6 +145,7 @@ class Reduction:
     dtype: str
 
 
+@final
 @dataclass(frozen=True)
 class Store:
     """Write `value` to element `index` of `buffer`. mode `add` accumulates (scatter_add, index_put(accumulate))."""
@@ -185,12 +191,14 @@ class Buffer:
 # Kernel level: one generated function
 
 
+@final
 @dataclass(frozen=True)
 class Let:
     name: str
     value: Expr
 
 
+@final
 @dataclass(frozen=True)
 class Accumulator:
     """Starts (or restarts) accumulator `name` at the identity of `op`. Visible in the rest of the enclosing body.
@@ -203,6 +211,7 @@ class Accumulator:
     dtype: str
 
 
+@final
 @dataclass(frozen=True)
 class Accumulate:
     """Fold `value` into accumulator `name`; `position` is the flat position of argmax/argmin."""
@@ -212,6 +221,7 @@ class Accumulate:
     position: Size | None = None
 
 
+@final
 @dataclass(frozen=True)
 class Scratch:
     """Thread-local buffer of `numel` elements, 64-byte aligned, living for the enclosing body."""
@@ -221,6 +231,7 @@ class Scratch:
     numel: int
 
 
+@final
 @dataclass(frozen=True)
 class If:
     condition: Expr
@@ -230,6 +241,7 @@ class If:
 LoopKind = Literal["serial", "parallel", "vector", "unroll"]
 
 
+@final
 @dataclass(frozen=True)
 class Loop:
     """Run `body` for `axis` in order (`serial`), or in any order.
