@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from lampwork.errors import OptionError
+from lampwork.ir.record import record
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
-@dataclass(frozen=True)
+@record
 class Environment:
     """Process-wide switches from environment variables."""
 
@@ -38,7 +39,7 @@ def _read_environment() -> Environment:
 environment = _read_environment()
 
 
-@dataclass(frozen=True)
+@record
 class Options:
     """What `lampwork.compile(..., options={...})` accepts.
 
@@ -52,7 +53,7 @@ class Options:
     cache: bool = True
 
 
-@dataclass(frozen=True)
+@record
 class Settings:
     """The settings of one `lampwork.compile` call; part of every cache key."""
 

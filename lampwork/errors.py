@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from lampwork.ir.location import Location
+from lampwork.ir.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Diagnostic:
     """`id` is stable (documented under docs/diagnostics/); `remedy` says what the user can do about it."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from lampwork.ir.guard import Guard
 from lampwork.ir.program import NativeCode, Program
+from lampwork.ir.record import record
 from lampwork.ir.region import Outcome
 from lampwork.ir.source import Source
 from lampwork.ir.template import Effect, NewThing
@@ -15,7 +16,7 @@ from lampwork.ir.template import Effect, NewThing
 FORMAT = 1
 
 
-@dataclass(frozen=True)
+@record
 class Artifact:
     """Pickles when `portable`. `host_source`: Python text of the host function (see `codegen/host.py`).
 

@@ -10,14 +10,15 @@ a guard whenever it READS a value, never when it copies one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from lampwork.ir.location import Location
+from lampwork.ir.record import record
 from lampwork.ir.source import Source
 
 
-@dataclass(frozen=True)
+@record
 class ObjectRef:
     """A class, function, module or other importable object.
 
@@ -44,14 +45,14 @@ class ObjectRef:
 # Tests --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class TypeIs:
     """`type(value) is ref`."""
 
     ref: ObjectRef
 
 
-@dataclass(frozen=True)
+@record
 class Equals:
     """Same type and equal: None, bool, int, float (NaN equals NaN, 0.0 differs from -0.0), complex, str, bytes, enum
     members, torch dtypes/devices/layouts/memory formats, torch.Size, slices, ranges, and tuples/frozensets of these."""
@@ -59,21 +60,21 @@ class Equals:
     value: Any
 
 
-@dataclass(frozen=True)
+@record
 class IsObject:
     """`value is ref` (classes, modules, builtins, importable singletons)."""
 
     ref: ObjectRef
 
 
-@dataclass(frozen=True)
+@record
 class FunctionIs:
     """A Python function with the code `ref.digest`. Its closure, defaults and globals are guarded apart, when read."""
 
     ref: ObjectRef
 
 
-@dataclass(frozen=True)
+@record
 class TensorIs:
     """A tensor with exactly this metadata. Shapes and strides are ints, or None where the dimension is dynamic.
 
@@ -94,12 +95,12 @@ class TensorIs:
     is_neg: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class LengthIs:
     length: int
 
 
-@dataclass(frozen=True)
+@record
 class KeysAre:
     """The dict's keys, in order (constant keys). The set's elements, in any order, when `ordered` is false."""
 
@@ -107,7 +108,7 @@ class KeysAre:
     ordered: bool = True
 
 
-@dataclass(frozen=True)
+@record
 class HasKey:
     """`key in value` is `present`. For instance attributes the source is an `InstanceDict`."""
 
@@ -115,7 +116,7 @@ class HasKey:
     present: bool
 
 
-@dataclass(frozen=True)
+@record
 class ClassLookup:
     """Attribute `name` along the MRO of the class at the source: is `found` (None: nothing there).
 
@@ -126,14 +127,14 @@ class ClassLookup:
     found: ObjectRef | None
 
 
-@dataclass(frozen=True)
+@record
 class SameObject:
     """`value is` the value at `other`."""
 
     other: Source
 
 
-@dataclass(frozen=True)
+@record
 class Distinct:
     """The value and all `others` are pairwise different objects.
 
@@ -143,7 +144,7 @@ class Distinct:
     others: tuple[Source, ...]
 
 
-@dataclass(frozen=True)
+@record
 class StorageGroups:
     """Aliasing among tensor inputs. `groups`: inputs that overlap in memory, with byte offsets relative to the first of
     the group; inputs in no group overlap with no other. The source is any of the inputs; `sources` lists all."""
@@ -152,7 +153,7 @@ class StorageGroups:
     groups: tuple[tuple[tuple[int, int], ...], ...]
 
 
-@dataclass(frozen=True)
+@record
 class ModuleIsPlain:
     """The nn.Module at the source has no instance override of `forward`/`__call__` helpers and empty hook dicts.
 
@@ -163,7 +164,7 @@ class ModuleIsPlain:
     empty: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@record
 class ArgumentCount:
     """The call has `positional` positional arguments and exactly these keywords, in any order (source: Root)."""
 
@@ -177,7 +178,7 @@ Test = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@record
 class Guard:
     """`test` holds for the value at `source`. `location`: the user's line that read it (for messages)."""
 

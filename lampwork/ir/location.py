@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lampwork.ir.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Location:
     """Where in the user's program: file, line, module path such as `encoder.layer.0.attention`."""
 
@@ -14,7 +14,7 @@ class Location:
     module: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class Origin:
     """Which operator of which graph node this came from, for diagnostics and counts."""
 

@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from lampwork.ir.location import Origin
+from lampwork.ir.record import record
 
 if TYPE_CHECKING:  # the runtime reads programs and loads no loop IR
     from lampwork.ir.loops import Buffer, Kernel, LoopNest
     from lampwork.ir.size import Size
 
 
-@dataclass(frozen=True)
+@record
 class TensorRef:
     """How an ATen operator sees a buffer: a strided view. `offset` in elements of `dtype` from the buffer's start."""
 
@@ -27,7 +28,7 @@ class TensorRef:
     offset: Size = 0
 
 
-@dataclass(frozen=True)
+@record
 class TorchConstant:
     """A constant argument of an extern that is not plain data: a dtype, device, layout or memory format."""
 
@@ -35,7 +36,7 @@ class TorchConstant:
     name: str
 
 
-@dataclass(frozen=True)
+@record
 class Extern:
     """A call of the ATen (or mkldnn, custom) operator `op` ("aten::addmm.default").
 
@@ -56,7 +57,7 @@ class Extern:
     origin: Origin = Origin("", "")
 
 
-@dataclass(frozen=True)
+@record
 class ScalarOutput:
     """Reads element 0 of `buffer` into the host value `name` (result of `item()`): later sizes may use it."""
 
@@ -64,7 +65,7 @@ class ScalarOutput:
     buffer: str
 
 
-@dataclass(frozen=True)
+@record
 class Check:
     """The host raises `error(message)` if element 0 of the bool buffer `buffer` is true.
 
@@ -81,14 +82,14 @@ class Check:
 Item = Union["LoopNest", Extern, ScalarOutput, Check]
 
 
-@dataclass(frozen=True)
+@record
 class FromInput:
     """The result is the very tensor object passed as input `input`."""
 
     input: int
 
 
-@dataclass(frozen=True)
+@record
 class FromBuffer:
     """The result is a fresh tensor: a strided view of the storage of `view.buffer` (whole storage if fresh).
 
@@ -99,7 +100,7 @@ class FromBuffer:
     conjugate: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class ViewOfInput:
     """The result is a view of input `input`: as_strided(shape, strides, absolute storage offset = input's + offset)."""
 
@@ -111,7 +112,7 @@ class ViewOfInput:
     conjugate: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class ScalarResult:
     """The result is a Python number read from the graph."""
 
@@ -121,7 +122,7 @@ class ScalarResult:
 Result = FromInput | FromBuffer | ViewOfInput | ScalarResult
 
 
-@dataclass(frozen=True)
+@record
 class InputWrite:
     """After all reads of input `input`, its memory is overwritten with `source` (same shape; strides of the input)."""
 
@@ -129,7 +130,7 @@ class InputWrite:
     source: TensorRef
 
 
-@dataclass(frozen=True)
+@record
 class Lowered:
     """A program as operators over buffers, in a valid order. Views are already index arithmetic or TensorRefs.
 
@@ -151,7 +152,7 @@ class Lowered:
 # After scheduling
 
 
-@dataclass(frozen=True)
+@record
 class Launch:
     """Run `kernels[kernel]` on `buffers` (names, in parameter order) with `sizes`."""
 
@@ -161,7 +162,7 @@ class Launch:
     origins: tuple[Origin, ...] = ()
 
 
-@dataclass(frozen=True)
+@record
 class Placement:
     """Where a buffer lives.
 
@@ -180,7 +181,7 @@ class Placement:
 Step = Launch | Extern | ScalarOutput | Check
 
 
-@dataclass(frozen=True)
+@record
 class RefusedFusion:
     """Why two neighbouring nests stayed apart; `bytes` is the memory traffic that fusing would have saved."""
 
@@ -190,7 +191,7 @@ class RefusedFusion:
     bytes: int
 
 
-@dataclass(frozen=True)
+@record
 class Program:
     """Kernels and the steps that run them, with every buffer's place decided.
 
@@ -215,7 +216,7 @@ class Program:
     unscheduled_bytes: int = 0
 
 
-@dataclass(frozen=True)
+@record
 class NativeCode:
     """Machine code of all kernels of a program as one flat position-independent image.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lampwork.ir.guard import Guard
 from lampwork.ir.location import Location
+from lampwork.ir.record import record
 from lampwork.ir.source import Source
 from lampwork.ir.template import Effect, NewThing, Template
 
@@ -15,21 +16,21 @@ if TYPE_CHECKING:
     import torch.fx
 
 
-@dataclass(frozen=True)
+@record
 class Return:
     """The region ends by returning this value to the caller."""
 
     value: Template
 
 
-@dataclass(frozen=True)
+@record
 class Raise:
     """The region ends by raising this exception (an object of `Region.objects` or a constant)."""
 
     exception: Template
 
 
-@dataclass(frozen=True)
+@record
 class FrameState:
     """One live frame at a break: code, instruction index and the templates of its stack, locals and cells."""
 
@@ -41,7 +42,7 @@ class FrameState:
     extra: tuple[tuple[str, Any], ...] = ()
 
 
-@dataclass(frozen=True)
+@record
 class Continue:
     """The region ends at a break: run `callable(*args, **kwargs)` natively, then go on with `frames`.
 
@@ -54,7 +55,7 @@ class Continue:
     frames: tuple[FrameState, ...]
 
 
-@dataclass(frozen=True)
+@record
 class RunEagerly:
     """Under the entry's guards the whole call runs eagerly, counted as a fall-back: what the program does there is not
     compiled (a break that cannot be resumed yet, results that need differentiation). `id`, `reason`, `location` and
@@ -96,7 +97,7 @@ class Region:
     location: Location = Location()
 
 
-@dataclass(frozen=True)
+@record
 class AliasOfInput:
     """Result is (a view of) input `input`. `view` None: the very tensor; else (shape, strides, offset relative to the
     input's own storage offset, in elements of `dtype`). `conjugate`: lazily conjugated, as `x.conj()` is."""
@@ -107,7 +108,7 @@ class AliasOfInput:
     conjugate: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class FromGraph:
     """Result is `graph output[index]`, or a strided view of it (several results may share storage this way).
     `conjugate`: lazily conjugated."""

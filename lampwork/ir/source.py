@@ -6,37 +6,38 @@ re-reads a path on every call; capture names each value it reads by the path it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from lampwork.ir.record import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class Root:
     """The callable that was compiled: a function, a bound method, or a module."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Argument:
     """Positional argument `index` of the call (before binding to parameters)."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Keyword:
     """Keyword argument `name` of the call."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PythonModule:
     """`sys.modules[name]`. A function's globals are `InstanceDict(PythonModule(...))`."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Named:
     """A class or function by its `module` and `qualname` (for reading attributes of it)."""
 
@@ -44,14 +45,14 @@ class Named:
     qualname: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InstanceDict:
     """`base.__dict__` as the real dict (module globals, an object's attributes)."""
 
     base: Source
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Attribute:
     """`getattr(base, name)` through a C-level slot: `__closure__`, `__code__`, `__func__`, `.grad`, slots members."""
 
@@ -59,7 +60,7 @@ class Attribute:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Item:
     """`base[key]` by the builtin container's own method. `key` is a constant, or a `Source` for keys by identity."""
 
@@ -67,7 +68,7 @@ class Item:
     key: Any
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyAt:
     """The `index`-th key of a dict (keys that are objects, such as parameters in optimizer state)."""
 
@@ -75,7 +76,7 @@ class KeyAt:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cell:
     """`base.__closure__[index].cell_contents`."""
 
@@ -83,14 +84,14 @@ class Cell:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TypeOf:
     """`type(base)`."""
 
     base: Source
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClassAttribute:
     """The raw entry `name` found along the MRO of class `base` (no descriptor protocol)."""
 
@@ -98,7 +99,7 @@ class ClassAttribute:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class State:
     """Process state by name: grad_mode, inference_mode, autocast, default_dtype, deterministic, num_threads, ..."""
 

@@ -7,9 +7,10 @@ stored code needs, so nothing here needs LLVM.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+from lampwork.ir.record import record
 
 _SSE4: Final = ("cx16", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3")
 _AVX2: Final = tuple(sorted({*_SSE4, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"}))
@@ -24,7 +25,7 @@ _CPUINFO_NAMES: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@record
 class Target:
     """One machine as the compiler sees it.
 

@@ -7,35 +7,35 @@ survive: objects are first allocated in order, then filled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from lampwork.ir.guard import ObjectRef
+from lampwork.ir.record import record
 from lampwork.ir.source import Source
 
 
-@dataclass(frozen=True)
+@record
 class ConstantValue:
     """Immutable plain data (the domain of `Equals`)."""
 
     value: Any
 
 
-@dataclass(frozen=True)
+@record
 class ObjectValue:
     """An importable class, function, module."""
 
     ref: ObjectRef
 
 
-@dataclass(frozen=True)
+@record
 class SourceValue:
     """The object found at `source` when the call began (read before any effect is applied)."""
 
     source: Source
 
 
-@dataclass(frozen=True)
+@record
 class TensorValue:
     """Tensor result `index` of the graph. `requires_grad`/`tensor_class` are restored on the object where they differ
     from a plain tensor that requires no gradient."""
@@ -45,7 +45,7 @@ class TensorValue:
     requires_grad: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class ScalarValue:
     """Python number result `index` of the graph, converted by `kind` ("int", "float", "bool")."""
 
@@ -53,7 +53,7 @@ class ScalarValue:
     kind: str
 
 
-@dataclass(frozen=True)
+@record
 class NewValue:
     """The object `Region.objects[index]`."""
 
@@ -66,7 +66,7 @@ Template = ConstantValue | ObjectValue | SourceValue | TensorValue | ScalarValue
 # Objects made in the region -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class NewTuple:
     """A tuple, or a tuple subclass (named tuple, torch.Size) given by `cls`; built when its items are."""
 
@@ -74,19 +74,19 @@ class NewTuple:
     cls: ObjectRef | None = None
 
 
-@dataclass(frozen=True)
+@record
 class NewSlice:
     start: Template
     stop: Template
     step: Template
 
 
-@dataclass(frozen=True)
+@record
 class NewList:
     items: tuple[Template, ...]
 
 
-@dataclass(frozen=True)
+@record
 class NewSet:
     """A set, or frozenset when `frozen`."""
 
@@ -94,18 +94,18 @@ class NewSet:
     frozen: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class NewDict:
     pairs: tuple[tuple[Template, Template], ...]
 
 
-@dataclass(frozen=True)
+@record
 class NewDeque:
     items: tuple[Template, ...]
     maxlen: int | None = None
 
 
-@dataclass(frozen=True)
+@record
 class NewObject:
     """An instance of `cls` made by its builtin base's `__new__` (object, dict, list, ... ) without running `__init__`:
     `items`/`pairs` are its contents as a builtin container, `attributes` its instance `__dict__`, `slots` its slots."""
@@ -117,12 +117,12 @@ class NewObject:
     pairs: tuple[tuple[Template, Template], ...] | None = None
 
 
-@dataclass(frozen=True)
+@record
 class NewCell:
     contents: Template | None
 
 
-@dataclass(frozen=True)
+@record
 class NewFunction:
     """A function made in the region.
 
@@ -139,7 +139,7 @@ class NewFunction:
     attributes: tuple[tuple[str, Template], ...] = ()
 
 
-@dataclass(frozen=True)
+@record
 class NewMethod:
     """A bound method `function.__get__(instance)`."""
 
@@ -147,7 +147,7 @@ class NewMethod:
     instance: Template
 
 
-@dataclass(frozen=True)
+@record
 class NewCall:
     """`callable(*args, **kwargs)` for value-like classes whose construction has no effect: partial, range iterators."""
 
@@ -164,7 +164,7 @@ NewThing = (
 # Effects: what the program did to objects the caller can see, applied in order after the graph ran
 
 
-@dataclass(frozen=True)
+@record
 class SetAttribute:
     """`target.__dict__[name] = value` (instance dict write, no `__setattr__`)."""
 
@@ -173,13 +173,13 @@ class SetAttribute:
     value: Template
 
 
-@dataclass(frozen=True)
+@record
 class DeleteAttribute:
     target: Template
     name: str
 
 
-@dataclass(frozen=True)
+@record
 class CallSetAttribute:
     """`setattr(target, name, value)` through C-level descriptors: slots, `tensor.grad`, `.requires_grad`, `.data`."""
 
@@ -188,7 +188,7 @@ class CallSetAttribute:
     value: Template
 
 
-@dataclass(frozen=True)
+@record
 class ReplaceItems:
     """The list/deque at `target` keeps its first `keep` items; then come `items`.
 
@@ -200,7 +200,7 @@ class ReplaceItems:
     items: tuple[Template, ...]
 
 
-@dataclass(frozen=True)
+@record
 class SetItem:
     """`target[key] = value` by the builtin container's method (dict or list)."""
 
@@ -209,13 +209,13 @@ class SetItem:
     value: Template
 
 
-@dataclass(frozen=True)
+@record
 class DeleteItem:
     target: Template
     key: Template
 
 
-@dataclass(frozen=True)
+@record
 class ReplaceDict:
     """The dict's contents become exactly `pairs`, in order."""
 
@@ -223,13 +223,13 @@ class ReplaceDict:
     pairs: tuple[tuple[Template, Template], ...]
 
 
-@dataclass(frozen=True)
+@record
 class ReplaceSet:
     target: Template
     items: tuple[Template, ...]
 
 
-@dataclass(frozen=True)
+@record
 class SetCell:
     """The closure cell `index` of the function at `function` gets `value` (None: becomes empty)."""
 
@@ -238,7 +238,7 @@ class SetCell:
     value: Template | None
 
 
-@dataclass(frozen=True)
+@record
 class SetState:
     """Process state `name` (see `ir.source.State`) becomes `value`: grad mode, default dtype, autocast, ..."""
 
@@ -246,7 +246,7 @@ class SetState:
     value: Template
 
 
-@dataclass(frozen=True)
+@record
 class AdvanceIterator:
     """`next(target)` is called `steps` times; `exhausted`: until StopIteration."""
 

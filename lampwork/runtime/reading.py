@@ -11,8 +11,8 @@ import math
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
 from dataclasses import field as dataclass_field
+from dataclasses import fields
 from types import FunctionType, MappingProxyType
 from typing import Any
 
@@ -38,6 +38,7 @@ from lampwork.ir.guard import (
     TensorIs,
     TypeIs,
 )
+from lampwork.ir.record import record
 from lampwork.ir.reference import code_digest, find, resolve
 from lampwork.ir.source import (
     Argument,
@@ -62,7 +63,7 @@ from lampwork.ir.source import (
 READ_ERRORS = (AttributeError, KeyError, IndexError, TypeError, ValueError, LookupError, StopIteration)
 
 
-@dataclass(frozen=True)
+@record
 class Scope:
     """One call: the compiled callable and what it is called with. `known`: values read so far, by id of the source."""
 

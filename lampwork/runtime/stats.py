@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lampwork.errors import Diagnostic
 from lampwork.ir.location import Location
+from lampwork.ir.record import record
 
 if TYPE_CHECKING:
     from lampwork.runtime.entry import Entry
 
 
-@dataclass(frozen=True)
+@record
 class Record:
     """One reason why calls ran eagerly, and how many did. `str()` gives file, line, reason and remedy."""
 
