@@ -8,6 +8,7 @@ processes and puts their answers together; it imports no torch itself.
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import shutil
@@ -130,6 +131,8 @@ def measure_all(
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "models": {},
     }
+    # pip compiles the modules of what it installs, the peer's among them; a source checkout may not have been.
+    compileall.compile_dir(Path(__file__).parents[1], quiet=2)
     root = Path(tempfile.mkdtemp(prefix="lampwork-bench-"))
     try:
         results["overhead"] = _Cells(settings, root, "(tiny)", show).overhead()
