@@ -120,8 +120,10 @@ def _log_sigmoid_forward(lowering: Lowering, self: TensorValue) -> Any:
     return lowering.compute(meta, body, "0"), None
 
 
-@_floating("threshold")
+@rule("threshold")
 def _threshold(lowering: Lowering, self: TensorValue, threshold: Any, value: Any) -> Any:
+    if self.dtype not in FLOATING and not (type(threshold) is int and type(value) is int and self.dtype != "bool"):
+        return NotImplemented
     return lowering.pointwise(
         (self,), lambda x: ex.where(ex.compare("le", x, ex.like(threshold, x)), ex.like(value, x), x)
     )

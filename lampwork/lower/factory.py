@@ -92,8 +92,10 @@ def _arange(lowering: Lowering, first: Any, *args: Any, **options: Any) -> Any:
 def _linspace(lowering: Lowering, start: Any, end: Any, steps: int, **options: Any) -> Any:
     """Counted from the nearer end, as ATen does."""
     dtype = lowering.out.dtype
-    if dtype not in ("float32", "float64") or steps < 2:
+    if dtype not in ("float32", "float64"):
         return NotImplemented
+    if steps == 1:
+        return lowering.compute(lowering.out, lambda index: ex.constant(start, dtype))
     step = (end - start) / (steps - 1)
 
     def body(index: IndexTuple) -> Expr:

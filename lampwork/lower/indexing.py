@@ -13,12 +13,13 @@ from typing import Any
 
 from lampwork.ir.dtype import FLOATING
 from lampwork.ir.loops import Compute, Constant, Expr, Index, LoopNest, Store
-from lampwork.ir.size import Size, Symbol, add, bounds, mul
+from lampwork.ir.size import Size, Symbol, add, bounds, mul, product
 from lampwork.lower import expressions as ex
 from lampwork.lower.factory import as_index
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
 from lampwork.lower.values import CannotLoad, IndexTuple, TensorValue, broadcast_index, grid
+from lampwork.lower.view import reshape_map
 
 Position = Callable[[IndexTuple], Expr]
 
@@ -125,8 +126,11 @@ def _embedding(
 
 @rule("index_select")
 def _index_select(lowering: Lowering, self: TensorValue, dim: int, index: TensorValue) -> Any:
-    if not self.shape or not index.shape:
+    if not index.shape:
         return NotImplemented
+    if not self.shape:
+        checked_position(lowering, index, 1, False, "index out of range in self")
+        return lowering.compute(lowering.out, lambda point: self.load(()))
     dim %= len(self.shape)
     position = checked_position(lowering, index, self.shape[dim], False, "index out of range in self")
     symbol = fresh_symbol(lowering, self.shape[dim])
@@ -140,7 +144,11 @@ def _index_select(lowering: Lowering, self: TensorValue, dim: int, index: Tensor
 
 @rule("gather")
 def _gather(lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, sparse_grad: bool = False) -> Any:
-    if not self.shape or not index.shape or 0 in index.shape:
+    if not self.shape and 0 not in index.shape:
+        message = "index out of bounds for dimension 0 with size 1"
+        checked_position(lowering, index, 1, False, message, "RuntimeError")
+        return lowering.compute(lowering.out, lambda point: self.load(()))
+    if not index.shape or 0 in index.shape:
         return NotImplemented
     dim %= len(self.shape)
     message = f"index out of bounds for dimension {dim} with size {self.shape[dim]}"
@@ -150,6 +158,23 @@ def _gather(lowering: Lowering, self: TensorValue, dim: int, index: TensorValue,
     def body(point: IndexTuple) -> Expr:
         row, binding = bind(symbol, position(point), self.shape[dim])
         return self.load((*point[:dim], row, *point[dim + 1 :]), indirect=binding)
+
+    return lowering.compute(lowering.out, body)
+
+
+@rule("take")
+def _take(lowering: Lowering, self: TensorValue, index: TensorValue) -> Any:
+    """Elements by their row-major position."""
+    if 0 in self.shape or 0 in index.shape:
+        return NotImplemented
+    count = product(self.shape)
+    position = checked_position(lowering, index, count, True, "out of range: tried to access an element past the last")
+    symbol = fresh_symbol(lowering, count)
+    back = reshape_map(self.shape, (count,))
+
+    def body(point: IndexTuple) -> Expr:
+        flat, binding = bind(symbol, position(point), count)
+        return self.load(back((flat,)), indirect=binding)
 
     return lowering.compute(lowering.out, body)
 
@@ -248,10 +273,23 @@ def _index_put(
     return target
 
 
+def _replaced(lowering: Lowering, self: TensorValue, value: Callable[[IndexTuple], Expr], mode: str) -> TensorValue:
+    """The tensor without dimensions `self` after its element was written or added to."""
+    return lowering.compute(
+        lowering.out, lambda point: ex.add(self.load(()), value(())) if mode == "add" else ex.cast(value(()), self.dtype)
+    )
+
+
 def _scatter(
     lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, value: Callable[[IndexTuple], Expr], mode: str
 ) -> Any:
-    if not self.shape or not index.shape or 0 in index.shape or (mode == "add" and not _may_add(self.dtype)):
+    if 0 in index.shape or (mode == "add" and not _may_add(self.dtype)):
+        return NotImplemented
+    if not self.shape:
+        message = "index out of bounds for dimension 0 with size 1"
+        checked_position(lowering, index, 1, False, message, "RuntimeError")
+        return _replaced(lowering, self, value, mode) if not index.shape else NotImplemented
+    if not index.shape:
         return NotImplemented
     dim %= len(self.shape)
     message = f"index out of bounds for dimension {dim} with size {self.shape[dim]}"
@@ -286,9 +324,12 @@ def _along(
     lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, shape: tuple, value: Any, mode: str, error: str
 ) -> Any:
     """Rows of dimension `dim` named by a one-dimensional index."""
-    if not self.shape or len(index.shape) != 1 or 0 in shape or len(shape) != len(self.shape):
-        return NotImplemented
     if mode == "add" and not _may_add(self.dtype):
+        return NotImplemented
+    if not self.shape and shape == () and index.shape in ((), (1,)):
+        checked_position(lowering, index, 1, False, "index out of range in self", error)
+        return _replaced(lowering, self, value, mode)
+    if not self.shape or len(index.shape) != 1 or 0 in shape or len(shape) != len(self.shape):
         return NotImplemented
     dim %= len(self.shape)
     position = checked_position(lowering, index, self.shape[dim], False, "index out of range in self", error)
@@ -318,13 +359,16 @@ def _index_copy(lowering: Lowering, self: TensorValue, dim: int, index: TensorVa
     return _along(lowering, self, dim, index, source.shape, source.load, "write", "IndexError")
 
 
-@rule("index_fill.int_Scalar")
+@rule("index_fill.int_Scalar", "index_fill.int_Tensor")
 def _index_fill(lowering: Lowering, self: TensorValue, dim: int, index: TensorValue, value: Any) -> Any:
+    if not self.shape and index.shape in ((), (1,)):
+        checked_position(lowering, index, 1, True, "index out of range in self")
+        return _replaced(lowering, self, lambda point: lowering.operand(value, (), (), self.dtype), "write")
     if len(index.shape) != 1 or not self.shape:
         return NotImplemented
     dim %= len(self.shape)
     shape = (*self.shape[:dim], index.shape[0], *self.shape[dim + 1 :])
-    literal = ex.constant(value, self.dtype)
+    literal = lowering.operand(value, (), (), self.dtype)
     if 0 in shape:
         return NotImplemented
     position = checked_position(lowering, index, self.shape[dim], True, "index out of range in self")

@@ -82,6 +82,9 @@ class _Operator:
         return self._out
 
 
+#: What folding no elements gives, for the operations that eager allows to.
+IDENTITIES: dict[str, Any] = {"sum": 0, "prod": 1, "any": False, "all": True}
+
 _operators: dict[int, _Operator] = {}
 _dtype_names: dict[torch.dtype, str] = {}
 
@@ -182,7 +185,6 @@ class Lowering:
         (int64 for argmax and argmin: the row-major position in the reduced dimensions).
         """
         axes, reduced, index, kept = reduction_grid(shape, frozenset(dims))
-        value = ex.cast(body(index), dtype)
         result_dtype = "int64" if op in ("argmax", "argmin") else dtype
         if meta is None:
             kept_shape = tuple(extent for k, extent in enumerate(shape) if k not in set(dims))
@@ -190,6 +192,11 @@ class Lowering:
         elif len(meta.shape) == len(shape):
             chosen = set(dims)
             kept = tuple(0 if k in chosen else symbol for k, symbol in enumerate(index))
+        if op in IDENTITIES and any(axis.extent == 0 for axis in reduced):
+            # Nothing is folded.
+            identity = ex.constant(IDENTITIES[op], dtype)
+            return self.compute(TensorMeta(dtype, meta.shape, meta.strides), lambda index: identity, part)
+        value = ex.cast(body(index), dtype)
         target = self.new_buffer(TensorMeta(result_dtype, meta.shape, meta.strides), part)
         # Folding a single value gives that value: a pointwise nest.
         reduction = Reduction(op, reduced, dtype) if reduced else None
@@ -335,6 +342,8 @@ class Lowering:
             self.out = None
         args = tuple([self.argument(argument) for argument in node.args])
         kwargs = {key: self.argument(argument) for key, argument in node.kwargs.items()} if node.kwargs else {}
+        if self.computes_nothing(what):
+            return self.nothing()
         if what.rule is not None and (what.is_view or self.is_native(args)):
             items, buffers = len(self.items), len(self.buffers)
             try:
@@ -348,6 +357,25 @@ class Lowering:
                 del self.buffers[name]
                 self.known.pop(name, None)
         return self.extern(what, args, kwargs)
+
+    def computes_nothing(self, what: _Operator) -> bool:
+        """Whether no result of a pure operator has elements, so that nothing needs to be called for them."""
+        metas = (self.out,) if type(self.out) is TensorMeta else self.out
+        return (
+            bool(metas)
+            and all(meta is not None and 0 in meta.shape and meta.dtype in NATIVE for meta in metas)  # type: ignore[union-attr]
+            and not (what.is_view or what.written or what.aliases)
+            and not _torch.draws_random_numbers(what.name)
+        )
+
+    def nothing(self) -> Any:
+        """The results of an operator that `computes_nothing`."""
+        if type(self.out) is TensorMeta:
+            return self.compute(self.out, lambda index: ex.constant(0, self.out.dtype))
+        return tuple(
+            self.compute(meta, lambda index, meta=meta: ex.constant(0, meta.dtype), str(position))  # type: ignore[misc]
+            for position, meta in enumerate(self.out)
+        )
 
     def is_native(self, args: tuple) -> bool:
         """Whether kernels know the element types of all arguments and results."""

@@ -38,8 +38,22 @@ def _prepare(lowering: Lowering, self: TensorValue, dim: int) -> int | None:
     return dim % len(self.shape)
 
 
+def _of_one_number(lowering: Lowering, self: TensorValue, log: bool) -> TensorValue:
+    """Softmax of a tensor without dimensions: 1, or 0 as a logarithm; infinities and NaN give NaN."""
+    accumulator = compute_dtype(self.dtype)
+
+    def body(index: IndexTuple) -> Expr:
+        value = ex.cast(self.load(index), accumulator)
+        nothing = ex.sub(value, value)
+        return nothing if log else ex.unary("exp", nothing)
+
+    return lowering.compute(lowering.out, body)
+
+
 @rule("_softmax")
 def _softmax(lowering: Lowering, self: TensorValue, dim: int, half_to_float: bool, safe: bool = False) -> Any:
+    if not self.shape and self.dtype in FLOATING and not safe:
+        return _of_one_number(lowering, self, False)
     chosen = _prepare(lowering, self, dim)
     if chosen is None:
         return NotImplemented
@@ -69,6 +83,8 @@ def _safe_softmax(lowering: Lowering, self: TensorValue, dim: int, dtype: Any = 
 
 @rule("_log_softmax")
 def _log_softmax(lowering: Lowering, self: TensorValue, dim: int, half_to_float: bool) -> Any:
+    if not self.shape and self.dtype in FLOATING:
+        return _of_one_number(lowering, self, True)
     chosen = _prepare(lowering, self, dim)
     if chosen is None:
         return NotImplemented

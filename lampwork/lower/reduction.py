@@ -105,7 +105,9 @@ def _sum(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool =
 @rule("nansum")
 def _nansum(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     accumulator = compute_dtype(lowering.out.dtype)
-    if self.dtype not in FLOATING or accumulator not in FLOATING:
+    if self.dtype not in FLOATING:
+        return _sum(lowering, self, dim, keepdim, dtype)  # nothing in it is a NaN
+    if accumulator not in FLOATING:
         return NotImplemented
 
     def body(index: IndexTuple) -> Expr:
@@ -267,7 +269,7 @@ def variance(
 
 
 def _spread(lowering: Lowering, self: TensorValue, dim: Any, correction: Any, root: bool, with_mean: bool) -> Any:
-    if self.dtype not in FLOATING or 0 in self.shape:
+    if self.dtype not in FLOATING:
         return NotImplemented
     dims = normalized_dims(dim, len(self.shape))
     mean, squared = variance(lowering, self, dims, 1 if correction is None else correction)
@@ -328,29 +330,72 @@ def _std_mean(
 def _vector_norm(
     lowering: Lowering, self: TensorValue, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Any:
-    meta = lowering.out
-    if self.dtype not in FLOATING or meta.dtype not in FLOATING or 0 in self.shape:
+    if self.dtype not in FLOATING:
         return NotImplemented
     dims = normalized_dims(dim, len(self.shape))
+    return norm_of(lowering, self.shape, dims, _as(self, compute_dtype(lowering.out.dtype)), ord)
+
+
+def norm_of(lowering: Lowering, shape: tuple[Size, ...], dims: tuple[int, ...], value: Body, ord: Any) -> Any:
+    """The norm of order `ord` of `value` (in the accumulator type) over `dims`, as the node's result."""
+    meta = lowering.out
+    if meta.dtype not in FLOATING or (0 in shape and not 0 <= ord < math.inf):
+        return NotImplemented
     accumulator = compute_dtype(meta.dtype)
-    value = _as(self, accumulator)
     magnitude = lambda index: ex.unary("abs", value(index))
     if ord in (math.inf, -math.inf):
-        return reduced(lowering, "max" if ord > 0 else "min", self.shape, dims, magnitude, accumulator, meta)
+        return reduced(lowering, "max" if ord > 0 else "min", shape, dims, magnitude, accumulator, meta)
     if ord == 1:
-        return sum_of(lowering, self.shape, dims, magnitude, meta)
+        return sum_of(lowering, shape, dims, magnitude, meta)
     if ord == 0:
         body = lambda index: ex.cast(ex.cast(value(index), "bool"), accumulator)
-        return sum_of(lowering, self.shape, dims, body, meta)
+        return sum_of(lowering, shape, dims, body, meta)
     if ord != 2:
-        return NotImplemented
+        powers = lowering.reduce(
+            "sum", shape, dims, lambda index: power_of(magnitude(index), ord), accumulator, "powers"
+        )
+        return finish_keepdim(lowering, powers, meta, dims, lambda e: power_of(e, 1 / ord))
 
     def square(index: IndexTuple) -> Expr:
         loaded = value(index)
         return ex.mul(loaded, loaded)
 
-    total = lowering.reduce("sum", self.shape, dims, square, accumulator, "squares")
+    total = lowering.reduce("sum", shape, dims, square, accumulator, "squares")
     return finish_keepdim(lowering, total, meta, dims, lambda e: ex.unary("sqrt", e))
+
+
+def power_of(value: Expr, exponent: float) -> Expr:
+    return ex.binary("pow", value, ex.like(exponent, value))
+
+
+@rule("dist")
+def _dist(lowering: Lowering, self: TensorValue, other: TensorValue, p: Any = 2) -> Any:
+    if self.dtype not in FLOATING or self.dtype != other.dtype:
+        return NotImplemented
+    shape = broadcast_shape(self.shape, other.shape)
+    accumulator = compute_dtype(lowering.out.dtype)
+
+    def value(index: IndexTuple) -> Expr:
+        return ex.sub(
+            lowering.operand(self, index, shape, accumulator), lowering.operand(other, index, shape, accumulator)
+        )
+
+    return norm_of(lowering, shape, tuple(range(len(shape))), value, p)
+
+
+@rule("dot", "vdot")
+def _dot(lowering: Lowering, self: TensorValue, other: TensorValue) -> Any:
+    accumulator = compute_dtype(lowering.out.dtype)
+    if accumulator == "bool":
+        return NotImplemented
+    body = lambda index: ex.mul(ex.cast(self.load(index), accumulator), ex.cast(other.load(index), accumulator))
+    return sum_of(lowering, self.shape, (0,), body, lowering.out)
+
+
+def broadcast_shape(left: tuple[Size, ...], right: tuple[Size, ...]) -> tuple[Size, ...]:
+    rank = max(len(left), len(right))
+    left, right = (1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right
+    return tuple(second if first == 1 else first for first, second in zip(left, right))
 
 
 @rule("norm.ScalarOpt_dim", "norm.Scalar", "norm.ScalarOpt_dim_dtype")
@@ -363,9 +408,11 @@ def _norm(
 @rule("logsumexp")
 def _logsumexp(lowering: Lowering, self: TensorValue, dim: Any, keepdim: bool = False) -> Any:
     meta = lowering.out
-    if self.dtype not in FLOATING or 0 in self.shape:
+    if meta.dtype not in FLOATING:
         return NotImplemented
     dims = normalized_dims(dim, len(self.shape))
+    if _empty(self, dims):
+        return lowering.compute(meta, lambda index: ex.constant(-math.inf, meta.dtype))
     chosen = set(dims)
     accumulator = compute_dtype(meta.dtype)
     value = _as(self, accumulator)

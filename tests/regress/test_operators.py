@@ -53,10 +53,47 @@ COMPILED = {
     "a class of autograd functions made inside": (lambda x: torch.masked.sum(x, mask=x > 1), (square(),)),
 }
 
+
+def number():
+    return torch.tensor(0.5)
+
+
+def no_rows():
+    return torch.ones(0, 3)
+
+
+ZERO = torch.tensor(0)
+
+#: Name: (program, arguments). No operator of ATen is called.
+NATIVE = {
+    "softmax of one number": (lambda x: (x.softmax(0), x.log_softmax(0)), (number(),)),
+    "softmax of infinity": (lambda x: (x.softmax(0), x.log_softmax(0)), (number() / 0,)),
+    "gather from one number": (lambda x, i: x.gather(0, i), (number(), ZERO)),
+    "index_select from one number": (lambda x, i: x.index_select(0, i), (number(), ZERO.reshape(1))),
+    "scatter_add to one number": (lambda x, i: x.scatter_add(0, i, x), (number(), ZERO)),
+    "index_copy to one number": (lambda x, i, y: x.index_copy(0, i, y), (number(), ZERO.reshape(1), number() * 3)),
+    "index_fill with a tensor": (lambda x, i, y: x.index_fill(1, i, y), (square(), ZERO.reshape(1), number())),
+    "take": (lambda x, i: x.t().take(i), (square(), torch.tensor([[-1, 5], [0, 7]]))),
+    "roll of one number": (lambda x: x.roll(3), (number(),)),
+    "results without elements": (lambda x: (x.roll(1, 0), x.repeat(2, 1), x.softmax(1)), (no_rows(),)),
+    "sums over nothing": (lambda x: (x.sum(0), x.prod(0), x.mean(0), x.norm(dim=0)), (no_rows(),)),
+    "variances of nothing": (lambda x: (x.var(0), x.logsumexp(0)), (no_rows(),)),
+    "norms of any order": (lambda x: (x.norm(3.5), x.norm(0.5, dim=1, keepdim=True), x.norm(-2)), (square() + 1,)),
+    "distance": (lambda x, y: (torch.dist(x, y, 3), torch.dist(x[0], y)), (square(), square().t() * 2)),
+    "dot": (lambda x: x[0].dot(x[:, 1]), (square(),)),
+    "dot of integers": (lambda x: x.dot(x), (integers(),)),
+    "linspace of one": (lambda x: torch.linspace(1, 2, 1) + x, (number(),)),
+    "threshold of integers": (lambda x: torch.nn.functional.threshold(x, 2, -7), (integers(),)),
+    "logsumexp of integers": (lambda x: x.logsumexp(0), (integers(),)),
+    "nansum of integers": (lambda x: x.nansum(), (integers(),)),
+}
+
 #: Eager raises, and so does the compiled program.
 RAISES = {
     "float result into an integer tensor": (lambda x: x.exp_(), (integers(),)),
     "float result into a bool tensor": (lambda x: x.sqrt_(), (integers() > 1,)),
+    "an index past one number": (lambda x, i: x.gather(0, i), (torch.tensor(0.5), torch.tensor(1))),
+    "take past the end": (torch.take, (torch.ones(2, 2), torch.tensor([4]))),
     "a singular matrix": (torch.linalg.inv, (torch.zeros(2, 2),)),
 }
 
@@ -66,6 +103,13 @@ def test_compiled(name):
     program, arguments = COMPILED[name]
     outcome = check_sample(OPERATOR, program, arguments, {})
     assert outcome.kind in ("native", "aten"), outcome
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_native(name):
+    program, arguments = NATIVE[name]
+    outcome = check_sample(OPERATOR, program, arguments, {})
+    assert outcome.kind == "native", outcome
 
 
 @pytest.mark.parametrize("name", RAISES)
