@@ -53,6 +53,7 @@ def cascade(loops: list[PlannedLoop], values: dict[str, Size], names: Iterator[s
                     inner.extent = substitute_sizes(inner.extent, {current.name: index})
                 current.extent = extent
                 current.piece = True
+                current.kind = "vector" if current.kind == "vector" else "serial"
                 result.append(current)
                 current, unit, cuts = PlannedLoop(name, chunks), 1, cuts + 1
             current.cascades = True
