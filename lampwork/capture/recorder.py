@@ -397,6 +397,8 @@ def check_result_type(op: Operator, args: tuple, kwargs: dict) -> None:
     if not isinstance(target, Fake) or target.is_floating_point() or target.is_complex():
         return  # real numbers into floating point: only complex operands matter, and those the promotion check sees
     functional = _torch.functional_of_inplace(op.overload)
+    if op.overload is torch.ops.aten.polygamma_.default:
+        functional, args = torch.ops.aten.polygamma.default, args[::-1]
     if functional is None:
         return
     try:

@@ -618,7 +618,24 @@ def _fill(run: Functionalizer, node: Node) -> bool:
     return True
 
 
+def _polygamma(run: Functionalizer, node: Node) -> bool:
+    """The plain operator takes its arguments the other way round."""
+    target = run.views[node.args[0]]
+    result = run.emit(aten.polygamma.default, node.args[1], run.read(target))
+    run.write(target, run.converted(result, target.fake))
+    return True
+
+
+def _conj_physical(run: Functionalizer, node: Node) -> bool:
+    target = run.views[node.args[0]]
+    if target.fake.is_complex():
+        run.write(target, run.emit(aten._conj_physical.default, run.read(target)))
+    return True
+
+
 _SHORTCUTS: dict[Any, Callable[[Functionalizer, Node], bool]] = {
+    aten.polygamma_.default: _polygamma,
+    aten.conj_physical_.default: _conj_physical,
     aten.copy_.default: _copy,
     aten.fill_.Scalar: _fill,
     aten.zero_.default: _fill,

@@ -166,6 +166,9 @@ def differences(
         mine, theirs = ([_outline(leaf) for _, leaf in leaves(value)] for value in (ours, expected))
         if mine != theirs:
             return f"{mine} instead of {theirs}"
+    mine, theirs = ([_is_lazy(leaf) for _, leaf in leaves(value)] for value in (ours, expected))
+    if mine != theirs:
+        return f"lazily conjugated or negated: {mine} instead of {theirs}"
     mine, theirs = aliasing(ours, our_arguments), aliasing(expected, eager_arguments)
     return "" if mine == theirs else f"aliasing {mine} instead of {theirs}"
 
@@ -207,6 +210,10 @@ def _outline(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
         return (str(leaf.dtype), tuple(leaf.shape), leaf.stride())
     return type(leaf).__name__
+
+
+def _is_lazy(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and (leaf.is_conj() or leaf.is_neg())
 
 
 def aliasing(outputs: Any, arguments: Any) -> list[tuple[Any, ...]]:

@@ -48,6 +48,8 @@ COMPILED = {
         torch.addmm,
         (torch.ones(10).bfloat16(), torch.ones(5, 0).bfloat16(), torch.ones(0, 10).bfloat16()),
     ),
+    "polygamma in place": (lambda x: (x + 1).polygamma_(1), (square(),)),
+    "conj_physical in place": (lambda x, y: (x.conj_physical_(), y.conj_physical_()), (square(), square() * 1j)),
     "lazily conjugated results": (torch.fft.ifft, (square(),)),
     "a conjugated view of an argument": (lambda x: x[0].conj(), (square() * 1j,)),
     "a class of autograd functions made inside": (lambda x: torch.masked.sum(x, mask=x > 1), (square(),)),
@@ -94,6 +96,7 @@ RAISES = {
     "float result into a bool tensor": (lambda x: x.sqrt_(), (integers() > 1,)),
     "an index past one number": (lambda x, i: x.gather(0, i), (torch.tensor(0.5), torch.tensor(1))),
     "take past the end": (torch.take, (torch.ones(2, 2), torch.tensor([4]))),
+    "polygamma into integers": (lambda x: x.polygamma_(1), (integers(),)),
     "a singular matrix": (torch.linalg.inv, (torch.zeros(2, 2),)),
 }
 
