@@ -65,7 +65,7 @@ def _init(self: Any, *args: Any, **kwargs: Any) -> None:
             raise TypeError(f"{type(self).__name__} misses a value for {missing}")
 
 
-def _eq(self: Any, other: object) -> Any:
+def _eq(self: Any, other: Any) -> Any:
     if self is other:
         return True
     if type(self) is not type(other):

@@ -275,8 +275,9 @@ def _index_put(
 
 def _replaced(lowering: Lowering, self: TensorValue, value: Callable[[IndexTuple], Expr], mode: str) -> TensorValue:
     """The tensor without dimensions `self` after its element was written or added to."""
+    adds = mode == "add"
     return lowering.compute(
-        lowering.out, lambda point: ex.add(self.load(()), value(())) if mode == "add" else ex.cast(value(()), self.dtype)
+        lowering.out, lambda point: ex.add(self.load(()), value(())) if adds else ex.cast(value(()), self.dtype)
     )
 
 
@@ -445,15 +446,12 @@ def _nll_loss(
             lowering.compute(total_weight, lambda point: zero, "1") if lowering.needed(1) else None,
         )
     losses = lowering.reduce("sum", space, dims, loss_at, accumulator, "sum")
-    weights = None
-    if reduction == 1 or lowering.needed(1):
-        weights = lowering.reduce("sum", space, dims, weight_at, accumulator, "weight")
+    if reduction != 1 and not lowering.needed(1):
+        return lowering.compute(out, lambda point: losses.load(()), "0"), None
+    weights = lowering.reduce("sum", space, dims, weight_at, accumulator, "weight")
+    mean = reduction == 1
     first = lowering.compute(
-        out,
-        (lambda point: ex.div(losses.load(()), weights.load(())))
-        if reduction == 1
-        else (lambda point: losses.load(())),  # type: ignore[union-attr]
-        "0",
+        out, lambda point: ex.div(losses.load(()), weights.load(())) if mean else losses.load(()), "0"
     )
-    second = lowering.compute(total_weight, lambda point: weights.load(()), "1") if lowering.needed(1) else None  # type: ignore[union-attr]
+    second = lowering.compute(total_weight, lambda point: weights.load(()), "1") if lowering.needed(1) else None
     return first, second

@@ -223,6 +223,7 @@ class _Builder:
 
     def _accumulated(self, source: Timed) -> Expr:
         reduction = source.member.operator.reduction
+        assert reduction is not None
         dtype = "int64" if reduction.op.startswith("arg") else reduction.dtype
         value = self.pool.local(source.accumulator, dtype)
         return self.pool.compute("cast", (value,), self.buffers[source.member.buffer].dtype)
@@ -278,7 +279,7 @@ class _Builder:
                 ready.append((timed, self.pool.compute("cast", (self._value(timed, time, timed.space),),
                 self._dtype(timed))))
         if ready:
-            stores: list[Stmt] = [self._store(timed, value, time) for timed, value in ready]
+            stores = [self._store(timed, value, time) for timed, value in ready]
             self.names.emit(self.scopes, stores)
 
     def _dtype(self, timed: Timed) -> str:
@@ -289,7 +290,7 @@ class _Builder:
         scopes = list(self.scopes)
         for loop in planned:
             scopes.append(self._scope(len(scopes), loop))
-        statements: list[Stmt] = []
+        statements: list[Store | Accumulate] = []
         row = self.scopes[-1].body
         accumulators: list[Stmt] = []
         folds: dict[str, list[tuple[Accumulator, Accumulate]]] = {}

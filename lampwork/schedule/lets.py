@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lampwork.ir.loops import Accumulate, Compute, Constant, Expr, Index, Let, Load, Local, Stmt, Store
@@ -30,7 +31,7 @@ class Names:
         self.lets = 0
         self.accumulator_depth: dict[str, int] = {}
 
-    def emit(self, scopes: list[Scope], statements: list[Stmt]) -> None:
+    def emit(self, scopes: list[Scope], statements: Sequence[Store | Accumulate]) -> None:
         """Lets for what is shared or can be hoisted, then the statements: every read comes before every write."""
         roots: list[Expr] = []
         for stmt in statements:
@@ -67,7 +68,7 @@ class _Placer:
 
     def visit(self, expr: Expr, user: int) -> tuple[Expr, int]:
         """`expr` as an operand in the body at depth `user`, and the height of the expression returned."""
-        if type(expr) in (Constant, Index, Local):
+        if type(expr) is Constant or type(expr) is Index or type(expr) is Local:
             return expr, 0
         named = self.names.named.get(id(expr))
         if named is not None:
@@ -92,7 +93,7 @@ class _Placer:
                 depth = scope.depth
         return min(depth, user)
 
-    def _rebuild(self, expr: Expr, depth: int) -> tuple[Expr, int]:
+    def _rebuild(self, expr: Load | Compute, depth: int) -> tuple[Expr, int]:
         if type(expr) is Compute:
             parts = [self.visit(arg, depth) for arg in expr.args]
             height = 1 + max((part[1] for part in parts), default=0)

@@ -98,8 +98,10 @@ class Timing:
 
     def position(self, member: Member) -> Size:
         """Row-major position over the reduction axes (argmax, argmin)."""
+        reduction = member.operator.reduction
+        assert reduction is not None
         position: Size = 0
-        for axis in member.operator.reduction.axes:
+        for axis in reduction.axes:
             position = add(mul(position, axis.extent), member.values[axis.name])
         return position
 
