@@ -52,6 +52,7 @@ class Host:
         """`host` called with the derived inputs behind the others. While weights stay, so does what is made of them."""
         sources = {index for _, indices, _ in derived.recipes for index in indices if index >= 0}
         lasting = all(is_static(self.artifact.inputs[index]) for index in sources)
+        count = len(self.artifact.inputs)  # behind them may stand values that only templates read
         last: tuple[object, tuple] = (None, ())
 
         def call(values: Sequence[Any], generation: object = None) -> tuple:
@@ -63,7 +64,7 @@ class Host:
                 except Exception as error:
                     raise Rerun from error
                 last = (generation, made)
-            return host([*values, *made], generation)
+            return host([*values[:count], *made], generation)
 
         return call
 
