@@ -453,9 +453,7 @@ class Functionalizer:
             index = next(i for i in view.memory.inputs if self.placeholders[i].name == (view.like or argument).name)
             return AliasOfInput(index)
         index = view.memory.inputs[0]
-        return AliasOfInput(
-            index, *self.relative(view, self.region_fake(index), False), conjugate=view.fake.is_conj()
-        )
+        return AliasOfInput(index, *self.relative(view, self.region_fake(index), False), conjugate=view.fake.is_conj())
 
     def relative(self, view: View, base: Fake, whole: bool) -> tuple[Any, str | None]:
         """(shape, strides, offset) and the dtype if it is not `base`'s.

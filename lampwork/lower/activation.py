@@ -287,6 +287,37 @@ def _binary_cross_entropy(
     return (mean_of if reduction == 1 else sum_of)(lowering, shape, range(len(shape)), body, lowering.out)
 
 
+@_floating("binary_cross_entropy_with_logits")
+def _binary_cross_entropy_with_logits(
+    lowering: Lowering,
+    self: TensorValue,
+    target: TensorValue,
+    weight: TensorValue | None = None,
+    pos_weight: TensorValue | None = None,
+    reduction: int = 1,
+) -> Any:
+    """(1 - t) * x - (1 + (p - 1) * t) * log_sigmoid(x), weighted."""
+    if self.dtype not in FLOATING or target.dtype not in FLOATING or self.shape != target.shape or 0 in self.shape:
+        return NotImplemented
+    shape = self.shape
+    compute = "float64" if self.dtype == "float64" else "float32"
+
+    def body(index: tuple) -> Expr:
+        x, t = ex.cast(self.load(index), compute), ex.cast(target.load(index), compute)
+        zero, one = ex.like(0, x), ex.like(1, x)
+        small = ex.unary("log1p", ex.unary("exp", ex.unary("neg", ex.unary("abs", x))))
+        log_sigmoid = ex.sub(ex.minimum(x, zero), small)
+        if pos_weight is not None:
+            p = lowering.operand(pos_weight, index, shape, compute)
+            log_sigmoid = ex.mul(log_sigmoid, ex.add(ex.mul(ex.sub(p, one), t), one))
+        value = ex.sub(ex.mul(ex.sub(one, t), x), log_sigmoid)
+        return value if weight is None else ex.mul(value, lowering.operand(weight, index, shape, compute))
+
+    if reduction == 0:
+        return lowering.compute(lowering.out, body)
+    return (mean_of if reduction == 1 else sum_of)(lowering, shape, range(len(shape)), body, lowering.out)
+
+
 def _soft_margin(a: Expr, b: Expr) -> Expr:
     return ex.unary("log1p", ex.unary("exp", ex.mul(ex.unary("neg", b), a)))
 

@@ -83,6 +83,10 @@ NATIVE = {
     "norms of any order": (lambda x: (x.norm(3.5), x.norm(0.5, dim=1, keepdim=True), x.norm(-2)), (square() + 1,)),
     "distance": (lambda x, y: (torch.dist(x, y, 3), torch.dist(x[0], y)), (square(), square().t() * 2)),
     "dot": (lambda x: x[0].dot(x[:, 1]), (square(),)),
+    "a loss of logits": (
+        lambda x, y: torch.nn.functional.binary_cross_entropy_with_logits(x, y, pos_weight=y[0], weight=x[1]),
+        (square() * 20 - 30, square() / 4),
+    ),
     "dot of integers": (lambda x: x.dot(x), (integers(),)),
     "linspace of one": (lambda x: torch.linspace(1, 2, 1) + x, (number(),)),
     "threshold of integers": (lambda x: torch.nn.functional.threshold(x, 2, -7), (integers(),)),
