@@ -10,7 +10,7 @@ from lampwork.ir.record import record
 
 @record
 class Diagnostic:
-    """`id` is stable (documented under docs/diagnostics/); `remedy` says what the user can do about it."""
+    """`id` is stable; `remedy` says what the user can do about it."""
 
     id: str
     reason: str

@@ -67,6 +67,9 @@ def install_answers(world: Any) -> None:
     add(_torch.dispatch_stack_length, lambda world: max(_torch.dispatch_stack_length() - 1, 0))
     add(torch.autograd.Function.apply.__func__, _apply_function)
     add(type(torch.autograd.Function), _autograd_function_class)
+    tag = _torch.generation_tag()
+    if tag is not None:
+        add(tag, lambda world, tracker, module: None)
     world.intrinsics.pop(any, None)
     world.intrinsics.pop(all, None)
     for name, level in _LEVELS.items():

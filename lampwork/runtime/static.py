@@ -79,7 +79,10 @@ class StaticGuards:
         """The values at reads and others, None when some guard does not hold. Compiled when it is asked for often."""
         self._checks += 1
         if self._compiled is None and self._checks > CHECKS_BEFORE_COMPILING:
-            self._compiled = compile_check(self._guards, (*self._reads, *self._others))
+            try:
+                self._compiled = compile_check(self._guards, (*self._reads, *self._others))
+            except LookupError:  # a function or module that a guard names changed or went since the entry was made
+                return None
         if self._compiled is not None:
             return self._compiled(function, (), {})
         return evaluate(self._guards, (*self._reads, *self._others), function, (), {})
