@@ -93,15 +93,21 @@ def native_share(eager: OperatorTimes, compiled: OperatorTimes, extern_calls: Ma
     """How much of eager's time outside products and bookkeeping no longer runs in ATen: a share from 0 to 1.
 
     An operator still counts as ATen's if it appears in `extern_calls` (the compiler's own account) or in the profile
-    of the compiled call (what really ran). It weighs what it cost eager or what it costs now, whichever is more, so
-    neither an operator that eager does not have nor one that runs less often than before can improve the share.
+    of the compiled call (what really ran). It weighs eager's cost of as many calls as are left, or what they cost now,
+    whichever is more: 1 copy left of 73 is 1/73 of eager's copies, unless it has become as slow as all of them. An
+    operator that eager does not have can only lower the share.
     """
     skip = PRODUCTS | BOOKKEEPING
     remaining: dict[str, float] = {}
-    for name in {base_name(operator) for operator in extern_calls} | set(compiled.others):
+    told: Counter[str] = Counter()
+    for operator, count in extern_calls.items():
+        told[base_name(operator)] += count if isinstance(count, int) else 1
+    for name in set(told) | set(compiled.others):
         if name in skip:
             continue
-        weight = max(eager.microseconds.get(name, 0.0), compiled.microseconds.get(name, 0.0))
+        before, left = eager.calls.get(name, 0), max(told[name], compiled.calls.get(name, 0))
+        kept = min(1.0, left / before) if before else 1.0
+        weight = max(eager.microseconds.get(name, 0.0) * kept, compiled.microseconds.get(name, 0.0))
         if weight > 0:
             remaining[name] = weight
     others = sum(eager.others.values())

@@ -51,3 +51,11 @@ def test_profile_of_a_call():
     assert {"mm", "gelu"} <= set(times.microseconds)
     assert set(times.others) == {"gelu"}
     assert 0 < times.products_share < 1
+
+
+def test_calls_that_are_left_weigh_their_part():
+    eager = OperatorTimes({"copy": 730.0, "gelu": 270.0}, {"copy": 73, "gelu": 1})
+    found = native_share(eager, OperatorTimes({"copy": 12.0}, {"copy": 1}), {})
+    assert found["still_aten_us"] == {"copy": 12.0}
+    found = native_share(eager, OperatorTimes({"copy": 12.0}, {"copy": 7}), {})
+    assert found["still_aten_us"] == {"copy": 70.0}
