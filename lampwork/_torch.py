@@ -627,6 +627,19 @@ def vendor_supports_bfloat16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
+def convolution_writes_bias_first(x: torch.Tensor, weight: torch.Tensor, *geometry: Any) -> bool:
+    """Whether ATen runs this convolution by its plain algorithm, which copies the bias over the output beforehand.
+
+    `geometry`: stride, padding, dilation, transposed, output padding, groups. Fakes will do. False for what ATen
+    refuses.
+    """
+    try:
+        backend = torch._C._select_conv_backend(x, weight, None, *geometry)
+    except RuntimeError:
+        return False
+    return backend in (torch._C._ConvBackend.Slow2d, torch._C._ConvBackend.Slow3d)
+
+
 def generation_tag() -> Any:
     """The function by which `torch._dynamo`, once it compiled something, notes every module made; None before that.
 

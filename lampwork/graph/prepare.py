@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lampwork.config import Settings, environment
+from lampwork.graph.convolutions import simplify_convolutions
 from lampwork.graph.freeze import freeze
 from lampwork.graph.functionalize import functionalize
 from lampwork.graph.products import use_vendor_products
@@ -33,6 +34,7 @@ def passes(settings: Settings) -> tuple[Pass, ...]:
         remove_no_ops,
         *((freeze, remove_dead) if settings.options.freeze else ()),
         use_vendor_products,
+        simplify_convolutions,
         remove_dead,
         separate_outputs,
     )

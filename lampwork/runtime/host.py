@@ -63,7 +63,8 @@ class Host:
                     made = derived.values(values)
                 except Exception as error:
                     raise Rerun from error
-                last = (generation, made)
+                if derived.is_final(made):
+                    last = (generation, made)
             return host([*values[:count], *made], generation)
 
         return call
@@ -143,14 +144,15 @@ def weight_view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides:
 
 
 def restride(tensor: torch.Tensor, shape: tuple, strides: tuple, dtype: torch.dtype) -> torch.Tensor:
-    """A copy of what an operator returned, with the strides the program was planned for.
+    """What an operator returned, with the strides the program was planned for: a view of it if they differ only where
+    there is nothing to step over (dimensions of size 1), else a copy.
 
     Raises RuntimeError when the shape or the element type is another than planned.
     """
     if tuple(tensor.shape) != tuple(shape) or tensor.dtype != dtype:
-        raise RuntimeError(
-            f"an operator returned {tensor.dtype}{list(tensor.shape)}, planned was {dtype}{list(shape)}"
-        )
+        raise RuntimeError(f"an operator returned {tensor.dtype}{list(tensor.shape)}, planned was {dtype}{list(shape)}")
+    if all(size == 1 or step == planned for size, step, planned in zip(shape, tensor.stride(), strides)):
+        return tensor.as_strided(shape, strides)
     return torch.empty_strided(shape, strides, dtype=tensor.dtype).copy_(tensor)
 
 

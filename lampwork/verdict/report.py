@@ -184,7 +184,10 @@ def verdict_table(models: dict[str, Any], columns: list[str]) -> Table:
 
 
 def inside_table(models: dict[str, Any], columns: list[str]) -> Table:
-    """What runs inside a call: kernels of our own, calls of ATen, guards; and resident memory at its peak."""
+    """What runs inside a call: kernels of our own, calls of ATen, guards; and resident memory at its peak.
+
+    `fused share`: the part of eager's time that became part of the vendor's products; the native share is of the rest.
+    """
     table = Table(title="Inside: native share is of eager's time outside products, convolutions and attention")
     for heading in ("model", "column"):
         table.add_column(heading, no_wrap=True)
@@ -192,6 +195,7 @@ def inside_table(models: dict[str, Any], columns: list[str]) -> Table:
         "native\nkernels",
         "ATen\ncalls",
         "native\nshare",
+        "fused\nshare",
         "guards µs",
         "torch.compile\nguards µs",
         "peak MiB",
@@ -207,7 +211,7 @@ def inside_table(models: dict[str, Any], columns: list[str]) -> Table:
             column,
             count(stats.get("native_kernels")),
             "-" if extern is None else str(sum(extern.values())),
-            f"{found['native']['share']:.1%}" if "native" in found else "-",
+            *(_percent(found.get("native", {}).get(key)) for key in ("share", "fused_share")),
             _number(found.get("guard_us")),
             _number(others.get("peer", {}).get("guard_us")),
             *(_whole(each.get("peak_mib")) for each in (found, others.get("eager", {}), others.get("peer", {}))),
@@ -289,3 +293,7 @@ def _number(value: float | None) -> str:
 
 def _whole(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

@@ -233,7 +233,8 @@ def run_steady(job: Job, watch: Watch) -> dict[str, Any]:
                     columns[column]["stats"] = stats_of(function)
                     compiled_profile = share.operator_times(calls[column])
                     extern = (columns[column]["stats"] or {}).get("extern_calls") or {}
-                    columns[column]["native"] = share.native_share(eager_profile, compiled_profile, extern)
+                    fused = share.fused_operators(steps_of(function, workload))
+                    columns[column]["native"] = share.native_share(eager_profile, compiled_profile, extern, fused)
     other = "inference_mode" if job.grad_mode == "no_grad" else "no_grad"
     for column in OURS:
         if column in compiled:
@@ -330,14 +331,30 @@ def guard_time_us(column: str, function: Callable[..., Any], workload: Any) -> f
 
 def own_guard_check(function: Callable[..., Any], workload: Any) -> Callable[[], bool] | None:
     """The check that opens the entry which serves this call, as a call runs it; None if no entry does."""
+    entry = serving_entry(function, workload)
+    if entry is None:
+        return None
+    from lampwork.runtime.function import compiled_of
+
+    original, args, kwargs = compiled_of(function).function, workload.args, workload.kwargs
+    return lambda: entry.holds(original, args, kwargs)
+
+
+def serving_entry(function: Callable[..., Any], workload: Any) -> Any:
+    """The entry of the compiled function that serves this call; None if no entry does."""
     from lampwork.runtime.function import compiled_of
 
     compiled = compiled_of(function)
-    original, args, kwargs = compiled.function, workload.args, workload.kwargs
     for entry in compiled.entries:
-        if entry.holds(original, args, kwargs):
-            return lambda: entry.holds(original, args, kwargs)
+        if entry.holds(compiled.function, workload.args, workload.kwargs):
+            return entry
     return None
+
+
+def steps_of(function: Callable[..., Any], workload: Any) -> tuple[Any, ...]:
+    """The steps of the program that serves this call; none if it runs eagerly."""
+    entry = serving_entry(function, workload)
+    return () if entry is None or entry.host is None else tuple(entry.artifact.program.steps)
 
 
 def stats_of(function: Callable[..., Any]) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from lampwork import _torch
 from lampwork.capture.recorder import record
 from lampwork.config import make_settings
 from lampwork.errors import CompileError
@@ -250,3 +251,50 @@ def test_packed_parameter_that_requires_grad():
     weight = torch.nn.Parameter(torch.randn(256, 512))
     packed = derive(("pack_linear_weight", (0,), (64, False)), [weight])
     assert not packed.requires_grad
+
+
+# Convolutions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("space", [(6, 5), (7,), (2, 3, 4), (1, 1)])
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_convolution_without_neighbours_is_a_product(space, biased, dtype):
+    convolution = (F.conv1d, F.conv2d, F.conv3d)[len(space) - 1]
+    x, w = torch.randn(1, 4, *space, dtype=dtype), torch.randn(8, 4, *[1] * len(space), dtype=dtype)
+    b = [torch.randn(8, dtype=dtype)] if biased else []
+    functional = check(lambda x, w, *b: convolution(x, w, *b).relu(), x, w, *b, tolerance=1e-5)
+    assert aten.mm.default in targets(functional)
+    assert aten.convolution.default not in targets(functional)
+
+
+@pytest.mark.parametrize(
+    ("x", "options"),
+    [
+        (torch.randn(2, 4, 6, 6), {}),
+        (torch.randn(1, 4, 6, 6), {"stride": 2}),
+        (torch.randn(1, 4, 6, 6), {"padding": 1}),
+        (torch.randn(1, 8, 6, 6), {"groups": 2}),
+        (torch.randn(1, 4, 6, 6).contiguous(memory_format=torch.channels_last), {}),
+        (torch.randn(1, 4, 6, 6).transpose(2, 3), {}),
+        (torch.randn(1, 4, 6, 6, dtype=torch.bfloat16), {}),
+    ],
+)
+def test_other_convolutions_stay(x, options):
+    w, b = torch.randn(8, 4, 1, 1, dtype=x.dtype), torch.randn(8, dtype=x.dtype)
+    functional = check(lambda x, w, b: F.conv2d(x, w, b, **options), x, w, b, tolerance=1e-5)
+    assert aten.convolution.default in targets(functional)
+
+
+def test_bias_is_added_behind_the_plain_algorithm():
+    x, w, b = torch.randn(1, 8, 8, 8), torch.randn(8, 8, 3, 3), torch.randn(8)
+    functional = check(lambda x, w, b: F.conv2d(x, w, b, padding=1).relu(), x, w, b, tolerance=1e-5)
+    (call,) = [node for node in functional.graph.nodes if node.target is aten.convolution.default]
+    plain = _torch.convolution_writes_bias_first(x, w, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    assert (call.args[2] is None) == plain
+
+
+def test_transposed_convolution_keeps_its_bias():
+    x, w, b = torch.randn(1, 4, 6, 6), torch.randn(4, 8, 1, 1), torch.randn(8)
+    functional = check(lambda x, w, b: F.conv_transpose2d(x, w, b), x, w, b, tolerance=1e-5)
+    assert aten.mm.default not in targets(functional)

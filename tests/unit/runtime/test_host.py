@@ -22,7 +22,7 @@ from lampwork.ir.program import (
     ViewOfInput,
 )
 from lampwork.ir.size import Symbol, mul
-from lampwork.runtime.host import Host, Rerun
+from lampwork.runtime.host import Host, Rerun, restride
 from tests.unit.runtime.handmade import NO_CODE, artifact, whole
 
 
@@ -237,3 +237,16 @@ def test_a_buffer_without_a_place():
     steps = [Extern("aten::neg", (whole(Y),), (), ("out",), "aten::neg.out")]
     with pytest.raises(CompileError, match="buffer y has no place"):
         host_source(program((X, Y, OUT), {**INPUT, "out": Placement("result", 0)}, steps, []), NO_CODE)
+
+
+def test_strides_over_nothing_need_no_copy():
+    returned = torch.arange(6.0).as_strided((1, 2, 3), (1, 3, 1))
+    seen = restride(returned, (1, 2, 3), (6, 3, 1), torch.float32)
+    assert seen.stride() == (6, 3, 1)
+    assert seen.data_ptr() == returned.data_ptr()
+    copied = restride(returned, (1, 2, 3), (6, 1, 2), torch.float32)
+    assert copied.stride() == (6, 1, 2)
+    assert torch.equal(copied, returned)
+    assert copied.data_ptr() != returned.data_ptr()
+    with pytest.raises(RuntimeError, match="planned"):
+        restride(returned, (2, 3), (3, 1), torch.float32)
