@@ -135,6 +135,7 @@ _OPERATIONS: dict[str, Any] = {
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
     "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh,
     "atanh": np.arctanh, "erf": _by_element(math.erf), "erfc": _by_element(math.erfc), "lgamma": _by_element(_lgamma),
+    "gelu": _by_element(lambda x: 0.5 * x * math.erfc(-x * math.sqrt(0.5))),
     "hypot": np.hypot, "copysign": np.copysign, "nextafter": np.nextafter,
     "sigmoid": lambda a: (1 / (1 + np.exp(-a))).astype(a.dtype), "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
     "round": np.rint, "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,

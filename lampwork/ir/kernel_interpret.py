@@ -178,6 +178,7 @@ _SIMPLE: Mapping[str, Callable[..., Any]] = {
     "tanh": _guarded(math.tanh), "asinh": _guarded(math.asinh), "acosh": _guarded(math.acosh),
     "atanh": lambda a: math.copysign(math.inf, a) if abs(a) == 1 else _guarded(math.atanh)(a),
     "erf": _guarded(math.erf), "erfc": _guarded(math.erfc), "lgamma": _guarded(math.lgamma),
+    "gelu": _guarded(lambda x: 0.5 * x * math.erfc(-x * math.sqrt(0.5))),
     "hypot": _guarded(math.hypot), "copysign": math.copysign, "nextafter": _guarded(math.nextafter),
     "sigmoid": _sigmoid, "floor": _keep_integers(math.floor), "ceil": _keep_integers(math.ceil),
     "trunc": _keep_integers(math.trunc), "round": _keep_integers(round),

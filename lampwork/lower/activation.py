@@ -31,16 +31,13 @@ def _floating(*names: str) -> Callable:
 
 @_floating("gelu")
 def _gelu(lowering: Lowering, self: TensorValue, approximate: str = "none") -> Any:
-    def exact(x: Expr) -> Expr:
-        erf = ex.unary("erf", ex.mul(x, ex.like(math.sqrt(0.5), x)))
-        return ex.mul(ex.mul(x, ex.like(0.5, x)), ex.add(ex.like(1, x), erf))
-
     def tanh(x: Expr) -> Expr:
         cube = ex.mul(ex.mul(x, x), x)
         inner = ex.mul(ex.like(math.sqrt(2.0 / math.pi), x), ex.add(x, ex.mul(ex.like(0.044715, x), cube)))
-        return ex.mul(ex.mul(ex.like(0.5, x), x), ex.add(ex.like(1, x), ex.unary("tanh", inner)))
+        # 1 + tanh(y) == 2 sigmoid(2 y), which needs one exponential and keeps the tail
+        return ex.mul(x, ex.unary("sigmoid", ex.add(inner, inner)))
 
-    return lowering.pointwise((self,), exact if approximate == "none" else tanh)
+    return lowering.pointwise((self,), tanh if approximate == "tanh" else lambda x: ex.unary("gelu", x))
 
 
 @_floating("silu")

@@ -50,6 +50,7 @@ class Builder:
         self.levels = [Level("entry", True)]
         self.declarations = declarations
         self.allocations: list[str] = []
+        self.rounded: dict[str, Value] = {}  # text of a bfloat16 -> the float32 bits it is the upper half of
         self._counter = 0
 
     # -- placing instructions -----------------------------------------------------------------------------------------

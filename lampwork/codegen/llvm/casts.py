@@ -62,8 +62,13 @@ def _truncate(build: Builder, value: Value, type: str) -> Value:
 def half_to_float(build: Builder, value: Value, dtype: str, native_half: bool) -> Value:
     """Bits of a half type (i16) to float32, exactly."""
     if dtype == "bfloat16":
-        wide = build.convert("zext", value, "i32")
-        return build.convert("bitcast", build.binary("shl", wide, build.integer(16, "i32")), "float")
+        rounded = build.rounded.get(value.text)
+        if rounded is not None:
+            # Just rounded: its bits stand in the upper half already.
+            bits = build.binary("and", rounded, build.integer(0xFFFF0000, "i32"))
+        else:
+            bits = build.binary("shl", build.convert("zext", value, "i32"), build.integer(16, "i32"))
+        return build.convert("bitcast", bits, "float")
     if native_half:
         return build.convert("fpext", build.convert("bitcast", value, "half"), "float")
     # Shift exponent and mantissa into place and correct the exponent's bias by a product, which also normalises
@@ -84,9 +89,11 @@ def float_to_half(build: Builder, value: Value, dtype: str, native_half: bool) -
     if dtype == "bfloat16":
         odd = build.binary("and", build.binary("lshr", bits, build.integer(16, "i32")), build.integer(1, "i32"))
         bias = build.binary("add", odd, build.integer(0x7FFF, "i32"))
-        rounded = build.binary("lshr", build.binary("add", bits, bias), build.integer(16, "i32"))
-        rounded = build.select(build.is_nan(value), build.integer(0x7FC0, "i32"), rounded)
-        return build.convert("trunc", rounded, "i16")
+        rounded = build.binary("add", bits, bias)
+        rounded = build.select(build.is_nan(value), build.integer(0x7FC00000, "i32"), rounded)
+        half = build.convert("trunc", build.binary("lshr", rounded, build.integer(16, "i32")), "i16")
+        build.rounded[half.text] = rounded
+        return half
     if native_half:
         return build.convert("bitcast", build.convert("fptrunc", value, "half"), "i16")
     # Fabian Giesen's float_to_half_fast3_rtne: https://gist.github.com/rygorous/2156668

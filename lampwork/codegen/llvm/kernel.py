@@ -48,7 +48,7 @@ class Memory:
     """A buffer as this function sees it: a pointer and what is known of it.
 
     `frozen`: nothing writes it while the kernel runs. `stream`: large enough, and not read again soon, that stores
-    should bypass the caches.
+    should bypass the caches. `far`: larger than the last cache, so that loads wait for memory.
     """
 
     pointer: Value
@@ -56,6 +56,7 @@ class Memory:
     aligned: bool
     frozen: bool
     stream: bool = False
+    far: bool = False
 
     @property
     def item_bytes(self) -> int:

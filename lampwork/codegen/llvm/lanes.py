@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 HEAVY = frozenset({
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "hypot", "pow", "sigmoid", "mod",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "gelu", "lgamma", "hypot", "pow", "sigmoid", "mod",
     "fmod", "floordiv",
 })  # fmt: skip
 
@@ -32,7 +32,8 @@ def plan_vector_loop(loop: Loop, emitter: FunctionEmitter) -> VectorPlan:
     """Lanes fill one register of the widest type that differs between lanes, or several where the work is light.
 
     Folding into an accumulator is a chain of dependent additions, so several registers hide its latency. Elsewhere
-    iterations are independent and the processor overlaps them itself; more lanes would only make more code.
+    iterations are independent and the processor overlaps them itself, until one is so long that few fit its window: a
+    transcendental function takes two registers where there are 32 of them (gelu gains 10% on Zen 4).
     """
     module = emitter.module
     widest, operations, heavy = 1, 0, False
@@ -54,7 +55,7 @@ def plan_vector_loop(loop: Loop, emitter: FunctionEmitter) -> VectorPlan:
     if folds:
         registers = 4 if operations <= 4 else 2
     else:
-        registers = 1
+        registers = 2 if heavy and module.vector_bytes == 64 else 1
     limit = 64
     if not heavy and operations <= 4 and _reduces_down(loop):
         # Each pass down a column reads `lanes` neighbours of every row: wide ones use whole memory pages. Half of the

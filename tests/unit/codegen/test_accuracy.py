@@ -92,6 +92,23 @@ def test_float64(op, target):
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_gelu(target):
+    """Two ulp above zero; below, where the value falls off, an absolute error no larger than eager's."""
+    for low, high in ((0.0, 10.0), (-20.0, 0.0), (-1e-3, 1e-3), (-3e38, 3e38)):
+        values = spread(low, high, COUNT, numpy.float32) if low else numpy.linspace(low, high, COUNT, dtype=numpy.float32)
+        result = evaluate("gelu", values, target).astype(numpy.float64)
+        wide = values.astype(numpy.float64)
+        exact = torch.nn.functional.gelu(torch.from_numpy(wide)).numpy()
+        exact = numpy.where(numpy.isfinite(exact), exact, numpy.maximum(wide, 0))
+        error = numpy.abs(result - exact)
+        above = values > 0
+        assert numpy.all(error[above] <= 2 * numpy.spacing(numpy.abs(exact[above]).astype(numpy.float32)))
+        assert numpy.all(error[~above] <= 7e-8)
+        near = ~above & (values > -1)
+        assert numpy.all(error[near] <= 4e-7 * numpy.abs(exact[near]))
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_limits(target):
     """What C's functions give at the ends, zeros signed."""
     inf, nan = math.inf, math.nan
@@ -102,6 +119,7 @@ def test_limits(target):
         "log1p": [(inf, inf), (nan, nan), (-1.0, -inf), (-2.0, nan), (-0.0, -0.0), (1e-45, 1e-45)],
         "tanh": [(inf, 1.0), (-inf, -1.0), (nan, nan), (-0.0, -0.0), (50.0, 1.0), (1e-45, 1e-45)],
         "erf": [(inf, 1.0), (-inf, -1.0), (nan, nan), (-0.0, -0.0), (50.0, 1.0)],
+        "gelu": [(inf, inf), (nan, nan), (0.0, 0.0), (50.0, 50.0), (3e38, 3e38)],
         "sigmoid": [(inf, 1.0), (-inf, 0.0), (nan, nan), (0.0, 0.5)],
         "sin": [(inf, nan), (-inf, nan), (nan, nan), (-0.0, -0.0)],
         "cos": [(inf, nan), (-inf, nan), (nan, nan), (-0.0, 1.0)],
