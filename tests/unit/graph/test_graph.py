@@ -18,7 +18,7 @@ from lampwork.graph.interpret import interpret_functional
 from lampwork.graph.prepare import prepare
 from lampwork.graph.simplify import pure, remove_dead, share_repeated_work
 from lampwork.ir.region import AliasOfInput, FromGraph
-from lampwork.runtime.derived import DerivedInputs, derive
+from lampwork.runtime.derived import derive
 
 aten = torch.ops.aten
 
@@ -231,20 +231,6 @@ def test_written_weights_are_not_frozen():
 
 def test_computed_weights_are_not_frozen():
     assert not prepared(lambda x, w: F.linear(x, w * 2), torch.randn(64, 512), torch.randn(512, 512), freeze=True).derived
-
-
-def test_derived_inputs_notice_a_replaced_parameter():
-    weight, other = torch.randn(256, 512), torch.randn(256, 512)
-    derived = DerivedInputs([("pack_linear_weight", (1,), (64, False))])
-    (first,) = derived.values([None, weight])
-    assert derived.values([None, weight])[0] is first
-    (second,) = derived.values([None, other])
-    assert second is not first
-    other.data = torch.randn(256, 512)
-    assert derived.values([None, other])[0] is not second
-    (third,) = derived.values([None, other])
-    derived.refresh()
-    assert derived.values([None, other])[0] is not third
 
 
 def test_packed_parameter_that_requires_grad():
