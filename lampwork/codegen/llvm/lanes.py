@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 HEAVY = frozenset({
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "gelu", "lgamma", "hypot", "pow", "sigmoid", "mod",
-    "fmod", "floordiv",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "gelu", "lgamma", "hypot", "pow", "sigmoid",
+    "mod", "fmod", "floordiv",
 })  # fmt: skip
 
 
