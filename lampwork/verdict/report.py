@@ -176,7 +176,7 @@ def verdict_table(models: dict[str, Any], columns: list[str]) -> Table:
             "-" if verified is None else _reference(verified),
             "-" if verified is None else f"{verified['scale']:.2g}",
             "[green]yes[/green]" if right else "[red]NO[/red]",
-            count(stats.get("entries")),
+            _graphs(stats),
             count(stats.get("breaks")),
             count(stats.get("fallbacks")),
         )
@@ -209,7 +209,7 @@ def inside_table(models: dict[str, Any], columns: list[str]) -> Table:
         table.add_row(
             name,
             column,
-            count(stats.get("native_kernels")),
+            count(found.get("kernels", stats.get("native_kernels"))),
             "-" if extern is None else str(sum(extern.values())),
             *(_percent(found.get("native", {}).get(key)) for key in ("share", "fused_share")),
             _number(found.get("guard_us")),
@@ -297,3 +297,11 @@ def _whole(value: float | None) -> str:
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
+
+
+def _graphs(stats: dict[str, Any]) -> str:
+    """Graphs captured for the measured calls, or found stored. Others in the cache that do not fit the process (the
+    start-up processes leave theirs there, and `torch.compile` changes what they were made for) have no part in them."""
+    if "captures" not in stats or "cache_hits" not in stats:
+        return "-"
+    return str(stats["captures"] + stats["cache_hits"])

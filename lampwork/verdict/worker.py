@@ -233,7 +233,10 @@ def run_steady(job: Job, watch: Watch) -> dict[str, Any]:
                     columns[column]["stats"] = stats_of(function)
                     compiled_profile = share.operator_times(calls[column])
                     extern = (columns[column]["stats"] or {}).get("extern_calls") or {}
-                    fused = share.fused_operators(steps_of(function, workload))
+                    entry = serving_entry(function, workload)
+                    running = entry is not None and entry.host is not None
+                    columns[column]["kernels"] = entry.kernels if running else 0
+                    fused = share.fused_operators(entry.artifact.program.steps if running else ())
                     columns[column]["native"] = share.native_share(eager_profile, compiled_profile, extern, fused)
     other = "inference_mode" if job.grad_mode == "no_grad" else "no_grad"
     for column in OURS:
@@ -349,12 +352,6 @@ def serving_entry(function: Callable[..., Any], workload: Any) -> Any:
         if entry.holds(compiled.function, workload.args, workload.kwargs):
             return entry
     return None
-
-
-def steps_of(function: Callable[..., Any], workload: Any) -> tuple[Any, ...]:
-    """The steps of the program that serves this call; none if it runs eagerly."""
-    entry = serving_entry(function, workload)
-    return () if entry is None or entry.host is None else tuple(entry.artifact.program.steps)
 
 
 def stats_of(function: Callable[..., Any]) -> dict[str, Any] | None:

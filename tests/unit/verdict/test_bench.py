@@ -123,3 +123,10 @@ def test_a_warm_start_finds_all_that_the_cold_one_left(tmp_path, name):
         del cold["LAMPWORK_CACHE_DIR"], warm["LAMPWORK_CACHE_DIR"], other["LAMPWORK_CACHE_DIR"]
     assert cold == warm
     assert not set(cold.values()) & set(other.values())
+
+
+def test_entries_that_do_not_serve_are_no_graphs_of_a_call():
+    models = {"m": {"columns": {"lampwork": {"stats": {"entries": 2, "captures": 1, "cache_hits": 0}}}}}
+    table = report.verdict_table(models, ["lampwork"])
+    cells = {column.header: list(column.cells) for column in table.columns}
+    assert cells["graphs"] == ["1"]
