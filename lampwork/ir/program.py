@@ -136,7 +136,7 @@ class Lowered:
 
     `inputs`: buffer name of each graph input, in the region's input order. `constants`: small literal tensors by
     buffer name, as (dtype, shape, bytes). `writes` are performed last; a nest may also store into an input buffer
-    directly when lowering emitted it so (`store.buffer` is an input), in program order.
+    directly when lowering emitted it so (`store.buffer` is an input), in program order. `device`: as in `Program`.
     """
 
     buffers: Mapping[str, Buffer]
@@ -146,6 +146,7 @@ class Lowered:
     writes: tuple[InputWrite, ...] = ()
     constants: Mapping[str, tuple[str, tuple[int, ...], bytes]] = field(default_factory=dict)
     sizes: tuple[str, ...] = ()
+    device: str = "cpu"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -198,6 +199,8 @@ class Program:
     `result_storages`: buffer names that own a fresh result tensor's memory, by index of Placement("result").
     `workspace_bytes`: size of the workspace leased per call. `free_after[i]`: extern-allocated buffers whose last use
     is step i.
+    `device`: the one device that kernels run on and planned memory lives on ("cpu", "cuda:0"). Buffers elsewhere (a CPU
+    scalar among the inputs of a CUDA program) are touched by externs alone.
     """
 
     kernels: tuple[Kernel, ...]
@@ -214,6 +217,36 @@ class Program:
     refused: tuple[RefusedFusion, ...] = ()
     sizes: tuple[str, ...] = ()
     unscheduled_bytes: int = 0
+    device: str = "cpu"
+
+
+@record
+class DeviceKernel:
+    """One kernel for a GPU: its Triton text and, once compiled, its machine code.
+
+    `signature`: the Triton types ("*fp32", "i64") of the arguments in order: the pointers of `Kernel.parameters`, then
+    `Kernel.sizes`. `aligned`: numbers of the arguments that are divisible by 16. `constants`: values of the text's
+    `tl.constexpr` arguments by name; they follow the others. `grid`: up to three numbers of programs, as expressions of
+    `Kernel.sizes`; a launch whose grid has a zero is left out.
+
+    Filled in by compilation: `binary` (a cubin for `arch`), `entry` (the name of the function in it), `num_warps` as
+    compiled, `shared_bytes`, `hidden` (the arguments Triton appends to those of the signature, in order, as the
+    numbers of bytes each program needs of them: 0 is a null pointer).
+    """
+
+    name: str
+    source: str
+    signature: tuple[str, ...]
+    aligned: tuple[int, ...] = ()
+    constants: tuple[tuple[str, int], ...] = ()
+    grid: tuple[Size, ...] = (1,)
+    num_warps: int = 4
+    num_stages: int = 1
+    arch: str = "sm_90"
+    shared_bytes: int = 0
+    binary: bytes = b""
+    entry: str = ""
+    hidden: tuple[int, ...] = ()
 
 
 @record
@@ -227,6 +260,9 @@ class NativeCode:
     `externals` names the addresses the code expects, in table order
     ("gomp:GOMP_parallel", "torch_cpu:Sleef_...").
     `features`: the ISA features the code needs ("avx512f", ...).
+
+    On a GPU (`device` "cuda:0") the image launches `kernels`: the 4th argument is the CUDA stream, and externals
+    "kernel:K" are the function handles of `kernels[K]` on the device.
     """
 
     image: bytes
@@ -237,3 +273,5 @@ class NativeCode:
     kernel_names: tuple[str, ...] = ()
     source: str = field(default="", compare=False)
     calls: tuple[int, ...] = ()
+    device: str = "cpu"
+    kernels: tuple[DeviceKernel, ...] = ()

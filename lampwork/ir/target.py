@@ -35,6 +35,10 @@ class Target:
     l1_bytes..    data cache sizes; l1 and l2 per core, l3 shared
     features      ISA features by LLVM's names, sorted ("avx2", "avx512f", ...)
     tune          LLVM's name of the processor, for instruction scheduling
+    device        "cpu" or "cuda"
+
+    For a GPU, `name` is its architecture ("sm_90"), `threads` the number of multiprocessors, `vector_bytes` the widest
+    load of one thread, `l1_bytes` the shared memory one block may have, `l2_bytes` and `l3_bytes` its L2 cache.
     """
 
     name: str = "cpu"
@@ -45,6 +49,7 @@ class Target:
     l3_bytes: int = 32 << 20
     features: tuple[str, ...] = ()
     tune: str = ""
+    device: str = "cpu"
 
 
 @lru_cache(1)
