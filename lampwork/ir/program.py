@@ -224,14 +224,14 @@ class Program:
 class DeviceKernel:
     """One kernel for a GPU: its Triton text and, once compiled, its machine code.
 
-    `signature`: the Triton types ("*fp32", "i64") of the arguments in order: the pointers of `Kernel.parameters`, then
-    `Kernel.sizes`. `aligned`: numbers of the arguments that are divisible by 16. `constants`: values of the text's
-    `tl.constexpr` arguments by name; they follow the others. `grid`: up to three numbers of programs, as expressions of
-    `Kernel.sizes`; a launch whose grid has a zero is left out.
+    `source`: the text of a module that defines the `triton.jit` function `name`, imports included. `signature`: the
+    Triton types ("*fp32", "i64") of its arguments in order: the pointers of `Kernel.parameters`, then `Kernel.sizes`;
+    an "i32" takes the lower half of the size. `aligned`: numbers of the arguments that are divisible by 16.
+    `constants`: values of the `tl.constexpr` arguments, which follow, by name. `grid`: up to three numbers of programs, as
+    expressions of `Kernel.sizes`; a launch without programs is left out.
 
     Filled in by compilation: `binary` (a cubin for `arch`), `entry` (the name of the function in it), `num_warps` as
-    compiled, `shared_bytes`, `hidden` (the arguments Triton appends to those of the signature, in order, as the
-    numbers of bytes each program needs of them: 0 is a null pointer).
+    compiled, `shared_bytes`, `hidden` (how many null pointers Triton wants behind the arguments of the signature).
     """
 
     name: str
@@ -246,7 +246,7 @@ class DeviceKernel:
     shared_bytes: int = 0
     binary: bytes = b""
     entry: str = ""
-    hidden: tuple[int, ...] = ()
+    hidden: int = 0
 
 
 @record
