@@ -9,7 +9,7 @@
 
 The addition fuses into whatever reads it. Licence: reassociates (the bias is added last). Preconditions: packed
 convolutions are placed already (freeze.py), and so are vendor products (products.py), which must not see these: they
-are measured against the plain product. Non-goals: several images at once, grouped and transposed convolutions.
+are measured against the plain product. Non-goals: large and several images, grouped and transposed convolutions.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ from lampwork.ir.region import FunctionalGraph
 
 aten = torch.ops.aten
 
+#: Multiplications up to which a 1x1 convolution of one image is cheaper as a product.
+SMALL = 8_000_000
+
 
 def simplify_convolutions(functional: FunctionalGraph) -> FunctionalGraph:
-    """`functional` with 1x1 convolutions of one image as matrix products and without biases that cost a pass.
+    """`functional` with small 1x1 convolutions of one image as matrix products and without biases that cost a pass.
 
-    Measured on an AVX-512 AMD machine, PyTorch 2.13, one and two cores, time of the convolution over time of the
-    product: 1.0 to 1.1 at 256x1024x14x14 (input and output channels, height, width), 1.8 at 384x128x8x8, 2.1 at
-    128x64x16x16, 3.6 at 16x96x112x112. For 8 images it is 0.7 to 1.1. The vendor's simple algorithm writes the bias
-    before it adds the products: without it, 64x64x16x16 and 256x256x4x4 with 3x3 kernels take 0.8 of the time. The
-    others add a bias for nothing.
+    Measured on an AVX-512 AMD machine, PyTorch 2.13, one and two cores. Time of a 1x1 convolution over time of the
+    product: 1.8 at 384x128x8x8 (input and output channels, height, width), 2.1 at 128x64x16x16, 1.2 at 960x160x7x7; for
+    8 images 0.7 to 1.1. Above SMALL it is 1.0 to 1.2, at 56x56 up to 2.6, when timed alone, but within ResNet-50 the
+    products gained nothing on one core and lost up to a twentieth on two busy ones. ATen's plain algorithm
+    writes the bias before it adds the products: without it, 64x64x16x16 and 256x256x4x4 with 3x3 kernels take 0.8 of
+    the time. The vendor's others add a bias for nothing.
     """
     for node in list(functional.graph.nodes):
         if node.op == "call_function" and node.target is aten.convolution.default:
@@ -64,7 +68,7 @@ def _simplify(graph: torch.fx.Graph, node: Node) -> None:
 
 
 def is_product(node: Node) -> bool:
-    """Whether convolution `node` multiplies one contiguous image [1, K, ...] by a matrix [N, K, 1, ...]."""
+    """Whether convolution `node` multiplies one small contiguous image [1, K, ...] by a matrix [N, K, 1, ...]."""
     x, weight, _, stride, padding, _, is_transposed, _, groups = node.args
     value, kernel = x.meta["val"], weight.meta["val"]  # type: ignore[union-attr]
     return (
@@ -77,7 +81,7 @@ def is_product(node: Node) -> bool:
         and all(width == 0 for width in padding)  # type: ignore[union-attr]
         and value.is_contiguous()
         and kernel.is_contiguous()
-        and bool(value.numel())
+        and 0 < value.numel() * kernel.size()[0] <= SMALL
     )
 
 

@@ -272,6 +272,11 @@ def test_other_convolutions_stay(x, options):
     assert aten.convolution.default in targets(functional)
 
 
+def test_large_convolution_stays():
+    x, w = torch.randn(1, 128, 32, 32), torch.randn(128, 128, 1, 1)
+    assert aten.convolution.default in targets(check(F.conv2d, x, w, tolerance=1e-3))
+
+
 def test_bias_is_added_behind_the_plain_algorithm():
     x, w, b = torch.randn(1, 8, 8, 8), torch.randn(8, 8, 3, 3), torch.randn(8)
     functional = check(lambda x, w, b: F.conv2d(x, w, b, padding=1).relu(), x, w, b, tolerance=1e-5)
