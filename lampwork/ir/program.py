@@ -227,8 +227,8 @@ class DeviceKernel:
     `source`: the text of a module that defines the `triton.jit` function `name`, imports included. `signature`: the
     Triton types ("*fp32", "i64") of its arguments in order: the pointers of `Kernel.parameters`, then `Kernel.sizes`;
     an "i32" takes the lower half of the size. `aligned`: numbers of the arguments that are divisible by 16.
-    `constants`: values of the `tl.constexpr` arguments, which follow, by name. `grid`: up to three numbers of programs, as
-    expressions of `Kernel.sizes`; a launch without programs is left out.
+    `constants`: values of the `tl.constexpr` arguments, which follow, by name. `grid`: up to three numbers of
+    programs, as expressions of `Kernel.sizes`; a launch without programs is left out.
 
     Filled in by compilation: `binary` (a cubin for `arch`), `entry` (the name of the function in it), `num_warps` as
     compiled, `shared_bytes`, `hidden` (how many null pointers Triton wants behind the arguments of the signature).
