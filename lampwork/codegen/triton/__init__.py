@@ -1,0 +1,1 @@
+"""NVIDIA back end: kernels to Triton text, to machine code, and the native code that launches them."""

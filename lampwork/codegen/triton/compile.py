@@ -1,0 +1,168 @@
+"""`DeviceKernel`s to machine code: equal ones once, several side by side, kept in memory and on disk by content.
+
+    CACHE_DIR/v1/kernels/DIGEST        one line that says what the file is, then a pickle of what compilation fills in
+
+The digest is of all that decides the machine code: text, arguments, constants, warps, architecture, Triton's release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import pickle
+import re
+import stat
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from lampwork.codegen.triton import pool
+from lampwork.config import environment
+from lampwork.errors import CompileError
+from lampwork.ir.program import DeviceKernel
+
+#: Changed whenever `worker.compile_text` makes other code of the same job.
+RECIPE = "1"
+#: Size of the folder of kernels; those not used for longest go first, when a process stores its first one.
+LIMIT_BYTES = 512 << 20
+
+_HEADER = b"lampwork kernel 1 "
+_JOB = ("name", "source", "signature", "aligned", "constants", "num_warps", "num_stages", "arch")
+_FILLED = ("binary", "entry", "num_warps", "shared_bytes", "hidden")
+
+_known: dict[str, dict[str, Any]] = {}
+_trimmed = False
+
+
+def start_compilers(arch: str) -> None:
+    """Start the processes that compile, so that they are ready when a program has been captured. Returns at once."""
+    if available():
+        pool.start(environment.compile_workers, arch)
+
+
+def available() -> bool:
+    """Triton is installed."""
+    return bool(_release())
+
+
+def compile_kernels(kernels: Sequence[DeviceKernel]) -> tuple[DeviceKernel, ...]:
+    """`kernels` with their machine code. Raises `CompileError` naming the kernel that Triton refuses."""
+    if kernels and not available():
+        raise CompileError("generate", "Triton is not installed, and GPU kernels are compiled with it")
+    digests = [digest(kernel) for kernel in kernels]
+    missing: dict[str, DeviceKernel] = {}
+    for name, kernel in zip(digests, kernels):
+        if name not in _known and name not in missing:
+            stored = _read(name)
+            if stored is None:
+                missing[name] = kernel
+            else:
+                _known[name] = stored
+    if missing:
+        jobs = [{field: getattr(kernel, field) for field in _JOB} for kernel in missing.values()]
+        for (name, kernel), answer in zip(missing.items(), _compile(jobs)):
+            if isinstance(answer, str):
+                raise CompileError("generate", f"Triton refused {kernel.name}: {answer}")
+            _known[name] = filled = {field: answer[field] for field in _FILLED}
+            _write(name, filled)
+    return tuple(replace(kernel, **_known[name]) for name, kernel in zip(digests, kernels))
+
+
+def digest(kernel: DeviceKernel) -> str:
+    """The name of the kernel's machine code."""
+    parts = [RECIPE, _release(), *(repr(getattr(kernel, field)) for field in _JOB)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@lru_cache(1)
+def _release() -> str:
+    """Triton's version, without importing it (0.2 s); empty where it is not installed."""
+    spec = importlib.util.find_spec("triton")
+    if spec is None or spec.origin is None:
+        return ""
+    found = re.search(r"^__version__\s*=\s*['\"]([^'\"]+)", Path(spec.origin).read_text(), re.MULTILINE)
+    return found.group(1) if found else "unknown"
+
+
+def _compile(jobs: list[dict[str, Any]]) -> list[dict[str, Any] | str]:
+    """The answer or the error text for each job: from the processes, else from threads of this one."""
+    answers = pool.compile_all(jobs, environment.compile_workers)
+    if answers is None:
+        with ThreadPoolExecutor(min(len(jobs), len(os.sched_getaffinity(0)))) as threads:
+            answers = list(threads.map(_compile_here, jobs))
+    return answers
+
+
+def _compile_here(job: dict[str, Any]) -> dict[str, Any] | str:
+    from lampwork.codegen.triton.worker import compile_text
+
+    try:
+        return compile_text(job)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def _folder() -> Path:
+    return Path(environment.cache_dir) / "v1" / "kernels"
+
+
+def _read(name: str) -> dict[str, Any] | None:
+    """What is stored under `name`; None where nothing is, or something that cannot be trusted."""
+    if not environment.cache:
+        return None
+    path = _folder() / name
+    try:
+        header, _, body = path.read_bytes().partition(b"\n")
+        if header != _HEADER + hashlib.sha256(body).hexdigest().encode() or not _owned(path.parent):
+            return None
+        os.utime(path)
+        return pickle.loads(body)
+    except Exception:  # not there, or no longer readable: it is made again
+        return None
+
+
+def _write(name: str, filled: dict[str, Any]) -> None:
+    """Store for other processes; a folder that cannot be written to is no error."""
+    global _trimmed
+    if not environment.cache:
+        return
+    folder = _folder()
+    body = pickle.dumps(filled)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not _owned(folder):
+            return
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".writing-")
+        with os.fdopen(handle, "wb") as file:
+            file.write(_HEADER + hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+        os.replace(temporary, folder / name)
+        if not _trimmed:
+            _trimmed = True
+            _trim(folder)
+    except OSError:
+        pass
+
+
+def _owned(folder: Path) -> bool:
+    """Nobody but this user writes to the folder: its files are pickles."""
+    status = folder.stat()
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _trim(folder: Path) -> None:
+    files = sorted((status.st_mtime, status.st_size, entry.path) for entry in os.scandir(folder)
+                   if (status := entry.stat()))  # fmt: skip
+    total = sum(size for _, size, _ in files)
+    for _, size, path in files:
+        if total <= LIMIT_BYTES:
+            return
+        os.unlink(path)
+        total -= size

@@ -1,0 +1,209 @@
+"""One kernel's Triton text to machine code, in the process that calls it; and a program that does only that.
+
+Imports neither Lampwork nor torch, so that processes of compilers start in the time `import triton` takes. Run as a
+program (`worker.py SOCKET WORKERS ARCH`) it serves the other end of a socket: see `serve`, and `pool.py`.
+
+A job is a dict with the fields of `DeviceKernel` that compilation reads; the answer has those that it fills in.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import linecache
+import os
+import pickle
+import re
+import select
+import signal
+import socket
+import sys
+import tempfile
+from typing import Any
+
+#: Null pointers that a release appends to a kernel's arguments: global_scratch since 3.3, profile_scratch since 3.5.
+#: The PTX text is counted for every release; this table says what we know, and a difference is an error.
+HIDDEN_ARGUMENTS = {(3, 3): 1, (3, 4): 1, (3, 5): 2, (3, 6): 2}
+#: Sizes of the memory behind these pointers. Our kernels use no feature that needs any.
+_SCRATCH = ("global_scratch_size", "profile_scratch_size")
+#: The largest message: what a socket takes by default, with room for the kernel's bookkeeping.
+MESSAGE_BYTES = 96 << 10
+#: A process of compilers that had nothing to do for so long ends.
+IDLE_SECONDS = 120.0
+#: The number of the message that says that the compilers are ready.
+READY = -1
+
+_numbers = itertools.count()
+
+
+class Refused(Exception):
+    """Triton compiled the kernel to something that our launcher cannot start."""
+
+
+def compile_text(job: dict[str, Any]) -> dict[str, Any]:
+    """The machine code of one kernel: `binary`, `entry`, `num_warps`, `shared_bytes`, `hidden`, and the text `ptx`.
+
+    Raises what Triton raises for text it refuses, and `Refused`.
+    """
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.compiler import compile as compile_source
+
+    function = _function(job["source"], job["name"])
+    names = list(function.arg_names)
+    constants = dict(job["constants"])
+    plain = [name for name in names if name not in constants]
+    if len(plain) != len(job["signature"]):
+        raise Refused(f"{job['name']} takes {len(plain)} arguments, its signature has {len(job['signature'])}")
+    types = dict(zip(plain, job["signature"]))
+    source = ASTSource(
+        function,
+        signature={name: types.get(name, "constexpr") for name in names},
+        constexprs={(names.index(name),): value for name, value in constants.items()},
+        attrs={(names.index(plain[i]),): [["tt.divisibility", 16]] for i in job["aligned"]},
+    )
+    options = {
+        "num_warps": job["num_warps"],
+        "num_stages": job["num_stages"],
+        # Each operation is rounded as eager rounds it: no product is contracted with the sum that takes it, and the
+        # vendor's functions keep denormal numbers.
+        "enable_fp_fusion": False,
+        "enable_reflect_ftz": False,
+    }
+    target = GPUTarget("cuda", int(job["arch"].removeprefix("sm_")), 32)
+    compiled = compile_source(source, target=target, options=options)
+    metadata, ptx = compiled.metadata, compiled.asm["ptx"]
+    if any(getattr(metadata, name, 0) for name in _SCRATCH):
+        raise Refused("the kernel needs scratch memory, which the launcher does not provide")
+    return {
+        "binary": compiled.asm["cubin"],
+        "entry": metadata.name,
+        "num_warps": metadata.num_warps,
+        "shared_bytes": metadata.shared,
+        "hidden": hidden_arguments(ptx, metadata.name, len(plain)),
+        "ptx": ptx,
+    }
+
+
+def _function(text: str, name: str) -> Any:
+    """The `triton.jit` function `name` of module `text`. Triton looks the text up in `linecache`."""
+    place = f"<lampwork {name} {next(_numbers)}>"
+    linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)
+    namespace: dict[str, Any] = {"__name__": place}
+    try:
+        exec(compile(text, place, "exec"), namespace)
+    finally:
+        linecache.cache.pop(place, None)
+    return namespace[name]
+
+
+def hidden_arguments(ptx: str, entry: str, declared: int) -> int:
+    """How many null pointers follow the `declared` arguments of `entry`. Raises `Refused` where others follow."""
+    head = re.search(rf"\.visible\s+\.entry\s+{re.escape(entry)}\s*\(([^)]*)\)", ptx)
+    parameters = [] if head is None else re.findall(r"\.param\s+\.(\w+)", head.group(1))
+    hidden = parameters[declared:]
+    if len(parameters) < declared or any(type not in ("u64", "b64") for type in hidden):
+        raise Refused(f"{entry} takes the parameters {parameters}, of which {declared} were declared")
+    import triton
+
+    known = HIDDEN_ARGUMENTS.get(tuple(int(part) for part in triton.__version__.split(".")[:2]))
+    if known is not None and known != len(hidden):
+        raise Refused(f"Triton {triton.__version__} appends {len(hidden)} arguments; {known} were expected")
+    return len(hidden)
+
+
+# The program ----------------------------------------------------------------------------------------------------------
+
+_WARM_UP = """
+import triton
+import triton.language as tl
+@triton.jit
+def warm_up(b0, n):
+    x = tl.arange(0, 128)
+    tl.store(b0 + x, tl.load(b0 + x, x < n) + 1, x < n)
+"""
+
+
+def serve(connection: socket.socket, workers: int, arch: str) -> None:
+    """Compile what arrives on `connection`, in `workers` processes, until the other end is closed or nothing arrives.
+
+    One process loads Triton and compiles a kernel; the workers are forked from it, and each takes the next message. A
+    job is one message (number, job), its answer one message (number, path of the pickled answer, error text).
+    """
+    parent = os.getppid()
+    with tempfile.TemporaryDirectory(prefix="lampwork-triton-") as folder:
+        _leave_no_cache(folder)
+        compile_text({
+            "name": "warm_up", "source": _WARM_UP, "signature": ("*fp32", "i64"), "aligned": (0,), "constants": (),
+            "num_warps": 4, "num_stages": 1, "arch": arch,
+        })  # fmt: skip
+        busy, done = os.pipe()
+        children = []
+        for _ in range(workers):
+            child = os.fork()
+            if not child:
+                _work(connection, folder, done)
+            children.append(child)
+        try:
+            connection.send(pickle.dumps((READY, "", "")))
+            _watch(connection, busy, parent)
+        finally:
+            for child in children:
+                os.kill(child, signal.SIGKILL)  # nobody has waited for it: the number is still its own
+
+
+def _leave_no_cache(folder: str) -> None:
+    """Triton's own cache goes to `folder`, and the digest of all of Triton, 0.3 s, is not computed for it."""
+    os.environ["TRITON_CACHE_DIR"] = folder
+    from triton.compiler import compiler
+
+    if hasattr(compiler, "get_cache_key"):
+        compiler.get_cache_key = lambda source, backend, options, env_vars: f"{source.hash()} {options.hash()}"
+
+
+def _watch(connection: socket.socket, busy: int, parent: int) -> None:
+    """Returns when the other end is gone, a worker has died, or none has finished anything for `IDLE_SECONDS`."""
+    poll = select.poll()
+    poll.register(connection, 0)  # hang-up alone
+    poll.register(busy, select.POLLIN)
+    idle = 0.0
+    while idle < IDLE_SECONDS and os.getppid() == parent:
+        events = dict(poll.poll(1000))
+        if connection.fileno() in events:
+            return
+        if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return
+        if busy in events:
+            os.read(busy, 1 << 12)
+            idle = 0.0
+        else:
+            idle += 1.0
+
+
+def _work(connection: socket.socket, folder: str, done: int) -> None:
+    """One worker: never returns."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with the process that forked it
+    while True:
+        message = connection.recv(MESSAGE_BYTES)
+        if not message:
+            os._exit(0)
+        number, job = pickle.loads(message)
+        path, error = "", ""
+        try:
+            answer = compile_text(job)
+            del answer["ptx"]
+            handle, path = tempfile.mkstemp(dir=folder, prefix="answer-")
+            with os.fdopen(handle, "wb") as file:
+                pickle.dump(answer, file)
+        except BaseException as failure:
+            error = f"{type(failure).__name__}: {failure}"[:8192]
+        os.write(done, b".")
+        try:
+            connection.send(pickle.dumps((number, path, error)))
+        except OSError:
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), sys.argv[3])
