@@ -62,7 +62,7 @@ class Pool:
             self._process.wait()
 
     def compile(self, jobs: Mapping[int, bytes]) -> dict[int, dict[str, Any] | str]:
-        """The answer or the error text for each job (pickled, of `worker.MESSAGE_BYTES` at most). Raises `PoolFailed`."""
+        """The answer or the error text for each job (pickled, up to `worker.MESSAGE_BYTES`). Raises `PoolFailed`."""
         waiting = [(number, job) for number, job in jobs.items()]
         answers: dict[int, dict[str, Any] | str] = {}
         poll = select.poll()
