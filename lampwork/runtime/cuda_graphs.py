@@ -1,0 +1,365 @@
+"""CUDA graphs that are safe: one program's launches replayed at the cost of one, results valid for as long as held.
+
+    calls 1, 2        run plainly: libraries and kernels are loaded, workspaces made
+    call 3            the program is captured, with memory of its own for inputs that the caller passes and for results
+    from then on      inputs copied in, one replay, results handed out
+
+Parameters and buffers are used in place. A result that is handed out is a tensor over the captured result's memory.
+Before the next replay the owners of that memory are counted: while the program still holds a result, that capture rests
+and another one runs; once `HANDED_OUT` of them are all held, results are copied out of a capture whose memory nobody
+ever gets. So a loop that keeps every output has every output, with no call that marks a step.
+
+Captures of one stream share a pool: their replays are in order, and what they hand out is never given back to the pool
+while its owner lives. Streams that may run at once have pools, workspaces and captures of their own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+
+from lampwork import _torch
+from lampwork.ir.artifact import Artifact
+from lampwork.ir.program import Check, FromBuffer, FromInput, ScalarOutput, ScalarResult, ViewOfInput
+from lampwork.ir.source import is_static
+
+#: Plain calls before the capture.
+PLAIN_CALLS = 2
+#: Captures whose results are handed out: a caller who drops a result when it has the next needs two.
+HANDED_OUT = 2
+#: After so many captures for changed weights the program runs plainly.
+CAPTURES_FOR_WEIGHTS = 4
+#: `auto`: graphs pay where issuing the launches takes at least this share of the time the device needs.
+HOST_SHARE = 0.5
+
+Call = Callable[..., tuple]
+
+
+class NotCapturable(Exception):
+    """Why a program cannot be a graph, in words for its user."""
+
+
+class GraphRunner:
+    """Serves calls of one program through CUDA graphs. Safe to use from many threads and streams.
+
+    `make_call()` gives a host function with memory of its own (see `Host.call`). `when`: "always", or "auto": only
+    where the second call shows that the device waits for the host. `refused` says why calls run plainly, if they do.
+    """
+
+    def __init__(
+        self, artifact: Artifact, make_call: Callable[[], Call], when: Literal["always", "auto"], device: CudaDevice
+    ) -> None:
+        self.artifact, self.make_call, self.when, self.device = artifact, make_call, when, device
+        self.refused = why_not(artifact)
+        self.captures = 0
+        self.replays = 0
+        self._plain = make_call()
+        self._streams: dict[int, _Stream] = {}
+        self._lock = threading.Lock()
+
+    def call(self, values: Sequence[Any], generation: object = None) -> tuple:
+        if self.refused or self.device.is_capturing():
+            return self._plain(values, generation)
+        number = self.device.stream()
+        stream = self._streams.get(number)
+        if stream is None:
+            with self._lock:
+                stream = self._streams.setdefault(number, _Stream(self))
+        with stream.lock:
+            return stream.call(values, generation)
+
+    def refuse(self, reason: str) -> None:
+        self.refused = reason
+        self._streams = {}
+
+    def release(self) -> None:
+        """Give back captures and their memory; results that the program holds keep theirs."""
+        self._streams = {}
+
+
+def why_not(artifact: Artifact) -> str:
+    """Why the program can never be captured; empty if nothing speaks against it."""
+    program = artifact.program
+    for step in program.steps:
+        if isinstance(step, ScalarOutput):
+            return "a value is read on the host (.item() or a shape that depends on data)"
+        if isinstance(step, Check):
+            return f"the host checks a condition on the device: {step.message}"
+    if any(isinstance(result, ScalarResult) for result in program.results) and program.sizes:
+        return "a result is a Python number that changes from call to call"
+    return ""
+
+
+class _Stream:
+    """The captures of one program on one stream. Its lock is held during a call."""
+
+    def __init__(self, runner: GraphRunner) -> None:
+        self.runner, self.device = runner, runner.device
+        self.artifact = runner.artifact
+        self.lock = threading.Lock()
+        self.host = runner.make_call()
+        self.calls = 0
+        self.copied = tuple(
+            index for index, source in enumerate(self.artifact.inputs) if not is_static(source)
+        )  # inputs that may be other tensors on each call
+        self.kept = tuple(index for index in range(len(self.artifact.inputs)) if index not in set(self.copied))
+        self.inputs: dict[int, torch.Tensor] = {}
+        self.generation: object = None
+        self.places: tuple[int, ...] = ()
+        self.captures_left = CAPTURES_FOR_WEIGHTS
+        self.handed_out: list[_Capture] = []
+        self.copying: _Capture | None = None
+
+    def call(self, values: Sequence[Any], generation: object) -> tuple:
+        runner = self.runner
+        self.calls += 1
+        if self.calls <= PLAIN_CALLS:
+            if self.calls == PLAIN_CALLS and runner.when == "auto":
+                return self._measured(values, generation)
+            return self.host(values, generation)
+        if runner.refused:  # another stream found out
+            return self.host(values, generation)
+        try:
+            capture = self._capture_for(values, generation)
+        except NotCapturable as reason:
+            runner.refuse(str(reason))
+            return self.host(values, generation)
+        return self._replay(capture, values)
+
+    def _measured(self, values: Sequence[Any], generation: object) -> tuple:
+        """A plain call that finds out whether the device waits for the host."""
+        host_seconds, device_seconds, results = self.device.measure(lambda: self.host(values, generation))
+        if host_seconds < HOST_SHARE * device_seconds:
+            self.runner.refuse(
+                "the device is busy for longer than the host needs to launch: a graph would gain nothing"
+            )
+        return results
+
+    # Captures --------------------------------------------------------------------------------------------------------
+
+    def _capture_for(self, values: Sequence[Any], generation: object) -> _Capture:
+        """A capture that may be replayed now. Raises `NotCapturable`; nothing has run then."""
+        if not self._weights_stay(values, generation):
+            self.captures_left -= 1
+            if self.captures_left < 0:
+                raise NotCapturable("parameters or buffers are replaced again and again")
+            self.handed_out, self.copying = [], None
+            self.places = tuple(values[index].data_ptr() for index in self.kept)
+            self.generation = generation
+        for capture in self.handed_out:
+            if capture.is_free():
+                return capture
+        if len(self.handed_out) < HANDED_OUT and _torch.tensor_layout() is not None:
+            capture = self._new_capture(values, generation, hands_out=True)
+            self.handed_out.append(capture)
+            return capture
+        if self.copying is None:
+            self.copying = self._new_capture(values, generation, hands_out=False)
+        return self.copying
+
+    def _weights_stay(self, values: Sequence[Any], generation: object) -> bool:
+        if not self.handed_out and self.copying is None:
+            return False
+        if generation is not None and generation is self.generation:
+            return True
+        if self.places != tuple(values[index].data_ptr() for index in self.kept):
+            return False
+        self.generation = generation
+        return True
+
+    def _new_capture(self, values: Sequence[Any], generation: object, hands_out: bool) -> _Capture:
+        if not self.inputs:
+            self._make_inputs(values)
+        passed = list(values)
+        for index, tensor in self.inputs.items():
+            passed[index] = tensor
+        replay, results = self.device.record(lambda: self.host(passed, generation))
+        self.runner.captures += 1
+        fresh = [isinstance(result, FromBuffer) for result in self.artifact.program.results]
+        return _Capture(replay, results, fresh, hands_out)
+
+    def _make_inputs(self, values: Sequence[Any]) -> None:
+        written = set(self.artifact.program.written_inputs)
+        ranges: list[tuple[int, int, int]] = []
+        made: dict[int, torch.Tensor] = {}
+        for index, value in enumerate(values[: len(self.artifact.inputs)]):
+            if value is None:
+                continue
+            if not isinstance(value, torch.Tensor):
+                raise NotCapturable("an input is not a tensor")
+            if not self.device.holds(value):
+                raise NotCapturable("an input is not on the program's device")
+            start = value.data_ptr()
+            ranges.append((start, start + _span(value) * value.element_size(), index))
+            if index in self.copied:
+                if _overlaps_itself(value):
+                    raise NotCapturable("an input has several elements in one place (it was expanded)")
+                with torch.inference_mode(False):
+                    made[index] = torch.empty_strided(
+                        value.shape, value.stride(), dtype=value.dtype, device=value.device
+                    )
+        ranges.sort()
+        for (_, end, one), (start, _, other) in zip(ranges, ranges[1:]):
+            if start < end and {one, other} & written:
+                raise NotCapturable("an input that is written shares memory with another one")
+        self.inputs = made
+
+    # Calls -----------------------------------------------------------------------------------------------------------
+
+    def _replay(self, capture: _Capture, values: Sequence[Any]) -> tuple:
+        inputs = self.inputs
+        for index, tensor in inputs.items():
+            tensor.copy_(values[index])
+        capture.replay()
+        self.runner.replays += 1
+        for index in self.artifact.program.written_inputs:
+            if index in inputs:
+                values[index].copy_(inputs[index])
+            else:
+                _torch.increment_version(values[index])
+        return self._results(capture, values)
+
+    def _results(self, capture: _Capture, values: Sequence[Any]) -> tuple:
+        from lampwork.runtime.host import view
+
+        out: list[Any] = []
+        copies: dict[int, torch.Tensor] = {}
+        for result, made in zip(self.artifact.program.results, capture.results):
+            if isinstance(result, FromInput):
+                out.append(values[result.input])
+            elif isinstance(result, ViewOfInput):
+                dtype = getattr(torch, result.dtype)
+                seen = view(values[result.input], dtype, result.shape, result.strides, result.offset)  # type: ignore
+                out.append(seen.conj() if result.conjugate else seen)
+            elif isinstance(result, FromBuffer):
+                tensor = capture.alias(made) if capture.hands_out else capture.copy(made, copies)
+                out.append(tensor.conj() if result.conjugate else tensor)
+            else:
+                out.append(made)
+        return tuple(out)
+
+
+class _Capture:
+    """One graph with its results' memory.
+
+    `results` are what the captured run returned. Those that the program made are kept as long as the capture, so that
+    the pool never gives their memory to anyone else.
+    """
+
+    def __init__(self, replay: Callable[[], None], results: tuple, fresh: Sequence[bool], hands_out: bool) -> None:
+        self.replay, self.hands_out = replay, hands_out
+        self.results = tuple(_physical(made) if own else made for made, own in zip(results, fresh))
+        self._whole: dict[int, torch.Tensor] = {}  # result -> its storage from the first element on, contiguous
+        self._owners: dict[int, int] = {}  # storage -> how many of our own tensors own it
+        if hands_out:
+            ours = {id(made): made for made, own in zip(self.results, fresh) if own}
+            # Never through `untyped_storage()`: that Python object would be one more owner, now and then.
+            with torch.inference_mode(False), torch.no_grad():
+                for key, made in ours.items():
+                    self._whole[key] = made.as_strided((_end(made),), (1,), 0)
+            for made in (*ours.values(), *self._whole.values()):
+                address = _torch.storage_address(made)
+                self._owners[address] = self._owners.get(address, 0) + 1
+
+    def is_free(self) -> bool:
+        """Nobody but us owns memory of the results."""
+        return all(_torch.storage_use_count_at(address) <= count for address, count in self._owners.items())
+
+    def alias(self, made: torch.Tensor) -> torch.Tensor:
+        """A fresh tensor over the memory of `made`, with no tie to autograd; in the caller's inference mode."""
+        empty = torch.empty(0, dtype=made.dtype, device=made.device)
+        return empty.set_(self._whole[id(made)], made.storage_offset(), made.shape, made.stride())  # type: ignore
+
+    def copy(self, made: torch.Tensor, copies: dict[int, torch.Tensor]) -> torch.Tensor:
+        """`made` in memory of its own; results that are views of one storage stay views of one storage."""
+        address = made.untyped_storage().data_ptr()
+        base = copies.get(address)
+        if base is None:
+            whole = torch.empty(0, dtype=torch.uint8, device=made.device).set_(made.untyped_storage())  # type: ignore
+            base = copies[address] = whole.clone()
+        empty = torch.empty(0, dtype=made.dtype, device=made.device)
+        return empty.set_(base.untyped_storage(), made.storage_offset(), made.shape, made.stride())
+
+
+class CudaDevice:
+    """What graphs need of one CUDA device."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self._pools: dict[int, Any] = {}
+        self._side: torch.cuda.Stream | None = None
+
+    def stream(self) -> int:
+        return torch.cuda.current_stream(self.index).cuda_stream
+
+    def is_capturing(self) -> bool:
+        return torch.cuda.is_current_stream_capturing()
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        return tensor.device.type == "cuda" and tensor.device.index == self.index
+
+    def measure(self, run: Callable[[], tuple]) -> tuple[float, float, tuple]:
+        """Seconds the host needs to issue `run`, seconds the device needs for it, its results. Waits for the device."""
+        before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.current_stream(self.index).synchronize()
+        start = time.perf_counter()
+        before.record()
+        results = run()
+        after.record()
+        host = time.perf_counter() - start
+        after.synchronize()
+        # An event is recorded when the device gets there: while it waits for the host, its time is the host's.
+        return host, before.elapsed_time(after) / 1e3, results
+
+    def record(self, run: Callable[[], tuple]) -> tuple[Callable[[], None], tuple]:
+        """`run` captured: what replays it on the current stream, and what it returned. Raises `NotCapturable`."""
+        current = torch.cuda.current_stream(self.index)
+        if self._side is None:
+            self._side = torch.cuda.Stream(self.index)
+        pool = self._pools.get(current.cuda_stream)
+        if pool is None:
+            pool = self._pools[current.cuda_stream] = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize(self.index)
+        try:
+            with torch.cuda.stream(self._side):
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+                try:
+                    results = run()
+                finally:
+                    graph.capture_end()
+        except Exception as error:
+            cause = error.__cause__ or error
+            raise NotCapturable(f"capture failed: {type(cause).__name__}: {cause}".splitlines()[0]) from error
+        return graph.replay, results
+
+
+def _physical(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor`, or what a lazily conjugated one is the conjugate of."""
+    return tensor.conj() if tensor.is_conj() else tensor
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """Elements from the tensor's first to its last."""
+    if tensor.numel() == 0:
+        return 0
+    return sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) + 1
+
+
+def _end(tensor: torch.Tensor) -> int:
+    """Elements from the start of the storage to the tensor's last."""
+    return tensor.storage_offset() + _span(tensor)
+
+
+def _overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Whether two elements may share memory: strides, smallest first, do not step over what is inside."""
+    span = 1
+    for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape) if size > 1):
+        if stride < span:
+            return True
+        span = stride * (size - 1) + span
+    return False

@@ -1,0 +1,243 @@
+"""The rules of `GraphRunner`, on the CPU: a stand-in device records a run by remembering it and replays it by running it
+again into the memory of the first results, as a graph does."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from lampwork.config import make_settings
+from lampwork.pipeline import compile_call
+from lampwork.runtime import cuda_graphs
+from lampwork.runtime.cuda_graphs import HANDED_OUT, PLAIN_CALLS, GraphRunner, NotCapturable
+from lampwork.runtime.host import Host
+
+
+class Recorder:
+    """Stands in for `CudaDevice`."""
+
+    def __init__(self) -> None:
+        self.recorded = self.replayed = 0
+        self.current = 0
+        self.times = (1.0, 1.0)
+        self.fails = ""
+
+    def stream(self):
+        return self.current
+
+    def is_capturing(self):
+        return False
+
+    def holds(self, tensor):
+        return True
+
+    def measure(self, run):
+        return (*self.times, run())
+
+    def record(self, run):
+        if self.fails:
+            raise NotCapturable(self.fails)
+        self.recorded += 1
+        results = run()
+
+        def replay():
+            self.replayed += 1
+            with torch.inference_mode(False), torch.no_grad():
+                for kept, made in zip(results, run()):
+                    if isinstance(kept, torch.Tensor):
+                        kept.copy_(made)
+
+        return replay, results
+
+
+def runner_for(function, *args, when="always"):
+    with torch.no_grad():
+        artifact = compile_call(function, args, {}, make_settings())
+    device = Recorder()
+    return GraphRunner(artifact, lambda: Host(artifact).call, when, device), device
+
+
+def call(runner, *values):
+    with torch.no_grad():
+        return runner.call(list(values), None)
+
+
+def affine(x):
+    return x * 2 + 1
+
+
+def test_replays_after_the_plain_calls():
+    runner, device = runner_for(affine, torch.randn(8))
+    for count in range(6):
+        x = torch.randn(8)
+        (result,) = call(runner, x)
+        assert torch.equal(result, affine(x))
+        assert device.recorded == (0 if count < PLAIN_CALLS else 1)
+        del result
+    assert runner.replays == 6 - PLAIN_CALLS
+
+
+def test_every_kept_output_stays_right():
+    runner, device = runner_for(affine, torch.randn(8))
+    inputs = [torch.randn(8) for _ in range(12)]
+    kept = [call(runner, x)[0] for x in inputs]
+    for x, result in zip(inputs, kept):
+        assert torch.equal(result, affine(x))
+    assert device.recorded == HANDED_OUT + 1
+    assert len({result.data_ptr() for result in kept}) == len(kept)
+
+
+def test_views_of_an_output_keep_its_memory():
+    runner, _ = runner_for(affine, torch.randn(8))
+    for _ in range(PLAIN_CALLS):
+        call(runner, torch.randn(8))
+    x = torch.randn(8)
+    part = call(runner, x)[0][2:5]
+    for _ in range(5):
+        call(runner, torch.randn(8))
+    assert torch.equal(part, affine(x)[2:5])
+
+
+def test_outputs_fed_back():
+    runner, _ = runner_for(affine, torch.randn(8))
+    x = wanted = torch.randn(8)
+    for _ in range(10):
+        (x,) = call(runner, x)
+        wanted = affine(wanted)
+        assert torch.equal(x, wanted)
+
+
+def test_two_outputs_of_one_storage():
+    def pair(x):
+        y = x + 1
+        return y, y[::2]
+
+    runner, _ = runner_for(pair, torch.randn(8))
+    kept = []
+    for _ in range(9):
+        x = torch.randn(8)
+        kept.append((x, *call(runner, x)))
+    for x, whole, half in kept:
+        assert torch.equal(whole, x + 1) and torch.equal(half, whole[::2])
+        half.fill_(7)
+        assert torch.equal(whole[::2], half)
+
+
+def test_inputs_returned_and_viewed_are_the_callers():
+    def same(x):
+        return x[1:], x + 1
+
+    runner, _ = runner_for(same, torch.randn(8))
+    for _ in range(6):
+        x = torch.randn(8)
+        view, _ = call(runner, x)
+        assert view.data_ptr() == x[1:].data_ptr()
+
+
+def test_written_inputs_are_written():
+    def bump(x):
+        x.add_(1)
+        return x * 2
+
+    runner, _ = runner_for(bump, torch.randn(8))
+    for _ in range(6):
+        x = torch.randn(8)
+        wanted = x + 1
+        version = x._version
+        (result,) = call(runner, x)
+        assert torch.equal(x, wanted) and torch.equal(result, wanted * 2) and x._version > version
+
+
+def test_changed_weights_are_captured_again():
+    module = torch.nn.Linear(4, 4)
+    with torch.no_grad():
+        artifact = compile_call(module.forward, (torch.randn(2, 4),), {}, make_settings())
+    device = Recorder()
+    runner = GraphRunner(artifact, lambda: Host(artifact).call, "always", device)
+    static = [cuda_graphs.is_static(source) for source in artifact.inputs]
+    assert static.count(True) == 2
+
+    def values(x, other):
+        weights = iter(sorted(other.parameters(), key=lambda p: -p.dim()))
+        by_shape = {tuple(p.shape): p.detach() for p in weights}
+        return [by_shape[tuple(artifact.program.buffers[name].shape)] if is_weight else x
+                for name, is_weight in zip(artifact.program.inputs, static)]  # fmt: skip
+
+    for other in (module, torch.nn.Linear(4, 4)):
+        for _ in range(4):
+            x = torch.randn(2, 4)
+            with torch.no_grad():
+                (result,) = runner.call(values(x, other), None)
+                torch.testing.assert_close(result, other(x))
+            del result
+    assert runner.captures == 2
+
+
+def test_streams_have_captures_of_their_own():
+    runner, device = runner_for(affine, torch.randn(8))
+    for count in range(8):
+        device.current = count % 2
+        x = torch.randn(8)
+        assert torch.equal(call(runner, x)[0], affine(x))
+    assert device.recorded == 2
+
+
+def test_many_threads():
+    runner, _ = runner_for(affine, torch.randn(8))
+    wrong = []
+
+    def work():
+        kept = [(x, call(runner, x)[0]) for x in (torch.randn(8) for _ in range(20))]
+        wrong.extend(x for x, result in kept if not torch.equal(result, affine(x)))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_auto_leaves_a_busy_device_alone():
+    runner, device = runner_for(affine, torch.randn(8), when="auto")
+    device.times = (0.1, 1.0)
+    for _ in range(6):
+        x = torch.randn(8)
+        assert torch.equal(call(runner, x)[0], affine(x))
+    assert device.recorded == 0 and "busy" in runner.refused
+
+
+@pytest.mark.parametrize("kind", ["fails", "expanded", "overlapping"])
+def test_what_cannot_be_captured_runs_plainly(kind):
+    def bump(x, y):
+        x.add_(1)
+        return x + y
+
+    memory = torch.randn(16)
+    like = torch.randn(1).expand(8) if kind == "expanded" else torch.randn(8)
+    runner, device = runner_for(bump, torch.randn(8), like)
+    for _ in range(5):
+        x, y = torch.randn(8), torch.randn(8)
+        if kind == "fails":
+            device.fails = "capture failed: no"
+        elif kind == "expanded":
+            y = torch.randn(1).expand(8)
+        else:
+            x, y = memory[:8], memory[4:12]
+        if kind == "overlapping":
+            # The guards of an entry keep such calls apart; the runner must not trust that.
+            call(runner, x, y)
+            continue
+        wanted = x + 1 + y
+        assert torch.equal(call(runner, x, y)[0], wanted)
+    assert device.recorded == 0 and runner.refused
+
+
+def test_a_value_read_on_the_host_is_refused():
+    def pick(x, index):
+        return x[index]
+
+    runner, _ = runner_for(pick, torch.randn(8), torch.tensor([1, 2]))
+    assert "condition" in runner.refused
