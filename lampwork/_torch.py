@@ -5,12 +5,13 @@ Each function says which private name it leans on and what would replace it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import operator as _operator
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -291,6 +292,47 @@ def active_modes() -> int:
     )
 
 
+def current_cuda_device() -> int:
+    """What `torch.cuda.current_device()` answers, without starting CUDA in a process that has not (then 0)."""
+    return torch._C._cuda_getDevice() if torch.cuda.is_initialized() else 0
+
+
+def cuda_state() -> tuple:
+    """What recording a program on CUDA tensors depends on beside the tensors.
+
+    (current device, cuDNN enabled, cuDNN deterministic, order in which attention implementations are tried). The
+    switches for TF32 and reduced precision are not among them: the recorded operators read those whenever they run.
+    """
+    return (current_cuda_device(), *_cuda_choices(), tuple(torch._C._get_sdp_priority_order()))
+
+
+def _cuda_choices() -> tuple[bool, bool]:
+    return torch._C._get_cudnn_enabled(), torch._C._get_cudnn_deterministic()
+
+
+#: Switches of CUDA's libraries that a program may read, by the native function that reads each.
+CUDA_SWITCHES: tuple[Any, ...] = tuple(
+    getattr(torch._C, name)
+    for name in (
+        "_get_cublas_allow_tf32", "_get_cublas_allow_fp16_reduced_precision_reduction",
+        "_get_cublas_allow_bf16_reduced_precision_reduction", "_get_cublas_allow_fp16_accumulation",
+        "_get_cudnn_allow_tf32", "_get_cudnn_enabled", "_get_cudnn_benchmark", "_get_cudnn_deterministic",
+    )
+    if hasattr(torch._C, name)
+)  # fmt: skip
+
+
+def cuda_switches() -> tuple:
+    """The answers of `CUDA_SWITCHES`. Those that newer interfaces replaced raise when both were used: that is told."""
+    answers = []
+    for reader in CUDA_SWITCHES:
+        try:
+            answers.append(reader())
+        except RuntimeError:
+            answers.append("mixed")
+    return tuple(repr(each) for each in answers)
+
+
 #: name -> reader. Every value is in the domain of `ir.guard.Equals`.
 STATE: dict[str, Callable[[], Any]] = {
     "grad_mode": torch.is_grad_enabled,
@@ -303,6 +345,8 @@ STATE: dict[str, Callable[[], Any]] = {
     "float32_matmul_precision": torch.get_float32_matmul_precision,
     "modes": active_modes,
     "anomaly": torch.is_anomaly_enabled,
+    "cuda": lambda: cuda_state(),
+    "cuda_switches": lambda: cuda_switches(),
 }
 
 
@@ -332,6 +376,14 @@ def state_test(name: str, expected: Any) -> tuple[str, dict[str, Any]] | None:
         )
         names = {f"attention_{index}": reader for index, reader in enumerate(readers)}
         return " or ".join(f"{each}() is not {value}" for each, value in zip(names, expected)), names
+    if name == "cuda":
+        names = {
+            "cuda_device": current_cuda_device, "cuda_choices": _cuda_choices,
+            "attention_order": c._get_sdp_priority_order,
+        }  # fmt: skip
+        device, enabled, deterministic, order = expected
+        test = f"cuda_device() != {device} or cuda_choices() != ({enabled}, {deterministic})"
+        return f"{test} or attention_order() != {list(order)}", names
     if name == "modes" and expected == 0:
         names = {
             "function_modes": c._len_torch_function_stack, "dispatch_modes": c._len_torch_dispatch_stack,
@@ -647,3 +699,32 @@ def generation_tag() -> Any:
     """
     guard = sys.modules.get("torch._dynamo.mutation_guard")
     return None if guard is None else guard.GenerationTracker.tag.__func__
+
+
+# CUDA ---------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def literals_start_on_cpu() -> Iterator[None]:
+    """While active, `torch.tensor(data, device="cuda")` makes a CPU tensor and copies it by an operator.
+
+    A dispatch mode then sees the data and the copy; otherwise it would be handed a tensor on the device.
+    """
+    before = torch._C._only_lift_cpu_tensors()
+    torch._C._set_only_lift_cpu_tensors(True)
+    try:
+        yield
+    finally:
+        torch._C._set_only_lift_cpu_tensors(before)
+
+
+def convolution_is_channels_last(x: torch.Tensor, weight: torch.Tensor, bias: Any, *geometry: Any) -> bool:
+    """Whether eager's convolution of these (fakes will do) gives its result in channels-last order.
+
+    `geometry`: stride, padding, dilation, transposed, output padding, groups. Raises what ATen raises for arguments
+    that it refuses.
+    """
+    sizes = tuple(bias.size()) if bias is not None else None
+    backend = torch._C._select_conv_backend(x, weight, bias, *geometry, sizes)
+    chosen = torch._C._conv_determine_backend_memory_format(x, weight, backend)
+    return chosen in (torch.channels_last, torch.channels_last_3d)

@@ -109,6 +109,8 @@ def _capture(world: TorchWorld, machine: Machine, function: Callable, args: tupl
         templates = Templates(loader)
         value = templates.template(result)
         effects = collect_effects(loader, templates) + _global_effects(world, templates) + changed
+        if world.recorder.uses_cuda:
+            guards.equals(sources.state("cuda"), initial["cuda"])
         guard_distinct(loader)
         guard_identities(loader, world.identified)
         world.tensors.finish()

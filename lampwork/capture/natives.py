@@ -178,6 +178,9 @@ _state(
     "attention", "_C._get_flash_sdp_enabled", "_C._get_mem_efficient_sdp_enabled", "_C._get_math_sdp_enabled",
     "_C._get_cudnn_sdp_enabled", "_C._get_overrideable_sdp_enabled",
 )  # fmt: skip
+_state("cuda", "cuda.current_device", "_C._cuda_getDevice", "_C._get_sdp_priority_order")
+for _switch in _torch.CUDA_SWITCHES:
+    STATE_READERS[_switch] = "cuda_switches"
 _state("anomaly", "is_anomaly_enabled", "_C.is_anomaly_enabled", "_C.is_anomaly_check_nan_enabled")
 
 #: Writes of process state: performed while capturing, undone after it; a difference at the end becomes an effect.
@@ -223,6 +226,10 @@ CONSTANT_ANSWERS: frozenset[Any] = frozenset(
         torch.overrides.has_torch_function_variadic,
         torch.overrides.is_tensor_method_or_property,
         torch.cuda.is_initialized,
+        torch.cuda.device_count,
+        torch.cuda.is_bf16_supported,
+        torch.cuda.get_device_capability,
+        torch.cuda.get_device_name,
         getattr(torch, "_is_functional_tensor", None),
         torch.amp.autocast_mode.is_autocast_available,
         *_torch.CONSTANT_ANSWERS,

@@ -43,7 +43,7 @@ from lampwork.fakes.fake import (
     make_fake,
 )
 from lampwork.fakes.operators import Operator, operator
-from lampwork.fakes.shapes import Unknown, broadcast, infer, promoted
+from lampwork.fakes.shapes import Unknown, broadcast, exact_device, infer, promoted
 from lampwork.ir.loops import Location
 from lampwork.ir.region import Region, Return
 from lampwork.ir.source import Argument
@@ -76,6 +76,7 @@ class Recorder:
 
     `location_hook()` says which line of the user's program is running; the bytecode machine supplies it.
     `inputs`: the fakes of the placeholders, in order. `written`: storage keys of everything written to so far.
+    `uses_cuda`: whether a tensor on a CUDA device was met or made, so that the state of CUDA's libraries matters.
     """
 
     def __init__(self, location_hook: Callable[[], Location] | None = None) -> None:
@@ -83,6 +84,7 @@ class Recorder:
         self.inputs: list[Fake] = []
         self.location_hook = location_hook
         self.written: set[int] = set()
+        self.uses_cuda = False
         self._storages: dict[int, FakeStorage] = {}
         self._mode = _Mode(self)
         self._handlers: dict[str, Callable] = {
@@ -125,6 +127,8 @@ class Recorder:
             if storage is None:
                 storage = self._storages[key] = FakeStorage(tensor.untyped_storage().nbytes(), tensor.device)
             fake = make_fake(tensor, storage=storage, source=source)
+        if fake.is_cuda:
+            self.uses_cuda = True
         return self.placeholder(fake)
 
     # Recording ------------------------------------------------------------------------------------
@@ -138,7 +142,7 @@ class Recorder:
         cache = torch.is_autocast_cache_enabled()
         torch.set_autocast_cache_enabled(False)
         try:
-            with torch.autograd.set_multithreading_enabled(False), self._mode:
+            with torch.autograd.set_multithreading_enabled(False), _torch.literals_start_on_cpu(), self._mode:
                 yield self
         finally:
             torch.set_autocast_cache_enabled(cache)
@@ -152,6 +156,12 @@ class Recorder:
     def call(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """Records one operator call and returns what it returns, as fakes."""
         op = operator(func)
+        if kwargs:
+            device = kwargs.get("device")
+            if device is not None and device.type == "cuda":
+                self.uses_cuda = True
+                if device.index is None:  # the current device is guarded, so that the graph may name it
+                    kwargs = {**kwargs, "device": exact_device(device)}
         return self._handlers[op.kind](op, args, kwargs)
 
     def _call_functional(self, op: Operator, args: tuple, kwargs: dict) -> Any:

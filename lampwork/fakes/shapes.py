@@ -394,12 +394,20 @@ def materialize(result: Any, args: tuple, kwargs: dict) -> Any:
         if device is None:
             device = device_of(args, kwargs)
         return _torch.tensor_without_memory(Fake, result.shape, result.strides, result.dtype, device)
-    if result is None:
-        return None
+    if result is None or type(result) is int:
+        return result
     return type(result)(materialize(each, args, kwargs) for each in result)
 
 
 _CPU = torch.device("cpu")
+
+
+def exact_device(device: Any) -> torch.device:
+    """`device` with its index: "cuda" is the current CUDA device."""
+    exact = device if type(device) is torch.device else torch.device(device)
+    if exact.type == "cuda" and exact.index is None:
+        return torch.device("cuda", _torch.current_cuda_device())
+    return exact
 
 
 def device_of(args: tuple, kwargs: dict) -> torch.device:
@@ -413,7 +421,7 @@ def device_of(args: tuple, kwargs: dict) -> torch.device:
             break
     if found is None:
         found = kwargs.get("device")
-    return torch.device(found) if found is not None else _CPU
+    return exact_device(found) if found is not None else _CPU
 
 
 def tensors_in(values: Iterable[Any]) -> Iterable[torch.Tensor]:

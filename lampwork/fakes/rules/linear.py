@@ -7,7 +7,16 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.fakes.shapes import RULES, Spec, Unknown, channels_last, contiguous, preserved, rule
+from lampwork.fakes.shapes import (
+    RULES,
+    Spec,
+    Unknown,
+    channels_last,
+    contiguous,
+    preserved,
+    rule,
+    suggests_channels_last,
+)
 
 
 def _same_dtype(*tensors: torch.Tensor) -> torch.dtype:
@@ -96,15 +105,13 @@ def convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, p
             shape.append((size + 2 * padding[axis] - reach - 1) // stride[axis] + 1)
     if min(shape) < 1:
         raise Unknown
-    return Spec(tuple(shape), _convolution_strides(x, weight, shape), dtype)
-
-
-def _convolution_strides(x: torch.Tensor, weight: torch.Tensor, shape: list[int]) -> Any:
-    from lampwork.fakes.shapes import suggests_channels_last
-
-    if len(shape) in (4, 5) and (suggests_channels_last(x) or suggests_channels_last(weight)):
-        return channels_last(shape)
-    return contiguous(shape)
+    if x.is_cpu:
+        in_order = suggests_channels_last(x) or suggests_channels_last(weight)
+    else:  # each of CUDA's convolutions has its own idea: the one is asked that eager would run
+        geometry = (stride, padding, dilation, transposed, output_padding, groups)
+        in_order = _torch.convolution_is_channels_last(x, weight, bias, *geometry)
+    strides = channels_last(shape) if in_order and len(shape) in (4, 5) else contiguous(shape)
+    return Spec(tuple(shape), strides, dtype)
 
 
 @rule("_scaled_dot_product_flash_attention_for_cpu")
@@ -117,6 +124,65 @@ def flash_attention_cpu(query: torch.Tensor, key: torch.Tensor, value: torch.Ten
     output = Spec(shape, strides, _same_dtype(query, key, value))
     dtype = torch.float64 if query.dtype is torch.float64 else torch.float32
     return output, Spec((batch, heads, length), (length * heads, 1, heads), dtype)
+
+
+# CUDA's attention. Without gradients nobody reads what follows the output; its metadata need not be exact.
+
+
+def _attention_output(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Spec:
+    """[B, H, S, value's D], laid out as the query is."""
+    shape = (*query.size()[:3], value.size()[3])
+    if query.dim() != 4 or value.dim() != 4:
+        raise Unknown
+    if shape == tuple(query.size()):
+        strides = preserved(query)
+    else:
+        steps, strides_of, step = query.stride(), [0] * 4, 1
+        for dim in sorted(range(4), key=lambda dim: (steps[dim], -dim)):  # innermost first
+            strides_of[dim] = step
+            step *= shape[dim]
+        strides = tuple(strides_of)
+    return Spec(shape, strides, _same_dtype(query, key, value))
+
+
+def _seeds(*shapes: tuple[int, ...]) -> tuple[Spec, ...]:
+    return tuple(Spec(shape, contiguous(shape), torch.uint64 if shape else torch.int64) for shape in shapes)
+
+
+@rule("_scaled_dot_product_flash_attention")
+def flash_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0,
+                    is_causal: bool = False, return_debug_mask: bool = False, *, scale: Any = None) -> Any:  # fmt: skip
+    if return_debug_mask:
+        raise Unknown
+    batch, heads, length, _ = query.size()
+    sums = Spec((batch, heads, length), contiguous((batch, heads, length)), torch.float32)
+    debug = Spec((0,), (1,), query.dtype)
+    output = _attention_output(query, key, value)
+    return output, sums, None, None, length, key.size()[2], *_seeds((2,), ()), debug
+
+
+@rule("_scaled_dot_product_cudnn_attention")
+def cudnn_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: Any, with_sums: bool,
+                    dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False, *,
+                    scale: Any = None) -> Any:  # fmt: skip
+    batch, heads, length, _ = query.size()
+    sums = Spec((batch, heads, length, 1), (heads * length, length, 1, 1), torch.float32) if with_sums else None
+    output = _attention_output(query, key, value)
+    return output, sums, None, None, length, key.size()[2], *_seeds((), ()), None
+
+
+@rule("_scaled_dot_product_efficient_attention")
+def efficient_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: Any, with_sums: bool,
+                        dropout_p: float = 0.0, is_causal: bool = False, *, scale: Any = None) -> Any:  # fmt: skip
+    """The output lies in memory as [B, S, H, D]."""
+    if query.dim() != 4 or value.dim() != 4:
+        raise Unknown
+    batch, heads, length, _ = query.size()
+    width = value.size()[3]
+    strides = (length * heads * width, width, heads * width, 1)
+    rows = -(-length // 32) * 32 if with_sums else 0
+    sums = Spec((batch, heads, rows), contiguous((batch, heads, rows)), torch.float32)
+    return Spec((batch, heads, length, width), strides, _same_dtype(query, key, value)), sums, *_seeds((), ())
 
 
 # The vendor library's fused operators ---------------------------------------------------------------------------------

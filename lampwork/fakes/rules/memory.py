@@ -14,6 +14,7 @@ from lampwork.fakes.shapes import (
     broadcast,
     channels_last,
     contiguous,
+    exact_device,
     in_memory_format,
     is_contiguous,
     preserved,
@@ -30,7 +31,7 @@ def _new(shape: Any, dtype: torch.dtype | None, device: Any, strides: Any = None
     shape = tuple(shape)
     if any(size < 0 for size in shape):
         raise Unknown
-    where = torch.device(device) if device is not None else torch.get_default_device()
+    where = exact_device(device) if device is not None else torch.get_default_device()
     return Spec(
         shape, contiguous(shape) if strides is None else tuple(strides), dtype or torch.get_default_dtype(), where
     )
@@ -114,7 +115,7 @@ def like(x: torch.Tensor, *, dtype: Any = None, layout: Any = None, device: Any 
          memory_format: Any = None) -> Spec:  # fmt: skip
     if layout not in (None, torch.strided):
         raise Unknown
-    return Spec(tuple(x.size()), in_memory_format(x, memory_format), dtype or x.dtype, device and torch.device(device))
+    return Spec(tuple(x.size()), in_memory_format(x, memory_format), dtype or x.dtype, device and exact_device(device))
 
 
 @rule("full_like", "randint_like")
@@ -170,7 +171,7 @@ def to_copy(x: torch.Tensor, *, dtype: Any = None, layout: Any = None, device: A
             non_blocking: bool = False, memory_format: Any = None) -> Spec:  # fmt: skip
     if layout not in (None, torch.strided) or pin_memory:
         raise Unknown
-    return Spec(tuple(x.size()), in_memory_format(x, memory_format), dtype or x.dtype, device and torch.device(device))
+    return Spec(tuple(x.size()), in_memory_format(x, memory_format), dtype or x.dtype, device and exact_device(device))
 
 
 @rule("_unsafe_view")

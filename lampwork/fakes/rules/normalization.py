@@ -17,7 +17,9 @@ from lampwork.fakes.shapes import (
 
 
 def _statistics_dtype(x: torch.Tensor, weight: Any) -> torch.dtype:
-    """Half inputs with float32 parameters keep float32 statistics."""
+    """Half inputs with float32 parameters keep float32 statistics; so do all half inputs on CUDA."""
+    if not x.is_cpu and x.dtype.itemsize < 4:
+        return torch.float32
     if weight is not None and weight.dtype != x.dtype:
         return weight.dtype
     return x.dtype
