@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lampwork.config import MODES
 from lampwork.verdict.worker import OURS, Job
 
 NAMES = {"eager": "eager", "peer": "torch.compile", "lampwork": "lampwork", "freeze": "lampwork freeze"}
@@ -55,13 +56,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "models", nargs="+", metavar="NAME", help="mlp resnet vit bert gpt2 llama unet, or package.module:factory"
     )
-    parser.add_argument("--device", default="cpu", choices=["cpu"], help="where the models run (cpu)")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="where the models run (cpu)")
     parser.add_argument("--task", default="infer", choices=["infer"], help="what is measured (infer)")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16", "float64"])
-    parser.add_argument("--mode", help="the mode given to both torch.compile and lampwork.compile")
+    dtypes = ["float32", "bfloat16", "float16", "float64"]
+    parser.add_argument("--dtype", choices=dtypes, help="float32 on a CPU, bfloat16 on a GPU")
+    parser.add_argument(
+        "--mode",
+        nargs="+",
+        metavar="MODE",
+        help="the mode of both torch.compile and lampwork.compile; several on one run make a column each "
+        "(on a GPU: default reduce-overhead)",
+    )
     parser.add_argument("--grad-mode", default="no_grad", choices=["no_grad", "inference_mode"], help="what is timed")
-    parser.add_argument("--size", default="full", choices=["full", "tiny"], help="tiny: same structure, milliseconds")
-    parser.add_argument("--seconds", type=float, default=8.0, help="time for the steady state of each model (8)")
+    sizes = ["full", "tiny", "gpu"]
+    parser.add_argument("--size", choices=sizes, help="tiny: same structure, milliseconds; gpu: the sizes for a GPU")
+    parser.add_argument("--seconds", type=float, help="time for the steady state of each model (8; several modes: 4)")
     parser.add_argument("--min-rounds", type=int, default=10, help="rounds at least, however long they take (10)")
     parser.add_argument("--repeats", type=int, default=1, help="cold and warm starts of each column (1)")
     parser.add_argument("--threads", type=int, help="threads of torch and of lampwork (torch's own choice)")
@@ -72,20 +81,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     freeze.add_argument("--freeze", action="store_true", help="measure options={'freeze': True} too (the default)")
     freeze.add_argument("--no-freeze", action="store_true", help="leave options={'freeze': True} out")
     parser.add_argument("--no-start", action="store_true", help="leave cold and warm starts out")
+    modes = parser.add_argument_group("with --device cuda, or several modes")
+    modes.add_argument("--peer-mode", nargs="+", metavar="MODE", help="modes of torch.compile, if not the same")
+    modes.add_argument("--budget", type=float, metavar="SECONDS", help="stop in time; ends with 3 if something is left")
+    modes.add_argument("--resume", action="store_true", help="measure only what --json FILE does not hold yet")
+    modes.add_argument("--any-source", action="store_true", help="resume results of another source of lampwork too")
+    modes.add_argument(
+        "--starts",
+        default="first",
+        choices=["first", "all", "ours", "none"],
+        help="starts of the first mode of each compiler (first), of all modes, of lampwork alone, of none",
+    )
+    modes.add_argument("--no-profile", action="store_true", help="leave the profile of GPU kernels out")
+    modes.add_argument("--no-overhead", action="store_true", help="leave the tiny function out")
     parser.add_argument("--compiler", default="lampwork:compile", help=argparse.SUPPRESS)  # for tests of this command
     parser.add_argument("--peer-backend", default="inductor", help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print the tables, write the report; 0 if lampwork's numbers were accepted, 1 if not, 2 if misused."""
-    from lampwork.verdict import report
-
-    if arguments.repeats < 1 or arguments.seconds <= 0 or arguments.min_rounds < 1:
+    if arguments.repeats < 1 or (arguments.seconds or 1.0) <= 0 or arguments.min_rounds < 1:
         print("lampwork bench: --repeats, --seconds and --min-rounds must be positive", file=sys.stderr)
+        return 2
+    if arguments.resume and not arguments.json:
+        print("lampwork bench: --resume needs the record to go on with: --json FILE", file=sys.stderr)
         return 2
     if arguments.json and not Path(arguments.json).resolve().parent.is_dir():
         print(f"lampwork bench: {arguments.json}: its folder does not exist; create it first", file=sys.stderr)
         return 2
+    for mode in (*(arguments.mode or ()), *(arguments.peer_mode or ())):
+        if mode not in MODES:
+            print(f"lampwork bench: unknown mode {mode!r}; choose among {', '.join(MODES)}", file=sys.stderr)
+            return 2
+    if arguments.device == "cuda" or len(arguments.mode or ()) > 1:
+        from lampwork.verdict import modes
+
+        return modes.run(arguments)
+    from lampwork.verdict import report
+
     columns = ["eager"]
     columns += [] if arguments.no_peer else ["peer"]
     columns += ["lampwork"] if arguments.no_freeze else ["lampwork", "freeze"]
@@ -94,11 +127,11 @@ def run(arguments: argparse.Namespace) -> int:
         columns=tuple(columns),
         device=arguments.device,
         task=arguments.task,
-        dtype=arguments.dtype,
-        mode=arguments.mode,
+        dtype=arguments.dtype or "float32",
+        mode=arguments.mode[0] if arguments.mode else None,
         grad_mode=arguments.grad_mode,
-        size=arguments.size,
-        seconds=arguments.seconds,
+        size=arguments.size or "full",
+        seconds=arguments.seconds or 8.0,
         min_rounds=arguments.min_rounds,
         repeats=arguments.repeats,
         start=not arguments.no_start,

@@ -5,7 +5,8 @@
 Transformers are built by the `transformers` package from configurations, so nothing is downloaded.
 
 Every model has a `size`: "full" is the published configuration (or the one that the benchmark states), "tiny" has
-the same structure at a width that runs in milliseconds, for tests.
+the same structure at a width that runs in milliseconds, for tests. "batch" and "single" are what is measured on a GPU:
+a batch that fills one, and one short sequence, where launching is most of the time (`cases.py` lists them).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import torch
 
+from lampwork.verdict.cases import GPU_SIZES
 from lampwork.verdict.unet import UNet
 
 SEED = 1009
@@ -50,6 +52,8 @@ class ZooEntry:
 def build(name: str, *, device: str = "cpu", dtype: torch.dtype = torch.float32, size: str = "full") -> Workload:
     """The workload called `name`, its module in eval mode, the same weights and inputs each time.
 
+    Sizes for GPUs are built on `device` at once: a billion random weights take a CPU longer than a compile.
+
     Raises ValueError for a name that is neither in the zoo nor of the form `package.module:factory`, and TypeError if
     such a factory returns something other than `(callable, args)` or `(callable, args, kwargs)`.
     """
@@ -61,7 +65,8 @@ def build(name: str, *, device: str = "cpu", dtype: torch.dtype = torch.float32,
             known = " ".join(ZOO)
             raise ValueError(f"unknown model {name!r}: the zoo has {known}; your own is named package.module:factory")
         entry = ZOO[name]
-        module, args = entry.factory(size)
+        with torch.device(device if size in GPU_SIZES else "cpu"):
+            module, args = entry.factory(size)
         _wake_zero_weights(module)
         return _move(Workload(name, module.eval(), args, {}, entry.description), device, dtype)
 
@@ -124,7 +129,7 @@ def _transformers(names: str) -> Any:
 
 
 def _mlp(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
-    width = 512 if size == "full" else 32
+    width = 32 if size == "tiny" else 512
     module = torch.nn.Sequential(
         torch.nn.Linear(256, width),
         torch.nn.GELU(),
@@ -138,12 +143,22 @@ def _mlp(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
 def _resnet(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     # ResNetConfig's defaults are ResNet-50: bottlenecks 3-4-6-3, 256 to 2048 channels, stride in the 3x3 convolution.
     transformers = _transformers("resnet")
-    shrink = {} if size == "full" else {"embedding_size": 8, "hidden_sizes": [16, 32], "depths": [2, 2]}
-    config = transformers.ResNetConfig(num_labels=1000 if size == "full" else 10, **shrink)
+    shrink = {} if size != "tiny" else {"embedding_size": 8, "hidden_sizes": [16, 32], "depths": [2, 2]}
+    config = transformers.ResNetConfig(num_labels=10 if size == "tiny" else 1000, **shrink)
     module = transformers.ResNetForImageClassification(config)
     _randomise_batch_norm(module)
-    side = 224 if size == "full" else 32
-    return module, (torch.randn(1, 3, side, side),)
+    side = 32 if size == "tiny" else 224
+    batch = 64 if size == "batch" else 1
+    return _channels_last(module, torch.randn(batch, 3, side, side), size)
+
+
+def _channels_last(
+    module: torch.nn.Module, image: torch.Tensor, size: str
+) -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
+    """Convolutions of bf16 on a GPU are run with channels last; every other size keeps PyTorch's usual order."""
+    if size != "batch":
+        return module, (image,)
+    return module.to(memory_format=torch.channels_last), (image.to(memory_format=torch.channels_last),)
 
 
 def _randomise_batch_norm(module: torch.nn.Module) -> None:
@@ -158,7 +173,7 @@ def _vit(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     transformers = _transformers("vit")
     shrink = (
         {}
-        if size == "full"
+        if size != "tiny"
         else {
             "hidden_size": 32,
             "num_hidden_layers": 2,
@@ -168,16 +183,17 @@ def _vit(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
             "patch_size": 8,
         }
     )
-    config = transformers.ViTConfig(num_labels=1000 if size == "full" else 10, **shrink)
+    config = transformers.ViTConfig(num_labels=10 if size == "tiny" else 1000, **shrink)
     side = config.image_size
-    return transformers.ViTForImageClassification(config), (torch.randn(1, 3, side, side),)
+    batch = 32 if size == "batch" else 1
+    return transformers.ViTForImageClassification(config), (torch.randn(batch, 3, side, side),)
 
 
 def _bert(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     transformers = _transformers("bert")
     shrink = (
         {}
-        if size == "full"
+        if size != "tiny"
         else {
             "hidden_size": 32,
             "num_hidden_layers": 2,
@@ -187,15 +203,15 @@ def _bert(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
         }
     )
     config = transformers.BertConfig(**shrink)
-    length = 128 if size == "full" else 16
-    return transformers.BertForMaskedLM(config), (torch.randint(0, config.vocab_size, (1, length)),)
+    shape = {"tiny": (1, 16), "batch": (16, 512)}.get(size, (1, 128))
+    return transformers.BertForMaskedLM(config), (torch.randint(0, config.vocab_size, shape),)
 
 
 def _gpt2(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     transformers = _transformers("gpt2")
     shrink = (
         {}
-        if size == "full"
+        if size != "tiny"
         else {
             "n_embd": 32,
             "n_layer": 2,
@@ -207,30 +223,37 @@ def _gpt2(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
         }
     )
     config = transformers.GPT2Config(use_cache=False, **shrink)
-    length = 128 if size == "full" else 16
-    return transformers.GPT2LMHeadModel(config), (torch.randint(0, config.vocab_size, (1, length)),)
+    shape = {"tiny": (1, 16), "batch": (8, 1024)}.get(size, (1, 128))
+    return transformers.GPT2LMHeadModel(config), (torch.randint(0, config.vocab_size, shape),)
 
 
 def _llama(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     transformers = _transformers("llama")
-    full = size == "full"
+    # width, inner width, layers, heads, heads of keys and values, vocabulary; tokens
+    shapes = {
+        "full": ((512, 1376, 4, 8, 2, 32000), (1, 128)),
+        "tiny": ((32, 64, 2, 4, 2, 97), (1, 16)),
+        "batch": ((2048, 5632, 16, 16, 4, 32000), (4, 2048)),
+        "single": ((2048, 5632, 16, 16, 4, 32000), (1, 64)),
+    }
+    (width, inner, layers, heads, key_heads, vocabulary), tokens = shapes[size]
     config = transformers.LlamaConfig(
-        hidden_size=512 if full else 32,
-        intermediate_size=1376 if full else 64,
-        num_hidden_layers=4 if full else 2,
-        num_attention_heads=8 if full else 4,
-        num_key_value_heads=2,
-        vocab_size=32000 if full else 97,
+        hidden_size=width,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=key_heads,
+        vocab_size=vocabulary,
+        max_position_embeddings=2048,
         use_cache=False,
     )
-    length = 128 if full else 16
-    return transformers.LlamaForCausalLM(config), (torch.randint(0, config.vocab_size, (1, length)),)
+    return transformers.LlamaForCausalLM(config), (torch.randint(0, config.vocab_size, tokens),)
 
 
 def _unet(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
-    channels, side = (64, 16) if size == "full" else (8, 8)
-    module = UNet(channels=channels, multipliers=(1, 2, 4), groups=32 if size == "full" else 4)
-    return module, (torch.randn(1, 4, side, side), torch.tensor([37]))
+    channels, side, batch = {"tiny": (8, 8, 1), "batch": (256, 64, 4)}.get(size, (64, 16, 1))
+    module = UNet(channels=channels, multipliers=(1, 2, 4), groups=4 if size == "tiny" else 32)
+    return module, (torch.randn(batch, 4, side, side), torch.tensor([37] * batch))
 
 
 ZOO: dict[str, ZooEntry] = {

@@ -1,0 +1,49 @@
+"""What is measured on a GPU: the zoo at sizes that fill one, and at sizes where launching is all. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GPU_SIZES = ("batch", "single")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of the zoo, or a factory, at one of its sizes; `name` stands for it in tables and records."""
+
+    name: str
+    model: str
+    size: str
+
+
+CASES = (
+    Case("mlp 64", "mlp", "batch"),
+    Case("resnet 64x224", "resnet", "batch"),
+    Case("vit 32x224", "vit", "batch"),
+    Case("bert 16x512", "bert", "batch"),
+    Case("bert 1x128", "bert", "single"),
+    Case("gpt2 8x1024", "gpt2", "batch"),
+    Case("llama 4x2048", "llama", "batch"),
+    Case("llama 1x64", "llama", "single"),
+    Case("unet 4x64x64", "unet", "batch"),
+)
+
+#: The class of `transformers` that a model is made of: imported once for all processes that measure it.
+CLASSES = {
+    "resnet": "ResNetForImageClassification",
+    "vit": "ViTForImageClassification",
+    "bert": "BertForMaskedLM",
+    "gpt2": "GPT2LMHeadModel",
+    "llama": "LlamaForCausalLM",
+}
+
+
+def cases(model: str, size: str) -> tuple[Case, ...]:
+    """What `model` is measured at: on size "gpu" the cases above ("full" for a factory), else that size alone.
+
+    A model may also be the name of a case: "bert 1x128".
+    """
+    named = tuple(case for case in CASES if case.name == model)
+    if named or size == "gpu":
+        return named or tuple(case for case in CASES if case.model == model) or (Case(model, model, "full"),)
+    return (Case(f"{model} {size}" if size != "full" else model, model, size),)

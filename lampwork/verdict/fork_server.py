@@ -1,0 +1,76 @@
+"""Starts fresh processes that have torch loaded already: `python -P fork_server.py [CLASS OF TRANSFORMERS...]`.
+
+Importing torch and transformers takes 5 to 10 s of a process that then measures a compile of 1 s. This process imports
+them once, touches neither a GPU nor a compiler, and forks for every order that comes as a line of JSON on stdin:
+
+    {"script": PATH, "argument": TEXT, "environment": {...}, "log": PATH}
+
+It answers {"pid": N} at once and {"status": N} when that process has ended: its exit status, or minus a signal. The
+child is the leader of a process group of its own, so that whoever gave the order may end all that it started.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import runpy
+import sys
+import tempfile
+import traceback
+
+#: What must not be loaded before a measurement starts, named in its result if it is.
+COMPILERS = ("torch._dynamo", "torch._inductor", "sympy", "triton", "llvmlite", "lampwork")
+
+
+def main(classes: list[str]) -> None:
+    import torch  # noqa: F401
+
+    if classes:
+        import transformers
+
+        for name in classes:
+            getattr(transformers, name)
+    gc.collect()
+    gc.freeze()
+    answer({"ready": [name for name in COMPILERS if name in sys.modules]})
+    for line in sys.stdin:
+        order = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            run(order)
+        answer({"pid": pid})
+        _, status = os.waitpid(pid, 0)
+        answer({"status": os.waitstatus_to_exitcode(status)})
+
+
+def answer(value: dict) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+def run(order: dict) -> None:
+    """The child: its own group, log and environment; then the script. Never returns."""
+    status = 1
+    try:
+        os.setsid()
+        log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for old, new in ((null, 0), (log, 1), (log, 2)):
+            os.dup2(old, new)
+        os.environ.clear()
+        os.environ.update(order["environment"])
+        tempfile.tempdir = None
+        sys.argv = [order["script"], order["argument"]]
+        runpy.run_path(order["script"], run_name="__main__")
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
