@@ -48,6 +48,7 @@ from lampwork.schedule.group import FusionGroup
 from lampwork.schedule.lets import Names, Scope
 from lampwork.schedule.loops import PlannedLoop
 from lampwork.schedule.plan import storage_numel
+from lampwork.schedule.tiles import arrange_tiles, is_gpu
 from lampwork.schedule.timing import ROW, Timed, Timing, sums_floats
 
 #: A row kept between the loops of one kernel stays in the first caches.
@@ -88,7 +89,9 @@ class _Builder:
     # -- The stages ---------------------------------------------------------------------------------------------------
 
     def build(self) -> Built:
-        self.plan = arrange(self.timing, self.target)
+        # On a GPU nothing that one thread stored is read by another of the same kernel: values are recomputed.
+        self.recomputes = is_gpu(self.target)
+        self.plan = arrange_tiles(self.timing) if self.recomputes else arrange(self.timing, self.target)
         self._keep_values()
         self._rename_sizes()
         body = self._emit()
@@ -108,7 +111,7 @@ class _Builder:
                 other.time > timed.time and any(load.buffer == member.buffer for load in other.member.operator.loads)
                 for other in self.timed
             )
-            timed.keep = self._keep(timed) if later else "recompute"
+            timed.keep = self._keep(timed) if later and not self.recomputes else "recompute"
             if timed.keep == "memory":
                 self.needed = self.needed | {member.buffer}
 
@@ -214,7 +217,7 @@ class _Builder:
         operator = source.member.operator
         if operator.reduction:
             return self._accumulated(source)
-        if not source.space or time == source.time or source.keep == "recompute":
+        if not source.space or time == source.time or source.keep == "recompute" or self.recomputes:
             return self.pool.compute("cast", (self._value(source, time, space),), load.dtype)
         if source.keep == "scratch":
             offset = substitute_sizes(self.timing.row_offset(source.space), self._values(space, time))

@@ -22,6 +22,7 @@ from lampwork.ir.target import Target
 from lampwork.schedule.expressions import affine_strides, estimate, flat_offset
 from lampwork.schedule.group import FusionGroup, Member, group_of
 from lampwork.schedule.inline import Operator, stores_every_element
+from lampwork.schedule.tiles import is_gpu, leaves_idle
 from lampwork.schedule.unify import Unifier
 
 #: More parameters than this spill pointers and streams: hardware prefetchers follow about 16 to 32 streams.
@@ -49,12 +50,14 @@ def fuse(
     target: Target,
 ) -> tuple[list[FusionGroup], list[Refused]]:
     """Groups in a valid order, and the fusions refused."""
-    return _Fusion(operators, buffers, mutable).run()
+    return _Fusion(operators, buffers, mutable, target).run()
 
 
 class _Fusion:
-    def __init__(self, operators: Sequence[Operator], buffers: Mapping[str, Buffer], mutable: frozenset[str]) -> None:
-        self.operators, self.buffers, self.mutable = operators, buffers, mutable
+    def __init__(
+        self, operators: Sequence[Operator], buffers: Mapping[str, Buffer], mutable: frozenset[str], target: Target
+    ) -> None:
+        self.operators, self.buffers, self.mutable, self.target = operators, buffers, mutable, target
         self.groups: list[FusionGroup] = []
         self.place: dict[int, int] = {}  # operator number -> group number
         self.ancestors: list[int] = []  # per group, a bit mask of groups it must follow
@@ -140,7 +143,7 @@ class _Fusion:
             names.update(load.buffer for load in member.operator.loads)
         if len(names) > MOST_BUFFERS:
             return f"together they use {len(names)} buffers, more than {MOST_BUFFERS}"
-        return _Joining(group, operator, self.buffers, self.mutable).join()
+        return _Joining(group, operator, self.buffers, self.mutable, self.target).join()
 
     # -- Results ------------------------------------------------------------------------------------------------------
 
@@ -172,9 +175,15 @@ class _Joining:
     """One attempt to add an operator to a group. The group changes only if it succeeds."""
 
     def __init__(
-        self, group: FusionGroup, operator: Operator, buffers: Mapping[str, Buffer], mutable: frozenset[str]
+        self,
+        group: FusionGroup,
+        operator: Operator,
+        buffers: Mapping[str, Buffer],
+        mutable: frozenset[str],
+        target: Target,
     ) -> None:
         self.group, self.operator, self.buffers, self.mutable = group, operator, buffers, mutable
+        self.target = target
         self.joining = group_of(operator)
         self.member = self.joining.members[0]
         self._rename_atoms()
@@ -280,7 +289,11 @@ class _Joining:
         extents = self.unifier.extents
         rows = estimate(product(extents[atom] for atom in outer))
         largest = max(estimate(product(extents[atom] for atom in atoms)) for atoms in members)
-        if rows < FEW_ROWS and largest > LARGE_ELEMENTS:
+        if is_gpu(self.target):
+            few = leaves_idle(rows, largest // max(rows, 1), False, self.target)
+        else:
+            few = rows < FEW_ROWS and largest > LARGE_ELEMENTS
+        if few:
             return f"only {rows} rows for {largest} elements: apart, all threads can work"
         return None
 

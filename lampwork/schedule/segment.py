@@ -22,6 +22,7 @@ from lampwork.schedule.fuse import Refused, fuse
 from lampwork.schedule.inline import inline
 from lampwork.schedule.regions import split_regions
 from lampwork.schedule.split import split_reductions
+from lampwork.schedule.tiles import is_gpu
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def _schedule(nests, buffers, live_out, mutable, target: Target, prefix: str) ->
     # A nest over an empty axis stores nothing.
     kept = [place for place, nest in enumerate(nests) if not any(axis.extent == 0 for axis in nest.axes)]
     nests = [nests[place] for place in kept]
-    split, new_buffers = split_reductions(nests, buffers, live_out, mutable, prefix)
+    split, new_buffers = split_reductions(nests, buffers, target, prefix)
     if new_buffers:
         buffers = {**buffers, **{buffer.name: buffer for buffer in new_buffers}}
     places = [kept[place] for _, place in split]
@@ -108,7 +109,8 @@ def _schedule(nests, buffers, live_out, mutable, target: Target, prefix: str) ->
     for group in groups:
         needed = _needed(group, groups, live_out, mutable)
         origin = tuple(places[member.operator.position] for member in group.members)
-        for region in split_regions(group, pool, mutable):
+        # A thread of a GPU loads nothing where its mask is false, and a launch costs more than masks.
+        for region in [group] if is_gpu(target) else split_regions(group, pool, mutable):
             kernels.append(_named(build_kernel(region, buffers, needed, target), origin))
     made = {name for kernel in kernels for name in kernel.buffers}
     refused = tuple(

@@ -14,8 +14,10 @@ from dataclasses import replace
 
 from lampwork.ir.loops import Axis, Buffer, Compute, Expr, Load, LoopNest, Reduction, Store
 from lampwork.ir.size import Size, Symbol, add, minimum, mul, product
+from lampwork.ir.target import Target
 from lampwork.schedule.expressions import Pool, affine_strides, estimate, flat_offset, nodes, rewriter
 from lampwork.schedule.group import loop_symbol
+from lampwork.schedule.tiles import is_gpu, leaves_idle, wanted_chunks
 
 #: Fewer results than this keep threads idle when every result is one thread's work; results that lie side by side are
 #: computed a cache line or more at a time, so it takes more of them.
@@ -31,15 +33,14 @@ ROWS_AT_ONCE = 64
 def split_reductions(
     nests: Sequence[LoopNest],
     buffers: Mapping[str, Buffer],
-    live_out: frozenset[str],
-    mutable: frozenset[str],
+    target: Target,
     prefix: str,
 ) -> tuple[list[tuple[LoopNest, int]], list[Buffer]]:
     """The nests, each with the place of the nest it comes from, and buffers for partial results."""
     result: list[tuple[LoopNest, int]] = []
     made: list[Buffer] = []
     for place, nest in enumerate(nests):
-        found = _axis_to_split(nest, buffers, nests)
+        found = _axis_to_split(nest, buffers, nests, target)
         if found is None:
             result.append((nest, place))
             continue
@@ -50,7 +51,7 @@ def split_reductions(
 
 
 def _axis_to_split(
-    nest: LoopNest, buffers: Mapping[str, Buffer], nests: Sequence[LoopNest]
+    nest: LoopNest, buffers: Mapping[str, Buffer], nests: Sequence[LoopNest], target: Target
 ) -> tuple[Axis, int] | None:
     """The reduction axis to cut and the number of chunks wanted; None: one stage is as good."""
     reduction = nest.reduction
@@ -58,22 +59,31 @@ def _axis_to_split(
         return None
     results = product(axis.extent for axis in nest.axes)
     folded = product(axis.extent for axis in reduction.axes)
-    if not isinstance(results, int) or not isinstance(folded, int) or results * folded < LARGE_ELEMENTS:
+    if not isinstance(results, int) or not isinstance(folded, int):
         return None
     strides = _widest_strides(nest, buffers)
     side_by_side = any(strides.get(axis.name) == 1 for axis in nest.axes)
+    if is_gpu(target):
+        if not leaves_idle(results, folded, side_by_side, target):
+            return None
+        return _outermost(reduction.axes, strides, wanted_chunks(results, folded, side_by_side, target))
+    if results * folded < LARGE_ELEMENTS:
+        return None
     if results >= (FEW_COLUMNS if side_by_side else FEW_RESULTS):
         (axis, *others) = reduction.axes
         long = not others and isinstance(axis.extent, int) and axis.extent >= 8 * ROWS_AT_ONCE
         if side_by_side and long and not _read_row_by_row(nest, nests):
             return axis, -(-estimate(axis.extent) // ROWS_AT_ONCE)
         return None
-    wanted = max(2, min(MOST_CHUNKS, results * folded // CHUNK_ELEMENTS))
-    # The outermost axis in memory that gives enough chunks: each is then one piece of memory.
-    enough = [axis for axis in reduction.axes if estimate(axis.extent) >= FEW_RESULTS]
+    return _outermost(reduction.axes, strides, max(2, min(MOST_CHUNKS, results * folded // CHUNK_ELEMENTS)))
+
+
+def _outermost(axes: Sequence[Axis], strides: Mapping[str, Size], wanted: int) -> tuple[Axis, int] | None:
+    """The outermost axis in memory that gives enough chunks: each is then one piece of memory."""
+    enough = [axis for axis in axes if estimate(axis.extent) >= FEW_RESULTS]
     if enough:
         return max(enough, key=lambda axis: estimate(strides.get(axis.name, 0))), wanted
-    axis = max(reduction.axes, key=lambda axis: estimate(axis.extent))
+    axis = max(axes, key=lambda axis: estimate(axis.extent))
     return (axis, wanted) if estimate(axis.extent) >= 8 else None
 
 

@@ -1,0 +1,625 @@
+"""`kernel_source`: a kernel scheduled for a GPU as the text of a Triton function.
+
+    parallel i0 in 4096:                          x = tl.program_id(0)
+      accumulator a0 sum f32                      r = tl.arange(0, RBLOCK)
+      vector i1 in 768: a0 += b0[768*i0 + i1]     m0 = r < 768
+      b1[i0] = a0                           ->    t0 = tl.load(b0 + (768*x + r), mask=m0)
+                                                  t1 = tl.where(m0, t0, 0.0)
+                                                  t2 = tl.sum(t1, 0)
+                                                  tl.store(b1 + x, t2)
+
+Every operation is a line, and equal texts are one line: phases of a kernel that keeps whole rows share what they load.
+Equal kernels give equal texts, but for comments (lines that begin with #), which name the operators they came from.
+Nothing here imports Triton or torch.
+"""
+
+from __future__ import annotations
+
+from lampwork.codegen.triton.expressions import (
+    COMBINE,
+    COMPARISONS,
+    HALF,
+    HELPERS,
+    POINTERS,
+    TYPES,
+    cast,
+    identity,
+    literal,
+    operation,
+    takes_literal,
+    typed,
+)
+from lampwork.codegen.triton.tiles import Form, Nest, Tiling, choose_tiling, read_form, upper
+from lampwork.errors import CompileError
+from lampwork.ir.dtype import NATIVE
+from lampwork.ir.loops import (
+    Accumulate,
+    Accumulator,
+    Axis,
+    Compute,
+    Constant,
+    Expr,
+    Index,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Parameter,
+    Store,
+)
+from lampwork.ir.program import DeviceKernel
+from lampwork.ir.size import (
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Product,
+    Size,
+    Sum,
+    Symbol,
+    add,
+    bounds,
+    floordiv,
+    product,
+)
+from lampwork.ir.target import Target
+
+#: A text and the dimensions of the tile it varies along.
+Value = tuple[str, frozenset[str]]
+_NONE: frozenset[str] = frozenset()
+#: Types that atomic additions exist for; bfloat16 from sm_90 on.
+ATOMIC = frozenset({"float64", "float32", "float16", "bfloat16", "int64", "uint64", "int32", "uint32"})
+
+
+def kernel_source(kernel: Kernel, target: Target, aligned_inputs: bool = True) -> DeviceKernel:
+    """The text of `kernel` for `target` with all that compiling and launching it needs; `binary` is left empty.
+
+    `aligned_inputs`: every parameter starts at a multiple of 16 bytes; else only those that say so. Raises
+    `CompileError` for what Triton cannot express, with the operator.
+    """
+    try:
+        return _Writer(kernel, target).write(aligned_inputs)
+    except CompileError as error:
+        if kernel.origins and not error.location.file:
+            origin = kernel.origins[-1]
+            raise CompileError(error.stage, error.reason, error.operator or origin.op, origin.location) from error
+        raise
+
+
+class _Writer:
+    """One kernel. Implements `expressions.Lines`."""
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self.kernel, self.target = kernel, target
+        self.form: Form = read_form(kernel)
+        self.tiling: Tiling = choose_tiling(self.form, kernel, target)
+        self.parameters: dict[str, Parameter] = {p.name: p for p in kernel.parameters}
+        self.index_type = "tl.int64" if self._is_large() else "tl.int32"
+        self.lines: list[str] = []
+        self.indent = "    "
+        #: Names by the text they stand for, one table for each enclosing loop.
+        self.known: list[dict[str, str]] = [{}]
+        self.names = 0
+        self.symbols: dict[str, Value] = {name: (name, _NONE) for name in kernel.sizes}
+        self.locals: dict[str, Value] = {}
+        self.accumulators: dict[str, Accumulator] = {}
+        self.masks: dict[str, Value] = {}
+        self.stored: set[str] = set()
+        self.helpers: dict[str, None] = {}
+        #: Dimensions in order: an axis each of a tile's shape.
+        self.dims: tuple[str, ...] = ()
+
+    def _is_large(self) -> bool:
+        """Whether offsets need 64 bits. Blocks may overhang."""
+        limit = (1 << 31) - (1 << 16)
+        sizes = [bounds(p.numel)[1] for p in self.kernel.parameters]
+        sizes.append(bounds(product(axis.extent for axis in self.form.outer))[1])
+        sizes += [bounds(product(upper(axis.extent) for axis in nest.axes))[1] for nest in self.form.nests]
+        return max(sizes) >= limit
+
+    # -- The function -------------------------------------------------------------------------------------------------
+
+    def write(self, aligned_inputs: bool) -> DeviceKernel:
+        kernel = self.kernel
+        for parameter in kernel.parameters:
+            if parameter.dtype not in NATIVE:
+                raise CompileError("generate", f"kernel {kernel.name}: parameter of {parameter.dtype}")
+        grid = self._outer()
+        if self.form.nests and self.tiling.r_block:
+            self._line(f"r = {self._range('RBLOCK', 'r')}")
+        for stmt in self.form.row:
+            if isinstance(stmt, Nest):
+                self._nest(stmt)
+            elif isinstance(stmt, Let):
+                self.locals[stmt.name] = self.value(stmt.value)
+            elif isinstance(stmt, Accumulator):
+                self.accumulators[stmt.name] = stmt
+            else:
+                self._store(stmt, tuple(dim for dim in self.dims if dim != "r"))
+        blocks = [
+            (name, number)
+            for name, number in (
+                ("XBLOCK", self.tiling.x_block),
+                ("YBLOCK", self.tiling.y_block),
+                ("RBLOCK", self.tiling.r_block),
+            )
+            if number
+        ]
+        size_type = "i64" if self.index_type == "tl.int64" else "i32"
+        signature = (*(POINTERS[p.dtype] for p in kernel.parameters), *(size_type for _ in kernel.sizes))
+        aligned = tuple(place for place, p in enumerate(kernel.parameters) if p.aligned or aligned_inputs)
+        return DeviceKernel(
+            kernel.name,
+            self._module([name for name, _ in blocks]),
+            signature,
+            aligned,
+            tuple(blocks),
+            (grid,),
+            self.tiling.num_warps,
+            self.tiling.num_stages,
+            self.target.name,
+        )
+
+    def _module(self, blocks: list[str]) -> str:
+        body = "\n".join(self.lines)
+        header = [f"# {line}" for line in self._origins()]
+        header += ["import triton", "import triton.language as tl"]
+        if "libdevice." in body:
+            header.append("from triton.language.extra import libdevice")
+        helpers = "".join(f"\n{HELPERS[name]}" for name in self.helpers)
+        arguments = [*self.parameters, *self.kernel.sizes, *(f"{name}: tl.constexpr" for name in blocks)]
+        function = f"@triton.jit\ndef {self.kernel.name}({', '.join(arguments)}):\n{body}\n"
+        return "\n".join(header) + f"\n{helpers}\n\n{function}"
+
+    def _origins(self) -> list[str]:
+        found: dict[str, None] = {}
+        for origin in self.kernel.origins:
+            place = f" at {origin.location.file}:{origin.location.line}" if origin.location.file else ""
+            found.setdefault(f"{origin.op}{place}".replace("\n", " "))
+        return list(found)
+
+    def _outer(self) -> Size:
+        """Lines for the outer loops' indices; the number of programs."""
+        tiling, form = self.tiling, self.form
+        flat = [axis for place, axis in enumerate(form.outer) if place != tiling.y_loop]
+        program = "tl.program_id(0)"
+        if self.index_type == "tl.int64":
+            program += ".to(tl.int64)"
+        if tiling.y_loop >= 0:
+            return self._outer_tiles(flat, form.outer[tiling.y_loop], program)
+        total = product(axis.extent for axis in flat)
+        scalar = tiling.r_block > 0 and tiling.x_block == 1
+        self.dims = (*(() if scalar else ("x",)), *(("r",) if tiling.r_block else ()))
+        if scalar:
+            if flat:
+                self._line(f"x = {program}")
+        else:
+            self._line(f"x = {program} * XBLOCK + {self._range('XBLOCK', 'x')}")
+            self._bound("x", "x", total, tiling.x_block)
+        self._split("x", _NONE if scalar else frozenset("x"), flat)
+        return floordiv(add(total, tiling.x_block - 1), tiling.x_block)
+
+    def _outer_tiles(self, flat: list[Axis], across: Axis, program: str) -> Size:
+        """Two outer loops as the dimensions of a tile; what is left of the program's number is the other loops'."""
+        tiling = self.tiling
+        self.dims = ("y", "x")
+        inner = flat[-1]
+        counts = []
+        rest = program
+        for name, axis, block in (("x", inner, tiling.x_block), ("y", across, tiling.y_block)):
+            blocks = floordiv(add(axis.extent, block - 1), block)
+            counts.append(blocks)
+            text = self._size(blocks)[0]
+            number = self.name(rest)
+            self._line(f"{name} = {self.name(f'{number} % {text}')} * {name.upper()}BLOCK"
+                       f" + {self._range(f'{name.upper()}BLOCK', name)}")  # fmt: skip
+            self._bound(name, name, axis.extent, block)
+            self.symbols[axis.name] = (name, frozenset(name))
+            rest = f"{number} // {text}"
+        others = flat[:-1]
+        if others:
+            self._split(self.name(rest), _NONE, others)
+        return product([*counts, *(axis.extent for axis in others)])
+
+    def _range(self, block: str, dim: str) -> str:
+        """Consecutive numbers along dimension `dim` of the tile."""
+        text = f"tl.arange(0, {block})"
+        if self.index_type == "tl.int64":
+            text += ".to(tl.int64)"
+        if len(self.dims) < 2:
+            return text
+        return text + ("[:, None]" if self.dims.index(dim) == 0 else "[None, :]")
+
+    def _bound(self, dim: str, index: str, extent: Size, block: int) -> None:
+        """The mask of a dimension, unless all blocks are full."""
+        if not isinstance(extent, int) or extent % block:
+            self.masks[dim] = (self.name(f"{index} < {self._size(extent)[0]}"), frozenset(dim))
+
+    def _split(self, index: str, dims: frozenset[str], axes: list[Axis]) -> None:
+        """The indices of `axes`, row by row, as parts of one index over all of them."""
+        rest = index
+        for place in range(len(axes) - 1, -1, -1):
+            axis = axes[place]
+            extent = upper(axis.extent)
+            if extent == 1 or place == 0:
+                text = "0" if extent == 1 else rest
+            else:
+                text = self.name(f"{rest} % {self._size(extent)[0]}")
+                rest = self.name(f"{rest} // {self._size(extent)[0]}")
+            self.symbols[axis.name] = (text, dims)
+
+    # -- Inner nests --------------------------------------------------------------------------------------------------
+
+    def _nest(self, nest: Nest) -> None:
+        length = product(upper(axis.extent) for axis in nest.axes)
+        folded = [stmt for stmt in nest.body if isinstance(stmt, Accumulate)]
+        if length == 0:
+            for stmt in folded:
+                op, dtype = self._fold_type(stmt)
+                text = "0" if op.startswith("arg") else typed_identity(op, dtype)
+                self.locals[stmt.name] = (self.name(typed(0, "int64") if text == "0" else text), _NONE)
+            return
+        if isinstance(length, int) and length <= self.tiling.r_block:
+            self._enter(nest, "r", length)
+            self._statements(nest, None)
+        else:
+            accumulators = {stmt.name: self._start(stmt) for stmt in folded}
+            start = f"start{len(self.lines)}"
+            self._line(f"for {start} in range(0, {self._size(length)[0]}, RBLOCK):")
+            self.indent += "    "
+            self.known.append({})
+            before = dict(self.locals)
+            self._enter(nest, self.name(f"{start} + r"), length)
+            self._statements(nest, accumulators)
+            self.locals = before
+            self.known.pop()
+            self.indent = self.indent[:-4]
+            for stmt in folded:
+                self._finish(stmt, accumulators[stmt.name])
+        self.masks.pop("r", None)
+
+    def _enter(self, nest: Nest, index: str, length: Size) -> None:
+        """The nest's indices, and its mask: the row's end, and the ends of loops that depend on outer indices."""
+        dims = frozenset("r")
+        self._split(index, dims, list(nest.axes))
+        self._bound("r", index, length, self.tiling.r_block)
+        for axis in nest.axes:
+            if upper(axis.extent) is not axis.extent:
+                limit, varies = self._size(axis.extent)
+                inside = self.name(f"{self.symbols[axis.name][0]} < {limit}")
+                known = self.masks.get("r")
+                text = inside if known is None else self.name(f"{known[0]} & {inside}")
+                self.masks["r"] = (text, dims | varies | (known[1] if known else _NONE))
+
+    def _statements(self, nest: Nest, accumulators: dict[str, tuple[str, ...]] | None) -> None:
+        for stmt in nest.body:
+            if isinstance(stmt, Let):
+                self.locals[stmt.name] = self.value(stmt.value)
+            elif isinstance(stmt, Store):
+                self._store(stmt, self.dims)
+            elif accumulators is None:
+                self._fold_row(stmt)
+            else:
+                self._fold_block(stmt, accumulators[stmt.name])
+
+    # -- Reductions ---------------------------------------------------------------------------------------------------
+
+    def _fold_type(self, stmt: Accumulate) -> tuple[str, str]:
+        """The reduction and the type its values are folded in."""
+        accumulator = self.accumulators[stmt.name]
+        op, dtype = accumulator.op, accumulator.dtype
+        if op in ("any", "all") and dtype != "bool":
+            raise CompileError("generate", f"reduction {op} of {dtype}", op)
+        if dtype in HALF:
+            return op, "float32"
+        if dtype == "bool" and op not in ("any", "all"):
+            return {"max": "any", "min": "all", "sum": "any", "prod": "all"}.get(op, op), (
+                "int32" if op.startswith("arg") else dtype
+            )
+        if op in ("prod", "max", "min", "argmax", "argmin", "sum") and dtype in ("int8", "int16", "uint8", "uint16"):
+            return op, "int32"
+        return op, dtype
+
+    def _operand(self, stmt: Accumulate, dtype: str) -> str:
+        """The value to fold, over the whole tile."""
+        text, dims = self.value(stmt.value)
+        text = cast(self, text, stmt.value.dtype, dtype)
+        return self._widen((text, dims), self.dims)
+
+    def _position(self, stmt: Accumulate) -> str:
+        assert stmt.position is not None  # verified: argmax and argmin have one
+        text, dims = self._size(stmt.position)
+        if not dims:
+            text = self.name(f"tl.full([], {text}, {self.index_type})")
+        return self._widen((text, dims), self.dims)
+
+    def _fold_row(self, stmt: Accumulate) -> None:
+        """A fold of a tile that holds the whole row."""
+        op, dtype = self._fold_type(stmt)
+        value = self._operand(stmt, dtype)
+        mask = self.masks.get("r")
+        if mask is not None:
+            start = self._literal_of(identity(op, dtype), dtype)
+            value = self.name(f"tl.where({mask[0]}, {value}, {start})")
+        position = ""
+        if op.startswith("arg"):
+            position = self._position(stmt)
+            if mask is not None:
+                position = self.name(f"tl.where({mask[0]}, {position}, {self._last()})")
+        self._result(stmt, op, dtype, value, position)
+
+    def _start(self, stmt: Accumulate) -> tuple[str, ...]:
+        """Accumulators of one tile, before a loop over blocks."""
+        op, dtype = self._fold_type(stmt)
+        shape = self._shape(self.dims)
+        names = [stmt.name]
+        self._line(f"{stmt.name} = tl.full({shape}, {identity(op, dtype)}, {TYPES[dtype]})")
+        if op.startswith("arg"):
+            names.append(f"{stmt.name}_at")
+            self._line(f"{names[1]} = tl.full({shape}, {self._last()}, {self.index_type})")
+        return tuple(names)
+
+    def _last(self) -> int:
+        """A position behind all others."""
+        return (1 << 63) - 1 if self.index_type == "tl.int64" else (1 << 31) - 1
+
+    def _fold_block(self, stmt: Accumulate, names: tuple[str, ...]) -> None:
+        op, dtype = self._fold_type(stmt)
+        value = self._operand(stmt, dtype)
+        mask = self.masks.get("r")
+        if op.startswith("arg"):
+            position = self._position(stmt)
+            helper = self._helper(op)
+            parts = self.block((f"{{0}}, {{1}} = {helper}({names[0]}, {names[1]}, {value}, {position})",), "{0} {1}")
+            folded = parts.split()
+        else:
+            folded = [operation(self, COMBINE[op], dtype, dtype, (names[0], value))]
+        for name, new in zip(names, folded):
+            self._line(f"{name} = {new}" if mask is None else f"{name} = tl.where({mask[0]}, {new}, {name})")
+
+    def _finish(self, stmt: Accumulate, names: tuple[str, ...]) -> None:
+        op, dtype = self._fold_type(stmt)
+        self._result(stmt, op, dtype, names[0], names[1] if len(names) > 1 else "")
+
+    def _result(self, stmt: Accumulate, op: str, dtype: str, value: str, position: str) -> None:
+        """Fold `value` along r: the row's value of the accumulator."""
+        axis = self.dims.index("r")
+        suffix = "[:, None]" if axis else ""
+        accumulator = self.accumulators[stmt.name]
+        rows = frozenset(self.dims) - {"r"}
+        if op.startswith("arg"):
+            call = f"{{0}}, {{1}} = tl.reduce(({value}, {position}), {axis}, {self._helper(op)})"
+            text = self.block((call,), "{1}")
+            self.locals[stmt.name] = (self.name(f"{text}{suffix}.to(tl.int64)"), rows)
+            return
+        if op in ("any", "all"):
+            function = "tl.max" if op == "any" else "tl.min"
+            text = self.name(f"{function}({self.name(f'{value}.to(tl.int32)')}, {axis}){suffix}")
+            self.locals[stmt.name] = (self.name(f"{text} != 0"), rows)
+            return
+        if op == "sum":
+            call = f"tl.sum({value}, {axis})"
+        elif op == "prod" or dtype in ("float32", "float64"):
+            call = f"tl.reduce({value}, {axis}, {self._helper(op)})"
+        else:
+            call = f"tl.{op}({value}, {axis})"
+        text = self.name(f"{call}{suffix}")
+        self.locals[stmt.name] = (cast(self, text, dtype, accumulator.dtype), rows)
+
+    def _helper(self, op: str) -> str:
+        names = {
+            "max": "maximum_of", "min": "minimum_of", "prod": "product_of", "argmax": "first_maximum",
+            "argmin": "first_minimum",
+        }  # fmt: skip
+        self.helpers.setdefault(names[op])
+        return names[op]
+
+    def _literal_of(self, text: str, dtype: str) -> str:
+        return self.name(f"tl.full([], {text}, {TYPES[dtype]})") if dtype == "bool" else text
+
+    # -- Memory -------------------------------------------------------------------------------------------------------
+
+    def _bind(self, indirect: tuple[tuple[str, Expr], ...]) -> None:
+        """Symbols of an index that stand for computed integers."""
+        for name, bound in indirect:
+            text, dims = self.value(bound)
+            if TYPES[bound.dtype] != self.index_type:
+                text = self.name(f"{text}.to({self.index_type})")
+            self.symbols[name] = (text, dims)
+
+    def _load(self, load: Load) -> Value:
+        if load.buffer in self.stored:
+            raise CompileError("generate", f"kernel {self.kernel.name} loads {load.buffer} after storing to it")
+        self._bind(load.indirect)
+        offset, dims = self._size(load.index[0])
+        conditions = [mask[0] for dim, mask in self.masks.items() if dim in dims and mask[1] <= dims]
+        wider = dims
+        for dim, mask in self.masks.items():
+            if dim in dims and not mask[1] <= dims:
+                conditions.append(mask[0])
+                wider |= mask[1]
+        other = ""
+        if load.mask is not None:
+            text, varies = self.value(load.mask)
+            conditions.append(text)
+            wider |= varies
+            other = f", other={literal(load.other, load.dtype)}"
+        if wider != dims:
+            order = tuple(dim for dim in self.dims if dim in wider)
+            offset = self._widen((offset, dims), order)
+        pointer = load.buffer if offset == "0" else f"{load.buffer} + {_operand_text(offset)}"
+        mask_text = f", mask={self._all(conditions)}" if conditions else ""
+        text = f"tl.load({pointer}{mask_text}{other})"
+        if load.dtype == "bool":
+            text += ".to(tl.int1)"
+        return self.name(text), wider
+
+    def _store(self, stmt: Store, dims: tuple[str, ...]) -> None:
+        dtype = self.parameters[stmt.buffer].dtype
+        value, _ = self.value(stmt.value)
+        if isinstance(stmt.value, Constant):
+            value = self.name(typed(stmt.value.value, stmt.value.dtype))
+        self._bind(stmt.indirect)
+        offset = self._widen(self._size(stmt.index[0]), dims)
+        pointer = stmt.buffer if offset == "0" else f"{stmt.buffer} + {_operand_text(offset)}"
+        conditions = [mask[0] for dim, mask in self.masks.items() if dim in dims]
+        mask = f", mask={self._all(conditions)}" if conditions else ""
+        if stmt.mode == "add":
+            too_old = dtype == "bfloat16" and int(self.target.name.removeprefix("sm_") or 0) < 90
+            if dtype not in ATOMIC or too_old:
+                raise CompileError("generate", f"no atomic addition of {dtype} on {self.target.name}")
+            self._line(f'tl.atomic_add({pointer}, {value}{mask}, sem="relaxed")')
+        else:
+            self._line(f"tl.store({pointer}, {value}{mask})")
+        self.stored.add(stmt.buffer)
+
+    def _all(self, conditions: list[str]) -> str:
+        text = conditions[0]
+        for other in conditions[1:]:
+            text = self.name(f"{text} & {other}")
+        return text
+
+    def _shape(self, dims: tuple[str, ...]) -> str:
+        """The shape of a tile that varies along `dims`."""
+        return "[" + ", ".join(f"{dim.upper()}BLOCK" if dim in dims else "1" for dim in self.dims) + "]"
+
+    def _widen(self, value: Value, dims: tuple[str, ...]) -> str:
+        """`value` over all of `dims`."""
+        text, varies = value
+        if varies >= set(dims):
+            return text
+        return self.name(f"tl.broadcast_to({text}, {self._shape(dims)})")
+
+    # -- Expressions --------------------------------------------------------------------------------------------------
+
+    def value(self, expr: Expr) -> Value:
+        """The name that holds `expr`."""
+        if isinstance(expr, Constant):
+            return self.name(typed(expr.value, expr.dtype)), _NONE
+        if isinstance(expr, Index):
+            text, dims = self._size(expr.value)
+            return self.name(f"{_operand_text(text)}.to(tl.int64)"), dims
+        if isinstance(expr, Local):
+            return self.locals[expr.name]
+        if isinstance(expr, Load):
+            return self._load(expr)
+        if expr.op in COMPARISONS:
+            found = self._compared_indices(expr)
+            if found is not None:
+                return found
+        dtype = expr.args[-1].dtype
+        varying = [place for place, arg in enumerate(expr.args) if not isinstance(arg, Constant)]
+        if expr.op == "where":
+            varying = [place for place in varying if place > 0]
+        args, dims = [], _NONE
+        for place, arg in enumerate(expr.args):
+            if isinstance(arg, Constant) and varying and takes_literal(expr.op, dtype, place):
+                args.append(literal(arg.value, arg.dtype))
+                continue
+            text, varies = self.value(arg)
+            args.append(text)
+            dims |= varies
+        return operation(self, expr.op, dtype, expr.dtype, tuple(args)), dims
+
+    def _compared_indices(self, expr: Compute) -> Value | None:
+        """Positions are compared as the integers they are made of: 64 bits would take twice the instructions."""
+        texts, dims = [], _NONE
+        for arg in expr.args:
+            if isinstance(arg, Index):
+                text, varies = self._size(arg.value)
+                texts.append(_operand_text(text))
+                dims |= varies
+            elif isinstance(arg, Constant) and abs(int(arg.value)) < 1 << 31:
+                texts.append(literal(arg.value, "int64"))
+            else:
+                return None
+        if not any(isinstance(arg, Index) for arg in expr.args):
+            return None
+        return self.name(f"{texts[0]} {COMPARISONS[expr.op]} {texts[1]}"), dims
+
+    def _size(self, value: Size) -> Value:
+        """An index expression as text. Divisions round to zero in Triton: where a dividend may be negative they are
+        put right."""
+        if isinstance(value, int):
+            return str(value), _NONE
+        if isinstance(value, Symbol):
+            found = self.symbols.get(value.name)
+            if found is None:
+                raise CompileError("generate", f"kernel {self.kernel.name}: unknown index {value.name}")
+            return found
+        if isinstance(value, Sum):
+            parts: list[str] = []
+            dims = _NONE
+            for factor, atom in value.terms:
+                text, varies = self._size(atom)
+                if text == "0":
+                    continue
+                dims |= varies
+                part = _operand_text(text) if factor in (1, -1) else f"{abs(factor)} * {_operand_text(text)}"
+                sign = "-" if factor < 0 else "+"
+                parts.append(part if not parts and factor > 0 else f"{sign} {part}")
+            if value.constant or not parts:
+                sign = "-" if value.constant < 0 else "+"
+                parts.append(str(value.constant) if not parts else f"{sign} {abs(value.constant)}")
+            return " ".join(parts), dims
+        if isinstance(value, Product):
+            texts = [self._size(factor) for factor in value.factors]
+            if any(text == "0" for text, _ in texts):
+                return "0", _NONE
+            return " * ".join(_operand_text(text) for text, _ in texts), _NONE.union(*(dims for _, dims in texts))
+        if isinstance(value, (FloorDiv, Mod)):
+            (text, dims), (divisor, varies) = self._size(value.value), self._size(value.divisor)
+            text = _operand_text(text)
+            divisor = _operand_text(divisor)
+            if bounds(value.value)[0] < 0:
+                # (v - (v < 0) * (d - 1)) rounded to zero is v // d rounded down.
+                text = self.name(text) if not text.isidentifier() else text
+                quotient = f"({text} - tl.where({text} < 0, {divisor} - 1, 0)) // {divisor}"
+                if isinstance(value, FloorDiv):
+                    return self.name(quotient), dims | varies
+                return self.name(f"{text} - {divisor} * {self.name(quotient)}"), dims | varies
+            return self.name(f"{text} {'//' if isinstance(value, FloorDiv) else '%'} {divisor}"), dims | varies
+        if isinstance(value, (Min, Max)):
+            (left, dims), (right, varies) = self._size(value.left), self._size(value.right)
+            function = "tl.minimum" if isinstance(value, Min) else "tl.maximum"
+            return self.name(f"{function}({left}, {right})"), dims | varies
+        raise TypeError(f"not a size: {value!r}")
+
+    # -- Lines --------------------------------------------------------------------------------------------------------
+
+    def _line(self, text: str) -> None:
+        self.lines.append(self.indent + text)
+
+    def name(self, text: str) -> str:
+        """A name for `text`, which has no effects: the same one wherever it is visible already."""
+        if text.isidentifier():
+            return text
+        for table in reversed(self.known):
+            found = table.get(text)
+            if found is not None:
+                return found
+        name = self._fresh()
+        self._line(f"{name} = {text}")
+        self.known[-1][text] = name
+        return name
+
+    def block(self, lines: tuple[str, ...], result: str) -> str:
+        names: list[str] = []
+        while any(f"{{{len(names)}}}" in line for line in lines):
+            names.append(self._fresh())
+        for line in lines:
+            self._line(line.format(*names))
+        return result.format(*names)
+
+    def _fresh(self) -> str:
+        self.names += 1
+        return f"t{self.names - 1}"
+
+
+def typed_identity(op: str, dtype: str) -> str:
+    return f"tl.full([], {identity(op, dtype)}, {TYPES[dtype]})"
+
+
+def _operand_text(text: str) -> str:
+    """`text` as an operand: in parentheses if it is more than a name or a number."""
+    return text if text.isidentifier() or text.isdigit() else f"({text})"

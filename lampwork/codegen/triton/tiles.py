@@ -1,0 +1,299 @@
+"""Which elements one program of a GPU kernel works on, and with how many warps.
+
+    pointwise            x                a block of consecutive elements (outer loops as one index)
+    transposed           y, x             a block of rows of one access and of columns of the other
+    reduction            x, r             XBLOCK rows; RBLOCK elements of each: the whole row if it fits, else in turn
+
+A kernel for a GPU is a nest of parallel loops around straight-line statements and inner nests (`Nest`), one per phase.
+Sizes follow bytes: every thread should have two 16-byte accesses under way for each tensor, and a program for every
+multiprocessor comes before that. (H200, measured: plain kernels reach 0.94 to 0.99 of copy bandwidth with warps chosen
+by bytes per row, half of it with the wrong number.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lampwork.errors import CompileError
+from lampwork.ir.dtype import ITEM_SIZE_BYTES
+from lampwork.ir.loops import (
+    Accumulate,
+    Accumulator,
+    Axis,
+    Compute,
+    Expr,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Stmt,
+    Store,
+)
+from lampwork.ir.size import Size, bounds, coefficient, product, symbols
+from lampwork.ir.target import Target
+
+#: Bytes of one vectorised access, and what a program's tile aims at: two of them a thread in four warps.
+ACCESS_BYTES = 16
+TILE_BYTES = 4096
+#: The largest row that one program keeps whole, by how many full-size tensors the kernel reads: registers bound it.
+WHOLE_ROW = ((2, 16384), (4, 8192), (1 << 30, 4096))
+#: Elements of a row taken at a time where phases do not share them.
+ROW_BLOCK = 4096
+#: Elements of a tile whose rows are not contiguous: rows of at least COLUMN_BYTES lie side by side.
+COLUMN_ELEMENTS, COLUMN_BYTES = 4096, 128
+TRANSPOSED_BLOCK = 64
+LARGEST_BLOCK = 2048
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Inner loops, outermost first, as one index space, and what is done in it, in order."""
+
+    axes: tuple[Axis, ...]
+    body: tuple[Let | Accumulate | Store, ...]
+
+
+@dataclass(frozen=True)
+class Form:
+    """A kernel as `outer` loops around `row`."""
+
+    outer: tuple[Axis, ...]
+    row: tuple[Let | Accumulator | Store | Nest, ...]
+
+    @property
+    def nests(self) -> tuple[Nest, ...]:
+        return tuple(stmt for stmt in self.row if isinstance(stmt, Nest))
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Block sizes (powers of two; 0: the tile has no such dimension) and launch parameters.
+
+    `y_loop`: the outer loop that is dimension y; the other outer loops are x. A tile of one row (`x_block` 1) beside r
+    has no dimension x.
+    """
+
+    x_block: int
+    r_block: int = 0
+    y_block: int = 0
+    y_loop: int = -1
+    num_warps: int = 4
+    num_stages: int = 1
+
+
+def read_form(kernel: Kernel) -> Form:
+    """The parts of a kernel scheduled for a GPU. Raises `CompileError` for a kernel of another shape."""
+    outer: list[Axis] = []
+    body = kernel.body
+    while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind == "parallel":
+        outer.append(body[0].axis)
+        body = body[0].body
+    names = {axis.name for axis in outer}
+    if any(names & symbols(axis.extent) for axis in outer):
+        raise CompileError("generate", f"kernel {kernel.name}: the extent of a parallel loop depends on another one")
+    row: list[Let | Accumulator | Store | Nest] = []
+    for stmt in body:
+        if isinstance(stmt, Loop):
+            row.append(_nest(kernel, stmt))
+        elif isinstance(stmt, (Let, Accumulator, Store)):
+            row.append(stmt)
+        else:
+            raise CompileError("generate", f"kernel {kernel.name}: {type(stmt).__name__} in a kernel for a GPU")
+    return Form(tuple(outer), tuple(row))
+
+
+def _nest(kernel: Kernel, loop: Loop) -> Nest:
+    axes: list[Axis] = []
+    body: list[Let | Accumulate | Store] = []
+
+    def enter(loop: Loop) -> None:
+        if loop.kind == "parallel":
+            raise CompileError("generate", f"kernel {kernel.name}: a parallel loop inside of others")
+        axes.append(loop.axis)
+        for stmt in loop.body:
+            if isinstance(stmt, Loop) and stmt is loop.body[-1]:
+                enter(stmt)
+            elif isinstance(stmt, (Let, Accumulate, Store)):
+                body.append(stmt)
+            else:
+                raise CompileError("generate", f"kernel {kernel.name}: {type(stmt).__name__} in an inner loop")
+
+    enter(loop)
+    return Nest(tuple(axes), tuple(body))
+
+
+def choose_tiling(form: Form, kernel: Kernel, target: Target) -> Tiling:
+    """The tile of one program."""
+    accesses = list(_accesses(form, kernel))
+    if form.nests:
+        return _reduction(form, accesses, target)
+    across = _transposed_loop(form, accesses)
+    if across is not None:
+        return _transposed(form, across, accesses, target)
+    return _pointwise(form, accesses, target)
+
+
+# -- Accesses ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Access:
+    offset: Size
+    item_bytes: int
+    store: bool
+    gathered: bool
+    nest: Nest | None
+
+    def stride(self, axis: Axis) -> Size | None:
+        return coefficient(self.offset, axis.name)
+
+
+def _accesses(form: Form, kernel: Kernel) -> Iterator[_Access]:
+    sizes = {parameter.name: ITEM_SIZE_BYTES[parameter.dtype] for parameter in kernel.parameters}
+    seen: set[tuple[str, Size, bool]] = set()
+
+    def of_expression(expr: Expr, nest: Nest | None) -> Iterator[_Access]:
+        if isinstance(expr, Compute):
+            for arg in expr.args:
+                yield from of_expression(arg, nest)
+        elif isinstance(expr, Load):
+            key = (expr.buffer, expr.index[0], nest is None)
+            if key not in seen:
+                seen.add(key)
+                yield _Access(expr.index[0], sizes[expr.buffer], False, bool(expr.indirect), nest)
+            for _, value in expr.indirect:
+                yield from of_expression(value, nest)
+            if expr.mask is not None:
+                yield from of_expression(expr.mask, nest)
+
+    def of_statement(stmt: Stmt, nest: Nest | None) -> Iterator[_Access]:
+        if isinstance(stmt, (Let, Accumulate, Store)):
+            yield from of_expression(stmt.value, nest)
+        if isinstance(stmt, Store):
+            for _, value in stmt.indirect:
+                yield from of_expression(value, nest)
+            yield _Access(stmt.index[0], sizes[stmt.buffer], True, bool(stmt.indirect), nest)
+
+    for part in form.row:
+        if isinstance(part, Nest):
+            for stmt in part.body:
+                yield from of_statement(stmt, part)
+        else:
+            yield from of_statement(part, None)
+
+
+def likely(value: Size) -> int:
+    """A plausible number for `value`: the least it can be, but not less than 4096 if it may be that."""
+    low, high = bounds(value)
+    return max(low, min(high, 4096))
+
+
+def upper(extent: Size) -> Size:
+    """`extent`, or its largest value where it depends on loops around it."""
+    return extent if isinstance(extent, int) or not _on_loops(extent) else bounds(extent)[1]
+
+
+def _on_loops(value: Size) -> bool:
+    return any(name.startswith("i") for name in symbols(value))
+
+
+def power_of_two(number: int) -> int:
+    """The least power of two that is not below `number`."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
+def _between(low: int, number: int, high: int) -> int:
+    return max(low, min(number, high))
+
+
+# -- Shapes -----------------------------------------------------------------------------------------------------------
+
+
+def _pointwise(form: Form, accesses: list[_Access], target: Target) -> Tiling:
+    numel = likely(product(axis.extent for axis in form.outer))
+    moved = [access.item_bytes for access in accesses if not form.outer or access.stride(form.outer[-1]) != 0]
+    item_bytes = min(moved, default=4)
+    block = _between(256, 2 * TILE_BYTES // (2 * item_bytes), LARGEST_BLOCK)
+    while block > 128 and numel < block * target.threads:
+        block //= 2
+    block = min(block, power_of_two(max(numel, 1)))
+    per_warp = 32 * max(ACCESS_BYTES // max(item_bytes, 2), 2)
+    return Tiling(block, num_warps=_between(1, block // per_warp, 8))
+
+
+def _transposed_loop(form: Form, accesses: list[_Access]) -> int | None:
+    """The outer loop along which some access is contiguous whose accesses along the last loop are not."""
+    if len(form.outer) < 2:
+        return None
+    last = form.outer[-1]
+    best: tuple[int, int] | None = None
+    for access in accesses:
+        if access.gathered or access.stride(last) in (None, 0, 1):
+            continue
+        for place, axis in enumerate(form.outer[:-1]):
+            if access.stride(axis) == 1 and min(likely(axis.extent), likely(last.extent)) >= 8:
+                best = max(best or (0, 0), (access.item_bytes, place))
+    return None if best is None else best[1]
+
+
+def _transposed(form: Form, across: int, accesses: list[_Access], target: Target) -> Tiling:
+    item_bytes = max((access.item_bytes for access in accesses), default=4)
+    side = TRANSPOSED_BLOCK if item_bytes <= 2 else TRANSPOSED_BLOCK // 2
+    x = min(side, power_of_two(likely(form.outer[-1].extent)))
+    y = min(side, power_of_two(likely(form.outer[across].extent)))
+    return Tiling(x, y_block=y, y_loop=across, num_warps=_between(1, x * y // 256, 8))
+
+
+def _reduction(form: Form, accesses: list[_Access], target: Target) -> Tiling:
+    rows = likely(product(axis.extent for axis in form.outer))
+    lengths = [likely(product(upper(axis.extent) for axis in nest.axes)) for nest in form.nests]
+    length = power_of_two(max(*lengths, 1))
+    inside = [access for access in accesses if access.nest is not None]
+    full = {
+        access.offset
+        for access in inside
+        if not access.store and any(access.stride(axis) != 0 for axis in form.outer) or access.gathered
+    }
+    item_bytes = max((access.item_bytes for access in inside), default=4)
+    columns = _columns(form, inside)
+    whole = next(limit for count, limit in WHOLE_ROW if len(full) <= count)
+    phases = len(form.nests)
+    if columns:
+        x = _between(8, COLUMN_BYTES // item_bytes, 64)
+        x = min(x, power_of_two(max(rows, 1)))
+        while x > 8 and rows < x * target.threads and length > 64:
+            x //= 2
+        while x > 8 and phases > 1 and length * x > COLUMN_ELEMENTS * 2 >= length * 8:
+            x //= 2
+        if phases > 1 and length * x <= COLUMN_ELEMENTS * 2:
+            r = length
+        else:
+            r = _between(1, COLUMN_ELEMENTS // x, length)
+        return Tiling(x, r, num_warps=_between(1, x * r // 512, 8))
+    r = length if length <= (whole if phases > 1 else ROW_BLOCK) else ROW_BLOCK // 2
+    row_bytes = r * item_bytes
+    x = 1
+    if row_bytes < TILE_BYTES // 2:
+        x = min(TILE_BYTES // row_bytes, power_of_two(max(rows, 1)), 1024)
+        while x > 1 and rows < x * target.threads:
+            x //= 2
+    warps = power_of_two(max(x * row_bytes // (2 * 32 * ACCESS_BYTES), 1))
+    return Tiling(x, r, num_warps=_between(1, warps, 16))
+
+
+def _columns(form: Form, inside: list[_Access]) -> bool:
+    """Whether most bytes of the inner loops lie side by side along the last outer loop."""
+    if not form.outer:
+        return False
+    last = form.outer[-1]
+    along_rows = along_columns = 0
+    for access in inside:
+        assert access.nest is not None
+        if access.gathered:
+            continue
+        if access.stride(access.nest.axes[-1]) == 1:
+            along_rows += access.item_bytes if access.stride(last) != 0 else 0
+        elif access.stride(last) == 1:
+            along_columns += access.item_bytes
+    return along_columns > along_rows

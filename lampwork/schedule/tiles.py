@@ -1,0 +1,93 @@
+"""The loops of one kernel for a GPU: independent programs outside, one index space for each phase inside.
+
+    row-wise softmax [4096, 768]     parallel i0 in 4096: vector i1 in 768 (three times)
+    sum down columns [768, 4096]     parallel i0 in 4096: vector i1 in 768
+    transpose [512, 500]             parallel i0 in 512, i1 in 500
+
+Threads, blocks and registers are the code generator's choice: it reads strides and makes tiles. What a later phase
+needs again is computed again, as nothing is handed from thread to thread but the results of reductions.
+
+Precondition: members with their times. Guarantee: every atom is an expression of loop indices, and all phases over one
+inner space run over it in the same way, so that a program that keeps a whole row shares what it loads.
+"""
+
+from __future__ import annotations
+
+from lampwork.ir.size import Size
+from lampwork.ir.target import Target
+from lampwork.schedule import loops as planning
+from lampwork.schedule.expressions import affine_strides, substitute_sizes
+from lampwork.schedule.group import loop_symbol
+from lampwork.schedule.loops import LoopPlan, PlannedLoop
+from lampwork.schedule.timing import Phase, Timing
+
+#: A program folds so many elements at the speed of one multiprocessor (some 100 bytes a nanosecond from the L2 cache)
+#: before a second kernel that adds up partial results would have paid for itself.
+LONG_ROW = 1 << 15
+#: Results that lie side by side are folded so many at a time.
+COLUMNS = 32
+
+
+def is_gpu(target: Target) -> bool:
+    return target.device != "cpu"
+
+
+def leaves_idle(results: int, folded: int, side_by_side: bool, target: Target) -> bool:
+    """Whether a reduction with so few results keeps multiprocessors idle long enough to be cut in two stages."""
+    programs = -(-results // COLUMNS) if side_by_side else results
+    per_program = folded * min(results, COLUMNS) if side_by_side else folded
+    return 2 * programs <= target.threads and per_program >= LONG_ROW
+
+
+def wanted_chunks(results: int, folded: int, side_by_side: bool, target: Target) -> int:
+    """How many parts of a reduction together occupy all multiprocessors, with enough work each."""
+    programs = max(-(-results // COLUMNS) if side_by_side else results, 1)
+    smallest = 64 if side_by_side else LONG_ROW // 8
+    return max(2, min(-(-2 * target.threads // programs), folded // smallest))
+
+
+def arrange_tiles(timing: Timing) -> LoopPlan:
+    """Loops for all members."""
+    group, plan = timing.group, LoopPlan()
+    every = [access for _, access in timing.accesses]
+    names = (f"i{number}" for number in range(1 << 30))
+    outer = planning.order_atoms(group.outer_atoms, [a for a in every if a.store] if group.outer is None else every)
+    for run, extent in planning.merge_atoms(outer, group.extents, _strides(timing, None)):
+        loop = PlannedLoop(next(names), extent, "parallel")
+        plan.outer.append(loop)
+        _spread(plan.values, run, loop_symbol(loop.name, extent))
+    for space in dict.fromkeys(timed.space for timed in timing.timed if timed.space):
+        found = [access for timed, access in timing.accesses if timed.space == space]
+        atoms = planning.order_atoms(timing.space_order(space), found)
+        runs = planning.merge_atoms(atoms, group.extents, _strides(timing, space))
+        for time in sorted({timed.time for timed in timing.timed if timed.space == space}):
+            _plan_phase(plan, (space, time), runs, names)
+    return plan
+
+
+def _plan_phase(plan: LoopPlan, phase: Phase, runs, names) -> None:
+    planned: list[PlannedLoop] = []
+    values: dict[str, Size] = {}
+    for run, extent in runs:
+        loop = PlannedLoop(next(names), substitute_sizes(extent, plan.values))
+        _spread(values, run, loop_symbol(loop.name, loop.extent))
+        planned.append(loop)
+    planned[-1].kind = "vector"
+    plan.inner[phase], plan.inner_values[phase] = planned, values
+
+
+def _strides(timing: Timing, space: frozenset[str] | None) -> list[tuple[dict[str, Size], frozenset[str]]]:
+    """Strides of every offset and position that loops over `space` see; None: the outer loops, which see all."""
+    extents = timing.group.extents
+    inside = [timed for timed in timing.timed if space is None or timed.space <= space]
+    found = [(access.strides, access.irregular) for timed, access in timing.accesses if timed in inside]
+    found += [affine_strides(value, extents) for timed, value in timing.positions if timed in inside]
+    found += [affine_strides(extent, extents) for extent in extents.values() if not isinstance(extent, int)]
+    return found
+
+
+def _spread(values: dict[str, Size], run: tuple[str, ...], index: Size) -> None:
+    """Atoms of a merged run: offsets see only the last one, which carries the whole index."""
+    for atom in run[:-1]:
+        values[atom] = 0
+    values[run[-1]] = index

@@ -1,0 +1,139 @@
+"""Running Triton text on CPU tensors in Triton's interpreter.
+
+The interpreter lacks libdevice, truncates where it should round to bfloat16, and folds with a Python call an element:
+`_mend` puts numpy in these places. What it cannot show: races between threads, and instructions that differ from
+numpy's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+import os
+import sys
+import types
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from lampwork.ir.program import DeviceKernel
+from lampwork.ir.size import evaluate
+
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+def available() -> str:
+    """Why Triton's interpreter cannot run here; empty if it can."""
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        return "TRITON_INTERPRET is set to something else than 1"
+    try:
+        import triton.runtime.interpreter  # noqa: F401
+    except ImportError as error:
+        return f"triton is not installed ({error})"
+    return ""
+
+
+def launch(kernel: DeviceKernel, tensors: list[torch.Tensor], sizes: dict[str, int] | None = None) -> None:
+    """Runs all programs of the grid. `tensors`: the memory behind each pointer, in order."""
+    sizes = sizes or {}
+    grid = tuple(evaluate(extent, sizes) for extent in kernel.grid)
+    if 0 in grid:
+        return
+    _mend()
+    function = _function(kernel.source, kernel.name)
+    with np.errstate(all="ignore"):
+        function[grid](*tensors, *sizes.values(), **dict(kernel.constants))
+
+
+@cache
+def _function(source: str, name: str) -> Any:
+    """The function of a module made of `source`; its text must be found by `inspect`."""
+    file = f"<{name} {abs(hash(source))}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    module = types.ModuleType(f"generated_{name}_{abs(hash(source))}")
+    module.__file__ = file
+    sys.modules[module.__name__] = module
+    exec(compile(source, file, "exec"), module.__dict__)
+    if "libdevice" in module.__dict__:
+        module.__dict__["libdevice"] = _libdevice()
+    return module.__dict__[name]
+
+
+# -- What the interpreter lacks ---------------------------------------------------------------------------------------
+
+_UNARY = {
+    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10,
+    "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
+    "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh,
+    "atanh": np.arctanh, "trunc": np.trunc, "rint": np.rint, "rsqrt": lambda a: 1 / np.sqrt(a),
+    "erf": lambda a: torch.from_numpy(np.array(a)).erf().numpy(),
+    "erfc": lambda a: torch.from_numpy(np.array(a)).erfc().numpy(),
+    "lgamma": lambda a: torch.from_numpy(np.array(a)).lgamma().numpy(),
+}  # fmt: skip
+_BINARY = {
+    "atan2": np.arctan2, "hypot": np.hypot, "copysign": np.copysign, "nextafter": np.nextafter, "fmod": np.fmod,
+    "fmin": np.fmin, "fmax": np.fmax, "pow": np.power,
+}  # fmt: skip
+
+
+@cache
+def _libdevice() -> Any:
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    def lift(function: Any) -> Any:
+        def call(*args: Any) -> Any:
+            values = [arg.handle.data for arg in args]
+            assert all(type(arg) is tl.tensor and arg.dtype.scalar in (tl.float32, tl.float64) for arg in args)
+            result = np.asarray(function(*values)).astype(values[0].dtype)
+            scalar = args[0].dtype.scalar
+            shape = list(result.shape)
+            kind = tl.block_type(scalar, shape) if shape and args[0].type.is_block() or len(shape) else scalar
+            return tl.tensor(TensorHandle(result, scalar), kind)
+
+        return call
+
+    return types.SimpleNamespace(**{name: lift(function) for name, function in {**_UNARY, **_BINARY}.items()})
+
+
+@cache
+def _mend() -> None:
+    import triton.language as tl
+
+    interpreter = importlib.import_module("triton.runtime.interpreter")
+    handle = interpreter.TensorHandle
+    original = interpreter.InterpreterBuilder.cast_impl
+
+    def cast_impl(self: Any, src: Any, dst_type: Any) -> Any:
+        if src.dtype.scalar == tl.float32 and dst_type.scalar == tl.bfloat16:
+            rounded = torch.from_numpy(np.array(src.data)).to(torch.bfloat16).view(torch.uint16).numpy()
+            return handle(rounded, dst_type.scalar)
+        if src.dtype.scalar == tl.bfloat16 and dst_type.scalar == tl.float32:
+            return handle(torch.from_numpy(np.array(src.data)).view(torch.bfloat16).float().numpy(), dst_type.scalar)
+        return original(self, src, dst_type)
+
+    def generic_reduce(self: Any, input: Any) -> Any:
+        """Halves are folded with each other: the function takes whole arrays."""
+        axis = self.axis
+        parts = [value.handle.data for value in input]
+        while parts[0].shape[axis] > 1:
+            half = parts[0].shape[axis] // 2
+            left = [self.to_tensor(np.take(part, range(half), axis), value.dtype) for part, value in zip(parts, input)]
+            right = [
+                self.to_tensor(np.take(part, range(half, 2 * half), axis), value.dtype)
+                for part, value in zip(parts, input)
+            ]
+            folded = self.combine_fn.fn(*left, *right)
+            folded = folded if isinstance(folded, tuple) else (folded,)
+            parts = [value.handle.data for value in folded]
+        if not self.keep_dims:
+            parts = [np.take(part, 0, axis) for part in parts]
+        return [self.to_tensor(part, value.dtype) for part, value in zip(parts, input)]
+
+    interpreter.InterpreterBuilder.cast_impl = cast_impl
+    for name in ("create_fp_ext", "create_fp_trunc", "create_si_to_fp", "create_ui_to_fp", "create_fp_to_si",
+                 "create_fp_to_ui"):  # fmt: skip
+        setattr(interpreter.InterpreterBuilder, name, lambda self, src, dst_type: self.cast_impl(src, dst_type))
+    interpreter.ReduceOps.generic_reduce = generic_reduce

@@ -1,0 +1,98 @@
+"""Programs through the GPU schedule: kernels run in Triton's interpreter, ATen calls on the CPU, compared with eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from lampwork.codegen.triton.source import kernel_source
+from lampwork.config import Settings
+from lampwork.debug.interpret_lowered import _Run
+from lampwork.ir.kernel_verify import verify_program
+from lampwork.ir.program import Check, DeviceKernel, Extern, Launch, Lowered, Program, ScalarOutput
+from lampwork.ir.size import evaluate
+from lampwork.ir.target import Target
+from lampwork.lower import lower
+from lampwork.schedule import schedule
+from tests.unit.codegen.triton.interpret import launch
+from tests.unit.lower.graphs import _flatten, functional_graph
+
+#: An H100, but with few multiprocessors: small tensors are cut as large ones would be.
+TARGET = Target("sm_90", 16, 132, 227 << 10, 50 << 20, 50 << 20, device="cuda")
+
+
+def program_of(function: Callable, arguments: Sequence[torch.Tensor], target: Target = TARGET) -> Program:
+    return scheduled(lower(functional_graph(function, arguments), Settings()), target)
+
+
+def scheduled(lowered: Lowered, target: Target = TARGET) -> Program:
+    program = schedule(lowered, Settings(), target)
+    verify_program(program)
+    return program
+
+
+def sources(program: Program, target: Target = TARGET) -> list[DeviceKernel]:
+    return [kernel_source(kernel, target) for kernel in program.kernels]
+
+
+def run_program(program: Program, inputs: Sequence[Any], target: Target = TARGET) -> list[Any]:
+    return _ProgramRun(program, inputs, target).run()
+
+
+class _ProgramRun(_Run):
+    def __init__(self, program: Program, inputs: Sequence[Any], target: Target) -> None:
+        super().__init__(program, inputs)  # type: ignore[arg-type]  # a program has all that is read of a Lowered
+        self.program = program
+        self.kernels = sources(program, target)
+
+    def run(self) -> list[Any]:
+        for step in self.program.steps:
+            if isinstance(step, Launch):
+                self.launch(step)
+            elif isinstance(step, Extern):
+                self.extern(step)
+            elif isinstance(step, ScalarOutput):
+                self.sizes[step.name] = self.tensors[step.buffer].reshape(-1)[0].item()
+            elif isinstance(step, Check):
+                assert not bool(self.tensors[step.buffer].reshape(-1)[0]), step.message
+        for result in self.program.results:
+            view = getattr(result, "view", None)
+            if view is not None and view.buffer not in self.tensors:
+                self.tensors[view.buffer] = self.allocate(view.buffer)
+        return [self.result(result) for result in self.program.results]
+
+    def launch(self, step: Launch) -> None:
+        memory = []
+        for name in step.buffers:
+            if name not in self.tensors:
+                self.tensors[name] = self.allocate(name)
+                if self.tensors[name].is_floating_point():
+                    self.tensors[name].fill_(float("nan"))
+            tensor = self.tensors[name]
+            last = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride()))
+            memory.append(tensor.as_strided((last + 1 if tensor.numel() else 0,), (1,)))
+        kernel = self.program.kernels[step.kernel]
+        sizes = {name: evaluate(size, self.sizes) for name, size in zip(kernel.sizes, step.sizes)}
+        launch(self.kernels[step.kernel], memory, sizes)
+
+
+def assert_like_eager(function: Callable, *arguments: torch.Tensor, target: Target = TARGET, **tolerances: float):
+    """Runs `function` both ways; values, dtypes and strides must be eager's. Returns the program."""
+    with torch.no_grad():
+        expected = _flatten(function(*[argument.clone() for argument in arguments]))
+    program = program_of(function, arguments, target)
+    found = run_program(program, [argument.clone() for argument in arguments], target)
+    compare(found, expected, **tolerances)
+    return program
+
+
+def compare(found: Sequence[Any], expected: Sequence[torch.Tensor], **tolerances: float) -> None:
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected):
+        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+        if theirs.numel() and not any(step == 0 for step in theirs.stride()):
+            wide = [place for place, extent in enumerate(theirs.shape) if extent > 1]
+            assert [ours.stride(k) for k in wide] == [theirs.stride(k) for k in wide]
+        torch.testing.assert_close(ours, theirs, equal_nan=True, **tolerances)
