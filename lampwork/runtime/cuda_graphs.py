@@ -72,6 +72,10 @@ class GraphRunner:
         with stream.lock:
             return stream.call(values, generation)
 
+    def account(self) -> dict[str, Any]:
+        """For `lampwork.stats`: how many captures and replays there were, and why calls run plainly, if they do."""
+        return {"captures": self.captures, "replays": self.replays, "refused": self.refused}
+
     def refuse(self, reason: str) -> None:
         self.refused = reason
         self._streams = {}

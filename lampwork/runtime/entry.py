@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
@@ -24,10 +24,20 @@ from lampwork.runtime.stamps import compare, supported
 from lampwork.runtime.static import Split, StaticGuards
 from lampwork.runtime.templates import TemplateWriter, sources_of
 
+if TYPE_CHECKING:
+    from lampwork.runtime.cuda_graphs import GraphRunner
+
 MISS = object()
 
 #: Runs a call eagerly and counts it as a fall-back for the reason given.
 Eagerly = Callable[[Diagnostic, bool, tuple, dict], Any]
+
+#: Modes that replay CUDA graphs, and when.
+GRAPHS: dict[str, Literal["always", "auto"]] = {
+    "default": "auto",
+    "reduce-overhead": "always",
+    "max-autotune": "always",
+}
 
 #: Runs a graph: (values of its inputs, a generation as `Host.call` takes it) -> its results.
 Run = Callable[..., Sequence[Any]]
@@ -93,16 +103,26 @@ class Entry:
     function whose code changed).
     """
 
-    def __init__(self, artifact: Artifact, eagerly: Eagerly, run: Run | None = None) -> None:
-        """`run`: what runs the graph in place of the artifact's program (a foreign back end)."""
+    def __init__(
+        self, artifact: Artifact, eagerly: Eagerly, run: Run | None = None, mode: str = "max-autotune-no-cudagraphs"
+    ) -> None:
+        """`run`: what runs the graph in place of the artifact's program (a foreign back end). `mode`: see `config`."""
         self.artifact = artifact
         self.host: Host | None = None
+        self.graphs: GraphRunner | None = None
         if isinstance(artifact.outcome, RunEagerly):
             self.serve = self._eager_entry(artifact.outcome, eagerly)
             return
         if run is None:
             self.host = Host(artifact)
             run = self.host.call
+            when = GRAPHS.get(mode)
+            if when is not None and artifact.program.device.startswith("cuda"):
+                from lampwork.runtime.cuda_graphs import CudaDevice, GraphRunner
+
+                device = CudaDevice(int(artifact.program.device.partition(":")[2]))
+                self.graphs = GraphRunner(artifact, lambda: Host(artifact).call, when, device)
+                run = self.graphs.call
         templates = sources_of(artifact.objects, artifact.effects, artifact.outcome)
         known = {id(source) for source in artifact.inputs}
         reads = (*artifact.inputs, *(source for source in templates if id(source) not in known))
@@ -160,3 +180,5 @@ class Entry:
         """Give back memory that is idle."""
         if self.host is not None:
             self.host.release()
+        if self.graphs is not None:
+            self.graphs.release()

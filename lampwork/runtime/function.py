@@ -199,7 +199,7 @@ class CompiledFunction:
         for stage, seconds in artifact.compile_seconds.items():
             self.counters.spent(stage, seconds)
         start = time.perf_counter()
-        entry = Entry(artifact, self._eagerly)
+        entry = Entry(artifact, self._eagerly, mode=self.settings.mode)
         self.counters.spent("entry", time.perf_counter() - start)
         return entry
 
@@ -230,7 +230,7 @@ class CompiledFunction:
             if len(self.serves) >= limit:
                 break
             try:
-                entry = Entry(artifact, self._eagerly)
+                entry = Entry(artifact, self._eagerly, mode=self.settings.mode)
             except Exception as error:
                 self._cache_note(f"an entry cannot serve here: {type(error).__name__}: {error}")
                 continue

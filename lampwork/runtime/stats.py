@@ -81,6 +81,7 @@ class Counters:
             "native_kernels": sum(entry.kernels for entry in running),
             "launches": running[0].launches if running else 0,
             "extern_calls": MappingProxyType(dict(running[0].extern_calls() if running else {})),
+            "cuda_graphs": tuple(entry.graphs.account() for entry in running if entry.graphs is not None),
             "cache_hits": self.cache_hits,
             "compile_seconds": MappingProxyType(dict(self.compile_seconds)),
             "cache_notes": tuple(self.cache_notes),
