@@ -86,6 +86,7 @@ def schedule(lowered: Lowered, settings: Settings, target: Target) -> Program:
         refused=tuple(refused),
         sizes=lowered.sizes,
         unscheduled_bytes=unscheduled_bytes,
+        device=lowered.device,
     )
 
 
