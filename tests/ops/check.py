@@ -54,14 +54,14 @@ def _call_as_it_is(op: Any, *args: Any, **kwargs: Any) -> Any:
     return op(*args, **kwargs)
 
 
-def samples(op: Any, dtype: torch.dtype, limit: int | None) -> list[tuple[str, Any, tuple, dict]]:
+def samples(op: Any, dtype: torch.dtype, limit: int | None, device: str = "cpu") -> list[tuple[str, Any, tuple, dict]]:
     """Up to `limit` samples, spread evenly over the first 40, as (label, function, arguments, keyword arguments).
 
     The in-place variant of the operator, if it has one, runs on the first sample besides.
     """
     leave_seeding_to_the_check()
     torch.manual_seed(7)
-    found = op.sample_inputs("cpu", dtype, requires_grad=False)
+    found = op.sample_inputs(device, dtype, requires_grad=False)
     every = list(found if limit is None else itertools.islice(found, 40))
     if limit is not None and len(every) > limit:
         every = [every[(index * (len(every) - 1)) // max(1, limit - 1)] for index in range(limit)]
@@ -89,11 +89,11 @@ def check_sample(op: Any, function: Any, args: tuple, kwargs: dict, compiler: An
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected, eager_error = _call(program, eager_arguments)
-        eager_state = torch.get_rng_state()
+        eager_state = _generators()
         compiler.reset()
         compiled = compiler.compile(program, options={"cache": False})
         ours, our_error = _call(compiled, our_arguments)
-        our_state = torch.get_rng_state()
+        our_state = _generators()
         if eager_error is not None:
             if our_error is None:
                 return Outcome("failed", f"no exception; eager raised {_told(eager_error)}")
@@ -102,13 +102,17 @@ def check_sample(op: Any, function: Any, args: tuple, kwargs: dict, compiler: An
             return Outcome("raises")
         if our_error is not None:
             return Outcome("failed", f"raised {_told(our_error)}")
+        # Draws on a GPU may differ in value; they advance the generator as eager's do.
+        random = "cuda" in eager_state and not torch.equal(eager_state["cuda"], _fresh_cuda_state())
         try:
-            difference = differences(op, ours, expected, our_arguments, eager_arguments, (args, kwargs), function)
+            difference = differences(
+                op, ours, expected, our_arguments, eager_arguments, (args, kwargs), function, values=not random
+            )
         except Exception as error:
             return Outcome("failed", f"comparing raised {_told(error)}")
     if difference:
         return Outcome("failed", difference)
-    if not torch.equal(eager_state, our_state):
+    if any(not torch.equal(eager_state[name], our_state[name]) for name in eager_state):
         return Outcome("failed", "the random generator is in another state than after eager")
     return _how(compiler.stats(compiled))
 
@@ -128,9 +132,27 @@ def _copy(value: Any, memo: dict[int, Any] | None = None) -> Any:
 def _call(function: Any, arguments: tuple[tuple, dict]) -> tuple[Any, Exception | None]:
     torch.manual_seed(11)
     try:
-        return function(*arguments[0], **arguments[1]), None
+        result = function(*arguments[0], **arguments[1])
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()  # what goes wrong on the GPU is told here
+        return result, None
     except Exception as error:
         return None, error
+
+
+def _generators() -> dict[str, torch.Tensor]:
+    """The state of the random generators that a call may draw from."""
+    found = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_initialized():
+        found["cuda"] = torch.cuda.get_rng_state()
+    return found
+
+
+def _fresh_cuda_state() -> torch.Tensor:
+    """The state of the GPU's generator from which `_call` starts."""
+    generator = torch.Generator("cuda")
+    generator.manual_seed(11)
+    return generator.get_state()
 
 
 def _told(error: Exception) -> str:
@@ -148,10 +170,20 @@ def _how(stats: Any) -> Outcome:
 
 
 def differences(
-    op: Any, ours: Any, expected: Any, our_arguments: Any, eager_arguments: Any, original: Any, function: Any
+    op: Any,
+    ours: Any,
+    expected: Any,
+    our_arguments: Any,
+    eager_arguments: Any,
+    original: Any,
+    function: Any,
+    values: bool = True,
 ) -> str:
-    """What a caller could tell apart, in words; empty if nothing: values, types, strides, aliasing, mutation."""
-    if op.name not in UNINITIALISED | RESIZING:
+    """What a caller could tell apart, in words; empty if nothing: values, types, strides, aliasing, mutation.
+
+    Without `values` what tensors hold may differ.
+    """
+    if values and op.name not in UNINITIALISED | RESIZING:
         reference = _reference(function, original)
         for label, first, second, third in (
             ("", ours, expected, reference),

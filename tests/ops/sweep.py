@@ -2,7 +2,10 @@
 
 Each operator and dtype is native (all its compute in kernels of our own), called through ATen, fell back to eager, or
 failed. What was checked for the present source of lampwork is in a record and skipped next time. Exits with 1 if an
-operator failed or if 5% of them or more fell back.
+operator failed or if 5% of them or more fell back, with 3 if `--budget` did not suffice for all.
+
+`--device cuda` checks the operators that a GPU program consists of, in float32 and bfloat16, integers and truth values
+where they are what matters; `--all` every operator.
 """
 
 from __future__ import annotations
@@ -24,16 +27,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tests.ops.check import DTYPES, OUTCOMES, full_name
+from tests.ops.worker import DEVICE_LOST
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCH = 60  # operators that a worker process checks before a fresh one takes over
+OUT_OF_TIME = 3  # the exit status of a run that stopped at its budget
 COUNTED = ("pointwise", "reduction", "view", "index")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.ops.sweep", description=__doc__.splitlines()[0])
     parser.add_argument("--samples", default="4", help="samples an operator and dtype: a number, or all (4)")
-    parser.add_argument("--dtypes", nargs="+", default=[str(dtype)[6:] for dtype in DTYPES], metavar="DTYPE")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="where the samples are (cpu)")
+    parser.add_argument("--all", action="store_true", help="on a GPU, every operator")
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="stop in time")
+    parser.add_argument("--dtypes", nargs="+", metavar="DTYPE", help=f"{' '.join(str(each)[6:] for each in DTYPES)}")
     parser.add_argument("--ops", nargs="+", metavar="NAME", help="only these operators")
     parser.add_argument("--shard", default="0/1", metavar="I/N", help="only the I-th of N equal parts (0/1)")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes at once (2)")
@@ -49,13 +57,18 @@ def main() -> int:
     if not 0 <= part < parts:
         parser.error("--shard I/N needs 0 <= I < N")
 
-    items = work_items(options.dtypes, options.ops)[part::parts]
+    if options.device == "cuda":
+        found = gpu_items(options.dtypes, options.ops, options.all)
+    else:
+        found = work_items(options.dtypes or [str(dtype)[6:] for dtype in DTYPES], options.ops)
+    items = found[part::parts]
     if not items:
         parser.error("no such operator")
     folder = Path(options.record)
     folder.mkdir(parents=True, exist_ok=True)
     source = source_digest()
-    kept = folder / f"results-{options.samples}.jsonl"
+    where = "" if options.device == "cpu" else f"-{options.device}"
+    kept = folder / f"results{where}-{options.samples}.jsonl"
     results = {} if options.fresh else read_results(kept, None if options.any_source else source)
     todo = [item for item in items if item not in results]
     console = Console()
@@ -65,7 +78,54 @@ def main() -> int:
         for result in run(todo, options, folder, console):
             record.write(json.dumps({**result, "source": source}) + "\n")
             results[(result["op"], result["dtype"])] = result
-    return summarise([results[item] for item in items if item in results], console, options.failures)
+    status = summarise([results[item] for item in items if item in results], console, options.failures)
+    left = [item for item in items if item not in results]
+    if left:
+        console.print(f"out of time: {len(left)} of {len(items)} were not checked; run it again to go on")
+    return OUT_OF_TIME if left and not status else status
+
+
+#: Operators of no category above that GPU programs consist of: products, attention, sorting.
+GPU_OTHERS = frozenset(
+    """
+    mm bmm addmm addbmm baddbmm addmv matmul mv nn.functional.linear nn.functional.conv1d nn.functional.conv2d
+    nn.functional.conv_transpose2d nn.functional.scaled_dot_product_attention sort topk argsort cumsum cumprod
+    logcumsumexp cummax cummin nn.functional.max_pool2d multinomial unique nonzero bernoulli normal uniform randn_like
+    rand_like randint_like nn.functional.multi_head_attention_forward einsum kron tensordot inner
+    """.split()
+)
+
+#: Operators whose integers or truth values go another way than their floats.
+OF_INTEGERS = frozenset(
+    """
+    add sub mul div eq lt ge where sum amax argmax cat index_select gather scatter any all floor_divide remainder
+    cumsum masked_fill index_put clamp maximum abs neg pow arange full to sort
+    """.split()
+)
+
+
+def gpu_items(dtypes: list[str] | None, names: list[str] | None, everything: bool) -> list[tuple[str, str]]:
+    """(operator, dtype) to check on a GPU: float32 and bfloat16; int64 and bool where there is no float, or for
+    `OF_INTEGERS`. Given `dtypes` take the place of that rule, given `names` and `everything` that of the choice."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    from tests.ops.categories import category
+
+    found: dict[tuple[str, str], None] = {}
+    for op in op_db:
+        name = full_name(op)
+        if names is not None:
+            wanted = name in names or op.name in names
+        else:
+            wanted = everything or category(op) in COUNTED or name in GPU_OTHERS or op.name in GPU_OTHERS
+        if not wanted:
+            continue
+        supported = {str(dtype)[6:] for dtype in op.supported_dtypes("cuda")}
+        chosen = dtypes or [each for each in ("float32", "bfloat16") if each in supported]
+        if dtypes is None and (not chosen or name in OF_INTEGERS):
+            chosen = [*chosen, *(each for each in ("int64", "bool") if each in supported)]
+        found.update({(name, each): None for each in chosen if each in supported})
+    return list(found)
 
 
 def work_items(dtypes: list[str], names: list[str] | None) -> list[tuple[str, str]]:
@@ -106,7 +166,11 @@ def read_results(path: Path, source: str | None) -> dict[tuple[str, str], dict[s
 
 def run(todo: list[tuple[str, str]], options: argparse.Namespace, folder: Path, console: Console):
     """Yield a result for each item, from worker processes; one that hangs or dies costs its current item alone."""
-    queue = [todo[start : start + BATCH] for start in range(0, len(todo), BATCH)]
+    if options.device == "cpu":
+        queue = [todo[start : start + BATCH] for start in range(0, len(todo), BATCH)]
+    else:  # a process costs a context of the GPU and its start: one for each job, neighbours spread over all
+        queue = [todo[start :: options.jobs] for start in range(min(options.jobs, len(todo)))]
+    deadline = time.monotonic() + options.budget if options.budget else float("inf")
     running: list[Worker] = []
     number = 0
     progress = Progress(
@@ -121,9 +185,9 @@ def run(todo: list[tuple[str, str]], options: argparse.Namespace, folder: Path, 
     with progress:
         task = progress.add_task("operators", total=len(todo))
         try:
-            while queue or running:
+            while (queue or running) and time.monotonic() < deadline:
                 while queue and len(running) < options.jobs:
-                    running.append(Worker(queue.pop(0), folder, number, options.samples))
+                    running.append(Worker(queue.pop(0), folder, number, options.samples, options.device))
                     number += 1
                 time.sleep(0.2)
                 for worker in list(running):
@@ -143,9 +207,12 @@ def run(todo: list[tuple[str, str]], options: argparse.Namespace, folder: Path, 
 class Worker:
     """A process that works through a batch, and what it has written so far."""
 
-    def __init__(self, items: list[tuple[str, str]], folder: Path, number: int, samples: str) -> None:
+    def __init__(
+        self, items: list[tuple[str, str]], folder: Path, number: int, samples: str, device: str = "cpu"
+    ) -> None:
         self.rest = list(items)
         self.finished = False
+        self.delivered = 0
         self.current: tuple[str, str] | None = None
         self.since = time.monotonic() + 60  # starting up
         self.read = 0
@@ -156,7 +223,7 @@ class Worker:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.ops.worker", str(self.items), str(self.record), samples],
+                [sys.executable, "-m", "tests.ops.worker", str(self.items), str(self.record), samples, device],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -182,6 +249,7 @@ class Worker:
             else:
                 self.current = None
                 self.rest.remove(item)
+                self.delivered += 1
                 results.append(event)
         if ended is None and time.monotonic() - self.since > timeout:
             self.stop()
@@ -189,7 +257,7 @@ class Worker:
             self.finished = True
         elif ended is not None:
             self.finished = True
-            if self.rest:
+            if self.rest and not (ended == DEVICE_LOST and self.delivered):
                 told = signal.Signals(-ended).name if ended < 0 else f"status {ended}"
                 lines = self.log.read_text(errors="replace").strip().splitlines()
                 results.append(self._lost(f"the process ended with {told}: {lines[-1] if lines else ''}"[:300]))

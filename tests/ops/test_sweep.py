@@ -65,7 +65,7 @@ def test_a_hanging_or_dying_process_costs_one_operator(tmp_path, monkeypatch):
 
     monkeypatch.setattr(sweep.subprocess, "Popen", stand_in)
     items = [(name, "float32") for name in ("first", "hangs", "second", "dies", "third")]
-    options = argparse.Namespace(jobs=1, samples="4", timeout=1.0)
+    options = argparse.Namespace(jobs=1, samples="4", timeout=1.0, device="cpu", budget=None)
     found = {each["op"]: each for each in sweep.run(items, options, tmp_path, Console(quiet=True))}
     assert {name: each["outcome"] for name, each in found.items()} == {
         "first": "native",
@@ -77,3 +77,40 @@ def test_a_hanging_or_dying_process_costs_one_operator(tmp_path, monkeypatch):
     assert "no result within 1 s" in found["hangs"]["details"][0]
     assert "SIGABRT" in found["dies"]["details"][0]
     assert [path.name for path in tmp_path.iterdir()] == ["worker.py"]
+
+
+LOSING_WORKER = """
+import json, sys
+with open(sys.argv[1]) as file: items = json.load(file)
+with open(sys.argv[2], "a", buffering=1) as record:
+    for op, dtype in items:
+        record.write(json.dumps({"op": op, "dtype": dtype, "begin": True}) + "\\n")
+        outcome = "failed" if op == "breaks" else "native"
+        record.write(json.dumps({"op": op, "dtype": dtype, "outcome": outcome, "category": "view", "samples": {},
+                                 "details": [], "seconds": 0.0}) + "\\n")
+        if op == "breaks": sys.exit(75)
+"""
+
+
+def test_an_operator_that_breaks_the_device_is_blamed_alone(tmp_path, monkeypatch):
+    script = tmp_path / "worker.py"
+    script.write_text(LOSING_WORKER)
+    started = sweep.subprocess.Popen
+
+    def stand_in(command, **options):
+        return started([sys.executable, str(script), *command[3:]], **options)
+
+    monkeypatch.setattr(sweep.subprocess, "Popen", stand_in)
+    items = [(name, "float32") for name in ("first", "breaks", "second", "third")]
+    options = argparse.Namespace(jobs=1, samples="1", timeout=5.0, device="cuda", budget=60.0)
+    found = [(each["op"], each["outcome"]) for each in sweep.run(items, options, tmp_path, Console(quiet=True))]
+    assert found == [("first", "native"), ("breaks", "failed"), ("second", "native"), ("third", "native")]
+
+
+def test_what_a_gpu_is_checked_with():
+    items = sweep.gpu_items(None, ["add", "bitwise_and", "sin"], False)
+    assert items[0] == ("add", "float32") and ("add", "int64") in items and ("add", "bool") in items
+    assert ("bitwise_and", "int64") in items and ("sin", "int64") not in items
+    names = {name for name, _ in sweep.gpu_items(None, None, False)}
+    assert {"mm", "softmax", "nn.functional.layer_norm", "transpose", "gather"} <= names
+    assert "linalg.svd" not in names

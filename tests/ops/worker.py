@@ -1,6 +1,6 @@
 """Checks operators one after the other and writes a line of JSON for each: run by `sweep.py` in processes of their own.
 
-`python -m tests.ops.worker ITEMS.json RECORD.jsonl LIMIT` where ITEMS lists [operator, dtype] pairs.
+`python -m tests.ops.worker ITEMS.json RECORD.jsonl LIMIT [DEVICE]` where ITEMS lists [operator, dtype] pairs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ import time
 os.environ["LAMPWORK_STRICT"] = "0"  # a failure inside the compiler counts as a fall-back here
 
 
-def main(items_path: str, record_path: str, limit: str) -> None:
+#: The exit status when an operator has left the GPU unusable for this process: a new one goes on with the rest.
+DEVICE_LOST = 75
+
+
+def main(items_path: str, record_path: str, limit: str, device: str = "cpu") -> None:
     import torch
     from torch.testing._internal.common_methods_invocations import op_db
 
@@ -33,7 +37,7 @@ def main(items_path: str, record_path: str, limit: str) -> None:
             inplace = None
             details = []
             try:
-                cases = samples(op, dtype, None if limit == "all" else int(limit))
+                cases = samples(op, dtype, None if limit == "all" else int(limit), device)
             except Exception as error:
                 cases = []
                 details.append(f"no samples: {type(error).__name__}: {error}"[:300])
@@ -57,6 +61,20 @@ def main(items_path: str, record_path: str, limit: str) -> None:
                 "seconds": round(time.perf_counter() - started, 3),
             }
             record.write(json.dumps(line) + "\n")
+            if device != "cpu" and "failed" in outcomes and is_lost():
+                os._exit(DEVICE_LOST)
+
+
+def is_lost() -> bool:
+    """Whether an error such as an illegal address has put an end to all work on the GPU in this process."""
+    import torch
+
+    try:
+        torch.zeros(1, device="cuda").add_(1).item()
+        torch.cuda.synchronize()
+    except Exception:
+        return True
+    return False
 
 
 if __name__ == "__main__":
