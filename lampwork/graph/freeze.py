@@ -7,6 +7,8 @@
     %n = native_batch_norm(%c, ..., training=False)   ->     %c = mkldnn._convolution_pointwise(%x, %packed, %folded,
     %r = relu(getitem(%n, 0))                                                                  ..., "relu", [], "")
 
+`fold_batch_norms` is the part for GPUs: batch norms fold into plain weights, nothing is packed.
+
 Weights stay inputs; what is packed of them are derived inputs, which the runtime computes once per entry and again when
 a parameter is replaced (`runtime/derived.py`). Only inputs and transposed inputs are packed: anything computed is not
 constant. Licence: reassociates (products), and batch norm's scale moves into the weights before rounding.
@@ -14,6 +16,7 @@ constant. Licence: reassociates (products), and batch norm's scale moves into th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,7 +27,7 @@ from lampwork import _torch
 from lampwork.fakes.evaluate import evaluate
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.shapes import contiguous
-from lampwork.graph.build import emit, value_of
+from lampwork.graph.build import emit, same_metadata, value_of
 from lampwork.graph.products import activation_of, linear_parts, replace_product
 from lampwork.ir.region import FunctionalGraph
 
@@ -70,6 +73,24 @@ class Freezer:
             if source in self.constant:
                 return source, True
         return None
+
+    def fold(self, node: Node) -> None:
+        """Convolution `node` with the batch norm behind it folded into its weight and bias, if that is constant."""
+        x, weight, bias, *geometry = node.args
+        norm = self.batch_norm_behind(node)
+        if norm is None or weight not in self.constant or (bias is not None and bias not in self.constant):
+            return
+        end, gamma, beta, mean, variance, epsilon = norm
+        value, kernel = end.meta["val"], weight.meta["val"]  # type: ignore[union-attr]
+        if geometry[3] or not kernel.is_floating_point() or not same_metadata(value, node.meta["val"]):
+            return  # the channels of a transposed convolution are in another place
+        like = _torch.tensor_without_memory(Fake, tuple(kernel.size()), kernel.stride(), kernel.dtype, kernel.device)
+        folded = self.derived("fold_batch_norm_weight", (weight, variance, gamma), (epsilon, ()), like)  # type: ignore[arg-type]
+        channels = _plain((kernel.size()[0],), value)
+        shift = self.derived("fold_batch_norm_bias", (mean, variance, gamma, beta, bias), (epsilon,), channels)  # type: ignore[arg-type]
+        with self.graph.inserting_before(end):
+            new = emit(self.graph, aten.convolution.default, (x, folded, shift, *geometry), {}, node)
+        end.replace_all_uses_with(new)
 
     # Linear layers --------------------------------------------------------------------------------
 
@@ -189,7 +210,10 @@ class Freezer:
                 self.convolution(node)
         if self.relaid:
             relayout(self.graph, strides)
-        return FunctionalGraph(self.graph, self.functional.results, self.functional.writes, tuple(self.recipes))
+        return self.finish()
+
+    def finish(self) -> FunctionalGraph:
+        return replace(self.functional, derived=tuple(self.recipes))
 
 
 def relayout(graph: torch.fx.Graph, wanted: list[tuple[int, ...]]) -> None:
@@ -267,3 +291,12 @@ def freeze(functional: FunctionalGraph) -> FunctionalGraph:
     if not _torch.has_vendor_products():
         return functional
     return Freezer(functional).run()
+
+
+def fold_batch_norms(functional: FunctionalGraph) -> FunctionalGraph:
+    """`functional` with constant batch norms folded into the convolutions before them, and nothing packed: for GPUs."""
+    freezer = Freezer(functional)
+    for node in list(functional.graph.nodes):
+        if node.op == "call_function" and node.target is aten.convolution.default:
+            freezer.fold(node)
+    return freezer.finish()

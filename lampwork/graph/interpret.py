@@ -32,7 +32,7 @@ def interpret(graph: torch.fx.Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
                 # `as_strided_scatter` looks at requires_grad even below autograd.
                 values[node] = value.detach() if isinstance(value, torch.Tensor) and value.requires_grad else value
             elif node.op == "get_attr":
-                values[node] = node.meta["constant"].clone()
+                values[node] = node.meta["constant"].to(node.meta["val"].device, copy=True)
             elif node.op == "call_function":
                 assert callable(node.target)
                 result = node.target(*load(node.args), **{key: load(each) for key, each in node.kwargs.items()})
@@ -79,7 +79,8 @@ def interpret_functional(
                 results.append(base.conj() if result.conjugate else base)
                 continue
             shape, strides, offset = result.view
-            view = torch.empty(0, dtype=getattr(torch, result.dtype) if result.dtype else base.dtype)
+            dtype = getattr(torch, result.dtype) if result.dtype else base.dtype
+            view = torch.empty(0, dtype=dtype, device=base.device)
             start = base.storage_offset() * base.element_size() // view.element_size()
             view.set_(base.untyped_storage(), start + offset, shape, strides)
             results.append(view.conj() if result.conjugate else view)

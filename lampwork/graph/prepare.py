@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from lampwork.config import Settings, environment
 from lampwork.graph.convolutions import simplify_convolutions
-from lampwork.graph.freeze import freeze
+from lampwork.graph.devices import place_constants, program_device
+from lampwork.graph.freeze import fold_batch_norms, freeze
 from lampwork.graph.functionalize import functionalize
 from lampwork.graph.products import use_vendor_products
 from lampwork.graph.simplify import (
@@ -22,11 +24,22 @@ from lampwork.ir.region import FunctionalGraph, Region
 Pass = Callable[[FunctionalGraph], FunctionalGraph]
 
 
-def passes(settings: Settings) -> tuple[Pass, ...]:
-    """The passes, in order.
+def passes(settings: Settings, device: str = "cpu") -> tuple[Pass, ...]:
+    """The passes for a program on `device`, in order.
 
     `remove_dead` runs first so that later ones look at less, and after what leaves nodes dead.
     """
+    if device != "cpu":  # what names oneDNN, or was measured on CPUs, stays out
+        return (
+            remove_dead,
+            embed_literals,
+            place_constants,
+            share_repeated_work,
+            remove_no_ops,
+            *((fold_batch_norms, remove_dead) if settings.options.freeze else ()),
+            remove_dead,
+            separate_outputs,
+        )
     return (
         remove_dead,
         embed_literals,
@@ -43,10 +56,12 @@ def passes(settings: Settings) -> tuple[Pass, ...]:
 def prepare(region: Region, settings: Settings) -> FunctionalGraph:
     """The region without side effects, simplified, with vendor products chosen for `settings`.
 
-    Raises `CompileError` for programs that cannot be made pure; the caller then runs the region eagerly.
+    Raises `CompileError` for programs that cannot be made pure, and `GraphBreak` for ones on several GPUs or on a
+    device without a back end; the caller then runs the region eagerly.
     """
     functional = functionalize(region)
-    for each in passes(settings):
+    functional = replace(functional, device=program_device(functional.graph))
+    for each in passes(settings, functional.device):
         functional = each(functional)
         if environment.verify:
             pure(functional)

@@ -179,13 +179,17 @@ BufferKind = Literal["input", "intermediate", "constant"]
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor's storage: `dtype`, logical `shape`, element `strides`. `kind` input: the program's caller owns it."""
+    """A tensor's storage: `dtype`, logical `shape`, element `strides`. `kind` input: the program's caller owns it.
+
+    `device`: where it is, if that is not the program's device; kernels never touch such a buffer.
+    """
 
     name: str
     dtype: str
     shape: tuple[Size, ...]
     strides: tuple[Size, ...]
     kind: BufferKind = "intermediate"
+    device: str = ""
 
 
 # ---------------------------------------------------------------------------------------------------------------------

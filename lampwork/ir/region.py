@@ -127,10 +127,11 @@ class FunctionalGraph:
     the output node is one flat tuple of fresh values. `results[k]`: what `TensorValue(k)` is. `writes`: (input
     index, graph output index) to copy into the input's memory at the end, in order. `derived`: recipes for inputs
     computed from other inputs once and cached (packed weights), as (operator name, input indices, constants).
-    Random operators keep program order.
+    Random operators keep program order. `device`: the one that kernels and planned memory are on ("cpu", "cuda:0").
     """
 
     graph: torch.fx.Graph
     results: tuple[AliasOfInput | FromGraph, ...]
     writes: tuple[tuple[int, int], ...] = ()
     derived: tuple[tuple[str, tuple[int, ...], tuple[Any, ...]], ...] = ()
+    device: str = "cpu"

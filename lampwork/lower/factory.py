@@ -23,15 +23,10 @@ def _fill(lowering: Lowering, value: Any) -> Any:
     return lowering.compute(lowering.out, lambda index: literal)
 
 
-def _on_cpu(options: dict) -> bool:
-    device = options.get("device")
-    return device is None or str(device).startswith("cpu")
-
-
 def _filled(value: Any, *names: str) -> None:
     @rule(*names)
     def lower_filled(lowering: Lowering, *args: Any, **options: Any) -> Any:
-        return _fill(lowering, value) if _on_cpu(options) else NotImplemented
+        return _fill(lowering, value)
 
 
 _filled(0, "zeros", "zeros_like", "new_zeros")
@@ -44,7 +39,7 @@ _filled(0, "empty.memory_format", "empty_like", "new_empty", "empty_strided", "n
 def _full(lowering: Lowering, first: Any, *args: Any, fill_value: Any = None, **options: Any) -> Any:
     # full(size, value), full_like(self, value), new_full(self, size, value)
     value = args[-1] if args else fill_value
-    return _fill(lowering, value) if _on_cpu(options) else NotImplemented
+    return _fill(lowering, value)
 
 
 @rule("fill.Scalar", "fill.Tensor")
@@ -54,7 +49,7 @@ def _fill_value(lowering: Lowering, self: TensorValue, value: Any) -> Any:
 
 @rule("scalar_tensor")
 def _scalar_tensor(lowering: Lowering, s: Any, **options: Any) -> Any:
-    return _fill(lowering, s) if _on_cpu(options) else NotImplemented
+    return _fill(lowering, s)
 
 
 # Ranges ----------------------------------------
@@ -79,8 +74,6 @@ def _range(lowering: Lowering, start: Any, step: Any, length: Size) -> Any:
 
 @rule("arange", "arange.start", "arange.start_step")
 def _arange(lowering: Lowering, first: Any, *args: Any, **options: Any) -> Any:
-    if not _on_cpu(options):
-        return NotImplemented
     length = lowering.out.shape[0]
     if not args:
         return _range(lowering, 0, 1, length)

@@ -66,6 +66,8 @@ class _Operator:
 
     __slots__ = ("name", "rule", "is_view", "aliases", "written", "_out", "overload")
 
+    _out: dict[str, str | None]
+
     def __init__(self, overload: Any) -> None:
         self.overload = overload
         self.name = _torch.operator_name(overload)
@@ -73,13 +75,14 @@ class _Operator:
         self.is_view = self.name in VIEWS
         self.written = _torch.written_arguments(overload)
         self.aliases = _torch.returns_alias(overload)
-        self._out: Any = self
+        self._out = {}
 
-    @property
-    def out_variant(self) -> str | None:
-        if self._out is self:
-            self._out = _torch.out_variant(self.overload)
-        return self._out
+    def out_variant(self, device: str) -> str | None:
+        """The overload that writes into given memory on `device` ("cpu", "cuda:0")."""
+        key = device.partition(":")[0].upper()
+        if key not in self._out:
+            self._out[key] = _torch.out_variant(self.overload, key)
+        return self._out[key]
 
 
 #: What folding no elements gives, for the operations that eager allows to.
@@ -114,6 +117,9 @@ class Lowering:
 
     def __init__(self, functional: FunctionalGraph) -> None:
         self.functional = functional
+        self.device = functional.device
+        #: Buffers on another device than the program's, and the device of each.
+        self.elsewhere: dict[str, str] = {}
         self.buffers: dict[str, Buffer] = {}
         self.items: list[Any] = []
         self.constants: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
@@ -136,8 +142,8 @@ class Lowering:
                 return True
         return False
 
-    def new_buffer(self, meta: TensorMeta, part: str = "") -> TensorValue:
-        """A fresh buffer, named after the node (and `part`), as a value."""
+    def new_buffer(self, meta: TensorMeta, part: str = "", device: str = "") -> TensorValue:
+        """A fresh buffer, named after the node (and `part`), as a value; on the program's device unless named."""
         name = f"{self.node.name}.{part}" if part else self.node.name
         if name in self.buffers:
             number = 1
@@ -145,8 +151,20 @@ class Lowering:
                 number += 1
             name = f"{name}.{number}"
         dtype, shape, strides = meta
-        self.buffers[name] = Buffer(name, dtype, shape, strides)
+        self.add_buffer(Buffer(name, dtype, shape, strides, device=device))
         return TensorValue(TensorRef(name, dtype, shape, strides))
+
+    def add_buffer(self, buffer: Buffer) -> None:
+        self.buffers[buffer.name] = buffer
+        if buffer.device:
+            self.elsewhere[buffer.name] = buffer.device
+
+    def device_of(self, tensor: torch.Tensor) -> str:
+        """Where a tensor is, if that is not the program's device; else empty."""
+        if tensor.is_cpu and self.device == "cpu":
+            return ""
+        device = str(tensor.device)
+        return "" if device == self.device else device
 
     def compute(self, meta: TensorMeta, body: Callable[[IndexTuple], Expr], part: str = "") -> TensorValue:
         """One pointwise nest: `out[index] = body(index)` of `meta`; the body's value is cast to its dtype."""
@@ -232,8 +250,11 @@ class Lowering:
         return target
 
     def check(self, shape: tuple[Size, ...], failed: Callable[[IndexTuple], Expr], message: str, error: str) -> None:
-        """The host raises `error(message)` if `failed(index)` is true anywhere in `shape`."""
-        if 0 in shape:
+        """The host raises `error(message)` if `failed(index)` is true anywhere in `shape`.
+
+        Not on GPUs, where eager's kernels check and nobody waits for them: wrong indices are clamped there.
+        """
+        if 0 in shape or self.device != "cpu":
             return
         flag = self.reduce("any", shape, range(len(shape)), failed, "bool", "check")
         self.items.append(Check(flag.ref.buffer, message, error, self.origin))  # type: ignore[arg-type]
@@ -243,12 +264,13 @@ class Lowering:
         if any(step == 0 and extent != 1 for extent, step in zip(meta.shape, meta.strides)):
             # An expanded tensor has no memory of its own for each element.
             meta = TensorMeta(meta.dtype, meta.shape, contiguous_strides(meta.shape))
-        if value.dtype in NATIVE:
+        device = self.elsewhere.get(value.ref.buffer, "")
+        if value.dtype in NATIVE and not device:
             try:
                 return self.compute(meta, value.load, part)
             except CannotLoad:
                 pass
-        target = self.new_buffer(meta, part)
+        target = self.new_buffer(meta, part, device)
         self.items.append(
             Extern("aten::clone.default", (value.used().ref,), (), (target.ref.buffer,), None, (), self.origin)
         )
@@ -275,7 +297,7 @@ class Lowering:
 
     def extern(self, what: _Operator, args: tuple, kwargs: dict) -> Any:
         """Calls `what` through ATen on views of buffers; results get buffers with the strides of the fakes."""
-        name, out_variant = what.name, what.out_variant
+        name, out_variant = what.name, what.out_variant(self.device)
         mutates: list[str] = []
         if what.written:
             for key in what.written:
@@ -294,19 +316,22 @@ class Lowering:
         if self.out is None and self.node.users:
             raise CompileError("lower", "an operator whose result is not a tensor", name, self.origin.location)
         metas: tuple = (self.out,) if single else self.out or ()
+        value = self.node.meta.get("val")
+        places = [self.device_of(each) if isinstance(each, torch.Tensor) else "" for each in
+                  ((value,) if single else value or ())]  # fmt: skip
         outputs: list[TensorValue | None] = []
         for position, meta in enumerate(metas):
             if meta is None or not (single or self.needed(position)):
                 outputs.append(None)
             else:
-                outputs.append(self.new_buffer(meta, "" if single else str(position)))
+                outputs.append(self.new_buffer(meta, "" if single else str(position), places[position]))
         self.items.append(
             Extern(
                 name,
                 self.extern_argument(args),
                 tuple((key, self.extern_argument(value)) for key, value in kwargs.items()),
                 tuple(output.ref.buffer if output is not None else None for output in outputs),
-                out_variant if None not in outputs else None,
+                out_variant if None not in outputs and not any(places) else None,
                 tuple(dict.fromkeys(mutates)),
                 self.origin,
             )
@@ -342,14 +367,17 @@ class Lowering:
             self.out = None
         args = tuple([self.argument(argument) for argument in node.args])
         kwargs = {key: self.argument(argument) for key, argument in node.kwargs.items()} if node.kwargs else {}
-        if self.computes_nothing(what):
+        is_elsewhere = self.is_elsewhere(value, args, kwargs)
+        if not is_elsewhere and self.computes_nothing(what):
             return self.nothing()
-        if what.rule is not None and (what.is_view or self.is_native(args)):
+        if what.rule is not None and (what.is_view or (not is_elsewhere and self.is_native(args))):
             items, buffers = len(self.items), len(self.buffers)
             try:
                 result = what.rule(self, *args, **kwargs)
             except CannotLoad:
                 result = NotImplemented
+            if is_elsewhere and len(self.items) > items:
+                result = NotImplemented  # no pure view: kernels do not reach there
             if result is not NotImplemented:
                 return result
             del self.items[items:]
@@ -357,6 +385,18 @@ class Lowering:
                 del self.buffers[name]
                 self.known.pop(name, None)
         return self.extern(what, args, kwargs)
+
+    def is_elsewhere(self, value: Any, args: tuple, kwargs: dict) -> bool:
+        """Whether an operand or a result is on another device than the program's kernels."""
+        if isinstance(value, torch.Tensor):
+            if self.device_of(value):
+                return True
+        elif isinstance(value, (tuple, list)):
+            if any(self.device_of(each) for each in value if isinstance(each, torch.Tensor)):
+                return True
+        if not self.elsewhere:
+            return False
+        return any(each.ref.buffer in self.elsewhere for each in _tensors((args, tuple(kwargs.values()))))
 
     def computes_nothing(self, what: _Operator) -> bool:
         """Whether no result of a pure operator has elements, so that nothing needs to be called for them."""
@@ -404,7 +444,7 @@ class Lowering:
                 raise CompileError("lower", f"an input of type {type(value).__name__}", name)
             return None
         dtype, shape, strides = meta_of(value)
-        self.buffers[name] = Buffer(name, dtype, shape, strides, "input")
+        self.add_buffer(Buffer(name, dtype, shape, strides, "input", self.device_of(value)))
         self.input_offsets[name] = value.storage_offset()
         return TensorValue(TensorRef(name, dtype, shape, strides))
 
@@ -418,7 +458,7 @@ class Lowering:
         data = tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
         strides = contiguous_strides(shape)
         self.constants[node.name] = (dtype, shape, data)
-        self.buffers[node.name] = Buffer(node.name, dtype, shape, strides, "constant")
+        self.add_buffer(Buffer(node.name, dtype, shape, strides, "constant", self.device_of(node.meta["val"])))
         return TensorValue(TensorRef(node.name, dtype, shape, strides))
 
     def run(self) -> Lowered:
@@ -468,9 +508,10 @@ class Lowering:
             self.write_input(target, values[source])
         results = tuple(self.result(result, values) for result in self.functional.results)
         self.drop_unread()
+        constants, sizes = self.constants, tuple(self.sizes)
         return Lowered(
-            self.buffers, tuple(self.inputs), tuple(self.items), results, (), self.constants, tuple(self.sizes)
-        )
+            self.buffers, tuple(self.inputs), tuple(self.items), results, (), constants, sizes, self.device
+        )  # fmt: skip
 
     def drop_unread(self) -> None:
         """Removes the nests of known values that nobody reads from memory."""
@@ -486,7 +527,8 @@ class Lowering:
         buffer = self.buffers[self.inputs[target]]
         self.origin = Origin(buffer.name, "write")
         ref = TensorRef(buffer.name, buffer.dtype, buffer.shape, buffer.strides)
-        if buffer.dtype in NATIVE and source.dtype in NATIVE:
+        here = not buffer.device and source.ref.buffer not in self.elsewhere
+        if here and buffer.dtype in NATIVE and source.dtype in NATIVE:
             try:
                 axes, index = grid(buffer.shape)
                 value = ex.cast(source.load(broadcast_index(index, buffer.shape, source.shape)), buffer.dtype)

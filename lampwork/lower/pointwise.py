@@ -479,10 +479,7 @@ def _zero(lowering: Lowering, self: TensorValue) -> Any:
 
 @rule("_to_copy", "clone", "lift_fresh_copy", "contiguous")
 def _copy(lowering: Lowering, self: TensorValue, **options: Any) -> Any:
-    """dtype and strides are those of the result; a copy to another device goes through ATen."""
-    device = options.get("device")
-    if device is not None and device.type != "cpu":
-        return NotImplemented
+    """dtype and strides are those of the result."""
     return lowering.compute(lowering.out, self.load)
 
 

@@ -61,10 +61,13 @@ def _scale(gamma: torch.Tensor | None, variance: torch.Tensor, epsilon: float) -
 def fold_batch_norm_weight(
     weight: torch.Tensor, variance: torch.Tensor, gamma: torch.Tensor | None, epsilon: float, packing: tuple
 ) -> torch.Tensor:
-    """A convolution's weight times the scale of the batch norm behind it, computed in float64, then packed."""
+    """A convolution's weight times the scale of the batch norm behind it, computed in float64.
+
+    Then packed with the arguments `packing`, or left in the layout of `weight` if there are none.
+    """
     scale = _scale(gamma, variance, epsilon)
     folded = (weight.double() * scale.reshape(-1, *[1] * (weight.dim() - 1))).to(weight.dtype)
-    return pack_convolution_weight(folded, *packing)
+    return pack_convolution_weight(folded, *packing) if packing else folded
 
 
 @recipe
