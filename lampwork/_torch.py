@@ -728,3 +728,21 @@ def convolution_is_channels_last(x: torch.Tensor, weight: torch.Tensor, bias: An
     backend = torch._C._select_conv_backend(x, weight, bias, *geometry, sizes)
     chosen = torch._C._conv_determine_backend_memory_format(x, weight, backend)
     return chosen in (torch.channels_last, torch.channels_last_3d)
+
+
+def cuda_stream_reader() -> Callable[[int], int]:
+    """What reads the handle of a device's current stream; `torch.cuda.current_stream` makes an object for it."""
+    return torch._C._cuda_getCurrentRawStream
+
+
+def empty_cuda() -> Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]:
+    """What makes an uninitialised tensor of a shape, strides and type on the current device, past the dispatcher."""
+    direct = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+    if direct is not None:
+        return direct
+    return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device="cuda")
+
+
+def is_cuda_capturing() -> bool:
+    """Whether the current stream is being captured into a CUDA graph."""
+    return torch._C._cuda_isCurrentStreamCapturing()

@@ -1,6 +1,7 @@
-"""Code generation for a program: kernels to one native image.
+"""Code generation for a program: kernels to one native image, or to GPU kernels and the native code that launches them.
 
-    Program ──module──> LLVM IR text ──compile──> ELF object ──link──> NativeCode
+Program ──module──> LLVM IR text ──compile──> ELF object ──link──> NativeCode         on a CPU
+Program ──triton/generate──> NativeCode                                               on a GPU
 """
 
 from __future__ import annotations
@@ -8,14 +9,19 @@ from __future__ import annotations
 from lampwork.codegen.llvm.compile import object_code
 from lampwork.codegen.llvm.link import link
 from lampwork.codegen.llvm.module import ModuleEmitter, overlapping
+from lampwork.codegen.stretches import launch_stretches
 from lampwork.config import Settings
 from lampwork.errors import CompileError
-from lampwork.ir.program import Launch, NativeCode, Program
+from lampwork.ir.program import NativeCode, Program
 from lampwork.ir.target import Target
 
 
 def generate(program: Program, settings: Settings, target: Target) -> NativeCode:
     """Machine code for all kernels of `program`. Raises `CompileError` naming the kernel that cannot be generated."""
+    if target.device != "cpu":
+        from lampwork.codegen.triton.generate import generate_device  # a program for a CPU loads none of it
+
+        return generate_device(program, settings, target)
     stretches = launch_stretches(program)
     if not stretches:
         return NativeCode(b"", (), (), (), ())
@@ -58,18 +64,3 @@ def module_text(program: Program, target: Target) -> tuple[str, tuple[str, ...],
         launches = [(f"kernel_{launch.kernel}", launch) for launch in stretch]
         module.entry(f"run_{i}", launches, order, program.sizes, program.kernels)
     return module.text(), tuple(order), tuple(module.externals.names)
-
-
-def launch_stretches(program: Program) -> list[list[Launch]]:
-    """The maximal runs of consecutive launches among the program's steps, in order."""
-    result: list[list[Launch]] = []
-    open_stretch = False
-    for step in program.steps:
-        if not isinstance(step, Launch):
-            open_stretch = False
-            continue
-        if not open_stretch:
-            result.append([])
-            open_stretch = True
-        result[-1].append(step)
-    return result

@@ -6,7 +6,7 @@
 `give`, `runs`, `operator`, ...), so it prints and reads as the program it is. Anything that can fail and be repeated
 comes before `committed = True`; until then a failure is raised as `Rerun` and the caller may run the call eagerly.
 
-For `(x + 1) * 2` on 8 elements:
+For `(x + 1) * 2` on 8 elements (on a GPU, `stream` stands for `threads()`, and what `run0` answers is looked at):
 
     SIZES = ()
     run0, = runs
@@ -14,7 +14,7 @@ For `(x + 1) * 2` on 8 elements:
         x0 = values[0]
         try:
             lease = idle()
-        except IndexError:
+        except LookupError:
             lease = new_lease()
         committed = False
         try:
@@ -57,6 +57,7 @@ from lampwork.ir.program import (
     TensorRef,
     TorchConstant,
     ViewOfInput,
+    device_index,
 )
 from lampwork.ir.size import Size, SizeExpr, Symbol, symbols
 
@@ -80,6 +81,7 @@ def is_static(ref: TensorRef) -> bool:
 class _HostWriter:
     def __init__(self, program: Program, native: NativeCode, weights: frozenset[int]) -> None:
         self.program, self.native, self.weights = program, native, weights
+        self.on_gpu = program.device != "cpu"
         self.weight_views: dict[str, int] = {}
         self.slot = {name: index for index, name in enumerate(native.buffer_order)}
         self.lines: list[str] = []
@@ -148,11 +150,14 @@ class _HostWriter:
             yield "".join(f"run{index}, " for index in range(runs)) + "= runs"
         yield "def host(values, generation=None):"
         yield from ("    " + line for line in unpack)
+        stream = "stream" if self.on_gpu else ""
+        if self.on_gpu and (needs_lease or runs):
+            yield f"    stream = current_stream({device_index(self.program.device)})"
         if needs_lease:
             yield "    try:"
-            yield "        lease = idle()"
-            yield "    except IndexError:"
-            yield "        lease = new_lease()"
+            yield f"        lease = idle({stream})"
+            yield "    except LookupError:"
+            yield f"        lease = new_lease({stream})"
         yield "    committed = False"
         yield "    try:"
         if self.view_rows:
@@ -225,7 +230,9 @@ class _HostWriter:
         for index, name in enumerate(self.program.result_storages):
             buffer = self.program.buffers[name]
             shape, strides = _dims(buffer.shape), _dims(buffer.strides)
-            if _size_bytes(buffer) >= LARGE_BYTES:
+            if self.on_gpu:  # torch keeps memory of earlier results there, for all
+                self.emit(f"r{index} = empty({shape}, {strides}, torch.{buffer.dtype})")
+            elif _size_bytes(buffer) >= LARGE_BYTES:
                 self.emit(f"r{index} = large({index}, {shape}, {strides}, torch.{buffer.dtype})")
             else:
                 self.emit(f"r{index} = empty({shape}, {strides}, dtype=torch.{buffer.dtype})")
@@ -242,7 +249,7 @@ class _HostWriter:
                 if not previous_launch:
                     if any(self._writes_input(launch) for launch in self._stretch(position)):
                         self._commit()
-                    self.emit(f"run{stretch}(lease.address, lease.sizes_address, threads())")
+                    self._run(stretch, position)
                     stretch += 1
                 previous_launch = True
             else:
@@ -258,6 +265,24 @@ class _HostWriter:
             for name in self.program.free_after.get(position, ()):
                 if name in self.extern_names:
                     self.emit(f"del {self.extern_names[name]}")
+
+    def _run(self, number: int, start: int) -> None:
+        """Run the stretch of launches that begins with step `start`."""
+        if not self.on_gpu:
+            self.emit(f"run{number}(lease.address, lease.sizes_address, threads())")
+            return
+        outside: dict[str, str] = {}
+        for launch in self._stretch(start):
+            parameters = self.program.kernels[launch.kernel].parameters
+            for parameter, name in zip(parameters, launch.buffers, strict=True):
+                place = self._place(name)
+                if place.kind in ("input", "extern"):
+                    tensor = self._input(place.index) if place.kind == "input" else self.extern_names[name]
+                    written = parameter.access != "read" or outside.get(name, "").endswith("True)")
+                    outside[name] = f"({self.slot[name]}, {tensor}, {written})"
+        self.emit(f"answer = run{number}(lease.address, lease.sizes_address, stream)")
+        tensors = "".join(f"{each}, " for each in outside.values())
+        self.emit(f"if answer: again(answer, run{number}, lease, stream, ({tensors}))")
 
     def _stretch(self, start: int) -> Iterator[Launch]:
         for step in self.program.steps[start:]:

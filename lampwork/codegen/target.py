@@ -1,4 +1,4 @@
-"""The machine at hand as a `Target`."""
+"""The machine at hand, or a GPU in it, as a `Target`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import sys
 from functools import lru_cache
 
+from lampwork.errors import CompileError
 from lampwork.ir.target import LEVELS, Target, machine_features
 
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse4": 16}
@@ -24,6 +25,28 @@ def make_target(name: str, threads: int) -> Target:
     """A target of level `name` with this machine's caches."""
     level1, level2, last = _caches()
     return Target(name, VECTOR_BYTES[name], threads, level1, level2, last, LEVELS[name], _tune())
+
+
+def cuda_target(index: int) -> Target:
+    """The CUDA device of that number. Raises `CompileError` for one that no kernels are generated for."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(index)
+    if properties.major < 8:
+        reason = f"{properties.name} has compute capability {properties.major}.{properties.minor}; 8.0 is the least"
+        raise CompileError("generate", reason)
+    return make_cuda_target(
+        f"sm_{properties.major}{properties.minor}",
+        properties.multi_processor_count,
+        # By their names since 2.4; the sizes of the smallest device that is supported stand in for them.
+        getattr(properties, "shared_memory_per_block_optin", 99 << 10),
+        getattr(properties, "L2_cache_size", 4 << 20),
+    )
+
+
+def make_cuda_target(name: str, multiprocessors: int, shared_bytes: int, l2_bytes: int) -> Target:
+    """A GPU target of architecture `name` ("sm_90"). A thread loads up to 16 bytes at once."""
+    return Target(name, 16, multiprocessors, shared_bytes, l2_bytes, l2_bytes, device="cuda")
 
 
 def _threads() -> int:

@@ -220,6 +220,11 @@ class Program:
     device: str = "cpu"
 
 
+def device_index(device: str) -> int:
+    """The number in "cuda:0"."""
+    return int(device.partition(":")[2] or 0)
+
+
 @record
 class DeviceKernel:
     """One kernel for a GPU: its Triton text and, once compiled, its machine code.
@@ -249,6 +254,10 @@ class DeviceKernel:
     hidden: int = 0
 
 
+#: What a stretch on a GPU answers when a pointer that comes from outside is not divisible by 16; nothing was launched.
+UNALIGNED = 0x7FFFFFFF
+
+
 @record
 class NativeCode:
     """Machine code of all kernels of a program as one flat position-independent image.
@@ -261,8 +270,9 @@ class NativeCode:
     ("gomp:GOMP_parallel", "torch_cpu:Sleef_...").
     `features`: the ISA features the code needs ("avx512f", ...).
 
-    On a GPU (`device` "cuda:0") the image launches `kernels`: the 4th argument is the CUDA stream, and externals
-    "kernel:K" are the function handles of `kernels[K]` on the device.
+    On a GPU (`device` "cuda:0") the image launches `kernels`, of which externals "kernel:K" are the function handles on
+    the device. The 4th argument is the CUDA stream; an entry returns an int64 which is 0, or says what went wrong: an
+    error code of the driver, or `UNALIGNED`, in the lower half, and in the upper the number of the stretch's launch.
     """
 
     image: bytes

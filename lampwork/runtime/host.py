@@ -16,7 +16,7 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.source import is_static
 from lampwork.runtime.derived import DerivedInputs
-from lampwork.runtime.memory import Lease, LeasePool, ResultMemory
+from lampwork.runtime.memory import Lease, LeasePool, ResultMemory, StreamLeases
 
 
 class Rerun(LampworkError):
@@ -36,17 +36,29 @@ class Host:
 
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = artifact
+        self.device = artifact.program.device
         self.results = ResultMemory()
-        self.pool = LeasePool(self._lease)
-        self._constants = {name: _literal_tensor(*literal) for name, literal in artifact.program.constants.items()}
+        self.pool: LeasePool | StreamLeases
+        if self.device == "cpu":
+            self.pool = LeasePool(self._lease)
+        else:
+            self.pool = StreamLeases(self._lease, _torch.is_cuda_capturing)
+        constants = artifact.program.constants
+        self._constants = {name: _literal_tensor(*literal, self.device) for name, literal in constants.items()}
+        if constants and self.device != "cpu":
+            torch.cuda.synchronize(self.device)  # they are read on whatever stream the first call comes on
         self._native = _load_native(artifact)
         namespace = self._names()
         exec(compile(artifact.host_source, f"<lampwork host {artifact.name}>", "exec"), namespace)
         self._tables = namespace
         self.call: Callable[..., tuple] = namespace["host"]
+        if self.device != "cpu":
+            from lampwork.runtime.cuda import on_device
+
+            self.call = on_device(self.call, self.device)
         self.derived = DerivedInputs(artifact.derived) if artifact.derived else None
         if self.derived is not None:
-            self.call = self._with_derived(namespace["host"], self.derived)
+            self.call = self._with_derived(self.call, self.derived)
 
     def _with_derived(self, host: Callable[..., tuple], derived: DerivedInputs) -> Callable[..., tuple]:
         """`host` called with the derived inputs behind the others. While weights stay, so does what is made of them."""
@@ -70,7 +82,7 @@ class Host:
         return call
 
     def _names(self) -> dict[str, Any]:
-        return {
+        names = {
             "torch": torch,
             "idle": self.pool.pop,
             "new_lease": self.pool.make,
@@ -84,16 +96,22 @@ class Host:
             "planned": planned,
             "constant": self._constants.__getitem__,
             "restride": restride,
-            "scrap": lambda: torch.empty(0),
+            "scrap": lambda: torch.empty(0, device=self.device),
             "operator": _torch.direct_call,
             "below_autograd": _torch.below_autograd,
             "increment_version": _torch.increment_version,
             "Rerun": Rerun,
         }
+        if self.device != "cpu":
+            from lampwork.runtime.cuda import host_names
+
+            names.update(host_names(self.device))
+        return names
 
     def _lease(self) -> Lease:
         tables = self._tables
-        lease = Lease(len(self.artifact.native.buffer_order), len(tables["SIZES"]), tables["WORKSPACE_BYTES"])
+        slots = len(self.artifact.native.buffer_order)
+        lease = Lease(slots, len(tables["SIZES"]), tables["WORKSPACE_BYTES"], self.device)
         base = lease.workspace.data_ptr()
         for slot, offset in tables["WORKSPACE_SLOTS"].items():
             lease.pointers[slot] = base + offset
@@ -114,6 +132,10 @@ class Host:
 def _load_native(artifact: Artifact) -> Any:
     if not artifact.native.runs:
         return None
+    if artifact.native.device != "cpu":
+        from lampwork.runtime.cuda import load
+
+        return load(artifact.native)
     from lampwork.runtime.native import LoadedCode
 
     return LoadedCode(artifact.native)
@@ -121,7 +143,8 @@ def _load_native(artifact: Artifact) -> Any:
 
 def planned(memory: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, offset_bytes: int) -> torch.Tensor:
     """A strided view of planned memory, with no tie to autograd."""
-    return torch.empty(0, dtype=dtype).set_(memory.untyped_storage(), offset_bytes // dtype.itemsize, shape, strides)
+    empty = torch.empty(0, dtype=dtype, device=memory.device)
+    return empty.set_(memory.untyped_storage(), offset_bytes // dtype.itemsize, shape, strides)
 
 
 def view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> torch.Tensor:
@@ -131,7 +154,8 @@ def view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple,
             tensor = torch.view_as_real(tensor)
         elif dtype.is_complex and not tensor.dtype.is_complex:
             start = tensor.storage_offset() // 2
-            return torch.empty(0, dtype=dtype).set_(tensor.untyped_storage(), start + offset, shape, strides)
+            empty = torch.empty(0, dtype=dtype, device=tensor.device)
+            return empty.set_(tensor.untyped_storage(), start + offset, shape, strides)
         else:
             tensor = tensor.view(dtype)
     return tensor.as_strided(shape, strides, tensor.storage_offset() + offset)
@@ -153,14 +177,14 @@ def restride(tensor: torch.Tensor, shape: tuple, strides: tuple, dtype: torch.dt
         raise RuntimeError(f"an operator returned {tensor.dtype}{list(tensor.shape)}, planned was {dtype}{list(shape)}")
     if all(size == 1 or step == planned for size, step, planned in zip(shape, tensor.stride(), strides)):
         return tensor.as_strided(shape, strides)
-    return torch.empty_strided(shape, strides, dtype=tensor.dtype).copy_(tensor)
+    return torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
-def _literal_tensor(dtype: str, shape: tuple[int, ...], data: bytes) -> torch.Tensor:
+def _literal_tensor(dtype: str, shape: tuple[int, ...], data: bytes, device: str) -> torch.Tensor:
     """The constant buffer: `data` in memory order, contiguous."""
     with torch.inference_mode(False):
         made = torch.empty(shape, dtype=getattr(torch, dtype))
         if data:
             assert len(data) == made.numel() * ITEM_SIZE_BYTES[dtype], "a literal has the size of its shape"
             made.reshape(-1).view(torch.uint8).copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
-        return made
+        return made.to(device)

@@ -94,7 +94,8 @@ class Lease:
     """What one running call of an entry writes to: workspace, pointer table and sizes, and views of planned memory.
 
     `pointers[k]` is the address of `NativeCode.buffer_order[k]`; places in the workspace are filled once. `address` and
-    `sizes_address` are the tables' own addresses. `weights` (and their pointers) are those of `generation`.
+    `sizes_address` are the tables' own addresses. `weights` (and their pointers) are those of `generation`. The
+    workspace is on `device`; `stream` says which stream's order protects it there.
     """
 
     __slots__ = (
@@ -106,10 +107,11 @@ class Lease:
         "views",
         "weights",
         "generation",
+        "stream",
         "_tables",
     )
 
-    def __init__(self, slots: int, sizes: int, workspace_bytes: int) -> None:
+    def __init__(self, slots: int, sizes: int, workspace_bytes: int, device: str = "cpu") -> None:
         pointers = (ctypes.c_int64 * max(slots, 1))()
         size_table = (ctypes.c_int64 * max(sizes, 1))()
         self._tables = (pointers, size_table)
@@ -119,10 +121,12 @@ class Lease:
         self.sizes_address = ctypes.addressof(size_table)
         with torch.inference_mode(False):
             # 64 bytes of slack: kernels may read a vector past the last element of planned memory.
-            self.workspace = torch.empty(workspace_bytes + 64 if workspace_bytes else 0, dtype=torch.uint8)
+            size_bytes = workspace_bytes + 64 if workspace_bytes else 0
+            self.workspace = torch.empty(size_bytes, dtype=torch.uint8, device=device)
         self.views: list[torch.Tensor] = []
         self.weights: tuple[torch.Tensor, ...] = ()
         self.generation: object = None
+        self.stream: int | None = None
 
 
 class LeasePool:
@@ -137,3 +141,40 @@ class LeasePool:
         self.pop = self._idle.pop
         self.give = self._idle.append
         self.release = self._idle.clear
+
+
+class StreamLeases:
+    """Idle leases of one entry on a GPU: as `LeasePool`, for each stream its own.
+
+    A lease is given back when its last kernel has been launched, not when it has run: whoever takes it next launches
+    behind that kernel, on the same stream. The memory is allocated with that stream current, so that torch may give it
+    to others under the same rule. While the stream is captured into a CUDA graph every call gets a lease of its own,
+    which is not used again: the graph is replayed on streams, and at times, that nobody here knows of.
+    """
+
+    def __init__(self, make: Callable[[], Lease], is_capturing: Callable[[], bool]) -> None:
+        self._make = make
+        self._is_capturing = is_capturing
+        self._idle: dict[int, deque[Lease]] = {}
+
+    def pop(self, stream: int) -> Lease:
+        """An idle lease of the stream. Raises `LookupError` where there is none."""
+        if self._is_capturing():
+            raise LookupError
+        return self._idle[stream].pop()
+
+    def make(self, stream: int) -> Lease:
+        lease = self._make()
+        if not self._is_capturing():
+            lease.stream = stream
+            self._idle.setdefault(stream, deque(maxlen=IDLE_LEASES))
+        return lease
+
+    def give(self, lease: Lease) -> None:
+        idle = self._idle.get(lease.stream)  # type: ignore[arg-type]
+        if idle is not None:
+            idle.append(lease)
+
+    def release(self) -> None:
+        """Forget the idle leases. Those that calls hold are not used again either."""
+        self._idle = {}

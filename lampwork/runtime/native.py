@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lampwork.errors import LampworkError
@@ -22,6 +22,7 @@ from lampwork.ir.target import machine_features
 
 #: `void run(void** externals, void** buffers, int64* sizes, int64 threads)`. ctypes releases the GIL during the call.
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+_ANSWERING_RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 _libraries: dict[str, Any] = {}
 _addresses: dict[str, int] = {}
@@ -31,24 +32,27 @@ class LoadedCode:
     """An image in memory. `runs[k](buffers, sizes, threads)` runs stretch k.
 
     `buffers` and `sizes` are addresses of arrays: of pointers in the order of `NativeCode.buffer_order`, and of int64.
-    The code stays mapped while this object, or any of `runs`, is alive.
+    The code stays mapped while this object, or any of `runs`, is alive. `addresses`: externals that are known already.
+
+    Code for a GPU takes a CUDA stream for `threads`, and `runs` answer what `NativeCode` says (None or 0: all is well).
     """
 
-    def __init__(self, native: NativeCode) -> None:
+    def __init__(self, native: NativeCode, addresses: Mapping[str, int] | None = None) -> None:
         missing = set(native.features) - machine_features()
         if missing:
             raise LampworkError(
                 f"this machine code needs {', '.join(sorted(missing))}, which this processor lacks; compile again here"
             )
         self.memory = ExecutableMemory(native.image)
-        self.externals = external_table(native.externals)
-        self.runs: tuple[Callable[[int, int, int], None], ...]
+        self.externals = external_table(native.externals, addresses or {})
+        self.answers = native.device != "cpu"
+        self.runs: tuple[Callable[[int, int, int], int | None], ...]
         if native.calls and sys.implementation.name == "cpython" and bytes.__basicsize__ == 33:
             self.runs = tuple(self._builtin(offset) for offset in native.calls)
         else:
             self.runs = tuple(self._foreign(offset) for offset in native.runs)
 
-    def _builtin(self, offset: int) -> Callable[[int, int, int], None]:
+    def _builtin(self, offset: int) -> Callable[[int, int, int], int | None]:
         """The entry at `offset` as a built-in function, which keeps the mapping alive."""
         definition = _MethodDefinition(b"run", self.memory.address + offset, 0x80, None)  # METH_FASTCALL
         # CPython reads the definition when it frees the function, so it must outlive every one.
@@ -58,13 +62,13 @@ class LoadedCode:
         create.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
         return create(ctypes.addressof(definition), bytes(self.externals), self.memory)
 
-    def _foreign(self, offset: int) -> Callable[[int, int, int], None]:
+    def _foreign(self, offset: int) -> Callable[[int, int, int], int | None]:
         """The entry at `offset` through ctypes."""
-        function = _RUN(self.memory.address + offset)
+        function = (_ANSWERING_RUN if self.answers else _RUN)(self.memory.address + offset)
         table = ctypes.addressof(self.externals)
 
-        def run(buffers: int, sizes: int, threads: int, _function: Any = function, _table: int = table) -> None:
-            _function(_table, buffers, sizes, threads)
+        def run(buffers: int, sizes: int, threads: int, _function: Any = function, _table: int = table) -> int | None:
+            return _function(_table, buffers, sizes, threads)
 
         run.code = self  # type: ignore[attr-defined]
         return run
@@ -98,11 +102,14 @@ class ExecutableMemory:
             raise LampworkError(f"cannot make generated code executable (errno {ctypes.get_errno()})")
 
 
-def external_table(names: Sequence[str]) -> Any:
-    """A ctypes array with the addresses of `names` ("library:symbol"). Raises `LampworkError` for a missing one."""
+def external_table(names: Sequence[str], addresses: Mapping[str, int]) -> Any:
+    """A ctypes array with the addresses of `names` ("library:symbol"): those given, else those of libraries.
+
+    Raises `LampworkError` for a missing one.
+    """
     table = (ctypes.c_void_p * max(len(names), 1))()
     for i, name in enumerate(names):
-        table[i] = _address(name)
+        table[i] = addresses[name] if name in addresses else _address(name)
     return table
 
 

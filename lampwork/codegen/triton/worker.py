@@ -106,7 +106,8 @@ def hidden_arguments(ptx: str, entry: str, declared: int) -> int:
         raise Refused(f"{entry} takes the parameters {parameters}, of which {declared} were declared")
     import triton
 
-    known = HIDDEN_ARGUMENTS.get(tuple(int(part) for part in triton.__version__.split(".")[:2]))
+    major, minor = triton.__version__.split(".")[:2]
+    known = HIDDEN_ARGUMENTS.get((int(major), int(minor)))
     if known is not None and known != len(hidden):
         raise Refused(f"Triton {triton.__version__} appends {len(hidden)} arguments; {known} were expected")
     return len(hidden)
