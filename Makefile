@@ -1,7 +1,7 @@
 # Short names for the commands of CONTRIBUTING.md. PYTHON may name another interpreter: make test PYTHON=.venv/bin/python
 PYTHON ?= python
 
-.PHONY: test test-slow test-ops lint bench cpython kernels
+.PHONY: test test-slow test-ops test-gpu lint bench bench-gpu cpython kernels
 
 test:
 	$(PYTHON) -m pytest
@@ -14,6 +14,13 @@ test-slow:
 test-ops:
 	$(PYTHON) -m tests.ops.sweep $(OPS)
 
+# For a machine with an NVIDIA GPU, about 4 minutes on 16 cores; the operators resume where they stopped.
+test-gpu:
+	@status=0; \
+	$(PYTHON) -m pytest tests/gpu -n 6 $(GPU_TESTS) || status=1; \
+	$(PYTHON) -m tests.ops.sweep --device cuda --samples 1 --jobs 14 --timeout 60 $(OPS) || status=1; \
+	exit $$status
+
 lint:
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
@@ -21,6 +28,11 @@ lint:
 
 bench:
 	$(PYTHON) -m lampwork.cli bench mlp resnet vit bert gpt2 llama unet --device cpu --task infer $(BENCH)
+
+# On a GPU, in every mode; a run that is cut off goes on with BENCH="--json FILE --resume".
+bench-gpu:
+	$(PYTHON) -m lampwork.cli bench mlp resnet vit bert gpt2 llama unet --device cuda --task infer $(BENCH)
+	$(PYTHON) -m bench.gpu_kernels
 
 kernels:
 	$(PYTHON) -m bench.kernels

@@ -7,6 +7,9 @@ them once, touches neither a GPU nor a compiler, and forks for every order that 
 
 It answers {"pid": N} at once and {"status": N} when that process has ended: its exit status, or minus a signal. The
 child is the leader of a process group of its own, so that whoever gave the order may end all that it started.
+
+A process that has opened the GPU cannot fork children that use it. Should an import have done that, children are plain
+new processes, which import everything again: slower, not wrong.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import gc
 import json
 import os
 import runpy
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -33,15 +37,45 @@ def main(classes: list[str]) -> None:
             getattr(transformers, name)
     gc.collect()
     gc.freeze()
-    answer({"ready": [name for name in COMPILERS if name in sys.modules]})
+    forks = not has_opened_gpu()
+    answer({"ready": [name for name in COMPILERS if name in sys.modules], "forks": forks})
     for line in sys.stdin:
         order = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            run(order)
+        if forks:
+            pid = os.fork()
+            if pid == 0:
+                run(order)
+        else:
+            pid = start(order)
         answer({"pid": pid})
         _, status = os.waitpid(pid, 0)
         answer({"status": os.waitstatus_to_exitcode(status)})
+
+
+def has_opened_gpu() -> bool:
+    """Whether this process has initialised CUDA's driver: it then holds its device of unified memory open."""
+    folder = "/proc/self/fd"
+    for descriptor in os.listdir(folder) if os.path.isdir(folder) else ():
+        try:
+            if "nvidia-uvm" in os.readlink(f"{folder}/{descriptor}"):
+                return True
+        except OSError:
+            pass
+    return False
+
+
+def start(order: dict) -> int:
+    """A child that imports everything itself."""
+    with open(order["log"], "a") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-P", order["script"], order["argument"]],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=order["environment"],
+            start_new_session=True,
+        )
+    return process.pid
 
 
 def answer(value: dict) -> None:

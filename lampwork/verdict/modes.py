@@ -359,7 +359,8 @@ class ForkServer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=self.environment,
+                # An import that asks whether there is a GPU is answered without opening it.
+                env={**self.environment, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
                 text=True,
                 start_new_session=True,
             )
@@ -383,8 +384,11 @@ class ForkServer:
         return json.loads(line)
 
     def wait_ready(self) -> None:
-        if self._answer(time.monotonic() + 180) is None:
+        ready = self._answer(time.monotonic() + 180)
+        if ready is None:
             raise RuntimeError("importing torch and transformers took more than 180 s")
+        if not ready["forks"]:
+            print("an import has opened the GPU: each process imports torch anew", file=sys.stderr)
 
     def run(self, script: str, argument: str, environment: dict[str, str], log: Path, deadline: float) -> str:
         """Run a script in a process of its own until it ends or the deadline comes; how it ended, in words."""

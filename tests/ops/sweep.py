@@ -57,6 +57,9 @@ def main() -> int:
     if not 0 <= part < parts:
         parser.error("--shard I/N needs 0 <= I < N")
 
+    if options.device == "cuda" and not has_gpu():
+        print("skipped: no NVIDIA GPU")
+        return 0
     if options.device == "cuda":
         found = gpu_items(options.dtypes, options.ops, options.all)
     else:
@@ -83,6 +86,12 @@ def main() -> int:
     if left:
         console.print(f"out of time: {len(left)} of {len(items)} were not checked; run it again to go on")
     return OUT_OF_TIME if left and not status else status
+
+
+def has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 #: Operators of no category above that GPU programs consist of: products, attention, sorting.
