@@ -134,6 +134,13 @@ class _HostWriter:
             if place.kind == "constant" and name in self.slot
         )
         yield f"CONSTANT_SLOTS = {{{rows}}}"
+        elsewhere = {
+            name: program.buffers[name].device
+            for name in program.constants
+            if name in program.buffers and program.buffers[name].device
+        }
+        if elsewhere:
+            yield f"ELSEWHERE = {elsewhere}  # constants on another device than the program's"
         if self.view_rows:
             yield "# Views of planned memory: (place, dtype, shape, strides, offset in bytes)"
             yield "VIEWS = ["

@@ -5,7 +5,7 @@ Host(artifact).call(values, generation) -> tuple of results, one for each of `Pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -43,14 +43,12 @@ class Host:
             self.pool = LeasePool(self._lease)
         else:
             self.pool = StreamLeases(self._lease, _torch.is_cuda_capturing)
-        constants = artifact.program.constants
-        self._constants = {name: _literal_tensor(*literal, self.device) for name, literal in constants.items()}
-        if constants and self.device != "cpu":
-            torch.cuda.synchronize(self.device)  # they are read on whatever stream the first call comes on
+        self._constants: dict[str, torch.Tensor] = {}
         self._native = _load_native(artifact)
         namespace = self._names()
         exec(compile(artifact.host_source, f"<lampwork host {artifact.name}>", "exec"), namespace)
         self._tables = namespace
+        self._make_constants(namespace.get("ELSEWHERE", {}))
         self.call: Callable[..., tuple] = namespace["host"]
         if self.device != "cpu":
             from lampwork.runtime.cuda import on_device
@@ -59,6 +57,13 @@ class Host:
         self.derived = DerivedInputs(artifact.derived) if artifact.derived else None
         if self.derived is not None:
             self.call = self._with_derived(self.call, self.derived)
+
+    def _make_constants(self, elsewhere: Mapping[str, str]) -> None:
+        """The program's constants on its device, but for those that are `elsewhere`."""
+        for name, literal in self.artifact.program.constants.items():
+            self._constants[name] = _literal_tensor(*literal, elsewhere.get(name, self.device))
+        if self._constants and self.device != "cpu":
+            torch.cuda.synchronize(self.device)  # they are read on whatever stream a call comes on
 
     def _with_derived(self, host: Callable[..., tuple], derived: DerivedInputs) -> Callable[..., tuple]:
         """`host` called with the derived inputs behind the others. While weights stay, so does what is made of them."""

@@ -75,7 +75,8 @@ def compile_kernels(kernels: Sequence[DeviceKernel]) -> tuple[DeviceKernel, ...]
 
 def digest(kernel: DeviceKernel) -> str:
     """The name of the kernel's machine code."""
-    parts = [RECIPE, _release(), *(repr(getattr(kernel, field)) for field in _JOB)]
+    text = "\n".join(line for line in kernel.source.splitlines() if not line.startswith("#"))  # whose code it was
+    parts = [RECIPE, _release(), text, *(repr(getattr(kernel, field)) for field in _JOB if field != "source")]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

@@ -29,18 +29,25 @@ from lampwork.ir.target import LEVELS, Target
 _HOST = Target("sse4", features=LEVELS["sse4"])
 
 _ENTRY = """define i64 @{name}(ptr %externals, ptr %buffers, ptr %sizes, i64 %stream) #0 {{
-entry:
+  %code = call i64 @run(ptr @body_{name}, ptr %externals, ptr %buffers, ptr %sizes, i64 %stream)
+  ret i64 %code
+}}
+define ptr @call_{name}(ptr %self, ptr %args, i64 %count) #0 {{
+  %answer = call ptr @call(ptr @body_{name}, ptr %self, ptr %args)
+  ret ptr %answer
+}}"""
+
+_SHARED = """define internal i64 @run(ptr %body, ptr %externals, ptr %buffers, ptr %sizes, i64 %stream) #0 {{
   %result = alloca [2 x i32], align 8
   store i64 0, ptr %result, align 8
-  call void @body_{name}(ptr %externals, ptr %buffers, ptr %sizes, i64 %stream, ptr %result)
+  call void %body(ptr %externals, ptr %buffers, ptr %sizes, i64 %stream, ptr %result)
   %both = load i64, ptr %result, align 8
   %error = load i32, ptr %result, align 8
   %fine = icmp eq i32 %error, 0
   %code = select i1 %fine, i64 0, i64 %both
   ret i64 %code
 }}
-define ptr @call_{name}(ptr %self, ptr %args, i64 %count) #0 {{
-entry:
+define internal ptr @call(ptr %body, ptr %self, ptr %args) #0 {{
   %externals = getelementptr i8, ptr %self, i64 {contents}
   %convert_slot = getelementptr ptr, ptr %externals, i64 {convert}
   %convert = load ptr, ptr %convert_slot
@@ -56,7 +63,7 @@ entry:
   %save_slot = getelementptr ptr, ptr %externals, i64 {save}
   %save = load ptr, ptr %save_slot
   %state = call ptr %save()
-  %code = call i64 @{name}(ptr %externals, ptr %buffers, ptr %sizes, i64 %stream)
+  %code = call i64 @run(ptr %body, ptr %externals, ptr %buffers, ptr %sizes, i64 %stream)
   %restore_slot = getelementptr ptr, ptr %externals, i64 {restore}
   %restore = load ptr, ptr %restore_slot
   call void %restore(ptr %state)
@@ -66,7 +73,7 @@ entry:
   ret ptr %answer
 }}"""
 
-#: The external functions of `_ENTRY`, by the name of their place in it. The interpreter lock is released meanwhile: a
+#: The external functions of `_SHARED`, by the name of their place in it. The interpreter lock is released meanwhile: a
 #: launch waits while the stream's queue is full.
 _PYTHON = {
     "convert": "PyLong_AsVoidPtr", "save": "PyEval_SaveThread", "restore": "PyEval_RestoreThread",
@@ -111,7 +118,9 @@ class _Writer:
         self.functions: list[str] = []
 
     def text(self) -> str:
-        lines = [f'target triple = "{TRIPLE}"', *self.declarations.values(), *self.functions]
+        slots = {key: self.externals.slot(f"python:{symbol}") for key, symbol in _PYTHON.items()}
+        shared = _SHARED.format(contents=BYTES_CONTENTS, **slots)
+        lines = [f'target triple = "{TRIPLE}"', *self.declarations.values(), shared, *self.functions]
         # What runs once a launch is not worth optimising.
         return "\n".join([*lines, 'attributes #0 = { nounwind noinline optnone "no-builtins" }', "!1 = !{}", ""])
 
@@ -129,9 +138,7 @@ class _Writer:
             self._launch(build, sizes, launch, position, table, values, null)
         build.branch_to("finish")
         body = f"internal void @body_{name}(ptr %externals, ptr %buffers, ptr %sizes, i64 %stream, ptr %result)"
-        slots = {key: self.externals.slot(f"python:{symbol}") for key, symbol in _PYTHON.items()}
-        self.functions.append(build.function(body, "#0"))
-        self.functions.append(_ENTRY.format(name=name, contents=BYTES_CONTENTS, **slots))
+        self.functions += [build.function(body, "#0"), _ENTRY.format(name=name)]
 
     def _sizes(self, build: Builder, stretch: Sequence[Launch]) -> SizeEmitter:
         """Arithmetic in which every symbol that the launches use has its value, loaded at the start."""

@@ -43,6 +43,7 @@ class Pool:
         # The interpreter's own start-up files are skipped (-S): what they add to the path is on ours.
         command = [sys.executable, "-S", "-P", worker.__file__, str(other.fileno()), str(workers), arch]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+        environment.pop("TRITON_INTERPRET", None)  # no machine code comes of kernels that are interpreted
         try:
             self._process = subprocess.Popen(
                 command, env=environment, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL,

@@ -1,0 +1,138 @@
+"""The native code that launches kernels, with a driver that writes down what it is asked to do."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+from lampwork.codegen.stretches import launch_stretches
+from lampwork.codegen.triton.launch import launch_code
+from lampwork.ir.loops import Buffer, Kernel, Parameter
+from lampwork.ir.program import UNALIGNED, DeviceKernel, Extern, Launch, Placement, Program
+from lampwork.ir.size import Symbol, add, floordiv, mul
+from lampwork.runtime.native import LoadedCode
+
+N, M, S0 = Symbol("n"), Symbol("m"), Symbol("s0")
+STREAM = 0x5EA
+
+FUNCTION = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_void_p,
+    *[ctypes.c_uint] * 7,
+    ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.c_void_p,
+)
+
+
+class Driver:
+    """`launches`: (function, grid, threads, shared bytes, stream, argument values). `codes` are answered in turn."""
+
+    def __init__(self, kernels, codes=()):
+        self.kernels, self.codes, self.launches = kernels, list(codes), []
+        self.function = FUNCTION(self._launch)
+
+    def _launch(self, function, x, y, z, tx, ty, tz, shared, stream, parameters, extra):
+        assert (ty, tz, extra) == (1, 1, None)
+        kernel = self.kernels[function - 100]
+        types = [*kernel.signature, *["*fp32"] * kernel.hidden]
+        values = tuple(
+            (ctypes.c_int32 if kind == "i32" else ctypes.c_int64).from_address(parameters[i]).value
+            for i, kind in enumerate(types)
+        )
+        self.launches.append((function, (x, y, z), tx, shared, stream, values))
+        return self.codes.pop(0) if self.codes else 0
+
+    def addresses(self):
+        handles = {f"kernel:{i}": 100 + i for i in range(len(self.kernels))}
+        return {"cuda:cuLaunchKernel": ctypes.cast(self.function, ctypes.c_void_p).value, **handles}
+
+
+def kernel(name, parameters, sizes=()):
+    return Kernel(name, tuple(Parameter(p, "float32", "read", 8) for p in parameters), (), tuple(sizes))
+
+
+COPY = kernel("copy", ("b0", "b1"))
+SIZED = kernel("sized", ("b0",), ("s0",))
+DEVICE_COPY = DeviceKernel("copy", "", ("*fp32", "*fp32"), (0, 1), grid=(3,), num_warps=8, shared_bytes=512, hidden=2)
+DEVICE_SIZED = DeviceKernel(
+    "sized", "", ("*fp32", "i32"), (), grid=(floordiv(add(S0, 127), 128), 2), num_warps=1, hidden=1
+)
+
+
+def program(*steps, kernels=(COPY, SIZED), places=None):
+    names = dict.fromkeys(name for step in steps if isinstance(step, Launch) for name in step.buffers)
+    places = places or {"x": Placement("input", 0), "y": Placement("workspace"), "z": Placement("result")}
+    return Program(
+        kernels, {name: Buffer(name, "float32", (8,), (1,)) for name in names}, places, steps, ("x",), (),
+        sizes=("m", "n"), device="cuda:0",
+    )  # fmt: skip
+
+
+def run(program, pointers, sizes=(0, 0), kernels=(DEVICE_COPY, DEVICE_SIZED), codes=(), foreign=False):
+    """(answers of all stretches, the driver)"""
+    native = launch_code(program, launch_stretches(program), kernels)
+    driver = Driver(kernels, codes)
+    code = LoadedCode(native, driver.addresses())
+    table = (ctypes.c_int64 * len(native.buffer_order))(*(pointers[name] for name in native.buffer_order))
+    numbers = (ctypes.c_int64 * 2)(*sizes)
+    runs = [code._foreign(offset) for offset in native.runs] if foreign else code.runs
+    return [each(ctypes.addressof(table), ctypes.addressof(numbers), STREAM) for each in runs], driver
+
+
+POINTERS = {"x": 16, "y": 1024, "z": 4096}
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_arguments_grids_and_streams(foreign):
+    steps = (Launch(0, ("x", "y")), Launch(1, ("z",), (N,)), Launch(0, ("y", "z")))
+    answers, driver = run(program(*steps), POINTERS, (7, 300), foreign=foreign)
+    assert answers == [0]
+    assert driver.launches == [
+        (100, (3, 1, 1), 256, 512, STREAM, (16, 1024, 0, 0)),
+        (101, (3, 2, 1), 32, 0, STREAM, (4096, 300, 0)),
+        (100, (3, 1, 1), 256, 512, STREAM, (1024, 4096, 0, 0)),
+    ]
+
+
+def test_sizes_that_are_expressions():
+    steps = (Launch(1, ("z",), (mul(N, M),)), Launch(1, ("y",), (M,)), Launch(1, ("y",), (5,)))
+    _, driver = run(program(*steps), POINTERS, (7, 300))
+    assert [(grid[0], values[:2]) for _, grid, _, _, _, values in driver.launches] == [
+        (17, (4096, 2100)), (1, (1024, 7)), (1, (1024, 5)),
+    ]  # fmt: skip
+
+
+def test_grids_without_programs_are_left_out():
+    empty = DeviceKernel("copy", "", ("*fp32", "*fp32"), grid=(0,))
+    steps = (Launch(1, ("z",), (N,)), Launch(0, ("x", "y")), Launch(1, ("y",), (M,)))
+    answers, driver = run(program(*steps), POINTERS, (7, 0), (empty, DEVICE_SIZED))
+    assert answers == [0] and [values[0] for *_, values in driver.launches] == [1024]
+
+
+def test_each_stretch_is_a_function():
+    steps = (Launch(0, ("x", "y")), Extern("aten::relu", ()), Launch(0, ("y", "z")))
+    answers, driver = run(program(*steps), POINTERS)
+    assert answers == [0, 0] and len(driver.launches) == 2
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_nothing_is_launched_behind_an_error(foreign):
+    steps = (Launch(0, ("x", "y")), Launch(1, ("z",), (N,)), Launch(0, ("y", "z")))
+    answers, driver = run(program(*steps), POINTERS, (7, 300), codes=[0, 719], foreign=foreign)
+    assert answers == [1 << 32 | 719] and len(driver.launches) == 2
+
+
+def test_pointers_from_outside_that_are_not_aligned_stop_the_stretch():
+    steps = (Launch(1, ("x",), (N,)), Launch(0, ("x", "y")))
+    answers, driver = run(program(*steps), {**POINTERS, "x": 20}, (7, 300))
+    assert answers == [UNALIGNED] and not driver.launches
+    # Planned memory is not looked at, nor what kernels do not want to be aligned.
+    answers, driver = run(program(*steps), {**POINTERS, "y": 20}, (7, 300))
+    assert answers == [0]
+    answers, driver = run(program(steps[0]), {**POINTERS, "x": 20}, (7, 300))
+    assert answers == [0]
+    returned = {"x": Placement("extern"), "y": Placement("workspace")}
+    answers, driver = run(program(*steps, places=returned), {**POINTERS, "x": 8}, (7, 300))
+    assert answers == [UNALIGNED]
