@@ -1,0 +1,251 @@
+"""Host functions of programs on a GPU, on the CPU: a stand-in driver runs kernels on the memory it is given.
+
+What a launch means is decided by the number of the function: 100 doubles, 101 adds one in place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from unittest import mock
+
+import pytest
+import torch
+
+from lampwork import _torch
+from lampwork.codegen.host import host_source
+from lampwork.codegen.stretches import launch_stretches
+from lampwork.codegen.triton.launch import launch_code
+from lampwork.ir.artifact import Artifact
+from lampwork.ir.loops import Buffer, Kernel, Parameter
+from lampwork.ir.program import (
+    DeviceKernel,
+    Extern,
+    FromBuffer,
+    FromInput,
+    Launch,
+    NativeCode,
+    Placement,
+    Program,
+)
+from lampwork.ir.region import Return
+from lampwork.ir.template import TensorValue
+from lampwork.runtime import cuda, host, memory
+from lampwork.runtime.host import Host, Rerun
+from lampwork.runtime.native import LoadedCode
+from tests.unit.runtime.handmade import whole
+
+COUNT = 8
+DOUBLE = Kernel("double", (Parameter("b0", "float32", "read", COUNT), Parameter("b1", "float32", "write", COUNT)), ())
+BUMP = Kernel("bump", (Parameter("b0", "float32", "readwrite", COUNT),), ())
+DEVICE_KERNELS = (DeviceKernel("double", "", ("*fp32", "*fp32"), (0, 1)), DeviceKernel("bump", "", ("*fp32",), (0,)))
+
+FUNCTION = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p
+)
+
+
+class Device:
+    """`codes`: what the next launches answer; they do nothing unless it is 0. `stream` is the current one."""
+
+    def __init__(self):
+        self.codes, self.stream, self.capturing, self.launches = [], 7, False, 0
+        self.function = FUNCTION(self._launch)
+
+    def _launch(self, function, *rest):
+        parameters = rest[8]
+        code = self.codes.pop(0) if self.codes else 0
+        if code:
+            return code
+        self.launches += 1
+        pointers = [ctypes.c_void_p.from_address(parameters[i]).value for i in range(2 if function == 100 else 1)]
+        assert all(pointer % 16 == 0 for pointer in pointers)
+        arrays = [(ctypes.c_float * COUNT).from_address(pointer) for pointer in pointers]
+        for i in range(COUNT):
+            arrays[-1][i] = arrays[0][i] * 2 if function == 100 else arrays[0][i] + 1
+        return 0
+
+    def load(self, native):
+        addresses = {"kernel:0": 100, "kernel:1": 101}
+        addresses["cuda:cuLaunchKernel"] = ctypes.cast(self.function, ctypes.c_void_p).value
+        return LoadedCode(native, addresses)
+
+    def empty(self, shape, strides, dtype):
+        return torch.empty_strided(shape, strides, dtype=dtype)
+
+
+@pytest.fixture
+def device():
+    made = Device()
+    lease = memory.Lease
+    with (
+        mock.patch.object(cuda, "load", made.load),
+        mock.patch.object(cuda, "check", lambda code, what: None),
+        mock.patch.object(cuda, "error_text", lambda code: f"error {code}"),
+        mock.patch.object(cuda, "driver", mock.MagicMock()),
+        mock.patch.object(cuda, "_context", lambda index: 1),
+        mock.patch.object(_torch, "cuda_stream_reader", lambda: lambda index: made.stream),
+        mock.patch.object(_torch, "empty_cuda", lambda: made.empty),
+        mock.patch.object(_torch, "is_cuda_capturing", lambda: made.capturing),
+        mock.patch.object(host, "Lease", lambda slots, sizes, size_bytes, place: lease(slots, sizes, size_bytes)),
+        mock.patch.object(torch.cuda, "device_count", lambda: 1),
+    ):
+        yield made
+
+
+def buffer(name):
+    return Buffer(name, "float32", (COUNT,), (1,))
+
+
+X, Y, OUT = buffer("x"), buffer("y"), buffer("out")
+PLACES = {"x": Placement("input", 0), "y": Placement("workspace", 0, 0), "out": Placement("result", 0)}
+
+
+def bound(steps, results, places=PLACES, weights=frozenset(), **fields):
+    program = Program(
+        (DOUBLE, BUMP), {each.name: each for each in (X, Y, OUT)}, places, tuple(steps), ("x",), tuple(results),
+        result_storages=("out",), workspace_bytes=64, device="cuda:0", **fields,
+    )  # fmt: skip
+    native = launch_code(program, launch_stretches(program), DEVICE_KERNELS)
+    source = host_source(program, native, weights)
+    return Host(Artifact("handmade", (), (), (), (), Return(TensorValue(0)), program, native, source))
+
+
+def doubled_twice(**fields):
+    return bound([Launch(0, ("x", "y")), Launch(0, ("y", "out"))], [FromBuffer(whole(OUT))], **fields)
+
+
+def test_a_stretch(device):
+    x = torch.arange(8.0)
+    assert torch.equal(doubled_twice().call([x])[0], 4 * x)
+    assert device.launches == 2
+
+
+def test_inputs_that_are_not_aligned_are_copied(device):
+    base = torch.arange(20.0)
+    x = base[1:9]
+    assert x.data_ptr() % 16
+    program = doubled_twice()
+    assert torch.equal(program.call([x])[0], 4 * x)
+    assert torch.equal(base, torch.arange(20.0))
+    fine = base[4:12]
+    assert torch.equal(program.call([fine])[0], 4 * fine)
+
+
+def test_weights_that_are_not_aligned_are_copied_on_every_call(device):
+    base = torch.arange(20.0)
+    weight, generation = base[1:9], object()
+    program = doubled_twice(weights=frozenset({0}))
+    for _ in range(2):
+        assert torch.equal(program.call([weight], generation)[0], 4 * weight)
+        base += 1
+
+
+def test_an_input_that_is_written_and_not_aligned_gets_what_was_written(device):
+    """x += 1 by a kernel, an ATen call that reads x, x += 1 by another kernel."""
+    base = torch.arange(40.0)
+    x = base[21:29]
+    steps = [Launch(1, ("x",)), Extern("aten::neg", (whole(X),), (), ("y",), "aten::neg.out"), Launch(1, ("x",))]
+    program = bound(steps, [FromInput(0), FromBuffer(whole(Y))], written_inputs=(0,))
+    before = base.clone()
+    same, seen = program.call([x])
+    assert same is x and torch.equal(seen, -(before[21:29] + 1))
+    before[21:29] += 2
+    assert torch.equal(base, before)
+
+
+def test_what_lies_between_the_elements_of_an_input_is_not_written(device):
+    base = torch.arange(40.0)
+    x = base[1:17:2]  # the kernel adds one to 8 numbers in a row: four are elements of x
+    bound([Launch(1, ("x",))], [FromInput(0)], written_inputs=(0,)).call([x])
+    expected = torch.arange(40.0)
+    expected[1:9:2] += 1
+    assert torch.equal(base, expected)
+
+
+def test_a_failed_launch_before_and_after_the_commit_point(device):
+    program = doubled_twice()
+    device.codes = [0, 719]
+    with pytest.raises(Rerun) as failure:
+        program.call([torch.ones(8)])
+    assert "kernel 1" in str(failure.value.__cause__) and "error 719" in str(failure.value.__cause__)
+    assert torch.equal(program.call([torch.ones(8)])[0], torch.full((8,), 4.0))
+    writing = bound([Launch(1, ("x",))], [FromInput(0)], written_inputs=(0,))
+    device.codes = [700]
+    with pytest.raises(RuntimeError, match="error 700"):
+        writing.call([torch.ones(8)])
+
+
+def test_a_thread_without_a_context_gets_one(device):
+    device.codes = [201]
+    x = torch.arange(8.0)
+    assert torch.equal(doubled_twice().call([x])[0], 4 * x)
+    device.codes = [0, 201]
+    with pytest.raises(Rerun):
+        doubled_twice().call([x])
+
+
+def test_workspaces_belong_to_streams(device):
+    program = doubled_twice()
+    pool = program.pool
+    x = torch.ones(8)
+    for stream in (7, 7, 8, 7):
+        device.stream = stream
+        program.call([x])
+    (seven,), (eight,) = pool._idle[7], pool._idle[8]
+    assert seven is not eight and seven.workspace.data_ptr() != eight.workspace.data_ptr()
+    device.stream, device.capturing = 7, True
+    with mock.patch.object(pool, "_make", mock.Mock(side_effect=pool._make)) as make:
+        program.call([x])
+        program.call([x])
+        assert make.call_count == 2
+    assert list(pool._idle[7]) == [seven]
+    device.capturing = False
+    program.release()
+    program.call([x])
+    assert list(pool._idle) == [7]
+
+
+def test_the_error_of_a_full_device_is_torchs(device):
+    program = doubled_twice()
+    full = torch.OutOfMemoryError("CUDA out of memory")
+    with mock.patch.object(program.pool, "_make", side_effect=full), pytest.raises(torch.OutOfMemoryError):
+        program.call([torch.ones(8)])
+    assert torch.equal(program.call([torch.ones(8)])[0], torch.full((8,), 4.0))
+
+
+def test_another_current_device_is_switched():
+    switched = []
+
+    class Switch:
+        def __init__(self, index):
+            self.index = index
+
+        def __enter__(self):
+            switched.append(self.index)
+
+        def __exit__(self, *error):
+            switched.append("back")
+
+    call = mock.Mock(return_value=())
+    with (
+        mock.patch.object(torch.cuda, "device_count", lambda: 2),
+        mock.patch.object(_torch, "current_cuda_device", lambda: 1),
+        mock.patch.object(torch.cuda, "device", Switch),
+    ):
+        cuda.on_device(call, "cuda:1")([])
+        assert not switched
+        cuda.on_device(call, "cuda:0")([])
+    assert switched == [0, "back"]
+
+
+def test_code_for_another_device_is_refused():
+    native = NativeCode(b"", (), (), (), (), device="cuda:0", kernels=DEVICE_KERNELS)
+    with pytest.raises(Exception, match="no device cuda:0"):
+        cuda.load(native)
+    with (
+        mock.patch.object(torch.cuda, "is_available", lambda: True),
+        mock.patch.object(torch.cuda, "device_count", lambda: 1),
+        mock.patch.object(torch.cuda, "get_device_capability", lambda index: (8, 0)),
+        pytest.raises(Exception, match="sm_80, the code is for sm_90"),
+    ):
+        cuda.load(native)
