@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Everything for a machine with an NVIDIA GPU, within a budget of time:
 #
-#   tests/gpu/run_all.sh [STEP...]      capabilities smoke tests ops kernels bench; all of them if none is named
+#   tests/gpu/run_all.sh [STEP...]      capabilities smoke tests ops kernels bench; all of them if none is named.
+#                                       Besides: capture (every stage before the schedule, on real tensors)
 #
 # OUT      folder of the log and the records (/tmp/out)       BUDGET  seconds for everything (560)
 # PYTHON   interpreter (python3)                              MODELS  models or cases of the benchmark, : between them
@@ -26,7 +27,8 @@ within() { local most=$1; shift; local rest; rest=$(left); timeout --kill-after=
 seconds() { local rest=$(($(left) - 10)); echo $(($1 < rest ? $1 : rest)); }
 
 capabilities() { within 60 "$PYTHON" tests/gpu/capabilities.py; }
-smoke() { if [ -f tests/gpu/smoke.py ]; then within 120 "$PYTHON" -m tests.gpu.smoke; fi; }
+smoke() { if [ -f tests/gpu/smoke.py ]; then within 120 "$PYTHON" tests/gpu/smoke.py; fi; }
+capture() { within 200 "$PYTHON" tests/gpu/capture.py ${CAPTURE:---tiny}; }
 tests() { within 240 "$PYTHON" -m pytest tests/gpu -n "${JOBS:-6}" --timeout 120 -rfs ${TESTS:-}; }
 ops() {
     local limit; limit=$(seconds 200)

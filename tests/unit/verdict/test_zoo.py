@@ -42,6 +42,26 @@ def test_full_models_have_the_published_number_of_parameters(name, millions):
     assert sum(parameter.numel() for parameter in module.parameters()) / 1e6 == pytest.approx(millions, abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("name", "size", "millions", "shape"),
+    [
+        ("llama", "batch", 852.568, (4, 2048)),
+        ("llama", "single", 852.568, (1, 64)),
+        ("unet", "batch", 256.435, (4, 4, 64, 64)),
+        ("bert", "batch", 109.514, (16, 512)),
+        ("gpt2", "batch", 124.440, (8, 1024)),
+        ("vit", "batch", 86.568, (32, 3, 224, 224)),
+        ("resnet", "batch", 25.557, (64, 3, 224, 224)),
+    ],
+)
+def test_sizes_for_a_gpu(name, size, millions, shape):
+    with torch.device("meta"):
+        module, (first, *_) = zoo.ZOO[name].factory(size)
+    assert sum(parameter.numel() for parameter in module.parameters()) / 1e6 == pytest.approx(millions, abs=0.1)
+    assert first.shape == shape
+    assert name != "resnet" or first.is_contiguous(memory_format=torch.channels_last)
+
+
 def _resnet_on_meta():
     transformers = pytest.importorskip("transformers")
     return transformers.ResNetForImageClassification(transformers.ResNetConfig(num_labels=1000)), ()
