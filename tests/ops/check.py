@@ -25,6 +25,9 @@ RESIZING = frozenset("resize_ resize_as_".split())
 #: How a sample ran, best first. The worst of its samples stands for an operator.
 OUTCOMES = ("raises", "native", "aten", "fallback", "failed")
 
+#: A worker's exit status when an operator has left the GPU unusable for its process: a new one goes on with the rest.
+DEVICE_LOST = 75
+
 
 @dataclass(frozen=True)
 class Outcome:

@@ -26,8 +26,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tests.ops.check import DTYPES, OUTCOMES, full_name
-from tests.ops.worker import DEVICE_LOST
+from tests.ops.check import DEVICE_LOST, DTYPES, OUTCOMES, full_name
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCH = 60  # operators that a worker process checks before a fresh one takes over

@@ -13,16 +13,12 @@ import time
 os.environ["LAMPWORK_STRICT"] = "0"  # a failure inside the compiler counts as a fall-back here
 
 
-#: The exit status when an operator has left the GPU unusable for this process: a new one goes on with the rest.
-DEVICE_LOST = 75
-
-
 def main(items_path: str, record_path: str, limit: str, device: str = "cpu") -> None:
     import torch
     from torch.testing._internal.common_methods_invocations import op_db
 
     from tests.ops.categories import category
-    from tests.ops.check import OUTCOMES, check_sample, full_name, samples
+    from tests.ops.check import DEVICE_LOST, OUTCOMES, check_sample, full_name, samples
 
     torch.set_num_threads(1)
     by_name = {full_name(op): op for op in op_db}
