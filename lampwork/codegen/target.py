@@ -31,6 +31,8 @@ def cuda_target(index: int) -> Target:
     """The CUDA device of that number. Raises `CompileError` for one that no kernels are generated for."""
     import torch
 
+    if torch.version.hip is not None:
+        raise CompileError("generate", "the GPU is AMD's, which no kernels are generated for")
     properties = torch.cuda.get_device_properties(index)
     if properties.major < 8:
         reason = f"{properties.name} has compute capability {properties.major}.{properties.minor}; 8.0 is the least"

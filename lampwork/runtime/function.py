@@ -31,7 +31,7 @@ from lampwork.runtime.stats import Counters
 log = logging.getLogger("lampwork")
 
 #: Device types that a back end exists for.
-DEVICES = frozenset({"cpu"})
+DEVICES = frozenset({"cpu", "cuda"})
 #: After so many captures that ended in a break or a failure nothing was learnt from, calls stop trying.
 CAPTURE_ATTEMPTS = 3
 
