@@ -30,7 +30,7 @@ from lampwork import _torch
 from lampwork.config import Settings
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import NATIVE, compute_dtype
-from lampwork.ir.loops import Buffer, Expr, Index, Location, LoopNest, Origin, Reduction, Store
+from lampwork.ir.loops import Buffer, Compute, Expr, Index, Location, LoopNest, Origin, Reduction, Store
 from lampwork.ir.program import (
     Check,
     Extern,
@@ -120,6 +120,8 @@ class Lowering:
         self.device = functional.device
         #: Buffers on another device than the program's, and the device of each.
         self.elsewhere: dict[str, str] = {}
+        #: What a GPU has to assert: bools of one element that must be true, each with the message if not.
+        self.asserted: list[tuple[TensorValue, str]] = []
         self.buffers: dict[str, Buffer] = {}
         self.items: list[Any] = []
         self.constants: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
@@ -249,15 +251,49 @@ class Lowering:
             )
         return target
 
-    def check(self, shape: tuple[Size, ...], failed: Callable[[IndexTuple], Expr], message: str, error: str) -> None:
+    def check(
+        self,
+        shape: tuple[Size, ...],
+        failed: Callable[[IndexTuple], Expr],
+        message: str,
+        error: str,
+        on_gpu: bool = True,
+    ) -> None:
         """The host raises `error(message)` if `failed(index)` is true anywhere in `shape`.
 
-        Not on GPUs, where eager's kernels check and nobody waits for them: wrong indices are clamped there.
+        A GPU asserts it, as eager's kernels do, and nobody waits for the answer; `on_gpu` False: eager does not.
         """
-        if 0 in shape or self.device != "cpu":
+        if 0 in shape:
+            return
+        if self.device != "cpu":
+            if on_gpu:
+                holds = self.reduce(
+                    "all", shape, range(len(shape)), lambda index: ex.unary("not", failed(index)), "bool", "check"
+                )
+                self.asserted.append((holds, message))
             return
         flag = self.reduce("any", shape, range(len(shape)), failed, "bool", "check")
         self.items.append(Check(flag.ref.buffer, message, error, self.origin))  # type: ignore[arg-type]
+
+    def assert_on_device(self) -> None:
+        """One assertion on the device for everything that has to hold."""
+        if not self.asserted:
+            return
+        flags = [flag for flag, _ in self.asserted]
+        messages = "; ".join(dict.fromkeys(message for _, message in self.asserted))
+        self.origin = Origin("check", "aten::_assert_async")
+        all_hold = flags[0]
+        if len(flags) > 1:
+            def conjunction(index: IndexTuple) -> Expr:
+                value = flags[0].load(())
+                for flag in flags[1:]:
+                    value = Compute("and", (value, flag.load(())), "bool")
+                return value
+
+            all_hold = self.compute(TensorMeta("bool", (), ()), conjunction, "checks")
+        self.items.append(
+            Extern("aten::_assert_async.msg", (all_hold.used().ref, messages), (), (), None, (), self.origin)
+        )
 
     def copy_of(self, value: TensorValue, meta: TensorMeta, part: str = "copy") -> TensorValue:
         """A fresh buffer of `meta` with the elements of `value` (same shape and dtype)."""
@@ -504,6 +540,7 @@ class Lowering:
                 if position in returned:
                     owners.add(value.ref.buffer)
             values.append(value)
+        self.assert_on_device()
         for target, source in self.functional.writes:
             self.write_input(target, values[source])
         results = tuple(self.result(result, values) for result in self.functional.results)

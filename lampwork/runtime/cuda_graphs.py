@@ -24,7 +24,17 @@ import torch
 
 from lampwork import _torch
 from lampwork.ir.artifact import Artifact
-from lampwork.ir.program import Check, FromBuffer, FromInput, ScalarOutput, ScalarResult, ViewOfInput
+from lampwork.ir.location import Location
+from lampwork.ir.program import (
+    Check,
+    Extern,
+    FromBuffer,
+    FromInput,
+    ScalarOutput,
+    ScalarResult,
+    TensorRef,
+    ViewOfInput,
+)
 from lampwork.ir.source import is_static
 
 #: Plain calls before the capture.
@@ -85,10 +95,30 @@ class GraphRunner:
         self._streams = {}
 
 
+def step_buffers(step: Extern) -> set[str]:
+    """Buffers that a call of ATen reads, writes or makes."""
+    found = {name for name in step.outputs if name is not None} | set(step.mutates)
+    pending: list[Any] = [*step.args, *(value for _, value in step.kwargs)]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, TensorRef):
+            found.add(value.buffer)
+        elif isinstance(value, tuple):
+            pending.extend(value)
+    return found
+
+
+def _at(location: Location) -> str:
+    return f" ({location.file}:{location.line})" if location.file else ""
+
+
 def why_not(artifact: Artifact) -> str:
     """Why the program can never be captured; empty if nothing speaks against it."""
     program = artifact.program
+    elsewhere = {name for name, buffer in program.buffers.items() if buffer.device}
     for step in program.steps:
+        if isinstance(step, Extern) and elsewhere.intersection(step_buffers(step)):
+            return f"{step.op} works on the CPU{_at(step.origin.location)}"
         if isinstance(step, ScalarOutput):
             return "a value is read on the host (.item() or a shape that depends on data)"
         if isinstance(step, Check):
