@@ -287,7 +287,7 @@ INTEGERS: Final[dict[str, Emitter]] = {
     "sign": _signed(_text("({a} > 0).to({t}) - ({a} < 0).to({t})"), _text("({a} > 0).to({t})")),
     "minimum": _call("tl.minimum"), "maximum": _call("tl.maximum"),
     "fmin": _call("tl.minimum"), "fmax": _call("tl.maximum"), "pow": _integer_pow,
-    "and": _infix("&"), "or": _infix("|"), "xor": _infix("^"), "not": _text("~{a}"),
+    "and": _infix("&"), "or": _infix("|"), "xor": _infix("^"), "not": lambda lines, dtype, a: lines.name(f"{a} ^ {literal(-1, dtype)}"),
     "shift_left": _shift_left, "shift_right": _shift_right,
     "floor": _same, "ceil": _same, "trunc": _same, "round": _same,
     "isnan": _never, "isinf": _never, "signbit": _signed(_text("{a} < 0"), _never),

@@ -488,6 +488,8 @@ class _Writer:
         text, varies = value
         if varies >= set(dims):
             return text
+        if text.isdigit():
+            return self.name(f"tl.full({self._shape(dims)}, {text}, {self.index_type})")
         return self.name(f"tl.broadcast_to({text}, {self._shape(dims)})")
 
     # -- Expressions --------------------------------------------------------------------------------------------------

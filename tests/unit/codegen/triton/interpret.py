@@ -90,7 +90,7 @@ def _libdevice() -> Any:
             result = np.asarray(function(*values)).astype(values[0].dtype)
             scalar = args[0].dtype.scalar
             shape = list(result.shape)
-            kind = tl.block_type(scalar, shape) if shape and args[0].type.is_block() or len(shape) else scalar
+            kind = tl.block_type(scalar, shape) if any(arg.type.is_block() for arg in args) else scalar
             return tl.tensor(TensorHandle(result, scalar), kind)
 
         return call
@@ -132,6 +132,16 @@ def _mend() -> None:
             parts = [np.take(part, 0, axis) for part in parts]
         return [self.to_tensor(part, value.dtype) for part, value in zip(parts, input)]
 
+    def get_bf16(self: Any, value: float) -> Any:
+        rounded = torch.tensor([value], dtype=torch.bfloat16).view(torch.uint16).numpy()
+        return handle(rounded, tl.bfloat16)
+
+    def create_splat(self: Any, ret_ty: Any, arg: Any) -> Any:
+        # The handle of a comparison has its operands' type: its values are bool all the same.
+        return handle(np.full(ret_ty.shape, arg.data.reshape(-1)[0], arg.data.dtype), arg.dtype.scalar)
+
+    interpreter.InterpreterBuilder.create_splat = create_splat
+    interpreter.InterpreterBuilder.get_bf16 = get_bf16
     interpreter.InterpreterBuilder.cast_impl = cast_impl
     for name in ("create_fp_ext", "create_fp_trunc", "create_si_to_fp", "create_ui_to_fp", "create_fp_to_si",
                  "create_fp_to_ui"):  # fmt: skip
