@@ -686,7 +686,8 @@ def convolution_writes_bias_first(x: torch.Tensor, weight: torch.Tensor, *geomet
     refuses.
     """
     try:
-        backend = torch._C._select_conv_backend(x, weight, None, *geometry)
+        with kernels_only():  # it makes views of one-dimensional images
+            backend = torch._C._select_conv_backend(x, weight, None, *geometry)
     except RuntimeError:
         return False
     return backend in (torch._C._ConvBackend.Slow2d, torch._C._ConvBackend.Slow3d)
@@ -725,8 +726,9 @@ def convolution_is_channels_last(x: torch.Tensor, weight: torch.Tensor, bias: An
     that it refuses.
     """
     sizes = tuple(bias.size()) if bias is not None else None
-    backend = torch._C._select_conv_backend(x, weight, bias, *geometry, sizes)
-    chosen = torch._C._conv_determine_backend_memory_format(x, weight, backend)
+    with kernels_only():  # it makes views of one-dimensional images
+        backend = torch._C._select_conv_backend(x, weight, bias, *geometry, sizes)
+        chosen = torch._C._conv_determine_backend_memory_format(x, weight, backend)
     return chosen in (torch.channels_last, torch.channels_last_3d)
 
 

@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from lampwork.capture.capture import capture
 from lampwork.codegen.generate import generate
 from lampwork.codegen.host import host_source
-from lampwork.codegen.target import host_target
+from lampwork.codegen.target import cuda_target, host_target
 from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, GraphBreak, LampworkError
 from lampwork.graph.prepare import prepare
@@ -25,6 +27,7 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.program import NativeCode, Program
 from lampwork.ir.region import Region, RunEagerly
 from lampwork.ir.source import is_static
+from lampwork.ir.target import Target
 from lampwork.lower import lower
 from lampwork.runtime.versions import versions
 from lampwork.schedule import schedule
@@ -43,6 +46,7 @@ def compile_call(
     """
     seconds: dict[str, float] = {}
     observer = observe or (lambda stage, value: None)
+    _start_gpu_compilers()
     with _collector_paused():
         try:
             with _stage("capture", seconds):
@@ -62,9 +66,14 @@ def compile_region(
     seconds = {} if seconds is None else seconds
     if region.requires_grad_outputs:
         return _eager_artifact(region, NEEDS_GRAD, seconds)
-    target = host_target()
-    with _stage("prepare", seconds):
-        functional = prepare(region, settings)
+    try:
+        with _stage("prepare", seconds):
+            functional = prepare(region, settings)
+    except GraphBreak as stop:  # several GPUs, or a device without a back end
+        if settings.fullgraph:
+            raise
+        return _eager_artifact(region, _outcome_of(stop), seconds)
+    target = target_of(functional.device)
     observe("prepare", functional)
     with _stage("lower", seconds):
         lowered = lower(functional, settings)
@@ -105,9 +114,30 @@ NEEDS_GRAD = RunEagerly(
 )
 
 
-def _broken_artifact(function: Callable, stop: GraphBreak, seconds: dict[str, float]) -> Artifact:
+def target_of(device: str) -> Target:
+    """The machine that programs on `device` ("cpu", "cuda:1") are compiled for.
+
+    Raises `CompileError` for a GPU that no kernels are generated for.
+    """
+    return host_target() if device == "cpu" else cuda_target(int(device.partition(":")[2]))
+
+
+def _start_gpu_compilers() -> None:
+    """Kernels for GPUs are compiled in processes of their own, which start while the program is captured."""
+    if torch.cuda.is_initialized() and torch.version.hip is None:
+        from lampwork.codegen.triton.compile import start_compilers  # of no use to programs on a CPU
+
+        major, minor = torch.cuda.get_device_capability()
+        start_compilers(f"sm_{major}{minor}")
+
+
+def _outcome_of(stop: GraphBreak) -> RunEagerly:
     diagnostic = stop.diagnostic
-    outcome = RunEagerly(diagnostic.id, diagnostic.reason, diagnostic.location, diagnostic.remedy, is_break=True)
+    return RunEagerly(diagnostic.id, diagnostic.reason, diagnostic.location, diagnostic.remedy, is_break=True)
+
+
+def _broken_artifact(function: Callable, stop: GraphBreak, seconds: dict[str, float]) -> Artifact:
+    outcome = _outcome_of(stop)
     guards = stop.guards or ()
     region = Region(getattr(function, "__qualname__", type(function).__qualname__), None, (), guards, (), (), outcome)
     return _eager_artifact(region, outcome, seconds)

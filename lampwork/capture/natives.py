@@ -230,6 +230,7 @@ CONSTANT_ANSWERS: frozenset[Any] = frozenset(
         torch.cuda.is_bf16_supported,
         torch.cuda.get_device_capability,
         torch.cuda.get_device_name,
+        torch.get_default_device,  # set by a function mode, of which there is none: that is guarded
         getattr(torch, "_is_functional_tensor", None),
         torch.amp.autocast_mode.is_autocast_available,
         *_torch.CONSTANT_ANSWERS,

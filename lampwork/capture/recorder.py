@@ -169,10 +169,19 @@ class Recorder:
             changed = _CHANGED_BEFORE_RECORDING[op.base](args, kwargs)
             if changed is not None:
                 return self.call(*changed)
+        elif op.base == "cudnn_batch_norm":
+            return self._call_cudnn_batch_norm(*args, **kwargs)
         inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
         result = infer(op.overload, args, kwargs)
         self._record(op, *inputs, result)
         return result
+
+    def _call_cudnn_batch_norm(self, x: Fake, *rest: Any) -> Any:
+        """Recorded as the operator that other batch norms are: the library's says neither that training writes the
+        running statistics, nor what it reserves for the backward pass."""
+        results = self.call(torch.ops.aten.native_batch_norm.default, (x, *rest), {})
+        options = {"dtype": torch.uint8, "device": x.device}
+        return *results, self.call(torch.ops.aten.empty.memory_format, ([0],), options)
 
     def _call_composite(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         with self._mode:
