@@ -20,6 +20,7 @@ from lampwork.config import environment
 
 TORCH_TESTED = ((2, 11), (2, 13))
 PYTHON_TESTED = ((3, 11), (3, 13))
+GPUS_TESTED = ((8, 0), (9, 0))
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ def examine() -> list[Finding]:
     checks: list[Callable[[], list[Finding]]] = [
         check_python,
         check_torch,
+        check_gpu,
         check_llvm,
         check_cpu,
         check_threads,
@@ -89,11 +91,27 @@ def check_torch() -> list[Finding]:
         findings.append(Finding("PyTorch", "note", torch.__version__, "not tested with this release; 2.11 to 2.13 are"))
     else:
         findings.append(Finding("PyTorch", "ok", torch.__version__))
-    if torch.cuda.is_available():
-        findings.append(
-            Finding("GPU", "note", torch.cuda.get_device_name(), "CUDA tensors are not compiled yet: eager")
-        )
     return findings
+
+
+def check_gpu() -> list[Finding]:
+    """Nothing where PyTorch finds no GPU: one is not needed."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    found = []
+    for index in range(torch.cuda.device_count()):
+        major, minor = torch.cuda.get_device_capability(index)
+        told = f"{torch.cuda.get_device_name(index)}, sm_{major}{minor}, CUDA {torch.version.cuda}"
+        tested = (major, minor) in GPUS_TESTED
+        remedy = "" if tested else "not tested with this GPU; sm_80 and sm_90 are"
+        found.append(Finding(f"GPU {index}", "ok" if tested else "note", told, remedy))
+    try:
+        found.append(Finding("Triton", "ok", importlib.metadata.version("triton")))
+    except importlib.metadata.PackageNotFoundError:
+        found.append(Finding("Triton", "problem", "not installed", "pip install triton: GPU kernels need it"))
+    return found
 
 
 def check_llvm() -> list[Finding]:
@@ -152,19 +170,24 @@ def _exists(path: Path) -> bool:
 
 
 def check_compile() -> list[Finding]:
-    """Compile and run a small function, and look whether it really was compiled."""
+    """Compile and run a small function on each kind of device, and look whether it really was compiled."""
+    import torch
+
+    return [_compiled_on(device) for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else []))]
+
+
+def _compiled_on(device: str) -> Finding:
     import torch
 
     lampwork = importlib.import_module("lampwork")
+    subject = "a small function" if device == "cpu" else "a small function on the GPU"
     compiled = lampwork.compile(lambda x: torch.relu(x) * 2 + 1, options={"cache": False})
-    x = torch.linspace(-1, 1, 64)
+    x = torch.linspace(-1, 1, 64, device=device)
     with torch.no_grad():
         right = torch.equal(compiled(x), torch.relu(x) * 2 + 1)
     stats = lampwork.stats(compiled)
     if not right:
-        return [Finding("a small function", "problem", "computed wrong values", "please report this")]
+        return Finding(subject, "problem", "computed wrong values", "please report this")
     if stats["fallbacks"]:
-        return [
-            Finding("a small function", "problem", f"ran eagerly: {stats['fallbacks'][0]}", "see the warning above")
-        ]
-    return [Finding("a small function", "ok", f"compiled, {sum(stats['compile_seconds'].values()) * 1e3:.0f} ms")]
+        return Finding(subject, "problem", f"ran eagerly: {stats['fallbacks'][0]}", "see the warning above")
+    return Finding(subject, "ok", f"compiled, {sum(stats['compile_seconds'].values()) * 1e3:.0f} ms")

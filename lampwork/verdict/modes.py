@@ -435,8 +435,9 @@ def _median(values: list[float]) -> float:
 
 
 def assemble(plan: Plan, record: Record) -> dict[str, Any]:
-    """All that is known of the plan's cases: {"plan", "environment", "overhead", "models": {case: {"columns"}}}."""
+    """All that is known of the plan's cases: the plan, the machine, {"columns"} by case, stages of cold starts."""
     models: dict[str, Any] = {}
+    stages: dict[str, Any] = {}
     environment = None
     for case in plan.cases:
         steady = record.get(case.name, "steady")
@@ -448,7 +449,15 @@ def assemble(plan: Plan, record: Record) -> dict[str, Any]:
             if "error" in found:
                 columns[column]["start_error"] = found["error"]
             columns[column] |= {key: found[key] for key in ("cold_seconds", "warm_seconds") if key in found}
+            if is_ours(column) and "cold" in found:
+                stages[f"{case.name}, {column}"] = (found["cold"][0].get("stats") or {}).get("compile_seconds", {})
         environment = environment or steady.get("environment")
         models[case.name] = {"columns": columns, "reference": steady.get("reference"), "measured": bool(steady)}
     overhead = record.get("(tiny)", "overhead") if plan.overhead else {}
-    return {"plan": asdict(plan), "environment": environment, "overhead": overhead, "models": models}
+    return {
+        "plan": asdict(plan),
+        "environment": environment,
+        "overhead": overhead,
+        "models": models,
+        "stages": stages,
+    }

@@ -15,7 +15,7 @@ def text(results: dict[str, Any]) -> str:
     models = results["models"]
     if models:
         parts.append(steady_table(models))
-        parts += [start_table(models), inside_table(models)]
+        parts += [start_table(models), "\n".join(stage_lines(results["stages"])), inside_table(models)]
         parts.append("\n".join(summary(models)))
     parts.append(overhead_line(results["overhead"]))
     parts.append("\n".join(failures(results)))
@@ -116,6 +116,15 @@ def start_table(models: dict[str, Any]) -> str:
     return table(title, ["case", "column", "cold s", "share", "warm s", "share"], rows)
 
 
+def stage_lines(stages: dict[str, Any]) -> list[str]:
+    """Where a cold start of ours spends its time: milliseconds by stage, from `lampwork.stats`."""
+    lines = []
+    for name, seconds in stages.items():
+        told = ", ".join(f"{stage} {value * 1e3:.0f}" for stage, value in seconds.items() if value >= 0.0005)
+        lines.append(f"{name}, ms by stage: {told}")
+    return lines
+
+
 def first_start(model: dict[str, Any], kind: str) -> float | None:
     found = [each[kind] for name, each in model["columns"].items() if name.startswith("peer") and kind in each]
     return found[0] if found else None
@@ -142,14 +151,23 @@ def inside_table(models: dict[str, Any]) -> str:
                     "-" if not stats else f"{len(stats['breaks'])}/{len(stats['fallbacks'])}",
                     str(found.get("kernels", "-")),
                     "-" if extern is None else str(sum(extern.values())),
+                    graphs_captured(stats),
                     number(found.get("guard_us")),
                     number(found.get("peak_mib"), "{:.0f}"),
                     number(found.get("held_mib"), "{:.0f}"),
                 ]
             )
     headings = ["case", "column", "error", "to reference (eager's)", "largest", "right", "kept right", "graphs"]
-    headings += ["breaks/fall-backs", "kernels", "ATen", "guards us", "peak MiB", "held MiB"]
+    headings += ["breaks/fall-backs", "kernels", "ATen", "CUDA graphs", "guards us", "peak MiB", "held MiB"]
     return table("Right or not, and what runs inside", headings, rows)
+
+
+def graphs_captured(stats: dict[str, Any]) -> str:
+    """How many CUDA graphs were captured for a column, or that calls run plainly (`failures` says why)."""
+    accounts = stats.get("cuda_graphs")
+    if not accounts:
+        return "-"
+    return "plain" if all(each["refused"] for each in accounts) else str(sum(each["captures"] for each in accounts))
 
 
 def summary(models: dict[str, Any]) -> list[str]:
@@ -233,8 +251,12 @@ def failures(results: dict[str, Any]) -> list[str]:
             for key in ("start_error", "profile_error", "stats_error", "guard_error"):
                 if key in found:
                     lines[f"{name}, {column}, {key.replace('_', ' ')}: {found[key]}"] = None
-            for reason in (found.get("stats") or {}).get("fallbacks") or ():
+            stats = found.get("stats") or {}
+            for reason in stats.get("fallbacks") or ():
                 lines[f"{name}, {column}, ran eagerly: {reason}"] = None
+            for account in stats.get("cuda_graphs") or ():
+                if account["refused"]:
+                    lines[f"{name}, {column}, no CUDA graph: {account['refused']}"] = None
     return list(lines)
 
 

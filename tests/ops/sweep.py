@@ -228,7 +228,13 @@ class Worker:
         self.items, self.record, self.log = (stem.with_suffix(end) for end in (".items", ".jsonl", ".log"))
         self.items.write_text(json.dumps(items))
         self.record.touch()
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        # Kernels are compiled in the process itself: there are as many as cores already.
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "LAMPWORK_COMPILE_WORKERS": "0",
+            "PYTHONWARNINGS": "ignore",
+        }
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.ops.worker", str(self.items), str(self.record), samples, device],
