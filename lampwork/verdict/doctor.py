@@ -20,7 +20,7 @@ from lampwork.config import environment
 
 TORCH_TESTED = ((2, 11), (2, 13))
 PYTHON_TESTED = ((3, 11), (3, 13))
-GPUS_TESTED = ((8, 0), (9, 0))
+GPUS_TESTED = ((9, 0),)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def check_gpu() -> list[Finding]:
         major, minor = torch.cuda.get_device_capability(index)
         told = f"{torch.cuda.get_device_name(index)}, sm_{major}{minor}, CUDA {torch.version.cuda}"
         tested = (major, minor) in GPUS_TESTED
-        remedy = "" if tested else "not tested with this GPU; sm_80 and sm_90 are"
+        remedy = "" if tested else "not tested with this GPU; sm_90 is"
         found.append(Finding(f"GPU {index}", "ok" if tested else "note", told, remedy))
     try:
         found.append(Finding("Triton", "ok", importlib.metadata.version("triton")))
