@@ -19,7 +19,7 @@ from lampwork.errors import CompileError
 from lampwork.lower import lower
 from lampwork.schedule import schedule
 from tests.unit.codegen.triton.interpret import available
-from tests.unit.codegen.triton.programs import TARGET, compare, run_program
+from tests.unit.codegen.triton.programs import TARGET, compare, copied, run_program
 from tests.unit.lower.graphs import _flatten, functional_graph, operators
 from tests.unit.lower.test_op_samples import SEED, _chosen, _Sample
 
@@ -70,7 +70,7 @@ def _compare(sample: _Sample) -> bool:
         return False
     torch.manual_seed(SEED)
     try:
-        found = run_program(program, [tensor.clone() for tensor in sample.tensors])
+        found = run_program(program, [copied(tensor) for tensor in sample.tensors])
     except CompileError as error:
         assert NOT_ATOMIC in str(error)
         return False
