@@ -19,6 +19,7 @@ from lampwork.capture.load import HEAP_TYPE, PLAIN_TYPES, bound_owner, has_ident
 from lampwork.capture.machine import UNBOUND, MachineGenerator
 from lampwork.capture.machine.iteration import InterpretedIterator, SequenceIterator
 from lampwork.capture.machine.natives import Callback
+from lampwork.capture.masks import KnownMasks, attention
 from lampwork.capture.natives import (
     CONSTANT_ANSWERS,
     CONTEXT_ENTER,
@@ -64,6 +65,7 @@ class NativeCalls:
         self.autocast_nesting = 0
         #: Objects whose `id()` was taken: which of them are the same is guarded at the end.
         self.identified: dict[int, Any] = {}
+        self.masks = KnownMasks(self.recorder)  # type: ignore[attr-defined]
         install_answers(self)
 
     def leave_contexts(self) -> None:
@@ -187,6 +189,8 @@ class NativeCalls:
                 "tensor-argument",
                 f"{_name(function)} is called with {self.describe_arguments(args, kwargs)}",
             )
+        if function is attention:
+            args, kwargs = self.masks.without_mask(args, kwargs)
         return function(*args, **kwargs)
 
     def _call_method(self, function: Any, owner: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
