@@ -8,6 +8,7 @@
 # PYTHON   interpreter (python3)                              MODELS  models or cases of the benchmark, : between them
 # MODES    modes of the benchmark (default reduce-overhead)   BENCH   more arguments of it
 # TESTS    more arguments of pytest                           OPS     more arguments of the operator sweep
+# KERNELS  more arguments of bench.gpu_kernels                CAPTURE more arguments of capture.py
 #
 # Records go on where they stopped: they are kept in gpu-record/ and copied to OUT.
 set -uo pipefail
@@ -27,7 +28,7 @@ within() { local most=$1; shift; local rest; rest=$(left); timeout --kill-after=
 seconds() { local rest=$(($(left) - 10)); echo $(($1 < rest ? $1 : rest)); }
 
 capabilities() { within 60 "$PYTHON" tests/gpu/capabilities.py; }
-smoke() { if [ -f tests/gpu/smoke.py ]; then within 120 "$PYTHON" tests/gpu/smoke.py; fi; }
+smoke() { if [ -f tests/gpu/smoke.py ]; then within 150 "$PYTHON" -m tests.gpu.smoke; fi; }
 capture() { within 200 "$PYTHON" tests/gpu/capture.py ${CAPTURE:---tiny}; }
 tests() { within 240 "$PYTHON" -m pytest tests/gpu -n "${JOBS:-6}" --timeout 120 -rfs ${TESTS:-}; }
 ops() {
@@ -35,7 +36,10 @@ ops() {
     within 240 "$PYTHON" -m tests.ops.sweep --device cuda --samples 1 --jobs "${OPS_JOBS:-14}" --timeout 60 \
         --budget "$limit" --failures 80 --record gpu-record ${OPS:-}
 }
-kernels() { local limit; limit=$(seconds 120); within 160 "$PYTHON" -m bench.gpu_kernels --budget "$limit" --json "$OUT/kernels.json"; }
+kernels() {
+    local limit; limit=$(seconds 120)
+    within 160 "$PYTHON" -m bench.gpu_kernels --budget "$limit" --json "$OUT/kernels.json" ${KERNELS:-}
+}
 bench() {
     within 600 "$PYTHON" -m lampwork.cli bench "${models[@]}" --device cuda --task infer --budget "$(seconds 600)" \
         --json "$OUT/bench.jsonl" --resume --mode ${MODES:-default reduce-overhead} ${BENCH:-}

@@ -55,7 +55,8 @@ def test_long_rows_and_long_columns(device):
     """Reductions that take one program many tiles, or that many programs share."""
 
     def program(x):
-        return torch.softmax(x, 1), x.sum(1), x.amax(0), x.var(0), x.sum(), torch.argmax(x, 1)
+        squares = x * x  # sums of which are far from zero: their relative error says something
+        return torch.softmax(x, 1), squares.sum(1), x.amax(0), squares.mean(0), squares.sum(), torch.argmax(x, 1)
 
     for shape in ((2, 200_003), (200_003, 2), (1, 1_000_000)):
         assert_compiled(agrees(program, (torch.randn(shape, device=device),)))

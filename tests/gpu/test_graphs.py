@@ -235,7 +235,7 @@ def test_reset_gives_memory_back(cuda, device):
     before = torch.cuda.memory_reserved()
     module = Block(512).to(device).eval()
     compiled = compiled_of(module, "reduce-overhead")
-    x = torch.randn(4096, 512, device=device)
+    x = torch.randn(65536, 512, device=device)
     with torch.no_grad():
         for _ in range(CALLS):
             compiled(x)
@@ -244,4 +244,4 @@ def test_reset_gives_memory_back(cuda, device):
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
-    assert torch.cuda.memory_reserved() - before <= 32 * 2**20  # the libraries' workspaces stay
+    assert torch.cuda.memory_reserved() - before <= 128 * 2**20  # the libraries' workspaces stay
