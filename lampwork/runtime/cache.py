@@ -133,23 +133,31 @@ def store(function: Any, settings: Settings, artifact: Artifact, note: Note) -> 
 
 
 def _slim(artifact: Artifact) -> Artifact:
-    """`artifact` without what only compiler stages and printers read: kernels, buffers, text of machine code."""
+    """`artifact` without what only compiler stages and printers read: kernels, buffers, text of machine code.
+
+    Buffers that are not on the program's device stay, and so do the operators' arguments where there are any: whether
+    the program can be a CUDA graph depends on them.
+    """
     nothing: Any = None  # kernels are counted where the artifact is used, and not looked at
+    elsewhere = {name: buffer for name, buffer in artifact.program.buffers.items() if buffer.device}
     program = replace(
         artifact.program,
         kernels=(nothing,) * len(artifact.program.kernels),
-        steps=tuple(_slim_step(step) for step in artifact.program.steps),
-        buffers={},
+        steps=tuple(_slim_step(step, bool(elsewhere)) for step in artifact.program.steps),
+        buffers=elsewhere,
         placements={},
         refused=(),
     )
-    return replace(artifact, program=program, native=replace(artifact.native, source=""), report={})
+    kernels = tuple(
+        replace(kernel, source="", signature=(), constants=(), grid=()) for kernel in artifact.native.kernels
+    )
+    return replace(artifact, program=program, native=replace(artifact.native, source="", kernels=kernels), report={})
 
 
-def _slim_step(step: Any) -> Any:
+def _slim_step(step: Any, keep_arguments: bool) -> Any:
     if isinstance(step, Launch):
         return Launch(step.kernel, ())
-    return Extern(step.op, ()) if isinstance(step, Extern) else step
+    return Extern(step.op, ()) if isinstance(step, Extern) and not keep_arguments else step
 
 
 def _portable(artifact: Artifact, note: Note) -> bool:

@@ -23,7 +23,7 @@ from typing import Any
 
 #: Null pointers that a release appends to a kernel's arguments: global_scratch since 3.3, profile_scratch since 3.5.
 #: The PTX text is counted for every release; this table says what we know, and a difference is an error.
-HIDDEN_ARGUMENTS = {(3, 3): 1, (3, 4): 1, (3, 5): 2, (3, 6): 2}
+HIDDEN_ARGUMENTS = {(3, 3): 1, (3, 4): 1, (3, 5): 2, (3, 6): 2, (3, 9): 2}
 #: Sizes of the memory behind these pointers. Our kernels use no feature that needs any.
 _SCRATCH = ("global_scratch_size", "profile_scratch_size")
 #: The largest message: what a socket takes by default, with room for the kernel's bookkeeping.
@@ -156,6 +156,7 @@ def serve(connection: socket.socket, workers: int, arch: str) -> None:
 def _leave_no_cache(folder: str) -> None:
     """Triton's own cache goes to `folder`, and the digest of all of Triton, 0.3 s, is not computed for it."""
     os.environ["TRITON_CACHE_DIR"] = folder
+    os.environ.setdefault("TRITON_DISABLE_LINE_INFO", "1")  # half of the machine code's size
     from triton.compiler import compiler
 
     if hasattr(compiler, "get_cache_key"):
