@@ -33,10 +33,17 @@ _FACTORIES = {
     aten.arange.default, aten.arange.start, aten.arange.start_step, aten.eye.default, aten.eye.m,
 }  # fmt: skip
 
+#: Constants go through these too, beside the pointwise operators and views.
+_REARRANGE = {
+    aten._to_copy.default, aten.clone.default, aten.tril.default, aten.triu.default, aten.cat.default,
+    aten.flip.default,
+}  # fmt: skip
+
 #: Operators that take index or scalar tensors from the CPU, beside the pointwise ones.
 _TAKE_FROM_CPU = {
     aten.index.Tensor, aten._unsafe_index.Tensor, aten.index_put.default, aten._unsafe_index_put.default,
-    aten.fill.Tensor, aten.copy.default, aten._to_copy.default,
+    aten.fill.Tensor, aten.copy.default, aten._to_copy.default, aten.masked_fill.Tensor, aten.index_fill.int_Tensor,
+    aten.rsub.Tensor,
 }  # fmt: skip
 
 
@@ -144,9 +151,7 @@ class _Placing:
         sources = node.all_input_nodes
         if target in _FACTORIES:
             kwargs = {**node.kwargs, "device": self.device}
-        elif sources and (operator(target).kind == "view" or torch.Tag.pointwise in target.tags):
-            kwargs = dict(node.kwargs)
-        elif target is aten._to_copy.default or target is aten.clone.default:
+        elif target in _REARRANGE or operator(target).kind == "view" or torch.Tag.pointwise in target.tags:
             kwargs = {key: each for key, each in node.kwargs.items() if key != "device"}
         else:
             return None

@@ -7,6 +7,7 @@ Programs
       the last items write them, so that nothing reads an input after a part of it changed (P3i).
   P4  A `Check` reads a bool buffer; a `ScalarOutput` a buffer of one element.
   P5  Results and externs view buffers inside their extent where the buffer's strides are known to be dense.
+  P6  Only externs touch buffers on another device than the program's, and they make them (no `out_variant`).
 Nests
   N1  Axis names are distinct; an extent is not negative. Reductions have at least one axis.
   N2  A store that is not partial covers its buffer exactly once: each index is an axis of the dimension's extent, used
@@ -72,6 +73,8 @@ def verify_lowered(lowered: Lowered) -> None:
         if isinstance(item, LoopNest):
             _verify_nest(item, buffers, lowered.sizes)
             target = item.store.buffer
+            for name in (target, *reads):
+                _require(not buffers[name].device, item, f"P6: {name} is on {buffers[name].device}")
             if buffers[target].kind == "input":
                 changed_inputs.add(target)
             else:
@@ -86,6 +89,8 @@ def verify_lowered(lowered: Lowered) -> None:
                 if output is not None:
                     _require(output in buffers, item, f"P1: no buffer {output}")
                     _require(output not in written, item, f"P3: second writer of {output}")
+                    elsewhere = buffers[output].device
+                    _require(not (elsewhere and item.out_variant), item, f"P6: {output} is planned on {elsewhere}")
                     written.add(output)
             for ref in refs_of(item):
                 _verify_ref(ref, buffers, item)
