@@ -16,7 +16,7 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.source import is_static
 from lampwork.runtime.derived import DerivedInputs
-from lampwork.runtime.memory import Lease, LeasePool, ResultMemory, StreamLeases
+from lampwork.runtime.memory import Lease, LeasePool, ResultMemory, new_workspace
 
 
 class Rerun(LampworkError):
@@ -38,13 +38,16 @@ class Host:
         self.artifact = artifact
         self.device = artifact.program.device
         self.results = ResultMemory()
-        self.pool: LeasePool | StreamLeases
-        if self.device == "cpu":
-            self.pool = LeasePool(self._lease)
-        else:
-            self.pool = StreamLeases(self._lease, _torch.is_cuda_capturing)
         self._constants: dict[str, torch.Tensor] = {}
         self._native = _load_native(artifact)
+        workspace_bytes = artifact.program.workspace_bytes
+        self.pool: Any
+        if self.device == "cpu":
+            self.pool = LeasePool(lambda: self._lease(new_workspace(workspace_bytes)))
+        else:
+            from lampwork.runtime.arenas import StreamLeases
+
+            self.pool = StreamLeases(self._lease, workspace_bytes, self.device, _torch.is_cuda_capturing)
         namespace = self._names()
         exec(compile(artifact.host_source, f"<lampwork host {artifact.name}>", "exec"), namespace)
         self._tables = namespace
@@ -113,10 +116,9 @@ class Host:
             names.update(host_names(self.device))
         return names
 
-    def _lease(self) -> Lease:
+    def _lease(self, workspace: torch.Tensor) -> Lease:
         tables = self._tables
-        slots = len(self.artifact.native.buffer_order)
-        lease = Lease(slots, len(tables["SIZES"]), tables["WORKSPACE_BYTES"], self.device)
+        lease = Lease(len(self.artifact.native.buffer_order), len(tables["SIZES"]), workspace)
         base = lease.workspace.data_ptr()
         for slot, offset in tables["WORKSPACE_SLOTS"].items():
             lease.pointers[slot] = base + offset

@@ -11,6 +11,7 @@ import ctypes
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -90,12 +91,18 @@ def _size_bytes(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype
     return (sum((size - 1) * step for size, step in zip(shape, strides)) + 1) * dtype.itemsize
 
 
+def new_workspace(size_bytes: int, device: str = "cpu") -> torch.Tensor:
+    """Memory for a workspace, with 64 bytes of slack: kernels may read a vector past the last planned element."""
+    with torch.inference_mode(False):
+        return torch.empty(size_bytes + 64 if size_bytes else 0, dtype=torch.uint8, device=device)
+
+
 class Lease:
     """What one running call of an entry writes to: workspace, pointer table and sizes, and views of planned memory.
 
     `pointers[k]` is the address of `NativeCode.buffer_order[k]`; places in the workspace are filled once. `address` and
-    `sizes_address` are the tables' own addresses. `weights` (and their pointers) are those of `generation`. The
-    workspace is on `device`; `stream` says which stream's order protects it there.
+    `sizes_address` are the tables' own addresses. `weights` (and their pointers) are those of `generation`. `home` is
+    where a lease on a GPU goes back to (see `arenas.py`).
     """
 
     __slots__ = (
@@ -107,11 +114,11 @@ class Lease:
         "views",
         "weights",
         "generation",
-        "stream",
+        "home",
         "_tables",
     )
 
-    def __init__(self, slots: int, sizes: int, workspace_bytes: int, device: str = "cpu") -> None:
+    def __init__(self, slots: int, sizes: int, workspace: torch.Tensor) -> None:
         pointers = (ctypes.c_int64 * max(slots, 1))()
         size_table = (ctypes.c_int64 * max(sizes, 1))()
         self._tables = (pointers, size_table)
@@ -119,14 +126,11 @@ class Lease:
         self.address = ctypes.addressof(pointers)
         self.sizes = memoryview(size_table).cast("B").cast("q")
         self.sizes_address = ctypes.addressof(size_table)
-        with torch.inference_mode(False):
-            # 64 bytes of slack: kernels may read a vector past the last element of planned memory.
-            size_bytes = workspace_bytes + 64 if workspace_bytes else 0
-            self.workspace = torch.empty(size_bytes, dtype=torch.uint8, device=device)
+        self.workspace = workspace
         self.views: list[torch.Tensor] = []
         self.weights: tuple[torch.Tensor, ...] = ()
         self.generation: object = None
-        self.stream: int | None = None
+        self.home: Any = None
 
 
 class LeasePool:
@@ -141,40 +145,3 @@ class LeasePool:
         self.pop = self._idle.pop
         self.give = self._idle.append
         self.release = self._idle.clear
-
-
-class StreamLeases:
-    """Idle leases of one entry on a GPU: as `LeasePool`, for each stream its own.
-
-    A lease is given back when its last kernel has been launched, not when it has run: whoever takes it next launches
-    behind that kernel, on the same stream. The memory is allocated with that stream current, so that torch may give it
-    to others under the same rule. While the stream is captured into a CUDA graph every call gets a lease of its own,
-    which is not used again: the graph is replayed on streams, and at times, that nobody here knows of.
-    """
-
-    def __init__(self, make: Callable[[], Lease], is_capturing: Callable[[], bool]) -> None:
-        self._make = make
-        self._is_capturing = is_capturing
-        self._idle: dict[int, deque[Lease]] = {}
-
-    def pop(self, stream: int) -> Lease:
-        """An idle lease of the stream. Raises `LookupError` where there is none."""
-        if self._is_capturing():
-            raise LookupError
-        return self._idle[stream].pop()
-
-    def make(self, stream: int) -> Lease:
-        lease = self._make()
-        if not self._is_capturing():
-            lease.stream = stream
-            self._idle.setdefault(stream, deque(maxlen=IDLE_LEASES))
-        return lease
-
-    def give(self, lease: Lease) -> None:
-        idle = self._idle.get(lease.stream)  # type: ignore[arg-type]
-        if idle is not None:
-            idle.append(lease)
-
-    def release(self) -> None:
-        """Forget the idle leases. Those that calls hold are not used again either."""
-        self._idle = {}

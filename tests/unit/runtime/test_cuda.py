@@ -6,6 +6,7 @@ What a launch means is decided by the number of the function: 100 doubles, 101 a
 from __future__ import annotations
 
 import ctypes
+import gc
 from unittest import mock
 
 import pytest
@@ -29,7 +30,7 @@ from lampwork.ir.program import (
 )
 from lampwork.ir.region import Return
 from lampwork.ir.template import TensorValue
-from lampwork.runtime import cuda, host, memory
+from lampwork.runtime import arenas, cuda, memory
 from lampwork.runtime.host import Host, Rerun
 from lampwork.runtime.native import LoadedCode
 from tests.unit.runtime.handmade import whole
@@ -40,7 +41,12 @@ BUMP = Kernel("bump", (Parameter("b0", "float32", "readwrite", COUNT),), ())
 DEVICE_KERNELS = (DeviceKernel("double", "", ("*fp32", "*fp32"), (0, 1)), DeviceKernel("bump", "", ("*fp32",), (0,)))
 
 FUNCTION = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p
+    ctypes.c_int,
+    ctypes.c_void_p,
+    *[ctypes.c_uint] * 7,
+    ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.c_void_p,
 )
 
 
@@ -76,7 +82,7 @@ class Device:
 @pytest.fixture
 def device():
     made = Device()
-    lease = memory.Lease
+    workspace = memory.new_workspace
     with (
         mock.patch.object(cuda, "load", made.load),
         mock.patch.object(cuda, "check", lambda code, what: None),
@@ -86,7 +92,8 @@ def device():
         mock.patch.object(_torch, "cuda_stream_reader", lambda: lambda index: made.stream),
         mock.patch.object(_torch, "empty_cuda", lambda: made.empty),
         mock.patch.object(_torch, "is_cuda_capturing", lambda: made.capturing),
-        mock.patch.object(host, "Lease", lambda slots, sizes, size_bytes, place: lease(slots, sizes, size_bytes)),
+        mock.patch.object(arenas, "new_workspace", lambda size_bytes, place: workspace(size_bytes)),
+        mock.patch.object(arenas, "_devices", {}),
         mock.patch.object(torch.cuda, "device_count", lambda: 1),
     ):
         yield made
@@ -186,29 +193,58 @@ def test_a_thread_without_a_context_gets_one(device):
 
 def test_workspaces_belong_to_streams(device):
     program = doubled_twice()
-    pool = program.pool
-    x = torch.ones(8)
+    streams, x = program.pool._streams, torch.ones(8)
     for stream in (7, 7, 8, 7):
         device.stream = stream
-        program.call([x])
-    (seven,), (eight,) = pool._idle[7], pool._idle[8]
-    assert seven is not eight and seven.workspace.data_ptr() != eight.workspace.data_ptr()
+        assert torch.equal(program.call([x])[0], 4 * x)
+    (seven,), (eight,) = streams[7], streams[8]
+    assert seven is not eight and seven.memory.data_ptr() != eight.memory.data_ptr()
     device.stream, device.capturing = 7, True
-    with mock.patch.object(pool, "_make", mock.Mock(side_effect=pool._make)) as make:
-        program.call([x])
-        program.call([x])
+    with mock.patch.object(program.pool, "_make", mock.Mock(side_effect=program.pool._make)) as make:
+        for _ in range(2):
+            assert torch.equal(program.call([x])[0], 4 * x)
         assert make.call_count == 2
-    assert list(pool._idle[7]) == [seven]
+    assert streams[7] == [seven] and len(seven.leases) == 1
     device.capturing = False
     program.release()
-    program.call([x])
-    assert list(pool._idle) == [7]
+    assert not streams[7]
+    assert torch.equal(program.call([x])[0], 4 * x)
+
+
+def test_programs_share_a_workspace(device):
+    """The larger one replaces it; each has a lease of its own on it; a program that is gone leaves none behind."""
+    x = torch.ones(8)
+    first, second = doubled_twice(), doubled_twice()
+    second.pool._size_bytes = 1 << 12
+    for _ in range(2):
+        for program in (first, second):
+            assert torch.equal(program.call([x])[0], 4 * x)
+    (arena,) = first.pool._streams[7]
+    assert arena.memory.numel() == (1 << 12) + 64 and len(arena.leases) == 2
+    leases = list(arena.leases.values())
+    assert torch.equal(first.call([x])[0], 4 * x) and list(arena.leases.values()) == leases
+    del second, program
+    gc.collect()
+    assert len(arena.leases) == 1
+
+
+def test_calls_at_the_same_time_have_workspaces_of_their_own(device):
+    program = doubled_twice()
+    pool = program.pool
+    one = pool.make(7)
+    with pytest.raises(LookupError):
+        pool.pop(7)
+    two = pool.make(7)
+    assert one.workspace.data_ptr() != two.workspace.data_ptr()
+    pool.give(one)
+    pool.give(two)
+    assert {pool.pop(7), pool.pop(7)} == {one, two}
 
 
 def test_the_error_of_a_full_device_is_torchs(device):
     program = doubled_twice()
     full = torch.OutOfMemoryError("CUDA out of memory")
-    with mock.patch.object(program.pool, "_make", side_effect=full), pytest.raises(torch.OutOfMemoryError):
+    with mock.patch.object(arenas, "new_workspace", side_effect=full), pytest.raises(torch.OutOfMemoryError):
         program.call([torch.ones(8)])
     assert torch.equal(program.call([torch.ones(8)])[0], torch.full((8,), 4.0))
 
