@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--min-rounds", type=int, default=10, help="rounds at least, however long they take (10)")
     parser.add_argument("--repeats", type=int, default=1, help="cold and warm starts of each column (1)")
     parser.add_argument("--threads", type=int, help="threads of torch and of lampwork (torch's own choice)")
-    parser.add_argument("--timeout", type=float, default=1200.0, help="seconds before a cell is given up (1200)")
+    parser.add_argument("--timeout", type=float, help="seconds before a cell is given up (1200; on a GPU 150)")
     parser.add_argument("--json", metavar="FILE", help="write everything that was measured")
     parser.add_argument("--no-peer", action="store_true", help="leave torch.compile out")
     freeze = parser.add_mutually_exclusive_group()
@@ -136,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
         repeats=arguments.repeats,
         start=not arguments.no_start,
         threads=arguments.threads,
-        timeout=arguments.timeout,
+        timeout=arguments.timeout or 1200.0,
         compiler=arguments.compiler,
         peer_backend=arguments.peer_backend,
     )

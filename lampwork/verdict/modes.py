@@ -87,7 +87,7 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
         seconds=arguments.seconds if arguments.seconds is not None else 4.0,
         min_rounds=arguments.min_rounds,
         repeats=arguments.repeats,
-        timeout=arguments.timeout,
+        timeout=arguments.timeout or (150.0 if arguments.device == "cuda" else 1200.0),
         threads=arguments.threads,
         compiler=arguments.compiler,
         peer_backend=arguments.peer_backend,
