@@ -748,3 +748,16 @@ def empty_cuda() -> Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], to
 def is_cuda_capturing() -> bool:
     """Whether the current stream is being captured into a CUDA graph."""
     return torch._C._cuda_isCurrentStreamCapturing()
+
+
+def convolution_adds_bias_last(x: torch.Tensor, weight: torch.Tensor, *geometry: Any) -> bool:
+    """Whether ATen runs this convolution by cuDNN and then adds the bias in a pass of its own.
+
+    `geometry` as in `convolution_writes_bias_first`. Fakes will do. False for what ATen refuses.
+    """
+    try:
+        with kernels_only():
+            backend = torch._C._select_conv_backend(x, weight, None, *geometry)
+    except RuntimeError:
+        return False
+    return backend in (torch._C._ConvBackend.Cudnn, torch._C._ConvBackend.CudnnTranspose)

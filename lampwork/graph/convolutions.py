@@ -7,9 +7,10 @@
     %c = convolution(%x, %weight, %bias, ...)   # 3x3       %v = convolution(%x, %weight, None, ...)
                                                       ->    %c = add(%v, view(%bias, [1, 64, 1, 1]))
 
-The addition fuses into whatever reads it. Licence: reassociates (the bias is added last). Preconditions: packed
-convolutions are placed already (freeze.py), and so are vendor products (products.py), which must not see these: they
-are measured against the plain product. Non-goals: large and several images, grouped and transposed convolutions.
+The addition fuses into whatever reads it. `add_biases_apart` is the part of it for GPUs. Licence: reassociates (the
+bias is added last). Preconditions: packed convolutions are placed already (freeze.py), and so are vendor products
+(products.py), which must not see these: they are measured against the plain product. Non-goals: large and several
+images, grouped and transposed convolutions.
 """
 
 from __future__ import annotations
@@ -83,6 +84,32 @@ def is_product(node: Node) -> bool:
         and kernel.is_contiguous()
         and 0 < value.numel() * kernel.size()[0] <= SMALL
     )
+
+
+def add_biases_apart(functional: FunctionalGraph) -> FunctionalGraph:
+    """For GPUs: `functional` with the biases of cuDNN's convolutions added by whichever kernel reads the results.
+
+    ATen adds them in a pass of its own over the output.
+    """
+    for node in list(functional.graph.nodes):
+        if node.op == "call_function" and node.target is aten.convolution.default and node.args[2] is not None:
+            x, weight, bias, *geometry = node.args
+            value, kernel = x.meta["val"], weight.meta["val"]  # type: ignore[union-attr]
+            if _torch.convolution_adds_bias_last(value, kernel, *geometry):
+                with functional.graph.inserting_before(node):
+                    plain = emit(functional.graph, aten.convolution.default, (x, weight, None, *geometry), {}, node)
+                _replace_by_sum(functional.graph, node, plain, bias)  # type: ignore[arg-type]
+    return functional
+
+
+def _replace_by_sum(graph: torch.fx.Graph, node: Node, plain: Node, bias: Node) -> None:
+    """Puts `plain` plus `bias` in the place of convolution `node`, where that is laid out as `node` is."""
+    with graph.inserting_before(node):
+        row = [1, -1, *[1] * (node.meta["val"].dim() - 2)]
+        new = emit(graph, aten.add.Tensor, (plain, emit(graph, aten.view.default, (bias, row), {}, node)), {}, node)
+    if same_metadata(new.meta["val"], node.meta["val"]):  # else what was added is dead
+        node.replace_all_uses_with(new)
+        graph.erase_node(node)
 
 
 def _as_product(graph: torch.fx.Graph, node: Node, x: Node, weight: Node) -> Node:

@@ -43,7 +43,8 @@ class Freezer:
         self.inputs = [node for node in self.graph.nodes if node.op == "placeholder"]
         self.indices = {node: index for index, node in enumerate(self.inputs)}
         written = {index for index, _ in functional.writes}
-        self.constant = {node for node, index in self.indices.items() if index not in written}
+        given = len(self.inputs) - len(functional.derived)  # recipes compute from inputs, not from derived ones
+        self.constant = {node for node, index in self.indices.items() if index not in written and index < given}
         self.recipes: list[tuple[str, tuple[int, ...], tuple[Any, ...]]] = list(functional.derived)
         self.placeholders: dict[Any, Node] = {}
         self.last = self.inputs[-1] if self.inputs else None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from lampwork.config import Settings, environment
-from lampwork.graph.convolutions import simplify_convolutions
+from lampwork.graph.convolutions import add_biases_apart, simplify_convolutions
 from lampwork.graph.devices import place_constants, program_device
 from lampwork.graph.freeze import fold_batch_norms, freeze
 from lampwork.graph.functionalize import functionalize
+from lampwork.graph.padding import pad_products
 from lampwork.graph.products import use_vendor_products
 from lampwork.graph.simplify import (
     embed_literals,
@@ -36,7 +38,9 @@ def passes(settings: Settings, device: str = "cpu") -> tuple[Pass, ...]:
             place_constants,
             share_repeated_work,
             remove_no_ops,
-            *((fold_batch_norms, remove_dead) if settings.options.freeze else ()),
+            *((fold_batch_norms,) if settings.options.freeze else ()),
+            add_biases_apart,
+            partial(pad_products, settings=settings),
             remove_dead,
             separate_outputs,
         )

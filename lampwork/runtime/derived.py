@@ -85,6 +85,12 @@ def fold_batch_norm_bias(
     return (folded if beta is None else folded + beta.double()).to(mean.dtype)
 
 
+@recipe
+def pad_rows(weight: torch.Tensor, rows: int) -> torch.Tensor:
+    """A weight [N, K] or bias [N] with zeros behind it up to `rows` rows."""
+    return torch.nn.functional.pad(weight, [0] * (2 * weight.dim() - 1) + [rows - weight.size(0)])
+
+
 def unpacked_linear_weight(weight: torch.Tensor, rows: int, is_transposed: bool) -> torch.Tensor | None:
     """The weight [N, K] as the vendor's linear operator takes it too. With one row its rounding may be another."""
     weight = weight.t() if is_transposed else weight
