@@ -108,7 +108,10 @@ class KnownMasks:
         kwargs: Any = {**torch.fx.map_arg(dict(node.kwargs), known.__getitem__)}
         if "device" in kwargs:
             kwargs["device"] = torch.device("cpu")
-        result = what.overload(*args, **kwargs)
+        try:
+            result = what.overload(*args, **kwargs)
+        except RuntimeError:  # not on the CPU
+            return None
         return result if isinstance(result, torch.Tensor) else None
 
 

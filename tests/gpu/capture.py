@@ -1,4 +1,4 @@
-"""Everything before the schedule, on a real GPU: `python tests/gpu/capture.py [--tiny] [MODEL ...]`.
+"""Everything before the schedule, on a real GPU: `python tests/gpu/capture.py [--tiny | --batch] [MODEL ...]`.
 
 For each model of the zoo, moved to the GPU: capture, the functional graph and `Lowered` are made, the graph is run with
 real tensors (one ATen call per node) and compared with eager. Prints per model what was recorded, what differs from
@@ -260,10 +260,11 @@ def small_programs() -> None:
 
 def main(arguments: list[str]) -> int:
     print(f"python {sys.version.split()[0]}, torch {torch.__version__}, {torch.cuda.get_device_name()}")
-    size = "tiny" if "--tiny" in arguments else "full"
+    size = "tiny" if "--tiny" in arguments else "batch" if "--batch" in arguments else "full"
     chosen = [each for each in arguments if not each.startswith("--")] or list(zoo.ZOO)
-    on_cpu()
-    small_programs()
+    if size != "batch":
+        on_cpu()
+        small_programs()
     for name in chosen:
         try:
             workload = zoo.build(name, device="cuda", dtype=torch.bfloat16, size=size)
