@@ -103,6 +103,18 @@ class StreamLeases:
             arenas.clear()
 
     def __del__(self) -> None:
+        """The entry's leases hold weights, and an arena that nobody has leases on any more is of no use."""
         for arenas in tuple(self._streams.values()):
             for arena in tuple(arenas):
-                arena.leases.pop(self._number, None)  # it holds weights
+                if arena.leases.pop(self._number, None) is not None and not arena.leases:
+                    try:
+                        arenas.remove(arena)
+                    except ValueError:  # a call of another thread has just taken it
+                        pass
+
+
+def release_all() -> None:
+    """Give back all idle arenas."""
+    for streams in tuple(_devices.values()):
+        for arenas in tuple(streams.values()):
+            arenas.clear()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
+import sys
 import threading
 import time
 import warnings
@@ -46,6 +47,9 @@ def reset_all() -> None:
     """Every compiled function of this process forgets its entries and counters."""
     for compiled in list(_all):
         compiled.reset()
+    arenas = sys.modules.get("lampwork.runtime.arenas")
+    if arenas is not None:  # programs on a GPU have run
+        arenas.release_all()
 
 
 def is_compiling() -> bool:

@@ -225,7 +225,11 @@ def test_programs_share_a_workspace(device):
     assert torch.equal(first.call([x])[0], 4 * x) and list(arena.leases.values()) == leases
     del second, program
     gc.collect()
-    assert len(arena.leases) == 1
+    assert len(arena.leases) == 1 and first.pool._streams[7] == [arena]
+    streams = first.pool._streams
+    del first
+    gc.collect()
+    assert not arena.leases and not streams[7]
 
 
 def test_calls_at_the_same_time_have_workspaces_of_their_own(device):
