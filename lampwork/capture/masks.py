@@ -68,7 +68,7 @@ class KnownMasks:
         return (), named
 
     def kind(self, mask: Fake) -> str:
-        """What a mask says: "all" hides nothing, "causal" is a square lower triangle, "" is anything else or unknown."""
+        """What a mask says: "all" hides nothing, "causal" is a lower triangle, "" is anything else or unknown."""
         node = mask.node
         if type(node) is not Node:
             return ""
