@@ -271,8 +271,9 @@ class NativeCode:
     `features`: the ISA features the code needs ("avx512f", ...).
 
     On a GPU (`device` "cuda:0") the image launches `kernels`, of which externals "kernel:K" are the function handles on
-    the device. The 4th argument is the CUDA stream; an entry returns an int64 which is 0, or says what went wrong: an
-    error code of the driver, or `UNALIGNED`, in the lower half, and in the upper the number of the stretch's launch.
+    the device and "shared:K" the sizes of shared memory. The 4th argument is the CUDA stream; an entry returns an int64
+    which is 0, or says what went wrong: an error code of the driver, or `UNALIGNED`, in the lower half, and in the
+    upper the number of the stretch's launch.
     """
 
     image: bytes

@@ -47,6 +47,7 @@ def load(native: NativeCode) -> LoadedCode:
         if kernel.arch != f"sm_{major}{minor}":
             raise LampworkError(f"{native.device} is of architecture sm_{major}{minor}, the code is for {kernel.arch}")
     addresses = {f"kernel:{i}": handle for i, handle in enumerate(load_kernels(native.kernels, index))}
+    addresses |= {f"shared:{i}": kernel.shared_bytes for i, kernel in enumerate(native.kernels)}
     addresses["cuda:cuLaunchKernel"] = ctypes.cast(driver().cuLaunchKernel, ctypes.c_void_p).value or 0
     return LoadedCode(native, addresses)
 

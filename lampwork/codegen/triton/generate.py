@@ -1,12 +1,17 @@
 """Code generation for a program on a GPU: kernels to Triton text to machine code, launches to native code.
 
-Program ──source──> DeviceKernels ──compile──> with machine code ──launch──> NativeCode
+Program ──source──> DeviceKernels ──compile──> with machine code ──┐
+                                 └──launch──> host code ───────────┴──> NativeCode
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
 from lampwork.codegen.stretches import launch_stretches
 from lampwork.codegen.triton.compile import compile_kernels
+from lampwork.codegen.triton.launch import NULLS, launch_code
 from lampwork.codegen.triton.source import kernel_source
 from lampwork.config import Settings
 from lampwork.errors import CompileError
@@ -29,7 +34,11 @@ def generate_device(program: Program, settings: Settings, target: Target) -> Nat
             origin = kernel.origins[0]
             reason = f"{kernel.name}: {error.reason}"
             raise CompileError("generate", reason, origin.op, location=origin.location) from error
-    # Imported while nothing waits for it but this: LLVM's tables, for the code that launches.
-    from lampwork.codegen.triton.launch import launch_code
-
-    return launch_code(program, stretches, compile_kernels(kernels))
+    with ThreadPoolExecutor(1) as beside:
+        compiling = beside.submit(compile_kernels, kernels)
+        code = launch_code(program, stretches, kernels)
+        compiled = compiling.result()
+    for before, after in zip(kernels, compiled):
+        if after.num_warps != before.num_warps or after.hidden > NULLS:
+            raise CompileError("generate", f"{before.name} was compiled to what its launch was not made for")
+    return replace(code, kernels=compiled)

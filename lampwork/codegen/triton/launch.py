@@ -8,7 +8,11 @@ in the upper; nothing is launched behind an error. Before anything is launched, 
 compared with what the kernels were compiled for: `UNALIGNED` says that one of them is not divisible by 16.
 
 A launch hands the driver the addresses of its arguments. Pointers and sizes stand in the tables that the caller passes
-already, so nothing is copied: an argument's address is its place in the table.
+already, so nothing is copied: an argument's address is its place in the table. Behind them stand addresses of null
+pointers, as many as any release of Triton appends arguments for; the driver takes what the kernel has.
+
+What only the compiled kernel tells, its shared memory, comes in through the externals: so this code is made while the
+kernels are compiled.
 """
 
 from __future__ import annotations
@@ -73,6 +77,9 @@ define internal ptr @call(ptr %body, ptr %self, ptr %args) #0 {{
   ret ptr %answer
 }}"""
 
+#: Addresses of null pointers behind a kernel's arguments.
+NULLS = 4
+
 #: The external functions of `_SHARED`, by the name of their place in it. The interpreter lock is released meanwhile: a
 #: launch waits while the stream's queue is full.
 _PYTHON = {
@@ -82,7 +89,7 @@ _PYTHON = {
 
 
 def launch_code(program: Program, stretches: Sequence[Sequence[Launch]], kernels: Sequence[DeviceKernel]) -> NativeCode:
-    """The native code of a program for a GPU. `kernels` have been compiled and stand in the order of the program's.
+    """The native code of a program for a GPU. `kernels` stand in the order of the program's; they need not be compiled.
 
     `buffer_order`, `runs` and `calls` are as on the CPU.
     """
@@ -151,7 +158,7 @@ class _Writer:
         return sizes
 
     def _arguments(self, launch: Launch) -> int:
-        return len(launch.buffers) + len(launch.sizes) + self.kernels[launch.kernel].hidden
+        return len(launch.buffers) + len(launch.sizes) + NULLS
 
     def _check_alignment(self, build: Builder, stretch: Sequence[Launch]) -> None:
         """Leaves with `UNALIGNED` when a pointer from outside is not as kernels want it. Planned memory always is."""
@@ -187,12 +194,14 @@ class _Writer:
         ]
         for i, (size, value) in enumerate(zip(launch.sizes, given)):
             addresses.append(self._size_address(build, size, value, values, i))
-        addresses += [Value(null, "ptr")] * kernel.hidden
+        addresses += [Value(null, "ptr")] * NULLS
         for i, address in enumerate(addresses):
             place = build.pure("ptr", 1, f"getelementptr ptr, ptr {table}, i64 {i}")
             build.effect(f"store {address}, {place}, align 8")
         function = self.externals.address(build, f"kernel:{launch.kernel}")
         start = self.externals.address(build, "cuda:cuLaunchKernel")
+        shared_place = self.externals.address(build, f"shared:{launch.kernel}")
+        shared = build.pure("i32", 1, f"ptrtoint {shared_place} to i32", shared_place)
         place = build.pure("ptr", 1, "getelementptr i32, ptr %result, i64 1")
         build.effect(f"store i32 {position}, {place}, align 4")
         numbers = [build.integer(int(count.text), "i32") if count.is_constant else build.convert("trunc", count, "i32")
@@ -210,7 +219,7 @@ class _Writer:
         stream = build.here("ptr", 1, "inttoptr i64 %stream to ptr")
         arguments = ", ".join([
             str(function), *map(str, numbers), f"i32 {kernel.num_warps * 32}", "i32 1", "i32 1",
-            f"i32 {kernel.shared_bytes}", str(stream), f"ptr {table}", "ptr null",
+            str(shared), str(stream), f"ptr {table}", "ptr null",
         ])  # fmt: skip
         code = build.here("i32", 1, f"call i32 {start.text}({arguments})")
         build.effect(f"store {code}, ptr %result, align 8")

@@ -157,6 +157,7 @@ def _leave_no_cache(folder: str) -> None:
     """Triton's own cache goes to `folder`, and the digest of all of Triton, 0.3 s, is not computed for it."""
     os.environ["TRITON_CACHE_DIR"] = folder
     os.environ.setdefault("TRITON_DISABLE_LINE_INFO", "1")  # half of the machine code's size
+    os.environ.setdefault("TRITON_BACKENDS_IN_TREE", "1")  # no search through all that is installed
     from triton.compiler import compiler
 
     if hasattr(compiler, "get_cache_key"):

@@ -71,7 +71,7 @@ class Device:
         return 0
 
     def load(self, native):
-        addresses = {"kernel:0": 100, "kernel:1": 101}
+        addresses = {"kernel:0": 100, "kernel:1": 101, "shared:0": 0, "shared:1": 0}
         addresses["cuda:cuLaunchKernel"] = ctypes.cast(self.function, ctypes.c_void_p).value
         return LoadedCode(native, addresses)
 

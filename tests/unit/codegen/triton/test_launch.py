@@ -46,7 +46,8 @@ class Driver:
 
     def addresses(self):
         handles = {f"kernel:{i}": 100 + i for i in range(len(self.kernels))}
-        return {"cuda:cuLaunchKernel": ctypes.cast(self.function, ctypes.c_void_p).value, **handles}
+        shared = {f"shared:{i}": each.shared_bytes for i, each in enumerate(self.kernels)}
+        return {"cuda:cuLaunchKernel": ctypes.cast(self.function, ctypes.c_void_p).value, **handles, **shared}
 
 
 def kernel(name, parameters, sizes=()):
