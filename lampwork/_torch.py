@@ -303,11 +303,9 @@ def cuda_state() -> tuple:
     (current device, cuDNN enabled, cuDNN deterministic, order in which attention implementations are tried). The
     switches for TF32 and reduced precision are not among them: the recorded operators read those whenever they run.
     """
-    return (current_cuda_device(), *_cuda_choices(), tuple(torch._C._get_sdp_priority_order()))
-
-
-def _cuda_choices() -> tuple[bool, bool]:
-    return torch._C._get_cudnn_enabled(), torch._C._get_cudnn_deterministic()
+    c = torch._C
+    order = tuple(c._get_sdp_priority_order())
+    return (current_cuda_device(), c._get_cudnn_enabled(), c._get_cudnn_deterministic(), order)
 
 
 #: Switches of CUDA's libraries that a program may read, by the native function that reads each.
@@ -377,12 +375,13 @@ def state_test(name: str, expected: Any) -> tuple[str, dict[str, Any]] | None:
         names = {f"attention_{index}": reader for index, reader in enumerate(readers)}
         return " or ".join(f"{each}() is not {value}" for each, value in zip(names, expected)), names
     if name == "cuda":
+        device, enabled, deterministic, order = expected
         names = {
-            "cuda_device": current_cuda_device, "cuda_choices": _cuda_choices,
+            "cuda_device": c._cuda_getDevice if torch.cuda.is_initialized() else current_cuda_device,
+            "cudnn": c._get_cudnn_enabled, "cudnn_deterministic": c._get_cudnn_deterministic,
             "attention_order": c._get_sdp_priority_order,
         }  # fmt: skip
-        device, enabled, deterministic, order = expected
-        test = f"cuda_device() != {device} or cuda_choices() != ({enabled}, {deterministic})"
+        test = f"cuda_device() != {device} or cudnn() is not {enabled} or cudnn_deterministic() is not {deterministic}"
         return f"{test} or attention_order() != {list(order)}", names
     if name == "modes" and expected == 0:
         names = {
