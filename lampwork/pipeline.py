@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from lampwork.capture.capture import capture
 from lampwork.codegen.generate import generate
 from lampwork.codegen.host import host_source
@@ -46,7 +44,6 @@ def compile_call(
     """
     seconds: dict[str, float] = {}
     observer = observe or (lambda stage, value: None)
-    _start_gpu_compilers()
     with _collector_paused():
         try:
             with _stage("capture", seconds):
@@ -120,15 +117,6 @@ def target_of(device: str) -> Target:
     Raises `CompileError` for a GPU that no kernels are generated for.
     """
     return host_target() if device == "cpu" else cuda_target(int(device.partition(":")[2]))
-
-
-def _start_gpu_compilers() -> None:
-    """Kernels for GPUs are compiled in processes of their own, which start while the program is captured."""
-    if torch.cuda.is_initialized() and torch.version.hip is None:
-        from lampwork.codegen.triton.compile import start_compilers  # of no use to programs on a CPU
-
-        major, minor = torch.cuda.get_device_capability()
-        start_compilers(f"sm_{major}{minor}")
 
 
 def _outcome_of(stop: GraphBreak) -> RunEagerly:

@@ -54,7 +54,7 @@ class StreamLeases:
 
     def pop(self, stream: int) -> Lease:
         """A lease that was used before. Raises `LookupError` where there is none: `make` one."""
-        if self._is_capturing():
+        if stream and self._is_capturing():  # the default stream cannot be captured
             raise LookupError
         arenas = self._streams[stream]
         arena = arenas.pop()
@@ -65,7 +65,7 @@ class StreamLeases:
         return lease
 
     def make(self, stream: int) -> Lease:
-        if self._is_capturing():
+        if stream and self._is_capturing():
             return self._make(self._workspace())
         arenas = self._streams.setdefault(stream, [])
         try:

@@ -198,6 +198,7 @@ class CompiledFunction:
         self.counters.captures += 1
         if self._make_entry is not None:
             return self._make_entry(self.function, args, kwargs, self.settings, self._eagerly)
+        _start_gpu_compilers(self.function, args, kwargs)
         pipeline = importlib.import_module("lampwork.pipeline")  # every compiler stage: only on a miss
         artifact = pipeline.compile_call(self.function, args, kwargs, self.settings)
         for stage, seconds in artifact.compile_seconds.items():
@@ -330,6 +331,14 @@ def _foreign_device(function: Any, args: tuple, kwargs: dict) -> str:
         if device.type not in DEVICES:
             return device.type
     return ""
+
+
+def _start_gpu_compilers(function: Any, args: tuple, kwargs: dict) -> None:
+    """A call on CUDA tensors starts the processes that compile kernels; they get ready while it is captured."""
+    device = next((device for device in _devices(function, args, kwargs) if device.type == "cuda"), None)
+    if device is not None and torch.version.hip is None:
+        major, minor = torch.cuda.get_device_capability(device)
+        importlib.import_module("lampwork.codegen.triton.compile").start_compilers(f"sm_{major}{minor}")
 
 
 def _devices(function: Any, args: tuple, kwargs: dict) -> Iterable[torch.device]:
