@@ -21,9 +21,9 @@ from lampwork.schedule.group import loop_symbol
 from lampwork.schedule.loops import LoopPlan, PlannedLoop
 from lampwork.schedule.timing import Phase, Timing
 
-#: A program folds so many elements at the speed of one multiprocessor (some 100 bytes a nanosecond from the L2 cache)
-#: before a second kernel that adds up partial results would have paid for itself.
-LONG_ROW = 1 << 15
+#: One multiprocessor folds so many elements (some 50 bytes a nanosecond) in the time that a second kernel, which adds
+#: up partial results, takes.
+LONG_ROW = 1 << 16
 #: Results that lie side by side are folded so many at a time.
 COLUMNS = 32
 
@@ -42,7 +42,7 @@ def leaves_idle(results: int, folded: int, side_by_side: bool, target: Target) -
 def wanted_chunks(results: int, folded: int, side_by_side: bool, target: Target) -> int:
     """How many parts of a reduction together occupy all multiprocessors, with enough work each."""
     programs = max(-(-results // COLUMNS) if side_by_side else results, 1)
-    smallest = 64 if side_by_side else LONG_ROW // 8
+    smallest = 64 if side_by_side else LONG_ROW // 16
     return max(2, min(-(-2 * target.threads // programs), folded // smallest))
 
 

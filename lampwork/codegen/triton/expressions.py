@@ -193,7 +193,7 @@ def _signbit(lines: Lines, dtype: str, a: str) -> str:
 
 _LIBDEVICE = (
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc"
-    " lgamma hypot copysign nextafter fmod fmin fmax pow trunc"
+    " lgamma hypot copysign nextafter fmod pow trunc"
 ).split()
 
 FLOATS: Final[dict[str, Emitter]] = {
@@ -203,6 +203,7 @@ FLOATS: Final[dict[str, Emitter]] = {
     "sign": _text("({a} > 0).to({t}) - ({a} < 0).to({t})"), "reciprocal": _reciprocal,
     "minimum": _text("tl.minimum({a}, {b}, propagate_nan=tl.PropagateNan.ALL)"),
     "maximum": _text("tl.maximum({a}, {b}, propagate_nan=tl.PropagateNan.ALL)"),
+    "fmin": _call("tl.minimum"), "fmax": _call("tl.maximum"),  # of one NaN and a number: the number
     "sqrt": _sqrt, "rsqrt": _call("libdevice.rsqrt"), "gelu": _gelu, "sigmoid": _sigmoid,
     "floor": _call("tl.floor"), "ceil": _call("tl.ceil"), "round": _call("libdevice.rint"),
     "isnan": _text("{a} != {a}"), "isinf": _text('tl.abs({a}) == float("inf")'), "signbit": _signbit,
@@ -268,6 +269,10 @@ def _inside(lines: Lines, dtype: str, amount: str) -> str:
     return lines.name(f"({amount} >= 0) & ({amount} < {8 * ITEM_SIZE_BYTES[dtype]})")
 
 
+def _invert(lines: Lines, dtype: str, a: str) -> str:
+    return lines.name(f"{a} ^ {literal(-1, dtype)}")
+
+
 def _same(lines: Lines, dtype: str, a: str) -> str:
     return a
 
@@ -287,7 +292,7 @@ INTEGERS: Final[dict[str, Emitter]] = {
     "sign": _signed(_text("({a} > 0).to({t}) - ({a} < 0).to({t})"), _text("({a} > 0).to({t})")),
     "minimum": _call("tl.minimum"), "maximum": _call("tl.maximum"),
     "fmin": _call("tl.minimum"), "fmax": _call("tl.maximum"), "pow": _integer_pow,
-    "and": _infix("&"), "or": _infix("|"), "xor": _infix("^"), "not": lambda lines, dtype, a: lines.name(f"{a} ^ {literal(-1, dtype)}"),
+    "and": _infix("&"), "or": _infix("|"), "xor": _infix("^"), "not": _invert,
     "shift_left": _shift_left, "shift_right": _shift_right,
     "floor": _same, "ceil": _same, "trunc": _same, "round": _same,
     "isnan": _never, "isinf": _never, "signbit": _signed(_text("{a} < 0"), _never),

@@ -15,6 +15,9 @@ Nothing here imports Triton or torch.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+
 from lampwork.codegen.triton.expressions import (
     COMBINE,
     COMPARISONS,
@@ -29,7 +32,7 @@ from lampwork.codegen.triton.expressions import (
     takes_literal,
     typed,
 )
-from lampwork.codegen.triton.tiles import Form, Nest, Tiling, choose_tiling, read_form, upper
+from lampwork.codegen.triton.tiles import Form, Nest, Tiling, choose_tiling, likely, read_form, upper
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import NATIVE
 from lampwork.ir.loops import (
@@ -61,6 +64,7 @@ from lampwork.ir.size import (
     bounds,
     floordiv,
     product,
+    substitute,
 )
 from lampwork.ir.target import Target
 
@@ -102,8 +106,12 @@ class _Writer:
         self.names = 0
         self.symbols: dict[str, Value] = {name: (name, _NONE) for name in kernel.sizes}
         self.locals: dict[str, Value] = {}
+        #: Conditions that always hold, or never.
+        self.decided: dict[str, bool] = {}
         self.accumulators: dict[str, Accumulator] = {}
         self.masks: dict[str, Value] = {}
+        #: Inner loops that are unrolled: the iteration.
+        self.fixed: dict[str, Size] = {}
         self.stored: set[str] = set()
         self.helpers: dict[str, None] = {}
         #: Dimensions in order: an axis each of a tile's shape.
@@ -131,7 +139,7 @@ class _Writer:
             if isinstance(stmt, Nest):
                 self._nest(stmt)
             elif isinstance(stmt, Let):
-                self.locals[stmt.name] = self.value(stmt.value)
+                self._let(stmt)
             elif isinstance(stmt, Accumulator):
                 self.accumulators[stmt.name] = stmt
             else:
@@ -211,8 +219,10 @@ class _Writer:
             counts.append(blocks)
             text = self._size(blocks)[0]
             number = self.name(rest)
-            self._line(f"{name} = {self.name(f'{number} % {text}')} * {name.upper()}BLOCK"
-                       f" + {self._range(f'{name.upper()}BLOCK', name)}")  # fmt: skip
+            last = name == "y" and len(flat) == 1
+            place = number if last else self.name(f"{number} % {text}")
+            size = f"{name.upper()}BLOCK"
+            self._line(f"{name} = {place} * {size} + {self._range(size, name)}")
             self._bound(name, name, axis.extent, block)
             self.symbols[axis.name] = (name, frozenset(name))
             rest = f"{number} // {text}"
@@ -248,6 +258,14 @@ class _Writer:
                 rest = self.name(f"{rest} // {self._size(extent)[0]}")
             self.symbols[axis.name] = (text, dims)
 
+    def _let(self, stmt: Let) -> None:
+        decided = self._decided(stmt.value)
+        if decided is not None:
+            self.decided[stmt.name] = decided
+        else:
+            self.decided.pop(stmt.name, None)
+            self.locals[stmt.name] = self.value(stmt.value)
+
     # -- Inner nests --------------------------------------------------------------------------------------------------
 
     def _nest(self, nest: Nest) -> None:
@@ -259,7 +277,9 @@ class _Writer:
                 text = "0" if op.startswith("arg") else typed_identity(op, dtype)
                 self.locals[stmt.name] = (self.name(typed(0, "int64") if text == "0" else text), _NONE)
             return
-        if isinstance(length, int) and length <= self.tiling.r_block:
+        if not self.tiling.r_block:
+            self._unroll(nest, folded)
+        elif isinstance(length, int) and length <= self.tiling.r_block:
             self._enter(nest, "r", length)
             self._statements(nest, None)
         else:
@@ -278,6 +298,47 @@ class _Writer:
                 self._finish(stmt, accumulators[stmt.name])
         self.masks.pop("r", None)
 
+    def _unroll(self, nest: Nest, folded: list[Accumulate]) -> None:
+        """The nest's iterations one by one; every element of the tile folds its own."""
+        totals: dict[str, tuple[str, str, frozenset[str]]] = {}
+        for place in itertools.product(*(range(likely(axis.extent)) for axis in nest.axes)):
+            self.fixed = {axis.name: number for axis, number in zip(nest.axes, place)}
+            for stmt in nest.body:
+                if isinstance(stmt, Let):
+                    self._let(stmt)
+                elif isinstance(stmt, Store):
+                    self._store(stmt, self.dims)
+                else:
+                    totals[stmt.name] = self._fold_one(stmt, totals.get(stmt.name))
+        self.fixed = {}
+        for stmt in folded:
+            op, dtype = self._fold_type(stmt)
+            value, position, dims = totals[stmt.name]
+            if op.startswith("arg"):
+                self.locals[stmt.name] = (self.name(f"{position}.to(tl.int64)"), dims)
+            else:
+                self.locals[stmt.name] = (cast(self, value, dtype, self.accumulators[stmt.name].dtype), dims)
+
+    def _fold_one(
+        self, stmt: Accumulate, total: tuple[str, str, frozenset[str]] | None
+    ) -> tuple[str, str, frozenset[str]]:
+        """`total` (value, position, dimensions) with one more element; None: the first."""
+        op, dtype = self._fold_type(stmt)
+        value, dims = self.value(stmt.value)
+        value, position = cast(self, value, stmt.value.dtype, dtype), ""
+        if op.startswith("arg"):
+            assert stmt.position is not None  # verified: argmax and argmin have one
+            text, varies = self._size(stmt.position)
+            position, dims = self.name(f"tl.full([], {text}, {self.index_type})"), dims | varies
+        if total is None:
+            return value, position, dims
+        if position:
+            call = f"{self._helper(op)}({total[0]}, {total[1]}, {value}, {position})"
+            value, position = self.block((f"{{0}}, {{1}} = {call}",), "{0} {1}").split()
+        else:
+            value = operation(self, COMBINE[op], dtype, dtype, (total[0], value))
+        return value, position, total[2] | dims
+
     def _enter(self, nest: Nest, index: str, length: Size) -> None:
         """The nest's indices, and its mask: the row's end, and the ends of loops that depend on outer indices."""
         dims = frozenset("r")
@@ -294,7 +355,7 @@ class _Writer:
     def _statements(self, nest: Nest, accumulators: dict[str, tuple[str, ...]] | None) -> None:
         for stmt in nest.body:
             if isinstance(stmt, Let):
-                self.locals[stmt.name] = self.value(stmt.value)
+                self._let(stmt)
             elif isinstance(stmt, Store):
                 self._store(stmt, self.dims)
             elif accumulators is None:
@@ -430,6 +491,9 @@ class _Writer:
     def _load(self, load: Load) -> Value:
         if load.buffer in self.stored:
             raise CompileError("generate", f"kernel {self.kernel.name} loads {load.buffer} after storing to it")
+        decided = self._decided(load.mask) if load.mask is not None else True
+        if decided is False:
+            return self.name(typed(load.other, load.dtype)), _NONE
         self._bind(load.indirect)
         offset, dims = self._size(load.index[0])
         conditions = [mask[0] for dim, mask in self.masks.items() if dim in dims and mask[1] <= dims]
@@ -439,7 +503,7 @@ class _Writer:
                 conditions.append(mask[0])
                 wider |= mask[1]
         other = ""
-        if load.mask is not None:
+        if load.mask is not None and decided is None:
             text, varies = self.value(load.mask)
             conditions.append(text)
             wider |= varies
@@ -501,6 +565,9 @@ class _Writer:
         if isinstance(expr, Index):
             text, dims = self._size(expr.value)
             return self.name(f"{_operand_text(text)}.to(tl.int64)"), dims
+        decided = self._decided(expr)
+        if decided is not None:
+            return self.name(typed(decided, "bool")), _NONE
         if isinstance(expr, Local):
             return self.locals[expr.name]
         if isinstance(expr, Load):
@@ -509,6 +576,11 @@ class _Writer:
             found = self._compared_indices(expr)
             if found is not None:
                 return found
+        if expr.op in ("and", "or") and expr.dtype == "bool":
+            for arg, other in (expr.args, expr.args[::-1]):
+                decided = self._decided(arg)
+                if decided is not None:
+                    return self.value(other if decided == (expr.op == "and") else Constant(decided, "bool"))
         dtype = expr.args[-1].dtype
         varying = [place for place, arg in enumerate(expr.args) if not isinstance(arg, Constant)]
         if expr.op == "where":
@@ -522,6 +594,27 @@ class _Writer:
             args.append(text)
             dims |= varies
         return operation(self, expr.op, dtype, expr.dtype, tuple(args)), dims
+
+    def _decided(self, expr: Expr) -> bool | None:
+        """What a condition on positions always is, by the bounds of the loops."""
+        if isinstance(expr, Constant) and expr.dtype == "bool":
+            return bool(expr.value)
+        if isinstance(expr, Local):
+            return self.decided.get(expr.name)
+        if not isinstance(expr, Compute) or expr.dtype != "bool":
+            return None
+        if expr.op in ("and", "or"):
+            known = {self._decided(arg) for arg in expr.args}
+            decisive = expr.op == "or"
+            return decisive if decisive in known else not decisive if known == {not decisive} else None
+        if expr.op not in _ORDER:
+            return None
+        position, limit = expr.args
+        if not isinstance(position, Index) or not isinstance(limit, Constant):
+            return None
+        low, high = bounds(substitute(position.value, self.fixed) if self.fixed else position.value)
+        never, always = _ORDER[expr.op](low, high, limit.value)
+        return True if always else False if never else None
 
     def _compared_indices(self, expr: Compute) -> Value | None:
         """Positions are compared as the integers they are made of: 64 bits would take twice the instructions."""
@@ -542,6 +635,8 @@ class _Writer:
     def _size(self, value: Size) -> Value:
         """An index expression as text. Divisions round to zero in Triton: where a dividend may be negative they are
         put right."""
+        if self.fixed:
+            value = substitute(value, self.fixed)
         if isinstance(value, int):
             return str(value), _NONE
         if isinstance(value, Symbol):
@@ -616,6 +711,15 @@ class _Writer:
     def _fresh(self) -> str:
         self.names += 1
         return f"t{self.names - 1}"
+
+
+#: (never, always) true of values between `low` and `high`.
+_ORDER: dict[str, Callable[[int, int, int | float], tuple[bool, bool]]] = {
+    "lt": lambda low, high, limit: (low >= limit, high < limit),
+    "le": lambda low, high, limit: (low > limit, high <= limit),
+    "gt": lambda low, high, limit: (high <= limit, low > limit),
+    "ge": lambda low, high, limit: (high < limit, low >= limit),
+}
 
 
 def typed_identity(op: str, dtype: str) -> str:

@@ -1,7 +1,8 @@
 """Which elements one program of a GPU kernel works on, and with how many warps.
 
     pointwise            x                a block of consecutive elements (outer loops as one index)
-    transposed           y, x             a block of rows of one access and of columns of the other
+    rows, transposed     y, x             a block of rows: what is loaded once for each, or another access's columns
+    short reduction      x                every thread folds its own elements, one after another
     reduction            x, r             XBLOCK rows; RBLOCK elements of each: the whole row if it fits, else in turn
 
 A kernel for a GPU is a nest of parallel loops around straight-line statements and inner nests (`Nest`), one per phase.
@@ -43,7 +44,13 @@ ROW_BLOCK = 4096
 #: Elements of a tile whose rows are not contiguous: rows of at least COLUMN_BYTES lie side by side.
 COLUMN_ELEMENTS, COLUMN_BYTES = 4096, 128
 TRANSPOSED_BLOCK = 64
+#: Iterations and statements of inner loops that are written one after another.
+LONGEST_UNROLLED, MOST_UNROLLED = 32, 128
+#: Elements of the last loop that are worth a row of a tile.
+SHORTEST_ROW = 64
 LARGEST_BLOCK = 2048
+#: Warps of one program at most, the bytes of a row that they take at a time, and programs a multiprocessor that are few.
+MOST_WARPS, LONGEST_BLOCK, FEW_PROGRAMS = 16, 16384, 2
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Tiling:
-    """Block sizes (powers of two; 0: the tile has no such dimension) and launch parameters.
+    """Block sizes (powers of two; 0: the tile has no such dimension: inner loops are unrolled) and launch parameters.
 
     `y_loop`: the outer loop that is dimension y; the other outer loops are x. A tile of one row (`x_block` 1) beside r
     has no dimension x.
@@ -126,11 +133,13 @@ def _nest(kernel: Kernel, loop: Loop) -> Nest:
 def choose_tiling(form: Form, kernel: Kernel, target: Target) -> Tiling:
     """The tile of one program."""
     accesses = list(_accesses(form, kernel))
-    if form.nests:
+    if form.nests and not _unrolls(form, accesses):
         return _reduction(form, accesses, target)
-    across = _transposed_loop(form, accesses)
+    across = None if form.nests else _transposed_loop(form, accesses)
     if across is not None:
         return _transposed(form, across, accesses, target)
+    if not form.nests and _has_row_values(form, accesses):
+        return _rows(form, accesses, target)
     return _pointwise(form, accesses, target)
 
 
@@ -222,6 +231,48 @@ def _pointwise(form: Form, accesses: list[_Access], target: Target) -> Tiling:
     return Tiling(block, num_warps=_between(1, block // per_warp, 8))
 
 
+def _unrolls(form: Form, accesses: list[_Access]) -> bool:
+    """Whether the inner loops are so short, and their elements so scattered, that every thread does all of them."""
+    statements = 0
+    for nest in form.nests:
+        extents = [axis.extent for axis in nest.axes]
+        length = product(extents)
+        if not isinstance(length, int) or not all(isinstance(extent, int) for extent in extents):
+            return False
+        if length > LONGEST_UNROLLED:
+            return False
+        statements += length * len(nest.body)
+    if statements > MOST_UNROLLED:
+        return False
+    return not any(
+        access.nest is not None
+        and access.stride(access.nest.axes[-1]) == 1
+        and likely(access.nest.axes[-1].extent) * access.item_bytes >= ACCESS_BYTES
+        for access in accesses
+    )
+
+
+def _has_row_values(form: Form, accesses: list[_Access]) -> bool:
+    """Whether something is loaded for many consecutive elements at once: a tile with rows does so once a row."""
+    if len(form.outer) < 2 or likely(form.outer[-1].extent) < SHORTEST_ROW:
+        return False
+    return any(
+        not access.store and access.stride(form.outer[-1]) == 0 and access.stride(form.outer[-2]) != 0
+        for access in accesses
+    )
+
+
+def _rows(form: Form, accesses: list[_Access], target: Target) -> Tiling:
+    """Rows of the last loop, many side by side if they are short."""
+    flat = _pointwise(form, accesses, target)
+    length = likely(form.outer[-1].extent)
+    x = flat.x_block
+    while x > SHORTEST_ROW and -(-length // x) * x > length + length // 8:
+        x //= 2  # the last block of a row would be too empty
+    y = min(max(flat.x_block // x, 1), power_of_two(likely(form.outer[-2].extent)))
+    return Tiling(x, y_block=y, y_loop=len(form.outer) - 2, num_warps=flat.num_warps)
+
+
 def _transposed_loop(form: Form, accesses: list[_Access]) -> int | None:
     """The outer loop along which some access is contiguous whose accesses along the last loop are not."""
     if len(form.outer) < 2:
@@ -278,8 +329,16 @@ def _reduction(form: Form, accesses: list[_Access], target: Target) -> Tiling:
         x = min(TILE_BYTES // row_bytes, power_of_two(max(rows, 1)), 1024)
         while x > 1 and rows < x * target.threads:
             x //= 2
-    warps = power_of_two(max(x * row_bytes // (2 * 32 * ACCESS_BYTES), 1))
-    return Tiling(x, r, num_warps=_between(1, warps, 16))
+    programs = -(-rows // x)
+    if length > r and programs < FEW_PROGRAMS * target.threads:
+        r = min(length, LONGEST_BLOCK // item_bytes)
+        row_bytes = r * item_bytes
+    warps = _between(1, power_of_two(max(x * row_bytes // (2 * 32 * ACCESS_BYTES), 1)), MOST_WARPS)
+    # Few programs have a multiprocessor each: more threads keep more bytes under way.
+    most = min(power_of_two(max(x * row_bytes // (32 * ACCESS_BYTES), 1)), MOST_WARPS)
+    while warps < most and programs * warps < MOST_WARPS * target.threads:
+        warps *= 2
+    return Tiling(x, r, num_warps=warps)
 
 
 def _columns(form: Form, inside: list[_Access]) -> bool:

@@ -1,7 +1,7 @@
 """Running Triton text on CPU tensors in Triton's interpreter.
 
-The interpreter lacks libdevice, truncates where it should round to bfloat16, and folds with a Python call an element:
-`_mend` puts numpy in these places. What it cannot show: races between threads, and instructions that differ from
+The interpreter lacks libdevice, truncates where it should round to bfloat16, takes the smaller of a NaN and a number to
+be NaN, and folds with a Python call an element: `_mend` puts numpy in these places. What it cannot show: races between threads, and instructions that differ from
 numpy's.
 """
 
@@ -74,7 +74,7 @@ _UNARY = {
 }  # fmt: skip
 _BINARY = {
     "atan2": np.arctan2, "hypot": np.hypot, "copysign": np.copysign, "nextafter": np.nextafter, "fmod": np.fmod,
-    "fmin": np.fmin, "fmax": np.fmax, "pow": np.power,
+    "pow": np.power,
 }  # fmt: skip
 
 
@@ -140,6 +140,8 @@ def _mend() -> None:
         # The handle of a comparison has its operands' type: its values are bool all the same.
         return handle(np.full(ret_ty.shape, arg.data.reshape(-1)[0], arg.data.dtype), arg.dtype.scalar)
 
+    interpreter.InterpreterBuilder.create_maxnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmax)
+    interpreter.InterpreterBuilder.create_minnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmin)
     interpreter.InterpreterBuilder.create_splat = create_splat
     interpreter.InterpreterBuilder.get_bf16 = get_bf16
     interpreter.InterpreterBuilder.cast_impl = cast_impl
