@@ -11,6 +11,7 @@ from lampwork.graph.convolutions import add_biases_apart, simplify_convolutions
 from lampwork.graph.devices import place_constants, program_device
 from lampwork.graph.freeze import fold_batch_norms, freeze
 from lampwork.graph.functionalize import functionalize
+from lampwork.graph.layout import order_convolutions
 from lampwork.graph.padding import pad_products
 from lampwork.graph.products import use_vendor_products
 from lampwork.graph.simplify import (
@@ -38,8 +39,9 @@ def passes(settings: Settings, device: str = "cpu") -> tuple[Pass, ...]:
             place_constants,
             share_repeated_work,
             remove_no_ops,
-            *((fold_batch_norms,) if settings.options.freeze else ()),
+            *((fold_batch_norms, remove_dead) if settings.options.freeze else ()),
             add_biases_apart,
+            partial(order_convolutions, settings=settings),
             partial(pad_products, settings=settings),
             remove_dead,
             separate_outputs,

@@ -91,6 +91,12 @@ def pad_rows(weight: torch.Tensor, rows: int) -> torch.Tensor:
     return torch.nn.functional.pad(weight, [0] * (2 * weight.dim() - 1) + [rows - weight.size(0)])
 
 
+@recipe
+def channels_last(weight: torch.Tensor) -> torch.Tensor:
+    """A convolution's weight with channels last."""
+    return weight.contiguous(memory_format=torch.channels_last)
+
+
 def unpacked_linear_weight(weight: torch.Tensor, rows: int, is_transposed: bool) -> torch.Tensor | None:
     """The weight [N, K] as the vendor's linear operator takes it too. With one row its rounding may be another."""
     weight = weight.t() if is_transposed else weight

@@ -1,0 +1,89 @@
+"""Convolutions with channels last. The pass is run on the CPU, whose convolutions follow their operands' layout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lampwork.capture.recorder import record
+from lampwork.config import make_settings
+from lampwork.graph.functionalize import functionalize
+from lampwork.graph.interpret import interpret_functional
+from lampwork.graph.layout import order_convolutions
+from lampwork.graph.simplify import embed_literals
+from lampwork.ir.region import FunctionalGraph
+from lampwork.lower import lower
+from lampwork.runtime.derived import derive
+
+aten = torch.ops.aten
+X = torch.randn(2, 4, 6, 6)
+FIRST, SECOND = torch.randn(5, 4, 3, 3), torch.randn(3, 5, 3, 3)
+
+
+def ordered(function: Any, *inputs: torch.Tensor, freeze: bool = False) -> FunctionalGraph:
+    """The graph after the pass, whose results are compared with eager's."""
+    settings = make_settings(options={"freeze": freeze})
+    with torch.no_grad():
+        functional = embed_literals(functionalize(record(function, inputs)))
+        functional = order_convolutions(functional, settings, wanted=lambda node: True)
+        functional.graph.lint()
+        torch.manual_seed(0)
+        results = interpret_functional(functional, [each.clone() for each in inputs], derive)
+        torch.manual_seed(0)
+        expected = function(*inputs)
+        for result, wanted in zip(results, expected if isinstance(expected, tuple) else (expected,), strict=True):
+            torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-5)
+            assert result.stride() == wanted.stride()
+        lower(functional, settings)
+    for node in functional.graph.nodes:
+        if node.target is aten.convolution.default:
+            assert node.meta["val"].is_contiguous(memory_format=torch.channels_last)
+    return functional
+
+
+def copies(functional: FunctionalGraph) -> int:
+    return sum(node.target is aten.clone.default for node in functional.graph.nodes)
+
+
+def test_between_convolutions_nothing_is_copied():
+    def function(x, first, second):
+        return F.conv2d(F.relu(F.conv2d(x, first)), second).tanh()
+
+    assert copies(ordered(function, X, FIRST, SECOND)) == 4  # image, two weights, result
+    frozen = ordered(function, X, FIRST, SECOND, freeze=True)
+    assert [recipe[0] for recipe in frozen.derived].count("channels_last") >= 2
+
+
+@pytest.mark.parametrize("function", [
+    lambda x, w: F.max_pool2d(F.conv2d(x, w), 2),
+    lambda x, w: (F.conv2d(x, w), F.conv2d(x, w).flatten(1)),
+    lambda x, w: F.conv2d(x, w).view(2, -1).softmax(1),
+    lambda x, w: F.group_norm(F.conv2d(x, w), 5).relu(),
+    lambda x, w: F.layer_norm(F.conv2d(x, w), (4, 4)),
+    lambda x, w: F.dropout(F.conv2d(x, w), 0.5),
+    lambda x, w: F.conv2d(x, w) * torch.rand_like(F.conv2d(x, w)),
+    lambda x, w: F.conv2d(x, w).as_strided((2, 3), (7, 2), 1),
+    lambda x, w: F.conv2d(x, w).transpose(0, 1)[1:, :, ::2].sum(2),
+    lambda x, w: F.conv2d(x, w).flatten(2).transpose(1, 2) @ torch.ones(5, 2),
+    lambda x, w: torch.cat([F.conv2d(x, w), x[:, :, :4, :4]], 1).mean((2, 3)),
+    lambda x, w: F.batch_norm(F.conv2d(x, w), torch.zeros(5), torch.ones(5)),
+    lambda x, w: F.scaled_dot_product_attention(*[F.conv2d(x, w)] * 3),
+    lambda x, w: F.conv_transpose2d(F.conv2d(x, w), w).clone(),
+    lambda x, w: F.conv2d(x, w).sort(1),
+    lambda x, w: F.interpolate(F.conv2d(x, w), scale_factor=2.0),
+    lambda x, w: F.conv2d(x, w).to(torch.float64).cumsum(2),
+    lambda x, w: F.conv2d(x, w)[torch.tensor([1, 0])],
+])  # fmt: skip
+def test_what_follows_computes_the_same(function):
+    ordered(function, X, FIRST)
+
+
+def test_writes_and_views_of_inputs():
+    def function(x, w, running):
+        running.copy_(F.conv2d(x, w))
+        return running.relu()
+
+    ordered(function, X, FIRST, torch.zeros(2, 5, 4, 4))
