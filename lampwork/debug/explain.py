@@ -32,7 +32,7 @@ from lampwork.ir.guard import (
     TypeIs,
 )
 from lampwork.ir.loops import Location
-from lampwork.ir.program import Extern, Launch
+from lampwork.ir.program import DeviceKernel, Extern, Launch
 from lampwork.ir.region import RunEagerly
 from lampwork.ir.source import describe
 from lampwork.runtime.guards import source_text
@@ -50,6 +50,7 @@ SECTIONS = {
     "fusion": "loop nests that stayed apart, and why",
     "host": "the function that runs the program",
     "check": "the compiled guards",
+    "triton": "generated code of kernels for a GPU",
     "llvm": "generated code",
     "seconds": "time by stage",
 }
@@ -152,9 +153,18 @@ def _artifact(artifact: Artifact, sections: dict[str, str]) -> None:
         ]
         sections["summary"] = "\n".join(lines)
         sections["host"] = artifact.host_source
+        if artifact.native.kernels:
+            sections["triton"] = "\n\n".join(_device_kernel(kernel) for kernel in artifact.native.kernels)
         sections["llvm"] = artifact.native.source
     sections["check"] = source_text(artifact.guards, artifact.inputs)
     sections["seconds"] = "\n".join(f"{name:12s} {seconds:.4f}" for name, seconds in artifact.compile_seconds.items())
+
+
+def _device_kernel(kernel: DeviceKernel) -> str:
+    constants = "".join(f", {name}={value}" for name, value in kernel.constants)
+    launch = f"grid ({', '.join(map(str, kernel.grid))}), {kernel.num_warps} warps{constants}"
+    sizes = f"{kernel.shared_bytes} bytes of shared memory, {len(kernel.binary)} bytes of {kernel.arch} code"
+    return f"# {launch}\n# {sizes}\n{kernel.source}"
 
 
 def _graph(graph: Any) -> str:

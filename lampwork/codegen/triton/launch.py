@@ -109,7 +109,7 @@ def launch_code(program: Program, stretches: Sequence[Sequence[Launch]], kernels
         externals=tuple(writer.externals.names),
         features=_HOST.features,
         kernel_names=tuple(kernel.name for kernel in program.kernels),
-        source="\n".join([*dict.fromkeys(kernel.source for kernel in kernels), text]),
+        source=text,
         calls=tuple(entries[f"call_run_{i}"] for i in range(len(stretches))),
         device=program.device,
         kernels=tuple(kernels),
