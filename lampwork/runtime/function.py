@@ -47,6 +47,10 @@ def reset_all() -> None:
     """Every compiled function of this process forgets its entries and counters."""
     for compiled in list(_all):
         compiled.reset()
+    _release_workspaces()
+
+
+def _release_workspaces() -> None:
     arenas = sys.modules.get("lampwork.runtime.arenas")
     if arenas is not None:  # programs on a GPU have run
         arenas.release_all()
@@ -295,6 +299,8 @@ class CompiledFunction:
     def _failed_run(self, failure: Rerun, args: tuple, kwargs: dict) -> Any:
         """The program failed before its commit point: run eagerly. If eager fails too, that is the call's own error."""
         cause = failure.__cause__
+        if isinstance(cause, torch.OutOfMemoryError):
+            _release_workspaces()  # eager may need what they hold
         result = self.function(*args, **kwargs)
         if environment.strict:
             raise CompileError("run", f"{type(cause).__name__}: {cause}, where eager succeeds") from cause
