@@ -15,8 +15,14 @@ from lampwork.codegen.triton.launch import NULLS, launch_code
 from lampwork.codegen.triton.source import kernel_source
 from lampwork.config import Settings
 from lampwork.errors import CompileError
-from lampwork.ir.program import NativeCode, Program
+from lampwork.ir.dtype import ITEM_SIZE_BYTES
+from lampwork.ir.loops import Kernel, Parameter
+from lampwork.ir.program import DeviceKernel, NativeCode, Program
 from lampwork.ir.target import Target
+
+#: Parameters up to this size are not expected to be aligned, unless they are for sure. Wide loads gain nothing there,
+#: and a call with another address, such as a slice of position numbers, would have to copy.
+SMALL_BYTES = 1024
 
 
 def generate_device(program: Program, settings: Settings, target: Target) -> NativeCode:
@@ -24,16 +30,7 @@ def generate_device(program: Program, settings: Settings, target: Target) -> Nat
     stretches = launch_stretches(program)
     if not stretches:
         return NativeCode(b"", (), (), (), (), device=program.device)
-    kernels = []
-    for kernel in program.kernels:
-        try:
-            kernels.append(kernel_source(kernel, target))
-        except CompileError as error:
-            if error.operator or not kernel.origins:
-                raise
-            origin = kernel.origins[0]
-            reason = f"{kernel.name}: {error.reason}"
-            raise CompileError("generate", reason, origin.op, location=origin.location) from error
+    kernels = [_source(kernel, target) for kernel in program.kernels]
     with ThreadPoolExecutor(1) as beside:
         compiling = beside.submit(compile_kernels, kernels)
         code = launch_code(program, stretches, kernels)
@@ -42,3 +39,15 @@ def generate_device(program: Program, settings: Settings, target: Target) -> Nat
         if after.num_warps != before.num_warps or after.hidden > NULLS:
             raise CompileError("generate", f"{before.name} was compiled to what its launch was not made for")
     return replace(code, kernels=compiled)
+
+
+def _source(kernel: Kernel, target: Target) -> DeviceKernel:
+    """The text of a kernel, for small parameters at any address."""
+    made = kernel_source(kernel, target)
+    aligned = tuple(i for i in made.aligned if kernel.parameters[i].aligned or not _is_small(kernel.parameters[i]))
+    return replace(made, aligned=aligned)
+
+
+def _is_small(parameter: Parameter) -> bool:
+    numel = parameter.numel
+    return isinstance(numel, int) and numel * ITEM_SIZE_BYTES[parameter.dtype] <= SMALL_BYTES
