@@ -74,13 +74,17 @@ class Host:
         lasting = all(is_static(self.artifact.inputs[index]) for index in sources)
         count = len(self.artifact.inputs)  # behind them may stand values that only templates read
         last: tuple[object, tuple] = (None, ())
+        seen: tuple = ()
 
         def call(values: Sequence[Any], generation: object = None) -> tuple:
-            nonlocal last
+            nonlocal last, seen
             made_for, made = last
             if generation is None or made_for is not generation or not lasting:
                 try:
                     made = derived.values(values)
+                    if made is not seen and self.device != "cpu":
+                        torch.cuda.synchronize(self.device)  # other streams read them as well
+                    seen = made
                 except Exception as error:
                     raise Rerun from error
                 if derived.is_final(made):
