@@ -65,6 +65,17 @@ class Freezer:
             self.placeholders[key] = node
         return self.placeholders[key]
 
+    def set_packing(self, node: Node, packing: tuple[Any, ...]) -> bool:
+        """Whether `node` is a weight with a batch norm folded in, not packed yet; it is packed so from now on."""
+        position = self.indices.get(node, -1) - (len(self.inputs) - len(self.functional.derived))
+        if not 0 <= position < len(self.functional.derived):
+            return False
+        name, indices, constants = self.recipes[position]
+        if name != "fold_batch_norm_weight" or constants[1]:
+            return False
+        self.recipes[position] = (name, indices, (constants[0], packing))
+        return True
+
     def weight_of(self, node: Any) -> tuple[Node, bool] | None:
         """(input, whether transposed) if `node` is a constant input or its transpose."""
         if node in self.constant:

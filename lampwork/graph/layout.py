@@ -6,9 +6,11 @@
     return (%r,)                                      %r = relu(%c)                            # channels last
                                                       %o = clone(%r, contiguous); return (%o,)
 
-Otherwise each call of the library moves image, weight and result there and back by kernels of its own. The copy of the
-image fuses into the kernel that computes it; between convolutions there is none. The weight is copied in every call, as
-the library would, or once where it is declared constant (`options={"freeze": True}`).
+Otherwise each call of the library moves image, weight and result there and back by kernels of its own: on an H100 in
+bfloat16, PyTorch 2.11, ResNet-50's convolutions of one image take 483 us, with channels last 274 us and 112 us for the
+weights; those of the zoo's UNet 638, 375 and 149 us. The copy of the image fuses into the kernel that computes it;
+between convolutions there is none. The weight is copied in every call, as the library would, or once where it is
+declared constant (`options={"freeze": True}`).
 
 Guarantees: exact. Outputs have eager's strides. Operators that may depend on how an operand lies in memory (random
 ones, `as_strided`, attention) get it as eager lays it out.
@@ -92,16 +94,24 @@ class _Relaying:
         if not _is_last(result):
             return
         with self.graph.inserting_before(node):
-            node.args = (self.in_order(x, node), self.in_order(weight, node), *rest)  # type: ignore[arg-type]
+            node.args = (self.image(x, node), self.weight(weight, node), *rest)  # type: ignore[arg-type]
         self._changed(node, result)
 
-    def in_order(self, node: Node, user: Node) -> Node:
+    def image(self, node: Node, user: Node) -> Node:
+        if _is_last(node.meta["val"]):
+            return node
+        return emit(self.graph, aten.clone.default, (node,), {"memory_format": LAST}, user)
+
+    def weight(self, node: Node, user: Node) -> Node:
         value = node.meta["val"]
         if _is_last(value):
             return node
         if self.is_frozen and node in self.freezer.constant:
             return self.freezer.derived("channels_last", (node,), (), in_order(value))
-        return emit(self.graph, aten.clone.default, (node,), {"memory_format": LAST}, user)
+        if len(node.users) == 1 and self.freezer.set_packing(node, ("channels_last",)):
+            node.meta["val"] = in_order(value)  # nobody else sees it
+            return node
+        return self.image(node, user)
 
     def follow(self, node: Node) -> None:
         """Evaluates a reader of values that moved, or gives it those as eager laid them out."""

@@ -63,10 +63,13 @@ def fold_batch_norm_weight(
 ) -> torch.Tensor:
     """A convolution's weight times the scale of the batch norm behind it, computed in float64.
 
-    Then packed with the arguments `packing`, or left in the layout of `weight` if there are none.
+    Then packed with the arguments `packing`, or with channels last for `("channels_last",)`, or left in the layout of
+    `weight` if there are none.
     """
     scale = _scale(gamma, variance, epsilon)
     folded = (weight.double() * scale.reshape(-1, *[1] * (weight.dim() - 1))).to(weight.dtype)
+    if packing == ("channels_last",):
+        return channels_last(folded)
     return pack_convolution_weight(folded, *packing) if packing else folded
 
 

@@ -10,10 +10,11 @@ import torch.nn.functional as F
 
 from lampwork.capture.recorder import record
 from lampwork.config import make_settings
+from lampwork.graph.freeze import fold_batch_norms
 from lampwork.graph.functionalize import functionalize
 from lampwork.graph.interpret import interpret_functional
 from lampwork.graph.layout import order_convolutions
-from lampwork.graph.simplify import embed_literals
+from lampwork.graph.simplify import embed_literals, remove_dead
 from lampwork.ir.region import FunctionalGraph
 from lampwork.lower import lower
 from lampwork.runtime.derived import derive
@@ -28,6 +29,8 @@ def ordered(function: Any, *inputs: torch.Tensor, freeze: bool = False) -> Funct
     settings = make_settings(options={"freeze": freeze})
     with torch.no_grad():
         functional = embed_literals(functionalize(record(function, inputs)))
+        if freeze:
+            functional = remove_dead(fold_batch_norms(functional))
         functional = order_convolutions(functional, settings, wanted=lambda node: True)
         functional.graph.lint()
         torch.manual_seed(0)
@@ -87,3 +90,14 @@ def test_writes_and_views_of_inputs():
         return running.relu()
 
     ordered(function, X, FIRST, torch.zeros(2, 5, 4, 4))
+
+
+def test_folded_weights_are_made_with_channels_last():
+    statistics = [torch.rand(5) + 0.5 for _ in range(4)]
+
+    def function(x, w, mean, variance, gamma, beta):
+        return F.batch_norm(F.conv2d(x, w), mean, variance, gamma, beta).relu()
+
+    frozen = ordered(function, X, FIRST, *statistics, freeze=True)
+    assert [recipe[2] for recipe in frozen.derived if "weight" in recipe[0]] == [(1e-5, ("channels_last",))]
+    assert copies(frozen) == 2  # image and result
