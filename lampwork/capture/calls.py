@@ -13,13 +13,13 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.answers import install_answers
+from lampwork.capture.attention import AttentionCalls, attention
 from lampwork.capture.container_methods import SHADOW_METHODS
 from lampwork.capture.fake import Fake
 from lampwork.capture.load import HEAP_TYPE, PLAIN_TYPES, bound_owner, has_identity_hash, is_plain
 from lampwork.capture.machine import UNBOUND, MachineGenerator
 from lampwork.capture.machine.iteration import InterpretedIterator, SequenceIterator
 from lampwork.capture.machine.natives import Callback
-from lampwork.capture.masks import KnownMasks, attention
 from lampwork.capture.natives import (
     CONSTANT_ANSWERS,
     CONTEXT_ENTER,
@@ -65,7 +65,7 @@ class NativeCalls:
         self.autocast_nesting = 0
         #: Objects whose `id()` was taken: which of them are the same is guarded at the end.
         self.identified: dict[int, Any] = {}
-        self.masks = KnownMasks(self.recorder)  # type: ignore[attr-defined]
+        self.attention_calls = AttentionCalls(self.recorder)  # type: ignore[attr-defined]
         install_answers(self)
 
     def leave_contexts(self) -> None:
@@ -190,7 +190,7 @@ class NativeCalls:
                 f"{_name(function)} is called with {self.describe_arguments(args, kwargs)}",
             )
         if function is attention:
-            args, kwargs = self.masks.without_mask(args, kwargs)
+            args, kwargs = self.attention_calls.simplified(args, kwargs)
         return function(*args, **kwargs)
 
     def _call_method(self, function: Any, owner: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

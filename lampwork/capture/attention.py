@@ -1,4 +1,4 @@
-"""Attention masks that say nothing, or only "causal": found while capturing, so that attention goes without them.
+"""Calls of attention as eager programs make them: without masks that say nothing, without repeated heads.
 
     mask = (arange(0, 8) >= 0).expand(1, 1, 8, 8)                  sdpa(q, k, v)
     sdpa(q, k, v, attn_mask=mask)                         ->
@@ -6,10 +6,13 @@
     mask = arange(0, 8)[None] <= arange(0, 8)[:, None]             sdpa(q, k, v, is_causal=True)
     sdpa(q, k, v, attn_mask=mask)                         ->
 
+    keys, values = (each[:, :, None].expand(2, 4, 3, 8, 64).reshape(2, 12, 8, 64) for each in (k, v))
+    sdpa(q, keys, values)                                 ->       sdpa(q, k, v, enable_gqa=True)
+
 Programs leave out such a mask when they run eagerly, where they can look at it, and make it when they are told that
-they are being compiled (`transformers` does). With a mask, PyTorch's fused attention is slower or none applies: the
-mathematical form is up to ten times slower. Exact in real numbers; the kernel that eager picks without a mask rounds in
-its own way.
+they are being compiled (`transformers` does); with the mask they have to repeat the heads of keys and values. With a
+mask, PyTorch's fused attention is slower or none applies: the mathematical form is up to ten times slower. Exact in
+real numbers; the kernel that eager picks for these arguments rounds in its own way.
 
 Only masks computed from constants are looked at: their part of the graph is run on the CPU, once per mask.
 """
@@ -28,24 +31,32 @@ from lampwork.capture.fake import Fake
 from lampwork.capture.recorder import Recorder
 from lampwork.fakes.operators import operator
 
+aten = torch.ops.aten
 attention = torch.nn.functional.scaled_dot_product_attention
 
 #: Larger masks, in elements, are not looked at.
 LARGEST_MASK = 1 << 24
 
+_RESHAPES = {aten.view.default, aten._unsafe_view.default}
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
-class KnownMasks:
-    """The masks of one recording."""
+class AttentionCalls:
+    """The calls of attention in one recording."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self._values: dict[Node, torch.Tensor | None] = {}
         self._kinds: dict[Node, str] = {}
 
-    def without_mask(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        """Arguments of `attention` that compute the same, without the mask where it says nothing but "causal"."""
+    def simplified(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """Arguments of `attention` that compute the same; see the module's docstring."""
+        args, kwargs = self._without_mask(args, kwargs)
+        if len(args) > len(_NAMES):
+            return args, kwargs
+        return self._with_fewer_heads(args, kwargs)
+
+    def _without_mask(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
         is_causal = args[5] if len(args) > 5 else kwargs.get("is_causal", False)
         if type(mask) is not Fake or is_causal is not False or len(args) > len(_NAMES):
@@ -66,6 +77,39 @@ class KnownMasks:
         elif type(query) is not Fake or mask.dim() > query.dim() or not _broadcasts_into(mask, query):
             return args, kwargs
         return (), named
+
+    def _with_fewer_heads(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        named = {**dict(zip(_NAMES, args)), **kwargs}
+        query, key, value = (named.get(name) for name in _NAMES[:3])
+        if named.get("attn_mask") is not None or named.get("enable_gqa") or not all(
+            type(each) is Fake and each.dim() == 4 for each in (query, key, value)
+        ):  # fmt: skip
+            return args, kwargs
+        if not query.is_cpu and query.dtype.itemsize != 2:  # type: ignore[union-attr]
+            return args, kwargs  # the kernel for wider types wants as many heads of each
+        keys, values = self._repeated(key), self._repeated(value)  # type: ignore[arg-type]
+        if keys is None or values is None or keys.size(1) != values.size(1) or keys.size(-1) != values.size(-1):
+            return args, kwargs
+        if keys.stride(-1) != 1 or values.stride(-1) != 1:
+            return args, kwargs  # fused kernels want rows; repeating made them
+        return (), {**named, "key": keys, "value": values, "enable_gqa": True}
+
+    def _repeated(self, heads: Fake) -> Fake | None:
+        """The tensor [B, H, S, D] whose heads were each repeated to make `heads` [B, H n, S, D]; None if none was."""
+        node: Any = heads.node
+        for targets in (_RESHAPES, {aten.clone.default}, {aten.expand.default}, {aten.unsqueeze.default}):
+            if type(node) is not Node or node.target not in targets:
+                return None
+            if _torch.storage_key(node.meta["val"]) in self.recorder.written:
+                return None
+            last, node = node, node.args[0]
+        source = node.meta["val"]
+        if last.args[1] not in (2, -3) or type(source) is not Fake or source.dim() != 4:
+            return None
+        batch, count, length, width = source.size()
+        if heads.size()[0] != batch or tuple(heads.size()[2:]) != (length, width) or heads.size()[1] % count:
+            return None
+        return source if heads.size()[1] > count else None
 
     def kind(self, mask: Fake) -> str:
         """What a mask says: "all" hides nothing, "causal" is a lower triangle, "" is anything else or unknown."""

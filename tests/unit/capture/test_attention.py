@@ -1,4 +1,4 @@
-"""Attention masks that are known while capturing: dropped where they say nothing, or only "causal"."""
+"""Calls of attention: masks dropped where they say nothing or only "causal", repeated heads taken unrepeated."""
 
 from __future__ import annotations
 
@@ -76,3 +76,46 @@ def test_a_triangle_of_other_lengths_stays():
     key = torch.randn(2, 3, 16, 4)
     mask, is_causal = attention_of(lambda q, k: sdpa(q, k, k, causal(16)[:8]), QUERY, key)
     assert mask is not None and not is_causal
+
+
+def repeated(heads: torch.Tensor, times: int) -> torch.Tensor:
+    batch, count, length, width = heads.shape
+    return heads[:, :, None, :, :].expand(batch, count, times, length, width).reshape(
+        batch, count * times, length, width
+    )  # fmt: skip
+
+
+def key_of(function: Any, *args: Any) -> torch.Size:
+    """The shape of the key that the recorded attention takes, after its result was compared with eager's."""
+    with torch.no_grad():
+        region = capture_call(function, *args)
+        torch.testing.assert_close(run_region(region, function, args), function(*args))
+    (node,) = [n for n in region.graph.nodes if "flash_attention_for_cpu" in str(n.target)]
+    return node.args[1].meta["val"].shape
+
+
+def test_repeated_heads_are_taken_as_they_were():
+    few, query = torch.randn(2, 2, 8, 4), torch.randn(2, 6, 8, 4)
+    mask = torch.ones(8, 8, dtype=torch.bool).tril()
+
+    def function(q, k):
+        return sdpa(q, repeated(k, 3), repeated(k + 1, 3), attn_mask=torch.ones(8, 8, dtype=torch.bool).tril())
+
+    assert key_of(function, query, few) == (2, 2, 8, 4)
+    assert key_of(lambda q, k: sdpa(q, repeated(k, 3), repeated(k, 3)), query, few) == (2, 2, 8, 4)
+    # A mask that stays needs them repeated, as do heads repeated in another order or one side alone.
+    assert key_of(lambda q, k, m: sdpa(q, repeated(k, 3), repeated(k, 3), m), query, few, mask) == (2, 6, 8, 4)
+    assert key_of(lambda q, k: sdpa(q, k.repeat(1, 3, 1, 1), k.repeat(1, 3, 1, 1)), query, few) == (2, 6, 8, 4)
+    assert key_of(lambda q, k: sdpa(q, repeated(k, 3), q), query, few) == (2, 6, 8, 4)
+
+
+def test_heads_written_to_meanwhile_stay_repeated():
+    few, query = torch.randn(2, 2, 8, 4), torch.randn(2, 6, 8, 4)
+
+    def function(q, k):
+        source = k + 1
+        keys = repeated(source, 3)
+        source.zero_()
+        return sdpa(q, keys, keys)
+
+    assert key_of(function, query, few) == (2, 6, 8, 4)
