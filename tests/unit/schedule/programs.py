@@ -237,9 +237,15 @@ def _read(cells: list, buffer: Buffer, shape: tuple[int, ...], sizes) -> np.ndar
     return result
 
 
-def assert_same(lowered: Lowered, seed: int = 0, sizes: dict[str, int] | None = None) -> Program:
+def assert_same(
+    lowered: Lowered,
+    seed: int = 0,
+    sizes: dict[str, int] | None = None,
+    target: Target = TARGET,
+    run_program: Callable = run_program,
+) -> Program:
     """Schedules, verifies, runs both ways and compares every result and every input afterwards."""
-    program = scheduled(lowered)
+    program = scheduled(lowered, target)
     inputs = random_inputs(lowered, seed, sizes)
     expected = run_nests(lowered, inputs, sizes)
     found = run_program(program, inputs, sizes)

@@ -8,10 +8,13 @@ numpy's.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import linecache
 import os
 import sys
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -21,17 +24,11 @@ import torch
 from lampwork.ir.program import DeviceKernel
 from lampwork.ir.size import evaluate
 
-os.environ.setdefault("TRITON_INTERPRET", "1")
-
 
 def available() -> str:
     """Why Triton's interpreter cannot run here; empty if it can."""
-    if os.environ.get("TRITON_INTERPRET") != "1":
-        return "TRITON_INTERPRET is set to something else than 1"
-    try:
-        import triton.runtime.interpreter  # noqa: F401
-    except ImportError as error:
-        return f"triton is not installed ({error})"
+    if importlib.util.find_spec("triton") is None or importlib.util.find_spec("triton.language") is None:
+        return "triton is not installed"
     return ""
 
 
@@ -42,9 +39,45 @@ def launch(kernel: DeviceKernel, tensors: list[torch.Tensor], sizes: dict[str, i
     if 0 in grid:
         return
     _mend()
-    function = _function(kernel.source, kernel.name)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), _interpreting():
+        function = _function(kernel.source, kernel.name)
         function[grid](*tensors, *sizes.values(), **dict(kernel.constants))
+
+
+@contextmanager
+def _interpreting() -> Iterator[None]:
+    """Triton as it is when TRITON_INTERPRET=1 from the start; before and after it can compile, in this process too."""
+    before = os.environ.get("TRITON_INTERPRET")
+    os.environ["TRITON_INTERPRET"] = "1"
+    functions = _standard_functions()
+    try:
+        for module, name, _, interpreted in functions:
+            setattr(module, name, interpreted)
+        yield
+    finally:
+        for module, name, compiled, _ in functions:
+            setattr(module, name, compiled)
+        if before is None:
+            del os.environ["TRITON_INTERPRET"]
+        else:
+            os.environ["TRITON_INTERPRET"] = before
+
+
+@cache
+def _standard_functions() -> list[tuple[Any, str, Any, Any]]:
+    """Triton's library in its own language (`tl.sum`): (module, name, as it compiles, as the interpreter calls it)."""
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.jit import JITFunction
+
+    interpreted: dict[int, Any] = {}
+    found = []
+    for module in (tl, tl.standard):
+        for name, value in vars(module).items():
+            if isinstance(value, JITFunction):
+                twin = interpreted.setdefault(id(value), InterpretedFunction(value.fn))
+                found.append((module, name, value, twin))
+    return found
 
 
 @cache
@@ -140,6 +173,14 @@ def _mend() -> None:
         # The handle of a comparison has its operands' type: its values are bool all the same.
         return handle(np.full(ret_ty.shape, arg.data.reshape(-1)[0], arg.data.dtype), arg.dtype.scalar)
 
+    patch_tensor = interpreter._patch_lang_tensor
+
+    def patch_lang_tensor(tensor: Any, scope: Any) -> None:
+        patch_tensor(tensor, scope)
+        # Bounds of a `range` are arrays of one element, which recent numpy does not take for numbers.
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.reshape(-1)[0]))
+
+    interpreter._patch_lang_tensor = patch_lang_tensor
     interpreter.InterpreterBuilder.create_maxnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmax)
     interpreter.InterpreterBuilder.create_minnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmin)
     interpreter.InterpreterBuilder.create_splat = create_splat

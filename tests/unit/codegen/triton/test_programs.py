@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional as F
 
+from lampwork.codegen.triton.source import kernel_source
+from lampwork.config import Settings
+from lampwork.errors import CompileError
+from lampwork.ir.loops import Axis, Kernel, Load, Loop, Parameter, Store
+from lampwork.ir.size import Symbol
+from lampwork.schedule import schedule
 from tests.unit.codegen.triton.interpret import available
-from tests.unit.codegen.triton.programs import assert_like_eager
+from tests.unit.codegen.triton.programs import TARGET, assert_like_eager, program_of, sources
+from tests.unit.schedule.programs import Graph
 
 pytestmark = pytest.mark.skipif(bool(available()), reason=available())
 
@@ -75,3 +84,156 @@ def test_long_rows_in_blocks(name):
         assert_like_eager(REDUCED[name], torch.randn(2, 20011), rtol=1e-5, atol=2e-5)
     else:
         assert_like_eager(REDUCED[name], torch.randn(2, 20011), rtol=2e-5, atol=1e-5)
+
+
+MEMORY = {
+    "transpose": lambda x: x.transpose(-1, -2).contiguous(),
+    "permute": lambda x: x.permute(2, 0, 1).contiguous() + 1,
+    "transpose_add": lambda x: x + x.transpose(0, 1).transpose(0, 1).flip(0),
+    "cat": lambda x: torch.cat([x, x * 2, x[:, :1]], 1),
+    "pad": lambda x: F.pad(x, (1, 2, 0, 3), value=0.5),
+    "roll": lambda x: x.roll(1, -1),
+    "strided": lambda x: x[:, ::2, 1:] * 2,
+    "max_pool": lambda x: F.max_pool2d(x, 2, 1),
+    "avg_pool": lambda x: F.avg_pool2d(x, 3, 2, 1),
+    "nearest": lambda x: F.interpolate(x[None], scale_factor=2),
+    "rope": lambda x: torch.cat([-x[..., 3:], x[..., :3]], -1) * x.cos(),
+}
+
+
+@pytest.mark.parametrize("name", MEMORY)
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "gaps"])
+def test_memory(name, layout):
+    x = torch.randn(3, 9, 6)
+    if layout == "transposed":
+        x = torch.randn(6, 9, 3).permute(2, 1, 0)
+    elif layout == "gaps":
+        x = torch.randn(3, 18, 7)[:, ::2, 1:]
+    assert_like_eager(MEMORY[name], x)
+
+
+def test_large_transposes_are_tiled():
+    program = assert_like_eager(lambda x: x.t().contiguous(), torch.randn(70, 100))
+    (kernel,) = sources(program)
+    assert dict(kernel.constants).keys() == {"XBLOCK", "YBLOCK"}
+    assert_like_eager(lambda x: x.transpose(1, 2).contiguous(), torch.randn(3, 70, 100).bfloat16())
+
+
+def test_gather():
+    table, rows = torch.randn(11, 70), torch.randint(0, 11, (5, 3))
+    assert_like_eager(lambda w, i: F.embedding(i, w) * 2, table, rows)
+    assert_like_eager(lambda w, i: w[i], table, rows)
+    assert_like_eager(lambda w, i: w[i, :2], table, rows - 5)
+    assert_like_eager(lambda w, i: torch.gather(w, 0, i), table, torch.randint(0, 11, (4, 70)))
+    assert_like_eager(lambda w, i: F.layer_norm(F.embedding(i, w), (70,)), table, rows)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.int32])
+def test_scatter_add(dtype):
+    x, rows = torch.randint(-9, 9, (7, 5)).to(dtype), torch.randint(0, 4, (7, 5))
+    assert_like_eager(lambda x, i: torch.zeros(4, 5, dtype=x.dtype).scatter_add(0, i, x), x, rows)
+    assert_like_eager(lambda x, i: x.index_add(0, i[:, 0], x), x, rows)
+    assert_like_eager(lambda x, i: x.index_put((i[:, 0],), x, accumulate=True), x, rows)
+
+
+def test_scatter():
+    x = torch.randn(7, 5)
+    assert_like_eager(lambda x, i: x.index_copy(0, i, x * 2), x, torch.randperm(7))
+    assert_like_eager(lambda x, i: x.scatter(0, i, 1.5), x, torch.randint(0, 7, (2, 5)))
+
+
+def test_no_atomic_addition():
+    with pytest.raises(CompileError, match="scatter_add.*no atomic addition of int8"):
+        assert_like_eager(
+            lambda x, i: x.scatter_add(0, i, x), torch.ones(4, dtype=torch.int8), torch.zeros(4, dtype=torch.int64)
+        )
+    i = Symbol("i0", 0, 3)
+    store = Store("b1", (0,), Load("b0", (i,), "bfloat16"), "add")
+    parameters = (Parameter("b0", "bfloat16", "read", 4), Parameter("b1", "bfloat16", "readwrite", 1))
+    kernel = Kernel("adds", parameters, (Loop(Axis("i0", 4), (store,), "parallel"),))
+    assert "tl.atomic_add" in kernel_source(kernel, TARGET).source
+    with pytest.raises(CompileError, match="no atomic addition of bfloat16 on sm_80"):
+        kernel_source(kernel, replace(TARGET, name="sm_80"))
+
+
+@pytest.mark.parametrize("op", ["max", "min", "amax", "argmax", "argmin"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.uint8], ids=str)
+def test_nan_and_ties(op, dtype):
+    x = torch.randint(0, 3, (40, 50)).to(dtype)
+    if dtype.is_floating_point:
+        x[::3, 7:9] = float("nan")
+        x[1::3] = float("inf") if "min" in op else -float("inf")
+    for dim in (0, 1):
+        assert_like_eager(lambda x: getattr(torch, op)(x, dim), x)
+    if op.startswith("arg"):
+        assert_like_eager(lambda x: getattr(torch, op)(x), x)
+        assert_like_eager(lambda x: getattr(torch, op)(x, 1), x.repeat(1, 110))
+
+
+def test_normalisations():
+    x = torch.randn(4, 12, 5, 6)
+    weight, bias = torch.randn(12), torch.randn(12)
+    assert_like_eager(lambda x, w, b: F.group_norm(x, 3, w, b), x, weight, bias)
+    assert_like_eager(lambda x, w, b: F.batch_norm(x, w, b.abs(), w, b), x, weight, bias)
+    assert_like_eager(lambda x, w, b: F.batch_norm(x, None, None, w, b, True), x, weight, bias)
+    assert_like_eager(lambda x: F.instance_norm(x), x)
+    assert_like_eager(lambda x: F.normalize(x, dim=1), x)
+    y = x.bfloat16()
+    assert_like_eager(lambda y: F.layer_norm(y, y.shape[1:]), y)
+    assert_like_eager(lambda x: F.group_norm(x, 3), x.to(memory_format=torch.channels_last))
+
+
+def test_cross_entropy():
+    x, target = torch.randn(20, 33), torch.randint(0, 33, (20,))
+    target[3] = -100
+    assert_like_eager(lambda x, t: F.cross_entropy(x, t), x, target)
+    assert_like_eager(lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1, reduction="none"), x, target)
+
+
+@pytest.mark.parametrize("function", [torch.sum, torch.amax, lambda x, *d: x.to(torch.int32).sum(*d), torch.mean])
+@pytest.mark.parametrize("dims", [(), (0,), (1,), ((0, 1),)])
+def test_two_stages(function, dims):
+    """The result of one element, and columns, by several programs each."""
+    x = torch.randn(600, 40, 3) if dims else torch.randn(70001)
+    program = assert_like_eager(lambda x: function(x, *dims), x, rtol=1e-5, atol=1e-4)
+    assert len(program.kernels) == (1 if dims in ((1,), (0,)) else 2)
+
+
+def test_written_inputs():
+    def step(p, g, m):
+        m = m * 0.9 + g
+        return p - 0.1 * m / (m.abs() + 1), m
+
+    assert_like_eager(step, torch.randn(33), torch.randn(33), torch.randn(33))
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (), (1, 1, 1)])
+def test_empty_and_scalar(shape):
+    x = torch.randn(shape)
+    assert_like_eager(lambda x: x * 2 + 1, x)
+    assert_like_eager(lambda x: x.sum(), x)
+    if len(shape) == 2:
+        assert_like_eager(lambda x: x.sum(1), x)
+        assert_like_eager(lambda x: x.sum(0), x)
+
+
+def test_large_buffers_take_wide_indices():
+    """2**31 elements and more: offsets need 64 bits. (Not run: it would take 16 GiB.)"""
+    for rows, wide in ((1 << 16, True), (1 << 10, False)):
+        g = Graph()
+        x = g.input((rows, 1 << 16))
+        y = g.pointwise((rows, 1 << 16), lambda i, j: g.load(x, i, j))
+        (kernel,) = sources(schedule(g.finish(y), Settings(), TARGET))
+        assert ("tl.program_id(0).to(tl.int64)" in kernel.source) == wide
+
+
+def test_equal_kernels_have_equal_texts():
+    one, other = (program_of(lambda x: x.softmax(-1) * 2, [torch.randn(5, 9)]) for _ in range(2))
+    assert [kernel.source for kernel in sources(one)] == [kernel.source for kernel in sources(other)]
+
+
+def test_alignment_is_the_callers_choice():
+    program = program_of(lambda x: x * 2, [torch.randn(64)])
+    (kernel,) = program.kernels
+    assert kernel_source(kernel, TARGET).aligned == (0, 1)
+    assert kernel_source(kernel, TARGET, aligned_inputs=False).aligned == (1,)

@@ -1,0 +1,81 @@
+"""Texts that Triton compiles: for two generations of GPUs, with accesses of 16 bytes where memory lies in order."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from lampwork.codegen.triton import worker
+from tests.unit.codegen.triton.interpret import available
+from tests.unit.codegen.triton.programs import TARGET, program_of, sources
+
+half = torch.bfloat16
+#: name -> (function, inputs, the widest load expected)
+PROGRAMS = {
+    "gelu": (F.gelu, [torch.empty(64, 3072, dtype=half)], "v4.b32"),
+    "layer_norm": (lambda x, w: F.layer_norm(x, (768,), w), [torch.empty(99, 768), torch.empty(768)], "v4.b32"),
+    "softmax": (lambda x: x.softmax(-1), [torch.empty(64, 100, dtype=half)], "v2.b32"),
+    "long_softmax": (lambda x: x.softmax(-1), [torch.empty(64, 50257)], "b32"),
+    "column_sum": (lambda x: x.sum(0), [torch.empty(512, 768)], "v4.b32"),
+    "transpose": (lambda x: x.t().contiguous(), [torch.empty(512, 768)], "v4.b32"),
+    "argmax": (lambda x: x.argmax(-1), [torch.empty(8, 32000)], "v4.b32"),
+    "scatter_add": (
+        lambda x, i: torch.zeros(4, 5).scatter_add(0, i, x),
+        [torch.empty(7, 5), torch.empty(7, 5, dtype=torch.int64)],
+        "b32",
+    ),
+    "double": (lambda x: torch.sigmoid(x) * (x // 3), [torch.empty(4096, dtype=torch.float64)], "v2.b64"),
+    "batch_norm": (lambda x, m, v: F.batch_norm(x, m, v), [torch.empty(8, 4, 32, 32), *[torch.empty(4)] * 2], "v4.b32"),
+    "max_pool": (lambda x: F.max_pool2d(x, 3, 2, 1), [torch.empty(2, 4, 32, 32)], "b32"),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(bool(available()), reason=available())
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_compiles(name, arch, tmp_path, monkeypatch):
+    from triton.compiler import compiler
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    # The digest of all of Triton's files takes longer than everything else here.
+    monkeypatch.setattr(compiler, "get_cache_key", lambda source, *rest, **more: source.hash(), raising=False)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    function, inputs, widest = PROGRAMS[name]
+    target = replace(TARGET, name=arch)
+    loads = set()
+    for kernel in sources(program_of(function, inputs, target), target):
+        compiled = worker.compile_text(asdict(kernel))
+        assert compiled["binary"].startswith(b"\x7fELF")
+        loads |= set(re.findall(r"ld\.global\.(\S+)", compiled["ptx"]))
+    assert widest in loads
+
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "codegen"
+TEXTS = {
+    "softmax": (lambda x: x.softmax(-1), [torch.empty(64, 100)]),
+    "long_mean": (lambda x: x.mean(-1), [torch.empty(300, 20000)]),
+    "column_max": (lambda x: x.amax(0), [torch.empty(100, 300)]),
+    "transpose": (lambda x: x.t().contiguous(), [torch.empty(100, 300)]),
+    "embedding": (lambda w, i: w[i], [torch.empty(100, 96), torch.empty(40, dtype=torch.int64)]),
+    "max_pool": (lambda x: F.max_pool2d(x, 2), [torch.empty(1, 2, 8, 8)]),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_golden(name, request):
+    """Rewritten with --update-golden; review the difference as code."""
+    function, inputs = TEXTS[name]
+    kernels = sources(program_of(function, inputs))
+    text = "\n\n".join(
+        f"# {dict(kernel.constants)}, {kernel.num_warps} warps, grid {kernel.grid}, aligned {kernel.aligned}\n{kernel.source}"
+        for kernel in kernels
+    )
+    file = GOLDEN / f"triton_{name}.txt"
+    if request.config.getoption("--update-golden"):
+        file.write_text(text)
+    assert text == file.read_text()

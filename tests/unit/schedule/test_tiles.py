@@ -1,0 +1,124 @@
+"""The schedule for GPUs: generated programs mean what their nests say, and kernels have the form code generation needs."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given, settings
+
+from lampwork.ir.loops import Loop, Scratch
+from lampwork.ir.size import Symbol
+from lampwork.ir.target import Target
+from lampwork.schedule import segment, tiles
+from tests.unit.schedule.programs import Graph, assert_same, launches, op, texts
+from tests.unit.schedule.test_fuzz import COMMON, programs
+
+GPU = Target("sm_90", 16, 132, 227 << 10, 50 << 20, 50 << 20, device="cuda")
+
+
+@contextmanager
+def eager_to_split():
+    """Thresholds so low that tiny reductions are done in two stages."""
+    saved = tiles.LONG_ROW, tiles.COLUMNS
+    tiles.LONG_ROW, tiles.COLUMNS = 32, 2
+    segment._memo.clear()
+    try:
+        yield
+    finally:
+        tiles.LONG_ROW, tiles.COLUMNS = saved
+        segment._memo.clear()
+
+
+def assert_form(program) -> None:
+    """Parallel loops around one body, inner nests in it, no scratch memory."""
+
+    def inner(loop: Loop) -> None:
+        assert loop.kind != "parallel"
+        for stmt in loop.body:
+            assert not isinstance(stmt, Scratch)
+            if isinstance(stmt, Loop):
+                inner(stmt)
+
+    for kernel in program.kernels:
+        body = kernel.body
+        while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind == "parallel":
+            body = body[0].body
+        for stmt in body:
+            assert not isinstance(stmt, Scratch)
+            if isinstance(stmt, Loop):
+                inner(stmt)
+
+
+@settings(**COMMON)
+@given(programs())
+def test_scheduled_programs_compute_what_their_nests_say(lowered):
+    assert_form(assert_same(lowered, target=GPU))
+
+
+@settings(**COMMON)
+@given(programs(long_axis=12))
+def test_reductions_in_two_stages_too(lowered):
+    with eager_to_split():
+        assert_form(assert_same(lowered, target=GPU))
+
+
+@pytest.mark.slow
+@settings(**{**COMMON, "max_examples": 1500, "derandomize": False})
+@given(programs(long_axis=9))
+def test_many_programs(lowered):
+    with eager_to_split():
+        assert_form(assert_same(lowered, target=GPU))
+
+
+def softmax(rows: int, columns: int):
+    g = Graph()
+    x = g.input((rows, columns))
+    top = g.reduce("max", (rows,), (columns,), lambda i, r: g.load(x, i, r))
+    power = g.pointwise((rows, columns), lambda i, j: op("exp", op("sub", g.load(x, i, j), g.load(top, i))))
+    total = g.reduce("sum", (rows,), (columns,), lambda i, r: g.load(power, i, r))
+    y = g.pointwise((rows, columns), lambda i, j: op("div", g.load(power, i, j), g.load(total, i)))
+    return g.finish(y)
+
+
+def test_softmax_is_one_kernel_that_recomputes():
+    program = assert_same(softmax(4, 6), target=GPU)
+    assert launches(program) == 1
+    assert "scratch" not in texts(program)
+    assert texts(program).count("exp(") == 2
+
+
+def test_what_is_stored_is_not_loaded_again():
+    """A value that is a result and also summed: threads of one kernel do not hand it on through memory."""
+    g = Graph()
+    x = g.input((4, 6))
+    power = g.pointwise((4, 6), lambda i, j: op("exp", g.load(x, i, j)))
+    total = g.reduce("sum", (4,), (6,), lambda i, r: g.load(power, i, r))
+    y = g.pointwise((4, 6), lambda i, j: op("div", g.load(power, i, j), g.load(total, i)))
+    program = assert_same(g.finish(power, y), target=GPU)
+    assert launches(program) == 1
+    assert all(p.access != "readwrite" for kernel in program.kernels for p in kernel.parameters)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "expected"), [(1, 1 << 20, 2), (4, 1 << 17, 2), (200, 1 << 17, 1), (1, 4096, 1)]
+)
+def test_few_long_rows_are_folded_in_two_stages(rows, columns, expected):
+    g = Graph()
+    x = g.input((rows, columns))
+    total = g.reduce("sum", (rows,), (columns,), lambda i, r: g.load(x, i, r))
+    from lampwork.config import Settings
+    from lampwork.schedule import schedule
+
+    program = schedule(g.finish(total), Settings(), GPU)
+    assert launches(program) == expected
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_dynamic_rows(rows):
+    n = Symbol("s0", 1, 1 << 20)
+    g = Graph(("s0",))
+    x = g.input((n, 8))
+    top = g.reduce("max", (n,), (8,), lambda i, r: g.load(x, i, r))
+    y = g.pointwise((n, 8), lambda i, j: op("sub", g.load(x, i, j), g.load(top, i)))
+    assert launches(assert_same(g.finish(y), sizes={"s0": rows}, target=GPU)) == 1
