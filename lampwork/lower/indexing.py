@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from lampwork.ir.dtype import FLOATING
 from lampwork.ir.loops import Compute, Constant, Expr, Index, LoopNest, Store
 from lampwork.ir.size import Size, Symbol, add, bounds, mul, product
@@ -81,6 +83,9 @@ def fresh_symbol(lowering: Lowering, extent: Size) -> Symbol:
     return Symbol(f"s{lowering.symbol_count}", 0, max(bounds(extent)[1] - 1, 0))
 
 
+_SUMMED_ON_GPUS = frozenset({"float32", "float64", "int32", "int64"})
+
+
 def partial_store(
     lowering: Lowering,
     target: TensorValue,
@@ -89,7 +94,15 @@ def partial_store(
     value: Callable[[IndexTuple], Expr],
     mode: str = "write",
 ) -> None:
-    """For every point of `shape`: `target[index(point)] = value(point)` (or `+=` for mode "add")."""
+    """For every point of `shape`: `target[index(point)] = value(point)` (or `+=` for mode "add").
+
+    On a GPU points run in no order. Raises `CannotLoad`, for ATen to do it, where that shows: deterministic algorithms
+    are asked for, or sums would be rounded to a type that is no type of sums each time.
+    """
+    if lowering.device != "cpu" and (
+        torch.are_deterministic_algorithms_enabled() or (mode == "add" and target.dtype not in _SUMMED_ON_GPUS)
+    ):
+        raise CannotLoad(f"stores in any order into {target.ref.buffer}")
     if target.known is not None:
         # From here on the elements are not what the first nest wrote.
         target.known.buffer_needed = True

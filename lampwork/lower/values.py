@@ -15,7 +15,8 @@ IndexMap = Callable[[IndexTuple], IndexTuple]
 
 
 class CannotLoad(Exception):
-    """The value's index cannot be written as index arithmetic on its buffer; its consumer goes through ATen."""
+    """Kernels cannot do what a rule wants: the value's index is no index arithmetic on its buffer, or the order of
+    stores shows. The operator goes through ATen."""
 
 
 class TensorMeta(NamedTuple):

@@ -176,3 +176,30 @@ def test_batch_norms_fold_without_packing():
             expected = module(image)
         torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
         assert result.stride() == expected.stride()
+
+
+def test_stores_in_any_order_where_that_does_not_show():
+    index = torch.tensor([0, 1, 1])
+
+    def function(x, i):
+        return x.index_add(0, i, x[:3])
+
+    assert "aten::index_add.default" not in externs(lowered(function, X, index))
+    assert "aten::index_add.default" in externs(lowered(function, X.half(), index))
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert "aten::index_add.default" in externs(lowered(function, X, index))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_programs_on_several_devices_run_eagerly():
+    from lampwork import pipeline
+
+    other = torch.randn(4, 8)
+    with torch.no_grad(), cuda_stand_in(elsewhere={id(other): "cuda:1"}):
+        region = capture(lambda x, y: (x + 1, y + 1), (X, other), {}, SETTINGS)
+        artifact = pipeline.compile_region(region, SETTINGS, lambda stage, value: None)
+        assert artifact.outcome.id == "several-devices" and artifact.outcome.remedy
+        with pytest.raises(GraphBreak):
+            pipeline.compile_region(region, make_settings(fullgraph=True), lambda stage, value: None)
