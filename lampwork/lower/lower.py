@@ -407,7 +407,7 @@ class Lowering:
         if not is_elsewhere and self.computes_nothing(what):
             return self.nothing()
         if what.rule is not None and (what.is_view or (not is_elsewhere and self.is_native(args))):
-            items, buffers = len(self.items), len(self.buffers)
+            items, buffers, asserted = len(self.items), len(self.buffers), len(self.asserted)
             try:
                 result = what.rule(self, *args, **kwargs)
             except CannotLoad:
@@ -417,6 +417,7 @@ class Lowering:
             if result is not NotImplemented:
                 return result
             del self.items[items:]
+            del self.asserted[asserted:]
             for name in list(self.buffers)[buffers:]:
                 del self.buffers[name]
                 self.known.pop(name, None)
