@@ -1,12 +1,12 @@
 """The native code that launches a program's kernels: one function per stretch of launches, as on the CPU.
 
     run_0(externals, buffers, sizes, stream) -> i64     launches the stretch's kernels on a CUDA stream, in order
-    call_run_0(self, args, count)                       the same as a CPython function of three integers
+    call_0(self, args, count)                           the same as a CPython function of three integers
 
-The answer is 0, or what went wrong and where: the driver's error code in the lower half and the position of the launch
-in the upper; nothing is launched behind an error. Before anything is launched, pointers that come from outside are
-compared with what the kernels were compiled for: `UNALIGNED` says that one of them is not divisible by 16.
+The answer is 0, or what went wrong and where (see `NativeCode`); nothing is launched behind an error. Before anything
+is launched, pointers that come from outside are compared with what the kernels were compiled for.
 
+An image is the machine code of `launcher.py` with a table for each stretch, and two jumps into it that name the table.
 A launch hands the driver the addresses of its arguments. Pointers and sizes stand in the tables that the caller passes
 already, so nothing is copied: an argument's address is its place in the table. Behind them stand addresses of null
 pointers, as many as any release of Triton appends arguments for; the driver takes what the kernel has.
@@ -17,75 +17,19 @@ kernels are compiled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import platform
+import struct
+from collections.abc import Mapping, Sequence
+from functools import reduce
 
-from lampwork.codegen.llvm.builder import Builder, Value
-from lampwork.codegen.llvm.compile import TRIPLE, object_code
-from lampwork.codegen.llvm.external import Externals
-from lampwork.codegen.llvm.link import link
-from lampwork.codegen.llvm.module import BYTES_CONTENTS
-from lampwork.codegen.llvm.sizes import SizeEmitter
-from lampwork.ir.program import UNALIGNED, DeviceKernel, Launch, NativeCode, Program
-from lampwork.ir.size import Size, Symbol, symbols
-from lampwork.ir.target import LEVELS, Target
-
-#: Launching needs no vector instruction: the code runs on every processor that Lampwork supports.
-_HOST = Target("sse4", features=LEVELS["sse4"])
-
-_ENTRY = """define i64 @{name}(ptr %externals, ptr %buffers, ptr %sizes, i64 %stream) #0 {{
-  %code = call i64 @run(ptr @body_{name}, ptr %externals, ptr %buffers, ptr %sizes, i64 %stream)
-  ret i64 %code
-}}
-define ptr @call_{name}(ptr %self, ptr %args, i64 %count) #0 {{
-  %answer = call ptr @call(ptr @body_{name}, ptr %self, ptr %args)
-  ret ptr %answer
-}}"""
-
-_SHARED = """define internal i64 @run(ptr %body, ptr %externals, ptr %buffers, ptr %sizes, i64 %stream) #0 {{
-  %result = alloca [2 x i32], align 8
-  store i64 0, ptr %result, align 8
-  call void %body(ptr %externals, ptr %buffers, ptr %sizes, i64 %stream, ptr %result)
-  %both = load i64, ptr %result, align 8
-  %error = load i32, ptr %result, align 8
-  %fine = icmp eq i32 %error, 0
-  %code = select i1 %fine, i64 0, i64 %both
-  ret i64 %code
-}}
-define internal ptr @call(ptr %body, ptr %self, ptr %args) #0 {{
-  %externals = getelementptr i8, ptr %self, i64 {contents}
-  %convert_slot = getelementptr ptr, ptr %externals, i64 {convert}
-  %convert = load ptr, ptr %convert_slot
-  %arg0 = load ptr, ptr %args
-  %slot1 = getelementptr ptr, ptr %args, i64 1
-  %arg1 = load ptr, ptr %slot1
-  %slot2 = getelementptr ptr, ptr %args, i64 2
-  %arg2 = load ptr, ptr %slot2
-  %buffers = call ptr %convert(ptr %arg0)
-  %sizes = call ptr %convert(ptr %arg1)
-  %pointer = call ptr %convert(ptr %arg2)
-  %stream = ptrtoint ptr %pointer to i64
-  %save_slot = getelementptr ptr, ptr %externals, i64 {save}
-  %save = load ptr, ptr %save_slot
-  %state = call ptr %save()
-  %code = call i64 @run(ptr %body, ptr %externals, ptr %buffers, ptr %sizes, i64 %stream)
-  %restore_slot = getelementptr ptr, ptr %externals, i64 {restore}
-  %restore = load ptr, ptr %restore_slot
-  call void %restore(ptr %state)
-  %number_slot = getelementptr ptr, ptr %externals, i64 {number}
-  %number = load ptr, ptr %number_slot
-  %answer = call ptr %number(i64 %code)
-  ret ptr %answer
-}}"""
+from lampwork.codegen.triton import launcher
+from lampwork.codegen.triton.launcher import BUFFERS, OPERATIONS, SIZES, TABLE, VALUES
+from lampwork.errors import CompileError
+from lampwork.ir.program import DeviceKernel, Launch, NativeCode, Program
+from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol
 
 #: Addresses of null pointers behind a kernel's arguments.
 NULLS = 4
-
-#: The external functions of `_SHARED`, by the name of their place in it. The interpreter lock is released meanwhile: a
-#: launch waits while the stream's queue is full.
-_PYTHON = {
-    "convert": "PyLong_AsVoidPtr", "save": "PyEval_SaveThread", "restore": "PyEval_RestoreThread",
-    "number": "PyLong_FromLongLong",
-}  # fmt: skip
 
 
 def launch_code(program: Program, stretches: Sequence[Sequence[Launch]], kernels: Sequence[DeviceKernel]) -> NativeCode:
@@ -93,147 +37,125 @@ def launch_code(program: Program, stretches: Sequence[Sequence[Launch]], kernels
 
     `buffer_order`, `runs` and `calls` are as on the CPU.
     """
-    writer = _Writer(program, kernels)
+    if platform.machine() not in ("x86_64", "AMD64"):
+        raise CompileError("generate", f"GPU programs are launched by x86-64 code, not on {platform.machine()}")
+    places: dict[str, int] = {}
     for stretch in stretches:
         for launch in stretch:
             for buffer in launch.buffers:
-                writer.places.setdefault(buffer, len(writer.places))
-    for i, stretch in enumerate(stretches):
-        writer.entry(f"run_{i}", stretch)
-    text = writer.text()
-    image, entries = link(object_code(text, _HOST))
+                places.setdefault(buffer, len(places))
+    image = bytearray(launcher.CODE)
+    runs, calls = [], []
+    for stretch in stretches:
+        image += bytes(-len(image) % 16)
+        table = len(image)
+        image += _Table(program, kernels, places).bytes_of(stretch)
+        runs.append(_jump(image, _RUN_TABLE, table, launcher.RUN))
+        calls.append(_jump(image, _CALL_TABLE, table, launcher.CALL))
+    externals = list(launcher.EXTERNALS)
+    for number in range(len(kernels)):
+        externals += [f"kernel:{number}", f"shared:{number}"]
     return NativeCode(
-        image=image,
-        runs=tuple(entries[f"run_{i}"] for i in range(len(stretches))),
-        buffer_order=tuple(writer.places),
-        externals=tuple(writer.externals.names),
-        features=_HOST.features,
+        image=bytes(image),
+        runs=tuple(runs),
+        buffer_order=tuple(places),
+        externals=tuple(externals),
+        features=(),
         kernel_names=tuple(kernel.name for kernel in program.kernels),
-        source=text,
-        calls=tuple(entries[f"call_run_{i}"] for i in range(len(stretches))),
+        calls=tuple(calls),
         device=program.device,
         kernels=tuple(kernels),
     )
 
 
-class _Writer:
-    def __init__(self, program: Program, kernels: Sequence[DeviceKernel]) -> None:
-        self.program, self.kernels = program, kernels
-        self.places: dict[str, int] = {}
-        self.externals = Externals(_HOST.name)
-        self.declarations: dict[str, str] = {}
-        self.functions: list[str] = []
+#: `lea r8, [rip + distance]` and `lea rdx, [rip + distance]`: the table is run's fifth and call's third argument.
+_RUN_TABLE, _CALL_TABLE = b"\x4c\x8d\x05", b"\x48\x8d\x15"
 
-    def text(self) -> str:
-        slots = {key: self.externals.slot(f"python:{symbol}") for key, symbol in _PYTHON.items()}
-        shared = _SHARED.format(contents=BYTES_CONTENTS, **slots)
-        lines = [f'target triple = "{TRIPLE}"', *self.declarations.values(), shared, *self.functions]
-        # What runs once a launch is not worth optimising.
-        return "\n".join([*lines, 'attributes #0 = { nounwind noinline optnone "no-builtins" }', "!1 = !{}", ""])
 
-    def entry(self, name: str, stretch: Sequence[Launch]) -> None:
-        """Writes the functions of one stretch."""
-        build = Builder(self.declarations)
-        sizes = self._sizes(build, stretch)
-        self._check_alignment(build, stretch)
-        most = max(self._arguments(launch) for launch in stretch)
-        table = build.allocate(f"[{max(most, 1)} x ptr]", 16)
-        values = build.allocate(f"[{max(max(len(launch.sizes) for launch in stretch), 1)} x i64]", 16)
-        null = build.allocate("i64", 8)
-        build.effect(f"store i64 0, ptr {null}, align 8")
+def _jump(image: bytearray, load: bytes, table: int, target: int) -> int:
+    """Appends a function that goes on at `target` with the address of `table` as one more argument; where it begins."""
+    begin = len(image)
+    image += load + struct.pack("<i", table - (begin + 7))
+    image += b"\xe9" + struct.pack("<i", target - (begin + 12))
+    return begin
+
+
+class _Table:
+    """The table of one stretch; see `launcher.py`."""
+
+    def __init__(self, program: Program, kernels: Sequence[DeviceKernel], places: Mapping[str, int]) -> None:
+        self.program, self.kernels, self.places = program, kernels, places
+        self.constants: dict[int, int] = {0: 0}
+        self.steps: dict[tuple[int, int, int], int] = {}
+        self.symbols = {name: self._word(SIZES, 8 * i) for i, name in enumerate(program.sizes)}
+
+    def bytes_of(self, stretch: Sequence[Launch]) -> bytes:
+        checked = [self.places[buffer] for buffer in from_outside(self.program, stretch, self.kernels)]
+        launches: list[int] = []
         for position, launch in enumerate(stretch):
-            self._launch(build, sizes, launch, position, table, values, null)
-        build.branch_to("finish")
-        body = f"internal void @body_{name}(ptr %externals, ptr %buffers, ptr %sizes, i64 %stream, ptr %result)"
-        self.functions += [build.function(body, "#0"), _ENTRY.format(name=name)]
+            launches += self._launch(position, launch)
+        if len(self.steps) > launcher.MOST_VALUES:
+            raise CompileError("generate", f"the grids of {len(stretch)} launches take {len(self.steps)} computations")
+        start = 4 + 2 * len(self.constants)
+        head = struct.pack("<4I", len(checked), len(self.steps), len(stretch), start)
+        steps = [word for step in self.steps for word in step]
+        words = [*checked, *steps, *launches]
+        return head + struct.pack(f"<{len(self.constants)}q", *self.constants) + struct.pack(f"<{len(words)}I", *words)
 
-    def _sizes(self, build: Builder, stretch: Sequence[Launch]) -> SizeEmitter:
-        """Arithmetic in which every symbol that the launches use has its value, loaded at the start."""
-        sizes = SizeEmitter(build)
-        needed = {symbol for launch in stretch for size in launch.sizes for symbol in symbols(size)}
-        for i, symbol in enumerate(self.program.sizes):
-            if symbol in needed:
-                place = build.pure("ptr", 1, f"getelementptr i64, ptr %sizes, i64 {i}")
-                sizes.symbols[symbol] = build.pure("i64", 1, f"load i64, {place}, align 8", place)
-        return sizes
-
-    def _arguments(self, launch: Launch) -> int:
-        return len(launch.buffers) + len(launch.sizes) + NULLS
-
-    def _check_alignment(self, build: Builder, stretch: Sequence[Launch]) -> None:
-        """Leaves with `UNALIGNED` when a pointer from outside is not as kernels want it. Planned memory always is."""
-        checked = from_outside(self.program, stretch, self.kernels)
-        if not checked:
-            return
-        bits: Value | None = None
-        for buffer in checked:
-            place = build.pure("ptr", 1, f"getelementptr i64, ptr %buffers, i64 {self.places[buffer]}")
-            pointer = build.pure("i64", 1, f"load i64, {place}, align 8", place)
-            bits = pointer if bits is None else build.binary("or", bits, pointer)
-        assert bits is not None
-        odd = build.compare("icmp ne", build.binary("and", bits, build.integer(15)), build.integer(0))
-        build.effect(f"br i1 {odd.text}, label %unaligned, label %aligned")
-        build.start_block("unaligned")
-        build.effect(f"store i64 {UNALIGNED}, ptr %result, align 8")
-        build.effect("br label %finish")
-        build.start_block("aligned")
-
-    def _launch(
-        self, build: Builder, sizes: SizeEmitter, launch: Launch, position: int, table: str, values: str, null: str
-    ) -> None:
+    def _launch(self, position: int, launch: Launch) -> list[int]:
         kernel = self.kernels[launch.kernel]
-        given = [sizes.scalar(size) for size in launch.sizes]
-        inner = SizeEmitter(build)
-        inner.symbols = dict(zip(self.program.kernels[launch.kernel].sizes, given))
-        grid = [inner.scalar(size) for size in (*kernel.grid, 1, 1)[:3]]
-        if any(count.text == "0" for count in grid):
-            return
-        addresses = [
-            build.pure("ptr", 1, f"getelementptr ptr, ptr %buffers, i64 {self.places[buffer]}")
-            for buffer in launch.buffers
-        ]
-        for i, (size, value) in enumerate(zip(launch.sizes, given)):
-            addresses.append(self._size_address(build, size, value, values, i))
-        addresses += [Value(null, "ptr")] * NULLS
-        for i, address in enumerate(addresses):
-            place = build.pure("ptr", 1, f"getelementptr ptr, ptr {table}, i64 {i}")
-            build.effect(f"store {address}, {place}, align 8")
-        function = self.externals.address(build, f"kernel:{launch.kernel}")
-        start = self.externals.address(build, "cuda:cuLaunchKernel")
-        shared_place = self.externals.address(build, f"shared:{launch.kernel}")
-        shared = build.pure("i32", 1, f"ptrtoint {shared_place} to i32", shared_place)
-        place = build.pure("ptr", 1, "getelementptr i32, ptr %result, i64 1")
-        build.effect(f"store i32 {position}, {place}, align 4")
-        numbers = [build.integer(int(count.text), "i32") if count.is_constant else build.convert("trunc", count, "i32")
-                   for count in grid]  # fmt: skip
-        following = build.fresh_label("launched")
-        unknown = [count for count in grid if not count.is_constant]
-        if unknown:  # a grid without programs is an error to the driver, and nothing to do for us
-            programs = unknown[0]
-            for count in unknown[1:]:
-                programs = build.binary("mul", programs, count)
-            some = build.compare("icmp ne", programs, build.integer(0))
-            label = build.fresh_label("launch")
-            build.effect(f"br i1 {some.text}, label %{label}, label %{following}")
-            build.start_block(label)
-        stream = build.here("ptr", 1, "inttoptr i64 %stream to ptr")
-        arguments = ", ".join([
-            str(function), *map(str, numbers), f"i32 {kernel.num_warps * 32}", "i32 1", "i32 1",
-            str(shared), str(stream), f"ptr {table}", "ptr null",
-        ])  # fmt: skip
-        code = build.here("i32", 1, f"call i32 {start.text}({arguments})")
-        build.effect(f"store {code}, ptr %result, align 8")
-        failed = build.here("i1", 1, f"icmp ne {code}, 0")
-        build.effect(f"br i1 {failed.text}, label %finish, label %{following}")
-        build.start_block(following)
+        sizes = [self._value(size, self.symbols) for size in launch.sizes]
+        inside = dict(zip(self.program.kernels[launch.kernel].sizes, sizes))
+        grid = [self._value(size, inside) for size in (*kernel.grid, 1, 1)[:3]]
+        arguments = [self._word(BUFFERS, 8 * self.places[buffer]) for buffer in launch.buffers]
+        arguments += [*sizes, *[self._constant(0)] * NULLS]
+        if len(arguments) > launcher.MOST_ARGUMENTS:
+            raise CompileError("generate", f"kernel {kernel.name} has {len(arguments)} arguments")
+        external = len(launcher.EXTERNALS) + 2 * launch.kernel
+        return [external, position, *grid, 32 * kernel.num_warps, len(arguments), *arguments]
 
-    def _size_address(self, build: Builder, size: Size, value: Value, values: str, i: int) -> Value:
-        """Where the value of a size lies: in the caller's table, or in slot `i` of ours."""
-        if isinstance(size, Symbol) and size.name in self.program.sizes:
-            return build.pure("ptr", 1, f"getelementptr i64, ptr %sizes, i64 {self.program.sizes.index(size.name)}")
-        place = build.pure("ptr", 1, f"getelementptr i64, ptr {values}, i64 {i}")
-        build.effect(f"store {value}, {place}, align 8")
-        return place
+    # Values: words that say where 64 bits lie ------------------------------------------------------------------------
+
+    @staticmethod
+    def _word(base: int, offset: int) -> int:
+        return offset | base
+
+    def _constant(self, value: int) -> int:
+        return self._word(TABLE, 16 + 8 * self.constants.setdefault(value, len(self.constants)))
+
+    def _step(self, operation: str, a: int, b: int) -> int:
+        step = (OPERATIONS.index(operation), a, b)
+        return self._word(VALUES, 8 * self.steps.setdefault(step, len(self.steps)))
+
+    def _value(self, size: Size, symbols: Mapping[str, int]) -> int:
+        """Where the value of `size` lies, computed by steps if need be."""
+
+        def word(part: Size) -> int:
+            return self._value(part, symbols)
+
+        match size:
+            case int():
+                return self._constant(size)
+            case Symbol(name):
+                return symbols[name]
+            case Sum(constant, terms):
+                parts = [
+                    word(atom) if k == 1 else self._step("mul", word(atom), self._constant(k)) for k, atom in terms
+                ]
+                if constant:
+                    parts.append(self._constant(constant))
+                return reduce(lambda a, b: self._step("add", a, b), parts)
+            case Product(factors):
+                return reduce(lambda a, b: self._step("mul", a, b), [word(factor) for factor in factors])
+            case FloorDiv(value, divisor):
+                return self._step("floordiv", word(value), word(divisor))
+            case Mod(value, divisor):
+                return self._step("mod", word(value), word(divisor))
+            case Min(left, right):
+                return self._step("min", word(left), word(right))
+            case Max(left, right):
+                return self._step("max", word(left), word(right))
+        raise CompileError("generate", f"no launch code for the size {size!r}")
 
 
 def from_outside(program: Program, stretch: Sequence[Launch], kernels: Sequence[DeviceKernel]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lampwork.codegen.generate import module_text
+from lampwork.codegen.llvm.generate import module_text
 from lampwork.ir.loops import Accumulate, Accumulator, Axis, Kernel, Load, Loop, Store
 from lampwork.ir.target import LEVELS, Target
 from tests.unit.codegen.helpers import constant, f32, local, parameter, program_of, symbol

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import random
 
 import pytest
 
 from lampwork.codegen.stretches import launch_stretches
+from lampwork.codegen.triton import launcher
 from lampwork.codegen.triton.launch import launch_code
+from lampwork.errors import CompileError
 from lampwork.ir.loops import Buffer, Kernel, Parameter
 from lampwork.ir.program import UNALIGNED, DeviceKernel, Extern, Launch, Placement, Program
-from lampwork.ir.size import Symbol, add, floordiv, mul
+from lampwork.ir.size import Symbol, add, evaluate, floordiv, maximum, minimum, mod, mul
 from lampwork.runtime.native import LoadedCode
 
 N, M, S0 = Symbol("n"), Symbol("m"), Symbol("s0")
@@ -24,6 +27,16 @@ FUNCTION = ctypes.CFUNCTYPE(
     ctypes.POINTER(ctypes.c_void_p),
     ctypes.c_void_p,
 )
+
+
+@pytest.fixture(params=["stored", "from text"], autouse=True)
+def code(request, monkeypatch):
+    """Every test runs the stored machine code, and what LLVM makes of its text today."""
+    if request.param == "from text":
+        image, places = launcher.compiled()
+        monkeypatch.setattr(launcher, "CODE", image)
+        monkeypatch.setattr(launcher, "RUN", places["run"])
+        monkeypatch.setattr(launcher, "CALL", places["call"])
 
 
 class Driver:
@@ -137,3 +150,56 @@ def test_pointers_from_outside_that_are_not_aligned_stop_the_stretch():
     returned = {"x": Placement("extern"), "y": Placement("workspace")}
     answers, driver = run(program(*steps, places=returned), {**POINTERS, "x": 8}, (7, 300))
     assert answers == [UNALIGNED]
+
+
+def test_sizes_as_the_ir_evaluates_them():
+    """Random expressions as arguments and as grids."""
+    pick = random.Random(3)
+    symbols = {"n": Symbol("n", -50, 50), "m": Symbol("m", 1, 50)}
+
+    def expression(depth):
+        if depth == 0 or pick.random() < 0.2:
+            return pick.choice([*symbols.values(), pick.randint(-9, 9)])
+        left, right = expression(depth - 1), expression(depth - 1)
+        kind = pick.choice([add, mul, minimum, maximum, floordiv, mod])
+        if kind in (floordiv, mod):
+            right = maximum(right, 1) if pick.random() < 0.5 else pick.randint(1, 9)
+        return kind(left, right)
+
+    for _ in range(200):
+        size, extent = expression(3), expression(3)
+        grid = add(mod(extent, 1000), 1)
+        sized = Kernel("sized", (Parameter("b0", "float32", "read", 8),), (), ("n", "m", "s0"))
+        kernel = DeviceKernel("sized", "", ("*fp32", "i64", "i64", "i64"), (), grid=(grid,))
+        values = {"n": pick.randint(-50, 50), "m": pick.randint(1, 50)}
+        made = program(Launch(0, ("z",), (*symbols.values(), size)), kernels=(sized,))
+        _, driver = run(made, POINTERS, (values["m"], values["n"]), (kernel,))
+        ((_, (x, _, _), _, _, _, arguments),) = driver.launches
+        assert x == evaluate(grid, values) and arguments[-1] == evaluate(size, values)
+
+
+def test_many_kernels_and_launches():
+    kernels = tuple(kernel(f"k{i}", ("b0", "b1")) for i in range(60))
+    device = tuple(DeviceKernel(f"k{i}", "", ("*fp32", "*fp32"), grid=(i + 1, 2, 3), shared_bytes=i) for i in range(60))
+    steps = tuple(Launch(i % 60, ("x", "y") if i % 2 else ("y", "z")) for i in range(300))
+    answers, driver = run(program(*steps, kernels=kernels), POINTERS, kernels=device)
+    assert answers == [0] and len(driver.launches) == 300
+    for i, (function, grid, threads, shared, _, values) in enumerate(driver.launches):
+        assert (function, grid, threads, shared) == (100 + i % 60, (i % 60 + 1, 2, 3), 128, i % 60)
+        assert values == ((16, 1024) if i % 2 else (1024, 4096))
+
+
+def test_grids_that_no_device_has():
+    huge = DeviceKernel("sized", "", ("*fp32", "i64"), (), grid=(mul(S0, S0),))
+    steps = (Launch(1, ("z",), (N,)),)
+    answers, driver = run(program(*steps), POINTERS, (7, 1 << 20), (DEVICE_COPY, huge))
+    assert answers == [1] and not driver.launches, "the driver's word for an invalid value"
+
+
+def test_more_arguments_than_the_launcher_takes():
+    wide = kernel("wide", [f"b{i}" for i in range(600)])
+    with pytest.raises(CompileError, match="604 arguments"):
+        launch_code(
+            program(Launch(0, ("x",) * 600), kernels=(wide,)), [[Launch(0, ("x",) * 600)]],
+            (DeviceKernel("wide", "", ("*fp32",) * 600),),
+        )  # fmt: skip
