@@ -1,6 +1,6 @@
 """CUDA graphs that are safe: one program's launches replayed at the cost of one, results valid for as long as held.
 
-    calls 1, 2        run plainly: libraries and kernels are loaded, workspaces made
+    calls 1, 2        run plainly: libraries and kernels are loaded, workspaces made (`auto` measures two more)
     call 3            the program is captured, with memory of its own for inputs that the caller passes and for results
     from then on      inputs copied in, one replay, results handed out
 
@@ -45,6 +45,12 @@ HANDED_OUT = 2
 CAPTURES_FOR_WEIGHTS = 4
 #: `auto`: graphs pay where issuing the launches takes at least this share of the time the device needs.
 HOST_SHARE = 0.5
+#: `auto` decides after so many measured calls, which follow the plain ones.
+MEASURED_CALLS = 2
+#: What copying inputs into a capture's memory costs.
+COPIED_BYTES_A_SECOND = 1e12
+#: What a replay costs the host, and what each input copied or result handed out adds to it (about, on an H100's host).
+REPLAY_SECONDS, REPLAY_SECONDS_A_TENSOR = 8e-6, 5e-6
 
 Call = Callable[..., tuple]
 
@@ -57,7 +63,7 @@ class GraphRunner:
     """Serves calls of one program through CUDA graphs. Safe to use from many threads and streams.
 
     `make_call()` gives a host function with memory of its own (see `Host.call`). `when`: "always", or "auto": only
-    where the second call shows that the device waits for the host. `refused` says why calls run plainly, if they do.
+    where the next calls show that the device waits for the host. `refused` says why calls run plainly, if they do.
     """
 
     def __init__(
@@ -145,6 +151,7 @@ class _Stream:
         self.generation: object = None
         self.places: tuple[int, ...] = ()
         self.captures_left = CAPTURES_FOR_WEIGHTS
+        self.gains: list[float] = []
         self.handed_out: list[_Capture] = []
         self.copying: _Capture | None = None
 
@@ -152,9 +159,9 @@ class _Stream:
         runner = self.runner
         self.calls += 1
         if self.calls <= PLAIN_CALLS:
-            if self.calls == PLAIN_CALLS and runner.when == "auto":
-                return self._measured(values, generation)
             return self.host(values, generation)
+        if runner.when == "auto" and len(self.gains) < MEASURED_CALLS and not runner.refused:
+            return self._measured(values, generation)
         if runner.refused:  # another stream found out
             return self.host(values, generation)
         try:
@@ -167,9 +174,16 @@ class _Stream:
     def _measured(self, values: Sequence[Any], generation: object) -> tuple:
         """A plain call that finds out whether the device waits for the host."""
         host_seconds, device_seconds, results = self.device.measure(lambda: self.host(values, generation))
-        if host_seconds < HOST_SHARE * device_seconds:
+        passed = sum(values[index].nbytes for index in self.copied if isinstance(values[index], torch.Tensor))
+        tensors = len(self.copied) + len(results)
+        self.gains.append(min(
+            host_seconds - HOST_SHARE * device_seconds - passed / COPIED_BYTES_A_SECOND,
+            host_seconds - REPLAY_SECONDS - tensors * REPLAY_SECONDS_A_TENSOR,
+        ))  # fmt: skip
+        # The host's worst times say nothing of the program: a collection of garbage, code loaded on its first use.
+        if len(self.gains) == MEASURED_CALLS and min(self.gains) < 0:
             self.runner.refuse(
-                "the device is busy for longer than the host needs to launch: a graph would gain nothing"
+                "launching takes less time than the device needs, or than a replay: a graph gains nothing"
             )
         return results
 
@@ -367,9 +381,18 @@ class CudaDevice:
                 finally:
                     graph.capture_end()
         except Exception as error:
+            self._forget_capture()
             cause = error.__cause__ or error
             raise NotCapturable(f"capture failed: {type(cause).__name__}: {cause}".splitlines()[0]) from error
         return graph.replay, results
+
+    def _forget_capture(self) -> None:
+        """A capture that failed half-way leaves the generator's state with it, and the next draw would fail."""
+        generator = torch.cuda.default_generators[self.index]
+        try:
+            generator.graphsafe_set_state(generator.clone_state())
+        except Exception:  # nothing was left behind
+            pass
 
 
 def _physical(tensor: torch.Tensor) -> torch.Tensor:

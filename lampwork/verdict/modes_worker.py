@@ -173,6 +173,7 @@ def run_steady(job: Job) -> dict[str, Any]:
             reference, precision = reference_outputs(workload)
             expected = workload.function(*args, **kwargs)
             device.synchronise(job.device)
+            noise = own_errors(expected, reference)
         for column in job.columns:
             say(job, column, "compiling")
             reserved = device.reserved_mib(job.device)
@@ -210,7 +211,7 @@ def run_steady(job: Job) -> dict[str, Any]:
             for column in sorted(compiled, key=lambda name: not is_ours(name)):
                 if column != "eager":
                     say(job, column, "keeping outputs")
-                    columns[column]["kept"] = keep_outputs(compiled[column], inputs, kwargs, eager)
+                    columns[column]["kept"] = keep_outputs(compiled[column], inputs, kwargs, eager, noise)
     return {"columns": columns, "reference": precision, "description": workload.description, "spent": spent}
 
 
@@ -278,11 +279,26 @@ def verify_copy(output: Any) -> Any:
     return [leaf.clone() for _, leaf in verify.leaves(output) if isinstance(leaf, torch.Tensor)]
 
 
-def keep_outputs(function: Callable[..., Any], inputs: list[tuple[Any, ...]], kwargs: dict, eager: list) -> dict:
+def own_errors(eager: Any, reference: Any) -> list[float]:
+    """For each tensor of eager's outputs, the root mean square of its own error; empty without a reference."""
+    import torch
+
+    from lampwork.verdict import verify
+
+    if reference is None:
+        return []
+    pairs = zip(verify.leaves(eager), verify.leaves(reference))
+    return [verify.rmse(ours, exact) for (_, ours), (_, exact) in pairs if isinstance(ours, torch.Tensor)]
+
+
+def keep_outputs(
+    function: Callable[..., Any], inputs: list[tuple[Any, ...]], kwargs: dict, eager: list, noise: list[float]
+) -> dict:
     """A plain loop that keeps every output: is each what it was when it was returned, and what eager computes?
 
-    Values differ from eager's as much as those do that were accepted for the first inputs: they are judged by
-    `allclose`, or else by a root mean square difference of at most twice that of the first output.
+    Values are judged by `allclose`, or else by their root mean square difference from eager's: at most twice that of
+    the first output, or four times eager's own error on the first inputs (`noise`), which is what an output accepted by
+    the rule for half types may differ.
     """
     import torch
 
@@ -304,7 +320,8 @@ def keep_outputs(function: Callable[..., Any], inputs: list[tuple[Any, ...]], kw
                     return {"right": False, "why": f"output {number} changed after it was returned"}
                 distance = verify.rmse(held, theirs)
                 if number == 0:
-                    allowed.append(2 * distance)
+                    own = noise[index] if index < len(noise) else 0.0
+                    allowed.append(max(2 * distance, 4 * own))
                 tolerance = verify.TOLERANCE.get(held.dtype, 1e-4)
                 close = torch.allclose(held.double(), theirs.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
                 if not close and not distance <= allowed[index] + tolerance / 10:

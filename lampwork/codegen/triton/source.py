@@ -32,7 +32,7 @@ from lampwork.codegen.triton.expressions import (
     takes_literal,
     typed,
 )
-from lampwork.codegen.triton.tiles import Form, Nest, Tiling, choose_tiling, likely, read_form, upper
+from lampwork.codegen.triton.tiles import Form, Nest, Tiling, choose_tiling, likely, nest_loads, read_form, upper
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import NATIVE
 from lampwork.ir.loops import (
@@ -75,14 +75,17 @@ _NONE: frozenset[str] = frozenset()
 ATOMIC = frozenset({"float64", "float32", "float16", "bfloat16", "int64", "uint64", "int32", "uint32"})
 
 
-def kernel_source(kernel: Kernel, target: Target, aligned_inputs: bool = True) -> DeviceKernel:
+def kernel_source(
+    kernel: Kernel, target: Target, aligned_inputs: bool = True, tiling: Tiling | None = None
+) -> DeviceKernel:
     """The text of `kernel` for `target` with all that compiling and launching it needs; `binary` is left empty.
 
-    `aligned_inputs`: every parameter starts at a multiple of 16 bytes; else only those that say so. Raises
-    `CompileError` for what Triton cannot express, with the operator.
+    `aligned_inputs`: every parameter starts at a multiple of 16 bytes; else only those that say so. `tiling`: one of
+    the kernel's `candidate_tilings`, by default the first. Raises `CompileError` for what Triton cannot express, with
+    the operator.
     """
     try:
-        return _Writer(kernel, target).write(aligned_inputs)
+        return _Writer(kernel, target, tiling).write(aligned_inputs)
     except CompileError as error:
         if kernel.origins and not error.location.file:
             origin = kernel.origins[-1]
@@ -93,10 +96,10 @@ def kernel_source(kernel: Kernel, target: Target, aligned_inputs: bool = True) -
 class _Writer:
     """One kernel. Implements `expressions.Lines`."""
 
-    def __init__(self, kernel: Kernel, target: Target) -> None:
+    def __init__(self, kernel: Kernel, target: Target, tiling: Tiling | None = None) -> None:
         self.kernel, self.target = kernel, target
         self.form: Form = read_form(kernel)
-        self.tiling: Tiling = choose_tiling(self.form, kernel, target)
+        self.tiling: Tiling = tiling or choose_tiling(self.form, kernel, target)
         self.parameters: dict[str, Parameter] = {p.name: p for p in kernel.parameters}
         self.index_type = "tl.int64" if self._is_large() else "tl.int32"
         self.lines: list[str] = []
@@ -135,6 +138,7 @@ class _Writer:
         grid = self._outer()
         if self.form.nests and self.tiling.r_block:
             self._line(f"r = {self._range('RBLOCK', 'r')}")
+            self._load_early()
         for stmt in self.form.row:
             if isinstance(stmt, Nest):
                 self._nest(stmt)
@@ -338,6 +342,19 @@ class _Writer:
         else:
             value = operation(self, COMBINE[op], dtype, dtype, (total[0], value))
         return value, position, total[2] | dims
+
+    def _load_early(self) -> None:
+        """What whole rows load at known places is loaded before the first reduction: one wait for memory, not many."""
+        for nest in self.form.nests:
+            length = product(upper(axis.extent) for axis in nest.axes)
+            if not isinstance(length, int) or not 0 < length <= self.tiling.r_block:
+                continue
+            self._enter(nest, "r", length)
+            for load in nest_loads(nest):
+                plain = load.mask is None and not load.indirect
+                if plain and self.parameters[load.buffer].access == "read":
+                    self._load(load)
+            self.masks.pop("r", None)
 
     def _enter(self, nest: Nest, index: str, length: Size) -> None:
         """The nest's indices, and its mask: the row's end, and the ends of loops that depend on outer indices."""

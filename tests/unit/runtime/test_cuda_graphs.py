@@ -206,7 +206,7 @@ def test_auto_leaves_a_busy_device_alone():
     for _ in range(6):
         x = torch.randn(8)
         assert torch.equal(call(runner, x)[0], affine(x))
-    assert device.recorded == 0 and "busy" in runner.refused
+    assert device.recorded == 0 and "gains nothing" in runner.refused
 
 
 @pytest.mark.parametrize("kind", ["fails", "expanded", "overlapping"])
@@ -241,3 +241,22 @@ def test_a_value_read_on_the_host_is_refused():
 
     runner, _ = runner_for(pick, torch.randn(8), torch.tensor([1, 2]))
     assert "condition" in runner.refused
+
+
+@pytest.mark.parametrize("host", [1.0, 1e-6])
+def test_auto_weighs_what_a_replay_costs(host):
+    runner, device = runner_for(affine, torch.randn(8), when="auto")
+    device.times = (host, host)
+    for _ in range(8):
+        x = torch.randn(8)
+        assert torch.equal(call(runner, x)[0], affine(x))
+    assert device.recorded == (1 if host == 1.0 else 0)
+
+
+def test_auto_ignores_one_slow_call():
+    runner, device = runner_for(affine, torch.randn(8), when="auto")
+    times = iter([(3.0, 1.0), (0.1, 1.0)])
+    device.measure = lambda run: (*next(times), run())
+    for _ in range(8):
+        call(runner, torch.randn(8))
+    assert device.recorded == 0
