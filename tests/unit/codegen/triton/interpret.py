@@ -47,14 +47,27 @@ def launch(kernel: DeviceKernel, tensors: list[torch.Tensor], sizes: dict[str, i
 @contextmanager
 def _interpreting() -> Iterator[None]:
     """Triton as it is when TRITON_INTERPRET=1 from the start; before and after it can compile, in this process too."""
+    import triton.language as tl
+
     before = os.environ.get("TRITON_INTERPRET")
     os.environ["TRITON_INTERPRET"] = "1"
     functions = _standard_functions()
+    # The interpreter patches these, and after a call of a function inside of a kernel it leaves them so.
+    patched = [
+        (place, dict(vars(place))) for place in (tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base)
+    ]
     try:
         for module, name, _, interpreted in functions:
             setattr(module, name, interpreted)
         yield
     finally:
+        for place, saved in patched:
+            now = dict(vars(place))
+            for name in now.keys() - saved.keys():
+                delattr(place, name)
+            for name, value in saved.items():
+                if now.get(name) is not value:
+                    setattr(place, name, value)
         for module, name, compiled, _ in functions:
             setattr(module, name, compiled)
         if before is None:
