@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import frexp
-from math import frexp
 from typing import Final, Protocol
 
 from lampwork.errors import CompileError
@@ -143,10 +142,6 @@ def _text(form: str) -> Emitter:
 
 
 def _divide(lines: Lines, dtype: str, a: str, b: str) -> str:
-    if _is_literal(b) and not b.startswith("float") and frexp(float(b.strip("()")))[0] in (0.5, -0.5):
-        inverse = 1.0 / float(b.strip("()"))
-        if 2.0**-126 <= abs(inverse) <= 2.0**126:
-            return lines.name(f"{a} * {literal(inverse, dtype)}")  # as exact as the division
     if _is_literal(b) and not b.startswith("float") and frexp(float(b.strip("()")))[0] in (0.5, -0.5):
         inverse = 1.0 / float(b.strip("()"))
         if 2.0**-126 <= abs(inverse) <= 2.0**126:
