@@ -22,7 +22,7 @@ from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, GraphBreak, LampworkError
 from lampwork.graph.prepare import prepare
 from lampwork.ir.artifact import Artifact
-from lampwork.ir.program import NativeCode, Program
+from lampwork.ir.program import NativeCode, Program, device_index
 from lampwork.ir.region import Region, RunEagerly
 from lampwork.ir.source import is_static
 from lampwork.ir.target import Target
@@ -81,7 +81,7 @@ def compile_region(
     _verify_program(program)
     observe("schedule", program)
     with _stage("generate", seconds):
-        native = generate(program, settings, target)
+        native = generate(program, settings, target, _measure(settings, program))
     observe("generate", native)
     with _stage("host", seconds):
         weights = frozenset(index for index, each in enumerate(region.inputs) if is_static(each))
@@ -102,6 +102,16 @@ def compile_region(
         versions=versions(),
         compile_seconds=seconds,
     )
+
+
+def _measure(settings: Settings, program: Program) -> Callable[..., list[float]] | None:
+    """What times kernels for the modes that tune them; CPU kernels are not tuned."""
+    if program.device == "cpu" or not settings.mode.startswith("max-autotune"):
+        return None
+    from lampwork.runtime.tuning import milliseconds
+
+    index = device_index(program.device)
+    return lambda kernel, forms: milliseconds(kernel, forms, index)
 
 
 NEEDS_GRAD = RunEagerly(

@@ -47,7 +47,7 @@ def start_compilers(arch: str) -> None:
 
 def available() -> bool:
     """Triton is installed."""
-    return bool(_release())
+    return bool(release())
 
 
 def compile_kernels(kernels: Sequence[DeviceKernel]) -> tuple[DeviceKernel, ...]:
@@ -76,12 +76,12 @@ def compile_kernels(kernels: Sequence[DeviceKernel]) -> tuple[DeviceKernel, ...]
 def digest(kernel: DeviceKernel) -> str:
     """The name of the kernel's machine code."""
     text = "\n".join(line for line in kernel.source.splitlines() if not line.startswith("#"))  # whose code it was
-    parts = [RECIPE, _release(), text, *(repr(getattr(kernel, field)) for field in _JOB if field != "source")]
+    parts = [RECIPE, release(), text, *(repr(getattr(kernel, field)) for field in _JOB if field != "source")]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 @lru_cache(1)
-def _release() -> str:
+def release() -> str:
     """Triton's version, without importing it (0.2 s); empty where it is not installed."""
     spec = importlib.util.find_spec("triton")
     if spec is None or spec.origin is None:

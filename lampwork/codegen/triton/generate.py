@@ -13,6 +13,8 @@ from lampwork.codegen.stretches import launch_stretches
 from lampwork.codegen.triton.compile import compile_kernels
 from lampwork.codegen.triton.launch import NULLS, launch_code
 from lampwork.codegen.triton.source import kernel_source
+from lampwork.codegen.triton.tiles import Tiling
+from lampwork.codegen.triton.tune import Measure, tune
 from lampwork.config import Settings
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
@@ -25,12 +27,18 @@ from lampwork.ir.target import Target
 SMALL_BYTES = 1024
 
 
-def generate_device(program: Program, settings: Settings, target: Target) -> NativeCode:
-    """The machine code of `program` for a GPU. Raises `CompileError` naming the kernel that cannot be generated."""
+def generate_device(program: Program, settings: Settings, target: Target, measure: Measure | None = None) -> NativeCode:
+    """The machine code of `program` for a GPU, with the tiles that `measure` finds fastest if it is given.
+
+    Raises `CompileError` naming the kernel that cannot be generated.
+    """
     stretches = launch_stretches(program)
     if not stretches:
         return NativeCode(b"", (), (), (), (), device=program.device)
-    kernels = [_source(kernel, target) for kernel in program.kernels]
+    tilings: list[Tiling] | list[None] = [None] * len(program.kernels)
+    if measure is not None:
+        tilings = tune(program.kernels, target, measure)
+    kernels = [_source(kernel, target, tiling) for kernel, tiling in zip(program.kernels, tilings)]
     with ThreadPoolExecutor(1) as beside:
         compiling = beside.submit(compile_kernels, kernels)
         code = launch_code(program, stretches, kernels)
@@ -41,9 +49,9 @@ def generate_device(program: Program, settings: Settings, target: Target) -> Nat
     return replace(code, kernels=compiled)
 
 
-def _source(kernel: Kernel, target: Target) -> DeviceKernel:
+def _source(kernel: Kernel, target: Target, tiling: Tiling | None) -> DeviceKernel:
     """The text of a kernel, for small parameters at any address."""
-    made = kernel_source(kernel, target)
+    made = kernel_source(kernel, target, tiling=tiling)
     aligned = tuple(i for i in made.aligned if kernel.parameters[i].aligned or not _is_small(kernel.parameters[i]))
     return replace(made, aligned=aligned)
 

@@ -16,7 +16,7 @@ Nothing here imports Triton or torch.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from lampwork.codegen.triton.expressions import (
     COMBINE,
@@ -63,8 +63,10 @@ from lampwork.ir.size import (
     add,
     bounds,
     floordiv,
+    mul,
     product,
     substitute,
+    symbols,
 )
 from lampwork.ir.target import Target
 
@@ -580,7 +582,7 @@ class _Writer:
         if isinstance(expr, Constant):
             return self.name(typed(expr.value, expr.dtype)), _NONE
         if isinstance(expr, Index):
-            text, dims = self._size(expr.value)
+            text, dims = self._position_value(expr.value)
             return self.name(f"{_operand_text(text)}.to(tl.int64)"), dims
         decided = self._decided(expr)
         if decided is not None:
@@ -638,7 +640,7 @@ class _Writer:
         texts, dims = [], _NONE
         for arg in expr.args:
             if isinstance(arg, Index):
-                text, varies = self._size(arg.value)
+                text, varies = self._position_value(arg.value)
                 texts.append(_operand_text(text))
                 dims |= varies
             elif isinstance(arg, Constant) and abs(int(arg.value)) < 1 << 31:
@@ -648,6 +650,19 @@ class _Writer:
         if not any(isinstance(arg, Index) for arg in expr.args):
             return None
         return self.name(f"{texts[0]} {COMPARISONS[expr.op]} {texts[1]}"), dims
+
+    def _position_value(self, value: Size) -> Value:
+        """A position as a value: unlike an offset it may be larger than all memory (`arange` in large steps)."""
+        if self.index_type == "tl.int64" or all(_is_narrow(part) for part in _parts(value)):
+            return self._size(value)
+        saved = dict(self.symbols)
+        for name in symbols(value):
+            text, dims = self.symbols[name]
+            if name not in self.fixed:
+                self.symbols[name] = (self.name(f"{_operand_text(text)}.to(tl.int64)"), dims)
+        found = self._size(value)
+        self.symbols = saved
+        return found
 
     def _size(self, value: Size) -> Value:
         """An index expression as text. Divisions round to zero in Triton: where a dividend may be negative they are
@@ -737,6 +752,29 @@ _ORDER: dict[str, Callable[[int, int, int | float], tuple[bool, bool]]] = {
     "gt": lambda low, high, limit: (high <= limit, low > limit),
     "ge": lambda low, high, limit: (high < limit, low >= limit),
 }
+
+
+def _parts(value: Size) -> Iterator[Size]:
+    """`value` and all that it is made of."""
+    yield value
+    if isinstance(value, Sum):
+        for factor, atom in value.terms:
+            yield from _parts(atom)
+            yield mul(atom, factor)
+    elif isinstance(value, Product):
+        for atom in value.factors:
+            yield from _parts(atom)
+    elif isinstance(value, (FloorDiv, Mod)):
+        yield from _parts(value.value)
+        yield from _parts(value.divisor)
+    elif isinstance(value, (Min, Max)):
+        yield from _parts(value.left)
+        yield from _parts(value.right)
+
+
+def _is_narrow(value: Size) -> bool:
+    low, high = bounds(value)
+    return -(1 << 31) <= low and high < 1 << 31
 
 
 def typed_identity(op: str, dtype: str) -> str:
