@@ -50,10 +50,10 @@ def tune(kernels: Sequence[Kernel], target: Target, measure: Measure) -> list[Ti
     for number in wanted:
         forms = [(each, form) for each in candidates[number] if (form := next(compiled)) is not None]
         times = measure(kernels[number], [form for _, form in forms])
-        ranked = sorted(zip(times, range(len(forms))))
-        best, place = ranked[0]
-        if forms and forms[0][0] == chosen[number] and best < WORTH * times[0]:
-            chosen[number] = forms[place][0]
+        taken = dict(zip((each for each, _ in forms), times))
+        fastest = min(taken, key=taken.__getitem__, default=chosen[number])
+        if fastest in taken and taken[fastest] < WORTH * taken.get(chosen[number], float("inf")):
+            chosen[number] = fastest
         _write(_digest(kernels[number], target), chosen[number])
     return chosen
 

@@ -237,3 +237,11 @@ def test_alignment_is_the_callers_choice():
     (kernel,) = program.kernels
     assert kernel_source(kernel, TARGET).aligned == (0, 1)
     assert kernel_source(kernel, TARGET, aligned_inputs=False).aligned == (1,)
+
+
+def test_positions_larger_than_memory():
+    """Offsets fit 32 bits here; the values that positions stand for do not."""
+    step = 10**9
+    x = torch.zeros(1, dtype=torch.int64)
+    assert_like_eager(lambda x: torch.arange(0, 50 * step, step) + x, x)
+    assert_like_eager(lambda x: (torch.arange(-50 * step, 50 * step, step) + x) // 7 + torch.arange(100) % 7, x)
