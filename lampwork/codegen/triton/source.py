@@ -34,7 +34,7 @@ from lampwork.codegen.triton.expressions import (
 )
 from lampwork.codegen.triton.tiles import Form, Nest, Tiling, choose_tiling, likely, nest_loads, read_form, upper
 from lampwork.errors import CompileError
-from lampwork.ir.dtype import NATIVE
+from lampwork.ir.dtype import ITEM_SIZE_BYTES, NATIVE
 from lampwork.ir.loops import (
     Accumulate,
     Accumulator,
@@ -73,6 +73,9 @@ from lampwork.ir.target import Target
 #: A text and the dimensions of the tile it varies along.
 Value = tuple[str, frozenset[str]]
 _NONE: frozenset[str] = frozenset()
+#: Registers of a thread that loads may fill early, and up to how many programs a multiprocessor they do: with more,
+#: other programs work while one waits, if registers leave room for them.
+EARLY_REGISTERS, EARLY_PROGRAMS = 96, 8
 #: Types that atomic additions exist for; bfloat16 from sm_90 on.
 ATOMIC = frozenset({"float64", "float32", "float16", "bfloat16", "int64", "uint64", "int32", "uint32"})
 
@@ -140,7 +143,8 @@ class _Writer:
         grid = self._outer()
         if self.form.nests and self.tiling.r_block:
             self._line(f"r = {self._range('RBLOCK', 'r')}")
-            self._load_early()
+            if likely(grid) <= EARLY_PROGRAMS * self.target.threads:
+                self._load_early()
         for stmt in self.form.row:
             if isinstance(stmt, Nest):
                 self._nest(stmt)
@@ -347,6 +351,8 @@ class _Writer:
 
     def _load_early(self) -> None:
         """What whole rows load at known places is loaded before the first reduction: one wait for memory, not many."""
+        elements = self.tiling.x_block * self.tiling.r_block // (32 * self.tiling.num_warps)
+        registers = EARLY_REGISTERS
         for nest in self.form.nests:
             length = product(upper(axis.extent) for axis in nest.axes)
             if not isinstance(length, int) or not 0 < length <= self.tiling.r_block:
@@ -354,7 +360,8 @@ class _Writer:
             self._enter(nest, "r", length)
             for load in nest_loads(nest):
                 plain = load.mask is None and not load.indirect
-                if plain and self.parameters[load.buffer].access == "read":
+                registers -= elements * ITEM_SIZE_BYTES[load.dtype] // 4
+                if plain and registers >= 0 and self.parameters[load.buffer].access == "read":
                     self._load(load)
             self.masks.pop("r", None)
 
