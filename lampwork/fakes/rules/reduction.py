@@ -161,3 +161,11 @@ def softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> Spec:
         raise Unknown
     wrap_dim(dim, x.dim())
     return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
+
+
+@rule("_safe_softmax")
+def safe_softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Spec:
+    if not x.dtype.is_floating_point:
+        raise Unknown
+    wrap_dim(dim, x.dim())
+    return Spec(tuple(x.size()), contiguous(x.size()), dtype or x.dtype)

@@ -103,7 +103,7 @@ def test_rules_know_common_cases(rules_alone):
     aten = torch.ops.aten
     for func, args in [
         (aten.addmm.default, (b, x, w.t())), (aten.add.Tensor, (x, 1)), (aten.gelu.default, (x,)),
-        (aten.native_layer_norm.default, (x, [8], None, None, 1e-5)), (aten._softmax.default, (x, -1, False)),
+        (aten.native_layer_norm.default, (x, [8], None, None, 1e-5)), (aten._softmax.default, (x, -1, False)), (aten._safe_softmax.default, (x.transpose(0, 1), -1)),
         (aten.convolution.default, (image, kernel, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)),
         (aten.embedding.default, (w, torch.zeros(2, 3, dtype=torch.int64))), (aten.bmm.default, (image[0], image[0])),
         (aten.mean.dim, (x, [-1], True)), (aten.cat.default, ([x, x], 1)), (aten.index.Tensor, (x, [torch.tensor([0])])),
