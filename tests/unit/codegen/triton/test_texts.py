@@ -11,8 +11,12 @@ import torch
 from torch.nn import functional as F
 
 from lampwork.codegen.triton import worker
+from lampwork.config import Settings
+from lampwork.ir.size import Symbol
+from lampwork.schedule import schedule
 from tests.unit.codegen.triton.interpret import available
 from tests.unit.codegen.triton.programs import TARGET, program_of, sources
+from tests.unit.schedule.programs import Graph, op
 
 half = torch.bfloat16
 #: name -> (function, inputs, the widest load expected)
@@ -35,23 +39,27 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-@pytest.mark.skipif(bool(available()), reason=available())
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_compiles(name, arch, tmp_path, monkeypatch):
+def compiled(kernel, tmp_path, monkeypatch):
     from triton.compiler import compiler
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     # The digest of all of Triton's files takes longer than everything else here.
     monkeypatch.setattr(compiler, "get_cache_key", lambda source, *rest, **more: source.hash(), raising=False)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    return worker.compile_text(asdict(kernel))
+
+
+@pytest.mark.skipif(bool(available()), reason=available())
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_compiles(name, arch, tmp_path, monkeypatch):
     function, inputs, widest = PROGRAMS[name]
     target = replace(TARGET, name=arch)
     loads = set()
     for kernel in sources(program_of(function, inputs, target), target):
-        compiled = worker.compile_text(asdict(kernel))
-        assert compiled["binary"].startswith(b"\x7fELF")
-        loads |= set(re.findall(r"ld\.global\.(\S+)", compiled["ptx"]))
+        code = compiled(kernel, tmp_path, monkeypatch)
+        assert code["binary"].startswith(b"\x7fELF")
+        loads |= set(re.findall(r"ld\.global\.(\S+)", code["ptx"]))
     assert widest in loads
 
 
@@ -79,3 +87,18 @@ def test_golden(name, request):
     if request.config.getoption("--update-golden"):
         file.write_text(text)
     assert text == file.read_text()
+
+
+@pytest.mark.skipif(bool(available()), reason=available())
+def test_sizes_known_at_run_time_compile(tmp_path, monkeypatch):
+    n, m = Symbol("s0", 1, 1 << 20), Symbol("s1", 0, 1 << 20)
+    g = Graph(("s0", "s1"))
+    x = g.input((n, m))
+    top = g.reduce("max", (n,), (m,), lambda i, r: g.load(x, i, r))
+    y = g.pointwise((n, m), lambda i, j: op("sub", g.load(x, i, j), g.load(top, i)))
+    z = g.pointwise((m, n), lambda i, j: g.load(x, j, i))
+    sums = g.reduce("argmax", (m,), (n,), lambda i, r: g.load(x, r, i))
+    kernels = sources(schedule(g.finish(y, z, sums), Settings(), TARGET))
+    assert any("i64" in kernel.signature for kernel in kernels)
+    for kernel in kernels:
+        assert compiled(kernel, tmp_path, monkeypatch)["binary"].startswith(b"\x7fELF")
