@@ -32,7 +32,18 @@ from lampwork.codegen.triton.expressions import (
     takes_literal,
     typed,
 )
-from lampwork.codegen.triton.tiles import Form, Nest, Tiling, choose_tiling, likely, nest_loads, read_form, upper
+from lampwork.codegen.triton.online import merge_exponential_sums
+from lampwork.codegen.triton.tiles import (
+    Form,
+    Nest,
+    Rescaled,
+    Tiling,
+    choose_tiling,
+    likely,
+    nest_loads,
+    read_form,
+    upper,
+)
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES, NATIVE
 from lampwork.ir.loops import (
@@ -76,6 +87,8 @@ _NONE: frozenset[str] = frozenset()
 #: Registers of a thread that loads may fill early, and up to how many programs a multiprocessor they do: with more,
 #: other programs work while one waits, if registers leave room for them.
 EARLY_REGISTERS, EARLY_PROGRAMS = 96, 8
+#: Rows of long kernels that a multiprocessor works on at a time.
+RESIDENT_ROWS = 4
 #: Types that atomic additions exist for; bfloat16 from sm_90 on.
 ATOMIC = frozenset({"float64", "float32", "float16", "bfloat16", "int64", "uint64", "int32", "uint32"})
 
@@ -105,6 +118,8 @@ class _Writer:
         self.kernel, self.target = kernel, target
         self.form: Form = read_form(kernel)
         self.tiling: Tiling = tiling or choose_tiling(self.form, kernel, target)
+        if self._reads_rows_from_memory():
+            self.form = merge_exponential_sums(self.form)
         self.parameters: dict[str, Parameter] = {p.name: p for p in kernel.parameters}
         self.index_type = "tl.int64" if self._is_large() else "tl.int32"
         self.lines: list[str] = []
@@ -124,6 +139,15 @@ class _Writer:
         self.helpers: dict[str, None] = {}
         #: Dimensions in order: an axis each of a tile's shape.
         self.dims: tuple[str, ...] = ()
+
+    def _reads_rows_from_memory(self) -> bool:
+        """Whether rows are folded block by block and are gone from the L2 cache when they are read again."""
+        if not self.tiling.r_block:
+            return False
+        length = min((likely(product(axis.extent for axis in nest.axes)) for nest in self.form.nests), default=0)
+        rows = min(likely(product(axis.extent for axis in self.form.outer)), RESIDENT_ROWS * self.target.threads)
+        item_bytes = min(ITEM_SIZE_BYTES[p.dtype] for p in self.kernel.parameters)
+        return length > self.tiling.r_block and 2 * rows * length * item_bytes > self.target.l2_bytes
 
     def _is_large(self) -> bool:
         """Whether offsets need 64 bits. Blocks may overhang."""
@@ -294,6 +318,10 @@ class _Writer:
             self._statements(nest, None)
         else:
             accumulators = {stmt.name: self._start(stmt) for stmt in folded}
+            for both in (stmt for stmt in nest.body if isinstance(stmt, Rescaled)):
+                shape = self._shape(self.dims)
+                self._line(f"{both.maximum} = tl.full({shape}, {literal(float('-inf'), 'float32')}, tl.float32)")
+                self._line(f"{both.total} = tl.full({shape}, 0.0, tl.float32)")
             start = f"start{len(self.lines)}"
             self._line(f"for {start} in range(0, {self._size(length)[0]}, RBLOCK):")
             self.indent += "    "
@@ -304,8 +332,11 @@ class _Writer:
             self.locals = before
             self.known.pop()
             self.indent = self.indent[:-4]
-            for stmt in folded:
-                self._finish(stmt, accumulators[stmt.name])
+            for done in nest.body:
+                if isinstance(done, Accumulate):
+                    self._finish(done, accumulators[done.name])
+                elif isinstance(done, Rescaled):
+                    self._finish_rescaled(done)
         self.masks.pop("r", None)
 
     def _unroll(self, nest: Nest, folded: list[Accumulate]) -> None:
@@ -318,7 +349,7 @@ class _Writer:
                     self._let(stmt)
                 elif isinstance(stmt, Store):
                     self._store(stmt, self.dims)
-                else:
+                elif isinstance(stmt, Accumulate):
                     totals[stmt.name] = self._fold_one(stmt, totals.get(stmt.name))
         self.fixed = {}
         for stmt in folded:
@@ -384,6 +415,8 @@ class _Writer:
                 self._let(stmt)
             elif isinstance(stmt, Store):
                 self._store(stmt, self.dims)
+            elif isinstance(stmt, Rescaled):
+                self._fold_rescaled(stmt)
             elif accumulators is None:
                 self._fold_row(stmt)
             else:
@@ -463,6 +496,27 @@ class _Writer:
             folded = [operation(self, COMBINE[op], dtype, dtype, (names[0], value))]
         for name, new in zip(names, folded):
             self._line(f"{name} = {new}" if mask is None else f"{name} = tl.where({mask[0]}, {new}, {name})")
+
+    def _fold_rescaled(self, stmt: Rescaled) -> None:
+        """One more block; where all so far is -inf, the shift is 0, as -inf less -inf would be NaN."""
+        value = self._widen(self.value(stmt.value), self.dims)
+        mask = self.masks.get("r")
+        if mask is not None:
+            value = self.name(f'tl.where({mask[0]}, {value}, float("-inf"))')
+        top = operation(self, "maximum", "float32", "float32", (stmt.maximum, value))
+        shift = self.name(f'tl.where({top} == float("-inf"), 0.0, {top})')
+        scale = self.name(f"libdevice.exp({self.name(f'{stmt.maximum} - {shift}')})")
+        power = self.name(f"libdevice.exp({self.name(f'{value} - {shift}')})")
+        self._line(f"{stmt.total} = {self.name(f'{stmt.total} * {scale}')} + {power}")
+        self._line(f"{stmt.maximum} = {top}")
+
+    def _finish_rescaled(self, stmt: Rescaled) -> None:
+        axis = self.dims.index("r")
+        suffix, rows = "[:, None]" if axis else "", frozenset(self.dims) - {"r"}
+        top = self.name(f"tl.reduce({stmt.maximum}, {axis}, {self._helper('max')}){suffix}")
+        scale = self.name(f"libdevice.exp({self.name(f'{stmt.maximum} - {top}')})")
+        total = self.name(f"tl.sum({self.name(f'{stmt.total} * {scale}')}, {axis}){suffix}")
+        self.locals[stmt.maximum], self.locals[stmt.total] = (top, rows), (total, rows)
 
     def _finish(self, stmt: Accumulate, names: tuple[str, ...]) -> None:
         op, dtype = self._fold_type(stmt)

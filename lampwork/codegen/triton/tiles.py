@@ -54,11 +54,20 @@ MOST_WARPS, LONGEST_BLOCK, FEW_PROGRAMS = 16, 16384, 2
 
 
 @dataclass(frozen=True)
+class Rescaled:
+    """Fold `value` into accumulator `maximum`, and exp(value - maximum) into accumulator `total`: see online.py."""
+
+    maximum: str
+    total: str
+    value: Expr
+
+
+@dataclass(frozen=True)
 class Nest:
     """Inner loops, outermost first, as one index space, and what is done in it, in order."""
 
     axes: tuple[Axis, ...]
-    body: tuple[Let | Accumulate | Store, ...]
+    body: tuple[Let | Accumulate | Store | Rescaled, ...]
 
 
 @dataclass(frozen=True)
@@ -246,7 +255,8 @@ def _accesses(form: Form, kernel: Kernel) -> Iterator[_Access]:
     for part in form.row:
         if isinstance(part, Nest):
             for stmt in part.body:
-                yield from of_statement(stmt, part)
+                if not isinstance(stmt, Rescaled):  # made when tiles have been chosen
+                    yield from of_statement(stmt, part)
         else:
             yield from of_statement(part, None)
 

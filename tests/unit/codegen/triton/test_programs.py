@@ -245,3 +245,26 @@ def test_positions_larger_than_memory():
     x = torch.zeros(1, dtype=torch.int64)
     assert_like_eager(lambda x: torch.arange(0, 50 * step, step) + x, x)
     assert_like_eager(lambda x: (torch.arange(-50 * step, 50 * step, step) + x) // 7 + torch.arange(100) % 7, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(9, 20011), (2, 9000, 3)])
+def test_long_rows_are_read_once_for_their_maximum_and_sum(shape, dtype):
+    """Rows that no cache keeps: the sum is scaled as the maximum grows, and infinities and NaN are as in eager."""
+    x = (torch.randn(shape) * 5).to(dtype)
+    x[0, :5000] = -float("inf")
+    if len(shape) == 2:
+        x[1] = -float("inf")
+        x[2, 7] = float("inf")
+        x[3, 8000] = float("nan")
+        x[4, :] = 3
+        x[5, 20010] = 100
+    target = replace(TARGET, l2_bytes=0)
+    program = assert_like_eager(lambda x: x.softmax(1), x, target=target)
+    assert sources(program, target)[0].source.count("for start") == 2
+    assert sources(program)[0].source.count("for start") == 3
+    tolerances = {"rtol": 1e-5, "atol": 3e-5} if dtype == torch.float32 else {}  # eager's own sums are no better
+    assert_like_eager(lambda x: x.log_softmax(1), x, target=target, **tolerances)
+    if len(shape) == 2 and dtype == torch.float32:
+        rows = torch.randint(0, 5000, (4,))
+        assert_like_eager(lambda x, t: F.cross_entropy(x, t, reduction="none"), x[5:], rows, target=target)

@@ -1,0 +1,78 @@
+"""Sums of exponentials in the pass that finds the maximum: a long row of a softmax is read once less.
+
+    accumulator a0 max; for i1: a0 <- x[i1]                       for i1: (a0, a1) <- x[i1]
+    accumulator a1 sum; for i2: a1 <- exp(x[i2] - a0)      ->     where a1 is the sum of exp(x - a0) for the a0 so far
+
+When the maximum grows, the sum so far is scaled (Milakov and Gimelshein, https://arxiv.org/abs/1805.02867).
+Precondition: a kernel that folds the row block by block. Licence: `reassociates`; NaN and infinities come out the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lampwork.codegen.triton.tiles import Form, Nest, Rescaled
+from lampwork.ir.loops import Accumulate, Accumulator, Compute, Expr, Index, Load, Local
+from lampwork.ir.size import Size, Symbol, substitute
+
+
+def merge_exponential_sums(form: Form) -> Form:
+    """`form` with such pairs of nests merged."""
+    row = list(form.row)
+    accumulators = {stmt.name: stmt for stmt in row if isinstance(stmt, Accumulator)}
+    for place, first in enumerate(row):
+        if not isinstance(first, Nest):
+            continue
+        later = next((k for k in range(place + 1, len(row)) if isinstance(row[k], Nest)), None)
+        second = row[later] if later is not None else None
+        found = _pair(first, second, accumulators) if isinstance(second, Nest) else None
+        if found is None:
+            continue
+        assert later is not None
+        merged = [*row[:place], accumulators[found.total], Nest(first.axes, (found,)), *row[place + 1 : later]]
+        return merge_exponential_sums(replace(form, row=(*merged, *row[later + 1 :])))
+    return form
+
+
+def _pair(first: Nest, second: Nest, accumulators: dict[str, Accumulator]) -> Rescaled | None:
+    if len(first.body) != 1 or len(second.body) != 1:
+        return None
+    top, total = first.body[0], second.body[0]
+    if not isinstance(top, Accumulate) or not isinstance(total, Accumulate):
+        return None
+    for stmt, op in ((top, "max"), (total, "sum")):
+        if (accumulators[stmt.name].op, accumulators[stmt.name].dtype) != (op, "float32"):
+            return None
+    power = total.value
+    if not (isinstance(power, Compute) and power.op == "exp"):
+        return None
+    difference = power.args[0]
+    if not (isinstance(difference, Compute) and difference.op == "sub"):
+        return None
+    value, subtracted = difference.args
+    if subtracted != Local(top.name, "float32"):
+        return None
+    if [axis.extent for axis in first.axes] != [axis.extent for axis in second.axes]:
+        return None
+    names: dict[str, Size] = {}
+    for one, other in zip(second.axes, first.axes):
+        upper = one.extent - 1 if isinstance(one.extent, int) else None
+        if upper is None:
+            return None
+        names[one.name] = Symbol(other.name, 0, upper)
+    return Rescaled(top.name, total.name, top.value) if _renamed(value, names) == top.value else None
+
+
+def _renamed(expr: Expr, names: dict[str, Size]) -> Expr:
+    if isinstance(expr, Compute):
+        return Compute(expr.op, tuple(_renamed(arg, names) for arg in expr.args), expr.dtype)
+    if isinstance(expr, Index):
+        return Index(substitute(expr.value, names))
+    if isinstance(expr, Load):
+        return replace(
+            expr,
+            index=tuple(substitute(part, names) for part in expr.index),
+            indirect=tuple((name, _renamed(value, names)) for name, value in expr.indirect),
+            mask=None if expr.mask is None else _renamed(expr.mask, names),
+        )
+    return expr
