@@ -290,16 +290,29 @@ def _inference(
         for position in (1, 2):
             if lowering.out[position] is not None and lowering.out[position].shape != (0,):
                 return NotImplemented
-    mean = lowering.compute_fresh(
-        running_mean.shape, accumulator, lambda i: ex.cast(running_mean.load(i), accumulator), "mean"
-    )
-    rstd = lowering.compute_fresh(
-        running_var.shape,
-        accumulator,
-        lambda i: ex.unary("rsqrt", ex.add(ex.cast(running_var.load(i), accumulator), ex.constant(eps, accumulator))),
-        "rstd",
-    )
-    out = _normalized_by(lowering, input, weight, bias, mean, rstd, lowering.out[0])
+
+    def rstd_of(index: IndexTuple) -> Expr:
+        shifted = ex.add(ex.cast(running_var.load(index), accumulator), ex.constant(eps, accumulator))
+        return ex.unary("rsqrt", shifted)
+
+    if lowering.device == "cpu":
+        mean = lowering.compute_fresh(
+            running_mean.shape, accumulator, lambda i: ex.cast(running_mean.load(i), accumulator), "mean"
+        )
+        rstd = lowering.compute_fresh(running_var.shape, accumulator, rstd_of, "rstd")
+        out = _normalized_by(lowering, input, weight, bias, mean, rstd, lowering.out[0])
+    else:
+        # Element by element, as ATen's kernel on CUDA: a kernel for the channels alone would be one more launch.
+        def body(index: IndexTuple) -> Expr:
+            at = (index[1],)
+            centered = ex.sub(ex.cast(input.load(index), accumulator), ex.cast(running_mean.load(at), accumulator))
+            return _affine(
+                ex.mul(centered, rstd_of(at)),
+                ex.cast(weight.load(at), accumulator) if weight is not None else None,
+                ex.cast(bias.load(at), accumulator) if bias is not None else None,
+            )
+
+        out = lowering.compute(lowering.out[0], body, "0")
     empties = tuple(
         lowering.compute(meta, lambda index: ex.constant(0, accumulator), str(position + 1))
         if meta is not None and lowering.needed(position + 1)
