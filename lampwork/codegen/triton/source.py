@@ -39,6 +39,7 @@ from lampwork.codegen.triton.tiles import (
     Rescaled,
     Tiling,
     choose_tiling,
+    has_row_values,
     likely,
     nest_loads,
     read_form,
@@ -322,22 +323,30 @@ class _Writer:
                 shape = self._shape(self.dims)
                 self._line(f"{both.maximum} = tl.full({shape}, {literal(float('-inf'), 'float32')}, tl.float32)")
                 self._line(f"{both.total} = tl.full({shape}, 0.0, tl.float32)")
-            start = f"start{len(self.lines)}"
-            self._line(f"for {start} in range(0, {self._size(length)[0]}, RBLOCK):")
-            self.indent += "    "
-            self.known.append({})
-            before = dict(self.locals)
-            self._enter(nest, self.name(f"{start} + r"), length)
-            self._statements(nest, accumulators)
-            self.locals = before
-            self.known.pop()
-            self.indent = self.indent[:-4]
+            before, indent, depth = dict(self.locals), self.indent, len(self.known)
+            inner = nest
+            if has_row_values(nest):
+                for axis in nest.axes[:-1]:
+                    self._open_loop(axis.name, f"range(0, {self._size(axis.extent)[0]})")
+                    index = axis.name if self.index_type == "tl.int32" else self.name(f"{axis.name}.to(tl.int64)")
+                    self.symbols[axis.name] = (index, _NONE)
+                inner, length = Nest(nest.axes[-1:], nest.body), nest.axes[-1].extent
+            self._open_loop("start", f"range(0, {self._size(length)[0]}, RBLOCK)")
+            self._enter(inner, self.name("start + r"), length)
+            self._statements(inner, accumulators)
+            self.locals, self.indent = before, indent
+            del self.known[depth:]
             for done in nest.body:
                 if isinstance(done, Accumulate):
                     self._finish(done, accumulators[done.name])
                 elif isinstance(done, Rescaled):
                     self._finish_rescaled(done)
         self.masks.pop("r", None)
+
+    def _open_loop(self, name: str, values: str) -> None:
+        self._line(f"for {name} in {values}:")
+        self.indent += "    "
+        self.known.append({})
 
     def _unroll(self, nest: Nest, folded: list[Accumulate]) -> None:
         """The nest's iterations one by one; every element of the tile folds its own."""
@@ -590,7 +599,7 @@ class _Writer:
             other = f", other={literal(load.other, load.dtype)}"
         if wider != dims:
             order = tuple(dim for dim in self.dims if dim in wider)
-            offset = self._widen((offset, dims), order)
+            offset = self._widen_offset((offset, dims), order)
         pointer = load.buffer if offset == "0" else f"{load.buffer} + {_operand_text(offset)}"
         mask_text = f", mask={self._all(conditions)}" if conditions else ""
         text = f"tl.load({pointer}{mask_text}{other})"
@@ -604,7 +613,7 @@ class _Writer:
         if isinstance(stmt.value, Constant):
             value = self.name(typed(stmt.value.value, stmt.value.dtype))
         self._bind(stmt.indirect)
-        offset = self._widen(self._size(stmt.index[0]), dims)
+        offset = self._widen_offset(self._size(stmt.index[0]), dims)
         pointer = stmt.buffer if offset == "0" else f"{stmt.buffer} + {_operand_text(offset)}"
         conditions = [mask[0] for dim, mask in self.masks.items() if dim in dims]
         mask = f", mask={self._all(conditions)}" if conditions else ""
@@ -632,9 +641,15 @@ class _Writer:
         text, varies = value
         if varies >= set(dims):
             return text
-        if text.isdigit():
-            return self.name(f"tl.full({self._shape(dims)}, {text}, {self.index_type})")
         return self.name(f"tl.broadcast_to({text}, {self._shape(dims)})")
+
+    def _widen_offset(self, value: Value, dims: tuple[str, ...]) -> str:
+        """The same for an offset, which may be a number."""
+        text, varies = value
+        if varies >= set(dims):
+            return text
+        zeros = self.name(f"tl.full({self._shape(dims)}, 0, {self.index_type})")
+        return zeros if text == "0" else self.name(f"{zeros} + {_operand_text(text)}")
 
     # -- Expressions --------------------------------------------------------------------------------------------------
 
@@ -644,6 +659,8 @@ class _Writer:
             return self.name(typed(expr.value, expr.dtype)), _NONE
         if isinstance(expr, Index):
             text, dims = self._position_value(expr.value)
+            if text.lstrip("-").isdigit():
+                return self.name(typed(int(text), "int64")), _NONE
             return self.name(f"{_operand_text(text)}.to(tl.int64)"), dims
         decided = self._decided(expr)
         if decided is not None:
@@ -689,11 +706,15 @@ class _Writer:
             return decisive if decisive in known else not decisive if known == {not decisive} else None
         if expr.op not in _ORDER:
             return None
-        position, limit = expr.args
-        if not isinstance(position, Index) or not isinstance(limit, Constant):
-            return None
-        low, high = bounds(substitute(position.value, self.fixed) if self.fixed else position.value)
-        never, always = _ORDER[expr.op](low, high, limit.value)
+        limits: list[tuple[int, int]] = []
+        for arg in expr.args:
+            if isinstance(arg, Index):
+                limits.append(bounds(substitute(arg.value, self.fixed) if self.fixed else arg.value))
+            elif isinstance(arg, Constant) and arg.dtype == "int64":
+                limits.append((int(arg.value), int(arg.value)))
+            else:
+                return None
+        never, always = _ORDER[expr.op](*limits[0], *limits[1])
         return True if always else False if never else None
 
     def _compared_indices(self, expr: Compute) -> Value | None:
@@ -806,12 +827,14 @@ class _Writer:
         return f"t{self.names - 1}"
 
 
-#: (never, always) true of values between `low` and `high`.
-_ORDER: dict[str, Callable[[int, int, int | float], tuple[bool, bool]]] = {
-    "lt": lambda low, high, limit: (low >= limit, high < limit),
-    "le": lambda low, high, limit: (low > limit, high <= limit),
-    "gt": lambda low, high, limit: (high <= limit, low > limit),
-    "ge": lambda low, high, limit: (high < limit, low >= limit),
+#: (never, always) true of a value in [a, b] and another in [c, d].
+_ORDER: dict[str, Callable[[int, int, int, int], tuple[bool, bool]]] = {
+    "lt": lambda a, b, c, d: (a >= d, b < c),
+    "le": lambda a, b, c, d: (a > d, b <= c),
+    "gt": lambda a, b, c, d: (b <= c, a > d),
+    "ge": lambda a, b, c, d: (b < c, a >= d),
+    "eq": lambda a, b, c, d: (b < c or a > d, a == b == c == d),
+    "ne": lambda a, b, c, d: (a == b == c == d, b < c or a > d),
 }
 
 

@@ -49,6 +49,8 @@ LONGEST_UNROLLED, MOST_UNROLLED = 32, 128
 #: Elements of the last loop that are worth a row of a tile.
 SHORTEST_ROW = 64
 LARGEST_BLOCK = 2048
+#: Elements of the last inner loop from which on the loops around it stay loops.
+LONG_INNER_ROW = 1024
 #: Warps of one program at most, the bytes of a row that they take at a time; fewer programs a multiprocessor are few.
 MOST_WARPS, LONGEST_BLOCK, FEW_PROGRAMS = 16, 16384, 2
 
@@ -209,6 +211,18 @@ def nest_loads(nest: Nest) -> list[Load]:
     for stmt in nest.body:
         visit(stmt.value)
     return found
+
+
+def has_row_values(nest: Nest) -> bool:
+    """Whether something in an inner nest is loaded for many consecutive elements at once (the weight of a channel)."""
+    last = nest.axes[-1]
+    if not all(isinstance(axis.extent, int) for axis in nest.axes) or likely(last.extent) < LONG_INNER_ROW:
+        return False
+    return any(
+        coefficient(load.index[0], last.name) == 0
+        and any(coefficient(load.index[0], axis.name) != 0 for axis in nest.axes[:-1])
+        for load in nest_loads(nest)
+    )
 
 
 # -- Accesses ---------------------------------------------------------------------------------------------------------
@@ -403,6 +417,12 @@ def _reduction(form: Form, accesses: list[_Access], target: Target) -> Tiling:
     if length > r and programs < FEW_PROGRAMS * target.threads:
         r = min(length, LONGEST_BLOCK // item_bytes)
         row_bytes = r * item_bytes
+    if length > r:
+        for nest in form.nests:
+            if has_row_values(nest):
+                inner = power_of_two(likely(nest.axes[-1].extent))
+                r = min(r, inner if 8 * likely(nest.axes[-1].extent) >= 7 * inner else inner // 2)
+                row_bytes = r * item_bytes
     # Measured on an H100: rows of 1.5 KiB gain 20% from one warp instead of two, rows from 4 KiB on do not care, and
     # rows taken in turns want all warps there are (32000 columns: 0.24 ms with 16, 0.35 with 4).
     wanted = x * row_bytes // (4 * 32 * ACCESS_BYTES) if fits else MOST_WARPS

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(bool(available()), reason=available())
 
 SAMPLES = 2
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
-ORDINARY = 60
+ORDINARY = 40
 #: What no instruction adds to memory atomically.
 NOT_ATOMIC = "no atomic addition of"
 

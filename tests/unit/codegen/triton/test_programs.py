@@ -183,6 +183,13 @@ def test_normalisations():
     assert_like_eager(lambda x: F.group_norm(x, 3), x.to(memory_format=torch.channels_last))
 
 
+def test_weights_of_channels_are_loaded_once_for_many_elements():
+    x, weight, bias = torch.randn(2, 12, 50, 64), torch.randn(12), torch.randn(12)
+    program = assert_like_eager(lambda x, w, b: F.group_norm(x, 2, w, b), x, weight, bias)
+    (kernel,) = sources(program)
+    assert "range(0, 6)" in kernel.source
+
+
 def test_cross_entropy():
     x, target = torch.randn(20, 33), torch.randint(0, 33, (20,))
     target[3] = -100
@@ -268,3 +275,9 @@ def test_long_rows_are_read_once_for_their_maximum_and_sum(shape, dtype):
     if len(shape) == 2 and dtype == torch.float32:
         rows = torch.randint(0, 5000, (4,))
         assert_like_eager(lambda x, t: F.cross_entropy(x, t, reduction="none"), x[5:], rows, target=target)
+
+
+def test_positions_in_unrolled_loops():
+    assert_like_eager(lambda x: (x * torch.arange(3)[:, None]).sum(0), torch.randn(3, 100))
+    assert_like_eager(lambda x: (x * (torch.arange(3) - 2)[:, None]).argmax(0), torch.randn(3, 100))
+    assert_like_eager(lambda x: torch.arange(3)[:, None].expand(3, 5).sum(0) + x, torch.randn(5))
