@@ -32,7 +32,7 @@ def compile(
     fullgraph  raise `GraphBreak` where the program holds something that cannot be compiled, instead of running the
                call eagerly
     dynamic    None: compile for the sizes seen; True, False: see docs
-    mode       "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs"
+    mode       "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs" (see docs/usage.md)
     options    see `lampwork.config.Options`, such as {"freeze": True}
     backend    "lampwork"; or the name of a `torch.compile` back end, or a callable that takes a
                `torch.fx.GraphModule` and example inputs, run behind Lampwork's capture
