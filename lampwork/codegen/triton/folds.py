@@ -1,0 +1,191 @@
+"""`FoldWriter`: reductions of a kernel as Triton text.
+
+A tile that holds whole rows is folded at once; rows read block by block are folded element by element into accumulators
+of a tile's shape, which are folded after the loop; unrolled rows fold one value at a time.
+"""
+
+from __future__ import annotations
+
+from lampwork.codegen.triton.expressions import COMBINE, HALF, TYPES, cast, identity, operation, typed
+from lampwork.codegen.triton.tiles import Rescaled
+from lampwork.codegen.triton.values import NONE, Value, ValueWriter
+from lampwork.errors import CompileError
+from lampwork.ir.loops import Accumulate, Accumulator, Kernel
+from lampwork.ir.target import Target
+
+#: An unrolled fold so far: its value, its position (for argmax and argmin) and the dimensions they vary along.
+Total = tuple[str, str, frozenset[str]]
+
+
+class FoldWriter(ValueWriter):
+    """Lines that fold values along the dimension r, or one by one."""
+
+    def __init__(self, kernel: Kernel, target: Target, index_type: str) -> None:
+        super().__init__(kernel, target, index_type)
+        self.accumulators: dict[str, Accumulator] = {}
+        #: Functions of `expressions.HELPERS` that the module needs.
+        self.helpers: dict[str, None] = {}
+
+    def _fold_type(self, stmt: Accumulate) -> tuple[str, str]:
+        """The reduction and the type its values are folded in."""
+        accumulator = self.accumulators[stmt.name]
+        op, dtype = accumulator.op, accumulator.dtype
+        if op in ("any", "all") and dtype != "bool":
+            raise CompileError("generate", f"reduction {op} of {dtype}", op)
+        if dtype in HALF:
+            return op, "float32"
+        if dtype == "bool" and op not in ("any", "all"):
+            return {"max": "any", "min": "all", "sum": "any", "prod": "all"}.get(op, op), (
+                "int32" if op.startswith("arg") else dtype
+            )
+        if op in ("prod", "max", "min", "argmax", "argmin", "sum") and dtype in ("int8", "int16", "uint8", "uint16"):
+            return op, "int32"
+        return op, dtype
+
+    def _operand(self, stmt: Accumulate, dtype: str) -> str:
+        """The value to fold, over the whole tile."""
+        text, dims = self.value(stmt.value)
+        text = cast(self, text, stmt.value.dtype, dtype)
+        return self._widen((text, dims), self.dims)
+
+    def _position(self, stmt: Accumulate) -> str:
+        assert stmt.position is not None  # verified: argmax and argmin have one
+        text, dims = self._size(stmt.position)
+        if not dims:
+            text = self.name(f"tl.full([], {text}, {self.index_type})")
+        return self._widen((text, dims), self.dims)
+
+    def _fold_row(self, stmt: Accumulate) -> None:
+        """A fold of a tile that holds the whole row."""
+        op, dtype = self._fold_type(stmt)
+        value = self._operand(stmt, dtype)
+        mask = self.masks.get("r")
+        if mask is not None:
+            start = self._literal_of(identity(op, dtype), dtype)
+            value = self.name(f"tl.where({mask[0]}, {value}, {start})")
+        position = ""
+        if op.startswith("arg"):
+            position = self._position(stmt)
+            if mask is not None:
+                position = self.name(f"tl.where({mask[0]}, {position}, {self._last()})")
+        self._result(stmt, op, dtype, value, position)
+
+    def _start(self, stmt: Accumulate) -> tuple[str, ...]:
+        """Accumulators of one tile, before a loop over blocks."""
+        op, dtype = self._fold_type(stmt)
+        shape = self._shape(self.dims)
+        names = [stmt.name]
+        self._line(f"{stmt.name} = tl.full({shape}, {identity(op, dtype)}, {TYPES[dtype]})")
+        if op.startswith("arg"):
+            names.append(f"{stmt.name}_at")
+            self._line(f"{names[1]} = tl.full({shape}, {self._last()}, {self.index_type})")
+        return tuple(names)
+
+    def _last(self) -> int:
+        """A position behind all others."""
+        return (1 << 63) - 1 if self.index_type == "tl.int64" else (1 << 31) - 1
+
+    def _fold_block(self, stmt: Accumulate, names: tuple[str, ...]) -> None:
+        op, dtype = self._fold_type(stmt)
+        value = self._operand(stmt, dtype)
+        mask = self.masks.get("r")
+        if op.startswith("arg"):
+            position = self._position(stmt)
+            helper = self._helper(op)
+            parts = self.block((f"{{0}}, {{1}} = {helper}({names[0]}, {names[1]}, {value}, {position})",), "{0} {1}")
+            folded = parts.split()
+        else:
+            folded = [operation(self, COMBINE[op], dtype, dtype, (names[0], value))]
+        for name, new in zip(names, folded):
+            self._line(f"{name} = {new}" if mask is None else f"{name} = tl.where({mask[0]}, {new}, {name})")
+
+    def _start_rescaled(self, stmt: Rescaled) -> None:
+        shape = self._shape(self.dims)
+        self._line(f'{stmt.maximum} = tl.full({shape}, float("-inf"), tl.float32)')
+        self._line(f"{stmt.total} = tl.full({shape}, 0.0, tl.float32)")
+
+    def _fold_rescaled(self, stmt: Rescaled) -> None:
+        """One more block; where all so far is -inf, the shift is 0, as -inf less -inf would be NaN."""
+        value = self._widen(self.value(stmt.value), self.dims)
+        mask = self.masks.get("r")
+        if mask is not None:
+            value = self.name(f'tl.where({mask[0]}, {value}, float("-inf"))')
+        top = operation(self, "maximum", "float32", "float32", (stmt.maximum, value))
+        shift = self.name(f'tl.where({top} == float("-inf"), 0.0, {top})')
+        scale = self.name(f"libdevice.exp({self.name(f'{stmt.maximum} - {shift}')})")
+        power = self.name(f"libdevice.exp({self.name(f'{value} - {shift}')})")
+        self._line(f"{stmt.total} = {self.name(f'{stmt.total} * {scale}')} + {power}")
+        self._line(f"{stmt.maximum} = {top}")
+
+    def _finish_rescaled(self, stmt: Rescaled) -> None:
+        axis = self.dims.index("r")
+        suffix, rows = "[:, None]" if axis else "", frozenset(self.dims) - {"r"}
+        top = self.name(f"tl.reduce({stmt.maximum}, {axis}, {self._helper('max')}){suffix}")
+        scale = self.name(f"libdevice.exp({self.name(f'{stmt.maximum} - {top}')})")
+        total = self.name(f"tl.sum({self.name(f'{stmt.total} * {scale}')}, {axis}){suffix}")
+        self.locals[stmt.maximum], self.locals[stmt.total] = (top, rows), (total, rows)
+
+    def _finish(self, stmt: Accumulate, names: tuple[str, ...]) -> None:
+        op, dtype = self._fold_type(stmt)
+        self._result(stmt, op, dtype, names[0], names[1] if len(names) > 1 else "")
+
+    def _result(self, stmt: Accumulate, op: str, dtype: str, value: str, position: str) -> None:
+        """Fold `value` along r: the row's value of the accumulator."""
+        axis = self.dims.index("r")
+        suffix = "[:, None]" if axis else ""
+        accumulator = self.accumulators[stmt.name]
+        rows = frozenset(self.dims) - {"r"}
+        if op.startswith("arg"):
+            call = f"{{0}}, {{1}} = tl.reduce(({value}, {position}), {axis}, {self._helper(op)})"
+            text = self.block((call,), "{1}")
+            self.locals[stmt.name] = (self.name(f"{text}{suffix}.to(tl.int64)"), rows)
+            return
+        if op in ("any", "all"):
+            function = "tl.max" if op == "any" else "tl.min"
+            text = self.name(f"{function}({self.name(f'{value}.to(tl.int32)')}, {axis}){suffix}")
+            self.locals[stmt.name] = (self.name(f"{text} != 0"), rows)
+            return
+        if op == "sum":
+            call = f"tl.sum({value}, {axis})"
+        elif op == "prod" or dtype in ("float32", "float64"):
+            call = f"tl.reduce({value}, {axis}, {self._helper(op)})"
+        else:
+            call = f"tl.{op}({value}, {axis})"
+        text = self.name(f"{call}{suffix}")
+        self.locals[stmt.name] = (cast(self, text, dtype, accumulator.dtype), rows)
+
+    def _fold_nothing(self, stmt: Accumulate) -> Value:
+        """What a reduction of no elements is."""
+        op, dtype = self._fold_type(stmt)
+        if op.startswith("arg"):
+            return self.name(typed(0, "int64")), NONE
+        return self.name(f"tl.full([], {identity(op, dtype)}, {TYPES[dtype]})"), NONE
+
+    def _helper(self, op: str) -> str:
+        names = {
+            "max": "maximum_of", "min": "minimum_of", "prod": "product_of", "argmax": "first_maximum",
+            "argmin": "first_minimum",
+        }  # fmt: skip
+        self.helpers.setdefault(names[op])
+        return names[op]
+
+    def _literal_of(self, text: str, dtype: str) -> str:
+        return self.name(f"tl.full([], {text}, {TYPES[dtype]})") if dtype == "bool" else text
+
+    def _fold_one(self, stmt: Accumulate, total: Total | None) -> Total:
+        """`total` with one more element; None: the first."""
+        op, dtype = self._fold_type(stmt)
+        value, dims = self.value(stmt.value)
+        value, position = cast(self, value, stmt.value.dtype, dtype), ""
+        if op.startswith("arg"):
+            assert stmt.position is not None  # verified: argmax and argmin have one
+            text, varies = self._size(stmt.position)
+            position, dims = self.name(f"tl.full([], {text}, {self.index_type})"), dims | varies
+        if total is None:
+            return value, position, dims
+        if position:
+            call = f"{self._helper(op)}({total[0]}, {total[1]}, {value}, {position})"
+            value, position = self.block((f"{{0}}, {{1}} = {call}",), "{0} {1}").split()
+        else:
+            value = operation(self, COMBINE[op], dtype, dtype, (total[0], value))
+        return value, position, total[2] | dims
