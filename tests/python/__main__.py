@@ -1,0 +1,47 @@
+"""`python -m tests.python [FEATURE[/NAME] ...]`: runs programs and prints what was captured, and why the rest was not."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+os.environ.setdefault("LAMPWORK_STRICT", "1")
+
+from tests.python.harness import Outcome, all_programs, run_program
+from tests.python.report import share_table
+
+
+def _chosen(feature: str, name: str, wanted: list[str]) -> bool:
+    return not wanted or feature in wanted or f"{feature}/{name}" in wanted
+
+
+def main(wanted: list[str]) -> int:
+    """Prints the table; the exit status is 1 if a program differs from eager."""
+    outcomes = []
+    for feature, name in all_programs():
+        if not _chosen(feature, name, wanted):
+            continue
+        try:
+            outcome = run_program(feature, name)
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{os.path.basename(place.filename)}:{place.lineno}"
+            problem = f"the compiler failed: {type(error).__name__}: {error} ({where})"
+            outcome = Outcome(feature, name, problem, ["failed"])
+        outcomes.append(outcome)
+    for outcome in outcomes:
+        label = f"{outcome.feature}/{outcome.name}"
+        if outcome.mismatch:
+            print(f"DIFFERS  {label}: {outcome.mismatch}")
+        elif outcome.reasons:
+            print(f"broken   {label}: {'; '.join(outcome.reasons)}")
+    print()
+    print("\n".join(share_table((each.feature, bool(each.reasons)) for each in outcomes)))
+    wrong = sum(bool(outcome.mismatch) for outcome in outcomes)
+    print(f"different from eager: {wrong} of {len(outcomes)} programs")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
