@@ -52,6 +52,10 @@ COMPILED = {
     "conj_physical in place": (lambda x, y: (x.conj_physical_(), y.conj_physical_()), (square(), square() * 1j)),
     "lazily conjugated results": (torch.fft.ifft, (square(),)),
     "a conjugated view of an argument": (lambda x: x[0].conj(), (square() * 1j,)),
+    "a convolution of transposed sequences": (  # once a segmentation fault
+        lambda x, w, b: torch.nn.functional.conv1d(x.transpose(1, 2), w, b, padding=1),
+        (torch.arange(24.0).reshape(2, 4, 3), torch.arange(18.0).reshape(2, 3, 3), torch.tensor([1.0, 2.0])),
+    ),
     "a class of autograd functions made inside": (lambda x: torch.masked.sum(x, mask=x > 1), (square(),)),
 }
 
