@@ -72,9 +72,24 @@ def install_answers(world: Any) -> None:
         add(tag, lambda world, tracker, module: None)
     world.intrinsics.pop(any, None)
     world.intrinsics.pop(all, None)
+    add(torch.is_autocast_cache_enabled, _autocast_cache)
+    add(torch.set_autocast_cache_enabled, _set_autocast_cache)
     for name, level in _LEVELS.items():
         add(getattr(logging.Logger, name), _log_at(level))
     add(dict.get, _dict_get)
+
+
+def _autocast_cache(world: Any) -> bool:
+    """Whether casts are cached, as the program left it: the recorder has its own reasons to turn the cache off."""
+    world.read_state("autocast")
+    if world.autocast_cache is None:
+        world.autocast_cache = world.initial_state["autocast"][-1]
+    return world.autocast_cache
+
+
+def _set_autocast_cache(world: Any, enabled: Any) -> None:
+    world.read_state("autocast")
+    world.autocast_cache = bool(enabled)
 
 
 def _refuse(text: str) -> Any:

@@ -63,6 +63,8 @@ class NativeCalls:
         self._function_kinds = {}
         self.entered: list[Any] = []
         self.autocast_nesting = 0
+        #: Whether the program has the cache of casts on; None until it asked or said.
+        self.autocast_cache: bool | None = None
         #: Objects whose `id()` was taken: which of them are the same is guarded at the end.
         self.identified: dict[int, Any] = {}
         self.attention_calls = AttentionCalls(self.recorder)  # type: ignore[attr-defined]

@@ -71,6 +71,8 @@ def capture(function: Callable, args: tuple, kwargs: Mapping[str, Any], settings
             return _capture(world, machine, function, args, dict(kwargs))
         except Interruption as stop:
             raise _graph_break(world, stop, function) from None
+        finally:
+            machine.finished = True
 
 
 @contextmanager
@@ -99,7 +101,7 @@ def _capture(world: TorchWorld, machine: Machine, function: Callable, args: tupl
             named = {name: loader.load(value, sources.keyword(name)) for name, value in kwargs.items()}
             try:
                 result = machine.call(callable_value, loaded, named)
-                changed = _state_effects(initial)
+                changed = _state_effects(initial, world.autocast_cache)
             except GraphBreak as stop:
                 raise Break(stop.diagnostic.id, stop.diagnostic.reason, stop.diagnostic.remedy) from None
             except Exception as error:
@@ -131,14 +133,14 @@ def _capture(world: TorchWorld, machine: Machine, function: Callable, args: tupl
     )
 
 
-def _state_effects(initial: Mapping[str, Any]) -> list[Effect]:
-    """Process state that the program left changed."""
+def _state_effects(initial: Mapping[str, Any], autocast_cache: bool | None) -> list[Effect]:
+    """Process state that the program left changed. `autocast_cache`: what it set the cache of casts to, if it did."""
     effects: list[Effect] = []
     for name in _SETTABLE:
         now = _torch.STATE[name]()
         if name == "autocast":
             # The recorder turns the cache of casts off; that is not the program's doing.
-            now = (*now[:-1], initial[name][-1])
+            now = (*now[:-1], initial[name][-1] if autocast_cache is None else autocast_cache)
         if now != initial[name]:
             effects.append(SetState(name, ConstantValue(now)))
     return effects

@@ -30,7 +30,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lampwork.ir.dtype import INTEGRAL, NATIVE
+from lampwork.ir.dtype import INTEGRAL, ITEM_SIZE_BYTES, NATIVE
 from lampwork.ir.loops import OPERATIONS, REDUCTIONS, Buffer, Compute, Constant, Expr, Index, Load, LoopNest
 from lampwork.ir.print import expression_text, item_text
 from lampwork.ir.program import Check, Extern, FromBuffer, FromInput, Lowered, ScalarOutput, TensorRef, ViewOfInput
@@ -160,9 +160,10 @@ def _verify_ref(ref: TensorRef, buffers: Mapping[str, Buffer], item: Any) -> Non
     values = (*ref.shape, *ref.strides, ref.offset, *buffer.shape, *buffer.strides)
     if buffer.kind == "input" or not all(isinstance(value, int) for value in values) or 0 in ref.shape:
         return  # an input's storage may extend beyond its own shape
-    last = ref.offset + sum((n - 1) * s for n, s in zip(ref.shape, ref.strides))  # type: ignore[operator]
-    end = sum((n - 1) * s for n, s in zip(buffer.shape, buffer.strides))  # type: ignore[operator]
-    _require(ref.offset >= 0 and last <= end, item, f"P5: view reaches beyond {ref.buffer}")  # type: ignore[operator]
+    last = ref.offset + sum((n - 1) * s for n, s in zip(ref.shape, ref.strides)) + 1  # type: ignore[operator]
+    end = sum((n - 1) * s for n, s in zip(buffer.shape, buffer.strides)) + 1  # type: ignore[operator]
+    inside = last * ITEM_SIZE_BYTES[ref.dtype] <= end * ITEM_SIZE_BYTES[buffer.dtype]  # type: ignore[operator]
+    _require(ref.offset >= 0 and inside, item, f"P5: view reaches beyond {ref.buffer}")  # type: ignore[operator]
 
 
 def _verify_nest(nest: LoopNest, buffers: Mapping[str, Buffer], sizes: tuple[str, ...]) -> None:

@@ -29,7 +29,7 @@ from torch.fx import Node
 from lampwork import _torch
 from lampwork.config import Settings
 from lampwork.errors import CompileError
-from lampwork.ir.dtype import NATIVE, compute_dtype
+from lampwork.ir.dtype import ITEM_SIZE_BYTES, NATIVE, compute_dtype
 from lampwork.ir.loops import Buffer, Compute, Expr, Index, Location, LoopNest, Origin, Reduction, Store
 from lampwork.ir.program import (
     Check,
@@ -591,8 +591,11 @@ class Lowering:
             ref = value.used().ref
             if result.view is not None:
                 shape, strides, offset = result.view
-                scale = result.dtype or ref.dtype
-                ref = TensorRef(ref.buffer, scale, tuple(shape), tuple(strides), ref.offset + offset)
+                dtype = result.dtype or ref.dtype
+                start = ref.offset
+                if dtype != ref.dtype:  # offsets count elements of their own type
+                    start = start * ITEM_SIZE_BYTES[ref.dtype] // ITEM_SIZE_BYTES[dtype]
+                ref = TensorRef(ref.buffer, dtype, tuple(shape), tuple(strides), start + offset)
             return FromBuffer(ref, result.conjugate)
         raise CompileError("lower", f"result of type {type(result).__name__}")
 

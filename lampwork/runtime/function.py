@@ -116,9 +116,11 @@ class CompiledFunction:
                     if serve is not serves[0]:
                         self._promote(serve)
                     return result
-        except Rerun as failure:
-            return self._failed_run(failure, args, kwargs)
-        return self._miss(args, kwargs)
+        except Rerun as stop:
+            failure = stop
+        else:
+            return self._miss(args, kwargs)
+        return self._failed_run(failure, args, kwargs)  # out here an error of eager's has no context of ours
 
     def _promote(self, serve: Callable) -> None:
         with self._lock:
@@ -143,9 +145,12 @@ class CompiledFunction:
             serve = self._serving(args, kwargs)
         if isinstance(serve, Diagnostic):
             return self._eagerly(serve, serve is not _CAPTURE_FAILED and self._last_was_break(serve), args, kwargs)
+        failure = None
         try:
             result = serve(self.function, args, kwargs)
-        except Rerun as failure:
+        except Rerun as stop:
+            failure = stop
+        if failure is not None:
             return self._failed_run(failure, args, kwargs)
         if result is MISS:  # another thread changed what was read, between the check and this call
             return self._eagerly(_UNSTABLE, False, args, kwargs)

@@ -20,6 +20,8 @@ from typing import Any
 import numpy
 import torch
 
+from lampwork.runtime.function import CompiledFunction
+
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented), range, tuple, frozenset)
 _ADDRESS = re.compile(r"0x[0-9a-f]{4,}")
 #: `__slotnames__` is a cache that `copyreg` leaves in classes whose instances are copied.
@@ -186,8 +188,12 @@ class Comparison:
         self.equal(left.__code__.co_code, right.__code__.co_code, f"{path}.__code__")
         if left.__module__ != self.module:
             return
-        for name in ("__defaults__", "__kwdefaults__", "__closure__", "__dict__", "__annotations__"):
+        for name in ("__defaults__", "__kwdefaults__", "__closure__", "__annotations__"):
             self.compare(getattr(left, name), getattr(right, name), f"{path}.{name}")
+        # An address, which `torch.compiler.disable` keeps.
+        names = [{key: each for key, each in vars(side).items() if key != "_torchdynamo_wrapper_id"}
+                 for side in (left, right)]  # fmt: skip
+        self.compare(*names, f"{path}.__dict__")
 
     def generators(self, left: Any, right: Any, path: str) -> None:
         self.equal((left.__qualname__, left.gi_running), (right.__qualname__, right.gi_running), path)
@@ -229,6 +235,9 @@ class Comparison:
     def objects(self, left: Any, right: Any, path: str) -> None:
         """Containers of any class, iterators that can be taken apart, and plain objects: class, contents, attributes."""
         self.compare(type(left), type(right), f"type({path})")
+        if isinstance(left, CompiledFunction):  # its entries are nobody's business
+            self.compare(left.function, right.function, f"{path}.function")
+            return
         if isinstance(left, (int, float, str, bytes, complex)):
             self.plain(*[_base_value(each) for each in (left, right)], path)
         elif isinstance(left, (dict, types.MappingProxyType)):
@@ -301,7 +310,8 @@ class Comparison:
 
 def _close(left: torch.Tensor, right: torch.Tensor) -> bool:
     left, right = (
-        each.detach().to_dense() if each.layout is not torch.strided else each.detach() for each in (left, right)
+        each.detach().to_dense() if each.layout is not torch.strided else each.detach().as_subclass(torch.Tensor)
+        for each in (left, right)
     )
     if not (left.is_floating_point() or left.is_complex()):
         return torch.equal(left, right)

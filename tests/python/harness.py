@@ -25,7 +25,7 @@ import random
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,11 +45,19 @@ _PACKAGE = "tests.python.programs"
 
 @dataclass(frozen=True)
 class Program:
-    """`function(*[make() for make in makers])`. `grad`: it runs with gradients enabled, as only programs about them do."""
+    """`function(*[make() for make in makers])`, or `function(*together())` where arguments share parts.
+
+    `grad`: it runs with gradients enabled, as only programs about them do.
+    """
 
     function: Callable
     makers: tuple[Callable[[], Any], ...]
     grad: bool = False
+    together: Callable[[], Iterable[Any]] | None = None
+
+    def arguments(self) -> list[Any]:
+        """The arguments, made afresh."""
+        return [make() for make in self.makers] if self.together is None else list(self.together())
 
     @property
     def name(self) -> str:
@@ -59,11 +67,13 @@ class Program:
 _registry: list[Program] = []
 
 
-def program(*makers: Callable[[], Any], grad: bool = False) -> Callable[[Callable], Callable]:
-    """Registers a program; each of `makers` gives one argument afresh."""
+def program(
+    *makers: Callable[[], Any], grad: bool = False, together: Callable[[], Iterable[Any]] | None = None
+) -> Callable[[Callable], Callable]:
+    """Registers a program; each of `makers` gives one argument afresh, or `together` gives all of them."""
 
     def register(function: Callable) -> Callable:
-        _registry.append(Program(function, makers, grad))
+        _registry.append(Program(function, makers, grad, together))
         return function
 
     return register
@@ -146,7 +156,7 @@ class Side:
             stack.enter_context(torch.set_grad_enabled(self.program.grad))
             RemovableHandle.next_id = self.next_hook  # hooks are numbered in the process: each side counts its own
             if which not in self.arguments:
-                self.arguments[which] = [make() for make in self.program.makers]
+                self.arguments[which] = self.program.arguments()
             stack.enter_context(contextlib.redirect_stdout(self.printed))
             stack.enter_context(contextlib.redirect_stderr(self.printed))
             caught = stack.enter_context(warnings.catch_warnings(record=True))

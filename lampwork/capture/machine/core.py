@@ -50,6 +50,8 @@ class Machine(Handlers):
         self.result: Any = None
         self.error: BaseException | None = None
         self.attention = False
+        # Nothing runs any more: generators that are collected from here on run no code.
+        self.finished = False
         self.handlers = [getattr(self, name) for name in OPERATIONS]
         world.machine = self
 

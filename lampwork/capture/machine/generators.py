@@ -154,7 +154,7 @@ class MachineGenerator:
         raise RuntimeError("generator ignored GeneratorExit")
 
     def __del__(self) -> None:
-        if self.frame is not None and not self.running and self.started:
+        if self.frame is not None and not self.running and self.started and not self.machine.finished:
             self.close()
 
     # -- the attributes of a native generator

@@ -15,17 +15,19 @@ def _x():
     return values(2, 4)
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))))
 def sequential(x, model):
     return model(x)
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)))))
 def sequential_sliced_and_indexed(x, model):
     return model[:2](x), model[-1].weight.shape, len(model), model[0](x)
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Sequential(collections.OrderedDict(a=nn.Linear(4, 4), b=nn.Tanh())))))
+@program(
+    together=lambda: (_x(), frozen(lambda: nn.Sequential(collections.OrderedDict(a=nn.Linear(4, 4), b=nn.Tanh()))))
+)
 def sequential_with_names(x, model):
     return model.a(x), [name for name, _ in model.named_children()]
 
@@ -43,12 +45,12 @@ class Stack(nn.Module):
         return x, outputs
 
 
-@program(lambda: (_x(), frozen(Stack)))
+@program(together=lambda: (_x(), frozen(Stack)))
 def module_list(x, model):
     return model(x)
 
 
-@program(lambda: (_x(), frozen(Stack)))
+@program(together=lambda: (_x(), frozen(Stack)))
 def module_list_reversed_and_sliced(x, model):
     for layer in reversed(model.layers):
         x = layer(x)
@@ -57,7 +59,7 @@ def module_list_reversed_and_sliced(x, model):
     return x, len(model.layers[:2])
 
 
-@program(lambda: (_x(), frozen(Stack)))
+@program(together=lambda: (_x(), frozen(Stack)))
 def module_list_zipped_with_scales(x, model):
     for layer, scale in zip(model.layers, (1.0, 0.5, 0.25)):
         x = layer(x) * scale
@@ -74,12 +76,12 @@ class Branches(nn.Module):
         return {name: self.activations[activation](head(x)) for name, head in self.heads.items()}
 
 
-@program(lambda: (_x(), frozen(Branches)))
+@program(together=lambda: (_x(), frozen(Branches)))
 def module_dict(x, model):
     return model(x, "relu"), model(x, "tanh")
 
 
-@program(lambda: (_x(), frozen(Branches)))
+@program(together=lambda: (_x(), frozen(Branches)))
 def module_dict_asked(x, model):
     heads = model.heads
     found = "left" in heads, "middle" in heads, list(heads.keys()), len(heads)
@@ -90,7 +92,9 @@ class Weights(nn.Module):
     def __init__(self):
         super().__init__()
         self.scales = nn.ParameterList([torch.full((4,), float(n)) for n in range(3)])
-        self.named = nn.ParameterDict({"bias": nn.Parameter(torch.ones(4)), "gain": nn.Parameter(torch.full((4,), 2.0))})
+        self.named = nn.ParameterDict(
+            {"bias": nn.Parameter(torch.ones(4)), "gain": nn.Parameter(torch.full((4,), 2.0))}
+        )
 
     def forward(self, x):
         for scale in self.scales:
@@ -98,7 +102,7 @@ class Weights(nn.Module):
         return x * self.named["gain"] + self.named.bias
 
 
-@program(lambda: (_x(), frozen(Weights)))
+@program(together=lambda: (_x(), frozen(Weights)))
 def parameter_list_and_dict(x, model):
     return model(x), self_names(model), len(model.scales), model.scales[-1]
 
@@ -107,26 +111,26 @@ def self_names(model):
     return [name for name, _ in model.named_parameters()]
 
 
-@program(lambda: (_x(), frozen(Stack)))
+@program(together=lambda: (_x(), frozen(Stack)))
 def parameters_counted_and_summed(x, model):
     count = sum(parameter.numel() for parameter in model.parameters())
     norm = sum((parameter**2).sum() for name, parameter in model.named_parameters() if name.endswith("weight"))
     return x * norm, count
 
 
-@program(lambda: (_x(), frozen(Branches)))
+@program(together=lambda: (_x(), frozen(Branches)))
 def modules_walked(x, model):
     kinds = [type(module).__name__ for module in model.modules()]
     paths = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     return x + len(kinds), kinds, paths, [name for name, _ in model.named_children()]
 
 
-@program(lambda: (_x(), frozen(Stack)))
+@program(together=lambda: (_x(), frozen(Stack)))
 def submodule_by_path(x, model):
     return model.get_submodule("layers.1")(x), model.get_parameter("layers.2.bias")
 
 
-@program(lambda: (_x(), frozen(Stack)))
+@program(together=lambda: (_x(), frozen(Stack)))
 def state_dict_read(x, model):
     state = model.state_dict()
     return torch.nn.functional.linear(x, state["layers.0.weight"], state["layers.0.bias"]), list(state)
@@ -143,7 +147,7 @@ class Tied(nn.Module):
         return self.head(self.embed(tokens))
 
 
-@program(lambda: (torch.tensor([[1, 2, 9]]), frozen(Tied)))
+@program(together=lambda: (torch.tensor([[1, 2, 9]]), frozen(Tied)))
 def tied_weights(tokens, model):
     return model(tokens), model.head.weight is model.embed.weight, len(list(model.parameters()))
 
@@ -161,12 +165,12 @@ class Shared(nn.Module):
         return self.again(self.layer(x))
 
 
-@program(lambda: (_x(), frozen(Shared)))
+@program(together=lambda: (_x(), frozen(Shared)))
 def one_module_under_two_names(x, model):
     return model(x), model.layer is model.again, len(list(model.named_modules()))
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
 def module_passed_as_callable(x, layer):
     def twice(function, value):
         return function(function(value))
@@ -174,13 +178,13 @@ def module_passed_as_callable(x, layer):
     return twice(layer, x), twice(torch.relu, x), twice(layer.forward, x)
 
 
-@program(lambda: (values(3, 2, 8), frozen(lambda: nn.LSTM(8, 6, num_layers=2, bidirectional=True))))
+@program(together=lambda: (values(3, 2, 8), frozen(lambda: nn.LSTM(8, 6, num_layers=2, bidirectional=True))))
 def recurrent_network(x, lstm):
     output, (hidden, cell) = lstm(x)
     return output, hidden, cell
 
 
-@program(lambda: (values(5, 2, 8), frozen(lambda: nn.GRUCell(8, 6))))
+@program(together=lambda: (values(5, 2, 8), frozen(lambda: nn.GRUCell(8, 6))))
 def recurrent_cell_in_a_loop(x, cell):
     hidden = x.new_zeros(2, 6)
     for step in x:
@@ -188,25 +192,46 @@ def recurrent_cell_in_a_loop(x, cell):
     return hidden
 
 
-@program(lambda: (values(2, 5, 8), frozen(lambda: nn.TransformerEncoder(
-    nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), num_layers=2, enable_nested_tensor=False))))
+@program(
+    together=lambda: (
+        values(2, 5, 8),
+        frozen(
+            lambda: nn.TransformerEncoder(
+                nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), num_layers=2, enable_nested_tensor=False
+            )
+        ),
+    )
+)
 def transformer_encoder(x, encoder):
     return encoder(x)
 
 
-@program(lambda: (values(2, 5, 8), frozen(lambda: nn.MultiheadAttention(8, 2, batch_first=True))))
+@program(together=lambda: (values(2, 5, 8), frozen(lambda: nn.MultiheadAttention(8, 2, batch_first=True))))
 def multi_head_attention(x, attention):
     output, weights = attention(x, x, x)
     return output, weights, attention(x, x, x, need_weights=False)[0]
 
 
-@program(lambda: (values(2, 3, 8, 8), frozen(lambda: nn.Sequential(
-    nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 5)))))
+@program(
+    together=lambda: (
+        values(2, 3, 8, 8),
+        frozen(
+            lambda: nn.Sequential(
+                nn.Conv2d(3, 4, 3, padding=1),
+                nn.BatchNorm2d(4),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Flatten(),
+                nn.Linear(64, 5),
+            )
+        ),
+    )
+)
 def convolutional_network(x, model):
     return model(x).softmax(dim=-1)
 
 
-@program(lambda: (_x(), frozen(Stack)))
+@program(together=lambda: (_x(), frozen(Stack)))
 def apply_over_modules(x, model):
     seen = []
 

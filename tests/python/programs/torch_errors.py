@@ -13,17 +13,17 @@ def _x():
     return values(2, 4)
 
 
-@program(lambda: (_x(), values(3, 5)))
+@program(together=lambda: (_x(), values(3, 5)))
 def shapes_do_not_match(x, y):
     return x @ y
 
 
-@program(lambda: (_x(), values(3, 5)))
+@program(together=lambda: (_x(), values(3, 5)))
 def shapes_do_not_broadcast(x, y):
     return x + y
 
 
-@program(lambda: (_x(), values(3, 5)))
+@program(together=lambda: (_x(), values(3, 5)))
 def shape_error_caught(x, y):
     try:
         return x + y
@@ -31,7 +31,7 @@ def shape_error_caught(x, y):
         return x * 2
 
 
-@program(lambda: (_x(), values(3, 5)))
+@program(together=lambda: (_x(), values(3, 5)))
 def shape_error_message_returned(x, y):
     try:
         return x @ y
@@ -39,17 +39,17 @@ def shape_error_message_returned(x, y):
         return x * 2, str(error)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def reshape_impossible(x):
     return x.reshape(3, 3)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def index_out_of_range(x):
     return x[5]
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def index_error_caught(x):
     try:
         return x[:, 7]
@@ -57,41 +57,41 @@ def index_error_caught(x):
         return x, str(error)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def wrong_argument_type(x):
     return torch.relu("text")
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def unknown_attribute(x):
     return x.nothing_of_the_kind
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
 def unknown_attribute_of_a_module(x, layer):
     return layer.nothing(x)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def assert_on_a_shape_holds(x):
     assert x.shape[1] == 4, f"expected 4 columns, got {x.shape[1]}"
     return x * 2
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def assert_on_a_shape_fails(x):
     assert x.shape[1] == 5, f"expected 5 columns, got {x.shape[1]}"
     return x * 2
 
 
-@program(lambda: (_x(), []))
+@program(together=lambda: (_x(), []))
 def raised_half_way(x, log):
     log.append(x + 1)
     x.add_(1)
     raise ValueError("stopped")
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Linear(5, 4))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Linear(5, 4))))
 def layer_given_wrong_width(x, layer):
     return layer(x)
 
@@ -103,12 +103,12 @@ class Strict(nn.Module):
         return x
 
 
-@program(lambda: (_x(), Strict()))
+@program(together=lambda: (_x(), Strict()))
 def module_refuses_input(x, model):
     return model(x)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def error_chained(x):
     try:
         x.view(3, 3)
@@ -116,29 +116,29 @@ def error_chained(x):
         raise ValueError("bad input") from error
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def types_that_do_not_mix(x):
     return torch.cat([x, "x"])
 
 
-@program(lambda: (torch.arange(4), ))
+@program(together=lambda: (torch.arange(4),))
 def in_place_result_type(x):
     x += 0.5
     return x
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def torch_check(x):
     torch._check(x.shape[0] == 2)
     torch._assert(x.shape[1] == 4, "width")
     return x + 1
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def missing_argument_of_a_call(x):
     return torch.nn.functional.linear(x)
 
 
-@program(lambda: (torch.tensor([1, 9]), frozen(lambda: nn.Embedding(4, 2))))
+@program(together=lambda: (torch.tensor([1, 9]), frozen(lambda: nn.Embedding(4, 2))))
 def token_out_of_range(tokens, table):
     return table(tokens)

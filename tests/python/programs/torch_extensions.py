@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import lampwork
 from tests.python.harness import program
+from tests.python.operators import fill, opaque, scale
 from tests.python.tensors import frozen, values
 
 
@@ -19,43 +20,23 @@ def _x():
     return values(2, 4)
 
 
-@torch.library.custom_op("lampwork_programs::scale", mutates_args=())
-def scale(x: torch.Tensor, factor: float) -> torch.Tensor:
-    return x * factor
-
-
-@scale.register_fake
-def _(x, factor):
-    return torch.empty_like(x)
-
-
-@torch.library.custom_op("lampwork_programs::fill", mutates_args={"x"})
-def fill(x: torch.Tensor, value: float) -> None:
-    x.fill_(value)
-
-
-@torch.library.custom_op("lampwork_programs::opaque", mutates_args=())
-def opaque(x: torch.Tensor) -> torch.Tensor:
-    return x + 1
-
-
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def custom_operator(x):
     return scale(x, 2.0) + 1
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def custom_operator_by_name(x):
     return torch.ops.lampwork_programs.scale(x, 0.5) + x
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def custom_operator_that_writes(x):
     fill(x, 3.0)
     return x + 1
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def custom_operator_without_fake(x):
     return opaque(x) * 2
 
@@ -67,22 +48,22 @@ def scripted(x: torch.Tensor, n: int) -> torch.Tensor:
     return x
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def scripted_function(x):
     return scripted(x, 3) + 1
 
 
-@program(lambda: (_x(), torch.jit.script(frozen(lambda: nn.Linear(4, 4)))))
+@program(together=lambda: (_x(), torch.jit.script(frozen(lambda: nn.Linear(4, 4)))))
 def scripted_module(x, layer):
     return layer(x) + 1
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
 def checkpointed_block(x, layer):
     return checkpoint(layer, x, use_reentrant=False) + 1
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Linear(4, 4))), grad=True)
 def checkpointed_function_under_no_grad(x, layer):
     def block(value):
         return torch.relu(layer(value))
@@ -91,7 +72,7 @@ def checkpointed_function_under_no_grad(x, layer):
         return checkpoint(block, x, use_reentrant=False)
 
 
-@program(lambda: ([values(3), values(2, 2)], [values(3, seed=1), values(2, 2, seed=1)]))
+@program(together=lambda: ([values(3), values(2, 2)], [values(3, seed=1), values(2, 2, seed=1)]))
 def foreach_operators(left, right):
     total = torch._foreach_add(left, right, alpha=2)
     torch._foreach_mul_(left, 0.5)
@@ -103,7 +84,7 @@ def _not_compiled(x):
     return x * 3
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def disabled_function(x):
     return _not_compiled(x + 1) * 2
 
@@ -113,7 +94,7 @@ def _also_not_compiled(x):
     return x - 3
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def disabled_function_in_the_middle(x):
     y = x.exp()
     z = _also_not_compiled(y)
@@ -124,7 +105,7 @@ def _helper(x):
     return x.sin() if torch.compiler.is_compiling() else x.sin()
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def asks_whether_it_is_compiled(x):
     return _helper(x)
 
@@ -134,38 +115,42 @@ def _compiled_inner(x):
     return x.relu() + 1
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def compiled_function_inside(x):
     return _compiled_inner(x) * 2
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def weak_reference_to_a_tensor(x):
     y = x + 1
     reference = weakref.ref(y)
     return y, reference() is y
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
 def weak_reference_to_a_module(x, layer):
     reference = weakref.ref(layer)
     return reference()(x)
 
 
-@program(lambda: (_x(),))
-def warning_given(x):
+def _checked(x):
     warnings.warn("values are large", UserWarning, stacklevel=2)
-    return x * 2
+    return x
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
+def warning_given(x):
+    return _checked(x) * 2
+
+
+@program(together=lambda: (_x(),))
 def warning_given_if_shapes_differ(x):
     if x.shape[0] != x.shape[1]:
         warnings.warn(f"not square: {tuple(x.shape)}")
     return x @ x.T
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def warnings_silenced(x):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -175,7 +160,7 @@ def warnings_silenced(x):
 _local = threading.local()
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def state_of_the_thread(x):
     _local.depth = getattr(_local, "depth", 0) + 1
     try:
@@ -187,17 +172,17 @@ def state_of_the_thread(x):
 _lock = threading.Lock()
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def lock_held(x):
     with _lock:
         return x + 1
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def scalar_arithmetic_by_torch(x):
     return x * torch.pi, torch.inf, x.clamp(max=torch.e), torch.tensor(float("nan")).isnan()
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def typing_checks_of_torch(x):
     return torch.is_tensor(x), torch.is_floating_point(x), torch.is_complex(x), isinstance(x, torch.FloatTensor)

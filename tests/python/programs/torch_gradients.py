@@ -16,7 +16,7 @@ def _leaf():
     return values(2, 4).requires_grad_()
 
 
-@program(lambda: (_leaf(),))
+@program(together=lambda: (_leaf(),), grad=True)
 def no_grad_as_context(x):
     with torch.no_grad():
         y = x * 2
@@ -28,7 +28,7 @@ def _evaluate(x):
     return x.exp()
 
 
-@program(lambda: (_leaf(),))
+@program(together=lambda: (_leaf(),), grad=True)
 def no_grad_as_decorator(x):
     return _evaluate(x)
 
@@ -38,12 +38,12 @@ def _evaluate_plainly(x):
     return x.exp() + 1
 
 
-@program(lambda: (_leaf(),))
+@program(together=lambda: (_leaf(),), grad=True)
 def no_grad_as_plain_decorator(x):
     return _evaluate_plainly(x)
 
 
-@program(lambda: (_leaf(),))
+@program(together=lambda: (_leaf(),), grad=True)
 def inference_mode_as_context(x):
     with torch.inference_mode():
         y = x * 2 + 1
@@ -55,12 +55,12 @@ def _infer(x):
     return x.sigmoid()
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),), grad=True)
 def inference_mode_as_decorator(x):
     return _infer(x).sum()
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),), grad=True)
 def grad_mode_set_by_flag(x):
     modes = []
     for enabled in (True, False):
@@ -69,7 +69,7 @@ def grad_mode_set_by_flag(x):
     return x + len(modes), modes
 
 
-@program(lambda: (_leaf(),))
+@program(together=lambda: (_leaf(),), grad=True)
 def enable_grad_inside_no_grad(x):
     with torch.no_grad():
         with torch.enable_grad():
@@ -77,7 +77,7 @@ def enable_grad_inside_no_grad(x):
         return (x * 3).detach(), inside
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),), grad=True)
 def grad_mode_left_changed(x):
     previous = torch.is_grad_enabled()
     torch.set_grad_enabled(False)
@@ -86,7 +86,7 @@ def grad_mode_left_changed(x):
     return y, torch.is_grad_enabled()
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),), grad=True)
 def gradient_taken_inside(x):
     with torch.enable_grad():
         y = x.detach().requires_grad_()
@@ -95,14 +95,14 @@ def gradient_taken_inside(x):
     return gradient
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),), grad=True)
 def backward_inside_on_own_leaf(x):
     y = x.clone().requires_grad_()
     (y.sin() * 2).sum().backward()
     return y.grad
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),), grad=True)
 def double_gradient_inside(x):
     y = x.detach().requires_grad_()
     (first,) = torch.autograd.grad((y**4).sum(), y, create_graph=True)
@@ -110,7 +110,7 @@ def double_gradient_inside(x):
     return second
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),), grad=True)
 def gradient_penalty(x):
     y = x.detach().requires_grad_(True)
     score = (y.tanh() * y).sum(dim=1)
@@ -130,12 +130,12 @@ class Square(torch.autograd.Function):
         return 2 * x * gradient
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),), grad=True)
 def custom_function_in_inference(x):
     return Square.apply(x)
 
 
-@program(lambda: (_leaf(),))
+@program(together=lambda: (_leaf(),), grad=True)
 def custom_function_under_no_grad(x):
     with torch.no_grad():
         return Square.apply(x)
@@ -155,7 +155,7 @@ class Scale(torch.autograd.Function):
         return gradient * ctx.factor, None
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),), grad=True)
 def custom_function_with_setup_context(x):
     return Scale.apply(x, 3.0)
 
@@ -172,29 +172,29 @@ class Rounded(torch.autograd.Function):
         return gradient
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),), grad=True)
 def custom_function_with_marks(x):
     return Rounded.apply(x) + 1
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),), grad=True)
 def custom_function_differentiated_inside(x):
     y = x.detach().requires_grad_()
     (gradient,) = torch.autograd.grad(Square.apply(y).sum(), y)
     return gradient
 
 
-@program(lambda: (_leaf(),))
+@program(together=lambda: (_leaf(),), grad=True)
 def detach_and_requires_grad_asked(x):
     y = x.detach()
     return y * 2, y.requires_grad, x.requires_grad, x.is_leaf, y.is_leaf
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),), grad=True)
 def straight_through_estimator(x):
     return x + (x.round() - x).detach()
 
 
-@program(lambda: (_leaf(),))
+@program(together=lambda: (_leaf(),), grad=True)
 def result_that_requires_grad(x):
     return x * 2 + 1

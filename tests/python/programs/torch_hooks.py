@@ -26,22 +26,22 @@ def _with(register):
     return lambda: (_x(), frozen(make))
 
 
-@program(_with(lambda model: model[0].register_forward_hook(lambda module, args, output: output * 2)))
+@program(together=_with(lambda model: model[0].register_forward_hook(lambda module, args, output: output * 2)))
 def forward_hook_replaces_output(x, model):
     return model(x)
 
 
-@program(_with(lambda model: model[0].register_forward_hook(lambda module, args, output: None)))
+@program(together=_with(lambda model: model[0].register_forward_hook(lambda module, args, output: None)))
 def forward_hook_returns_nothing(x, model):
     return model(x)
 
 
-@program(_with(lambda model: model[2].register_forward_pre_hook(lambda module, args: (args[0] + 1,))))
+@program(together=_with(lambda model: model[2].register_forward_pre_hook(lambda module, args: (args[0] + 1,))))
 def pre_hook_replaces_arguments(x, model):
     return model(x)
 
 
-@program(_with(lambda model: model[2].register_forward_pre_hook(lambda module, args: args[0] - 1)))
+@program(together=_with(lambda model: model[2].register_forward_pre_hook(lambda module, args: args[0] - 1)))
 def pre_hook_returns_one_value(x, model):
     return model(x)
 
@@ -72,12 +72,12 @@ def _add_scale(module, args, kwargs, output):
     return output + kwargs["scale"]
 
 
-@program(_scaled(lambda model: model.register_forward_pre_hook(_double_scale, with_kwargs=True)))
+@program(together=_scaled(lambda model: model.register_forward_pre_hook(_double_scale, with_kwargs=True)))
 def pre_hook_with_kwargs(x, model):
     return model(x, scale=3.0)
 
 
-@program(_scaled(lambda model: model.register_forward_hook(_add_scale, with_kwargs=True)))
+@program(together=_scaled(lambda model: model.register_forward_hook(_add_scale, with_kwargs=True)))
 def forward_hook_with_kwargs(x, model):
     return model(x, scale=3.0)
 
@@ -97,13 +97,13 @@ def _recorded():
     return _x(), model, recorder
 
 
-@program(_recorded)
+@program(together=_recorded)
 def hooks_collect_activations(x, model, recorder):
     result = model(x)
     return result, [each.mean() for each in recorder.seen]
 
 
-@program(lambda: (_x(), frozen(_net)))
+@program(together=lambda: (_x(), frozen(_net)))
 def hook_added_and_removed_inside(x, model):
     kept = []
     handle = model[0].register_forward_hook(lambda module, args, output: kept.append(output.sum()))
@@ -113,7 +113,7 @@ def hook_added_and_removed_inside(x, model):
     return first, second, kept
 
 
-@program(lambda: (_x(), frozen(_net)))
+@program(together=lambda: (_x(), frozen(_net)))
 def hook_as_context_manager(x, model):
     kept = []
     with model[1].register_forward_hook(lambda module, args, output: kept.append(args[0])):
@@ -127,7 +127,7 @@ def _two_hooks(model):
     model[0].register_forward_hook(lambda module, args, output: output * 10, prepend=True)
 
 
-@program(_with(_two_hooks))
+@program(together=_with(_two_hooks))
 def hooks_in_order(x, model):
     return model(x)
 
@@ -140,18 +140,20 @@ class Clamp:
         return output.clamp(-self.limit, self.limit)
 
 
-@program(_with(lambda model: model[0].register_forward_hook(Clamp(0.5).hook)))
+@program(together=_with(lambda model: model[0].register_forward_hook(Clamp(0.5).hook)))
 def hook_is_a_bound_method(x, model):
     return model(x)
 
 
-@program(_with(lambda model: model[0].register_full_backward_hook(lambda module, before, after: None)))
+@program(
+    together=_with(lambda model: model[0].register_full_backward_hook(lambda module, before, after: None)), grad=True
+)
 def full_backward_hook_in_inference(x, model):
     with torch.no_grad():
         return model(x)
 
 
-@program(_with(lambda model: model[0].register_full_backward_pre_hook(lambda module, after: None)))
+@program(together=_with(lambda model: model[0].register_full_backward_pre_hook(lambda module, after: None)), grad=True)
 def full_backward_pre_hook_in_inference(x, model):
     with torch.no_grad():
         return model(x)
@@ -161,7 +163,7 @@ def _raise(module, args):
     raise ValueError(f"input of {tuple(args[0].shape)} refused")
 
 
-@program(_with(lambda model: model[2].register_forward_pre_hook(_raise)))
+@program(together=_with(lambda model: model[2].register_forward_pre_hook(_raise)))
 def hook_raises(x, model):
     try:
         return model(x)
@@ -169,13 +171,23 @@ def hook_raises(x, model):
         return x, str(error)
 
 
-@program(_with(lambda model: model[0].register_forward_hook(lambda module, args, output: output + 1, always_call=True)))
+@program(
+    together=_with(
+        lambda model: model[0].register_forward_hook(lambda module, args, output: output + 1, always_call=True)
+    )
+)
 def hook_called_always(x, model):
     return model(x)
 
 
-@program(_with(lambda model: setattr(model[0], "calls", 0) or model[0].register_forward_hook(
-    lambda module, args, output: setattr(module, "calls", module.calls + 1))))
+@program(
+    together=_with(
+        lambda model: (
+            setattr(model[0], "calls", 0)
+            or model[0].register_forward_hook(lambda module, args, output: setattr(module, "calls", module.calls + 1))
+        )
+    )
+)
 def hook_counts_on_the_module(x, model):
     model(x)
     return model(x), model[0].calls

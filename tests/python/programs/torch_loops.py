@@ -41,7 +41,9 @@ class Attention(nn.Module):
         return x + self.out(y.transpose(1, 2).flatten(2))
 
 
-@program(lambda: (values(1, 3, 8), frozen(lambda: nn.ModuleList([Attention(0), Attention(1)])), KeyValueCache()))
+@program(
+    together=lambda: (values(1, 3, 8), frozen(lambda: nn.ModuleList([Attention(0), Attention(1)])), KeyValueCache())
+)
 def growing_cache(x, layers, cache):
     for layer in layers:
         x = layer(x, cache)
@@ -59,12 +61,12 @@ class StaticCache:
         return self.data[:, : self.used]
 
 
-@program(lambda: (values(1, 2, 4), StaticCache()))
+@program(together=lambda: (values(1, 2, 4), StaticCache()))
 def cache_of_fixed_size(x, cache):
     return cache.append(x).mean(1), cache.used
 
 
-@program(lambda: (integers(1, 3, high=7), frozen(lambda: nn.Sequential(nn.Embedding(7, 8), nn.Linear(8, 7)))))
+@program(together=lambda: (integers(1, 3, high=7), frozen(lambda: nn.Sequential(nn.Embedding(7, 8), nn.Linear(8, 7)))))
 def greedy_decoding(tokens, model):
     for _ in range(3):
         logits = model(tokens)[:, -1]
@@ -72,7 +74,7 @@ def greedy_decoding(tokens, model):
     return tokens
 
 
-@program(lambda: (values(2, 6),))
+@program(together=lambda: (values(2, 6),))
 def beam_search(start):
     beams = [(torch.zeros(()), [])]
     for step in range(2):
@@ -85,7 +87,7 @@ def beam_search(start):
     return [(score, torch.stack(path)) for score, path in beams]
 
 
-@program(lambda: (integers(2, high=7), values(7, 7)))
+@program(together=lambda: (integers(2, high=7), values(7, 7)))
 def beams_batched(start, table):
     scores, beams = torch.zeros(2), start.unsqueeze(1)
     for _ in range(2):
@@ -95,7 +97,7 @@ def beams_batched(start, table):
     return scores, beams
 
 
-@program(lambda: (values(4, 4),))
+@program(together=lambda: (values(4, 4),))
 def newton_iteration(a):
     a = a @ a.T + torch.eye(4)
     inverse = a.T / (a.norm(1) * a.norm(float("inf")))
@@ -104,7 +106,7 @@ def newton_iteration(a):
     return inverse
 
 
-@program(lambda: (values(4, 4), 4))
+@program(together=lambda: (values(4, 4), 4))
 def power_iteration(a, steps):
     vector = torch.ones(4)
     for _ in range(steps):
@@ -112,7 +114,7 @@ def power_iteration(a, steps):
     return vector, vector @ a @ vector
 
 
-@program(lambda: (values(3, 2, 4), frozen(lambda: nn.RNNCell(4, 4))))
+@program(together=lambda: (values(3, 2, 4), frozen(lambda: nn.RNNCell(4, 4))))
 def recurrence_collected(x, cell):
     hidden, outputs = None, []
     for step in range(x.size(0)):
@@ -121,14 +123,14 @@ def recurrence_collected(x, cell):
     return torch.stack(outputs, dim=1)
 
 
-@program(lambda: ({"w": values(4)}, {"w": values(4, seed=1)}))
+@program(together=lambda: ({"w": values(4)}, {"w": values(4, seed=1)}))
 def moving_average(shadow, current):
     for name in shadow:
         shadow[name] = 0.9 * shadow[name] + 0.1 * current[name]
     return shadow["w"].sum()
 
 
-@program(lambda: (values(2, 3, 8, 8),))
+@program(together=lambda: (values(2, 3, 8, 8),))
 def diffusion_steps(x):
     alphas = torch.linspace(0.9, 0.5, 4)
     for alpha in alphas:
@@ -137,7 +139,7 @@ def diffusion_steps(x):
     return x
 
 
-@program(lambda: (values(3, 4), [1, 2, 3]))
+@program(together=lambda: (values(3, 4), [1, 2, 3]))
 def loop_over_argument_list(x, factors):
     total = torch.zeros_like(x)
     for index, factor in enumerate(factors, start=1):
@@ -145,7 +147,7 @@ def loop_over_argument_list(x, factors):
     return total
 
 
-@program(lambda: (values(6, 4),))
+@program(together=lambda: (values(6, 4),))
 def dynamic_programming(scores):
     best = scores[0]
     pointers = []
@@ -156,13 +158,17 @@ def dynamic_programming(scores):
     return best, torch.stack(pointers)
 
 
-@program(lambda: (values(2, 5, 8), frozen(lambda: nn.ModuleList([nn.Linear(8, 8) for _ in range(3)])), values(8, 3)))
+@program(
+    together=lambda: (values(2, 5, 8), frozen(lambda: nn.ModuleList([nn.Linear(8, 8) for _ in range(3)])), values(8, 3))
+)
 def mixture_of_experts(x, experts, router):
     weights = (x @ router).softmax(-1)
     return sum(weights[..., index : index + 1] * expert(x) for index, expert in enumerate(experts))
 
 
-@program(lambda: (values(6, 8), frozen(lambda: nn.ModuleList([nn.Linear(8, 8) for _ in range(3)])), values(8, 3)))
+@program(
+    together=lambda: (values(6, 8), frozen(lambda: nn.ModuleList([nn.Linear(8, 8) for _ in range(3)])), values(8, 3))
+)
 def experts_by_index(x, experts, router):
     chosen = (x @ router).argmax(-1)
     output = torch.zeros_like(x)
@@ -172,7 +178,7 @@ def experts_by_index(x, experts, router):
     return output
 
 
-@program(lambda: (values(8, 4),))
+@program(together=lambda: (values(8, 4),))
 def recursion_over_halves(x):
     def total(part):
         if part.shape[0] == 1:

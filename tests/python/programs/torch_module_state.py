@@ -27,7 +27,7 @@ class RunningMean(nn.Module):
         return x - self.mean
 
 
-@program(lambda: (_x(), RunningMean()))
+@program(together=lambda: (_x(), RunningMean()))
 def buffers_updated_in_place(x, model):
     return model(x), model.steps
 
@@ -39,7 +39,7 @@ class Replaced(RunningMean):
         return x - self.mean
 
 
-@program(lambda: (_x(), Replaced()))
+@program(together=lambda: (_x(), Replaced()))
 def buffers_replaced(x, model):
     model(x)
     return model(x)
@@ -59,17 +59,17 @@ class Counter(nn.Module):
         return self.last
 
 
-@program(lambda: (_x(), Counter()))
+@program(together=lambda: (_x(), Counter()))
 def attributes_written(x, model):
     return model(x), model(x), model.calls, len(model.losses)
 
 
-@program(lambda: (_x(), frozen(lambda: nn.BatchNorm1d(4)).train()))
+@program(together=lambda: (_x(), frozen(lambda: nn.BatchNorm1d(4)).train()))
 def batch_norm_in_training(x, norm):
     return norm(x), norm.num_batches_tracked
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(0.5)))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(0.5)))))
 def train_and_eval_switched_inside(x, model):
     model.train()
     trained = model[0](x)
@@ -90,7 +90,7 @@ class Cache(nn.Module):
         return self.keys[:, : self.position].sum(1)
 
 
-@program(lambda: (values(2, 3, 4), Cache()))
+@program(together=lambda: (values(2, 3, 4), Cache()))
 def cache_filled_by_index_copy(x, model):
     return model(x)
 
@@ -110,7 +110,7 @@ class Positions(nn.Module):
         return x + self.table[: x.shape[1]]
 
 
-@program(lambda: (values(2, 3, 4), Positions()))
+@program(together=lambda: (values(2, 3, 4), Positions()))
 def positions_cached_on_first_call(x, model):
     return model(x)
 
@@ -127,7 +127,7 @@ class Masked(nn.Module):
         return scores.masked_fill(~self.mask, float("-inf")).softmax(-1)
 
 
-@program(lambda: (values(2, 5, 5), Masked()))
+@program(together=lambda: (values(2, 5, 5), Masked()))
 def buffer_is_none_at_first(x, model):
     return model(x)
 
@@ -140,32 +140,32 @@ class Registers(nn.Module):
         return self.total * 2
 
 
-@program(lambda: (_x(), Registers()))
+@program(together=lambda: (_x(), Registers()))
 def buffer_registered_in_forward(x, model):
     return model(x)
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()))))
 def layer_replaced_inside(x, model):
     before = model(x)
     model[1] = nn.Sigmoid()
     return before, model(x), type(model[1]).__name__
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()))))
 def layer_deleted_and_appended(x, model):
     del model[1]
     model.append(nn.Tanh())
     return model(x), len(model)
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
 def module_copied_inside(x, layer):
     twin = copy.deepcopy(layer)
     return twin(x), twin is layer, twin.weight is layer.weight
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Linear(4, 4))), grad=True)
 def weights_copied_under_no_grad(x, layer):
     with torch.no_grad():
         layer.weight.copy_(torch.eye(4))
@@ -173,13 +173,13 @@ def weights_copied_under_no_grad(x, layer):
     return layer(x)
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Linear(4, 4)), frozen(lambda: nn.Linear(4, 4), seed=1)))
+@program(together=lambda: (_x(), frozen(lambda: nn.Linear(4, 4)), frozen(lambda: nn.Linear(4, 4), seed=1)))
 def state_loaded_from_another(x, layer, other):
     layer.load_state_dict(other.state_dict())
     return layer(x)
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Linear(4, 4)), frozen(lambda: nn.Linear(4, 4), seed=1)))
+@program(together=lambda: (_x(), frozen(lambda: nn.Linear(4, 4)), frozen(lambda: nn.Linear(4, 4), seed=1)))
 def moving_average_of_weights(x, average, current):
     with torch.no_grad():
         for slow, fast in zip(average.parameters(), current.parameters()):
@@ -200,7 +200,7 @@ class Registry(nn.Module):
         return x / self.log[name]
 
 
-@program(lambda: (_x(), Registry()))
+@program(together=lambda: (_x(), Registry()))
 def results_kept_in_a_dict(x, model):
     return model(x), list(model.log)
 
@@ -212,7 +212,7 @@ class Gate(nn.Module):
         return x * 2 if self.enabled and not self.training else x
 
 
-@program(lambda: (_x(), Gate()))
+@program(together=lambda: (_x(), Gate()))
 def flags_on_class_and_instance(x, model):
     first = model(x)
     model.eval()
@@ -229,7 +229,7 @@ class ClassCounter(nn.Module):
         return x + 1
 
 
-@program(lambda: (_x(), ClassCounter()))
+@program(together=lambda: (_x(), ClassCounter()))
 def class_attribute_counted(x, model):
     start = ClassCounter.made
     return model(x), ClassCounter.made - start
@@ -259,20 +259,20 @@ class Module(nn.Module):
         return self.inner(x) * self.scale
 
 
-@program(lambda: (_x(), frozen(Module)))
+@program(together=lambda: (_x(), frozen(Module)))
 def properties_and_getattr(x, model):
     first = model(x)
     model.scale = 3.0
     return first, model(x), model.in_features, model.weight
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
 def module_made_inside(x, layer):
     outer = nn.Sequential(layer, nn.ReLU(), nn.Softmax(dim=-1))
     return outer(x)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),), grad=True)
 def module_with_weights_made_inside(x):
     torch.manual_seed(0)
     layer = nn.Linear(4, 2)
@@ -280,12 +280,12 @@ def module_with_weights_made_inside(x):
         return layer(x)
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
 def module_put_in_another_type(x, layer):
     return layer.to(torch.float64)(x.double())
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
 def forward_replaced_on_the_instance(x, layer):
     original = layer.forward
     layer.forward = lambda value: original(value) * 2
@@ -294,12 +294,12 @@ def forward_replaced_on_the_instance(x, layer):
     return result, layer(x)
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))))
 def zero_grad_and_requires_grad(x, model):
     model.zero_grad()
     return model(x), all(p.grad is None for p in model.parameters()), any(p.requires_grad for p in model.parameters())
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
 def module_printed_to_text(x, layer):
     return layer(x), repr(layer), layer.extra_repr()

@@ -30,55 +30,55 @@ def _stepped(make_optimizer):
     return make
 
 
-@program(_with_gradients(lambda p: torch.optim.SGD(p, lr=0.1)))
+@program(together=_with_gradients(lambda p: torch.optim.SGD(p, lr=0.1)), grad=True)
 def sgd_step(layer, optimizer):
     optimizer.step()
     return layer.bias.detach() * 2
 
 
-@program(_with_gradients(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)))
+@program(together=_with_gradients(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)))
 def momentum_state_made(layer, optimizer):
     optimizer.step()
     return layer.bias.detach() * 2
 
 
-@program(_stepped(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)))
+@program(together=_stepped(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)))
 def momentum_step(layer, optimizer):
     optimizer.step()
     return layer.weight.detach().sum()
 
 
-@program(_with_gradients(lambda p: torch.optim.AdamW(p, lr=0.1)))
+@program(together=_with_gradients(lambda p: torch.optim.AdamW(p, lr=0.1)))
 def adamw_state_made(layer, optimizer):
     optimizer.step()
     return layer.bias.detach() * 2
 
 
-@program(_stepped(lambda p: torch.optim.AdamW(p, lr=0.1)))
+@program(together=_stepped(lambda p: torch.optim.AdamW(p, lr=0.1)), grad=True)
 def adamw_step(layer, optimizer):
     optimizer.step()
     return layer.bias.detach() * 2
 
 
-@program(_stepped(lambda p: torch.optim.Adam(p, lr=0.1, foreach=False, amsgrad=True)))
+@program(together=_stepped(lambda p: torch.optim.Adam(p, lr=0.1, foreach=False, amsgrad=True)))
 def adam_step_one_by_one(layer, optimizer):
     optimizer.step()
     return layer.bias.detach() * 2
 
 
-@program(_with_gradients(lambda p: torch.optim.SGD(p, lr=0.1)))
+@program(together=_with_gradients(lambda p: torch.optim.SGD(p, lr=0.1)), grad=True)
 def gradients_dropped(layer, optimizer):
     optimizer.zero_grad()
     return [parameter.grad is None for parameter in layer.parameters()]
 
 
-@program(_with_gradients(lambda p: torch.optim.SGD(p, lr=0.1)))
+@program(together=_with_gradients(lambda p: torch.optim.SGD(p, lr=0.1)))
 def gradients_set_to_zero(layer, optimizer):
     optimizer.zero_grad(set_to_none=False)
     return [parameter.grad for parameter in layer.parameters()]
 
 
-@program(_with_gradients(lambda p: torch.optim.SGD(p, lr=0.1)))
+@program(together=_with_gradients(lambda p: torch.optim.SGD(p, lr=0.1)))
 def learning_rate_changed(layer, optimizer):
     for group in optimizer.param_groups:
         group["lr"] *= 0.5
@@ -86,7 +86,7 @@ def learning_rate_changed(layer, optimizer):
     return layer.bias.detach().clone(), optimizer.param_groups[0]["lr"]
 
 
-@program(_with_gradients(lambda p: list(p)))
+@program(together=_with_gradients(lambda p: list(p)), grad=True)
 def step_by_hand(layer, parameters):
     with torch.no_grad():
         for parameter in parameters:
@@ -100,7 +100,7 @@ def _training():
     return values(5, 4), layer, torch.optim.SGD(layer.parameters(), lr=0.1)
 
 
-@program(_training)
+@program(together=_training, grad=True)
 def training_step(x, layer, optimizer):
     optimizer.zero_grad()
     loss = layer(x).pow(2).mean()

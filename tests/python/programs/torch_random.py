@@ -14,49 +14,49 @@ def _x():
     return values(3, 4)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def seed_set_inside(x):
     torch.manual_seed(7)
     return x + torch.rand(3, 4), torch.randn(2)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def draws_of_every_kind(x):
     torch.manual_seed(1)
     return torch.rand_like(x), torch.randn_like(x), torch.randint(0, 10, (3,)), torch.randperm(5), torch.normal(x, 1.0)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def draws_without_a_seed(x):
     return (x + torch.rand(3, 4)).shape, torch.randn(2, 2).dtype
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def dropout_in_training(x):
     torch.manual_seed(3)
     return F.dropout(x, 0.5, training=True), F.dropout(x, 0.5, training=False)
 
 
-@program(lambda: (_x(), nn.Dropout(0.3)))
+@program(together=lambda: (_x(), nn.Dropout(0.3)))
 def dropout_module(x, dropout):
     torch.manual_seed(3)
     first = dropout(x)
     return first, dropout.eval()(x)
 
 
-@program(lambda: (_x(), torch.Generator().manual_seed(5)))
+@program(together=lambda: (_x(), torch.Generator().manual_seed(5)))
 def generator_as_argument(x, generator):
     return x + torch.randn(3, 4, generator=generator)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def generator_made_inside(x):
     generator = torch.Generator()
     generator.manual_seed(11)
     return x + torch.rand(3, 4, generator=generator), torch.randint(0, 5, (2,), generator=generator)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def forked_generator(x):
     torch.manual_seed(0)
     with torch.random.fork_rng(devices=[]):
@@ -65,7 +65,7 @@ def forked_generator(x):
     return inside, torch.rand(2) + x[0, :2]
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def state_saved_and_restored(x):
     torch.manual_seed(0)
     state = torch.get_rng_state()
@@ -74,7 +74,7 @@ def state_saved_and_restored(x):
     return first, torch.rand(3), x
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def filled_in_place(x):
     torch.manual_seed(2)
     x.uniform_(-1, 1)
@@ -83,21 +83,21 @@ def filled_in_place(x):
     return x, y, z, torch.empty(3).exponential_()
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def samples_from_distributions(x):
     torch.manual_seed(4)
     weights = x.softmax(-1)
     return torch.multinomial(weights, 2), torch.bernoulli(weights), torch.poisson(weights * 4)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def distribution_objects(x):
     torch.manual_seed(4)
     normal = torch.distributions.Normal(x, torch.ones_like(x))
     return normal.sample(), normal.log_prob(x + 1), normal.entropy()
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def categorical_distribution(x):
     torch.manual_seed(4)
     categorical = torch.distributions.Categorical(logits=x)
@@ -105,20 +105,20 @@ def categorical_distribution(x):
     return action, categorical.log_prob(action)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def gumbel_softmax(x):
     torch.manual_seed(6)
     return F.gumbel_softmax(x, tau=0.5), F.gumbel_softmax(x, hard=True)
 
 
-@program(lambda: (_x(), 0.5))
+@program(together=lambda: (_x(), 0.5))
 def stochastic_depth(x, rate):
     torch.manual_seed(8)
     mask = torch.empty(x.shape[0], 1).bernoulli_(1 - rate)
     return x / (1 - rate) * mask
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def weights_initialised(x):
     torch.manual_seed(0)
     weight = torch.empty(4, 4)

@@ -14,35 +14,35 @@ def _x():
     return values(3, 4)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def item_returned(x):
     return x.sum().item()
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def item_used_in_arithmetic(x):
     scale = x.abs().max().item()
     return x / scale, math.sqrt(scale)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def item_of_a_constant(x):
     return x * torch.tensor(3.0).item(), torch.tensor(2).item()
 
 
-@program(lambda: (torch.tensor([1, 2, 3]), _x()))
+@program(together=lambda: (torch.tensor([1, 2, 3]), _x()))
 def tolist_of_an_argument(sizes, x):
     return x.sum(), sizes.tolist()
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def branch_on_a_value(x):
     if x.sum() > 0:
         return x + 1
     return x - 1
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def branch_on_a_value_midway(x):
     y = x * 2
     if (y > 3).any():
@@ -50,7 +50,7 @@ def branch_on_a_value_midway(x):
     return y + 1
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def loop_until_small(x):
     steps = 0
     while x.abs().max() > 0.1:
@@ -59,30 +59,30 @@ def loop_until_small(x):
     return x, steps
 
 
-@program(lambda: (_x(), 0))
+@program(together=lambda: (_x(), 0))
 def conditional_expression_on_a_value(x, offset):
     return x * 2 if x.mean() < offset else x * 3
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def int_and_float_of_tensors(x):
     total = float(x.sum())
     return x * total, int(x.argmax()), bool(x.any())
 
 
-@program(lambda: (torch.tensor(3), _x()))
+@program(together=lambda: (torch.tensor(3), _x()))
 def scalar_tensor_as_a_number(count, x):
     result = [x * index for index in range(count)]
     return torch.stack(result)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def assert_on_a_value(x):
     assert torch.isfinite(x).all(), "not finite"
     return x.log1p()
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def nan_check_raises(x):
     y = (x - 10).log()
     if torch.isnan(y).any():
@@ -90,18 +90,18 @@ def nan_check_raises(x):
     return y
 
 
-@program(lambda: (integers(6, high=3),))
+@program(together=lambda: (integers(6, high=3),))
 def python_sum_of_items(x):
     return sum(int(each) for each in x), x + 1
 
 
-@program(lambda: (torch.tensor([3, 1]), _x()))
+@program(together=lambda: (torch.tensor([3, 1]), _x()))
 def sizes_from_a_tensor(lengths, x):
     rows = [x[:length].sum(0) for length in lengths.tolist()]
     return torch.stack(rows)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def early_exit_on_convergence(x):
     history = []
     for _ in range(4):
@@ -113,47 +113,47 @@ def early_exit_on_convergence(x):
     return x, len(history)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def equality_decides(x):
     return "same" if torch.equal(x, x.clone()) else "different"
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def close_decides(x):
     return x + 1 if torch.allclose(x, x + 1e-9) else x
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def repeats_by_count(x):
     counts = (x.sum(1) > 0).long() + 1
     return x.repeat_interleave(counts, dim=0)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def torch_cond(x):
     return torch.where(x.sum() > 0, x.sin(), x.cos())
 
 
-@program(lambda: (_x(), torch.tensor(True), torch.tensor(2)))
+@program(together=lambda: (_x(), torch.tensor(True), torch.tensor(2)))
 def flags_as_tensors(x, flag, count):
     y = torch.where(flag, x, -x)
     return y * count, x.pow(count)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def tensor_printed(x):
     y = x.sum()
     print("sum", y.shape)
     return y
 
 
-@program(lambda: (torch.tensor([1.0, 2.0]),))
+@program(together=lambda: (torch.tensor([1.0, 2.0]),))
 def tensor_values_printed(x):
     print(x)
     return x * 2
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def counts_of_matches(x):
     hits = (x > 0).sum()
     return hits / x.numel(), hits.item() / x.numel()

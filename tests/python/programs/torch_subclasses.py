@@ -67,35 +67,35 @@ def _labelled():
     return (x,)
 
 
-@program(lambda: (_x().as_subclass(Plain),))
+@program(together=lambda: (_x().as_subclass(Plain),))
 def subclass_without_behaviour(x):
     return x + 1
 
 
-@program(lambda: (_x().as_subclass(Logged),))
+@program(together=lambda: (_x().as_subclass(Logged),))
 def subclass_with_torch_function(x):
     return (x * 2).sum(), type(x).__name__
 
 
-@program(_labelled)
+@program(together=_labelled)
 def subclass_with_metadata(x):
     y = x * 2
     return y, y.label
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def subclass_made_inside(x):
     y = x.as_subclass(Plain)
     return (y + 1).as_subclass(torch.Tensor), isinstance(y, Plain)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def object_with_torch_function(x):
     length = Length(x)
     return torch.add(length, 1).value, type(torch.mul(length, length)).__name__
 
 
-@program(lambda: (_x(), values(2, 4, seed=1)))
+@program(together=lambda: (_x(), values(2, 4, seed=1)))
 def masked_values_class(x, y):
     left, right = Masked(x, x > 0), Masked(y, y > -1)
     total = left + right
@@ -112,12 +112,12 @@ def _special():
     return layer
 
 
-@program(lambda: (_x(), frozen(_special)))
+@program(together=lambda: (_x(), frozen(_special)))
 def parameter_subclass(x, layer):
     return layer(x), type(layer.weight).__name__
 
 
-@program(lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
+@program(together=lambda: (_x(), frozen(lambda: nn.Linear(4, 4))))
 def parameter_asked(x, layer):
     weight = layer.weight
     return x @ weight, isinstance(weight, nn.Parameter), isinstance(x, nn.Parameter), type(weight) is nn.Parameter
@@ -133,31 +133,31 @@ class Counting(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def torch_function_mode(x):
     with Counting() as mode:
         y = torch.relu(x) + 1
     return y, mode.count
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),))
 def parameter_made_inside(x):
     weight = nn.Parameter(torch.ones(4, 4), requires_grad=False)
     return x @ weight, isinstance(weight, nn.Parameter)
 
 
-@program(lambda: (_x(),))
+@program(together=lambda: (_x(),), grad=True)
 def parameter_made_inside_with_grad(x):
     weight = nn.Parameter(torch.ones(4, 4))
     with torch.no_grad():
         return x @ weight, weight.requires_grad
 
 
-@program(lambda: (torch.eye(4).to_sparse(), _x()))
+@program(together=lambda: (torch.eye(4).to_sparse(), _x()))
 def sparse_tensor(matrix, x):
     return torch.sparse.mm(matrix, x.T)
 
 
-@program(lambda: (torch.quantize_per_tensor(_x(), 0.1, 0, torch.qint8),))
+@program(together=lambda: (torch.quantize_per_tensor(_x(), 0.1, 0, torch.qint8),))
 def quantized_tensor(x):
     return x.dequantize()
