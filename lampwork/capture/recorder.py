@@ -201,7 +201,8 @@ class Recorder:
     def _call_inplace(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         if op.overload.namespace != "aten" and _torch.functional_of_inplace(op.overload) is None:
             remedy = "Declare the results that it writes as results of its own (mutates_args=())."
-            raise Unsupported(f"{op.overload}, a custom operator that writes to its arguments", remedy, "custom-operator")
+            what = f"{op.overload}, a custom operator that writes to its arguments"
+            raise Unsupported(what, remedy, "custom-operator")
         inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
         targets = [kwargs.get(where) if isinstance(where, str) else args[where] if where < len(args)
                    else kwargs.get(op.positional[where]) for where in op.written]  # fmt: skip
