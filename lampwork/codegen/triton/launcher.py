@@ -47,17 +47,31 @@ define internal ptr @address(i32 %word, ptr %buffers, ptr %sizes, ptr %table, pt
   %address = getelementptr i8, ptr %base, i64 %offset
   ret ptr %address
 }
+define internal i32 @field(ptr %record, i64 %number) alwaysinline {
+  %place = getelementptr i32, ptr %record, i64 %number
+  %word = load i32, ptr %place, align 4
+  ret i32 %word
+}
+define internal i64 @operand(ptr %record, i64 %number, ptr %buffers, ptr %sizes, ptr %table,
+                             ptr %values) alwaysinline {
+  %word = call i32 @field(ptr %record, i64 %number)
+  %address = call ptr @address(i32 %word, ptr %buffers, ptr %sizes, ptr %table, ptr %values)
+  %value = load i64, ptr %address, align 8
+  ret i64 %value
+}
+define internal ptr @pointer(ptr %array, i64 %number) alwaysinline {
+  %place = getelementptr ptr, ptr %array, i64 %number
+  %pointer = load ptr, ptr %place, align 8
+  ret ptr %pointer
+}
 define i64 @run(ptr %externals, ptr %buffers, ptr %sizes, i64 %stream, ptr %table) #0 {
 entry:
   %values = alloca [256 x i64], align 16
   %parameters = alloca [512 x ptr], align 16
   %checked = load i32, ptr %table, align 4
-  %steps_place = getelementptr i32, ptr %table, i64 1
-  %steps = load i32, ptr %steps_place, align 4
-  %launches_place = getelementptr i32, ptr %table, i64 2
-  %launches = load i32, ptr %launches_place, align 4
-  %start_place = getelementptr i32, ptr %table, i64 3
-  %start_word = load i32, ptr %start_place, align 4
+  %steps = call i32 @field(ptr %table, i64 1)
+  %launches = call i32 @field(ptr %table, i64 2)
+  %start_word = call i32 @field(ptr %table, i64 3)
   %start_wide = zext i32 %start_word to i64
   %first = getelementptr i32, ptr %table, i64 %start_wide
   br label %checking
@@ -89,14 +103,8 @@ computing:
   br i1 %steps_left, label %compute, label %launching
 compute:
   %op = load i32, ptr %instruction, align 4
-  %a_place = getelementptr i32, ptr %instruction, i64 1
-  %a_word = load i32, ptr %a_place, align 4
-  %a_address = call ptr @address(i32 %a_word, ptr %buffers, ptr %sizes, ptr %table, ptr %values)
-  %a = load i64, ptr %a_address, align 8
-  %b_place = getelementptr i32, ptr %instruction, i64 2
-  %b_word = load i32, ptr %b_place, align 4
-  %b_address = call ptr @address(i32 %b_word, ptr %buffers, ptr %sizes, ptr %table, ptr %values)
-  %b = load i64, ptr %b_address, align 8
+  %a = call i64 @operand(ptr %instruction, i64 1, ptr %buffers, ptr %sizes, ptr %table, ptr %values)
+  %b = call i64 @operand(ptr %instruction, i64 2, ptr %buffers, ptr %sizes, ptr %table, ptr %values)
   %b_positive = icmp sgt i64 %b, 1
   %divisor = select i1 %b_positive, i64 %b, i64 1
   %quotient = sdiv i64 %a, %divisor
@@ -137,8 +145,7 @@ launching:
 done:
   ret i64 0
 fill:
-  %count_place = getelementptr i32, ptr %record, i64 6
-  %count = load i32, ptr %count_place, align 4
+  %count = call i32 @field(ptr %record, i64 6)
   %arguments = getelementptr i32, ptr %record, i64 7
   br label %filling
 filling:
@@ -156,20 +163,10 @@ fill_one:
   %next = add i32 %number, 1
   br label %filling
 measure:
-  %position_place = getelementptr i32, ptr %record, i64 1
-  %position = load i32, ptr %position_place, align 4
-  %x_place = getelementptr i32, ptr %record, i64 2
-  %x_word = load i32, ptr %x_place, align 4
-  %x_address = call ptr @address(i32 %x_word, ptr %buffers, ptr %sizes, ptr %table, ptr %values)
-  %x_wide = load i64, ptr %x_address, align 8
-  %y_place = getelementptr i32, ptr %record, i64 3
-  %y_word = load i32, ptr %y_place, align 4
-  %y_address = call ptr @address(i32 %y_word, ptr %buffers, ptr %sizes, ptr %table, ptr %values)
-  %y_wide = load i64, ptr %y_address, align 8
-  %z_place = getelementptr i32, ptr %record, i64 4
-  %z_word = load i32, ptr %z_place, align 4
-  %z_address = call ptr @address(i32 %z_word, ptr %buffers, ptr %sizes, ptr %table, ptr %values)
-  %z_wide = load i64, ptr %z_address, align 8
+  %position = call i32 @field(ptr %record, i64 1)
+  %x_wide = call i64 @operand(ptr %record, i64 2, ptr %buffers, ptr %sizes, ptr %table, ptr %values)
+  %y_wide = call i64 @operand(ptr %record, i64 3, ptr %buffers, ptr %sizes, ptr %table, ptr %values)
+  %z_wide = call i64 @operand(ptr %record, i64 4, ptr %buffers, ptr %sizes, ptr %table, ptr %values)
   %xy = mul i64 %x_wide, %y_wide
   %programs = mul i64 %xy, %z_wide
   %nothing = icmp eq i64 %programs, 0
@@ -190,8 +187,7 @@ start:
   %x = trunc i64 %x_wide to i32
   %y = trunc i64 %y_wide to i32
   %z = trunc i64 %z_wide to i32
-  %threads_place = getelementptr i32, ptr %record, i64 5
-  %threads = load i32, ptr %threads_place, align 4
+  %threads = call i32 @field(ptr %record, i64 5)
   %queue = inttoptr i64 %stream to ptr
   %driver = load ptr, ptr %externals, align 8
   %code = call i32 %driver(ptr %function, i32 %x, i32 %y, i32 %z, i32 %threads, i32 1, i32 1, i32 %shared, ptr %queue,
@@ -212,26 +208,20 @@ failed:
 define ptr @call(ptr %self, ptr %args, ptr %table) #0 {
 entry:
   %externals = getelementptr i8, ptr %self, i64 32
-  %convert_slot = getelementptr ptr, ptr %externals, i64 1
-  %convert = load ptr, ptr %convert_slot, align 8
+  %convert = call ptr @pointer(ptr %externals, i64 1)
   %arg0 = load ptr, ptr %args, align 8
-  %slot1 = getelementptr ptr, ptr %args, i64 1
-  %arg1 = load ptr, ptr %slot1, align 8
-  %slot2 = getelementptr ptr, ptr %args, i64 2
-  %arg2 = load ptr, ptr %slot2, align 8
+  %arg1 = call ptr @pointer(ptr %args, i64 1)
+  %arg2 = call ptr @pointer(ptr %args, i64 2)
   %buffers = call ptr %convert(ptr %arg0)
   %sizes = call ptr %convert(ptr %arg1)
   %pointer = call ptr %convert(ptr %arg2)
   %stream = ptrtoint ptr %pointer to i64
-  %save_slot = getelementptr ptr, ptr %externals, i64 2
-  %save = load ptr, ptr %save_slot, align 8
+  %save = call ptr @pointer(ptr %externals, i64 2)
   %state = call ptr %save()
   %code = call i64 @run(ptr %externals, ptr %buffers, ptr %sizes, i64 %stream, ptr %table)
-  %restore_slot = getelementptr ptr, ptr %externals, i64 3
-  %restore = load ptr, ptr %restore_slot, align 8
+  %restore = call ptr @pointer(ptr %externals, i64 3)
   call void %restore(ptr %state)
-  %number_slot = getelementptr ptr, ptr %externals, i64 4
-  %number = load ptr, ptr %number_slot, align 8
+  %number = call ptr @pointer(ptr %externals, i64 4)
   %answer = call ptr %number(i64 %code)
   ret ptr %answer
 }

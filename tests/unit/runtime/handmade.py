@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import torch
 
 from lampwork.codegen.host import host_source
@@ -12,6 +14,16 @@ from lampwork.ir.program import Extern, FromBuffer, NativeCode, Placement, Progr
 from lampwork.ir.region import Return
 from lampwork.ir.source import Argument, Root, State
 from lampwork.ir.template import TensorValue
+
+#: `cuLaunchKernel`.
+LAUNCH_KERNEL = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_void_p,
+    *[ctypes.c_uint] * 7,
+    ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.c_void_p,
+)
 
 NO_CODE = NativeCode(b"", (), (), (), ())
 

@@ -33,21 +33,12 @@ from lampwork.ir.template import TensorValue
 from lampwork.runtime import arenas, cuda, memory
 from lampwork.runtime.host import Host, Rerun
 from lampwork.runtime.native import LoadedCode
-from tests.unit.runtime.handmade import whole
+from tests.unit.runtime.handmade import LAUNCH_KERNEL, whole
 
 COUNT = 8
 DOUBLE = Kernel("double", (Parameter("b0", "float32", "read", COUNT), Parameter("b1", "float32", "write", COUNT)), ())
 BUMP = Kernel("bump", (Parameter("b0", "float32", "readwrite", COUNT),), ())
 DEVICE_KERNELS = (DeviceKernel("double", "", ("*fp32", "*fp32"), (0, 1)), DeviceKernel("bump", "", ("*fp32",), (0,)))
-
-FUNCTION = ctypes.CFUNCTYPE(
-    ctypes.c_int,
-    ctypes.c_void_p,
-    *[ctypes.c_uint] * 7,
-    ctypes.c_void_p,
-    ctypes.POINTER(ctypes.c_void_p),
-    ctypes.c_void_p,
-)
 
 
 class Device:
@@ -55,7 +46,7 @@ class Device:
 
     def __init__(self):
         self.codes, self.stream, self.capturing, self.launches = [], 7, False, 0
-        self.function = FUNCTION(self._launch)
+        self.function = LAUNCH_KERNEL(self._launch)
 
     def _launch(self, function, *rest):
         parameters = rest[8]

@@ -15,18 +15,10 @@ from lampwork.ir.loops import Buffer, Kernel, Parameter
 from lampwork.ir.program import UNALIGNED, DeviceKernel, Extern, Launch, Placement, Program
 from lampwork.ir.size import Symbol, add, evaluate, floordiv, maximum, minimum, mod, mul
 from lampwork.runtime.native import LoadedCode
+from tests.unit.runtime.handmade import LAUNCH_KERNEL
 
 N, M, S0 = Symbol("n"), Symbol("m"), Symbol("s0")
 STREAM = 0x5EA
-
-FUNCTION = ctypes.CFUNCTYPE(
-    ctypes.c_int,
-    ctypes.c_void_p,
-    *[ctypes.c_uint] * 7,
-    ctypes.c_void_p,
-    ctypes.POINTER(ctypes.c_void_p),
-    ctypes.c_void_p,
-)
 
 
 @pytest.fixture(params=["stored", "from text"], autouse=True)
@@ -44,7 +36,7 @@ class Driver:
 
     def __init__(self, kernels, codes=()):
         self.kernels, self.codes, self.launches = kernels, list(codes), []
-        self.function = FUNCTION(self._launch)
+        self.function = LAUNCH_KERNEL(self._launch)
 
     def _launch(self, function, x, y, z, tx, ty, tz, shared, stream, parameters, extra):
         assert (ty, tz, extra) == (1, 1, None)

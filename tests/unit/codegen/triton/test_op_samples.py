@@ -6,10 +6,6 @@ others too.
 
 from __future__ import annotations
 
-import itertools
-import random
-from typing import Any
-
 import pytest
 import torch
 
@@ -21,38 +17,22 @@ from lampwork.schedule import schedule
 from tests.unit.codegen.triton.interpret import available
 from tests.unit.codegen.triton.programs import TARGET, compare, copied, run_program
 from tests.unit.lower.graphs import _flatten, functional_graph, operators
-from tests.unit.lower.test_op_samples import SEED, _chosen, _Sample
+from tests.unit.lower.op_samples import SEED, Sample, compare_samples, operators_with_samples
 
 pytestmark = pytest.mark.skipif(bool(available()), reason=available())
 
-SAMPLES = 2
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
 ORDINARY = 40
 #: What no instruction adds to memory atomically.
 NOT_ATOMIC = "no atomic addition of"
 
 
-def _parameters() -> list[Any]:
-    chosen = _chosen()
-    ordinary = {op.full_name for op in random.Random(SEED).sample(chosen, ORDINARY)}
-    slow = (pytest.mark.slow,)
-    return [pytest.param(op, id=op.full_name, marks=() if op.full_name in ordinary else slow) for op in chosen]
-
-
-@pytest.mark.parametrize("op", _parameters())
+@pytest.mark.parametrize("op", operators_with_samples(ORDINARY))
 def test_operator_like_eager(op):
-    compared = 0
-    for dtype in DTYPES:
-        if dtype not in op.supported_dtypes("cpu"):
-            continue
-        torch.manual_seed(0)
-        for raw in itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=False), SAMPLES):
-            compared += _compare(_Sample(op, raw))
-    if not compared:
-        pytest.skip("no sample that lowering takes")
+    compare_samples(op, DTYPES, _compare)
 
 
-def _compare(sample: _Sample) -> bool:
+def _compare(sample: Sample) -> bool:
     if not sample.tensors:
         return False
     try:

@@ -15,13 +15,11 @@ from tests.unit.codegen.test_operations import (
     BINARY,
     COMPARISONS,
     COUNT,
-    FLOAT_ONLY,
     FLOATS,
     FUNCTIONS,
-    INTEGER_ONLY,
     INTEGERS,
     UNARY,
-    agreed,
+    binary_case,
     wide_unsigned,
 )
 from tests.unit.codegen.triton.interpret import available, launch
@@ -49,18 +47,8 @@ def check(op, inputs, output, expected, exact=True, dtype=None):
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
 @pytest.mark.parametrize("op", BINARY)
 def test_binary(op, dtype):
-    floating = dtype in FLOATS
-    if (op in FLOAT_ONLY and not floating) or (op in INTEGER_ONLY and floating):
-        pytest.skip("not defined")
-    if op == "nextafter" and dtype in ("float16", "bfloat16"):
-        pytest.skip("defined on float32 and float64")
-    a, b = agreed(op, dtype, sample(dtype, COUNT, 1), sample(dtype, COUNT, 2).flip(0))
-    if floating:
-        b[:6], a[6:12] = a[:6].clone(), b[-6:].clone()
-    expected = BINARY[op](a, b)
-    if op in ("floordiv", "mod", "fmod") and dtype in ("float16", "bfloat16"):
-        expected = BINARY[op](a.float(), b.float()).to(a.dtype)
-    check(op, [a, b], dtype, expected, exact=op not in ("pow", "hypot", "atan2") or not floating)
+    a, b, expected, exact = binary_case(op, dtype)
+    check(op, [a, b], dtype, expected, exact)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
