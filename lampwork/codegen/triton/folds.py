@@ -7,6 +7,7 @@ of a tile's shape, which are folded after the loop; unrolled rows fold one value
 from __future__ import annotations
 
 from lampwork.codegen.triton.expressions import COMBINE, HALF, TYPES, cast, identity, operation, typed
+from lampwork.codegen.triton.online import RESCALED_GROUP
 from lampwork.codegen.triton.tiles import Rescaled
 from lampwork.codegen.triton.values import NONE, Value, ValueWriter
 from lampwork.errors import CompileError
@@ -99,22 +100,31 @@ class FoldWriter(ValueWriter):
         for name, new in zip(names, folded):
             self._line(f"{name} = {new}" if mask is None else f"{name} = tl.where({mask[0]}, {new}, {name})")
 
+    def _groups(self) -> str:
+        """The shape of a tile with neighbours along r as a dimension of their own, and of a fold of those."""
+        return self._shape(self.dims).replace("RBLOCK", f"RBLOCK // {RESCALED_GROUP}")
+
     def _start_rescaled(self, stmt: Rescaled) -> None:
-        shape = self._shape(self.dims)
-        self._line(f'{stmt.maximum} = tl.full({shape}, float("-inf"), tl.float32)')
-        self._line(f"{stmt.total} = tl.full({shape}, 0.0, tl.float32)")
+        self._line(f'{stmt.maximum} = tl.full({self._groups()}, float("-inf"), tl.float32)')
+        self._line(f"{stmt.total} = tl.full({self._groups()}, 0.0, tl.float32)")
 
     def _fold_rescaled(self, stmt: Rescaled) -> None:
-        """One more block; where all so far is -inf, the shift is 0, as -inf less -inf would be NaN."""
+        """One more block, a group of neighbours at a time: they share one exponential that scales what was summed.
+
+        Where all so far is -inf, the shift is 0, as -inf less -inf would be NaN.
+        """
         value = self._widen(self.value(stmt.value), self.dims)
         mask = self.masks.get("r")
         if mask is not None:
             value = self.name(f'tl.where({mask[0]}, {value}, float("-inf"))')
-        top = operation(self, "maximum", "float32", "float32", (stmt.maximum, value))
+        axis = len(self.dims)
+        value = self.name(f"tl.reshape({value}, {self._groups()[:-1]}, {RESCALED_GROUP}])")
+        most = self.name(f"tl.reduce({value}, {axis}, {self._helper('max')})")
+        top = operation(self, "maximum", "float32", "float32", (stmt.maximum, most))
         shift = self.name(f'tl.where({top} == float("-inf"), 0.0, {top})')
         scale = self.name(f"libdevice.exp({self.name(f'{stmt.maximum} - {shift}')})")
-        power = self.name(f"libdevice.exp({self.name(f'{value} - {shift}')})")
-        self._line(f"{stmt.total} = {self.name(f'{stmt.total} * {scale}')} + {power}")
+        power = self.name(f"libdevice.exp({self.name(f'{value} - tl.expand_dims({shift}, {axis})')})")
+        self._line(f"{stmt.total} = {self.name(f'{stmt.total} * {scale}')} + tl.sum({power}, {axis})")
         self._line(f"{stmt.maximum} = {top}")
 
     def _finish_rescaled(self, stmt: Rescaled) -> None:

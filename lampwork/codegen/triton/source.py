@@ -20,7 +20,7 @@ import itertools
 
 from lampwork.codegen.triton.expressions import HELPERS, POINTERS, cast
 from lampwork.codegen.triton.folds import FoldWriter, Total
-from lampwork.codegen.triton.online import merge_exponential_sums
+from lampwork.codegen.triton.online import RESCALED_GROUP, merge_exponential_sums, online_tiling
 from lampwork.codegen.triton.tiles import (
     Form,
     Nest,
@@ -33,6 +33,7 @@ from lampwork.codegen.triton.tiles import (
     read_form,
     upper,
 )
+from lampwork.codegen.triton.unaligned_rows import Moved, UnalignedRow, unaligned_row
 from lampwork.codegen.triton.values import NONE
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES, NATIVE
@@ -73,13 +74,18 @@ class _Writer(FoldWriter):
         self.form: Form = read_form(kernel)
         self.tiling: Tiling = tiling or choose_tiling(self.form, kernel, target)
         if _reads_rows_from_memory(self.form, self.tiling, kernel, target):
-            self.form = merge_exponential_sums(self.form)
+            merged = merge_exponential_sums(self.form)
+            if merged is not self.form and tiling is None:
+                self.tiling = online_tiling(self.tiling)
+            self.form = merged
+        self.aligned_inputs = True
         super().__init__(kernel, target, "tl.int64" if _is_large(self.form, kernel) else "tl.int32")
 
     # -- The function -------------------------------------------------------------------------------------------------
 
     def write(self, aligned_inputs: bool) -> DeviceKernel:
         kernel = self.kernel
+        self.aligned_inputs = aligned_inputs
         for parameter in kernel.parameters:
             if parameter.dtype not in NATIVE:
                 raise CompileError("generate", f"kernel {kernel.name}: parameter of {parameter.dtype}")
@@ -237,10 +243,14 @@ class _Writer(FoldWriter):
                     index = axis.name if self.index_type == "tl.int32" else self.name(f"{axis.name}.to(tl.int64)")
                     self.symbols[axis.name] = (index, NONE)
                 inner, length = Nest(nest.axes[-1:], nest.body), nest.axes[-1].extent
-            self._open_loop("start", f"range(0, {self._size(length)[0]}, RBLOCK)")
-            self._enter(inner, self.name("start + r"), length)
+            row = unaligned_row(inner, self.parameters) if self.aligned_inputs else None
+            if row is not None:
+                self._enter_unaligned(inner, row)
+            else:
+                self._open_loop("start", f"range(0, {self._size(length)[0]}, RBLOCK)")
+                self._enter(inner, self.name("start + r"), length)
             self._statements(inner, accumulators)
-            self.locals, self.indent = before, indent
+            self.locals, self.indent, self.moved = before, indent, {}
             del self.known[depth:]
             for done in nest.body:
                 if isinstance(done, Accumulate):
@@ -248,6 +258,24 @@ class _Writer(FoldWriter):
                 elif isinstance(done, Rescaled):
                     self._finish_rescaled(done)
         self.masks.pop("r", None)
+
+    def _enter_unaligned(self, nest: Nest, row: UnalignedRow) -> None:
+        """A loop over the blocks of a row from the aligned address before it on."""
+        axis = nest.axes[-1]
+        length = self._size(axis.extent)[0]
+        first, rows = self._size(row.first)
+        first = self.name(first)
+        base = self.name(f"{first} // {row.line} * {row.line}")
+        ahead = self.name(f"{first} - {base}")
+        self._open_loop("start", f"range(0, {length} + {row.line - 1}, RBLOCK)")
+        dims = rows | {"r"}
+        place = self.name("start + r")
+        index = self.name(f"{place} - {ahead}")
+        self.symbols[axis.name] = (index, dims)
+        self.masks["r"] = (self.name(f"({index} >= 0) & ({index} < {length})"), dims)
+        vector = self.name(f"start + r // {row.lanes} * {row.lanes}")
+        moved = Moved(f"({base} + {place})", f"({base} + {vector})", dims)
+        self.moved = dict.fromkeys(row.loads, moved)
 
     def _open_loop(self, name: str, values: str) -> None:
         self._line(f"for {name} in {values}:")
@@ -320,7 +348,7 @@ class _Writer(FoldWriter):
 
 def _reads_rows_from_memory(form: Form, tiling: Tiling, kernel: Kernel, target: Target) -> bool:
     """Whether rows are folded block by block and are gone from the L2 cache when they are read again."""
-    if not tiling.r_block:
+    if tiling.r_block < RESCALED_GROUP:
         return False
     length = min((likely(product(axis.extent for axis in nest.axes)) for nest in form.nests), default=0)
     rows = min(likely(product(axis.extent for axis in form.outer)), RESIDENT_ROWS * target.threads)

@@ -1,7 +1,7 @@
 """Which elements one program of a GPU kernel works on, and with how many warps.
 
     pointwise            x                a block of consecutive elements (outer loops as one index)
-    rows, transposed     y, x             a block of rows: what is loaded once for each, or another access's columns
+    rows, transposed     y, x             a block of rows: what each or all of them share, or another access's columns
     short reduction      x                every thread folds its own elements, one after another
     reduction            x, r             XBLOCK rows; RBLOCK elements of each: the whole row if it fits, else in turn
 
@@ -49,6 +49,8 @@ LONGEST_UNROLLED, MOST_UNROLLED = 32, 128
 #: Elements of the last loop that are worth a row of a tile.
 SHORTEST_ROW = 64
 LARGEST_BLOCK = 2048
+#: Elements of a row that a tile of many rows has at most, bytes of a tensor that one of its threads moves, its warps.
+MOST_COLUMNS, ROW_PART_BYTES, ROW_PART_WARPS = 256, 32, 4
 #: Elements of the last inner loop from which on the loops around it stay loops.
 LONG_INNER_ROW = 1024
 #: Warps of one program at most, the bytes of a row that they take at a time; fewer programs a multiprocessor are few.
@@ -151,6 +153,8 @@ def choose_tiling(form: Form, kernel: Kernel, target: Target) -> Tiling:
         return _transposed(form, across, accesses, target)
     if not form.nests and _has_row_values(form, accesses):
         return _rows(form, accesses, target)
+    if not form.nests and _has_column_values(form, accesses):
+        return _columns_of_rows(form, accesses, target)
     return _pointwise(form, accesses, target)
 
 
@@ -345,13 +349,44 @@ def _has_row_values(form: Form, accesses: list[_Access]) -> bool:
     )
 
 
+def _has_column_values(form: Form, accesses: list[_Access]) -> bool:
+    """Whether rows share something that is loaded along them (the weights of channels that come last)."""
+    if len(form.outer) < 2 or likely(form.outer[-1].extent) < SHORTEST_ROW:
+        return False
+    *rows, last = form.outer
+    return any(
+        not access.store and access.stride(last) == 1 and all(access.stride(axis) == 0 for axis in rows)
+        for access in accesses
+    )
+
+
+def _columns_of_rows(form: Form, accesses: list[_Access], target: Target) -> Tiling:
+    """Many rows of a part of the last loop: what rows share is loaded, and computed on, once for all of a thread's.
+
+    Half as many instructions bind a GPU less: where they did, a batch norm and a sum took 0.10 ms instead of 0.21 of
+    an H100 that was drawing all the power it may.
+    """
+    item_bytes = min(access.item_bytes for access in accesses if access.stride(form.outer[-2]) != 0)
+    elements = max(ROW_PART_BYTES // item_bytes, 2) * 32 * ROW_PART_WARPS
+    if likely(product(axis.extent for axis in form.outer)) < elements * target.threads:
+        return _pointwise(form, accesses, target)
+    x = _row_part(form, MOST_COLUMNS)
+    return Tiling(x, y_block=elements // x, y_loop=len(form.outer) - 2, num_warps=ROW_PART_WARPS)
+
+
+def _row_part(form: Form, most: int) -> int:
+    """At most `most` elements of a row, so that the last part of a row is not too empty."""
+    length = likely(form.outer[-1].extent)
+    x = min(most, power_of_two(length))
+    while x > SHORTEST_ROW and -(-length // x) * x > length + length // 8:
+        x //= 2
+    return x
+
+
 def _rows(form: Form, accesses: list[_Access], target: Target) -> Tiling:
     """Rows of the last loop, many side by side if they are short."""
     flat = _pointwise(form, accesses, target)
-    length = likely(form.outer[-1].extent)
-    x = flat.x_block
-    while x > SHORTEST_ROW and -(-length // x) * x > length + length // 8:
-        x //= 2  # the last block of a row would be too empty
+    x = _row_part(form, flat.x_block)
     y = min(max(flat.x_block // x, 1), power_of_two(likely(form.outer[-2].extent)))
     return Tiling(x, y_block=y, y_loop=len(form.outer) - 2, num_warps=flat.num_warps)
 

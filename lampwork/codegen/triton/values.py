@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from lampwork.codegen.triton.expressions import COMPARISONS, TYPES, literal, operation, takes_literal, typed
 from lampwork.codegen.triton.lines import TextLines
+from lampwork.codegen.triton.unaligned_rows import Moved
 from lampwork.errors import CompileError
 from lampwork.ir.loops import Compute, Constant, Expr, Index, Kernel, Let, Load, Local, Parameter, Store
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, bounds, mul, substitute, symbols
@@ -40,6 +41,8 @@ class ValueWriter(TextLines):
         self.symbols: dict[str, Value] = {name: (name, NONE) for name in kernel.sizes}
         #: By dimension: what is inside, where blocks overhang.
         self.masks: dict[str, Value] = {}
+        #: Loads that begin at an aligned address before what they read, by index.
+        self.moved: dict[Size, Moved] = {}
         #: Inner loops that are unrolled: the iteration.
         self.fixed: dict[str, Size] = {}
         self.locals: dict[str, Value] = {}
@@ -71,6 +74,9 @@ class ValueWriter(TextLines):
         decided = self._decided(load.mask) if load.mask is not None else True
         if decided is False:
             return self.name(typed(load.other, load.dtype)), NONE
+        moved = self.moved.get(load.index[0])
+        if moved is not None:
+            return self._load_moved(load, moved)
         self._bind(load.indirect)
         offset, dims = self._size(load.index[0])
         conditions = [mask[0] for dim, mask in self.masks.items() if dim in dims and mask[1] <= dims]
@@ -94,6 +100,14 @@ class ValueWriter(TextLines):
         if load.dtype == "bool":
             text += ".to(tl.int1)"
         return self.name(text), wider
+
+    def _load_moved(self, load: Load, moved: Moved) -> Value:
+        """Aligned reads that may begin before the row and end behind it: what lies there is masked where it is folded.
+
+        A vector that reaches over the end of the buffer has an element in it, so that it lies in the same page.
+        """
+        inside = self.name(f"{moved.vector} < {self._size(self.parameters[load.buffer].numel)[0]}")
+        return self.name(f"tl.load({load.buffer} + {moved.offset}, mask={inside})"), moved.dims
 
     def _store(self, stmt: Store, dims: tuple[str, ...]) -> None:
         dtype = self.parameters[stmt.buffer].dtype

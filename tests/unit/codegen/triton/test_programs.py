@@ -190,6 +190,35 @@ def test_weights_of_channels_are_loaded_once_for_many_elements():
     assert "range(0, 6)" in kernel.source
 
 
+def test_what_rows_share_is_loaded_once_for_many():
+    """The weights of channels that come last; rows of a width that no block divides."""
+    weights = [torch.rand(width) + 0.5 for width in (320, 320, 320, 320)]
+
+    def norm(x, w, b, m, v):
+        return F.relu(F.batch_norm(x, m, v, w, b))
+
+    x = torch.randn(2, 320, 90, 70).to(memory_format=torch.channels_last)
+    target = replace(TARGET, threads=8)
+    program = assert_like_eager(norm, x, *weights, target=target)
+    (kernel,) = sources(program, target)
+    assert dict(kernel.constants) == {"XBLOCK": 64, "YBLOCK": 16}
+    assert_like_eager(lambda x, b: F.gelu(x + b), torch.randn(3000, 131).bfloat16(), torch.randn(131), target=target)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+def test_rows_that_begin_anywhere_are_read_from_aligned_addresses(dtype):
+    x = (torch.randn(5, 20011) * 9).to(dtype)
+    program = assert_like_eager(lambda x: (x.amax(1), x.argmin(1)), x)
+    (kernel,) = program.kernels
+    line = 128 // x.element_size()
+    assert f"// {line} * {line}" in kernel_source(kernel, TARGET).source
+    assert f"// {line} * {line}" not in kernel_source(kernel, TARGET, aligned_inputs=False).source
+    assert_like_eager(lambda x: x[:, 3:20001].amax(1), x)
+    assert_like_eager(lambda x: (x[1:, :] > 2).all(1), x)
+    few = x.reshape(-1)[: 5 * 20009].reshape(5, 20009)
+    assert_like_eager(lambda x: x.amin(1), few)
+
+
 def test_cross_entropy():
     x, target = torch.randn(20, 33), torch.randint(0, 33, (20,))
     target[3] = -100

@@ -1,0 +1,63 @@
+"""Rows that begin anywhere (50257 columns of bfloat16): read from the aligned address before them on.
+
+    for r: fold b0[50257*x + r]     ->     first = 50257*x;  base = first // 64 * 64
+                                           for r: fold b0[base + r] where first <= base + r < first + 50257
+
+A thread then loads 16 bytes at a time where it would load an element at a time. What lies around the row is loaded and
+left out of the fold; an aligned vector that holds one element of a buffer lies in the same page of memory as it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lampwork.codegen.triton.tiles import ACCESS_BYTES, Nest, nest_loads
+from lampwork.ir.dtype import ITEM_SIZE_BYTES
+from lampwork.ir.loops import Parameter, Store
+from lampwork.ir.size import Size, coefficient, mod, substitute, symbols
+
+#: Where the reads of a row begin: a multiple of a cache line's bytes.
+LINE_BYTES = 128
+
+
+@dataclass(frozen=True)
+class UnalignedRow:
+    """The loads of a nest that read one row: at `first` plus the row's index, in vectors of `lanes` elements."""
+
+    first: Size
+    loads: tuple[Size, ...]
+    lanes: int
+    line: int
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Texts of such a load: its offset, the offset that its vector begins at; and what dimensions they vary along."""
+
+    offset: str
+    vector: str
+    dims: frozenset[str]
+
+
+def unaligned_row(nest: Nest, parameters: dict[str, Parameter]) -> UnalignedRow | None:
+    """What the nest reads of a row that begins anywhere; None where nothing does, or something else is read along it."""
+    axis = nest.axes[-1]
+    if len(nest.axes) > 1 or not isinstance(axis.extent, int) or any(isinstance(stmt, Store) for stmt in nest.body):
+        return None
+    found: dict[Size, int] = {}
+    for load in nest_loads(nest):
+        index = load.index[0]
+        if axis.name not in symbols(index) and not load.indirect and load.mask is None:
+            continue
+        plain = load.mask is None and not load.indirect and parameters[load.buffer].access == "read"
+        if not plain or coefficient(index, axis.name) != 1:
+            return None
+        found[index] = ITEM_SIZE_BYTES[parameters[load.buffer].dtype]
+    firsts = {substitute(index, {axis.name: 0}) for index in found}
+    if len(firsts) != 1 or len(set(found.values())) != 1:
+        return None
+    first, item_bytes = firsts.pop(), next(iter(found.values()))
+    lanes = ACCESS_BYTES // item_bytes
+    if lanes < 2 or not symbols(first) or mod(first, lanes) == 0:
+        return None
+    return UnalignedRow(first, tuple(found), lanes, LINE_BYTES // item_bytes)
