@@ -40,7 +40,7 @@ class Moved:
 
 
 def unaligned_row(nest: Nest, parameters: dict[str, Parameter]) -> UnalignedRow | None:
-    """What the nest reads of a row that begins anywhere; None where nothing does, or more than that is read along it."""
+    """What the nest reads of a row that begins anywhere; None if nothing does, or more is read along it."""
     axis = nest.axes[-1]
     if len(nest.axes) > 1 or not isinstance(axis.extent, int) or any(isinstance(stmt, Store) for stmt in nest.body):
         return None
