@@ -311,7 +311,7 @@ class _HostWriter:
 
     def _extern(self, step: Extern) -> None:
         mutates_input = any(self._place(name).kind == "input" for name in step.mutates)
-        if mutates_input or _torch.draws_random_numbers(step.op):
+        if mutates_input or step.draws:
             self._commit()
         arguments = [self._argument(value) for value in step.args]
         arguments += [f"{name}={self._argument(value)}" for name, value in step.kwargs]

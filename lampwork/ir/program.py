@@ -45,7 +45,8 @@ class Extern:
     ("aten::addmm.out") the operator can write into planned memory of exactly the outputs' shape and strides; without,
     it allocates its results, which must then have the strides of the output buffers (checked when it runs the
     first time; a mismatch is restrided by copy).
-    `mutates` lists argument buffers it writes in place.
+    `mutates` lists argument buffers it writes in place. `draws`: it advances a random number generator, so it keeps its
+    place among all that do.
     """
 
     op: str
@@ -55,6 +56,7 @@ class Extern:
     out_variant: str | None = None
     mutates: tuple[str, ...] = ()
     origin: Origin = Origin("", "")
+    draws: bool = False
 
 
 @record

@@ -370,6 +370,7 @@ class Lowering:
                 out_variant if None not in outputs and not any(places) else None,
                 tuple(dict.fromkeys(mutates)),
                 self.origin,
+                _torch.draws_random_numbers(name),
             )
         )
         return outputs[0] if single else tuple(outputs)

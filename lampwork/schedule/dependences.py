@@ -35,12 +35,14 @@ class Dependences:
 
 
 def find_dependences(items: Sequence[Item], buffers: Mapping[str, Buffer]) -> Dependences:
-    """Read-after-write, write-after-read and write-after-write, with respect to program order."""
+    """Read-after-write, write-after-read and write-after-write, with respect to program order; what draws random
+    numbers follows what drew before it."""
     reads, writes, before = [], [], []
     last_write: dict[str, int] = {}
     reads_since: dict[str, set[int]] = {}
     times_written: dict[str, int] = {}
     checks: set[int] = set()
+    last_draw: int | None = None
     for number, item in enumerate(items):
         item_reads, item_writes = _accesses(item)
         waits: set[int] = set()
@@ -55,6 +57,10 @@ def find_dependences(items: Sequence[Item], buffers: Mapping[str, Buffer]) -> De
             waits |= checks  # A failed check leaves the caller's memory as it was.
         if isinstance(item, Check):
             checks.add(number)
+        if isinstance(item, Extern) and item.draws:
+            if last_draw is not None:
+                waits.add(last_draw)
+            last_draw = number
         for name in item_reads:
             reads_since.setdefault(name, set()).add(number)
         for name in item_writes:

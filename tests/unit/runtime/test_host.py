@@ -210,7 +210,7 @@ def test_written_inputs_get_a_new_version():
 def test_random_operators_are_past_the_commit_point():
     out = buffer("out", 2, 3)
     flag = buffer("flag", dtype="bool")
-    steps = [Extern("aten::rand_like", (whole(X),), (), ("out",)), Check("flag", "stop", "RuntimeError")]
+    steps = [Extern("aten::rand_like", (whole(X),), (), ("out",), draws=True), Check("flag", "stop", "RuntimeError")]
     places = {**INPUT, "flag": Placement("input", 1), "out": Placement("extern")}
     made = program((X, flag, out), places, steps, [FromBuffer(whole(out))], inputs=("x", "flag"))
     torch.manual_seed(3)

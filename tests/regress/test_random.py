@@ -1,0 +1,21 @@
+"""Random operators draw in program order, whatever they wait for."""
+
+from __future__ import annotations
+
+import torch
+
+import lampwork
+
+
+def test_a_draw_that_waits_for_a_product_stays_before_one_that_waits_for_nothing():
+    def program(x, w):
+        kept = torch.bernoulli((x @ w).sigmoid())
+        return kept, torch.rand(5)
+
+    arguments = torch.full((8, 16), 0.1), torch.full((16, 16), 0.1)
+    compiled = lampwork.compile(program)
+    torch.manual_seed(1)
+    expected = program(*arguments)
+    torch.manual_seed(1)
+    found = compiled(*arguments)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, expected))
