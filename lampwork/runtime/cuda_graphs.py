@@ -30,6 +30,7 @@ from lampwork.ir.program import (
     Extern,
     FromBuffer,
     FromInput,
+    Launch,
     ScalarOutput,
     ScalarResult,
     TensorRef,
@@ -51,6 +52,10 @@ MEASURED_CALLS = 2
 COPIED_BYTES_A_SECOND = 1e12
 #: What a replay costs the host, and what each input copied or result handed out adds to it (about, on an H100's host).
 REPLAY_SECONDS, REPLAY_SECONDS_A_TENSOR = 8e-6, 5e-6
+#: What issuing a program costs it, what each kernel of ours adds, and each call of ATen.
+ISSUE_SECONDS, ISSUE_SECONDS_A_KERNEL, ISSUE_SECONDS_A_CALL = 5e-6, 2e-6, 9e-6
+#: Said where a graph would not pay.
+GAINS_NOTHING = "launching takes less time than the device needs, or than a replay: a graph gains nothing"
 
 Call = Callable[..., tuple]
 
@@ -70,7 +75,7 @@ class GraphRunner:
         self, artifact: Artifact, make_call: Callable[[], Call], when: Literal["always", "auto"], device: CudaDevice
     ) -> None:
         self.artifact, self.make_call, self.when, self.device = artifact, make_call, when, device
-        self.refused = why_not(artifact)
+        self.refused = why_not(artifact) or (why_not_worth_it(artifact) if when == "auto" else "")
         self.captures = 0
         self.replays = 0
         self._plain = make_call()
@@ -134,6 +139,16 @@ def why_not(artifact: Artifact) -> str:
     return ""
 
 
+def why_not_worth_it(artifact: Artifact) -> str:
+    """Why a replay would cost the host more than the launches do, in so small a program that measuring finds noise."""
+    steps = artifact.program.steps
+    launches = sum(isinstance(step, Launch) for step in steps)
+    calls = sum(isinstance(step, Extern) for step in steps)
+    issue = ISSUE_SECONDS + launches * ISSUE_SECONDS_A_KERNEL + calls * ISSUE_SECONDS_A_CALL
+    passed = sum(not is_static(source) for source in artifact.inputs) + len(artifact.program.results)
+    return GAINS_NOTHING if issue < REPLAY_SECONDS + passed * REPLAY_SECONDS_A_TENSOR else ""
+
+
 class _Stream:
     """The captures of one program on one stream. Its lock is held during a call."""
 
@@ -182,9 +197,7 @@ class _Stream:
         ))  # fmt: skip
         # The host's worst times say nothing of the program: a collection of garbage, code loaded on its first use.
         if len(self.gains) == MEASURED_CALLS and min(self.gains) < 0:
-            self.runner.refuse(
-                "launching takes less time than the device needs, or than a replay: a graph gains nothing"
-            )
+            self.runner.refuse(GAINS_NOTHING)
         return results
 
     # Captures --------------------------------------------------------------------------------------------------------

@@ -68,6 +68,10 @@ def affine(x):
     return x * 2 + 1
 
 
+def products(x):
+    return (x @ x @ x @ x @ x).relu()
+
+
 def test_replays_after_the_plain_calls():
     runner, device = runner_for(affine, torch.randn(8))
     for count in range(6):
@@ -201,12 +205,21 @@ def test_many_threads():
 
 
 def test_auto_leaves_a_busy_device_alone():
-    runner, device = runner_for(affine, torch.randn(8), when="auto")
+    runner, device = runner_for(products, torch.randn(3, 3), when="auto")
     device.times = (0.1, 1.0)
     for _ in range(6):
+        x = torch.randn(3, 3)
+        assert torch.equal(call(runner, x)[0], products(x))
+    assert device.recorded == 0 and "gains nothing" in runner.refused
+
+
+def test_auto_never_captures_what_is_as_small_as_a_replay():
+    runner, device = runner_for(affine, torch.randn(8), when="auto")
+    assert "gains nothing" in runner.refused
+    for _ in range(8):
         x = torch.randn(8)
         assert torch.equal(call(runner, x)[0], affine(x))
-    assert device.recorded == 0 and "gains nothing" in runner.refused
+    assert device.recorded == 0
 
 
 @pytest.mark.parametrize("kind", ["fails", "expanded", "overlapping"])
@@ -245,18 +258,18 @@ def test_a_value_read_on_the_host_is_refused():
 
 @pytest.mark.parametrize("host", [1.0, 1e-6])
 def test_auto_weighs_what_a_replay_costs(host):
-    runner, device = runner_for(affine, torch.randn(8), when="auto")
+    runner, device = runner_for(products, torch.randn(3, 3), when="auto")
     device.times = (host, host)
     for _ in range(8):
-        x = torch.randn(8)
-        assert torch.equal(call(runner, x)[0], affine(x))
+        x = torch.randn(3, 3)
+        assert torch.equal(call(runner, x)[0], products(x))
     assert device.recorded == (1 if host == 1.0 else 0)
 
 
 def test_auto_ignores_one_slow_call():
-    runner, device = runner_for(affine, torch.randn(8), when="auto")
+    runner, device = runner_for(products, torch.randn(3, 3), when="auto")
     times = iter([(3.0, 1.0), (0.1, 1.0)])
     device.measure = lambda run: (*next(times), run())
     for _ in range(8):
-        call(runner, torch.randn(8))
+        call(runner, torch.randn(3, 3))
     assert device.recorded == 0
