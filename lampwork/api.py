@@ -109,6 +109,7 @@ def stats(compiled: Callable) -> Mapping[str, Any]:
     calls            calls made
     breaks           why calls could not be compiled: records with `.reason`, `.location`, `.remedy`, `.count`
     fallbacks        why calls ran eagerly, for whatever reason: the same kind of records
+    recompiles       why calls were compiled although entries existed: the guard that failed, and `.seconds` it cost
     native_kernels   distinct generated kernels, summed over entries
     launches         kernel launches of one call of the most recently used entry
     extern_calls     ATen operators that one call of that entry makes, with counts

@@ -128,8 +128,13 @@ class CompiledFunction:
                 self.serves = (serve, *(other for other in self.serves if other is not serve))
 
     def _eagerly(self, diagnostic: Diagnostic, is_break: bool, args: tuple, kwargs: dict) -> Any:
-        self.counters.fell_back(diagnostic, is_break)
-        return self.function(*args, **kwargs)
+        counters = self.counters
+        counters.fell_back(diagnostic, is_break)
+        start = time.perf_counter()
+        try:
+            return self.function(*args, **kwargs)
+        finally:
+            counters.took(diagnostic, time.perf_counter() - start, is_break)
 
     def _miss(self, args: tuple, kwargs: dict) -> Any:
         if is_compiling():
@@ -175,9 +180,17 @@ class CompiledFunction:
         if self._failures >= CAPTURE_ATTEMPTS:
             assert self._last_failure is not None
             return self._last_failure[0]
-        if self.serves and log.isEnabledFor(logging.INFO):
-            log.info("%s: compiling again: %s", self.name, self.entries[0].why_missed(function, args, kwargs))
-        return self._compile(args, kwargs)
+        if not self.serves:
+            return self._compile(args, kwargs)
+        from lampwork.runtime.recompiles import recompile
+
+        why = recompile(self.entries[0].artifact.guards, function, args, kwargs)
+        log.info("%s: compiling again: %s", self.name, why)
+        start = time.perf_counter()
+        made = self._compile(args, kwargs)
+        if not isinstance(made, Diagnostic):
+            self.counters.recompiled(why, time.perf_counter() - start)
+        return made
 
     def _compile(self, args: tuple, kwargs: dict) -> Callable | Diagnostic:
         start = time.perf_counter()

@@ -471,12 +471,20 @@ def short(value: Any, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def explain_failure(guards: Sequence[Guard], function: Callable, args: tuple, kwargs: dict) -> str:
-    """The first guard that does not hold for this call, in words; empty when all hold."""
+def first_failure(guards: Sequence[Guard], function: Callable, args: tuple, kwargs: dict) -> tuple[Guard, str] | None:
+    """The first guard that does not hold for this call, and why in words; None when all hold."""
     scope = Scope(function, args, kwargs)
     for guard in guards:
         reason = why_not(guard, scope)
         if reason:
-            line = f" (read at {guard.location.file}:{guard.location.line})" if guard.location.file else ""
-            return reason + line
-    return ""
+            return guard, reason
+    return None
+
+
+def explain_failure(guards: Sequence[Guard], function: Callable, args: tuple, kwargs: dict) -> str:
+    """The first guard that does not hold for this call, in words with the line that read it; empty when all hold."""
+    failed = first_failure(guards, function, args, kwargs)
+    if failed is None:
+        return ""
+    location = failed[0].location
+    return failed[1] + (f" (read at {location.file}:{location.line})" if location.file else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -17,10 +18,15 @@ if TYPE_CHECKING:
 
 @record
 class Record:
-    """One reason why calls ran eagerly, and how many did. `str()` gives file, line, reason and remedy."""
+    """One reason, how often it came up, and the seconds it has cost so far, all times together.
+
+    The cost of a fall-back is the eager call, of a break the native call, of a recompile the compile. `str()` gives all
+    of it in one line.
+    """
 
     diagnostic: Diagnostic
     count: int = 1
+    seconds: float = 0.0
 
     @property
     def id(self) -> str:
@@ -43,19 +49,38 @@ class Record:
         return self.diagnostic.remedy
 
     def __str__(self) -> str:
-        return f"{self.diagnostic} ({self.count} calls)"
+        each = f", {self.seconds / self.count * 1e3:.2f} ms each" if self.seconds else ""
+        return f"{self.diagnostic} ({self.count} {'time' if self.count == 1 else 'times'}{each})"
+
+
+class _Tally:
+    """How often each diagnostic came up and what it cost; nothing is lost when threads count at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: dict[Diagnostic, tuple[int, float]] = {}
+
+    def add(self, diagnostic: Diagnostic, seconds: float, count: int = 1) -> None:
+        with self._lock:
+            before, spent = self._found.get(diagnostic, (0, 0.0))
+            self._found[diagnostic] = (before + count, spent + seconds)
+
+    def records(self) -> tuple[Record, ...]:
+        with self._lock:
+            return tuple(Record(each, count, seconds) for each, (count, seconds) in self._found.items())
 
 
 class Counters:
-    """Mutable counters of one compiled function. Counts may miss a few of concurrent calls; reasons are never lost."""
+    """Mutable counters of one compiled function; threads may count at once."""
 
     def __init__(self) -> None:
         self.captures = 0
         self.calls = 0
         self.cache_hits = 0
         self.compile_seconds: dict[str, float] = {}
-        self._breaks: dict[Diagnostic, int] = {}
-        self._fallbacks: dict[Diagnostic, int] = {}
+        self._breaks = _Tally()
+        self._fallbacks = _Tally()
+        self._recompiles = _Tally()
         self.cache_notes: list[str] = []
 
     def spent(self, stage: str, seconds: float) -> None:
@@ -63,10 +88,20 @@ class Counters:
         self.compile_seconds[stage] = self.compile_seconds.get(stage, 0.0) + seconds
 
     def fell_back(self, diagnostic: Diagnostic, is_break: bool = False) -> None:
-        """One call ran eagerly."""
-        self._fallbacks[diagnostic] = self._fallbacks.get(diagnostic, 0) + 1
+        """One call runs eagerly. `took` adds what it cost."""
+        self._fallbacks.add(diagnostic, 0.0)
         if is_break:
-            self._breaks[diagnostic] = self._breaks.get(diagnostic, 0) + 1
+            self._breaks.add(diagnostic, 0.0)
+
+    def took(self, diagnostic: Diagnostic, seconds: float, is_break: bool = False) -> None:
+        """The eager call that `fell_back` counted has ended."""
+        self._fallbacks.add(diagnostic, seconds, 0)
+        if is_break:
+            self._breaks.add(diagnostic, seconds, 0)
+
+    def recompiled(self, diagnostic: Diagnostic, seconds: float) -> None:
+        """A call was compiled although entries existed; `diagnostic` names the guard that failed."""
+        self._recompiles.add(diagnostic, seconds)
 
     def snapshot(self, entries: Iterable[Entry]) -> Mapping[str, Any]:
         """The mapping that `lampwork.stats` documents."""
@@ -76,8 +111,9 @@ class Counters:
             "captures": self.captures,
             "entries": len(entries),
             "calls": self.calls,
-            "breaks": tuple(Record(diagnostic, count) for diagnostic, count in self._breaks.items()),
-            "fallbacks": tuple(Record(diagnostic, count) for diagnostic, count in self._fallbacks.items()),
+            "breaks": self._breaks.records(),
+            "fallbacks": self._fallbacks.records(),
+            "recompiles": self._recompiles.records(),
             "native_kernels": sum(entry.kernels for entry in running),
             "launches": running[0].launches if running else 0,
             "extern_calls": MappingProxyType(dict(running[0].extern_calls() if running else {})),
