@@ -104,7 +104,7 @@ def _capture(world: TorchWorld, machine: Machine, function: Callable, args: tupl
                 changed = _state_effects(initial, world.autocast_cache)
             except GraphBreak as stop:
                 raise Break(stop.diagnostic.id, stop.diagnostic.reason, stop.diagnostic.remedy) from None
-            except Exception as error:
+            except (Exception, SystemExit, GeneratorExit, BaseExceptionGroup) as error:
                 raise Break("exception", f"the program raised {type(error).__name__}: {error}") from error
             finally:
                 world.leave_contexts()

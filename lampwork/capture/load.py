@@ -92,6 +92,8 @@ class Loader:
         self.opaque: set[int] = set()
         self.slots: dict[int, SlotShadow] = {}
         self.cells: dict[int, CellShadow] = {}
+        #: Objects of the program's own making whose `__dict__` it holds, by the id of that.
+        self.dict_owners: dict[int, Any] = {}
         self._class_sources: dict[int, Source | None] = {}
         self._by_type: dict[type, Any] = {}
         for kind in PLAIN_TYPES:

@@ -142,6 +142,10 @@ class Templates:
         if kind is list:
             index = self._reserve(value)
             self.objects[index] = NewList(self.items(value))
+        elif kind is dict and id(value) in self.loader.dict_owners:
+            owner = self.loader.dict_owners[id(value)]
+            arguments = (self.template(owner), ConstantValue("__dict__"))
+            return self._after_parts(value, lambda: NewCall(reference(getattr), arguments))
         elif kind is dict:
             index = self._reserve(value)
             self.objects[index] = NewDict(self.pairs(value.items()))

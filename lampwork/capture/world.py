@@ -199,6 +199,11 @@ class TorchWorld(NativeCalls, Containers, Modules, TensorAttributes, World):
             return
         if self.read_name(namespace, name) is MISSING:
             raise NameError(f"name '{name}' is not defined", name=name)
+        if name not in namespace.initial:  # written before it was read: deleted for good only if it was there
+            present = name in namespace.raw
+            self.guards.has_key(namespace.source, name, present)
+            if not present:
+                namespace.initial[name] = MISSING
         self.write_name(namespace, name, MISSING)
 
     def load_cell(self, cell: Any) -> Any:
@@ -466,7 +471,11 @@ class TorchWorld(NativeCalls, Containers, Modules, TensorAttributes, World):
             return self.load_tensor_attribute(obj, name)
         if name == "__dict__" and not isinstance(obj, (type, ModuleType)):
             shadow = self.loader.instance_dict(obj)
-            return descriptor.__get__(obj, type(obj)) if shadow is None else shadow.copy
+            if shadow is not None:
+                return shadow.copy
+            namespace = descriptor.__get__(obj, type(obj))
+            self.loader.dict_owners[id(namespace)] = obj
+            return namespace
         if name == "__class__":
             return self.type_of(obj)
         if isinstance(obj, type):

@@ -8,6 +8,7 @@ at sources were read by the check, before any effect.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
@@ -389,6 +390,7 @@ class _HELPERS:
     def make_function(
         code: Any, home: Any, name: str, qualname: str, defaults: Any, kwdefaults: Any, closure: Any, attributes: Any
     ) -> FunctionType:
+        home = sys.modules[home] if isinstance(home, str) else home
         made = FunctionType(code, home.__dict__ if isinstance(home, ModuleType) else home, name, defaults, closure)
         made.__kwdefaults__ = kwdefaults
         made.__qualname__ = qualname

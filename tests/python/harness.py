@@ -176,7 +176,7 @@ class Side:
             "globals": {name: value for name, value in vars(self.module).items() if not name.startswith("__")},
             "printed": self.printed.getvalue(),
             "warnings": [
-                (each.category, str(each.message), Path(each.filename).name, each.lineno)
+                (each.category, str(each.message), *self._place(each.filename, each.lineno))
                 for each in caught
                 if not issubclass(each.category, LampworkWarning)
             ],
@@ -184,6 +184,10 @@ class Side:
             "random numbers": (torch.get_rng_state(), random.getstate()),
             "grad mode": grad_mode,
         }
+
+    def _place(self, file: str, line: int) -> tuple[str, int]:
+        """Where a warning points: a line of the program, or its caller, whoever that is (`stacklevel`)."""
+        return (file, line) if file == self.file else ("caller", 0)
 
 
 @dataclass

@@ -238,9 +238,9 @@ def exception_as_value(x):
 
 @program(vector)
 def exceptions_from_operators(x):
-    found = []
+    found, number = [], 5
     attempts = (
-        lambda: 1 + "a", lambda: [] < 1, lambda: None.shape, lambda: (1, 2)[5], lambda: "a" @ 1, lambda: len(3), lambda: 5(),
+        lambda: 1 + "a", lambda: [] < 1, lambda: None.shape, lambda: (1, 2)[5], lambda: "a" @ 1, lambda: len(3), lambda: number(),
         lambda: {[]: 1}, lambda: iter(3), lambda: x.missing, lambda: int([]), lambda: float("z"), lambda: "x".join([1]),
     )  # fmt: skip
     for attempt in attempts:

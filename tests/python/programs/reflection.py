@@ -115,7 +115,7 @@ def global_names(x):
 @program(vector)
 def global_names_written(x):
     globals()["ADDED"] = 7
-    return x * ADDED  # noqa: F821
+    return x * ADDED
 
 
 @program(vector)
@@ -234,7 +234,7 @@ def typing_helpers(x):
 @program(vector)
 def annotations_run_nothing(x):
     y: Any = x + 1
-    z: undefined_name  # noqa: F821
+    z: undefined_name
     return y
 
 
