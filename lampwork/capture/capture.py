@@ -107,6 +107,7 @@ def _capture(world: TorchWorld, machine: Machine, function: Callable, args: tupl
             except (Exception, SystemExit, GeneratorExit, BaseExceptionGroup) as error:
                 raise Break("exception", f"the program raised {type(error).__name__}: {error}") from error
             finally:
+                machine.finished = True
                 world.leave_contexts()
         templates = Templates(loader)
         value = templates.template(result)
