@@ -10,17 +10,29 @@ from lampwork.ir.record import record
 
 @record
 class Diagnostic:
-    """`id` is stable; `remedy` says what the user can do about it."""
+    """`id` is stable and names a page of docs/diagnostics; `remedy` says what the user can do about it.
+
+    A new id needs a line in `lampwork/debug/diagnostics.py` and a page; a test says so.
+    """
 
     id: str
     reason: str
     location: Location = Location()
     remedy: str = ""
 
+    @property
+    def page(self) -> str:
+        """Where the id is explained, with the smallest program that shows it."""
+        return page_of(self.id)
+
     def __str__(self) -> str:
         where = f"{self.location.file}:{self.location.line}: " if self.location.file else ""
         remedy = f" {self.remedy}" if self.remedy else ""
         return f"{where}{self.reason} [{self.id}]{remedy}"
+
+
+def page_of(id: str) -> str:
+    return f"docs/diagnostics/{id}.md"
 
 
 class LampworkError(RuntimeError):
@@ -39,7 +51,7 @@ class GraphBreak(LampworkError):
     """
 
     def __init__(self, diagnostic: Diagnostic, guards: tuple[Any, ...] | None = None) -> None:
-        super().__init__(str(diagnostic))
+        super().__init__(f"{diagnostic} (see {diagnostic.page})")
         self.diagnostic = diagnostic
         self.guards = guards
 

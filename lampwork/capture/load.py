@@ -1,13 +1,13 @@
 """`Loader`: what the program gets when it reads a value from outside, and the guards which that reading costs.
 
-    tensor                   a fake; a graph input with its metadata guarded
-    plain data               itself, guarded equal
-    function                 itself, guarded by its code; closure, defaults and globals are guarded when read
-    class, builtin, module   itself, guarded by identity
-    object, nn.Module        itself, guarded by its type; attributes go through a shadow of its `__dict__`
-    list, dict, set, deque   a private copy; elements are loaded when read
-    tuple, frozenset         a new one of loaded elements
-    anything else            itself, guarded by identity; no native function accepts it
+tensor                   a fake; a graph input with its metadata guarded
+plain data               itself, guarded equal
+function                 itself, guarded by its code; closure, defaults and globals are guarded when read
+class, builtin, module   itself, guarded by identity
+object, nn.Module        itself, guarded by its type; attributes go through a shadow of its `__dict__`
+list, dict, set, deque   a private copy; elements are loaded when read
+tuple, frozenset         a new one of loaded elements
+anything else            itself, guarded by identity; no native function accepts it
 """
 
 from __future__ import annotations

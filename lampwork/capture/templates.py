@@ -121,9 +121,7 @@ class Templates:
         if kind is frozenset:
             return self._after_parts(value, lambda: NewSet(self.items(value), frozen=True))
         if kind is slice:
-            return self._after_parts(
-                value, lambda: NewSlice(*self.items((value.start, value.stop, value.step)))
-            )
+            return self._after_parts(value, lambda: NewSlice(*self.items((value.start, value.stop, value.step))))
         if kind is types.MethodType:
             return self._after_parts(
                 value, lambda: NewMethod(self.template(value.__func__), self.template(value.__self__))

@@ -186,10 +186,14 @@ Step = Launch | Extern | ScalarOutput | Check
 
 @record
 class RefusedFusion:
-    """Why two neighbouring nests stayed apart; `bytes` is the memory traffic that fusing would have saved."""
+    """Why two neighbouring nests stayed apart; `bytes` is the memory traffic that fusing would have saved.
 
-    producer: str
-    consumer: str
+    `id` names a page of docs/diagnostics.
+    """
+
+    id: str
+    producer: Origin
+    consumer: Origin
     reason: str
     bytes: int
 

@@ -23,8 +23,8 @@ from typing import Any, Literal
 import torch
 
 from lampwork import _torch
+from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
-from lampwork.ir.location import Location
 from lampwork.ir.program import (
     Check,
     Extern,
@@ -55,27 +55,37 @@ REPLAY_SECONDS, REPLAY_SECONDS_A_TENSOR = 8e-6, 5e-6
 #: What issuing a program costs it, what each kernel of ours adds, and each call of ATen.
 ISSUE_SECONDS, ISSUE_SECONDS_A_KERNEL, ISSUE_SECONDS_A_CALL = 5e-6, 2e-6, 9e-6
 #: Said where a graph would not pay.
-GAINS_NOTHING = "launching takes less time than the device needs, or than a replay: a graph gains nothing"
+GAINS_NOTHING = Diagnostic(
+    "graph-no-gain", "launching takes less time than the device needs, or than a replay: a graph gains nothing",
+    remedy="None is needed; mode='reduce-overhead' replays a graph all the same.",
+)  # fmt: skip
+#: For what only the host knows.
+HOST_REMEDY = "Keep the value on the device: torch.where in place of a branch, the tensor in place of its number."
 
 Call = Callable[..., tuple]
 
 
 class NotCapturable(Exception):
-    """Why a program cannot be a graph, in words for its user."""
+    """Why a program cannot be a graph, for its user."""
+
+    def __init__(self, id: str, reason: str, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.diagnostic = Diagnostic(id, reason, remedy=remedy)
 
 
 class GraphRunner:
     """Serves calls of one program through CUDA graphs. Safe to use from many threads and streams.
 
     `make_call()` gives a host function with memory of its own (see `Host.call`). `when`: "always", or "auto": only
-    where the next calls show that the device waits for the host. `refused` says why calls run plainly, if they do.
+    where the next calls show that the device waits for the host. `refused` says why calls run plainly, None if they
+    do not.
     """
 
     def __init__(
         self, artifact: Artifact, make_call: Callable[[], Call], when: Literal["always", "auto"], device: CudaDevice
     ) -> None:
         self.artifact, self.make_call, self.when, self.device = artifact, make_call, when, device
-        self.refused = why_not(artifact) or (why_not_worth_it(artifact) if when == "auto" else "")
+        self.refused = why_not(artifact) or (why_not_worth_it(artifact) if when == "auto" else None)
         self.captures = 0
         self.replays = 0
         self._plain = make_call()
@@ -97,8 +107,8 @@ class GraphRunner:
         """For `lampwork.stats`: how many captures and replays there were, and why calls run plainly, if they do."""
         return {"captures": self.captures, "replays": self.replays, "refused": self.refused}
 
-    def refuse(self, reason: str) -> None:
-        self.refused = reason
+    def refuse(self, diagnostic: Diagnostic) -> None:
+        self.refused = diagnostic
         self._streams = {}
 
     def release(self) -> None:
@@ -119,34 +129,34 @@ def step_buffers(step: Extern) -> set[str]:
     return found
 
 
-def _at(location: Location) -> str:
-    return f" ({location.file}:{location.line})" if location.file else ""
-
-
-def why_not(artifact: Artifact) -> str:
-    """Why the program can never be captured; empty if nothing speaks against it."""
+def why_not(artifact: Artifact) -> Diagnostic | None:
+    """Why the program can never be captured; None if nothing speaks against it."""
     program = artifact.program
     elsewhere = {name for name, buffer in program.buffers.items() if buffer.device}
     for step in program.steps:
         if isinstance(step, Extern) and elsewhere.intersection(step_buffers(step)):
-            return f"{step.op} works on the CPU{_at(step.origin.location)}"
+            remedy = "Keep its tensors on the GPU."
+            return Diagnostic("graph-cpu-operator", f"{step.op} works on the CPU", step.origin.location, remedy)
         if isinstance(step, ScalarOutput):
-            return "a value is read on the host (.item() or a shape that depends on data)"
+            reason = "a value is read on the host (.item() or a shape that depends on data)"
+            return Diagnostic("graph-host-value", reason, remedy=HOST_REMEDY)
         if isinstance(step, Check):
-            return f"the host checks a condition on the device: {step.message}"
+            reason = f"the host checks a condition on the device: {step.message}"
+            return Diagnostic("graph-host-check", reason, step.origin.location, HOST_REMEDY)
     if any(isinstance(result, ScalarResult) for result in program.results) and program.sizes:
-        return "a result is a Python number that changes from call to call"
-    return ""
+        reason = "a result is a Python number that changes from call to call"
+        return Diagnostic("graph-host-value", reason, remedy=HOST_REMEDY)
+    return None
 
 
-def why_not_worth_it(artifact: Artifact) -> str:
+def why_not_worth_it(artifact: Artifact) -> Diagnostic | None:
     """Why a replay would cost the host more than the launches do, in so small a program that measuring finds noise."""
     steps = artifact.program.steps
     launches = sum(isinstance(step, Launch) for step in steps)
     calls = sum(isinstance(step, Extern) for step in steps)
     issue = ISSUE_SECONDS + launches * ISSUE_SECONDS_A_KERNEL + calls * ISSUE_SECONDS_A_CALL
     passed = sum(not is_static(source) for source in artifact.inputs) + len(artifact.program.results)
-    return GAINS_NOTHING if issue < REPLAY_SECONDS + passed * REPLAY_SECONDS_A_TENSOR else ""
+    return GAINS_NOTHING if issue < REPLAY_SECONDS + passed * REPLAY_SECONDS_A_TENSOR else None
 
 
 class _Stream:
@@ -182,7 +192,7 @@ class _Stream:
         try:
             capture = self._capture_for(values, generation)
         except NotCapturable as reason:
-            runner.refuse(str(reason))
+            runner.refuse(reason.diagnostic)
             return self.host(values, generation)
         return self._replay(capture, values)
 
@@ -207,7 +217,9 @@ class _Stream:
         if not self._weights_stay(values, generation):
             self.captures_left -= 1
             if self.captures_left < 0:
-                raise NotCapturable("parameters or buffers are replaced again and again")
+                raise NotCapturable(
+                    "graph-weights", "parameters or buffers are replaced again and again", "Write into them in place."
+                )
             self.handed_out, self.copying = [], None
             self.places = tuple(values[index].data_ptr() for index in self.kept)
             self.generation = generation
@@ -251,14 +263,17 @@ class _Stream:
             if value is None:
                 continue
             if not isinstance(value, torch.Tensor):
-                raise NotCapturable("an input is not a tensor")
+                raise NotCapturable("graph-input", "an input is not a tensor")
             if not self.device.holds(value):
-                raise NotCapturable("an input is not on the program's device")
+                raise NotCapturable("graph-input", "an input is not on the program's device", "Move it there first.")
             start = value.data_ptr()
             ranges.append((start, start + _span(value) * value.element_size(), index))
             if index in self.copied:
                 if _overlaps_itself(value):
-                    raise NotCapturable("an input has several elements in one place (it was expanded)")
+                    raise NotCapturable(
+                        "graph-input", "an input has several elements in one place (it was expanded)",
+                        "Call contiguous() on it first.",
+                    )  # fmt: skip
                 with torch.inference_mode(False):
                     made[index] = torch.empty_strided(
                         value.shape, value.stride(), dtype=value.dtype, device=value.device
@@ -266,7 +281,7 @@ class _Stream:
         ranges.sort()
         for (_, end, one), (start, _, other) in zip(ranges, ranges[1:]):
             if start < end and {one, other} & written:
-                raise NotCapturable("an input that is written shares memory with another one")
+                raise NotCapturable("graph-input", "an input that is written shares memory with another one")
         self.inputs = made
 
     # Calls -----------------------------------------------------------------------------------------------------------
@@ -396,7 +411,8 @@ class CudaDevice:
         except Exception as error:
             self._forget_capture()
             cause = error.__cause__ or error
-            raise NotCapturable(f"capture failed: {type(cause).__name__}: {cause}".splitlines()[0]) from error
+            reason = f"capture failed: {type(cause).__name__}: {cause}".splitlines()[0]
+            raise NotCapturable("graph-failed", reason) from error
         return graph.replay, results
 
     def _forget_capture(self) -> None:

@@ -144,7 +144,7 @@ class CompiledFunction:
         device = _foreign_device(self.function, args, kwargs)
         if device:
             diagnostic = _no_back_end(device)
-            self.warn_once(f"device {device}", f"{self.name}: {diagnostic}")
+            self.warn_once(f"device {device}", f"{self.name}: {diagnostic}", diagnostic)
             return self._eagerly(diagnostic, False, args, kwargs)
         with self._lock:
             serve = self._serving(args, kwargs)
@@ -302,7 +302,7 @@ class CompiledFunction:
 
             where = write_reproducer(self.function, args, kwargs, self.settings, error)
             hint = f" Reproducer: {where}" if where else ""
-            self.warn_once(key, f"compiling {self.name} failed: {error} The call runs eagerly.{hint}")
+            self.warn_once(key, f"compiling {self.name} failed: {error} The call runs eagerly.{hint}", diagnostic)
         return self._remember_failure(diagnostic, False)
 
     def _limit_reached(self, limit: int, args: tuple, kwargs: dict) -> Diagnostic:
@@ -311,7 +311,7 @@ class CompiledFunction:
             "recompile-limit", f"{limit} entries were compiled; further calls that fit none run eagerly",
             remedy="Raise options={'recompile_limit': N}, or keep the value that changes out of the program.",
         )  # fmt: skip
-        self.warn_once("recompile-limit", f"{self.name}: {diagnostic} The guard that failed last: {why}")
+        self.warn_once("recompile-limit", f"{self.name}: {diagnostic} The guard that failed last: {why}", diagnostic)
         return diagnostic
 
     def _failed_run(self, failure: Rerun, args: tuple, kwargs: dict) -> Any:
@@ -323,14 +323,15 @@ class CompiledFunction:
         if environment.strict:
             raise CompileError("run", f"{type(cause).__name__}: {cause}, where eager succeeds") from cause
         diagnostic = Diagnostic("run-failed", f"the compiled program raised {type(cause).__name__}: {cause}")
-        self.warn_once("run-failed", f"{self.name}: {diagnostic} The call ran eagerly.")
+        self.warn_once("run-failed", f"{self.name}: {diagnostic} The call ran eagerly.", diagnostic)
         self.counters.fell_back(diagnostic)
         return result
 
-    def warn_once(self, key: str, text: str) -> None:
+    def warn_once(self, key: str, text: str, diagnostic: Diagnostic) -> None:
+        """One warning for each `key`, which names the page that explains it."""
         if key not in self._warned:
             self._warned.add(key)
-            warnings.warn(f"lampwork: {text}", LampworkWarning, stacklevel=2)
+            warnings.warn(f"lampwork: {text} See {diagnostic.page}", LampworkWarning, stacklevel=2)
 
 
 _MODES_ACTIVE = Diagnostic(

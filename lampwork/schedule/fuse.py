@@ -33,12 +33,20 @@ LARGE_ELEMENTS = 1 << 16
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """Why two operators cannot share a kernel. `id` names a page of docs/diagnostics."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Refused:
     """Two operators (by position) that stayed apart although they share `bytes` of memory traffic."""
 
     producer: int
     consumer: int
-    reason: str
+    refusal: Refusal
     bytes: int
 
 
@@ -61,7 +69,7 @@ class _Fusion:
         self.groups: list[FusionGroup] = []
         self.place: dict[int, int] = {}  # operator number -> group number
         self.ancestors: list[int] = []  # per group, a bit mask of groups it must follow
-        self.reasons: dict[tuple[int, int], str] = {}
+        self.reasons: dict[tuple[int, int], Refusal] = {}
         self.loaders: dict[str, list[int]] = {}
         self.writers: dict[str, list[int]] = {}
 
@@ -130,19 +138,21 @@ class _Fusion:
             if known & bit:
                 self.ancestors[other] = known | mask
 
-    def _reason_against(self, number: int, group: FusionGroup, operator: Operator, required: set[int]) -> str | None:
+    def _reason_against(
+        self, number: int, group: FusionGroup, operator: Operator, required: set[int]
+    ) -> Refusal | None:
         """Why the operator cannot join; None: it has joined."""
         bit = 1 << number
         if any(self.ancestors[other] & bit for other in required if other != number):
-            return "another kernel must run between them"
+            return Refusal("fusion-between", "another kernel must run between them")
         if not _in_any_order(operator) or any(not _in_any_order(member.operator) for member in group.members):
-            return "a scatter keeps its own kernel: its stores happen in order"
+            return Refusal("fusion-scatter", "a scatter keeps its own kernel: its stores happen in order")
         names = {operator.store.buffer, *(load.buffer for load in operator.loads)}
         for member in group.members:
             names.add(member.buffer)
             names.update(load.buffer for load in member.operator.loads)
         if len(names) > MOST_BUFFERS:
-            return f"together they use {len(names)} buffers, more than {MOST_BUFFERS}"
+            return Refusal("fusion-buffers", f"together they use {len(names)} buffers, more than {MOST_BUFFERS}")
         return _Joining(group, operator, self.buffers, self.mutable, self.target).join()
 
     # -- Results ------------------------------------------------------------------------------------------------------
@@ -201,7 +211,7 @@ class _Joining:
         self.joining = renamed
         self.next_atom = start + len(names)
 
-    def join(self) -> str | None:
+    def join(self) -> Refusal | None:
         reason = self._unify() or self._fit() or self._conflicts()
         if reason is None:
             self._commit()
@@ -209,24 +219,27 @@ class _Joining:
 
     # -- Common axes --------------------------------------------------------------------------------------------------
 
-    def _unify(self) -> str | None:
+    def _unify(self) -> Refusal | None:
         produced = False
         for load in self.operator.loads:
             source = self.group.producer(load.buffer)
             if source is None:
                 continue
             if source.operator.partial or not stores_every_element(source.operator):
-                return "the producer stores only part of the buffer"
+                return Refusal("fusion-partial", "the producer stores only part of the buffer")
             if load.indirect:
-                return "the consumer gathers from the producer's result"
+                return Refusal("fusion-gather", "the consumer gathers from the producer's result")
             produced = True
             for made, read in zip(source.operator.store.index, load.index):
                 left = source.index((made,))[0]
                 right = self.member.index((read,))[0]
                 if not self.unifier.equate(left, right):
-                    return "the consumer reads the result in another order, or elements of other iterations"
+                    return Refusal(
+                        "fusion-order",
+                        "the consumer reads the result in another order, or elements of other iterations",
+                    )
         if not produced and not self._unify_siblings():
-            return "they share an input but not an iteration space"
+            return Refusal("fusion-space", "they share an input but not an iteration space")
         return None
 
     def _unify_siblings(self) -> bool:
@@ -258,7 +271,7 @@ class _Joining:
     def _atoms(self, atoms: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(part for atom in atoms for part in self.unifier.final_parts(atom))
 
-    def _fit(self) -> str | None:
+    def _fit(self) -> Refusal | None:
         """Outer atoms of the joined group, or why there are none."""
         group, operator = self.group, self.operator
         kept, reduced = self._atoms(self.member.kept), self._atoms(self.member.reduced)
@@ -267,16 +280,16 @@ class _Joining:
         new_outer: tuple[str, ...] | None = outer if group.outer is not None else None
         if group.outer is not None:
             if operator.reduction and set(kept) != set(outer):
-                return "they reduce over different axes"
+                return Refusal("fusion-reductions", "they reduce over different axes")
             if not set(kept) >= set(outer):
-                return "the consumer does not run over the producer's rows"
+                return Refusal("fusion-rows", "the consumer does not run over the producer's rows")
         elif operator.reduction:
             new_outer = kept
             if any(not atoms >= set(kept) for atoms in members):
-                return "the producer does not run over all rows of the reduction"
+                return Refusal("fusion-rows", "the producer does not run over all rows of the reduction")
         elif set(kept) != set(outer):
             if kept[: len(outer)] != outer:
-                return "they run over different iteration spaces"
+                return Refusal("fusion-space", "they run over different iteration spaces")
             new_outer = outer
         if new_outer is not None:
             reason = self._too_few_rows(new_outer, [*members, set(kept) | set(reduced)])
@@ -285,7 +298,7 @@ class _Joining:
         self.new_outer = new_outer
         return None
 
-    def _too_few_rows(self, outer: tuple[str, ...], members: list[set[str]]) -> str | None:
+    def _too_few_rows(self, outer: tuple[str, ...], members: list[set[str]]) -> Refusal | None:
         extents = self.unifier.extents
         rows = estimate(product(extents[atom] for atom in outer))
         largest = max(estimate(product(extents[atom] for atom in atoms)) for atoms in members)
@@ -294,21 +307,21 @@ class _Joining:
         else:
             few = rows < FEW_ROWS and largest > LARGE_ELEMENTS
         if few:
-            return f"only {rows} rows for {largest} elements: apart, all threads can work"
+            return Refusal("fusion-few-rows", f"only {rows} rows for {largest} elements: apart, all threads can work")
         return None
 
-    def _conflicts(self) -> str | None:
+    def _conflicts(self) -> Refusal | None:
         """Memory order of the stores, and buffers that are overwritten."""
         name = self.operator.store.buffer
         for member in self.group.members:
             if member.buffer == name:
-                return "both store into one buffer"
+                return Refusal("fusion-overwrite", "both store into one buffer")
         mine = self._store_strides(self.member)
         for member in self.group.members:
             if _other_order(mine, self._store_strides(member), self.unifier.extents):
-                return "their results are laid out in different orders"
+                return Refusal("fusion-layout", "their results are laid out in different orders")
         if self.new_outer is not None and self._read_by_others():
-            return "one overwrites what another loop of the kernel may read again"
+            return Refusal("fusion-overwrite", "one overwrites what another loop of the kernel may read again")
         for writer, readers in self._overwritten(name):
             place = self._offset(writer, writer.operator.store.index, writer.buffer)
             for reader in readers:
@@ -316,7 +329,7 @@ class _Joining:
                     if load.buffer == writer.buffer and (
                         load.indirect or self._offset(reader, load.index, load.buffer) != place
                     ):
-                        return "one overwrites elements that another iteration reads"
+                        return Refusal("fusion-overwrite", "one overwrites elements that another iteration reads")
         return None
 
     def _overwritten(self, name: str):
@@ -355,9 +368,7 @@ class _Joining:
                 member.refine(unifier.values, parts)
         group.members.append(self.member)
         used = {atom for member in group.members for atom in member.atoms}
-        group.extents = {
-            atom: unifier.resolve(extent) for atom, extent in unifier.extents.items() if atom in used
-        }
+        group.extents = {atom: unifier.resolve(extent) for atom, extent in unifier.extents.items() if atom in used}
         group.next_atom = unifier.next_atom
         group.outer = self.new_outer
 
@@ -365,7 +376,7 @@ class _Joining:
 def _other_order(mine: dict[str, Size], theirs: dict[str, Size], extents: Mapping[str, Size]) -> bool:
     """Whether two stores over the same atoms are contiguous along different ones, both worth a vector."""
 
-    def innermost(strides: dict[str, Size]) -> str | None:
+    def innermost(strides: dict[str, Size]) -> Refusal | None:
         found = [atom for atom, stride in strides.items() if stride == 1 and estimate(extents[atom]) > 4]
         return found[0] if found else None
 

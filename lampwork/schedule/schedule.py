@@ -1,6 +1,6 @@
 """`schedule`: operators over buffers become fused kernels and a plan of steps and memory.
 
-    Lowered -> segments between ATen calls -> inline -> fuse -> kernels -> steps -> places of buffers -> Program
+Lowered -> segments between ATen calls -> inline -> fuse -> kernels -> steps -> places of buffers -> Program
 """
 
 from __future__ import annotations
@@ -50,9 +50,7 @@ def schedule(lowered: Lowered, settings: Settings, target: Target) -> Program:
         numbers = segments.get(depth, [])
         if numbers:
             nests = [item for number in numbers if isinstance(item := items[number], LoopNest)]
-            live_out = frozenset(
-                nest.store.buffer for nest in nests if readers.get(nest.store.buffer, set()) - {depth}
-            )
+            live_out = frozenset(nest.store.buffer for nest in nests if readers.get(nest.store.buffer, set()) - {depth})
             segment = schedule_segment(nests, buffers, live_out, dependences.mutable, target, f"p{depth}_")
             buffers.update({buffer.name: buffer for buffer in segment.new_buffers})
             unscheduled_bytes += segment.unscheduled_bytes
@@ -64,7 +62,13 @@ def schedule(lowered: Lowered, settings: Settings, target: Target) -> Program:
                 origins = tuple(dict.fromkeys(nests[number].origin for number in made.nests))
                 steps.append(Launch(place, made.buffers, tuple(_size(name) for name in made.sizes), origins))
             refused += [
-                RefusedFusion(_label(nests[one.producer]), _label(nests[one.consumer]), one.reason, one.bytes)
+                RefusedFusion(
+                    one.refusal.id,
+                    _made_by(nests[one.producer]),
+                    _made_by(nests[one.consumer]),
+                    one.refusal.reason,
+                    one.bytes,
+                )
                 for one in segment.refused
             ]
         steps += [item for number in externs.get(depth, []) if not isinstance(item := items[number], LoopNest)]
@@ -94,8 +98,8 @@ def _size(name: str) -> Size:
     return Symbol(name)
 
 
-def _label(nest: LoopNest) -> str:
-    return f"{nest.origin.node} ({nest.origin.op})" if nest.origin.node else nest.store.buffer
+def _made_by(nest: LoopNest) -> Origin:
+    return nest.origin if nest.origin.node else Origin(nest.store.buffer, "")
 
 
 def _readers(lowered: Lowered, items, dependences, depths) -> dict[str, set[int]]:

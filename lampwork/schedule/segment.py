@@ -113,9 +113,7 @@ def _schedule(nests, buffers, live_out, mutable, target: Target, prefix: str) ->
         for region in [group] if is_gpu(target) else split_regions(group, pool, mutable):
             kernels.append(_named(build_kernel(region, buffers, needed, target), origin))
     made = {name for kernel in kernels for name in kernel.buffers}
-    refused = tuple(
-        Refused(places[item.producer], places[item.consumer], item.reason, item.bytes) for item in found
-    )
+    refused = tuple(Refused(places[item.producer], places[item.consumer], item.refusal, item.bytes) for item in found)
     return Segment(
         tuple(kernels),
         tuple(buffer for buffer in new_buffers if buffer.name in made),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lampwork.ir.location import Origin
 from lampwork.ir.program import Launch
 from lampwork.ir.size import floordiv, mod
 from tests.unit.schedule.programs import (
@@ -195,7 +196,8 @@ def test_input_is_overwritten_in_place_after_its_last_read():
     running, batch, x = g.input((8,)), g.input((8,)), g.input((3, 8))
     y = g.pointwise((3, 8), lambda i, j: op("sub", g.load(x, i, j), g.load(running, j)))
     new = g.pointwise(
-        (8,), lambda i: op("add", op("mul", g.load(running, i), constant(0.9)), op("mul", g.load(batch, i), constant(0.1)))
+        (8,),
+        lambda i: op("add", op("mul", g.load(running, i), constant(0.9)), op("mul", g.load(batch, i), constant(0.1))),
     )
     g.write(running, new)
     program = assert_same(g.finish(y))
@@ -239,7 +241,8 @@ def test_refusals_say_why():
     program = assert_same(g.finish(grand))
     assert launches(program) == 2
     (refused,) = program.refused
-    assert refused.producer == "t0 (sum)" and refused.consumer == "t1 (sum)"
+    assert refused.producer == Origin("t0", "sum") and refused.consumer == Origin("t1", "sum")
+    assert refused.id == "fusion-reductions"
     assert "reduce over different axes" in refused.reason
     assert refused.bytes == 2 * 20 * 4
 
