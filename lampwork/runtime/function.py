@@ -302,7 +302,7 @@ class CompiledFunction:
 
             where = write_reproducer(self.function, args, kwargs, self.settings, error)
             hint = f" Reproducer: {where}" if where else ""
-            self.warn_once(key, f"compiling {self.name} failed: {error} The call runs eagerly.{hint}", diagnostic)
+            self.warn_once(key, f"compiling {self.name} failed: {error} The call runs eagerly.", diagnostic, hint)
         return self._remember_failure(diagnostic, False)
 
     def _limit_reached(self, limit: int, args: tuple, kwargs: dict) -> Diagnostic:
@@ -327,11 +327,11 @@ class CompiledFunction:
         self.counters.fell_back(diagnostic)
         return result
 
-    def warn_once(self, key: str, text: str, diagnostic: Diagnostic) -> None:
+    def warn_once(self, key: str, text: str, diagnostic: Diagnostic, hint: str = "") -> None:
         """One warning for each `key`, which names the page that explains it."""
         if key not in self._warned:
             self._warned.add(key)
-            warnings.warn(f"lampwork: {text} See {diagnostic.page}", LampworkWarning, stacklevel=2)
+            warnings.warn(f"lampwork: {text} See {diagnostic.page}.{hint}", LampworkWarning, stacklevel=2)
 
 
 _MODES_ACTIVE = Diagnostic(

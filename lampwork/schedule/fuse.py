@@ -376,7 +376,7 @@ class _Joining:
 def _other_order(mine: dict[str, Size], theirs: dict[str, Size], extents: Mapping[str, Size]) -> bool:
     """Whether two stores over the same atoms are contiguous along different ones, both worth a vector."""
 
-    def innermost(strides: dict[str, Size]) -> Refusal | None:
+    def innermost(strides: dict[str, Size]) -> str | None:
         found = [atom for atom, stride in strides.items() if stride == 1 and estimate(extents[atom]) > 4]
         return found[0] if found else None
 
