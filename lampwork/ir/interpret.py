@@ -125,6 +125,12 @@ def _sign(a: np.ndarray) -> np.ndarray:
     return ((a > 0).astype(a.dtype) - (a < 0).astype(a.dtype)).astype(a.dtype)
 
 
+def _asserted(a: np.ndarray, holds: np.ndarray) -> np.ndarray:
+    if not np.all(holds):
+        raise AssertionError("an asserted condition does not hold")
+    return a
+
+
 _OPERATIONS: dict[str, Any] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "floordiv": _floordiv,
     "truncdiv": _truncdiv, "mod": np.mod, "fmod": np.fmod, "neg": np.negative, "abs": np.abs, "sign": _sign,
@@ -141,7 +147,7 @@ _OPERATIONS: dict[str, Any] = {
     "round": np.rint, "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
     "ge": np.greater_equal, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
     "shift_left": _shift_left, "shift_right": _shift_right, "isnan": np.isnan, "isinf": np.isinf, "signbit": np.signbit,
-    "where": np.where,
+    "where": np.where, "asserted": _asserted,
 }  # fmt: skip
 
 

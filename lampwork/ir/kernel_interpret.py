@@ -197,6 +197,10 @@ def compute(expr: Compute, args: list[Any]) -> Number:
         return cast(args[0], expr.dtype)
     if op == "where":
         return args[1] if args[0] else args[2]
+    if op == "asserted":
+        if not args[1]:
+            raise AssertionError("an asserted condition does not hold")
+        return args[0]
     if op == "not":
         return (not args[0]) if expr.dtype == "bool" else wrap(~args[0], expr.dtype)
     if op in ("shift_left", "shift_right"):

@@ -220,6 +220,8 @@ class _KernelCheck:
         shown = f"{op}({', '.join(args)}) -> {dtype}"
         if op == "where":
             self.need(args[0] == "bool" and args[1] == args[2] == dtype, 5, shown)
+        elif op == "asserted":
+            self.need(args == [dtype, "bool"], 5, shown)
         elif op == "cast":
             self.need(dtype in NATIVE, 5, shown)
         elif op == "bitcast":

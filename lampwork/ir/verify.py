@@ -298,6 +298,9 @@ class _Expressions:
         if op == "where":
             self.fail(types[0] == "bool" and types[1] == types[2] == dtype, f"E1: types of {text()}")
             return
+        if op == "asserted":
+            self.fail(types == [dtype, "bool"], f"E1: types of {text()}")
+            return
         operand = types[0]
         self.fail(all(t == operand for t in types), f"E1: operand types of {text()}")
         self.fail(dtype == ("bool" if op in _COMPARISONS or op in _TESTS else operand), f"E1: type of {text()}")

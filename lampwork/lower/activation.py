@@ -269,10 +269,10 @@ def _binary_cross_entropy(
         inside = Compute("and", (ex.compare("ge", x, ex.like(0, x)), ex.compare("le", x, ex.like(1, x))), "bool")
         return Compute("not", (inside,), "bool")
 
-    lowering.check(shape, outside, "all elements of input should be between 0 and 1", "RuntimeError")
+    in_range = lowering.check(shape, outside, "all elements of input should be between 0 and 1", "RuntimeError")
 
     def body(index: tuple) -> Expr:
-        x, t = ex.cast(self.load(index), compute), ex.cast(target.load(index), compute)
+        x, t = in_range(ex.cast(self.load(index), compute), index), ex.cast(target.load(index), compute)
         floor, one = ex.like(-100, x), ex.like(1, x)
         near = ex.maximum(ex.unary("log", x), floor)
         far = ex.maximum(ex.unary("log1p", ex.unary("neg", x)), floor)

@@ -18,7 +18,7 @@ from lampwork.ir.loops import Compute, Constant, Expr, Index, LoopNest, Store
 from lampwork.ir.size import Size, Symbol, add, bounds, mul, product
 from lampwork.lower import expressions as ex
 from lampwork.lower.factory import as_index
-from lampwork.lower.lower import Lowering
+from lampwork.lower.lower import Checked, Lowering
 from lampwork.lower.rules import rule
 from lampwork.lower.values import CannotLoad, IndexTuple, TensorValue, broadcast_index, grid
 from lampwork.lower.view import reshape_map
@@ -50,11 +50,12 @@ def checked_position(
         loaded = value(point)
         return Compute("or", (ex.compare("lt", loaded, low), ex.compare("ge", loaded, size)), "bool")
 
+    in_range: Checked = lambda loaded, point: loaded
     if known is None or known[0] < (-smallest if wrap else 0) or known[1] >= smallest:
-        lowering.check(index.shape, failed, message, error)
+        in_range = lowering.check(index.shape, failed, message, error)
 
     def position(point: IndexTuple) -> Expr:
-        loaded = value(point)
+        loaded = in_range(value(point), point)
         if wrap:
             loaded = ex.where(ex.compare("lt", loaded, zero), ex.add(loaded, size), loaded)
         return ex.minimum(ex.maximum(loaded, zero), as_index(add(extent, -1)))
@@ -431,12 +432,12 @@ def _nll_loss(
         )
         return Compute("and", (Compute("not", (is_ignored(point),), "bool"), outside), "bool")
 
-    lowering.check(space, failed, "Target is out of bounds.", "IndexError")
+    in_range = lowering.check(space, failed, "Target is out of bounds.", "IndexError")
     symbol = fresh_symbol(lowering, classes)
     one = ex.constant(1, accumulator)
 
     def binding(point: IndexTuple) -> Any:
-        wanted = ex.maximum(target.load(point), ex.constant(0, "int64"))
+        wanted = ex.maximum(in_range(target.load(point), point), ex.constant(0, "int64"))
         return ((symbol.name, ex.minimum(wanted, as_index(add(classes, -1)))),)
 
     def weight_at(point: IndexTuple) -> Expr:

@@ -108,6 +108,14 @@ def meta_of(value: Any) -> TensorMeta:
     return TensorMeta(dtype_name(value.dtype), shape, value.stride())
 
 
+#: (value, index) -> the value, asserting on a GPU that it is one the operator takes.
+Checked = Callable[[Expr, IndexTuple], Expr]
+
+
+def _as_it_is(value: Expr, index: IndexTuple) -> Expr:
+    return value
+
+
 class Lowering:
     """The state of lowering one graph, and what rules build nests with.
 
@@ -121,7 +129,6 @@ class Lowering:
         #: Buffers on another device than the program's, and the device of each.
         self.elsewhere: dict[str, str] = {}
         #: What a GPU has to assert: bools of one element that must be true, each with the message if not.
-        self.asserted: list[tuple[TensorValue, str]] = []
         self.buffers: dict[str, Buffer] = {}
         self.items: list[Any] = []
         self.constants: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
@@ -258,42 +265,21 @@ class Lowering:
         message: str,
         error: str,
         on_gpu: bool = True,
-    ) -> None:
+    ) -> Checked:
         """The host raises `error(message)` if `failed(index)` is true anywhere in `shape`.
 
-        A GPU asserts it, as eager's kernels do, and nobody waits for the answer; `on_gpu` False: eager does not.
+        A GPU asserts it where the value is used, as eager's kernels do, and nobody waits for the answer: the function
+        returned makes (value, index) a value that asserts. `on_gpu` False: eager does not.
         """
         if 0 in shape:
-            return
+            return _as_it_is
         if self.device != "cpu":
-            if on_gpu:
-                holds = self.reduce(
-                    "all", shape, range(len(shape)), lambda index: ex.unary("not", failed(index)), "bool", "check"
-                )
-                self.asserted.append((holds, message))
-            return
+            if not on_gpu:
+                return _as_it_is
+            return lambda value, index: Compute("asserted", (value, ex.unary("not", failed(index))), value.dtype)
         flag = self.reduce("any", shape, range(len(shape)), failed, "bool", "check")
         self.items.append(Check(flag.ref.buffer, message, error, self.origin))  # type: ignore[arg-type]
-
-    def assert_on_device(self) -> None:
-        """One assertion on the device for everything that has to hold."""
-        if not self.asserted:
-            return
-        flags = [flag for flag, _ in self.asserted]
-        messages = "; ".join(dict.fromkeys(message for _, message in self.asserted))
-        self.origin = Origin("check", "aten::_assert_async")
-        all_hold = flags[0]
-        if len(flags) > 1:
-            def conjunction(index: IndexTuple) -> Expr:
-                value = flags[0].load(())
-                for flag in flags[1:]:
-                    value = Compute("and", (value, flag.load(())), "bool")
-                return value
-
-            all_hold = self.compute(TensorMeta("bool", (), ()), conjunction, "checks")
-        self.items.append(
-            Extern("aten::_assert_async.msg", (all_hold.used().ref, messages), (), (), None, (), self.origin)
-        )
+        return _as_it_is
 
     def copy_of(self, value: TensorValue, meta: TensorMeta, part: str = "copy") -> TensorValue:
         """A fresh buffer of `meta` with the elements of `value` (same shape and dtype)."""
@@ -408,7 +394,7 @@ class Lowering:
         if not is_elsewhere and self.computes_nothing(what):
             return self.nothing()
         if what.rule is not None and (what.is_view or (not is_elsewhere and self.is_native(args))):
-            items, buffers, asserted = len(self.items), len(self.buffers), len(self.asserted)
+            items, buffers = len(self.items), len(self.buffers)
             try:
                 result = what.rule(self, *args, **kwargs)
             except CannotLoad:
@@ -418,7 +404,6 @@ class Lowering:
             if result is not NotImplemented:
                 return result
             del self.items[items:]
-            del self.asserted[asserted:]
             for name in list(self.buffers)[buffers:]:
                 del self.buffers[name]
                 self.known.pop(name, None)
@@ -542,7 +527,6 @@ class Lowering:
                 if position in returned:
                     owners.add(value.ref.buffer)
             values.append(value)
-        self.assert_on_device()
         for target, source in self.functional.writes:
             self.write_input(target, values[source])
         results = tuple(self.result(result, values) for result in self.functional.results)

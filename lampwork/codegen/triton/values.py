@@ -171,6 +171,9 @@ class ValueWriter(TextLines):
             return self.locals[expr.name]
         if isinstance(expr, Load):
             return self._load(expr)
+        if expr.op == "asserted":
+            self._assert(expr.args[1])
+            return self.value(expr.args[0])
         if expr.op in COMPARISONS:
             found = self._compared_indices(expr)
             if found is not None:
@@ -193,6 +196,19 @@ class ValueWriter(TextLines):
             args.append(text)
             dims |= varies
         return operation(self, expr.op, dtype, expr.dtype, tuple(args)), dims
+
+    def _assert(self, condition: Expr) -> None:
+        """A line that stops the device where `condition` is false inside the loops' bounds; once wherever it is seen."""
+        if self._decided(condition):
+            return
+        text, dims = self.value(condition)
+        inside = [mask[0] for dim, mask in self.masks.items() if dim in dims]
+        mask = f", mask={self._all(inside)}" if inside else ""
+        operators = ", ".join(dict.fromkeys(origin.op for origin in self.kernel.origins))
+        line = f'tl.device_assert({text}, "an index or a value is out of range, in {operators}"{mask})'
+        if not any(line in table for table in self.known):
+            self._line(line)
+            self.known[-1][line] = text
 
     def _decided(self, expr: Expr) -> bool | None:
         """What a condition on positions always is, by the bounds of the loops."""
