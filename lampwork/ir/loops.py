@@ -118,7 +118,8 @@ OPERATIONS: Final[dict[str, tuple[int, str]]] = {
     "and": (2, "bitwise; logical on bool"), "or": (2, ""), "xor": (2, ""), "not": (1, "bitwise; logical on bool"),
     "shift_left": (2, "a << b; 0 when b is out of range"), "shift_right": (2, "arithmetic on signed types"),
     "isnan": (1, "-> bool"), "isinf": (1, "-> bool"), "signbit": (1, "-> bool"),
-    "where": (3, "b if a else c"), "asserted": (2, "a; a GPU stops if b is false"), "cast": (1, "convert to dtype as torch's .to()"),
+    "where": (3, "b if a else c"), "asserted": (2, "a; a GPU stops if b is false"),
+    "cast": (1, "convert to dtype as torch's .to()"),
     "bitcast": (1, "same bits as dtype"),
 }  # fmt: skip
 
