@@ -198,7 +198,7 @@ class ValueWriter(TextLines):
         return operation(self, expr.op, dtype, expr.dtype, tuple(args)), dims
 
     def _assert(self, condition: Expr) -> None:
-        """A line that stops the device where `condition` is false inside the loops' bounds; once where it is in sight."""
+        """A line that stops the device where `condition` is false inside the loops' bounds, unless one is in sight."""
         if self._decided(condition):
             return
         text, dims = self.value(condition)
