@@ -322,13 +322,14 @@ CUDA_SWITCHES: tuple[Any, ...] = tuple(
 
 def cuda_switches() -> tuple:
     """The answers of `CUDA_SWITCHES`. Those that newer interfaces replaced raise when both were used: that is told."""
-    answers = []
-    for reader in CUDA_SWITCHES:
-        try:
-            answers.append(reader())
-        except RuntimeError:
-            answers.append("mixed")
-    return tuple(repr(each) for each in answers)
+    return tuple(repr(_answer(reader)) for reader in CUDA_SWITCHES)
+
+
+def _answer(reader: Callable[[], Any]) -> Any:
+    try:
+        return reader()
+    except RuntimeError:
+        return "mixed"
 
 
 #: name -> reader. Every value is in the domain of `ir.guard.Equals`.
@@ -345,6 +346,7 @@ STATE: dict[str, Callable[[], Any]] = {
     "anomaly": torch.is_anomaly_enabled,
     "cuda": lambda: cuda_state(),
     "cuda_switches": lambda: cuda_switches(),
+    "tf32": lambda: _answer(torch._C._get_cublas_allow_tf32) is True,
 }
 
 

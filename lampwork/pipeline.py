@@ -12,19 +12,22 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
+from lampwork import _torch
 from lampwork.capture.capture import capture
-from lampwork.codegen.generate import generate
+from lampwork.codegen.generate import generate, make_tuner
 from lampwork.codegen.host import host_source
 from lampwork.codegen.target import cuda_target, host_target
 from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, GraphBreak, LampworkError
 from lampwork.graph.prepare import prepare
 from lampwork.ir.artifact import Artifact
+from lampwork.ir.guard import Equals, Guard
 from lampwork.ir.program import NativeCode, Program, device_index
 from lampwork.ir.region import Region, RunEagerly
-from lampwork.ir.source import is_static
+from lampwork.ir.source import State, is_static
 from lampwork.ir.target import Target
 from lampwork.lower import lower
 from lampwork.runtime.versions import versions
@@ -76,12 +79,15 @@ def compile_region(
         lowered = lower(functional, settings)
     _verify_lowered(lowered)
     observe("lower", lowered)
+    tuner = _tuner(settings, target, functional.device)
     with _stage("schedule", seconds):
-        program = schedule(lowered, settings, target)
+        program = schedule(lowered, settings, target, tuner.choose if tuner is not None else None)
     _verify_program(program)
     observe("schedule", program)
     with _stage("generate", seconds):
-        native = generate(program, settings, target, _measure(settings, program))
+        native = generate(program, settings, target, tuner)
+    if tuner is not None:
+        _count_tuning(tuner, seconds)
     observe("generate", native)
     with _stage("host", seconds):
         weights = frozenset(index for index, each in enumerate(region.inputs) if is_static(each))
@@ -89,7 +95,7 @@ def compile_region(
     observe("host", source)
     return Artifact(
         name=region.name,
-        guards=region.guards,
+        guards=region.guards if tuner is None else (*region.guards, _tf32_guard(target)),
         inputs=region.inputs,
         objects=region.objects,
         effects=region.effects,
@@ -104,14 +110,25 @@ def compile_region(
     )
 
 
-def _measure(settings: Settings, program: Program) -> Callable[..., list[float]] | None:
-    """What times kernels for the modes that tune them; CPU kernels are not tuned."""
-    if program.device == "cpu" or not settings.mode.startswith("max-autotune"):
+def _tuner(settings: Settings, target: Target, device: str) -> Any:
+    """What measures on the device for the modes that take the fastest; CPU programs are not tuned."""
+    if device == "cpu" or not settings.mode.startswith("max-autotune"):
         return None
-    from lampwork.runtime.tuning import milliseconds
+    from lampwork.runtime.tuning import DeviceMeasure
 
-    index = device_index(program.device)
-    return lambda kernel, forms: milliseconds(kernel, forms, index)
+    return make_tuner(target, DeviceMeasure(device_index(device)))
+
+
+def _tf32_guard(target: Target) -> Guard:
+    """Products may be kernels of ours, which do not ask for the switch when they run, as ATen's do."""
+    return Guard(State("tf32"), Equals(target.tf32))
+
+
+def _count_tuning(tuner: Any, seconds: dict[str, float]) -> None:
+    """Tuning happens while programs are scheduled and generated; it is a line of its own."""
+    seconds["tune"] = tuner.choosing_seconds + tuner.tiling_seconds
+    seconds["schedule"] -= tuner.choosing_seconds
+    seconds["generate"] -= tuner.tiling_seconds
 
 
 NEEDS_GRAD = RunEagerly(
@@ -126,7 +143,9 @@ def target_of(device: str) -> Target:
 
     Raises `CompileError` for a GPU that no kernels are generated for.
     """
-    return host_target() if device == "cpu" else cuda_target(int(device.partition(":")[2]))
+    if device == "cpu":
+        return host_target()
+    return replace(cuda_target(device_index(device)), tf32=_torch.STATE["tf32"]())
 
 
 def _outcome_of(stop: GraphBreak) -> RunEagerly:

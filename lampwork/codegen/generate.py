@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 from lampwork.config import Settings
 from lampwork.ir.program import NativeCode, Program
 from lampwork.ir.target import Target
 
 
-def generate(
-    program: Program, settings: Settings, target: Target, measure: Callable[..., list[float]] | None = None
-) -> NativeCode:
+def generate(program: Program, settings: Settings, target: Target, tuner: Any = None) -> NativeCode:
     """Machine code for all kernels of `program`. Raises `CompileError` naming the kernel that cannot be generated.
 
-    `measure(kernel, forms)` gives the milliseconds of forms of a kernel on the machine: then the fastest are taken.
+    `tuner`: what `make_tuner` made for the program, if the fastest forms of kernels are to be taken.
     """
     if target.device == "cpu":
         from lampwork.codegen.llvm.generate import generate_native
@@ -22,4 +20,11 @@ def generate(
         return generate_native(program, settings, target)
     from lampwork.codegen.triton.generate import generate_device
 
-    return generate_device(program, settings, target, measure)
+    return generate_device(program, settings, target, tuner)
+
+
+def make_tuner(target: Target, measure: Any) -> Any:
+    """A `codegen.triton.tune.Tuner`, which chooses by what `measure` finds on the device."""
+    from lampwork.codegen.triton.tune import Tuner
+
+    return Tuner(target, measure)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 
-from lampwork.ir.loops import Compute, Constant, Expr, Index, Load, Local
+from lampwork.ir.loops import Buffer, Compute, Constant, Expr, Index, Load, Local
+from lampwork.ir.program import TensorRef
 from lampwork.ir.size import (
     INFINITY,
     FloorDiv,
@@ -20,8 +21,12 @@ from lampwork.ir.size import (
     Sum,
     Symbol,
     _from_terms,
+    _join_quotient_and_rest,
     add,
+    bounds,
     evaluate,
+    floordiv,
+    mod,
     mul,
     product,
     substitute,
@@ -174,7 +179,29 @@ def flat_offset(index: Iterable[Size], strides: Iterable[Size]) -> Size:
                 constant += scaled.constant
             for factor, atom in scaled.terms if type(scaled) is Sum else ((1, scaled),):
                 merged[atom] = merged.get(atom, 0) + factor
+    if any(type(atom) is Mod for atom in merged):
+        _join_quotient_and_rest(merged)
     return _from_terms(constant, merged)
+
+
+def view_index(buffer: Buffer, view: TensorRef, index: tuple[Size, ...]) -> tuple[Size, ...]:
+    """The element of `buffer`, by its own dimensions, that element `index` of the strided `view` denotes."""
+    if view.shape == buffer.shape and view.strides == buffer.strides and view.offset == 0:
+        return index
+    offset: Size = view.offset
+    for part, stride in zip(index, view.strides):
+        offset = add(offset, mul(part, stride))
+    result: list[Size] = [0] * len(buffer.shape)
+    pairs = enumerate(zip(buffer.strides, buffer.shape))
+    order = sorted((bounds(stride)[1], bounds(extent)[1], place) for place, (stride, extent) in pairs)
+    by_stride = [place for _, _, place in order]
+    for place in reversed(by_stride):
+        stride, extent = buffer.strides[place], buffer.shape[place]
+        if extent == 1 or stride == 0:
+            continue
+        result[place] = floordiv(offset, stride)
+        offset = mod(offset, stride)
+    return tuple(result)
 
 
 def rewriter(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from lampwork.config import Settings
 from lampwork.errors import CompileError
+from lampwork.ir.alternative import Choose
 from lampwork.ir.loops import Axis, Buffer, Kernel, Load, LoopNest, Origin, Store
 from lampwork.ir.program import (
     Extern,
@@ -19,16 +20,19 @@ from lampwork.ir.program import (
     Step,
     ViewOfInput,
 )
-from lampwork.ir.size import Size, Symbol, add, bounds, floordiv, mod, mul
+from lampwork.ir.size import Size, Symbol, bounds
 from lampwork.ir.target import Target
 from lampwork.schedule.dependences import find_dependences, find_depths
+from lampwork.schedule.expressions import view_index
 from lampwork.schedule.plan import place_buffers, step_buffers
-from lampwork.schedule.segment import schedule_segment
+from lampwork.schedule.products import Version, chosen_versions, movable_products
+from lampwork.schedule.segment import Segment, schedule_segment
 
 
-def schedule(lowered: Lowered, settings: Settings, target: Target) -> Program:
+def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choose | None = None) -> Program:
     """The program that computes `lowered`: every result and every write to an input, in a valid order.
 
+    `choose`: decides which matrix products are fused with what follows them (see `products`); by default none is.
     Raises `CompileError` for a write to an input from a view with another element type.
     """
     buffers = dict(lowered.buffers)
@@ -37,22 +41,36 @@ def schedule(lowered: Lowered, settings: Settings, target: Target) -> Program:
     depths = find_depths(items, dependences, buffers)
     readers = _readers(lowered, items, dependences, depths)
 
+    numbers: dict[int, list[int]] = {}
+    externs: dict[int, list[int]] = {}
+    for number, item in enumerate(items):
+        (numbers if isinstance(item, LoopNest) else externs).setdefault(depths[number], []).append(number)
+    segments = {
+        depth: [item for number in found if isinstance(item := items[number], LoopNest)]
+        for depth, found in sorted(numbers.items())
+    }
+
+    def schedule_at(depth: int, nests: list[LoopNest], made: list[Buffer]) -> Segment:
+        live_out = frozenset(nest.store.buffer for nest in nests if readers.get(nest.store.buffer, set()) - {depth})
+        known = {**buffers, **{buffer.name: buffer for buffer in made}} if made else buffers
+        return schedule_segment(nests, known, live_out, dependences.mutable, target, f"p{depth}_")
+
+    scheduled = {depth: Version(nests, schedule_at(depth, nests, [])) for depth, nests in segments.items()}
+    if choose is not None:
+        products = movable_products(items, depths, dependences, buffers, target.tf32)
+        scheduled |= chosen_versions(scheduled, products, items, choose, schedule_at)
+    calls = {number for version in scheduled.values() for number in version.products}
+
     kernels: list[Kernel] = []
     kernel_numbers: dict[str, int] = {}
     steps: list[Step] = []
     refused: list[RefusedFusion] = []
     unscheduled_bytes = 0
-    segments: dict[int, list[int]] = {}
-    externs: dict[int, list[int]] = {}
-    for number, item in enumerate(items):
-        (segments if isinstance(item, LoopNest) else externs).setdefault(depths[number], []).append(number)
     for depth in range(max(depths, default=-1) + 1):
-        numbers = segments.get(depth, [])
-        if numbers:
-            nests = [item for number in numbers if isinstance(item := items[number], LoopNest)]
-            live_out = frozenset(nest.store.buffer for nest in nests if readers.get(nest.store.buffer, set()) - {depth})
-            segment = schedule_segment(nests, buffers, live_out, dependences.mutable, target, f"p{depth}_")
-            buffers.update({buffer.name: buffer for buffer in segment.new_buffers})
+        version = scheduled.get(depth)
+        if version is not None:
+            nests, segment = version.nests, version.segment
+            buffers.update({buffer.name: buffer for buffer in (*version.made, *segment.new_buffers)})
             unscheduled_bytes += segment.unscheduled_bytes
             for made in segment.kernels:
                 place = kernel_numbers.get(made.kernel.name)
@@ -71,7 +89,10 @@ def schedule(lowered: Lowered, settings: Settings, target: Target) -> Program:
                 )
                 for one in segment.refused
             ]
-        steps += [item for number in externs.get(depth, []) if not isinstance(item := items[number], LoopNest)]
+        for number in externs.get(depth, []):
+            item = items[number]
+            if number not in calls and not isinstance(item, LoopNest):
+                steps.append(item)
 
     placements, storages, workspace_bytes, free_after = place_buffers(lowered, steps, buffers)
     used = {name for step in steps for name in step_buffers(step)} | set(placements)
@@ -135,23 +156,3 @@ def _write_nest(write: InputWrite, lowered: Lowered) -> LoopNest:
     index = tuple(Symbol(axis.name, 0, max(bounds(axis.extent)[1] - 1, 0)) for axis in axes)
     value = Load(source.name, view_index(source, write.source, index), source.dtype)
     return LoopNest(axes, Store(target.name, index, value), origin=Origin(f"write_{write.input}", "aten::copy_"))
-
-
-def view_index(buffer: Buffer, view, index: tuple[Size, ...]) -> tuple[Size, ...]:
-    """The element of `buffer`, by its own dimensions, that element `index` of the strided `view` denotes."""
-    if view.shape == buffer.shape and view.strides == buffer.strides and view.offset == 0:
-        return index
-    offset: Size = view.offset
-    for part, stride in zip(index, view.strides):
-        offset = add(offset, mul(part, stride))
-    result: list[Size] = [0] * len(buffer.shape)
-    pairs = enumerate(zip(buffer.strides, buffer.shape))
-    order = sorted((bounds(stride)[1], bounds(extent)[1], place) for place, (stride, extent) in pairs)
-    by_stride = [place for _, _, place in order]
-    for place in reversed(by_stride):
-        stride, extent = buffer.strides[place], buffer.shape[place]
-        if extent == 1 or stride == 0:
-            continue
-        result[place] = floordiv(offset, stride)
-        offset = mod(offset, stride)
-    return tuple(result)

@@ -14,7 +14,7 @@ from lampwork.codegen.triton.compile import compile_kernels
 from lampwork.codegen.triton.launch import NULLS, launch_code
 from lampwork.codegen.triton.source import kernel_source
 from lampwork.codegen.triton.tiles import Tiling
-from lampwork.codegen.triton.tune import Measure, tune
+from lampwork.codegen.triton.tune import Tuner
 from lampwork.config import Settings
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
@@ -27,8 +27,8 @@ from lampwork.ir.target import Target
 SMALL_BYTES = 1024
 
 
-def generate_device(program: Program, settings: Settings, target: Target, measure: Measure | None = None) -> NativeCode:
-    """The machine code of `program` for a GPU, with the tiles that `measure` finds fastest if it is given.
+def generate_device(program: Program, settings: Settings, target: Target, tuner: Tuner | None = None) -> NativeCode:
+    """The machine code of `program` for a GPU, with the tiles that `tuner` finds fastest if it is given.
 
     Raises `CompileError` naming the kernel that cannot be generated.
     """
@@ -36,8 +36,8 @@ def generate_device(program: Program, settings: Settings, target: Target, measur
     if not stretches:
         return NativeCode(b"", (), (), (), (), device=program.device)
     tilings: list[Tiling] | list[None] = [None] * len(program.kernels)
-    if measure is not None:
-        tilings = tune(program.kernels, target, measure)
+    if tuner is not None:
+        tilings = tuner.tilings(program.kernels)
     kernels = [_source(kernel, target, tiling) for kernel, tiling in zip(program.kernels, tilings)]
     with ThreadPoolExecutor(1) as beside:
         compiling = beside.submit(compile_kernels, kernels)

@@ -9,7 +9,7 @@
                                                   tl.store(b1 + x, t2)
 
 Every operation is a line, and equal texts are one line: phases of a kernel that keeps whole rows share what they load.
-Loops are written here, reductions in `folds`, values and memory accesses in `values`.
+Loops are written here, matrix products in `product`, reductions in `folds`, values and memory accesses in `values`.
 Equal kernels give equal texts, but for comments (lines that begin with #), which name the operators they came from.
 Nothing here imports Triton or torch.
 """
@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import itertools
 
-from lampwork.codegen.triton.expressions import HELPERS, POINTERS, cast
-from lampwork.codegen.triton.folds import FoldWriter, Total
+from lampwork.codegen.triton.expressions import cast
+from lampwork.codegen.triton.folds import Total
+from lampwork.codegen.triton.function import FunctionWriter
 from lampwork.codegen.triton.online import RESCALED_GROUP, merge_exponential_sums, online_tiling
+from lampwork.codegen.triton.product import ProductWriter
 from lampwork.codegen.triton.tiles import (
     Form,
     Nest,
@@ -36,10 +38,10 @@ from lampwork.codegen.triton.tiles import (
 from lampwork.codegen.triton.unaligned_rows import Moved, UnalignedRow, unaligned_row
 from lampwork.codegen.triton.values import NONE
 from lampwork.errors import CompileError
-from lampwork.ir.dtype import ITEM_SIZE_BYTES, NATIVE
-from lampwork.ir.loops import Accumulate, Accumulator, Axis, Kernel, Let, Store
+from lampwork.ir.dtype import ITEM_SIZE_BYTES
+from lampwork.ir.loops import Accumulate, Axis, Kernel, Let, Store
 from lampwork.ir.program import DeviceKernel
-from lampwork.ir.size import Size, add, bounds, floordiv, product
+from lampwork.ir.size import Size, add, floordiv, product
 from lampwork.ir.target import Target
 
 #: Registers of a thread that loads may fill early, and up to how many programs a multiprocessor they do: with more,
@@ -55,11 +57,11 @@ def kernel_source(
     """The text of `kernel` for `target` with all that compiling and launching it needs; `binary` is left empty.
 
     `aligned_inputs`: every parameter starts at a multiple of 16 bytes; else only those that say so. `tiling`: one of
-    the kernel's `candidate_tilings`, by default the first. Raises `CompileError` for what Triton cannot express, with
-    the operator.
+    the kernel's `candidate_tilings` (by default the first) or `product_tilings`. Raises `CompileError` for what Triton
+    cannot express, with the operator.
     """
     try:
-        return _Writer(kernel, target, tiling).write(aligned_inputs)
+        return _writer(kernel, target, tiling).write(aligned_inputs)
     except CompileError as error:
         if kernel.origins and not error.location.file:
             origin = kernel.origins[-1]
@@ -67,85 +69,34 @@ def kernel_source(
         raise
 
 
-class _Writer(FoldWriter):
+def _writer(kernel: Kernel, target: Target, tiling: Tiling | None) -> FunctionWriter:
+    form = read_form(kernel)
+    if tiling is not None and tiling.group:
+        return ProductWriter(kernel, target, form, tiling)
+    return LoopWriter(kernel, target, form, tiling)
+
+
+class LoopWriter(FunctionWriter):
     """One kernel: its loops."""
 
-    def __init__(self, kernel: Kernel, target: Target, tiling: Tiling | None = None) -> None:
-        self.form: Form = read_form(kernel)
-        self.tiling: Tiling = tiling or choose_tiling(self.form, kernel, target)
-        if _reads_rows_from_memory(self.form, self.tiling, kernel, target):
-            merged = merge_exponential_sums(self.form)
-            if merged is not self.form and tiling is None:
-                self.tiling = online_tiling(self.tiling)
-            self.form = merged
-        self.aligned_inputs = True
-        super().__init__(kernel, target, "tl.int64" if _is_large(self.form, kernel) else "tl.int32")
+    def __init__(self, kernel: Kernel, target: Target, form: Form, given: Tiling | None) -> None:
+        tiling = given or choose_tiling(form, kernel, target)
+        if _reads_rows_from_memory(form, tiling, kernel, target):
+            merged = merge_exponential_sums(form)
+            if merged is not form and given is None:
+                tiling = online_tiling(tiling)
+            form = merged
+        super().__init__(kernel, target, form, tiling)
 
-    # -- The function -------------------------------------------------------------------------------------------------
-
-    def write(self, aligned_inputs: bool) -> DeviceKernel:
-        kernel = self.kernel
-        self.aligned_inputs = aligned_inputs
-        for parameter in kernel.parameters:
-            if parameter.dtype not in NATIVE:
-                raise CompileError("generate", f"kernel {kernel.name}: parameter of {parameter.dtype}")
-        grid = self._outer()
+    def _outer(self) -> Size:
+        grid = self._blocks()
         if self.form.nests and self.tiling.r_block:
             self._line(f"r = {self._range('RBLOCK', 'r')}")
             if likely(grid) <= EARLY_PROGRAMS * self.target.threads:
                 self._load_early()
-        for stmt in self.form.row:
-            if isinstance(stmt, Nest):
-                self._nest(stmt)
-            elif isinstance(stmt, Let):
-                self._let(stmt)
-            elif isinstance(stmt, Accumulator):
-                self.accumulators[stmt.name] = stmt
-            else:
-                self._store(stmt, tuple(dim for dim in self.dims if dim != "r"))
-        blocks = [
-            (name, number)
-            for name, number in (
-                ("XBLOCK", self.tiling.x_block),
-                ("YBLOCK", self.tiling.y_block),
-                ("RBLOCK", self.tiling.r_block),
-            )
-            if number
-        ]
-        size_type = "i64" if self.index_type == "tl.int64" else "i32"
-        signature = (*(POINTERS[p.dtype] for p in kernel.parameters), *(size_type for _ in kernel.sizes))
-        aligned = tuple(place for place, p in enumerate(kernel.parameters) if p.aligned or aligned_inputs)
-        return DeviceKernel(
-            kernel.name,
-            self._module([name for name, _ in blocks]),
-            signature,
-            aligned,
-            tuple(blocks),
-            (grid,),
-            self.tiling.num_warps,
-            self.tiling.num_stages,
-            self.target.name,
-        )
+        return grid
 
-    def _module(self, blocks: list[str]) -> str:
-        body = "\n".join(self.lines)
-        header = [f"# {line}" for line in self._origins()]
-        header += ["import triton", "import triton.language as tl"]
-        if "libdevice." in body:
-            header.append("from triton.language.extra import libdevice")
-        helpers = "".join(f"\n{HELPERS[name]}" for name in self.helpers)
-        arguments = [*self.parameters, *self.kernel.sizes, *(f"{name}: tl.constexpr" for name in blocks)]
-        function = f"@triton.jit\ndef {self.kernel.name}({', '.join(arguments)}):\n{body}\n"
-        return "\n".join(header) + f"\n{helpers}\n\n{function}"
-
-    def _origins(self) -> list[str]:
-        found: dict[str, None] = {}
-        for origin in self.kernel.origins:
-            place = f" at {origin.location.file}:{origin.location.line}" if origin.location.file else ""
-            found.setdefault(f"{origin.op}{place}".replace("\n", " "))
-        return list(found)
-
-    def _outer(self) -> Size:
+    def _blocks(self) -> Size:
         """Lines for the outer loops' indices; the number of programs."""
         tiling, form = self.tiling, self.form
         flat = [axis for place, axis in enumerate(form.outer) if place != tiling.y_loop]
@@ -189,33 +140,6 @@ class _Writer(FoldWriter):
         if others:
             self._split(self.name(rest), NONE, others)
         return product([*counts, *(axis.extent for axis in others)])
-
-    def _range(self, block: str, dim: str) -> str:
-        """Consecutive numbers along dimension `dim` of the tile."""
-        text = f"tl.arange(0, {block})"
-        if self.index_type == "tl.int64":
-            text += ".to(tl.int64)"
-        if len(self.dims) < 2:
-            return text
-        return text + ("[:, None]" if self.dims.index(dim) == 0 else "[None, :]")
-
-    def _bound(self, dim: str, index: str, extent: Size, block: int) -> None:
-        """The mask of a dimension, unless all blocks are full."""
-        if not isinstance(extent, int) or extent % block:
-            self.masks[dim] = (self.name(f"{index} < {self._size(extent)[0]}"), frozenset(dim))
-
-    def _split(self, index: str, dims: frozenset[str], axes: list[Axis]) -> None:
-        """The indices of `axes`, row by row, as parts of one index over all of them."""
-        rest = index
-        for place in range(len(axes) - 1, -1, -1):
-            axis = axes[place]
-            extent = upper(axis.extent)
-            if extent == 1 or place == 0:
-                text = "0" if extent == 1 else rest
-            else:
-                text = self.name(f"{rest} % {self._size(extent)[0]}")
-                rest = self.name(f"{rest} // {self._size(extent)[0]}")
-            self.symbols[axis.name] = (text, dims)
 
     # -- Inner nests --------------------------------------------------------------------------------------------------
 
@@ -354,12 +278,3 @@ def _reads_rows_from_memory(form: Form, tiling: Tiling, kernel: Kernel, target: 
     rows = min(likely(product(axis.extent for axis in form.outer)), RESIDENT_ROWS * target.threads)
     item_bytes = min(ITEM_SIZE_BYTES[p.dtype] for p in kernel.parameters)
     return length > tiling.r_block and 2 * rows * length * item_bytes > target.l2_bytes
-
-
-def _is_large(form: Form, kernel: Kernel) -> bool:
-    """Whether offsets need 64 bits. Blocks may overhang."""
-    limit = (1 << 31) - (1 << 16)
-    sizes = [bounds(p.numel)[1] for p in kernel.parameters]
-    sizes.append(bounds(product(axis.extent for axis in form.outer))[1])
-    sizes += [bounds(product(upper(axis.extent) for axis in nest.axes))[1] for nest in form.nests]
-    return max(sizes) >= limit

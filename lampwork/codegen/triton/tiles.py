@@ -92,6 +92,9 @@ class Tiling:
 
     `y_loop`: the outer loop that is dimension y; the other outer loops are x. A tile of one row (`x_block` 1) beside r
     has no dimension x.
+
+    `group`: not 0 for a matrix product, whose rows are y, whose columns are x, and which takes `r_block` of the inner
+    dimension at a time. Programs one after the other work on so many tiles of rows before the next tile of columns.
     """
 
     x_block: int
@@ -100,6 +103,7 @@ class Tiling:
     y_loop: int = -1
     num_warps: int = 4
     num_stages: int = 1
+    group: int = 0
 
 
 def read_form(kernel: Kernel) -> Form:

@@ -1,8 +1,10 @@
-"""Tile shapes by measurement: what `mode="max-autotune"` adds to the tiling that `tiles.py` takes by rule.
+"""Choices by measurement: what `mode="max-autotune"` adds to the tilings that `tiles.py` takes by rule.
 
 kernel ──candidate_tilings──> a dozen forms ──compile, measure──> the fastest, remembered on disk
+products with what follows them, as ATen calls and kernels or as kernels alone ──measure both──> the faster
 
-CACHE_DIR/v1/tilings/DIGEST      one tiling as JSON; the digest is of kernel, machine and Triton's release
+CACHE_DIR/v1/tilings/DIGEST      a tiling and its time as JSON; the digest is of kernel, machine and Triton's release
+CACHE_DIR/v1/calls/DIGEST        the time of an ATen call; the digest is of its arguments, machine and PyTorch's release
 """
 
 from __future__ import annotations
@@ -11,51 +13,163 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from lampwork.codegen.triton.compile import compile_kernels, release
+from lampwork.codegen.triton.product import product_tilings
 from lampwork.codegen.triton.source import kernel_source
 from lampwork.codegen.triton.tiles import Tiling, candidate_tilings
 from lampwork.config import environment
 from lampwork.errors import CompileError
+from lampwork.ir.alternative import Alternative
 from lampwork.ir.kernel_print import kernel_text
 from lampwork.ir.loops import Kernel
-from lampwork.ir.program import DeviceKernel
+from lampwork.ir.program import DeviceKernel, Extern, TensorRef
 from lampwork.ir.target import Target
 
-#: (kernel, forms of it with machine code) -> milliseconds of one launch of each.
-Measure = Callable[[Kernel, Sequence[DeviceKernel]], list[float]]
-
-#: A form must be this much faster than the rule's to be taken: less is noise.
+#: A form must be this much faster than the rule's to be taken, and a fused product than the call: less is noise.
 WORTH = 0.97
 #: Raised whenever candidates change.
-RECIPE = "1"
+RECIPE = "2"
+#: Kernels that are compiled before the first of them is measured, and how long one program is tuned.
+BATCH, MOST_SECONDS = 16, 60.0
 
 
-def tune(kernels: Sequence[Kernel], target: Target, measure: Measure) -> list[Tiling]:
-    """The fastest tiling of each kernel. Kernels whose sizes are not all numbers keep the rule's."""
-    candidates = [candidate_tilings(kernel, target) for kernel in kernels]
-    chosen = [tilings[0] for tilings in candidates]
-    wanted: list[int] = []
-    for number, (kernel, tilings) in enumerate(zip(kernels, candidates)):
-        known = _read(_digest(kernel, target))
-        if known is not None:
-            chosen[number] = known
-        elif len(tilings) > 1 and not kernel.sizes:
-            wanted.append(number)
-    sources = [kernel_source(kernels[number], target, tiling=each) for number in wanted for each in candidates[number]]
-    compiled = iter(_compile(sources))
-    for number in wanted:
-        forms = [(each, form) for each in candidates[number] if (form := next(compiled)) is not None]
-        times = measure(kernels[number], [form for _, form in forms])
+class Measure(Protocol):
+    """Times things on the device that the program is for."""
+
+    #: What a call's time depends on beside its arguments: PyTorch's release and its switches.
+    state: str
+
+    def kernels(self, kernel: Kernel, forms: Sequence[DeviceKernel]) -> list[float]:
+        """Milliseconds of one launch of each of the compiled forms of `kernel`."""
+
+    def call(self, call: Extern) -> float:
+        """Milliseconds of one ATen call on new tensors."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The tiling to take, and what one launch of it takes; None where nothing was measured."""
+
+    tiling: Tiling
+    milliseconds: float | None = None
+
+
+class Tuner:
+    """Measures for one program. `choosing_seconds` and `tiling_seconds`: how long `choose` and `tilings` took."""
+
+    def __init__(self, target: Target, measure: Measure) -> None:
+        self.target, self.measure = target, measure
+        self.choosing_seconds = self.tiling_seconds = 0.0
+        self._tuned: dict[str, Tuned] = {}
+        self._calls: dict[str, float] = {}
+
+    def tilings(self, kernels: Sequence[Kernel]) -> list[Tiling]:
+        """The fastest tiling of each kernel. Kernels whose sizes are not all numbers keep the rule's."""
+        start = time.perf_counter()
+        try:
+            candidates = {kernel: candidate_tilings(kernel, self.target) for kernel in kernels}
+            tuned = dict(zip(candidates, self._tune(candidates, fewest=2)))
+            return [tuned[kernel].tiling for kernel in kernels]
+        finally:
+            self.tiling_seconds += time.perf_counter() - start
+
+    def choose(self, parts: Sequence[Sequence[Alternative]]) -> list[int]:
+        """The fastest alternative of each part of a program; the first where others are hardly faster."""
+        start = time.perf_counter()
+        try:
+            return self._choose(parts)
+        finally:
+            self.choosing_seconds += time.perf_counter() - start
+
+    # -- Alternatives -------------------------------------------------------------------------------------------------
+
+    def _choose(self, parts: Sequence[Sequence[Alternative]]) -> list[int]:
+        candidates: dict[Kernel, tuple[Tiling, ...]] = {}
+        sound = [[self._candidates(each, candidates) for each in part] for part in parts]
+        tuned = dict(zip(candidates, self._tune(candidates, fewest=1)))
+        chosen = []
+        for part, usable in zip(parts, sound):
+            if len(part) < 2 or not any(usable[1:]):
+                chosen.append(0)
+                continue
+            times = [self._time(each, part, tuned) if fine else float("inf") for each, fine in zip(part, usable)]
+            fastest = min(range(len(part)), key=times.__getitem__)
+            known = times[0] < float("inf")
+            chosen.append(fastest if known and times[fastest] < WORTH * times[0] else 0)
+        return chosen
+
+    def _candidates(self, alternative: Alternative, candidates: dict[Kernel, tuple[Tiling, ...]]) -> bool:
+        """Notes which tilings to try of an alternative's kernels; whether there are any of each."""
+        found = {kernel: candidate_tilings(kernel, self.target) for kernel in alternative.kernels}
+        found |= {kernel: product_tilings(kernel, self.target) for kernel in alternative.products}
+        if any(kernel.sizes or not tilings for kernel, tilings in found.items()):
+            return False
+        candidates |= found
+        return True
+
+    def _time(self, alternative: Alternative, part: Sequence[Alternative], tuned: dict[Kernel, Tuned]) -> float:
+        """Milliseconds of an alternative, but for what all alternatives of the part have in common."""
+        shared = Counter(part[0].kernels)
+        for each in part[1:]:
+            shared &= Counter(each.kernels)
+        total = 0.0
+        for kernel, times in (Counter(alternative.kernels) - shared).items():
+            milliseconds = tuned[kernel].milliseconds if kernel in tuned else None
+            total += times * (float("inf") if milliseconds is None else milliseconds)
+        return total + sum(self._call(call) for call in alternative.calls)
+
+    def _call(self, call: Extern) -> float:
+        key = _digest(self.measure.state, self.target, _call_text(call))
+        found = self._calls.get(key)
+        if found is None:
+            stored = _read("calls", key)
+            found = stored if isinstance(stored, float) else self.measure.call(call)
+            self._calls[key] = found
+            _write("calls", key, found)
+        return found
+
+    # -- Tilings ------------------------------------------------------------------------------------------------------
+
+    def _tune(self, candidates: dict[Kernel, tuple[Tiling, ...]], fewest: int) -> list[Tuned]:
+        """What is best of each kernel's tilings, measured if there are `fewest`. Past `MOST_SECONDS` the first is, as
+        it is for kernels whose sizes are not all numbers."""
+        keys = {kernel: _digest(release(), self.target, kernel_text(kernel)) for kernel in candidates}
+        wanted = []
+        for kernel, tilings in candidates.items():
+            known = self._tuned.get(keys[kernel]) or _stored(keys[kernel])
+            if (known is None or known.milliseconds is None) and len(tilings) >= fewest and not kernel.sizes:
+                wanted.append(kernel)
+            self._tuned[keys[kernel]] = known or Tuned(tilings[0])
+        start = time.perf_counter()
+        for first in range(0, len(wanted), BATCH):
+            if time.perf_counter() - start + self.choosing_seconds > MOST_SECONDS:
+                break
+            batch = wanted[first : first + BATCH]
+            pairs = [(kernel, each) for kernel in batch for each in candidates[kernel]]
+            compiled = iter(_compile([kernel_source(kernel, self.target, tiling=each) for kernel, each in pairs]))
+            for kernel in batch:
+                forms = [(each, form) for each in candidates[kernel] if (form := next(compiled)) is not None]
+                found = self._tuned[keys[kernel]] = self._fastest(kernel, candidates[kernel][0], forms)
+                if found.milliseconds is not None:
+                    _write("tilings", keys[kernel], asdict(found))
+        return [self._tuned[keys[kernel]] for kernel in candidates]
+
+    def _fastest(self, kernel: Kernel, rule: Tiling, forms: Sequence[tuple[Tiling, DeviceKernel]]) -> Tuned:
+        times = self.measure.kernels(kernel, [form for _, form in forms])
         taken = dict(zip((each for each, _ in forms), times))
-        fastest = min(taken, key=taken.__getitem__, default=chosen[number])
-        if fastest in taken and taken[fastest] < WORTH * taken.get(chosen[number], float("inf")):
-            chosen[number] = fastest
-        _write(_digest(kernels[number], target), chosen[number])
-    return chosen
+        fastest = min(taken, key=taken.__getitem__, default=rule)
+        usual = taken.get(rule, float("inf"))
+        best = taken.get(fastest, float("inf"))
+        if best == float("inf"):
+            return Tuned(rule)
+        return Tuned(fastest, best) if best < WORTH * usual else Tuned(rule, usual)
 
 
 def _compile(sources: list[DeviceKernel]) -> list[DeviceKernel | None]:
@@ -73,33 +187,54 @@ def _compile_alone(source: DeviceKernel) -> DeviceKernel | None:
         return None
 
 
-def _digest(kernel: Kernel, target: Target) -> str:
-    parts = (RECIPE, release(), repr(target), kernel_text(kernel))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+def _call_text(call: Extern) -> str:
+    """What decides how long a call takes: operator and operands, but not whose they are."""
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, TensorRef):
+            return (value.dtype, value.shape, value.strides)
+        return tuple(shown(each) for each in value) if isinstance(value, tuple) else value
+
+    return repr((call.op, shown(call.args), shown(call.kwargs)))
 
 
-def _folder() -> Path:
-    return Path(environment.cache_dir) / "v1" / "tilings"
+# -- What is remembered -----------------------------------------------------------------------------------------------
 
 
-def _read(name: str) -> Tiling | None:
+def _digest(release_or_state: str, target: Target, text: str) -> str:
+    return hashlib.sha256("\n".join((RECIPE, release_or_state, repr(target), text)).encode()).hexdigest()
+
+
+def _stored(name: str) -> Tuned | None:
+    found = _read("tilings", name)
+    try:
+        return None if found is None else Tuned(Tiling(**found["tiling"]), float(found["milliseconds"]))
+    except (ValueError, TypeError, KeyError):  # not what it should be: measured anew
+        return None
+
+
+def _folder(kind: str) -> Path:
+    return Path(environment.cache_dir) / "v1" / kind
+
+
+def _read(kind: str, name: str) -> Any:
     if not environment.cache:
         return None
     try:
-        return Tiling(**json.loads((_folder() / name).read_text()))
-    except (OSError, ValueError, TypeError):  # not there, or not what it should be: measured anew
+        return json.loads((_folder(kind) / name).read_text())
+    except (OSError, ValueError):
         return None
 
 
-def _write(name: str, tiling: Tiling) -> None:
+def _write(kind: str, name: str, content: Any) -> None:
     """Remember for other processes; a folder that cannot be written to is no error."""
     if not environment.cache:
         return
     try:
-        _folder().mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, temporary = tempfile.mkstemp(dir=_folder(), prefix=".writing-")
+        _folder(kind).mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, temporary = tempfile.mkstemp(dir=_folder(kind), prefix=".writing-")
         with os.fdopen(handle, "w") as file:
-            json.dump(asdict(tiling), file)
-        os.replace(temporary, _folder() / name)
+            json.dump(content, file)
+        os.replace(temporary, _folder(kind) / name)
     except OSError:
         pass

@@ -1,6 +1,6 @@
 """Running Triton text on CPU tensors in Triton's interpreter.
 
-The interpreter lacks libdevice, truncates where it should round to bfloat16, takes the smaller of a NaN and a number to
+The interpreter lacks libdevice, truncates where it should round to bfloat16, multiplies matrices of its bits, takes the smaller of a NaN and a number to
 be NaN, and folds with a Python call an element: `_mend` puts numpy in these places. What it cannot show: races between threads, and instructions that differ from
 numpy's.
 """
@@ -182,6 +182,11 @@ def _mend() -> None:
         rounded = torch.tensor([value], dtype=torch.bfloat16).view(torch.uint16).numpy()
         return handle(rounded, tl.bfloat16)
 
+    def create_dot(self: Any, a: Any, b: Any, d: Any, *options: Any) -> Any:
+        left, right = (cast_impl(self, each, tl.float32).data if each.dtype == tl.bfloat16 else each.data
+                       for each in (a, b))  # fmt: skip
+        return handle(np.matmul(left, right, dtype=d.data.dtype) + d.data, d.dtype.scalar)
+
     def create_splat(self: Any, ret_ty: Any, arg: Any) -> Any:
         # The handle of a comparison has its operands' type: its values are bool all the same.
         return handle(np.full(ret_ty.shape, arg.data.reshape(-1)[0], arg.data.dtype), arg.dtype.scalar)
@@ -197,6 +202,7 @@ def _mend() -> None:
     interpreter.InterpreterBuilder.create_maxnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmax)
     interpreter.InterpreterBuilder.create_minnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmin)
     interpreter.InterpreterBuilder.create_splat = create_splat
+    interpreter.InterpreterBuilder.create_dot = create_dot
     interpreter.InterpreterBuilder.get_bf16 = get_bf16
     interpreter.InterpreterBuilder.cast_impl = cast_impl
     for name in ("create_fp_ext", "create_fp_trunc", "create_si_to_fp", "create_ui_to_fp", "create_fp_to_si",

@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
+from lampwork.codegen.triton.product import product_tilings
 from lampwork.codegen.triton.source import kernel_source
 from lampwork.config import Settings
 from lampwork.debug.interpret_lowered import _Run
+from lampwork.ir.alternative import Alternative, Choose
 from lampwork.ir.kernel_verify import verify_program
 from lampwork.ir.program import Check, DeviceKernel, Extern, Launch, Lowered, Program, ScalarOutput
 from lampwork.ir.size import evaluate
@@ -33,19 +35,48 @@ def scheduled(lowered: Lowered, target: Target = TARGET) -> Program:
     return program
 
 
+def fuse_all(parts: Sequence[Sequence[Alternative]]) -> list[int]:
+    """Chooses the alternatives with the fewest ATen calls."""
+    return [min(range(len(part)), key=lambda number: len(part[number].calls)) for part in parts]
+
+
+def fused_program(
+    function: Callable, arguments: Sequence[torch.Tensor], target: Target = TARGET, choose: Choose = fuse_all
+) -> Program:
+    """The program in which `choose` decides what becomes of matrix products."""
+    program = schedule(lower(functional_graph(function, arguments), Settings()), Settings(), target, choose)
+    verify_program(program)
+    return program
+
+
 def sources(program: Program, target: Target = TARGET) -> list[DeviceKernel]:
     return [kernel_source(kernel, target) for kernel in program.kernels]
 
 
+def product_sources(program: Program, target: Target = TARGET, place: int = 0) -> list[DeviceKernel]:
+    """As `sources`, but products in tiling number `place` of those that would be measured."""
+    found = []
+    for kernel in program.kernels:
+        tilings = product_tilings(kernel, target)
+        tiling = tilings[min(place, len(tilings) - 1)] if tilings else None
+        found.append(kernel_source(kernel, target, tiling=tiling))
+    return found
+
+
 def run_program(program: Program, inputs: Sequence[Any], target: Target = TARGET) -> list[Any]:
-    return _ProgramRun(program, inputs, target).run()
+    return run_kernels(program, sources(program, target), inputs)
+
+
+def run_kernels(program: Program, kernels: Sequence[DeviceKernel], inputs: Sequence[Any]) -> list[Any]:
+    """Runs a program whose kernels have these texts."""
+    return _ProgramRun(program, kernels, inputs).run()
 
 
 class _ProgramRun(_Run):
-    def __init__(self, program: Program, inputs: Sequence[Any], target: Target) -> None:
+    def __init__(self, program: Program, kernels: Sequence[DeviceKernel], inputs: Sequence[Any]) -> None:
         super().__init__(program, inputs)  # type: ignore[arg-type]  # a program has all that is read of a Lowered
         self.program = program
-        self.kernels = sources(program, target)
+        self.kernels = kernels
 
     def run(self) -> list[Any]:
         for step in self.program.steps:
