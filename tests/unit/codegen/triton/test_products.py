@@ -235,7 +235,6 @@ def test_compiles(name, arch, dtype, tmp_path, monkeypatch):
     (kernel,) = product_sources(program, target)
     code = worker.compile_text(asdict(kernel))
     assert code["binary"].startswith(b"\x7fELF")
-    print(kernel.constants, kernel.num_warps, kernel.num_stages, set(re.findall(r"(?:wgmma.mma_async|mma.sync|cp.async.c[ag])\S*", code["ptx"])))
     assert ("wgmma.mma_async" if arch == "sm_90" else "mma.sync") in code["ptx"]
     assert re.search(r"cp\.async\.cg\.shared\.global.*0x10", code["ptx"])
 
