@@ -454,7 +454,38 @@ def overload(name: str) -> Any:
     """The `torch.ops` overload named "aten::addmm.out" ("aten::relu" and "aten::relu.default" are the same)."""
     namespace, _, rest = name.partition("::")
     operator, _, variant = rest.partition(".")
+    if namespace == "lampwork":
+        _define_random_state_operators()
     return getattr(getattr(getattr(torch.ops, namespace), operator), variant or "default")
+
+
+@functools.cache
+def random_state_operator(name: str) -> OpOverload:
+    """Our own operators on the random number generators, so that a graph can hold them in order with the draws:
+
+    manual_seed(int seed) of all devices, get_rng_state() and set_rng_state(Tensor) of the CPU.
+    """
+    _define_random_state_operators()
+    return getattr(torch.ops.lampwork, name).default
+
+
+@functools.cache
+def _define_random_state_operators() -> Any:
+    library = torch.library.Library("lampwork", "DEF")
+    tag = (torch.Tag.nondeterministic_seeded,)
+    key = "CompositeExplicitAutograd"
+    library.define("manual_seed(int seed) -> ()", tags=tag)
+    library.impl("manual_seed", lambda seed: torch.manual_seed(seed) and None, key)
+    library.define("get_rng_state() -> Tensor", tags=tag)
+    library.impl("get_rng_state", lambda: torch.default_generator.get_state(), key)
+    library.define("set_rng_state(Tensor state) -> ()", tags=tag)
+    library.impl("set_rng_state", lambda state: torch.default_generator.set_state(state) and None, key)
+    return library  # which lives as long as what it registers
+
+
+@functools.cache
+def cpu_random_state_bytes() -> int:
+    return torch.default_generator.get_state().numel()
 
 
 def out_arguments(name: str) -> tuple[str, ...]:
@@ -655,6 +686,23 @@ def _requires_grad_offset(leaf: torch.Tensor, meta: int) -> int | None:
 
 
 # Markers of the framework's own compiler ----------------------------------------------------------
+
+
+def without_disabling(function: types.FunctionType) -> str:
+    """For a function that torch itself keeps from Dynamo: the attribute that holds the function behind; else "".
+
+    `torch._disable_dynamo` wraps functions of torch's own, and Dynamo, once imported, replaces some by its `disable`.
+    Both are about Dynamo; what users disable is disabled for us too.
+    """
+    if function.__code__ is _DISABLING_CODE:
+        return "__wrapped__"
+    behind = function.__dict__.get("_torchdynamo_orig_callable")
+    if behind is not None and str(getattr(behind, "__module__", "")).startswith("torch."):
+        return "_torchdynamo_orig_callable"
+    return ""
+
+
+_DISABLING_CODE = torch._disable_dynamo(lambda: None).__code__
 
 
 def allowed_in_graph(function: Any) -> bool:

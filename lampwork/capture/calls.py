@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import types
+import weakref
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
@@ -30,7 +31,9 @@ from lampwork.capture.natives import (
     STATE_WRITERS,
 )
 from lampwork.capture.shadow import Break
+from lampwork.fakes.fake import DataDependent
 from lampwork.capture.tensors import OPERATOR_TYPES, is_tensor_function
+from lampwork.capture.torch_answers import install_torch_answers, legacy_tensor
 
 _ITERATORS = frozenset({*ITERATORS, map, filter, MachineGenerator, InterpretedIterator, SequenceIterator})
 #: Pure objects of C classes that hold plain data or loaded values only.
@@ -42,7 +45,7 @@ _NEW_ALLOWED = frozenset({
     id(cls)
     for cls in (object, dict, list, tuple, set, frozenset, int, float, str, complex, bytes, collections.OrderedDict,
                 collections.deque, collections.defaultdict, types.SimpleNamespace, property, staticmethod, classmethod,
-                functools.partial)
+                functools.partial, types.GenericAlias, weakref.ReferenceType)
 })  # fmt: skip
 _IDENTITY_METHODS = frozenset({
     object.__init__, object.__init_subclass__, object.__hash__, object.__eq__, object.__ne__, object.__new__,
@@ -67,8 +70,11 @@ class NativeCalls:
         self.autocast_cache: bool | None = None
         #: Objects whose `id()` was taken: which of them are the same is guarded at the end.
         self.identified: dict[int, Any] = {}
+        #: Storages that `copy.deepcopy` has copied, by id of its memo.
+        self.copied_storages: dict[int, set[int]] = {}
         self.attention_calls = AttentionCalls(self.recorder)  # type: ignore[attr-defined]
         install_answers(self)
+        install_torch_answers(self)
 
     def leave_contexts(self) -> None:
         """Leaves what the program had entered in C when it was stopped."""
@@ -88,6 +94,8 @@ class NativeCalls:
             if rule == "tensor":
                 if self.are_data(args, kwargs):
                     return function(*args, **kwargs)
+            elif rule in ("__wrapped__", "_torchdynamo_orig_callable"):
+                return self.call(self.attribute(function, rule), args, kwargs)  # type: ignore[attr-defined]
             elif rule == "compiled":
                 return self.call(self.attribute(function, "__wrapped__"), args, kwargs)  # type: ignore[attr-defined]
             elif rule == "allowed":
@@ -116,7 +124,7 @@ class NativeCalls:
 
     def function_rule(self, function: FunctionType) -> str:
         """How a Python function is called: "tensor" (natively, on fakes), "state", "constant", "compiled", "allowed",
-        "constant result", "disabled", or "" (interpreted)."""
+        "constant result", "disabled", "" (interpreted), or the name of the attribute with the function to call."""
         known = self._function_kinds.get(id(function))
         if known is None:
             if function in self.intrinsics:
@@ -129,6 +137,8 @@ class NativeCalls:
                 rule = "constant"
             elif "__lampwork__" in function.__dict__:
                 rule = "compiled"
+            elif _torch.without_disabling(function):
+                rule = _torch.without_disabling(function)
             elif function.__dict__.get("_torchdynamo_disable"):
                 rule = "disabled"
             elif function.__dict__.get("_dynamo_marked_constant"):
@@ -191,9 +201,17 @@ class NativeCalls:
                 "tensor-argument",
                 f"{_name(function)} is called with {self.describe_arguments(args, kwargs)}",
             )
+        if getattr(function, "__name__", "") == "tolist":
+            return self.contents_of(function.__self__)
         if function is attention:
             args, kwargs = self.attention_calls.simplified(args, kwargs)
         return function(*args, **kwargs)
+
+    def contents_of(self, tensor: Any) -> Any:
+        """`tensor.tolist()`, where it is a literal."""
+        if tensor.constant is None or _torch.storage_key(tensor) in self.recorder.written:  # type: ignore[attr-defined]
+            raise DataDependent("Tensor.tolist")
+        return tensor.constant.tolist()
 
     def _call_method(self, function: Any, owner: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A C method bound to its object."""
@@ -280,6 +298,8 @@ class NativeCalls:
             return function(*args, **kwargs)
         if function in _IDENTITY_METHODS:
             return function(*args, **kwargs)
+        if isinstance(function, type(torch.FloatTensor)):
+            return legacy_tensor(self, function.dtype, args, kwargs)
         if isinstance(function, type):
             return self._instantiate_native(function, args, kwargs)
         if type(function) is BuiltinFunctionType and isinstance(function.__self__, type):
@@ -318,10 +338,14 @@ class NativeCalls:
 
     def _call_cached(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A function behind `functools.lru_cache`: its answer is fixed by its arguments, as in eager."""
-        if self.is_plain_data(args) and all(self.is_plain_data(value) for value in kwargs.values()):
+        if function.__wrapped__.__module__ == "typing" or (
+            self.is_plain_data(args) and all(self.is_plain_data(value) for value in kwargs.values())
+        ):
             with self.recorder._paused():  # type: ignore[attr-defined]
                 result = function(*args, **kwargs)
             if is_plain(result) or isinstance(result, (type, FunctionType, ModuleType)):
+                return result
+            if function.__wrapped__.__module__ == "typing":  # `Optional[int]`: immutable
                 return result
         inner = function.__wrapped__
         raise Break("cached-function", f"{inner.__qualname__} caches its results and takes or returns objects")
@@ -355,9 +379,10 @@ class NativeCalls:
         return new(cls, *args, **kwargs)
 
     def instantiate(self, cls: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        if cls is torch.nn.Parameter or cls is torch.nn.Buffer:
-            remedy = "Make parameters outside the compiled function."
-            raise Break("tensor-subclass", f"a {cls.__name__} is made", remedy)
+        if cls in self.intrinsics:
+            return self.intrinsics[cls](self, *args, **kwargs)
+        if cls is torch.nn.Buffer:
+            raise Break("tensor-subclass", "a Buffer is made", "Make buffers outside the compiled function.")
         found, initialise = self.class_lookup(cls, "__init__")  # type: ignore[attr-defined]
         if type(initialise) is not FunctionType and initialise is not object.__init__:
             for value in args:

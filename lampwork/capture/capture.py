@@ -128,7 +128,7 @@ def _capture(world: TorchWorld, machine: Machine, function: Callable, args: tupl
         effects=tuple(effects),
         outcome=Return(value),
         code_digests=dict(world.code_digests),
-        requires_grad_outputs=any(output.requires_grad for output in outputs),
+        requires_grad_outputs=any(output.requires_grad and not output.is_leaf for output in outputs),
         input_values=tuple(world.tensors.fakes),
         location=_location_of(function),
     )

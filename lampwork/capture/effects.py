@@ -42,9 +42,32 @@ def collect_effects(loader: Loader, templates: Templates) -> list[Effect]:
         if collected.settled:
             effects += _set_effects(collected, templates)
     for slots in list(loader.slots.values()):
-        effects += _slot_effects(slots, loader, templates)
+        if not isinstance(slots.owner, torch.Tensor):
+            effects += _slot_effects(slots, loader, templates)
     for cell in list(loader.cells.values()):
         effects += _cell_effects(cell, templates)
+    return effects + _tensor_effects(loader, templates)
+
+
+def _tensor_effects(loader: Loader, templates: Templates) -> list[Effect]:
+    """Attributes and gradients of tensors: of those from outside, and of those that leave the region, which an
+    attribute of another may be. So this comes last."""
+    effects: list[Effect] = []
+    for slots in list(loader.slots.values()):
+        if isinstance(slots.owner, torch.Tensor) and loader.origin(slots.owner) is not None:
+            effects += _slot_effects(slots, loader, templates)
+    done = 0
+    while done < len(templates.outputs):
+        tensor = templates.outputs[done]
+        done += 1
+        if loader.origin(tensor) is not None:
+            continue
+        slots = loader.slots.get(id(tensor)) or SlotShadow(tensor)
+        gradient = tensor.grad if tensor.is_leaf else None
+        if "grad" not in slots.values and gradient is not None:
+            slots.values["grad"] = gradient
+            slots.written.add("grad")
+        effects += _slot_effects(slots, loader, templates)
     return effects
 
 
@@ -193,6 +216,8 @@ def _slot_effects(shadow: SlotShadow, loader: Loader, templates: Templates) -> l
         owner = templates.template(shadow.owner)
         if value is MISSING:
             effects.append(DeleteAttribute(owner, name))
+        elif name == "grad" and value is None and loader.origin(shadow.owner) is None:
+            continue
         else:
             effects.append(CallSetAttribute(owner, name, templates.template(value)))
     return effects

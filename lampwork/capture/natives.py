@@ -63,7 +63,7 @@ declare(
 )  # fmt: skip
 declare("holds", list, tuple, dict, set, frozenset, zip, enumerate, reversed, len, iter, next, collections.OrderedDict,
         collections.deque, types.SimpleNamespace, object, property, staticmethod, classmethod, types.MethodType,
-        types.MappingProxyType, functools.partial)  # fmt: skip
+        types.MappingProxyType, functools.partial, types.GenericAlias)  # fmt: skip
 declare("identity", sys.exc_info, sys.exception, callable, type, isinstance, issubclass)
 for _module in (math,):
     declare("data", *[value for value in vars(_module).values() if callable(value)])

@@ -260,6 +260,22 @@ class Recorder:
         self._record(view, *inputs, fake, rebind=True)
         return fake
 
+    def rebind(self, fake: Fake, other: Fake) -> None:
+        """`fake.data = other`: the node of a view of `other`, which `fake` moves on to. Its old node keeps a snapshot of
+        what it was, for other views of the memory that it leaves."""
+        view = operator(torch.ops.aten.alias.default)
+        inputs = (self.node_of(other),)
+        node = self.node_of(fake)
+        with self._paused(), _torch.kernels_only(), torch.no_grad():
+            snapshot = fake_like_view(torch.ops.aten.alias.default(fake))
+            fake.data = fake_like_view(torch.ops.aten.alias.default(other))
+        snapshot.node = node
+        _replace_value(node, fake, snapshot)
+        if node.target is _torch.getitem:
+            _replace_value(node.args[0], fake, snapshot)
+        fake.constant = None
+        self._record(view, inputs, {}, fake, rebind=True)
+
     def _call_lift(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         tensor = args[0]
         if isinstance(tensor, Fake):
@@ -301,6 +317,17 @@ class Recorder:
         node.meta = {"val": fake, "location": self._location(), "grad_enabled": torch.is_grad_enabled()}
         fake.node, fake.constant = node, tensor
         return fake
+
+    def effect(self, op: Any, args: tuple, shape: tuple | None = None, dtype: torch.dtype | None = None) -> Fake | None:
+        """Records a call of an operator with an effect outside of tensors, which must not run now. Its result is a fresh
+        CPU tensor of `shape` and `dtype`, or None."""
+        result = None
+        if shape is not None:
+            assert dtype is not None
+            with self._paused():
+                result = _torch.tensor_without_memory(Fake, shape, None, dtype, torch.device("cpu"))
+        self._record(operator(op), self._to_nodes(args), {}, result)
+        return result
 
     # Nodes ----------------------------------------------------------------------------------------
 

@@ -105,24 +105,65 @@ class TensorAttributes:
         values = self._tensor_values(tensor)
         if "grad" not in values:
             if origin is None:
-                return tensor.grad
+                return tensor.grad  # what `backward` left there
             values["grad"] = self.loader.load(origin.raw.grad, self.sources.attribute(origin.source, "grad"))
             self.loader.slots[id(tensor)].initial["grad"] = values["grad"]
         return values["grad"]
 
     def store_tensor_attribute(self, tensor: Any, name: str, value: Any) -> None:
         if name == "grad":
-            self._gradient(tensor, self.loader.origin(tensor))
-            if value is not None:
-                raise Break("tensor-attribute", "grad of a tensor is written")
-            shadow = self.loader.slots[id(tensor)]
-            shadow.values["grad"] = None
-            shadow.written.add("grad")
+            self._store_gradient(tensor, value)
+            return
+        if name == "data":
+            self._store_data(tensor, value)
+            return
+        if name == "requires_grad" and type(value) is bool and value == tensor.requires_grad:
             return
         known, _ = self.class_lookup(Fake, name)  # type: ignore[attr-defined]
-        if known or name in TENSOR_ATTRIBUTES or name == "data":
+        if known or name in TENSOR_ATTRIBUTES:
             raise Break("tensor-attribute", f"the attribute {name} of a tensor is written")
-        raise Break("tensor-attribute", f"the program puts an attribute {name} on a tensor")
+        self._tensor_values(tensor)
+        shadow = self.loader.slots[id(tensor)]
+        if name not in shadow.values:
+            try:
+                shadow.initial[name] = self._own_attribute(tensor, name, self.loader.origin(tensor))
+            except AttributeError:
+                shadow.initial[name] = MISSING
+        shadow.values[name] = value
+        shadow.written.add(name)
+
+    def _store_gradient(self, tensor: Any, value: Any) -> None:
+        self._gradient(tensor, self.loader.origin(tensor))
+        if value is not None:
+            same = isinstance(value, Fake) and (value.dtype, value.device, value.size()) == (
+                tensor.dtype, tensor.device, tensor.size()
+            )  # fmt: skip
+            if not same or value is tensor:
+                raise Break("tensor-attribute", "grad of a tensor is set to something of another kind")
+        shadow = self.loader.slots[id(tensor)]
+        shadow.values["grad"] = value
+        shadow.written.add("grad")
+
+    def _store_data(self, tensor: Any, value: Any) -> None:
+        """`tensor.data = value`: from here on the tensor names the memory of `value`."""
+        if not isinstance(value, Fake) or value.device != tensor.device or tensor.grad_fn is not None:
+            raise Break("tensor-attribute", "data of a tensor is set to something of another kind")
+        self.recorder.rebind(tensor, value)  # type: ignore[attr-defined]
+        if self.loader.origin(tensor) is not None:
+            self._tensor_values(tensor)
+            shadow = self.loader.slots[id(tensor)]
+            shadow.values["data"] = value
+            shadow.written.add("data")
+
+    def keep_tensor_attributes_plain(self, tensor: Any) -> None:
+        """Breaks if the program or its caller put attributes on the tensor object; guards that there are none."""
+        if self._tensor_values(tensor).keys() - {"grad", "data"}:
+            raise Break("tensor-attribute", "a tensor that carries attributes is copied")
+        origin = self.loader.origin(tensor)
+        if origin is not None:
+            self.guards.length_is(self.sources.instance_dict(origin.source), len(origin.raw.__dict__))
+            if origin.raw.__dict__:
+                raise Break("tensor-attribute", "a tensor that carries attributes is copied")
 
 
 __all__ = ["TensorAttributes", "HEAP_TYPE"]

@@ -23,7 +23,7 @@ from .attributes import NATIVE_KINDS
 from .errors import Unsupported
 from .generators import MachineGenerator, resume_request
 from .operators import BUILTIN
-from .polyfills import POLYFILLS
+from .polyfills import POLYFILLS, reversed_sequence
 from .private import __builtins__  # type: ignore  # noqa: F401
 from .values import UNBOUND, Enter, is_a
 
@@ -416,6 +416,8 @@ def _reversed(world: Any, *args: Any) -> Any:
         method = world.python_special(args[0], "__reversed__")
         if method is not UNBOUND and method is not None:
             return world.call_attribute(method, args[0], ())
+        if method is UNBOUND and world.python_special(args[0], "__getitem__") is not UNBOUND:
+            return world.call(reversed_sequence, args, {})
     return world.call_native(reversed, args, {})
 
 

@@ -1,0 +1,143 @@
+"""torch functions that capture answers in its own way: random number state, tensors made or copied as objects, labels.
+
+Functions that take tensors and plain data only need no answer: they run on fakes (`tensors.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.capture.fake import Fake
+from lampwork.capture.shadow import Break
+from lampwork.fakes.shapes import is_dense
+
+_MAX_SEED = (1 << 63) - 1
+
+
+def install_torch_answers(world: Any) -> None:
+    """Registers the answers of this module with a world."""
+    add = world.add_intrinsic
+    add(torch.random.manual_seed, _manual_seed)
+    add(torch.random.get_rng_state, _get_rng_state)
+    add(torch.random.set_rng_state, _set_rng_state)
+    add(torch.Tensor.__deepcopy__, _copy_deeply)
+    add(torch.Tensor, _legacy_tensor)
+    add(torch.nn.Parameter, _parameter)
+    add(torch.utils.hooks.RemovableHandle.__init__, _register_hook)
+    label = torch.autograd.profiler.record_function
+    add(label.__init__, _label)
+    add(label.__enter__, lambda world, label: label)
+    add(label.__exit__, lambda world, label, *error: None)
+
+
+# Random number state ----------------------------------------------------------------------------------------------------
+
+
+def _manual_seed(world: Any, seed: Any) -> Any:
+    """Recorded among the draws, in program order."""
+    if type(seed) is not int or not -_MAX_SEED <= seed <= _MAX_SEED:
+        raise Break("random-state", f"torch.manual_seed is called with a {type(seed).__name__} that is no 64-bit number")
+    world.recorder.effect(_torch.random_state_operator("manual_seed"), (seed,))
+    return world.attribute(torch.random, "default_generator")
+
+
+def _get_rng_state(world: Any) -> Any:
+    size = _torch.cpu_random_state_bytes()
+    return world.recorder.effect(_torch.random_state_operator("get_rng_state"), (), (size,), torch.uint8)
+
+
+def _set_rng_state(world: Any, new_state: Any) -> None:
+    if not isinstance(new_state, Fake) or new_state.dtype is not torch.uint8 or new_state.device.type != "cpu":
+        raise Break("random-state", "torch.set_rng_state is called with something that is not a state of the CPU")
+    world.recorder.effect(_torch.random_state_operator("set_rng_state"), (new_state,))
+
+
+# Tensors as objects ----------------------------------------------------------------------------------------------------
+
+
+def _parameter(world: Any, data: Any = None, requires_grad: Any = True) -> Any:
+    """`nn.Parameter(data)`: the same memory as another tensor object."""
+    if data is None:
+        data = torch.empty(0)
+    if not isinstance(data, Fake) or data.real_class not in (torch.Tensor, torch.nn.Parameter):
+        raise Break("tensor-subclass", f"a Parameter is made of a {type(data).__name__}")
+    return _as_parameter(data, bool(requires_grad))
+
+
+def _as_parameter(data: Any, requires_grad: bool) -> Any:
+    with torch.no_grad():
+        made = torch.ops.aten.alias.default(data)
+    made.real_class = torch.nn.Parameter
+    made._is_param = True
+    return made.requires_grad_(requires_grad)
+
+
+def _copy_deeply(world: Any, tensor: Any, memo: Any) -> Any:
+    """`copy.deepcopy` of a tensor. Its storage is copied whole; here that is only done for one that fills its storage and
+    shares it with nothing else that is copied."""
+    if id(tensor) in memo:
+        return memo[id(tensor)]
+    if not isinstance(tensor, Fake):
+        raise Break("tensor-copy", f"a {type(tensor).__name__} is copied")
+    if not tensor.is_leaf:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  "
+            "If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, "
+            "see https://github.com/pytorch/pytorch/pull/103001"
+        )
+    world.keep_tensor_attributes_plain(tensor)
+    is_parameter = issubclass(tensor.real_class, torch.nn.Parameter)
+    if not is_parameter:
+        storage = _torch.storage_key(tensor)
+        copied = world.copied_storages.setdefault(id(memo), set())
+        fills = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+        if storage in copied or not fills or not is_dense(tensor.size(), tensor.stride()):
+            raise Break("tensor-copy", "a view of a larger tensor is copied with copy.deepcopy", "Call clone() on it.")
+        copied.add(storage)
+    with torch.no_grad():
+        copy = tensor.clone(memory_format=torch.preserve_format)
+    if is_parameter:
+        copy = _as_parameter(copy, tensor.requires_grad)
+    else:
+        copy.requires_grad_(tensor.requires_grad)
+        gradient = world.load_tensor_attribute(tensor, "grad")
+        if gradient is not None:
+            world.store_tensor_attribute(copy, "grad", _copy_deeply(world, gradient, memo))
+    memo[id(tensor)] = copy
+    return copy
+
+
+def _legacy_tensor(world: Any, *args: Any, **kwargs: Any) -> Any:
+    """`torch.Tensor(2, 3)`, `torch.Tensor([1, 2])`: sizes, or data of the default type."""
+    return legacy_tensor(world, torch.get_default_dtype(), args, kwargs)
+
+
+def legacy_tensor(world: Any, dtype: torch.dtype, args: tuple, kwargs: dict) -> Any:
+    world.read_state("default_dtype")
+    if not kwargs and all(type(size) is int for size in args):
+        return torch.empty(args or (0,), dtype=dtype)
+    if len(args) == 1 and not kwargs:
+        data = args[0]
+        if isinstance(data, torch.Size):
+            return torch.empty(data, dtype=dtype)
+        if isinstance(data, (list, tuple)) and world.is_plain_data(data):
+            return torch.tensor(data, dtype=dtype)
+    raise Break("legacy-constructor", f"torch.Tensor is called with {world.describe_arguments(args, kwargs)}",
+                "Use torch.tensor or torch.empty.")  # fmt: skip
+
+
+# The rest --------------------------------------------------------------------------------------------------------------
+
+
+def _register_hook(world: Any, *args: Any, **kwargs: Any) -> None:
+    raise Break("hook-registered", "a hook is registered: hooks are numbered anew on every call",
+                "Register hooks outside the compiled function.")  # fmt: skip
+
+
+def _label(world: Any, label: Any, name: str, args: Any = None) -> None:
+    """`record_function`: a label for profilers. What it would label is one compiled program."""
+    for key, value in {"name": name, "args": args, "run_callbacks_on_exit": True, "record": None}.items():
+        world.instance_store(label, key, value)
