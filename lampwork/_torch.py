@@ -406,7 +406,15 @@ def _set_deterministic(value: tuple[bool, bool, bool]) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = value[2]
 
 
+def _set_attention(state: tuple[bool, ...]) -> None:
+    torch._C._set_sdp_use_flash(state[0])
+    torch._C._set_sdp_use_mem_efficient(state[1])
+    torch._C._set_sdp_use_math(state[2])
+    torch._C._set_sdp_use_cudnn(state[3])
+
+
 SET_STATE: dict[str, Callable[[Any], None]] = {
+    "attention": _set_attention,
     "grad_mode": torch._C._set_grad_enabled,
     "autocast": _set_autocast,
     "default_dtype": torch.set_default_dtype,
@@ -418,6 +426,12 @@ SET_STATE: dict[str, Callable[[Any], None]] = {
 
 #: Context manager of native code: operators called inside skip the `__torch_function__` of subclasses.
 without_torch_function = torch._C.DisableTorchFunctionSubclass
+
+#: The class of classes that pybind11 makes: their attributes are C++'s and never change.
+pybind_metaclass = type(torch._C._SDPBackend)
+
+#: The kinds of fused attention by which `sdpa_kernel` names them: constants.
+AttentionBackend = torch._C._SDPBackend
 
 #: What `torch.inference_mode` enters: a class whose `__enter__` and `__exit__` are native.
 InferenceModeContext = torch._C._InferenceMode
@@ -431,6 +445,7 @@ CONSTANT_ANSWERS: tuple[Any, ...] = tuple(
     for name in (
         "_get_tracing_state", "_is_tracing", "_log_api_usage_once", "_is_torch_function_mode_enabled",
         "_len_torch_function_stack", "_get_privateuse1_backend_name", "_current_graph_task_id",
+        "_are_functorch_transforms_active", "_accelerator_getAccelerator",
     )
     if hasattr(torch._C, name)
 )  # fmt: skip

@@ -11,6 +11,7 @@ import logging
 import sys
 import types
 import warnings
+import weakref
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -64,6 +65,7 @@ def install_answers(world: Any) -> None:
     add(hash, _hash)
     add(id, _id)
     add(object.__reduce_ex__, _reduce)
+    add(weakref.ReferenceType, _weak_reference)
     add(_torch.dispatch_stack_length, lambda world: max(_torch.dispatch_stack_length() - 1, 0))
     add(torch.autograd.Function.apply.__func__, _apply_function)
     add(type(torch.autograd.Function), _autograd_function_class)
@@ -122,7 +124,9 @@ def _isinstance(world: Any, *args: Any) -> Any:
     return _instance_check(world, subject, classes)
 
 
-_NATIVE_METACLASSES = frozenset({type, type(torch.Tensor), type(torch.nn.Parameter), type(torch.dtype)})
+_NATIVE_METACLASSES = frozenset({
+    type, type(torch.Tensor), type(torch.nn.Parameter), type(torch.dtype), _torch.pybind_metaclass,
+})  # fmt: skip
 
 
 def _instance_check(world: Any, subject: Any, classes: Any) -> bool:
@@ -317,6 +321,12 @@ def _reduce(world: Any, obj: Any, protocol: Any = 0) -> Any:
     elements = world.get_iter(obj) if isinstance(obj, list) else None
     pairs = world.get_iter(call(world.attribute(obj, "items"))) if isinstance(obj, dict) else None
     return copyreg.__newobj__, (cls,), state or None, elements, pairs  # type: ignore[attr-defined]
+
+
+def _weak_reference(world: Any, *args: Any) -> Any:
+    if len(args) != 1 and not (len(args) == 2 and args[1] is None):
+        raise Break("weak-reference", "a weak reference with a callback is made")
+    return weakref.ReferenceType(args[0])
 
 
 def _id(world: Any, *args: Any) -> Any:

@@ -190,6 +190,10 @@ class NativeCalls:
                 return self._call_method(function, owner, args, kwargs)
         if is_tensor_function(function):
             return self.call_tensor(function, args, kwargs)
+        if kind is weakref.ReferenceType and not args and not kwargs:
+            return function()  # what it was made of, or what was loaded for it
+        if kind is torch.jit.ScriptFunction:
+            return self.call_tensor(function, args, kwargs)
         effect = EFFECTS.get(function) if _hashable(function) else None
         if effect is not None:
             return self._perform(function, effect, args, kwargs)

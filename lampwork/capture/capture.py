@@ -31,7 +31,7 @@ from lampwork.errors import Diagnostic, GraphBreak
 from lampwork.ir.guard import ArgumentCount
 from lampwork.ir.loops import Location
 from lampwork.ir.region import Region, Return
-from lampwork.ir.template import ConstantValue, DeleteItem, Effect, SetItem, SetState, SourceValue
+from lampwork.ir.template import CallSetAttribute, ConstantValue, DeleteItem, Effect, SetItem, SetState, SourceValue
 
 #: Process state that every region depends on, whatever it reads: it decides what operators torch records.
 _ALWAYS_GUARDED = (
@@ -40,7 +40,7 @@ _ALWAYS_GUARDED = (
     "modes", "anomaly",
 )  # fmt: skip
 #: What a program may leave changed.
-_SETTABLE = ("grad_mode", "autocast", "default_dtype")
+_SETTABLE = ("grad_mode", "autocast", "default_dtype", "attention")
 
 
 _TORCH_DIRECTORY = torch.__file__.rpartition("/")[0] + "/"
@@ -153,6 +153,7 @@ def _restored_state(world: TorchWorld) -> Iterator[None]:
     grad = torch.is_grad_enabled()
     dtype = torch.get_default_dtype()
     autocast = _torch.STATE["autocast"]()
+    attention = _torch.STATE["attention"]()
     try:
         yield
     finally:
@@ -161,10 +162,14 @@ def _restored_state(world: TorchWorld) -> Iterator[None]:
             torch.set_default_dtype(dtype)
         if _torch.STATE["autocast"]() != autocast:
             _torch.SET_STATE["autocast"](autocast)
+        if _torch.STATE["attention"]() != attention:
+            _torch.SET_STATE["attention"](attention)
 
 
 def _global_effects(world: TorchWorld, templates: Templates) -> list[Effect]:
     effects: list[Effect] = []
+    for (_, name), (cls, value) in world.class_writes.items():
+        effects.append(CallSetAttribute(templates.template(cls), name, templates.template(value)))
     for namespace in world.namespaces.values():
         for name in namespace.written:
             value = namespace.values[name]

@@ -22,6 +22,7 @@ from typing import Any
 import numpy
 import torch
 
+from lampwork import _torch
 from lampwork.capture.guards import GuardList, Sources
 from lampwork.capture.shadow import (
     MISSING,
@@ -39,7 +40,7 @@ from lampwork.ir.source import Source
 #: Immutable plain data whose value is guarded with `Equals`.
 PLAIN_TYPES: frozenset[type] = frozenset({
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range, slice,
-    torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size,
+    torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, _torch.AttentionBackend,
 })  # fmt: skip
 
 BUILTIN_TYPES: frozenset[type] = frozenset({
@@ -233,8 +234,22 @@ class Loader:
             copy: dict = collections.defaultdict(factory, raw)
         else:
             copy = raw.copy()
-        self.dicts[id(copy)] = self.unsettled[id(copy)] = DictShadow(copy, raw, source)
+        shadow = self.dicts[id(copy)] = self.unsettled[id(copy)] = DictShadow(copy, raw, source)
+        if any(isinstance(key, torch.Tensor) for key in shadow.base):
+            self._load_tensor_keys(shadow)
         return self.remember(copy, raw, source)
+
+    def _load_tensor_keys(self, shadow: DictShadow) -> None:
+        """A dict with tensors for keys (an optimizer's state): the copy has what stands for them. All keys are guarded."""
+        shadow.whole = True
+        self.guards.length_is(shadow.source, len(shadow.base))
+        pairs = []
+        for index, (key, value) in enumerate(shadow.base.items()):
+            pairs.append((self.load(key, self.sources.key_at(shadow.source, index)), value))
+        shadow.copy.clear()
+        shadow.copy.update(pairs)
+        shadow.base = dict(pairs)
+        shadow.pending = {key for key, _ in pairs}
 
     def _load_set(self, raw: Any, source: Source) -> Any:
         origin = self._known(raw, source)

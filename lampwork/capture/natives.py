@@ -108,6 +108,9 @@ _declare_methods(
     "method", collections.deque, "append appendleft extend extendleft pop popleft rotate clear copy reverse insert "
     "__len__ __iter__ __getitem__ __setitem__ __delitem__ __copy__ __reversed__",
 )  # fmt: skip
+for _class in (set, frozenset, collections.deque):
+    _declare_methods("method", _class, "__reduce__")
+_declare_methods("holds", property, "__init__")
 _declare_methods("compares", collections.deque, "count index remove __contains__ __eq__")
 for _view in (type({}.keys()), type({}.values()), type({}.items()), type(collections.OrderedDict().keys()),
               type(collections.OrderedDict().items()), type(collections.OrderedDict().values())):  # fmt: skip
@@ -205,6 +208,8 @@ _writer(
     "autocast_decrement_nesting", "clear_autocast_cache",
 )  # fmt: skip
 _writer("default_dtype", "_C._set_default_dtype")
+_writer("attention", "_C._set_sdp_use_flash", "_C._set_sdp_use_mem_efficient", "_C._set_sdp_use_math",
+        "_C._set_sdp_use_cudnn", "_C._set_sdp_use_overrideable")
 
 #: Entering and leaving contexts implemented in C; those still entered when capture stops are left by it.
 CONTEXT_ENTER = frozenset({_torch.InferenceModeContext.__dict__["__enter__"].__func__})

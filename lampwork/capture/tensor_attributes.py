@@ -52,7 +52,7 @@ class TensorAttributes:
         if name == "grad":
             return self._gradient(tensor, origin)
         if name == "grad_fn" or name == "_version":
-            if name == "grad_fn" and not tensor.requires_grad:
+            if name == "grad_fn" and tensor.is_leaf:
                 return None
             raise Break("tensor-attribute", f"{name} of a tensor is read")
         if name in _PARAMETER_FLAGS:
@@ -133,6 +133,9 @@ class TensorAttributes:
         shadow.written.add(name)
 
     def _store_gradient(self, tensor: Any, value: Any) -> None:
+        if self.loader.origin(tensor) is None:
+            tensor.grad = value  # where `backward` finds it
+            return
         self._gradient(tensor, self.loader.origin(tensor))
         if value is not None:
             same = isinstance(value, Fake) and (value.dtype, value.device, value.size()) == (

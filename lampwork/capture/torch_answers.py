@@ -26,7 +26,9 @@ def install_torch_answers(world: Any) -> None:
     add(torch.Tensor.__deepcopy__, _copy_deeply)
     add(torch.Tensor, _legacy_tensor)
     add(torch.nn.Parameter, _parameter)
-    add(torch.utils.hooks.RemovableHandle.__init__, _register_hook)
+    add(torch.utils.hooks.RemovableHandle, _register_hook)
+    add(torch.set_anomaly_enabled, _set_anomaly)
+    add(torch.autograd.graph._engine_run_backward, _run_backward)
     label = torch.autograd.profiler.record_function
     add(label.__init__, _label)
     add(label.__enter__, lambda world, label: label)
@@ -127,6 +129,26 @@ def legacy_tensor(world: Any, dtype: torch.dtype, args: tuple, kwargs: dict) -> 
             return torch.tensor(data, dtype=dtype)
     raise Break("legacy-constructor", f"torch.Tensor is called with {world.describe_arguments(args, kwargs)}",
                 "Use torch.tensor or torch.empty.")  # fmt: skip
+
+
+# Autograd and scripts --------------------------------------------------------------------------------------------------
+
+
+def _run_backward(world: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """The autograd engine, on fakes: the derivatives are recorded like everything else. Gradients may reach tensors that
+    the program made, not those of its caller."""
+    if not world.are_data((outputs, *args), kwargs):
+        raise Break("autograd", f"gradients are taken with {world.describe_arguments((outputs, *args), kwargs)}")
+    result = torch.autograd.graph._engine_run_backward(outputs, *args, **kwargs)
+    if any(fake.grad is not None for fake in world.tensors.fakes if fake.is_leaf):
+        raise Break("autograd", "backward() adds to the gradients of tensors from outside")
+    return result
+
+
+def _set_anomaly(world: Any, enabled: Any, check_nan: Any = True) -> None:
+    world.read_state("anomaly")
+    if (bool(enabled), bool(check_nan)) != (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()):
+        raise Break("native-call", "anomaly detection is switched")
 
 
 # The rest --------------------------------------------------------------------------------------------------------------

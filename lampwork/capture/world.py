@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.capture.calls import NativeCalls
 from lampwork.capture.containers import Containers
 from lampwork.capture.fake import Fake
@@ -78,6 +79,8 @@ class TorchWorld(NativeCalls, Containers, Modules, TensorAttributes, World):
         self.code_digests: dict[str, str] = {}
         self._lookups: dict[tuple[int, str], tuple[bool, Any]] = {}
         self._classes: list[type] = []
+        #: Class attributes that the program wrote: (id of the class, name) -> (class, value).
+        self.class_writes: dict[tuple[int, str], tuple[type, Any]] = {}
         self._parts: dict[int, tuple[Any, Any, Any]] = {}
         self._made_functions: set[int] = set()
         self._module_paths: dict[int, str] = {}
@@ -294,6 +297,8 @@ class TorchWorld(NativeCalls, Containers, Modules, TensorAttributes, World):
         if cls is Fake:
             return self.tensor_class_lookup(name)
         for owner in type.__getattribute__(cls, "__mro__"):
+            if (id(owner), name) in self.class_writes:
+                return True, self.class_writes[id(owner), name][1]
             namespace = type.__dict__["__dict__"].__get__(owner)
             if name in namespace:
                 return True, self._class_entry(cls, owner, name, namespace[name])
@@ -338,6 +343,8 @@ class TorchWorld(NativeCalls, Containers, Modules, TensorAttributes, World):
         order = type.__getattribute__(start, "__mro__")
         position = order.index(after) + 1 if after in order else len(order)
         for base in order[position:]:
+            if (id(base), name) in self.class_writes:
+                return True, self.class_writes[id(base), name][1]
             namespace = type.__dict__["__dict__"].__get__(base)
             source = self.loader.class_source(base) if base.__flags__ & HEAP_TYPE else None
             if name in namespace:
@@ -347,6 +354,11 @@ class TorchWorld(NativeCalls, Containers, Modules, TensorAttributes, World):
         return False, None
 
     def type_store(self, cls: type, name: str, value: Any) -> None:
+        if self.loader.class_source(cls) is not None and cls.__flags__ & HEAP_TYPE and not name.startswith("__"):
+            self.class_lookup(cls, name)  # what was there is guarded: a write of the same changes nothing
+            self.class_writes[id(cls), name] = (cls, value)
+            self._lookups.clear()
+            return
         self._require_own_class(cls)
         super().type_store(cls, name, value)
 
@@ -367,6 +379,8 @@ class TorchWorld(NativeCalls, Containers, Modules, TensorAttributes, World):
         cls = type(obj)
         if cls is Fake:
             return self.load_tensor_attribute(obj, name)
+        if cls is _torch.pybind_metaclass:
+            return getattr(obj, name)
         if cls.__flags__ & HEAP_TYPE:
             if id(cls) not in self._checked_getattribute:
                 self._checked_getattribute.add(id(cls))

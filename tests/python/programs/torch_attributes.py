@@ -72,7 +72,7 @@ def _with_gradient():
 @program(together=_with_gradient, grad=True)
 def gradient_read_and_dropped(x):
     with torch.no_grad():
-        y = x - 0.1 * x.grad
+        y = x if x.grad is None else x - 0.1 * x.grad
         x.grad = None
     return y.detach(), x.grad
 

@@ -90,7 +90,8 @@ def learning_rate_changed(layer, optimizer):
 def step_by_hand(layer, parameters):
     with torch.no_grad():
         for parameter in parameters:
-            parameter.sub_(0.1 * parameter.grad)
+            if parameter.grad is not None:
+                parameter.sub_(0.1 * parameter.grad)
             parameter.grad = None
     return parameters[1].detach() + 1
 
