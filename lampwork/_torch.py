@@ -39,6 +39,14 @@ def tensor_without_memory(
     )
 
 
+def zeros_without_memory(cls: type, shape: tuple, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """As `tensor_without_memory`, known to hold zeros: PyTorch computes with it as with `torch._efficientzerotensor`."""
+    return torch.Tensor._make_wrapper_subclass(
+        cls, shape, None, None, None, dtype, torch.strided, device, False, False,
+        _extra_dispatch_keys=torch._C.DispatchKeySet(torch._C.DispatchKey.ZeroTensor),
+    )  # fmt: skip
+
+
 def as_subclass(cls: type, tensor: torch.Tensor, requires_grad: bool = False) -> Any:
     """`tensor`'s metadata and storage as a new object of subclass `cls`, with no history (`Tensor._make_subclass`)."""
     return torch.Tensor._make_subclass(cls, tensor, requires_grad)
@@ -290,6 +298,18 @@ def active_modes() -> int:
         + torch._C._len_torch_dispatch_stack()
         + (torch._C._functorch.peek_interpreter_stack() is not None)
     )
+
+
+def active_transforms() -> int:
+    """How many transforms of `torch.func` are active in this thread (`torch._C._functorch`'s stack)."""
+    return torch._C._functorch.get_dynamic_layer_stack_depth()
+
+
+def leave_transforms(depth: int, dual_levels: list[int]) -> None:
+    """Leaves the function transforms that were entered beyond `depth`, and these levels of forward derivatives."""
+    torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+    while dual_levels:
+        torch._C._exit_dual_level(level=dual_levels.pop())
 
 
 def current_cuda_device() -> int:

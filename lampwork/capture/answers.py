@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.capture.fake import Fake
+from lampwork.capture.fake import TENSOR_KINDS
 from lampwork.capture.load import HEAP_TYPE, is_plain
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import Callback, _check
@@ -135,7 +135,7 @@ def _instance_check(world: Any, subject: Any, classes: Any) -> bool:
         return any(_instance_check(world, subject, each) for each in classes)
     if kind is types.UnionType:
         return any(_instance_check(world, subject, each) for each in classes.__args__)
-    if kind in _NATIVE_METACLASSES or type(subject) is Fake:
+    if kind in _NATIVE_METACLASSES or type(subject) in TENSOR_KINDS:
         return isinstance(subject, classes)
     return _check(world, "__instancecheck__", isinstance, subject, classes)
 

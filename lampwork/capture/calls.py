@@ -16,7 +16,7 @@ from lampwork import _torch
 from lampwork.capture.answers import install_answers
 from lampwork.capture.attention import AttentionCalls, attention
 from lampwork.capture.container_methods import SHADOW_METHODS
-from lampwork.capture.fake import Fake
+from lampwork.capture.fake import TENSOR_KINDS
 from lampwork.capture.load import HEAP_TYPE, PLAIN_TYPES, bound_owner, has_identity_hash, is_plain
 from lampwork.capture.machine import UNBOUND, MachineGenerator
 from lampwork.capture.machine.iteration import InterpretedIterator, SequenceIterator
@@ -31,15 +31,15 @@ from lampwork.capture.natives import (
     STATE_WRITERS,
 )
 from lampwork.capture.shadow import Break
-from lampwork.fakes.fake import DataDependent
 from lampwork.capture.tensors import OPERATOR_TYPES, is_tensor_function
 from lampwork.capture.torch_answers import install_torch_answers, legacy_tensor
+from lampwork.fakes.fake import DataDependent
 
 _ITERATORS = frozenset({*ITERATORS, map, filter, MachineGenerator, InterpretedIterator, SequenceIterator})
 #: Pure objects of C classes that hold plain data or loaded values only.
 _DATA_TYPES = frozenset({
-    *PLAIN_TYPES, torch.finfo, torch.iinfo, type({}.keys()), type({}.values()), type({}.items()), bytearray,
-    types.CodeType,
+    *TENSOR_KINDS, *PLAIN_TYPES, torch.finfo, torch.iinfo, type({}.keys()), type({}.values()), type({}.items()),
+    bytearray, types.CodeType,
 })  # fmt: skip
 _NEW_ALLOWED = frozenset({
     id(cls)
@@ -66,8 +66,13 @@ class NativeCalls:
         self._function_kinds = {}
         self.entered: list[Any] = []
         self.autocast_nesting = 0
+        #: Function transforms that are active around the call, and levels of forward derivatives entered in it.
+        self.transforms_outside = _torch.active_transforms()
+        self.dual_levels: list[int] = []
         #: Whether the program has the cache of casts on; None until it asked or said.
         self.autocast_cache: bool | None = None
+        #: Why hooks on saved tensors are forbidden at the moment, if they are.
+        self.saved_hooks_refusal: str | None = None
         #: Objects whose `id()` was taken: which of them are the same is guarded at the end.
         self.identified: dict[int, Any] = {}
         #: Storages that `copy.deepcopy` has copied, by id of its memo.
@@ -81,6 +86,7 @@ class NativeCalls:
         for context in reversed(self.entered):
             context.__exit__(None, None, None)
         self.entered.clear()
+        _torch.leave_transforms(self.transforms_outside, self.dual_levels)
         while self.autocast_nesting > 0:
             self.autocast_nesting -= 1
             torch.autocast_decrement_nesting()
@@ -188,6 +194,8 @@ class NativeCalls:
             owner = bound_owner(function)
             if owner is not None:
                 return self._call_method(function, owner, args, kwargs)
+            if type(function.__self__).__module__ == "pybind11_builtins" and function in self.intrinsics:
+                return self.intrinsics[function](self, *args, **kwargs)
         if is_tensor_function(function):
             return self.call_tensor(function, args, kwargs)
         if kind is weakref.ReferenceType and not args and not kwargs:
@@ -401,7 +409,7 @@ class NativeCalls:
     def is_data(self, value: Any) -> bool:
         """Plain data, tensors, and containers of them; loads containers from outside."""
         kind = type(value)
-        if kind is Fake or kind in _DATA_TYPES:
+        if kind in _DATA_TYPES:
             return kind is not slice or (
                 self.is_data(value.start) and self.is_data(value.stop) and self.is_data(value.step)
             )

@@ -10,7 +10,7 @@ import collections
 import operator
 from typing import Any
 
-from lampwork.capture.fake import Fake
+from lampwork.capture.fake import TENSOR_KINDS
 from lampwork.capture.load import has_identity_hash
 from lampwork.capture.machine import MachineGenerator
 from lampwork.capture.machine.iteration import InterpretedIterator, SequenceIterator
@@ -59,7 +59,7 @@ class Containers:
                     raise KeyError(key)
         elif id(container) in self.loader.opaque:
             self.refuse(container)
-        elif type(container) is Fake:
+        elif type(container) in TENSOR_KINDS:
             return container[self.tensor_key(key)]
         return super().get_item(container, key)  # type: ignore[misc]
 
@@ -72,7 +72,7 @@ class Containers:
             self.touch(container)
         elif id(container) in self.loader.opaque:
             self.refuse(container)
-        elif type(container) is Fake:
+        elif type(container) in TENSOR_KINDS:
             container[self.tensor_key(key)] = value
             return
         self.check_key(container, key)
@@ -242,7 +242,7 @@ class Containers:
             self.loader.settle(value)
         elif id(value) in self.loader.opaque:
             self.refuse(value)
-        elif type(value) is Fake:
+        elif type(value) in TENSOR_KINDS:
             return iter(value)
         return super().get_iter(value)  # type: ignore[misc]
 
@@ -263,12 +263,12 @@ class Containers:
         if type(self.loader.unsettled.get(id(value))) is DictShadow:
             return self.get_iter(value)  # keys alone
         self.touch(value)
-        if type(value) is Fake:
+        if type(value) in TENSOR_KINDS:
             return list(value)
         return super().native_iterable(value)  # type: ignore[misc]
 
     def unpack_sequence(self, value: Any, count: int) -> list[Any]:
-        if type(value) is Fake:
+        if type(value) in TENSOR_KINDS:
             return super().unpack_sequence(list(value), count)  # type: ignore[misc]
         return super().unpack_sequence(self.touch(value), count)  # type: ignore[misc]
 

@@ -240,7 +240,7 @@ class Loader:
         return self.remember(copy, raw, source)
 
     def _load_tensor_keys(self, shadow: DictShadow) -> None:
-        """A dict with tensors for keys (an optimizer's state): the copy has what stands for them. All keys are guarded."""
+        """A dict with tensors for keys (an optimizer's state): the copy has what stands for them, all guarded."""
         shadow.whole = True
         self.guards.length_is(shadow.source, len(shadow.base))
         pairs = []
@@ -263,7 +263,10 @@ class Loader:
     def _load_frozenset(self, raw: Any, source: Source) -> Any:
         if is_plain(raw):
             return self._load_plain(raw, source)
-        return self._load_opaque(raw, source)
+        value = self._load_opaque(raw, source)
+        if all(is_plain(each) or isinstance(each, (type, types.FunctionType)) for each in raw):
+            self.opaque.discard(id(raw))  # the same object has the same elements, and these may be looked at
+        return value
 
     def _load_tuple(self, raw: Any, source: Source) -> Any:
         if is_plain(raw):

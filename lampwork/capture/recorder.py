@@ -171,6 +171,8 @@ class Recorder:
                 return self.call(*changed)
         elif op.base == "cudnn_batch_norm":
             return self._call_cudnn_batch_norm(*args, **kwargs)
+        elif op.base == "_efficientzerotensor":
+            return self._call_zero_tensor(*args, **kwargs)
         inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
         result = infer(op.overload, args, kwargs)
         self._record(op, *inputs, result)
@@ -182,6 +184,15 @@ class Recorder:
         results = self.call(torch.ops.aten.native_batch_norm.default, (x, *rest), {})
         options = {"dtype": torch.uint8, "device": x.device}
         return *results, self.call(torch.ops.aten.empty.memory_format, ([0],), options)
+
+    def _call_zero_tensor(self, size: Any, **options: Any) -> Any:
+        """The zeros of forward derivatives, which have no memory and stay zero times infinity: torch computes with them
+        before anything is recorded. What does reach the graph are ordinary zeros."""
+        options = {name: value for name, value in options.items() if name in ("dtype", "device") and value is not None}
+        plain = infer(torch.ops.aten.zeros.default, (list(size),), options)
+        result = _torch.zeros_without_memory(Fake, tuple(size), plain.dtype, plain.device)
+        self._record(operator(torch.ops.aten.zeros.default), (list(size),), options, result)
+        return result
 
     def _call_composite(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         with self._mode:
@@ -261,8 +272,10 @@ class Recorder:
         return fake
 
     def rebind(self, fake: Fake, other: Fake) -> None:
-        """`fake.data = other`: the node of a view of `other`, which `fake` moves on to. Its old node keeps a snapshot of
-        what it was, for other views of the memory that it leaves."""
+        """`fake.data = other`: the node of a view of `other`, which `fake` moves on to.
+
+        Its old node keeps a snapshot of what it was, for other views of the memory that it leaves.
+        """
         view = operator(torch.ops.aten.alias.default)
         inputs = (self.node_of(other),)
         node = self.node_of(fake)
@@ -319,8 +332,10 @@ class Recorder:
         return fake
 
     def effect(self, op: Any, args: tuple, shape: tuple | None = None, dtype: torch.dtype | None = None) -> Fake | None:
-        """Records a call of an operator with an effect outside of tensors, which must not run now. Its result is a fresh
-        CPU tensor of `shape` and `dtype`, or None."""
+        """Records a call of an operator with an effect outside of tensors, which must not run now.
+
+        Its result is a fresh CPU tensor of `shape` and `dtype`, or None.
+        """
         result = None
         if shape is not None:
             assert dtype is not None

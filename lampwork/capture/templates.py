@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from lampwork.capture.fake import Fake
 from lampwork.capture.load import HEAP_TYPE, Loader, getattr_dict, is_plain
 from lampwork.capture.shadow import MISSING, Break, Pending
 from lampwork.ir.template import (
@@ -84,6 +85,8 @@ class Templates:
         return tuple([(self.template(key), self.template(value)) for key, value in mapping])
 
     def _tensor(self, value: torch.Tensor) -> Template:
+        if not isinstance(value, Fake):
+            raise Break("result", "a tensor that a function transform wraps leaves the transform")
         index = self._output_index.get(id(value))
         if index is None:
             index = self._output_index[id(value)] = len(self.outputs)

@@ -45,7 +45,7 @@ class TensorAttributes:
         if name in TENSOR_ATTRIBUTES:
             return getattr(tensor, name)
         if name == "__class__":
-            return tensor.real_class
+            return getattr(tensor, "real_class", torch.Tensor)
         origin = self.loader.origin(tensor)
         if name == "data":
             return tensor.detach()
@@ -89,7 +89,7 @@ class TensorAttributes:
                 value = self.loader.load(raw, self.sources.item(source, name))
             values[name] = value
         if value is MISSING:
-            cls = tensor.real_class
+            cls = self.type_of(tensor)  # type: ignore[attr-defined]
             raise AttributeError(f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=tensor)
         return value
 

@@ -111,6 +111,7 @@ def overlapping(tensors: list[torch.Tensor]) -> tuple[tuple[tuple[int, int], ...
 #: Modules whose Python functions take tensors and plain data only, and run as one unit on fakes.
 TENSOR_MODULES = frozenset({
     "torch.nn.functional", "torch.functional", "torch._tensor", "torch._refs", "torch._ops", "torch.nn.init",
+    "torch._functorch.predispatch",
     "torch._linalg_utils", "torch._lowrank", "torch._refs.nn.functional", "torch.special", "torch.fft", "torch.linalg",
 })  # fmt: skip
 
@@ -149,6 +150,7 @@ def is_tensor_function(function: Any) -> bool:
 
 BUILTIN_MODULES = frozenset({
     "torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C._nested", "torch._C._sparse",
+    "torch._C._functorch",
 })  # fmt: skip
 
 #: Methods of a tensor that hand out memory, Python state or history.

@@ -29,19 +29,30 @@ def install_torch_answers(world: Any) -> None:
     add(torch.utils.hooks.RemovableHandle, _register_hook)
     add(torch.set_anomaly_enabled, _set_anomaly)
     add(torch.autograd.graph._engine_run_backward, _run_backward)
+    add(torch._functorch.predispatch.lazy_load_decompositions, _load_decompositions)
+    add(torch._functorch.eager_transforms._autograd_grad, _gradients_of_transform)
+    for module in (torch._C, torch._functorch.predispatch):
+        add(module._enter_dual_level, _enter_dual_level)
+        add(module._exit_dual_level, _exit_dual_level)
+    for native in (torch._C._is_fwd_grad_enabled, torch._C._set_fwd_grad_enabled):
+        add(native, lambda world, *args, native=native: native(*args))
+    hooks = torch._C._autograd
+    add(hooks._saved_tensors_hooks_get_disabled_error_message, lambda world: world.saved_hooks_refusal)
+    add(hooks._saved_tensors_hooks_disable, _refuse_saved_hooks)
+    add(hooks._saved_tensors_hooks_enable, _refuse_saved_hooks)
     label = torch.autograd.profiler.record_function
     add(label.__init__, _label)
     add(label.__enter__, lambda world, label: label)
     add(label.__exit__, lambda world, label, *error: None)
 
 
-# Random number state ----------------------------------------------------------------------------------------------------
+# Random number state --------------------------------------------------------------------------------------------------
 
 
 def _manual_seed(world: Any, seed: Any) -> Any:
     """Recorded among the draws, in program order."""
     if type(seed) is not int or not -_MAX_SEED <= seed <= _MAX_SEED:
-        raise Break("random-state", f"torch.manual_seed is called with a {type(seed).__name__} that is no 64-bit number")
+        raise Break("random-state", f"torch.manual_seed is called with {seed!r:.40}, which is no 64-bit number")
     world.recorder.effect(_torch.random_state_operator("manual_seed"), (seed,))
     return world.attribute(torch.random, "default_generator")
 
@@ -57,7 +68,7 @@ def _set_rng_state(world: Any, new_state: Any) -> None:
     world.recorder.effect(_torch.random_state_operator("set_rng_state"), (new_state,))
 
 
-# Tensors as objects ----------------------------------------------------------------------------------------------------
+# Tensors as objects ---------------------------------------------------------------------------------------------------
 
 
 def _parameter(world: Any, data: Any = None, requires_grad: Any = True) -> Any:
@@ -78,8 +89,10 @@ def _as_parameter(data: Any, requires_grad: bool) -> Any:
 
 
 def _copy_deeply(world: Any, tensor: Any, memo: Any) -> Any:
-    """`copy.deepcopy` of a tensor. Its storage is copied whole; here that is only done for one that fills its storage and
-    shares it with nothing else that is copied."""
+    """`copy.deepcopy` of a tensor, which copies its storage whole.
+
+    That is only followed for a tensor that fills its storage and shares it with nothing else that is copied.
+    """
     if id(tensor) in memo:
         return memo[id(tensor)]
     if not isinstance(tensor, Fake):
@@ -131,12 +144,14 @@ def legacy_tensor(world: Any, dtype: torch.dtype, args: tuple, kwargs: dict) -> 
                 "Use torch.tensor or torch.empty.")  # fmt: skip
 
 
-# Autograd and scripts --------------------------------------------------------------------------------------------------
+# Autograd and scripts -------------------------------------------------------------------------------------------------
 
 
 def _run_backward(world: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
-    """The autograd engine, on fakes: the derivatives are recorded like everything else. Gradients may reach tensors that
-    the program made, not those of its caller."""
+    """The autograd engine, on fakes: the derivatives are recorded like everything else.
+
+    Gradients may reach tensors that the program made, not those of its caller.
+    """
     if not world.are_data((outputs, *args), kwargs):
         raise Break("autograd", f"gradients are taken with {world.describe_arguments((outputs, *args), kwargs)}")
     result = torch.autograd.graph._engine_run_backward(outputs, *args, **kwargs)
@@ -151,7 +166,50 @@ def _set_anomaly(world: Any, enabled: Any, check_nan: Any = True) -> None:
         raise Break("native-call", "anomaly detection is switched")
 
 
-# The rest --------------------------------------------------------------------------------------------------------------
+# Function transforms run natively on fakes, which they wrap; the functions in them are interpreted ----------------
+
+
+def _load_decompositions(world: Any) -> None:
+    """What torch loads once in a process, before its first `vmap`."""
+    with world.recorder._paused():
+        torch._functorch.predispatch.lazy_load_decompositions()
+
+
+def _gradients_of_transform(
+    world: Any, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool = False,
+    create_graph: bool = True,
+) -> tuple:  # fmt: skip
+    """As torch's, without a look at the compiler of autograd graphs, whose import costs a second."""
+    if not world.are_data((outputs, inputs, grad_outputs), {}):
+        raise Break("autograd", "gradients are taken of objects")
+    directions = [None] * len(outputs) if grad_outputs is None else grad_outputs
+    pairs = [(output, direction) for output, direction in zip(outputs, directions) if output.requires_grad]
+    if not pairs:
+        return tuple([torch.zeros_like(each) for each in inputs])
+    gradients = torch.autograd.grad(
+        [output for output, _ in pairs], inputs, None if grad_outputs is None else [each for _, each in pairs],
+        retain_graph=retain_graph, create_graph=create_graph, allow_unused=True,
+    )  # fmt: skip
+    return tuple([torch.zeros_like(at) if found is None else found for found, at in zip(gradients, inputs)])
+
+
+def _enter_dual_level(world: Any) -> int:
+    level = torch._C._enter_dual_level()
+    world.dual_levels.append(level)
+    return level
+
+
+def _exit_dual_level(world: Any, level: int) -> None:
+    torch._C._exit_dual_level(level=level)
+    world.dual_levels.remove(level)
+
+
+def _refuse_saved_hooks(world: Any, message: Any = None, fail_if_non_empty: Any = True) -> None:
+    """Transforms forbid hooks on saved tensors while they are active; there are none inside a region."""
+    world.saved_hooks_refusal = message
+
+
+# The rest -------------------------------------------------------------------------------------------------------------
 
 
 def _register_hook(world: Any, *args: Any, **kwargs: Any) -> None:

@@ -23,7 +23,7 @@ import torch
 from lampwork import _torch
 from lampwork.capture.calls import NativeCalls
 from lampwork.capture.containers import Containers
-from lampwork.capture.fake import Fake
+from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.guards import GuardList, Sources
 from lampwork.capture.load import HEAP_TYPE, Loader
 from lampwork.capture.machine import UNBOUND, Frame, World
@@ -377,7 +377,7 @@ class TorchWorld(NativeCalls, Containers, Modules, TensorAttributes, World):
 
     def load_attr(self, obj: Any, name: str) -> Any:
         cls = type(obj)
-        if cls is Fake:
+        if cls in TENSOR_KINDS:
             return self.load_tensor_attribute(obj, name)
         if cls is _torch.pybind_metaclass:
             return getattr(obj, name)
@@ -416,7 +416,7 @@ class TorchWorld(NativeCalls, Containers, Modules, TensorAttributes, World):
         return (False, None) if value is MISSING else (True, value)
 
     def instance_store(self, obj: Any, name: str, value: Any) -> None:
-        if type(obj) is Fake:
+        if type(obj) in TENSOR_KINDS:
             self.store_tensor_attribute(obj, name, value)
             return
         if isinstance(obj, ModuleType):
@@ -481,7 +481,7 @@ class TorchWorld(NativeCalls, Containers, Modules, TensorAttributes, World):
     def native_attribute(self, descriptor: Any, obj: Any) -> Any:
         """An attribute implemented in C: `__dict__`, `__class__`, slots, the parts of functions and classes."""
         name = descriptor.__name__
-        if type(obj) is Fake:
+        if type(obj) in TENSOR_KINDS:
             return self.load_tensor_attribute(obj, name)
         if name == "__dict__" and not isinstance(obj, (type, ModuleType)):
             shadow = self.loader.instance_dict(obj)
@@ -528,8 +528,8 @@ class TorchWorld(NativeCalls, Containers, Modules, TensorAttributes, World):
 
     def type_of(self, value: Any) -> type:
         """`type(value)` as the program sees it."""
-        if type(value) is Fake:
-            return value.real_class
+        if type(value) in TENSOR_KINDS:
+            return getattr(value, "real_class", torch.Tensor)
         return types.GeneratorType if type(value).__name__ == "MachineGenerator" else type(value)
 
     # ------------------------------------------------------------------------------------------------------------------

@@ -462,7 +462,7 @@ class _HostWriter:
                 return self._view_result(ref) + ".conj()" * conjugate
             case ViewOfInput(index, dtype, shape, strides, offset, conjugate):
                 variable = self._input(index)
-                made = f"view({variable}, torch.{dtype}, {_dims(shape)}, {_dims(strides)}, {offset})"
+                made = f"view_result({variable}, torch.{dtype}, {_dims(shape)}, {_dims(strides)}, {offset})"
                 return made + ".conj()" * conjugate
             case ScalarResult(value):
                 return str(value)

@@ -300,7 +300,7 @@ class _Stream:
         return self._results(capture, values)
 
     def _results(self, capture: _Capture, values: Sequence[Any]) -> tuple:
-        from lampwork.runtime.host import view
+        from lampwork.runtime.host import view_result
 
         out: list[Any] = []
         copies: dict[int, torch.Tensor] = {}
@@ -309,7 +309,7 @@ class _Stream:
                 out.append(values[result.input])
             elif isinstance(result, ViewOfInput):
                 dtype = getattr(torch, result.dtype)
-                seen = view(values[result.input], dtype, result.shape, result.strides, result.offset)  # type: ignore
+                seen = view_result(values[result.input], dtype, result.shape, result.strides, result.offset)  # type: ignore
                 out.append(seen.conj() if result.conjugate else seen)
             elif isinstance(result, FromBuffer):
                 tensor = capture.alias(made) if capture.hands_out else capture.copy(made, copies)

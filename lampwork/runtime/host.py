@@ -105,6 +105,7 @@ class Host:
             "large": self.results.empty,
             "view": view,
             "weight_view": weight_view,
+            "view_result": view_result,
             "planned": planned,
             "constant": self._constants.__getitem__,
             "restride": restride,
@@ -170,6 +171,13 @@ def view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple,
         else:
             tensor = tensor.view(dtype)
     return tensor.as_strided(shape, strides, tensor.storage_offset() + offset)
+
+
+def view_result(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> torch.Tensor:
+    """As `view`, for a result of the program that is a view of its input: no result is tied to autograd."""
+    if tensor.requires_grad and torch.is_grad_enabled():
+        tensor = tensor.detach()
+    return view(tensor, dtype, shape, strides, offset)
 
 
 def weight_view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> torch.Tensor:
