@@ -40,7 +40,7 @@ def tensor_without_memory(
 
 
 def zeros_without_memory(cls: type, shape: tuple, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """As `tensor_without_memory`, known to hold zeros: PyTorch computes with it as with `torch._efficientzerotensor`."""
+    """As `tensor_without_memory`, known to hold zeros: PyTorch computes with it as with its own zero tensors."""
     return torch.Tensor._make_wrapper_subclass(
         cls, shape, None, None, None, dtype, torch.strided, device, False, False,
         _extra_dispatch_keys=torch._C.DispatchKeySet(torch._C.DispatchKey.ZeroTensor),

@@ -208,8 +208,14 @@ _writer(
     "autocast_decrement_nesting", "clear_autocast_cache",
 )  # fmt: skip
 _writer("default_dtype", "_C._set_default_dtype")
-_writer("attention", "_C._set_sdp_use_flash", "_C._set_sdp_use_mem_efficient", "_C._set_sdp_use_math",
-        "_C._set_sdp_use_cudnn", "_C._set_sdp_use_overrideable")
+_writer(
+    "attention",
+    "_C._set_sdp_use_flash",
+    "_C._set_sdp_use_mem_efficient",
+    "_C._set_sdp_use_math",
+    "_C._set_sdp_use_cudnn",
+    "_C._set_sdp_use_overrideable",
+)
 
 #: Entering and leaving contexts implemented in C; those still entered when capture stops are left by it.
 CONTEXT_ENTER = frozenset({_torch.InferenceModeContext.__dict__["__enter__"].__func__})
