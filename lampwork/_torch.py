@@ -29,13 +29,14 @@ def tensor_without_memory(
     dtype: torch.dtype,
     device: torch.device,
     requires_grad: bool = False,
+    offset: Any = None,
 ) -> torch.Tensor:
     """A tensor of subclass `cls` on `device` whose storage has a size but no memory (`Tensor._make_wrapper_subclass`).
 
-    Costs 2 us. Kernels must never run on it; views of it are exact, because view kernels only compute metadata.
+    Sizes, strides and `offset` may be `torch.SymInt`. Costs 2 us. Kernels must never run on it; views of it are exact, because view kernels only compute metadata.
     """
     return torch.Tensor._make_wrapper_subclass(
-        cls, shape, strides, None, None, dtype, torch.strided, device, False, requires_grad
+        cls, shape, strides, offset, None, dtype, torch.strided, device, False, requires_grad
     )
 
 
@@ -60,8 +61,12 @@ no_torch_function = torch._C._disabled_torch_function_impl
 
 
 def storage_key(tensor: torch.Tensor) -> int:
-    """Equal for tensors that share one storage, while both are alive (`UntypedStorage._cdata`)."""
-    return tensor.untyped_storage()._cdata
+    """Equal for tensors that share one storage, while both are alive (`UntypedStorage._cdata`).
+
+    Fakes of symbolic sizes name the storage that they lie in as `lampwork_storage`.
+    """
+    named = getattr(tensor, "lampwork_storage", None)
+    return tensor.untyped_storage()._cdata if named is None else named._cdata
 
 
 # Operators ----------------------------------------------------------------------------------------
@@ -854,3 +859,41 @@ def convolution_adds_bias_last(x: torch.Tensor, weight: torch.Tensor, *geometry:
     except RuntimeError:
         return False
     return backend in (torch._C._ConvBackend.Cudnn, torch._C._ConvBackend.CudnnTranspose)
+
+
+# Sizes that a user marked -------------------------------------------------------------------------
+
+
+class SizeMarks(NamedTuple):
+    """What was said of a tensor's dimensions. `dynamic`: (least, largest) by dimension, None where not said; `maybe`:
+    dynamic if that costs nothing; `static`: dimensions that stay as they are."""
+
+    dynamic: dict[int, tuple[int | None, int | None]]
+    maybe: frozenset[int]
+    static: frozenset[int]
+
+    def is_static(self, axis: int) -> bool:
+        return axis in self.static
+
+
+_UNMARKED = SizeMarks({}, frozenset(), frozenset())
+
+
+def size_marks(tensor: torch.Tensor) -> SizeMarks:
+    """The marks of `lampwork.mark_dynamic` and of `torch._dynamo.mark_dynamic` and its like, which both leave attributes
+    on the tensor object (`_dynamo_dynamic_indices`, `_dynamo_dynamic_range`, `_dynamo_weak_dynamic_indices`,
+    `_dynamo_static_indices`)."""
+    attributes = tensor.__dict__
+    if not attributes:
+        return _UNMARKED
+    dynamic: dict[int, tuple[int | None, int | None]] = dict.fromkeys(
+        attributes.get("_dynamo_dynamic_indices") or (), (None, None)
+    )
+    for each in attributes.get("_dynamo_dynamic_range") or ():
+        dynamic[each.dim] = (each.min, each.max)
+    dynamic.update(attributes.get("_lampwork_dynamic") or {})
+    static = {*(attributes.get("_dynamo_static_indices") or ()), *(attributes.get("_lampwork_static") or ())}
+    maybe = frozenset(attributes.get("_dynamo_weak_dynamic_indices") or ())
+    for axis in attributes.get("_lampwork_dynamic") or ():
+        static.discard(axis)
+    return SizeMarks(dynamic, maybe, frozenset(static))

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from lampwork import _torch
 from lampwork.capture.capture import capture
+from lampwork.capture.dynamic import DynamicPolicy
 from lampwork.codegen.generate import generate, make_tuner
 from lampwork.codegen.host import host_source
 from lampwork.codegen.target import cuda_target, host_target
@@ -38,19 +39,28 @@ Observer = Callable[[str, Any], None]
 
 
 def compile_call(
-    function: Callable, args: tuple, kwargs: Mapping[str, Any], settings: Settings, observe: Observer | None = None
+    function: Callable,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    settings: Settings,
+    observe: Observer | None = None,
+    varied: Collection[Any] = (),
 ) -> Artifact:
     """An artifact that serves this call and every call that passes its guards.
+
+    `varied`: what differed between calls so far (see `capture.dynamic.Varying`): those sizes become symbols.
 
     Raises `GraphBreak` when the call holds something capture does not put in a graph, `CompileError` naming the stage
     when a stage fails. The program's state is untouched either way.
     """
     seconds: dict[str, float] = {}
     observer = observe or (lambda stage, value: None)
+    dynamic = settings.dynamic
+    policy = DynamicPolicy(dynamic is not False, dynamic is True, frozenset(varied))
     with _collector_paused():
         try:
             with _stage("capture", seconds):
-                region = capture(function, args, kwargs, settings)
+                region = capture(function, args, kwargs, settings, policy)
         except GraphBreak as stop:
             if settings.fullgraph or stop.guards is None:
                 raise
@@ -95,7 +105,7 @@ def compile_region(
     observe("host", source)
     return Artifact(
         name=region.name,
-        guards=region.guards if tuner is None else (*region.guards, _tf32_guard(target)),
+        guards=_guards(region) if tuner is None else (*_guards(region), _tf32_guard(target)),
         inputs=region.inputs,
         objects=region.objects,
         effects=region.effects,
@@ -108,6 +118,11 @@ def compile_region(
         versions=versions(),
         compile_seconds=seconds,
     )
+
+
+def _guards(region: Region) -> tuple[Guard, ...]:
+    """The region's guards, those on sizes as they are by now among them."""
+    return region.guards if region.sizes is None else (*region.guards, *region.sizes.guards())
 
 
 def _tuner(settings: Settings, target: Target, device: str) -> Any:
@@ -164,7 +179,7 @@ def _eager_artifact(region: Region, outcome: RunEagerly, seconds: dict[str, floa
     """An entry that runs eagerly while the region's guards hold, so that the call is not captured again and again."""
     return Artifact(
         name=region.name,
-        guards=region.guards,
+        guards=_guards(region),
         inputs=(),
         objects=(),
         effects=(),

@@ -23,6 +23,7 @@ from lampwork.capture.load import HEAP_TYPE, is_plain
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import Callback, _check
 from lampwork.capture.shadow import MISSING, Break
+from lampwork.capture.sizes import SYMBOLIC, number
 
 #: The program cannot be followed through these: they reach frames, other threads or the outside world.
 _REFUSED = {
@@ -130,6 +131,8 @@ _NATIVE_METACLASSES = frozenset({
 
 
 def _instance_check(world: Any, subject: Any, classes: Any) -> bool:
+    if type(subject) in SYMBOLIC:
+        subject = world.type_of(subject)(2)
     kind = type(classes)
     if kind is tuple:
         return any(_instance_check(world, subject, each) for each in classes)
@@ -342,6 +345,7 @@ def _hash(world: Any, *args: Any) -> Any:
         method = world.python_special(args[0], "__hash__")
         if method is not UNBOUND and method is not None:
             return world.call_attribute(method, args[0], ())
+        args = (number(args[0]),)
         if type(args[0]) not in (int, float, bool, complex):
             raise Break("hash", f"hash() of a {type(args[0]).__name__} is used")
     return hash(*args)

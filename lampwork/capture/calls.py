@@ -39,7 +39,7 @@ _ITERATORS = frozenset({*ITERATORS, map, filter, MachineGenerator, InterpretedIt
 #: Pure objects of C classes that hold plain data or loaded values only.
 _DATA_TYPES = frozenset({
     *TENSOR_KINDS, *PLAIN_TYPES, torch.finfo, torch.iinfo, type({}.keys()), type({}.values()), type({}.items()),
-    bytearray, types.CodeType,
+    bytearray, types.CodeType, torch.SymInt, torch.SymBool,
 })  # fmt: skip
 _NEW_ALLOWED = frozenset({
     id(cls)
@@ -206,6 +206,15 @@ class NativeCalls:
         if effect is not None:
             return self._perform(function, effect, args, kwargs)
         return self._call_other(function, args, kwargs)
+
+    def takes_symbols(self, function: Any) -> bool:
+        if is_tensor_function(function):
+            return True
+        if type(function) is BuiltinFunctionType:
+            owner = bound_owner(function)
+            if owner is not None:
+                function = getattr(type(owner), function.__name__, None)
+        return _hashable(function) and EFFECTS.get(function) in ("holds", "method", "identity")
 
     def call_tensor(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         if not self.are_data(args, kwargs):

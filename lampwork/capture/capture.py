@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.capture.dynamic import DynamicPolicy
 from lampwork.capture.effects import collect_effects, guard_distinct, guard_identities
 from lampwork.capture.machine import Interruption, Machine
 from lampwork.capture.machine.errors import Unsupported
@@ -57,13 +58,18 @@ class TorchMachine(Machine):
         return super().unwind(error, fresh)
 
 
-def capture(function: Callable, args: tuple, kwargs: Mapping[str, Any], settings: Settings) -> Region:
+def capture(
+    function: Callable, args: tuple, kwargs: Mapping[str, Any], settings: Settings, policy: DynamicPolicy | None = None
+) -> Region:
     """The region of `function(*args, **kwargs)`. `function`: a function, bound method, module or callable object.
 
+    `policy`: which sizes are symbols (default: what the settings and the marks on tensors say).
     Guards cover all that was read. Raises `GraphBreak` (its `guards` say what had been read by then).
     """
+    if policy is None:
+        policy = DynamicPolicy(allowed=settings.dynamic is not False, everything=settings.dynamic is True)
     recorder = Recorder()
-    world = TorchWorld(recorder)
+    world = TorchWorld(recorder, policy)
     world.attach(recorder)
     machine = TorchMachine(world)
     with _without_collections():
@@ -122,7 +128,7 @@ def _capture(world: TorchWorld, machine: Machine, function: Callable, args: tupl
     return Region(
         name=_name(function),
         graph=graph,
-        inputs=tuple(world.tensors.sources),
+        inputs=tuple(world.tensors.inputs),
         guards=guards.finish({id(source) for source in world.tensors.sources}),
         objects=tuple(templates.objects),  # type: ignore[arg-type]
         effects=tuple(effects),
@@ -131,6 +137,7 @@ def _capture(world: TorchWorld, machine: Machine, function: Callable, args: tupl
         requires_grad_outputs=any(output.requires_grad and not output.is_leaf for output in outputs),
         input_values=tuple(world.tensors.fakes),
         location=_location_of(function),
+        sizes=world.recorder.sizes if world.recorder.sizes else None,
     )
 
 
@@ -196,7 +203,7 @@ def _graph_break(world: TorchWorld, stop: Interruption, function: Any) -> GraphB
     else:
         diagnostic = Diagnostic("unsupported", str(stop), location)
     cause = stop.__cause__
-    problem = GraphBreak(diagnostic, world.guards.finish(set()))
+    problem = GraphBreak(diagnostic, (*world.guards.finish(set()), *world.recorder.sizes.guards()))
     problem.__cause__ = cause
     return problem
 

@@ -57,7 +57,7 @@ def is_plain(value: Any) -> bool:
     if kind in PLAIN_TYPES:
         if kind is slice:
             return is_plain(value.start) and is_plain(value.stop) and is_plain(value.step)
-        return True
+        return kind is not torch.Size or all(type(each) is int for each in value)
     if kind is tuple or kind is frozenset:
         return all(map(is_plain, value))
     return isinstance(value, enum.Enum)
@@ -91,6 +91,8 @@ class Loader:
         self.unsettled: dict[int, DictShadow | ListShadow | SetShadow] = {}
         #: Values that no native function may look into, by id.
         self.opaque: set[int] = set()
+        #: Symbols for integers from outside, by id of the source.
+        self.integers: dict[int, Any] = {}
         self.slots: dict[int, SlotShadow] = {}
         self.cells: dict[int, CellShadow] = {}
         #: Objects of the program's own making whose `__dict__` it holds, by the id of that.
@@ -99,6 +101,7 @@ class Loader:
         self._by_type: dict[type, Any] = {}
         for kind in PLAIN_TYPES:
             self._by_type[kind] = self._load_plain
+        self._by_type[int] = self._load_integer
         for kind in BUILTIN_TYPES:
             self._by_type[kind] = self._load_identity
         self._by_type.update({
@@ -154,6 +157,17 @@ class Loader:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _load_plain(self, raw: Any, source: Source) -> Any:
+        self.guards.equals(source, raw)
+        return raw
+
+    def _load_integer(self, raw: int, source: Source) -> Any:
+        if self.tensors.policy.allowed:
+            known = self.integers.get(id(source))
+            if known is None:
+                known = self.tensors.load_integer(raw, source)
+            if known is not None:
+                self.integers[id(source)] = known
+                return known
         self.guards.equals(source, raw)
         return raw
 
@@ -269,7 +283,7 @@ class Loader:
         return value
 
     def _load_tuple(self, raw: Any, source: Source) -> Any:
-        if is_plain(raw):
+        if is_plain(raw) and not self.tensors.policy.opens(source):
             self.guards.equals(source, raw)
             return raw
         origin = self._known(raw, source)

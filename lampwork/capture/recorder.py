@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -41,9 +42,12 @@ from lampwork.fakes.fake import (
     Unsupported,
     fake_like_view,
     make_fake,
+    spec_of,
 )
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.shapes import Unknown, broadcast, exact_device, infer, promoted
+from lampwork.fakes.symbolic import SymbolicSizes
+from lampwork.fakes.views import has_symbols, view
 from lampwork.ir.loops import Location
 from lampwork.ir.region import Region, Return
 from lampwork.ir.source import Argument
@@ -76,6 +80,7 @@ class Recorder:
 
     `location_hook()` says which line of the user's program is running; the bytecode machine supplies it.
     `inputs`: the fakes of the placeholders, in order. `written`: storage keys of everything written to so far.
+    `sizes`: the symbols for sizes that are not fixed.
     `uses_cuda`: whether a tensor on a CUDA device was met or made, so that the state of CUDA's libraries matters.
     """
 
@@ -83,6 +88,7 @@ class Recorder:
         self.graph = torch.fx.Graph()
         self.inputs: list[Fake] = []
         self.location_hook = location_hook
+        self.sizes = SymbolicSizes(self._location)
         self.written: set[int] = set()
         self.uses_cuda = False
         self._storages: dict[int, FakeStorage] = {}
@@ -115,8 +121,10 @@ class Recorder:
         self.inputs.append(fake)
         return fake
 
-    def input(self, tensor: torch.Tensor, source: Any = None) -> Fake:
+    def input(self, tensor: torch.Tensor, source: Any = None, layout: tuple[tuple, tuple] | None = None) -> Fake:
         """The placeholder for a real tensor; tensors that share a storage get fakes that share one.
+
+        `layout`: sizes and strides to take in place of the tensor's, symbols among them.
 
         The caller keeps `tensor` alive while recording and calls this once per tensor object. Raises `Unsupported` as
         `make_fake` does.
@@ -126,10 +134,19 @@ class Recorder:
             storage = self._storages.get(key)
             if storage is None:
                 storage = self._storages[key] = FakeStorage(tensor.untyped_storage().nbytes(), tensor.device)
-            fake = make_fake(tensor, storage=storage, source=source)
+            spec: Any = tensor
+            if layout is not None:
+                spec = replace(spec_of(tensor), shape=layout[0], strides=layout[1])
+            fake = make_fake(spec, storage=storage, source=source)
+            if layout is not None and getattr(tensor, "_is_buffer", False):
+                fake._is_buffer = True  # type: ignore[attr-defined]
         if fake.is_cuda:
             self.uses_cuda = True
         return self.placeholder(fake)
+
+    def integer(self, symbol: torch.SymInt) -> None:
+        """Makes a symbolic integer the next input of the graph; nodes name it as what it is, an argument."""
+        self.placeholder(symbol)  # type: ignore[arg-type]
 
     # Recording ------------------------------------------------------------------------------------
 
@@ -200,10 +217,15 @@ class Recorder:
 
     def _call_view(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
+        result: Any
+        if self.sizes and has_symbols((args, kwargs)):
+            result = view(op.overload, args, kwargs)
+            self._record(op, *inputs, result)
+            return result
         with _torch.kernels_only():
             plain = op.overload(*args, **kwargs)
         if isinstance(plain, torch.Tensor):
-            result: Any = plain if isinstance(plain, Fake) else fake_like_view(plain)
+            result = plain if isinstance(plain, Fake) else fake_like_view(plain)
         else:
             result = [fake_like_view(each) for each in plain]
         self._record(op, *inputs, result)

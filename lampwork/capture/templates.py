@@ -16,6 +16,7 @@ import torch
 from lampwork.capture.fake import Fake
 from lampwork.capture.load import HEAP_TYPE, Loader, getattr_dict, is_plain
 from lampwork.capture.shadow import MISSING, Break, Pending
+from lampwork.capture.sizes import SYMBOLIC, number
 from lampwork.ir.template import (
     ConstantValue,
     NewCall,
@@ -32,6 +33,7 @@ from lampwork.ir.template import (
     NewTuple,
     NewValue,
     ObjectValue,
+    SizeValue,
     SourceValue,
     Template,
     TensorValue,
@@ -58,6 +60,8 @@ class Templates:
         kind = type(value)
         if kind in (type(None), bool, int, float, str):
             return ConstantValue(value)
+        if kind in SYMBOLIC:
+            return self._symbol(value)
         origin = self.loader.by_value.get(id(value))
         if origin is not None and origin.value is value:
             if isinstance(value, (type, types.FunctionType, types.ModuleType)):
@@ -77,6 +81,16 @@ class Templates:
                 raise Break("result", "a tuple that contains itself leaves the region")
             return NewValue(index)
         return self._new(value)
+
+    def _symbol(self, value: Any) -> Template:
+        """A number computed from sizes: from those that the call has."""
+        if type(value) is not torch.SymInt:
+            return ConstantValue(number(value))
+        sizes = value.node.sizes
+        resolved = sizes.resolve(value.node.value)
+        if isinstance(resolved, int):
+            return ConstantValue(resolved)
+        return SizeValue(*sizes.written(value.node.value))
 
     def items(self, values: Any) -> tuple[Template, ...]:
         return tuple([self.template(value) for value in values])

@@ -9,10 +9,12 @@ import torch
 import torch.nn.functional
 
 from lampwork import _torch
+from lampwork.capture.dynamic import DynamicPolicy, symbolic_layout
 from lampwork.capture.fake import Fake
 from lampwork.capture.guards import GuardList
 from lampwork.capture.shadow import Break
 from lampwork.errors import GraphBreak
+from lampwork.fakes.symbolic import SMALLEST_SIZE
 from lampwork.ir.guard import Distinct, StorageGroups, TensorIs
 from lampwork.ir.source import Source
 
@@ -20,9 +22,12 @@ from lampwork.ir.source import Source
 class TensorInputs:
     """Makes the graph inputs of one capture: a fake and a placeholder for every tensor the program reads."""
 
-    def __init__(self, recorder: Any, guards: GuardList) -> None:
+    def __init__(self, recorder: Any, guards: GuardList, policy: DynamicPolicy = DynamicPolicy()) -> None:
         self.recorder = recorder
         self.guards = guards
+        self.policy = policy
+        #: Of every graph input, in order; those of tensors among them with the tensors.
+        self.inputs: list[Source] = []
         self.sources: list[Source] = []
         self.values: list[torch.Tensor] = []
         self.fakes: list[Any] = []
@@ -35,14 +40,27 @@ class TensorInputs:
         if raw.layout is not torch.strided:
             raise Break("tensor-layout", f"a tensor of layout {raw.layout} is read")
         try:
-            fake = self.recorder.input(raw, source)
+            layout = symbolic_layout(raw, source, self.policy, self.recorder.sizes)
+            fake = self.recorder.input(raw, source, layout)
         except GraphBreak as stop:
             raise Break(stop.diagnostic.id, stop.diagnostic.reason, stop.diagnostic.remedy) from None
-        self.guards.add(source, ("tensor",), lambda: tensor_test(raw))
+        self.guards.add(source, ("tensor",), lambda: tensor_test(raw, layout))
+        self.inputs.append(source)
         self.sources.append(source)
         self.values.append(raw)
         self.fakes.append(fake)
         return fake
+
+    def load_integer(self, raw: int, source: Source) -> Any:
+        """The symbol for an integer from outside, which becomes a graph input; None where the policy wants the number."""
+        if raw < SMALLEST_SIZE or not self.policy.is_symbol(source, "value"):
+            return None
+        symbol = self.recorder.sizes.symbol(source, "value", 0, raw)
+        self.guards.type_is(source, int)
+        self.recorder.integer(symbol)
+        self.inputs.append(source)
+        self.fakes.append(symbol)
+        return symbol
 
     def finish(self) -> None:
         """The guards on all inputs together: none is another, and which of them overlap in memory."""
@@ -59,13 +77,15 @@ class TensorInputs:
             self.guards.add(first, ("storages",), lambda: StorageGroups(sources, groups))
 
 
-def tensor_test(raw: torch.Tensor) -> TensorIs:
+def tensor_test(raw: torch.Tensor, layout: tuple[tuple, tuple] | None = None) -> TensorIs:
+    """The guard on a tensor's metadata; sizes and strides that `layout` has symbols for are left open."""
     kind = type(raw)
+    shape, strides = layout if layout is not None else (tuple(raw.shape), raw.stride())
     return TensorIs(
         tensor_type=f"{kind.__module__}.{kind.__qualname__}",
         dtype=str(raw.dtype)[6:],
-        shape=tuple(raw.shape),
-        strides=tuple(raw.stride()),
+        shape=tuple(each if type(each) is int else None for each in shape),
+        strides=tuple(each if type(each) is int else None for each in strides),
         device=str(raw.device),
         requires_grad=raw.requires_grad,
         is_leaf=raw.is_leaf if raw.requires_grad else None,

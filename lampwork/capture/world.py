@@ -6,6 +6,7 @@ tensors are fakes whose operators are recorded, native functions run only as the
     names and cells          here
     classes and attributes   here, modules in `modules.py`, tensors in `tensor_attributes.py`
     containers               containers.py
+    symbolic integers        sizes.py
     calls                    calls.py, with the tables of natives.py
 """
 
@@ -23,6 +24,7 @@ import torch
 from lampwork import _torch
 from lampwork.capture.calls import NativeCalls
 from lampwork.capture.containers import Containers
+from lampwork.capture.dynamic import DynamicPolicy
 from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.guards import GuardList, Sources
 from lampwork.capture.load import HEAP_TYPE, Loader
@@ -30,6 +32,7 @@ from lampwork.capture.machine import UNBOUND, Frame, World
 from lampwork.capture.machine.attributes import NATIVE_KINDS
 from lampwork.capture.modules import Modules
 from lampwork.capture.shadow import MISSING, Break
+from lampwork.capture.sizes import SymbolicValues
 from lampwork.capture.tensor_attributes import TensorAttributes
 from lampwork.capture.tensors import TensorInputs
 from lampwork.ir.loops import Location
@@ -64,15 +67,15 @@ class Namespace:
         self.written: dict[str, None] = {}
 
 
-class TorchWorld(NativeCalls, Containers, Modules, TensorAttributes, World):
+class TorchWorld(SymbolicValues, NativeCalls, Containers, Modules, TensorAttributes, World):
     """The world of one capture. Not shared between threads."""
 
-    def __init__(self, recorder: Any) -> None:
+    def __init__(self, recorder: Any, policy: DynamicPolicy = DynamicPolicy()) -> None:
         super().__init__()
         self.recorder = recorder
         self.sources = Sources()
         self.guards = GuardList(self.location)
-        self.tensors = TensorInputs(recorder, self.guards)
+        self.tensors = TensorInputs(recorder, self.guards, policy)
         self.loader = Loader(self.guards, self.sources, self.tensors)
         self.namespaces: dict[int, Namespace] = {}
         #: Digests of all functions whose bytecode was interpreted.

@@ -35,7 +35,7 @@ For `(x + 1) * 2` on 8 elements (on a GPU, `stream` stands for `threads()`, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from lampwork import _torch
@@ -59,7 +59,7 @@ from lampwork.ir.program import (
     ViewOfInput,
     device_index,
 )
-from lampwork.ir.size import Size, SizeExpr, Symbol, symbols
+from lampwork.ir.size import Size, SizeExpr, Symbol, linear_terms, symbols
 
 #: Results of at least this size are made by `large`, which uses memory of earlier results again.
 LARGE_BYTES = 1 << 20
@@ -191,15 +191,26 @@ class _HostWriter:
         if not unbound:
             return
         for index, name in enumerate(self.program.inputs):
+            if name in self.program.numbers:
+                self._bind_symbol(self.program.numbers[name], lambda: self._input(index), unbound)  # noqa: B023
+                continue
             buffer = self.program.buffers[name]
-            for kind, dims in (("shape", buffer.shape), ("stride()", buffer.strides)):
+            for kind, dims in (("shape[{}]", buffer.shape), ("stride({})", buffer.strides)):
                 for axis, size in enumerate(dims):
-                    if isinstance(size, Symbol) and size.name in unbound:
-                        unbound.discard(size.name)
-                        self.emit(f"{size.name} = {self._input(index)}.{kind}[{axis}]")
-                        self._set_size(size.name)
+                    self._bind_symbol(size, lambda: f"{self._input(index)}.{kind.format(axis)}", unbound)  # noqa: B023
         if unbound:
             raise CompileError("host", f"no input has the sizes {sorted(unbound)}")
+
+    def _bind_symbol(self, size: Size, text: Callable[[], str], unbound: set[str]) -> None:
+        """`size` is the integer `text()`: the value of its symbol, where it is one times a number plus a number."""
+        constant, terms = linear_terms(size)
+        if len(terms) != 1 or not isinstance(terms[0][1], Symbol) or terms[0][1].name not in unbound:
+            return
+        factor, symbol = terms[0]
+        unbound.discard(symbol.name)
+        value = text() if not constant else f"({text()} - {constant})"
+        self.emit(f"{symbol.name} = {value}" + (f" // {factor}" if factor != 1 else ""))
+        self._set_size(symbol.name)
 
     def _set_size(self, name: str) -> None:
         if name in self.program.sizes:

@@ -11,6 +11,7 @@ from lampwork.fakes import rules  # noqa: F401  (fills the table of shape rules)
 from lampwork.fakes.fake import Unsupported, fake_like_view
 from lampwork.fakes.operators import operator
 from lampwork.fakes.shapes import infer
+from lampwork.fakes.views import has_symbols, view
 
 
 def evaluate(overload: Any, args: tuple, kwargs: dict) -> Any:
@@ -20,6 +21,8 @@ def evaluate(overload: Any, args: tuple, kwargs: dict) -> Any:
     """
     kind = operator(overload).kind
     if kind == "view":
+        if has_symbols(args):
+            return view(overload, args, kwargs)
         with _torch.below_autograd(), _torch.kernels_only():
             plain = overload(*args, **kwargs)
         if isinstance(plain, torch.Tensor):

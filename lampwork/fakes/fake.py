@@ -44,6 +44,7 @@ class Fake(torch.Tensor):
     lampwork_source  where it came from (an `ir.source.Source`), None if made in the region
     real_class       the class `type(x)` answers with: torch.Tensor or nn.Parameter
     constant         the real tensor, for literals such as `torch.tensor([1, 2])`; valid until written to
+    lampwork_storage the storage it lies in, where that is not its own: fakes of symbolic sizes cannot be views
     """
 
     __torch_function__ = _torch.no_torch_function
@@ -52,6 +53,7 @@ class Fake(torch.Tensor):
     lampwork_source: Any = None
     real_class: type = torch.Tensor
     constant: torch.Tensor | None = None
+    lampwork_storage: Any = None
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"Fake({describe(self)})"
@@ -78,10 +80,10 @@ def describe(tensor: torch.Tensor) -> str:
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Metadata enough for `make_fake`. `offset`: storage offset in elements."""
+    """Metadata enough for `make_fake`. `offset`: storage offset in elements. Sizes and strides may be symbolic."""
 
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    shape: tuple[Any, ...]
+    strides: tuple[Any, ...]
     dtype: torch.dtype
     device: torch.device = torch.device("cpu")
     requires_grad: bool = False
@@ -132,7 +134,14 @@ def make_fake(
     """
     spec = tensor if isinstance(tensor, TensorSpec) else spec_of(tensor)
     wants_grad = spec.requires_grad if requires_grad is None else requires_grad
-    if storage is None and not spec.offset:
+    symbolic = any(type(each) is torch.SymInt for each in (*spec.shape, *spec.strides))
+    if symbolic:
+        fake = _torch.tensor_without_memory(
+            Fake, spec.shape, spec.strides, spec.dtype, spec.device, wants_grad, spec.offset
+        )
+        if storage is not None:
+            fake.lampwork_storage = storage.untyped  # type: ignore[attr-defined]
+    elif storage is None and not spec.offset:
         fake = _torch.tensor_without_memory(Fake, spec.shape, spec.strides, spec.dtype, spec.device, wants_grad)
     else:
         if storage is None:

@@ -165,6 +165,35 @@ class ModuleIsPlain:
 
 
 @record
+class SizeSource:
+    """The integer called `name` in a `SizeRelation`: dimension `axis` of the "shape" or "stride" of the tensor at `source`,
+    or the "value" at `source` itself (an int)."""
+
+    name: str
+    source: Source
+    kind: str
+    axis: int = 0
+
+
+def size_text(size: SizeSource, value: str) -> str:
+    """The expression for the integer, where the expression `value` is the tensor or int at its source."""
+    if size.kind == "shape":
+        return f"{value}.shape[{size.axis}]"
+    return f"{value}.stride({size.axis})" if size.kind == "stride" else value
+
+
+@record
+class SizeRelation:
+    """`text`, a Python expression over the integers named by `sizes`, is true: `2 <= s0`, `s1 == 2*s0`.
+
+    The guard's source is that of the first of them.
+    """
+
+    text: str
+    sizes: tuple[SizeSource, ...]
+
+
+@record
 class ArgumentCount:
     """The call has `positional` positional arguments and exactly these keywords, in any order (source: Root)."""
 
@@ -174,7 +203,7 @@ class ArgumentCount:
 
 Test = (
     TypeIs | Equals | IsObject | FunctionIs | TensorIs | LengthIs | KeysAre | HasKey | ClassLookup | SameObject
-    | Distinct | StorageGroups | ModuleIsPlain | ArgumentCount
+    | Distinct | StorageGroups | ModuleIsPlain | ArgumentCount | SizeRelation
 )  # fmt: skip
 
 

@@ -139,6 +139,7 @@ class Lowered:
     `inputs`: buffer name of each graph input, in the region's input order. `constants`: small literal tensors by
     buffer name, as (dtype, shape, bytes). `writes` are performed last; a nest may also store into an input buffer
     directly when lowering emitted it so (`store.buffer` is an input), in program order. `device`: as in `Program`.
+    `sizes`: names of all symbols. `numbers`: inputs that are integers, which have no buffer: what each is in symbols.
     """
 
     buffers: Mapping[str, Buffer]
@@ -149,6 +150,7 @@ class Lowered:
     constants: Mapping[str, tuple[str, tuple[int, ...], bytes]] = field(default_factory=dict)
     sizes: tuple[str, ...] = ()
     device: str = "cpu"
+    numbers: Mapping[str, Size] = field(default_factory=dict)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -206,7 +208,7 @@ class Program:
     `workspace_bytes`: size of the workspace leased per call. `free_after[i]`: extern-allocated buffers whose last use
     is step i.
     `device`: the one device that kernels run on and planned memory lives on ("cpu", "cuda:0"). Buffers elsewhere (a CPU
-    scalar among the inputs of a CUDA program) are touched by externs alone.
+    scalar among the inputs of a CUDA program) are touched by externs alone. `sizes`, `numbers`: as in `Lowered`.
     """
 
     kernels: tuple[Kernel, ...]
@@ -224,6 +226,7 @@ class Program:
     sizes: tuple[str, ...] = ()
     unscheduled_bytes: int = 0
     device: str = "cpu"
+    numbers: Mapping[str, Size] = field(default_factory=dict)
 
 
 def device_index(device: str) -> int:

@@ -128,6 +128,11 @@ class Sum(SizeExpr):
         return f"({self.text})"
 
 
+def linear_terms(value: Size) -> tuple[int, tuple[tuple[int, SizeExpr], ...]]:
+    """(constant, ((coefficient, atom), ...)): `value` is their sum."""
+    return _terms(value)
+
+
 def _terms(value: Size) -> tuple[int, tuple[tuple[int, SizeExpr], ...]]:
     if isinstance(value, int):
         return value, ()

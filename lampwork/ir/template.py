@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lampwork.ir.guard import ObjectRef
+from lampwork.ir.guard import ObjectRef, SizeSource
 from lampwork.ir.record import record
 from lampwork.ir.source import Source
 
@@ -54,13 +54,21 @@ class ScalarValue:
 
 
 @record
+class SizeValue:
+    """A Python int: `text`, an expression over the integers named by `sizes` (`2*s0`, with `s0` the size of an input)."""
+
+    text: str
+    sizes: tuple[SizeSource, ...]
+
+
+@record
 class NewValue:
     """The object `Region.objects[index]`."""
 
     index: int
 
 
-Template = ConstantValue | ObjectValue | SourceValue | TensorValue | ScalarValue | NewValue
+Template = ConstantValue | ObjectValue | SourceValue | TensorValue | ScalarValue | SizeValue | NewValue
 
 
 # Objects made in the region -----------------------------------------------------------------------

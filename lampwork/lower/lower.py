@@ -29,6 +29,7 @@ from torch.fx import Node
 from lampwork import _torch
 from lampwork.config import Settings
 from lampwork.errors import CompileError
+from lampwork.fakes.symbolic import size_of, sizes_of
 from lampwork.ir.dtype import ITEM_SIZE_BYTES, NATIVE, compute_dtype
 from lampwork.ir.loops import Buffer, Compute, Expr, Index, Location, LoopNest, Origin, Reduction, Store
 from lampwork.ir.program import (
@@ -44,7 +45,7 @@ from lampwork.ir.program import (
     ViewOfInput,
 )
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
-from lampwork.ir.size import Size, SizeExpr, Symbol
+from lampwork.ir.size import Size, SizeExpr, Symbol, symbols
 from lampwork.lower import expressions as ex
 from lampwork.lower.rules import RULES, VIEWS, Rule
 from lampwork.lower.values import (
@@ -100,12 +101,8 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def meta_of(value: Any) -> TensorMeta:
-    """Metadata of a (fake) tensor. Raises `CompileError` for sizes that are not plain integers."""
-    shape = tuple(value.shape)
-    for extent in shape:
-        if type(extent) is not int:
-            raise CompileError("lower", f"a tensor of symbolic size {extent}")
-    return TensorMeta(dtype_name(value.dtype), shape, value.stride())
+    """Metadata of a (fake) tensor."""
+    return TensorMeta(dtype_name(value.dtype), sizes_of(value.size()), sizes_of(value.stride()))
 
 
 #: (value, index) -> the value, asserting on a GPU that it is one the operator takes.
@@ -137,6 +134,8 @@ class Lowering:
         self.inputs: list[str] = []
         self.input_offsets: dict[str, Size] = {}
         self.sizes: list[str] = []
+        #: Inputs that are integers, and what each is in symbols.
+        self.numbers: dict[str, Size] = {}
         self.symbol_count = 0
         self.node: Node = None  # type: ignore[assignment]
         self.origin = Origin("", "")
@@ -371,7 +370,7 @@ class Lowering:
         if isinstance(argument, (tuple, list)):
             return tuple([self.argument(item) for item in argument])
         if isinstance(argument, torch.SymInt):
-            raise CompileError("lower", "a symbolic size", self.origin.op, self.origin.location)
+            return size_of(argument)
         return argument
 
     def call(self, node: Node) -> Any:
@@ -461,14 +460,15 @@ class Lowering:
         name = node.name
         self.inputs.append(name)
         if not isinstance(value, torch.Tensor):
-            if isinstance(value, int):
-                return value
+            if isinstance(value, (int, torch.SymInt)):
+                self.numbers[name] = size_of(value)
+                return self.numbers[name]
             if node.users:
                 raise CompileError("lower", f"an input of type {type(value).__name__}", name)
             return None
         dtype, shape, strides = meta_of(value)
         self.add_buffer(Buffer(name, dtype, shape, strides, "input", self.device_of(value)))
-        self.input_offsets[name] = value.storage_offset()
+        self.input_offsets[name] = size_of(value.storage_offset())
         return TensorValue(TensorRef(name, dtype, shape, strides))
 
     def literal(self, node: Node, tensor: torch.Tensor) -> TensorValue:
@@ -531,10 +531,20 @@ class Lowering:
             self.write_input(target, values[source])
         results = tuple(self.result(result, values) for result in self.functional.results)
         self.drop_unread()
-        constants, sizes = self.constants, tuple(self.sizes)
         return Lowered(
-            self.buffers, tuple(self.inputs), tuple(self.items), results, (), constants, sizes, self.device
+            self.buffers, tuple(self.inputs), tuple(self.items), results, (), self.constants, self.all_sizes(),
+            self.device, self.numbers,
         )  # fmt: skip
+
+    def all_sizes(self) -> tuple[str, ...]:
+        """Every symbol: those of the inputs, and what the program reads from tensors."""
+        found: dict[str, None] = {}
+        for name in self.inputs:
+            buffer = self.buffers.get(name)
+            dims = (*buffer.shape, *buffer.strides) if buffer is not None else (self.numbers.get(name, 0),)
+            for size in dims:
+                found.update(dict.fromkeys(sorted(symbols(size))))
+        return (*found, *self.sizes)
 
     def drop_unread(self) -> None:
         """Removes the nests of known values that nobody reads from memory."""
@@ -570,7 +580,9 @@ class Lowering:
             shape, strides, offset = result.view
             buffer = self.buffers[self.inputs[result.input]]
             dtype = result.dtype or buffer.dtype
-            return ViewOfInput(result.input, dtype, tuple(shape), tuple(strides), offset, result.conjugate)
+            return ViewOfInput(
+                result.input, dtype, sizes_of(shape), sizes_of(strides), size_of(offset), result.conjugate
+            )
         if isinstance(result, FromGraph):
             value = values[result.index]
             ref = value.used().ref
@@ -580,7 +592,7 @@ class Lowering:
                 start = ref.offset
                 if dtype != ref.dtype:  # offsets count elements of their own type
                     start = start * ITEM_SIZE_BYTES[ref.dtype] // ITEM_SIZE_BYTES[dtype]
-                ref = TensorRef(ref.buffer, dtype, tuple(shape), tuple(strides), start + offset)
+                ref = TensorRef(ref.buffer, dtype, sizes_of(shape), sizes_of(strides), start + size_of(offset))
             return FromBuffer(ref, result.conjugate)
         raise CompileError("lower", f"result of type {type(result).__name__}")
 
@@ -597,7 +609,7 @@ def lower(functional: FunctionalGraph, settings: Settings) -> Lowered:
     """`functional` as nests and calls of ATen, in a valid order.
 
     Raises `CompileError` naming operator and source line for what neither a rule nor ATen can express (a view operator
-    without a copying form, symbolic sizes).
+    without a copying form).
     """
     return Lowering(functional).run()
 

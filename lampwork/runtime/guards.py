@@ -13,6 +13,7 @@ when the check is compiled: the entry cannot serve here.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -36,9 +37,11 @@ from lampwork.ir.guard import (
     LengthIs,
     ModuleIsPlain,
     SameObject,
+    SizeRelation,
     StorageGroups,
     TensorIs,
     TypeIs,
+    size_text,
 )
 from lampwork.ir.reference import code_digest, find, resolve
 from lampwork.ir.source import (
@@ -126,6 +129,7 @@ class CheckWriter:
                 self._types.setdefault(id(guard.source), guard)
             if isinstance(guard.test, TensorIs):
                 self._extents[id(guard.source)] = reading.extent_bytes(guard.test)
+        self._size_names: dict[tuple, str] = {}
         self._written = ""
 
     # The function ----------------------------------------------------------------------------------------------------
@@ -405,6 +409,17 @@ class CheckWriter:
             sizes = self.constant(tuple(extents))
         self.require(f"reading.aliasing_is(({pointers}), {sizes}, {self.constant(test.groups)})")
 
+    def _size_relation(self, value: str, test: SizeRelation, source: Source) -> None:
+        text = test.text
+        for size in test.sizes:
+            key = (id(size.source), size.kind, size.axis)
+            name = self._size_names.get(key)
+            if name is None:
+                name = self._size_names[key] = f"n{len(self._size_names)}"
+                self._lines.append(f"{name} = {size_text(size, self._load(size.source))}")
+            text = re.sub(rf"\b{size.name}\b", name, text)
+        self.require(text)
+
     def _module_is_plain(self, value: str, test: ModuleIsPlain, source: Source) -> None:
         kind = self._type(source)
         plain = kind is not None and _plain_dict_access(kind)
@@ -429,6 +444,7 @@ _EMITTERS: dict[type, Callable[[CheckWriter, str, Any, Source], None]] = {
     SameObject: CheckWriter._same_object,
     Distinct: CheckWriter._distinct,
     ModuleIsPlain: CheckWriter._module_is_plain,
+    SizeRelation: CheckWriter._size_relation,
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
@@ -34,6 +35,8 @@ from lampwork.ir.guard import (
     LengthIs,
     ModuleIsPlain,
     SameObject,
+    SizeRelation,
+    SizeSource,
     StorageGroups,
     TensorIs,
     TypeIs,
@@ -381,6 +384,10 @@ def _difference(guard: Guard, value: Any, scope: Scope) -> str:
             pointers = [tensor.data_ptr() for tensor in tensors]
             if not aliasing_is(pointers, [tensor_extent_bytes(tensor) for tensor in tensors], groups):
                 return f"and {len(sources) - 1} other tensors overlap in memory in another way than before"
+        case SizeRelation(text, sizes):
+            numbers = {size.name: size_at(size, scope) for size in sizes}
+            if not evaluate_sizes(text, numbers):
+                return f"needs {in_words(guard.test)}, which does not hold for {', '.join(map(str, numbers.values()))}"
         case ModuleIsPlain(names, empty):
             attributes = instance_dict(value)
             for name in names:
@@ -392,6 +399,30 @@ def _difference(guard: Guard, value: Any, scope: Scope) -> str:
         case _:
             raise TypeError(f"not a test: {guard.test!r}")
     return ""
+
+
+def size_at(size: SizeSource, scope: Scope) -> int:
+    """The integer that a relation speaks of, in this call."""
+    value = read(size.source, scope)
+    if size.kind == "value":
+        return value
+    return value.shape[size.axis] if size.kind == "shape" else value.stride(size.axis)
+
+
+def evaluate_sizes(text: str, numbers: dict[str, int]) -> Any:
+    """What an expression of a guard or a template is for these numbers."""
+    return eval(text, {"__builtins__": {"min": min, "max": max}}, numbers)
+
+
+def in_words(test: SizeRelation) -> str:
+    """The relation with its integers named by where they come from: `2 <= argument 0.size(1)`."""
+    text = test.text
+    for size in test.sizes:
+        where = describe(size.source)
+        if size.kind != "value":
+            where = f"{where}.{'size' if size.kind == 'shape' else 'stride'}({size.axis})"
+        text = re.sub(rf"\b{size.name}\b", where, text)
+    return text
 
 
 def builtin_length(value: Any) -> int:

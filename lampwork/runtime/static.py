@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from lampwork.ir.guard import ArgumentCount, Distinct, Guard, SameObject, StorageGroups, TensorIs
+from lampwork.ir.guard import ArgumentCount, Distinct, Guard, SameObject, SizeRelation, StorageGroups, TensorIs
 from lampwork.ir.source import Item, Source, is_source, is_static
 from lampwork.runtime.guards import Check, compile_check
 from lampwork.runtime.reading import READ_ERRORS, evaluate
@@ -176,6 +176,8 @@ class Split:
         elif isinstance(test, ArgumentCount) or not self.is_static(guard.source):
             self.call.append(guard)
         elif isinstance(test, SameObject) and not self.is_static(test.other):
+            self.call.append(guard)
+        elif isinstance(test, SizeRelation) and not all(self.is_static(size.source) for size in test.sizes):
             self.call.append(guard)
         else:
             self.static.append(guard)

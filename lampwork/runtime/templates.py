@@ -8,6 +8,7 @@ at sources were read by the check, before any effect.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.ir.guard import SizeSource, size_text
 from lampwork.ir.reference import resolve
 from lampwork.ir.region import Outcome, Raise, Return
 from lampwork.ir.source import Source
@@ -46,6 +48,7 @@ from lampwork.ir.template import (
     ReplaceItems,
     ReplaceSet,
     ScalarValue,
+    SizeValue,
     SetAttribute,
     SetCell,
     SetItem,
@@ -66,7 +69,7 @@ def sources_of(*parts: Any) -> tuple[Source, ...]:
 
 
 def _collect(part: Any, found: dict[int, Source]) -> None:
-    if isinstance(part, SourceValue):
+    if isinstance(part, (SourceValue, SizeSource)):
         found.setdefault(id(part.source), part.source)
     elif isinstance(part, tuple):
         for item in part:
@@ -134,6 +137,8 @@ class TemplateWriter:
                 return self._tensor(template)
             case ScalarValue(index, kind):
                 return f"{kind}(results[{index}])"
+            case SizeValue(text, sizes):
+                return self._size(text, sizes)
             case NewValue(index):
                 return self._object(index)
         raise TypeError(f"not a template: {template!r}")
@@ -147,6 +152,11 @@ class TemplateWriter:
             cls = torch.Tensor if template.tensor_class is None else resolve(template.tensor_class)
             self.lines.append(f"{name} = runtime.as_tensor({plain}, {self.constant(cls)}, {template.requires_grad})")
         return self._tensors[template.index]
+
+    def _size(self, text: str, sizes: Sequence[SizeSource]) -> str:
+        for size in sizes:
+            text = re.sub(rf"\b{size.name}\b", size_text(size, self.values[id(size.source)]), text)
+        return f"({text})"
 
     def _object(self, index: int) -> str:
         if index in self._names:

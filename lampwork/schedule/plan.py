@@ -45,6 +45,8 @@ def place_buffers(
     """(placements, result storages, workspace bytes, extern-allocated buffers to free after each step)."""
     placements: dict[str, Placement] = {}
     for index, name in enumerate(lowered.inputs):
+        if name in lowered.numbers:
+            continue
         placements.setdefault(name, Placement("input", index))
     for index, name in enumerate(lowered.constants):
         placements[name] = Placement("constant", index)

@@ -112,6 +112,7 @@ def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choos
         sizes=lowered.sizes,
         unscheduled_bytes=unscheduled_bytes,
         device=lowered.device,
+        numbers=lowered.numbers,
     )
 
 

@@ -1,0 +1,108 @@
+"""Which sizes of a call become symbols: what the settings ask for, what the user marked, what varied between calls.
+
+Sizes of 0 and 1 never do: broadcasting and empty results are other programs. Strides follow from the sizes where they
+are those of a dense tensor; others are guarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.fakes.symbolic import SMALLEST_SIZE, SymbolicSizes, size_of
+from lampwork.ir.size import INFINITY
+from lampwork.ir.source import Argument, Item, Keyword, Source
+
+#: (source, "shape" | "stride" | "value", dimension): an integer that differed between calls.
+Varying = tuple[Source, str, int]
+
+
+@dataclass(frozen=True)
+class DynamicPolicy:
+    """`everything`: all sizes and integers of the call's arguments. `varied`: what differed between calls so far.
+
+    Neither: what is marked alone; `allowed` False: nothing at all.
+    """
+
+    allowed: bool = True
+    everything: bool = False
+    varied: Collection[Varying] = field(default_factory=frozenset)
+
+    def is_symbol(self, source: Source, kind: str, axis: int = 0) -> bool:
+        return self.allowed and ((source, kind, axis) in self.varied or (self.everything and is_argument(source)))
+
+    def opens(self, source: Source) -> bool:
+        """Whether something inside the tuple at `source` may be a symbol."""
+        if not self.allowed:
+            return False
+        if self.everything and is_argument(source):
+            return True
+        return any(_lies_in(each, source) for each, _, _ in self.varied)
+
+
+def is_argument(source: Source) -> bool:
+    """An argument of the call, or an element of a container that is one."""
+    while isinstance(source, Item):
+        source = source.base
+    return isinstance(source, (Argument, Keyword))
+
+
+def _lies_in(source: Source, container: Source) -> bool:
+    while True:
+        if source == container:
+            return True
+        base = getattr(source, "base", None)
+        if base is None:
+            return False
+        source = base
+
+
+def symbolic_layout(
+    tensor: torch.Tensor, source: Source, policy: DynamicPolicy, sizes: SymbolicSizes
+) -> tuple[tuple, tuple] | None:
+    """Sizes and strides of a tensor from outside with symbols for what the policy makes one; None without any."""
+    if not policy.allowed:
+        return None
+    marks = _torch.size_marks(tensor)
+    shape: list[Any] = list(tensor.size())
+    for axis, size in enumerate(shape):
+        if size < SMALLEST_SIZE or marks.is_static(axis):
+            continue
+        marked = marks.dynamic.get(axis)
+        if marked is None and not policy.is_symbol(source, "shape", axis) and axis not in marks.maybe:
+            continue
+        lower, upper = marked if marked is not None else (SMALLEST_SIZE, INFINITY)
+        lower = max(lower or SMALLEST_SIZE, SMALLEST_SIZE)
+        upper = INFINITY if upper is None else min(upper, INFINITY)
+        if not lower <= size <= upper:
+            continue
+        shape[axis] = sizes.symbol(source, "shape", axis, size, lower, upper, marked=marked is not None)
+    strides = _strides(tensor, shape, source, policy, sizes)
+    if not any(type(each) is torch.SymInt for each in (*shape, *strides)):
+        return None
+    return tuple(shape), tuple(strides)
+
+
+def _strides(
+    tensor: torch.Tensor, shape: list[Any], source: Source, policy: DynamicPolicy, sizes: SymbolicSizes
+) -> list[Any]:
+    """The tensor's strides: products of symbolic sizes where a dense layout says so, numbers else."""
+    strides: list[Any] = list(tensor.stride())
+    numbers = tuple(tensor.size())
+    order = sorted(range(len(shape)), key=lambda axis: (strides[axis], -axis))
+    expected: Any = 1
+    number = 1
+    for axis in order:
+        if strides[axis] == number and type(expected) is torch.SymInt and numbers[axis] != 1:
+            sizes.require(source, "stride", axis, size_of(expected))
+            strides[axis] = expected
+        elif policy.is_symbol(source, "stride", axis) and strides[axis] >= SMALLEST_SIZE and strides[axis] != number:
+            if not policy.everything:
+                strides[axis] = sizes.symbol(source, "stride", axis, strides[axis])
+        if numbers[axis] != 1:
+            expected, number = shape[axis] * strides[axis], numbers[axis] * tensor.stride(axis)
+    return strides

@@ -1,0 +1,770 @@
+"""Sizes that are not known while a program is captured: what stands behind the `torch.SymInt` that the program holds.
+
+    sizes = SymbolicSizes()
+    s0 = sizes.symbol(source, "shape", 0, hint=7)       a torch.SymInt; str(s0) == "s0"
+    s0 * 2 + 1                                          2*s0 + 1: arithmetic stays symbolic
+    if s0 > 4: ...                                      True for the size seen; the guard `s0 > 4` is noted
+    range(s0)                                           needs the number: the guard `s0 == 7` is noted
+
+`torch.SymInt` takes any object with the interface of PyTorch's own node. Ours wraps an expression of `ir.size`, which
+costs microseconds where PyTorch's, over sympy, costs milliseconds and 0.3 s for the import.
+
+A question whose answer the bounds of the symbols prove leaves no guard. Any other is answered for the sizes seen and
+noted as a guard in its simplest form: one symbol against a number narrows the symbol's bounds, an equality makes one of
+its symbols an expression of the others (`resolve`), everything else is kept as it is. So an expression made before an
+equality was known and one made after it resolve to the same.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from lampwork.ir.guard import Guard, SizeRelation, SizeSource
+from lampwork.ir.location import Location
+from lampwork.ir.size import (
+    INFINITY,
+    FloorDiv,
+    Mod,
+    Product,
+    Size,
+    SizeExpr,
+    Sum,
+    Symbol,
+    add,
+    bounds,
+    evaluate,
+    floordiv,
+    maximum,
+    minimum,
+    mod,
+    mul,
+    substitute,
+    symbols,
+)
+from lampwork.ir.source import Source
+
+#: Sizes of 0 and 1 mean something else than others (nothing to do, broadcasting): a symbol is never one of them.
+SMALLEST_SIZE = 2
+
+
+@dataclass(frozen=True)
+class Specialised:
+    """A symbol that the program needed as a number: `value` is guarded. `reason`: what asked for it."""
+
+    symbol: str
+    value: int
+    reason: str
+    location: Location = Location()
+
+
+@dataclass
+class _Noted:
+    """A guard as it was noted: `left relation right`."""
+
+    left: Size
+    relation: str
+    right: Size
+    location: Location
+
+
+_HOLDS: dict[str, Callable[[int, int], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+class SymbolicSizes:
+    """The symbols of one capture and the guards on them. Not shared between threads.
+
+    `location_hook()` says which line of the user's program is running.
+    """
+
+    def __init__(self, location_hook: Callable[[], Location] | None = None) -> None:
+        self.location_hook = location_hook
+        self.hints: dict[str, int] = {}
+        self.sources: dict[str, SizeSource] = {}
+        self.specialised: list[Specialised] = []
+        self.marked: set[str] = set()
+        self._required: list[SizeRelation] = []
+        self._symbols: dict[str, Symbol] = {}
+        self._bounds: dict[str, tuple[int, int]] = {}
+        self._declared: dict[str, tuple[int, int]] = {}
+        self._replaced: dict[str, Size] = {}
+        #: Symbols made for multiples (`s0 == 8*m0`), as expressions of those that have a source.
+        self._made: dict[str, Size] = {}
+        #: Symbols whose bounds follow from those of the symbol that stands for them.
+        self._implied: set[str] = set()
+        self._noted: dict[tuple, _Noted] = {}
+        self._known: dict[tuple, bool] = {}
+        self._resolved: dict[Size, Size] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.hints)
+
+    # Symbols ----------------------------------------------------------------------------------------------------------
+
+    def symbol(
+        self, source: Source, kind: str, axis: int, hint: int, lower: int = SMALLEST_SIZE, upper: int = INFINITY,
+        marked: bool = False,
+    ) -> torch.SymInt:  # fmt: skip
+        """The integer found at `source`: `kind` "shape" or "stride" of dimension `axis`, or the "value" itself.
+
+        `marked`: the user said that it varies, so that specialising it is an error.
+        """
+        name = f"s{len(self.sources)}"
+        if marked:
+            self.marked.add(name)
+        self.sources[name] = SizeSource(name, source, kind, axis)
+        return self._sym_int(self._new(name, hint, lower, upper))
+
+    def _new(self, name: str, hint: int, lower: int, upper: int) -> Symbol:
+        symbol = self._symbols[name] = Symbol(name, lower, upper)
+        self.hints[name] = hint
+        self._bounds[name] = self._declared[name] = (lower, upper)
+        return symbol
+
+    def require(self, source: Source, kind: str, axis: int, value: Size) -> None:
+        """The guard that the integer found there, which has no symbol, is `value`."""
+        name = f"x{len(self._required)}"
+        self._required.append(
+            SizeRelation(f"{name} == {_bare(value)}", (SizeSource(name, source, kind, axis), *self._sources_of(value)))
+        )
+
+    def _sym_int(self, value: Size) -> Any:
+        return torch.SymInt(SizeNode(self, value))  # type: ignore[no-untyped-call]
+
+    def wrap(self, value: Size) -> Any:
+        """`value` as the program holds it: an int, or a `torch.SymInt`."""
+        return value if isinstance(value, int) else self._sym_int(value)
+
+    def location(self) -> Location:
+        return self.location_hook() if self.location_hook is not None else Location()
+
+    # Values -----------------------------------------------------------------------------------------------------------
+
+    def resolve(self, value: Size) -> Size:
+        """`value` in the symbols that are left, with the bounds known by now."""
+        if isinstance(value, int):
+            return value
+        found = self._resolved.get(value)
+        if found is None:
+            found = substitute(value, {name: self._current(name) for name in symbols(value)})
+            self._resolved[value] = found
+        return found
+
+    def _current(self, name: str) -> Size:
+        replaced = self._replaced.get(name)
+        if replaced is not None:
+            return self.resolve(replaced)
+        lower, upper = self._bounds[name]
+        symbol = self._symbols[name]
+        if (symbol.lower, symbol.upper) != (lower, upper):
+            symbol = self._symbols[name] = replace(symbol, lower=lower, upper=upper)
+        return symbol
+
+    def hint(self, value: Size) -> int:
+        """What `value` was in the call that is captured."""
+        return value if isinstance(value, int) else evaluate(value, self.hints)
+
+    # Questions --------------------------------------------------------------------------------------------------------
+
+    def known(self, left: Size, relation: str, right: Size) -> bool | None:
+        """Whether the relation holds for all sizes that pass the guards; None: it depends on them."""
+        difference = self.resolve(add(left, mul(right, -1)))
+        if isinstance(difference, int):
+            return _HOLDS[relation](difference, 0)
+        low, high = bounds(difference)
+        if relation == "==" or relation == "!=":
+            if low <= 0 <= high and _may_be_zero(difference):
+                return None
+            return relation == "!="
+        if relation == "<" or relation == ">=":
+            answer = True if high < 0 else False if low >= 0 else None
+            return answer if relation == "<" or answer is None else not answer
+        answer = True if high <= 0 else False if low > 0 else None
+        return answer if relation == "<=" or answer is None else not answer
+
+    def holds(self, left: Size, relation: str, right: Size) -> bool:
+        """Whether the relation holds for the sizes seen. A guard says so, unless it is known."""
+        key = (left, relation, right)
+        found = self._known.get(key)
+        if found is not None:
+            return found
+        answer = self.known(left, relation, right)
+        if answer is None:
+            answer = _HOLDS[relation](self.hint(left), self.hint(right))
+            self._note(left, relation if answer else _OPPOSITE[relation], right)
+        self._known[key] = answer
+        return answer
+
+    def specialise(self, value: Size, reason: str) -> int:
+        """The number that `value` is, guarded. What asked for it is remembered where that costs a symbol."""
+        number = self.hint(value)
+        value = self.resolve(value)
+        if isinstance(value, int):
+            return value
+        for name in sorted(symbols(value)):
+            self.specialised.append(Specialised(name, self.hints[name], reason, self.location()))
+        self._note(value, "==", number)
+        return number
+
+    # Guards -----------------------------------------------------------------------------------------------------------
+
+    def _note(self, left: Size, relation: str, right: Size) -> None:
+        """Notes what holds for the sizes seen and does not follow from what is known."""
+        difference = self.resolve(add(left, mul(right, -1)))
+        assert isinstance(difference, SizeExpr)
+        if self._narrow(difference, relation):
+            self._learnt()
+            return
+        key = (difference, relation)
+        if key in self._noted:
+            return
+        self._noted[key] = _Noted(left, relation, right, self.location())
+        if relation == "==":
+            self._solve(difference)
+        self._learnt()
+
+    def _learnt(self) -> None:
+        self._resolved.clear()
+        # What was known stays known: bounds only narrow, and equalities hold.
+
+    def _narrow(self, difference: SizeExpr, relation: str) -> bool:
+        """`k*s + c relation 0` as bounds of the symbol `s`, where that says all of it."""
+        if isinstance(difference, Symbol):
+            difference = Sum(0, ((1, difference),))
+        if not isinstance(difference, Sum) or len(difference.terms) != 1:
+            return False
+        ((factor, atom),) = difference.terms
+        if not isinstance(atom, Symbol):
+            return False
+        if factor < 0:
+            factor, constant, relation = -factor, -difference.constant, _MIRRORED[relation]
+        else:
+            constant = difference.constant
+        low, high = self._bounds[atom.name]
+        if relation == "<":
+            constant, relation = constant + 1, "<="
+        elif relation == ">":
+            constant, relation = constant - 1, ">="
+        if relation == "<=":
+            high = min(high, -constant // factor)
+        elif relation == ">=":
+            low = max(low, -(constant // factor))
+        elif relation == "!=" and -constant % factor == 0 and -constant // factor == low:
+            low += 1
+        elif relation == "!=" and -constant % factor == 0 and -constant // factor == high:
+            high -= 1
+        else:
+            return False
+        self._bounds[atom.name] = (low, high)
+        if low == high:
+            self._replaced[atom.name] = low
+        return True
+
+    def _solve(self, difference: SizeExpr) -> None:
+        """`difference == 0` holds: one symbol becomes an expression of the others, where that is possible."""
+        if isinstance(difference, Mod) and isinstance(difference.divisor, int):
+            self._divide(difference.value, difference.divisor)
+            return
+        constant, terms = (
+            (difference.constant, difference.terms) if isinstance(difference, Sum) else (0, ((1, difference),))
+        )
+        # The newest symbol goes: expressions made so far mostly speak of the older ones.
+        for factor, atom in sorted(terms, key=lambda term: -_age(term[1])):
+            others = [other for _, other in terms if other is not atom]
+            if not isinstance(atom, Symbol) or any(atom.name in symbols(other) for other in others):
+                continue
+            rest: Size = constant
+            for k, other in terms:
+                if other is not atom:
+                    rest = add(rest, mul(other, k))
+            value = mul(rest, -1) if factor > 0 else rest
+            if abs(factor) != 1:
+                if not others:
+                    value = floordiv(value, abs(factor))
+                elif isinstance(value, Sum) and not value.constant % abs(factor) and all(
+                    not k % abs(factor) for k, _ in value.terms
+                ):
+                    value = floordiv(value, abs(factor))
+                else:
+                    continue
+            self._replace(atom.name, value)
+            return
+
+    def _replace(self, name: str, value: Size) -> None:
+        """`name` is `value` from here on; what is known of its bounds is said of the symbol in `value`, if it is one."""
+        low, high = self._bounds[name]
+        self._replaced[name] = value
+        if isinstance(value, int):
+            self._implied.add(name)
+        elif self._narrow(add(value, -low), ">=") and (high == INFINITY or self._narrow(add(value, -high), "<=")):
+            self._implied.add(name)
+
+    def _divide(self, value: Size, divisor: int) -> None:
+        """`value % divisor == 0`: a symbol becomes a multiple of a new one."""
+        if not isinstance(value, Symbol):
+            return
+        low, high = self._bounds[value.name]
+        name = f"m{len(self._made)}"
+        quotient = self._new(name, self.hints[value.name] // divisor, -(-low // divisor), high // divisor)
+        self._made[name] = FloorDiv(value, divisor)
+        self._replaced[value.name] = mul(quotient, divisor)
+        self._implied.add(value.name)
+
+    # What the entry gets ----------------------------------------------------------------------------------------------
+
+    def guards(self) -> tuple[Guard, ...]:
+        """Every guard on sizes, bounds included, on the integers that a call has."""
+        return tuple(Guard(test.sizes[0].source, test, location) for test, location in self._relations())
+
+    def _relations(self) -> list[tuple[SizeRelation, Location]]:
+        found = [(self._relation(each), each.location) for each in self._noted.values()]
+        nowhere = Location()
+        found += [(each, nowhere) for each in self._required]
+        for name, source in self.sources.items():
+            if name in self._implied:
+                continue
+            low, high = self._bounds[name]
+            upper = f" <= {high}" if high < INFINITY else ""
+            lower = f"{low} <= " if low > -INFINITY else ""
+            if lower or upper:
+                found.append((SizeRelation(f"{lower}{name}{upper}", (source,)), nowhere))
+        for name, made in self._made.items():
+            low, high = self._bounds[name]
+            if (low, high) != self._declared[name]:
+                text = f"{low} <= {made}" + (f" <= {high}" if high < INFINITY else "")
+                found.append((SizeRelation(text, self._sources_of(made)), nowhere))
+        return found
+
+    def written(self, value: Size) -> tuple[str, tuple[SizeSource, ...]]:
+        """`value` as a Python expression over integers that a call has, and where it has them."""
+        value = self._with_sources(value)
+        return _bare(value), self._sources_of(value)
+
+    def _relation(self, noted: _Noted) -> SizeRelation:
+        left, right = self._with_sources(noted.left), self._with_sources(noted.right)
+        sources = dict.fromkeys((*self._sources_of(left), *self._sources_of(right)))
+        return SizeRelation(f"{_bare(left)} {noted.relation} {_bare(right)}", tuple(sources))
+
+    def _with_sources(self, value: Size) -> Size:
+        while not isinstance(value, int) and any(name in self._made for name in symbols(value)):
+            value = substitute(value, {name: self._made[name] for name in symbols(value) if name in self._made})
+        return value
+
+    def _sources_of(self, value: Size) -> tuple[SizeSource, ...]:
+        return tuple(self.sources[name] for name in sorted(symbols(self._with_sources(value))))
+
+
+def _age(value: Size) -> int:
+    """How late a symbol was made; expressions come last."""
+    return int(value.name[1:]) if isinstance(value, Symbol) and value.name[0] == "s" else -1
+
+
+def _bare(value: Size) -> str:
+    text = str(value)
+    return text[1:-1] if isinstance(value, (Sum, FloorDiv, Mod)) else text
+
+
+def _may_be_zero(value: Size) -> bool:
+    """False where `k*x + c` cannot be zero because `k` does not divide `c`."""
+    if isinstance(value, Sum) and value.constant:
+        divisor = 0
+        for k, _ in value.terms:
+            divisor = _gcd(divisor, abs(k))
+        return value.constant % divisor == 0
+    if isinstance(value, Product):  # factors without zero have a product without zero
+        return any(low <= 0 <= high for low, high in map(bounds, value.factors))
+    if isinstance(value, Sum) and len(value.terms) == 1:
+        return _may_be_zero(value.terms[0][1])
+    low, high = bounds(value)
+    return low <= 0 <= high
+
+
+def _gcd(left: int, right: int) -> int:
+    while right:
+        left, right = right, left % right
+    return left
+
+
+# What PyTorch asks of a node ----------------------------------------------------------------------------------------
+
+
+class _Node:
+    """Answers that numbers and truth values share."""
+
+    __slots__ = ()
+
+    def is_int(self) -> bool:
+        return False
+
+    def is_bool(self) -> bool:
+        return False
+
+    def is_float(self) -> bool:
+        return False
+
+    def is_nested_int(self) -> bool:
+        return False
+
+    def nested_int(self) -> None:
+        return None
+
+    def constant_float(self) -> None:
+        return None
+
+    def maybe_as_float(self) -> None:
+        return None
+
+    def constant_int(self) -> int | None:
+        return None
+
+    def maybe_as_int(self) -> int | None:
+        return None
+
+    def constant_bool(self) -> bool | None:
+        return None
+
+    def maybe_as_bool(self) -> bool | None:
+        return None
+
+    def has_hint(self) -> bool:
+        return True
+
+    def clone(self) -> Any:
+        return self
+
+    def _graph_repr(self) -> str:
+        return str(self)
+
+    def str(self) -> str:
+        return str(self)
+
+
+class SizeNode(_Node):
+    """An integer: `value` in symbols of `sizes`."""
+
+    __slots__ = ("sizes", "value")
+
+    def __init__(self, sizes: SymbolicSizes, value: Size) -> None:
+        self.sizes = sizes
+        self.value = value
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    @property
+    def resolved(self) -> Size:
+        return self.sizes.resolve(self.value)
+
+    @property
+    def hint(self) -> int:
+        return self.sizes.hint(self.value)
+
+    def is_int(self) -> bool:
+        return True
+
+    def is_symbolic(self) -> bool:
+        return not isinstance(self.value, int)
+
+    def is_constant(self) -> bool:
+        return isinstance(self.value, int)
+
+    def constant_int(self) -> int | None:
+        return self.value if isinstance(self.value, int) else None
+
+    maybe_as_int = constant_int
+
+    def wrap_int(self, value: int) -> SizeNode:
+        return SizeNode(self.sizes, value)
+
+    def wrap_bool(self, value: bool) -> TruthNode:
+        return TruthNode(self.sizes, (), value)
+
+    def sym_float(self) -> FloatNode:
+        return FloatNode(float(self.sizes.specialise(self.value, "it becomes a floating-point number")))
+
+    # Numbers are asked for: the value is guarded.
+
+    def int_(self) -> int:
+        return self.sizes.specialise(self.value, "the program needs it as a number")
+
+    def guard_int(self, file: str, line: int) -> int:
+        return self.sizes.specialise(self.value, "PyTorch needs it as a number")
+
+    # Arithmetic.
+
+    def _of(self, value: Size) -> SizeNode:
+        return SizeNode(self.sizes, value)
+
+    def add(self, other: SizeNode) -> SizeNode:
+        return self._of(add(self.value, other.value))
+
+    def sub(self, other: SizeNode) -> SizeNode:
+        return self._of(add(self.value, mul(other.value, -1)))
+
+    def mul(self, other: SizeNode) -> SizeNode:
+        return self._of(mul(self.value, other.value))
+
+    def neg(self) -> SizeNode:
+        return self._of(mul(self.value, -1))
+
+    def pos(self) -> SizeNode:
+        return self
+
+    def abs(self) -> SizeNode:
+        return self if self.sizes.holds(self.value, ">=", 0) else self.neg()
+
+    def sym_max(self, other: SizeNode) -> SizeNode:
+        return self._of(maximum(self.value, other.value))
+
+    def sym_min(self, other: SizeNode) -> SizeNode:
+        return self._of(minimum(self.value, other.value))
+
+    def sym_sum(self, nodes: Any) -> SizeNode:
+        total: Size = 0
+        for node in nodes:
+            total = add(total, node.value)
+        return self._of(total)
+
+    def int_floordiv(self, other: SizeNode) -> SizeNode:
+        if self.sizes.holds(other.value, "==", 0):
+            raise ZeroDivisionError("integer division or modulo by zero")
+        if not self.sizes.holds(other.value, ">", 0):  # expressions know positive divisors only
+            return self.neg().int_floordiv(other.neg())
+        return self._of(floordiv(self.value, other.value))
+
+    floordiv = int_floordiv
+
+    def mod(self, other: SizeNode) -> SizeNode:
+        if self.sizes.holds(other.value, "==", 0):
+            raise ZeroDivisionError("integer modulo by zero")
+        if not self.sizes.holds(other.value, ">", 0):
+            return self.neg().mod(other.neg()).neg()
+        return self._of(mod(self.value, other.value))
+
+    def pow_by_natural(self, other: SizeNode) -> SizeNode:
+        exponent = self.sizes.specialise(other.value, "it is an exponent")
+        result: Size = 1
+        for _ in range(exponent):
+            result = mul(result, self.value)
+        return self._of(result)
+
+    pow = pow_by_natural
+
+    def floor(self) -> SizeNode:
+        return self
+
+    ceil = trunc = round = floor
+
+    # Questions.
+
+    def _compare(self, relation: str, other: SizeNode) -> TruthNode:
+        return TruthNode(self.sizes, (self.value, relation, other.value))
+
+    def eq(self, other: SizeNode) -> TruthNode:
+        return self._compare("==", other)
+
+    def ne(self, other: SizeNode) -> TruthNode:
+        return self._compare("!=", other)
+
+    def lt(self, other: SizeNode) -> TruthNode:
+        return self._compare("<", other)
+
+    def le(self, other: SizeNode) -> TruthNode:
+        return self._compare("<=", other)
+
+    def gt(self, other: SizeNode) -> TruthNode:
+        return self._compare(">", other)
+
+    def ge(self, other: SizeNode) -> TruthNode:
+        return self._compare(">=", other)
+
+    # Layouts, for releases of PyTorch that ask the node.
+
+    def _layout(self, sizes: Any, strides: Any, order: Any) -> TruthNode:
+        """Whether `strides` are those of a dense tensor with the dimensions `order`, innermost first."""
+        expected: Size = 1
+        answer = True
+        for dim in order:
+            size, stride = sizes[dim].value, strides[dim].value
+            if self.sizes.holds(size, "==", 1):
+                continue
+            if not self.sizes.holds(stride, "==", expected):
+                answer = False
+                break
+            expected = mul(expected, size)
+        return self.wrap_bool(answer)
+
+    def is_contiguous(self, sizes: Any, strides: Any) -> TruthNode:
+        return self._layout(sizes, strides, range(len(sizes) - 1, -1, -1))
+
+    def is_channels_last_contiguous_2d(self, sizes: Any, strides: Any) -> TruthNode:
+        return self._layout(sizes, strides, (1, 3, 2, 0)) if len(sizes) == 4 else self.wrap_bool(False)
+
+    def is_channels_last_contiguous_3d(self, sizes: Any, strides: Any) -> TruthNode:
+        return self._layout(sizes, strides, (1, 4, 3, 2, 0)) if len(sizes) == 5 else self.wrap_bool(False)
+
+    is_channels_last_strides_2d = is_channels_last_contiguous_2d
+    is_channels_last_strides_3d = is_channels_last_contiguous_3d
+
+    def is_non_overlapping_and_dense(self, sizes: Any, strides: Any) -> TruthNode:
+        order = sorted(range(len(sizes)), key=lambda dim: self.sizes.hint(strides[dim].value))
+        return self._layout(sizes, strides, order)
+
+
+class TruthNode(_Node):
+    """A truth value: one comparison of sizes, or several joined.
+
+    `parts`: (left, relation, right), ("and" | "or", node, node), or empty for the constant `value`.
+    """
+
+    __slots__ = ("parts", "sizes", "value")
+
+    def __init__(self, sizes: SymbolicSizes, parts: tuple, value: bool | None = None) -> None:
+        self.sizes = sizes
+        self.parts = parts
+        self.value = value
+
+    def __str__(self) -> str:
+        if not self.parts:
+            return str(self.value)
+        if self.parts[0] in ("and", "or"):
+            return f"({self.parts[1]} {self.parts[0]} {self.parts[2]})"
+        left, relation, right = self.parts
+        return f"{left} {relation} {right}"
+
+    def is_bool(self) -> bool:
+        return True
+
+    def is_symbolic(self) -> bool:
+        return self.value is None
+
+    def is_constant(self) -> bool:
+        return self.value is not None
+
+    def constant_bool(self) -> bool | None:
+        return self.value
+
+    maybe_as_bool = constant_bool
+
+    def wrap_bool(self, value: bool) -> TruthNode:
+        return TruthNode(self.sizes, (), value)
+
+    def wrap_int(self, value: int) -> SizeNode:
+        return SizeNode(self.sizes, value)
+
+    def known(self) -> bool | None:
+        """The answer for all sizes that pass the guards; None: it depends on them."""
+        if self.value is None and self.parts[0] not in ("and", "or"):
+            return self.sizes.known(*self.parts)
+        if self.value is not None:
+            return self.value
+        word, left, right = self.parts
+        one, two = left.known(), right.known()
+        decides = word == "or"
+        if one is decides or two is decides:
+            return decides
+        return None if one is None or two is None else not decides
+
+    def bool_(self) -> bool:
+        """The answer for the sizes seen, guarded."""
+        if self.value is None:
+            if self.parts[0] in ("and", "or"):
+                word, left, right = self.parts
+                decides = word == "or"
+                known = self.known()
+                self.value = known if known is not None else (left.bool_() if left.bool_() is decides else right.bool_())
+            else:
+                self.value = self.sizes.holds(*self.parts)
+        return self.value
+
+    def guard_bool(self, file: str, line: int) -> bool:
+        return self.bool_()
+
+    expect_true = guard_size_oblivious = guard_or_false = guard_or_true = guard_bool
+
+    def statically_known_true(self, file: str, line: int) -> bool:
+        return self.known() is True
+
+    def sym_and(self, other: TruthNode) -> TruthNode:
+        return TruthNode(self.sizes, ("and", self, other))
+
+    def sym_or(self, other: TruthNode) -> TruthNode:
+        return TruthNode(self.sizes, ("or", self, other))
+
+    and_, or_ = sym_and, sym_or
+
+    def sym_not(self) -> TruthNode:
+        if not self.parts:
+            return self.wrap_bool(not self.value)
+        if self.parts[0] in ("and", "or"):
+            word, left, right = self.parts
+            return TruthNode(self.sizes, ("and" if word == "or" else "or", left.sym_not(), right.sym_not()))
+        left, relation, right = self.parts
+        return TruthNode(self.sizes, (left, _OPPOSITE[relation], right))
+
+    not_ = sym_not
+
+    def eq(self, other: TruthNode) -> TruthNode:
+        return self.wrap_bool(self.bool_() == other.bool_())
+
+    def ne(self, other: TruthNode) -> TruthNode:
+        return self.wrap_bool(self.bool_() != other.bool_())
+
+
+class FloatNode(_Node):
+    """A floating-point number that a size was made to: known, since that guarded the size."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def is_float(self) -> bool:
+        return True
+
+    def is_symbolic(self) -> bool:
+        return False
+
+    def is_constant(self) -> bool:
+        return True
+
+    def constant_float(self) -> float:
+        return self.value
+
+    maybe_as_float = constant_float
+
+    def guard_float(self, file: str, line: int) -> float:
+        return self.value
+
+
+# Sizes as stages see them -------------------------------------------------------------------------------------------
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether `value` is an integer that is not known yet."""
+    return isinstance(value, torch.SymInt)
+
+
+def size_of(value: Any) -> Size:
+    """An int or `torch.SymInt` as a size of loop IR, in the symbols that are left."""
+    return value.node.resolved if isinstance(value, torch.SymInt) else value
+
+
+def sizes_of(values: Any) -> tuple[Size, ...]:
+    return tuple([value if type(value) is int else size_of(value) for value in values])
+
+
+def hint_of(value: Any) -> int:
+    """What an int or `torch.SymInt` was in the call that was captured."""
+    return value.node.hint if isinstance(value, torch.SymInt) else value

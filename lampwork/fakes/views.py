@@ -1,0 +1,379 @@
+"""Views of tensors whose sizes, strides or offset are symbolic: PyTorch's view kernels compute with plain numbers only.
+
+`view(op, args, kwargs)` answers a view operator from expressions; the result shares the argument's memory in the sense of
+`_torch.storage_key`. Questions about sizes (`is this dimension 1?`) are asked of the symbols, which notes guards. An
+operator without a rule here is run by its kernel on concrete numbers: the symbols involved are specialised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from lampwork import _torch
+from lampwork.fakes.fake import Fake, fake_like_view
+from lampwork.fakes.shapes import contiguous, is_contiguous, wrap_dim
+
+aten = torch.ops.aten
+SymInt = torch.SymInt
+
+
+class Layout(NamedTuple):
+    """Where the elements of a view lie; `offset` in elements from the start of the storage."""
+
+    shape: Sequence[Any]
+    strides: Sequence[Any]
+    offset: Any
+
+
+def has_symbols(value: Any) -> bool:
+    """Whether a tensor's metadata, or a number anywhere in an argument, is symbolic."""
+    kind = type(value)
+    if kind is SymInt:
+        return True
+    if isinstance(value, torch.Tensor):
+        for each in value.size():
+            if type(each) is SymInt:
+                return True
+        for each in value.stride():
+            if type(each) is SymInt:
+                return True
+        return type(value.storage_offset()) is SymInt
+    if kind is tuple or kind is list:
+        return any(map(has_symbols, value))
+    if kind is dict:
+        return any(map(has_symbols, value.values()))
+    return False
+
+
+def view(op: Any, args: tuple, kwargs: dict) -> Any:
+    """What the view operator returns, as fakes over the memory of its first argument."""
+    base = args[0]
+    rule = RULES.get(op)
+    if rule is None:
+        return _by_kernel(op, args, kwargs)
+    result = rule(*args, **kwargs)
+    if isinstance(result, Layout):
+        return strided(base, result)
+    return [strided(base, each) for each in result]
+
+
+def strided(base: Fake, layout: Layout) -> Fake:
+    """A fake over `base`'s memory with another layout."""
+    fake = _torch.tensor_without_memory(
+        Fake, tuple(layout.shape), tuple(layout.strides), base.dtype, base.device, offset=layout.offset
+    )
+    fake.lampwork_storage = base.lampwork_storage or base.untyped_storage()  # type: ignore[attr-defined]
+    return fake  # type: ignore[return-value]
+
+
+def concrete(value: Any) -> Any:
+    """The argument with every symbol specialised: a fake with plain sizes over the same memory, numbers, containers."""
+    kind = type(value)
+    if kind is SymInt:
+        return int(value)
+    if kind is tuple or kind is list:
+        return kind([concrete(each) for each in value])
+    if kind is dict:
+        return {key: concrete(each) for key, each in value.items()}
+    if isinstance(value, torch.Tensor) and has_symbols(value):
+        layout = [tuple(map(int, part)) for part in (value.size(), value.stride())]
+        return strided(value, Layout(*layout, int(value.storage_offset())))  # type: ignore[arg-type]
+    return value
+
+
+def _by_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
+    base = args[0]
+    with _torch.below_autograd(), _torch.kernels_only():
+        plain = op(*concrete(args), **concrete(kwargs))
+    many = not isinstance(plain, torch.Tensor)
+    fakes = [fake_like_view(each) for each in (plain if many else (plain,))]
+    for fake in fakes:
+        fake.lampwork_storage = base.lampwork_storage or base.untyped_storage()
+    return fakes if many else fakes[0]
+
+
+# Rules ----------------------------------------------------------------------------------------------------------------
+
+RULES: dict[Any, Callable[..., Any]] = {}
+
+
+def _rule(*overloads: Any) -> Callable[[Callable], Callable]:
+    def register(function: Callable) -> Callable:
+        for each in overloads:
+            RULES[each] = function
+        return function
+
+    return register
+
+
+def _parts(x: torch.Tensor) -> tuple[list[Any], list[Any], Any]:
+    return list(x.size()), list(x.stride()), x.storage_offset()
+
+
+def _total(sizes: Iterable[Any]) -> Any:
+    result: Any = 1
+    for size in sizes:
+        result = result * size
+    return result
+
+
+@_rule(aten.alias.default, aten.detach.default, aten.lift_fresh.default)
+def _same(x: torch.Tensor) -> Layout:
+    return Layout(*_parts(x))
+
+
+@_rule(aten.view.default, aten._unsafe_view.default)
+def reshaped(x: torch.Tensor, size: Sequence[Any]) -> Layout:
+    shape = inferred(size, x.size())
+    strides = view_strides(x.size(), x.stride(), shape)
+    if strides is None:
+        raise RuntimeError(
+            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
+            "contiguous subspaces). Use .reshape(...) instead."
+        )
+    return Layout(shape, strides, x.storage_offset())
+
+
+@_rule(aten._reshape_alias.default)
+def _reshape_alias(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any]) -> Layout:
+    return Layout(size, stride, x.storage_offset())
+
+
+@_rule(aten.as_strided.default)
+def _as_strided(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> Layout:
+    return Layout(size, stride, x.storage_offset() if storage_offset is None else storage_offset)
+
+
+def inferred(size: Sequence[Any], old: Sequence[Any]) -> list[Any]:
+    """`size` with its -1 replaced. Raises eager's error when the elements do not fit."""
+    shape = list(size)
+    numel = _total(old)
+    unknown = [index for index, each in enumerate(shape) if type(each) is int and each == -1]
+    if len(unknown) > 1:
+        raise RuntimeError("only one dimension can be inferred")
+    if not unknown:
+        if _total(shape) != numel:
+            raise RuntimeError(f"shape '{shape}' is invalid for input of size {numel}")
+        return shape
+    known = _total(each for index, each in enumerate(shape) if index != unknown[0])
+    if known == 0 or numel % known != 0:
+        raise RuntimeError(f"shape '{shape}' is invalid for input of size {numel}")
+    shape[unknown[0]] = numel // known
+    return shape
+
+
+def view_strides(old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any]) -> Sequence[Any] | None:
+    """Strides that give a tensor of sizes `old` the sizes `new`; None where only a copy can (`computeStride_impl`)."""
+    if not old:
+        return [1] * len(new)
+    if is_contiguous(old, strides):
+        return contiguous(new)
+    result: list[Any] = [0] * len(new)
+    place = len(new) - 1
+    base = strides[-1]
+    old_numel: Any = 1
+    new_numel: Any = 1
+    for dim in range(len(old) - 1, -1, -1):
+        old_numel = old_numel * old[dim]
+        if dim == 0 or (old[dim - 1] != 1 and strides[dim - 1] != old_numel * base):
+            while place >= 0 and (new_numel < old_numel or new[place] == 1):
+                result[place] = new_numel * base
+                new_numel = new_numel * new[place]
+                place -= 1
+            if new_numel != old_numel:
+                return None
+            if dim > 0:
+                base, old_numel, new_numel = strides[dim - 1], 1, 1
+    return result if place == -1 else None
+
+
+@_rule(aten.expand.default)
+def _expand(x: torch.Tensor, size: Sequence[Any], *, implicit: bool = False) -> Layout:
+    shape, strides, offset = _parts(x)
+    added = len(size) - len(shape)
+    if added < 0:
+        raise RuntimeError(f"expand: the number of sizes provided ({len(size)}) must be greater or equal to the number of "
+                           f"dimensions in the tensor ({len(shape)})")  # fmt: skip
+    result: list[Any] = []
+    steps: list[Any] = []
+    for index, wanted in enumerate(size):
+        if index < added:
+            result.append(wanted)
+            steps.append(0)
+            continue
+        own, step = shape[index - added], strides[index - added]
+        if type(wanted) is int and wanted == -1:
+            wanted = own
+        elif own == 1 and wanted != 1:
+            step = 0
+        elif own != wanted:
+            raise RuntimeError(
+                f"The expanded size of the tensor ({wanted}) must match the existing size ({own}) at non-singleton "
+                f"dimension {index}.  Target sizes: {list(size)}.  Tensor sizes: {shape}"
+            )
+        result.append(wanted)
+        steps.append(step)
+    return Layout(result, steps, offset)
+
+
+@_rule(aten.permute.default)
+def _permute(x: torch.Tensor, dims: Sequence[int]) -> Layout:
+    shape, strides, offset = _parts(x)
+    order = [wrap_dim(dim, len(shape)) for dim in dims]
+    if sorted(order) != list(range(len(shape))):
+        raise RuntimeError("permute(sparse_coo): repeated dims are not allowed")
+    return Layout([shape[dim] for dim in order], [strides[dim] for dim in order], offset)
+
+
+@_rule(aten.transpose.int)
+def _transpose(x: torch.Tensor, dim0: int, dim1: int) -> Layout:
+    shape, strides, offset = _parts(x)
+    if not shape:
+        return Layout(shape, strides, offset)
+    one, two = wrap_dim(dim0, len(shape)), wrap_dim(dim1, len(shape))
+    shape[one], shape[two] = shape[two], shape[one]
+    strides[one], strides[two] = strides[two], strides[one]
+    return Layout(shape, strides, offset)
+
+
+@_rule(aten.t.default)
+def _t(x: torch.Tensor) -> Layout:
+    return Layout(*_parts(x)) if x.dim() < 2 else _transpose(x, 0, 1)
+
+
+@_rule(aten.unsqueeze.default)
+def _unsqueeze(x: torch.Tensor, dim: int) -> Layout:
+    shape, strides, offset = _parts(x)
+    dim = wrap_dim(dim, len(shape) + 1)
+    step = shape[dim] * strides[dim] if dim < len(shape) else 1
+    return Layout([*shape[:dim], 1, *shape[dim:]], [*strides[:dim], step, *strides[dim:]], offset)
+
+
+@_rule(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
+def _squeeze(x: torch.Tensor, dims: Any = None) -> Layout:
+    shape, strides, offset = _parts(x)
+    if dims is None:
+        chosen = set(range(len(shape)))
+    else:
+        chosen = {wrap_dim(dim, len(shape)) for dim in (dims if isinstance(dims, (list, tuple)) else (dims,))}
+    kept = [dim for dim, size in enumerate(shape) if dim not in chosen or size != 1]
+    return Layout([shape[dim] for dim in kept], [strides[dim] for dim in kept], offset)
+
+
+@_rule(aten.slice.Tensor)
+def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Layout:
+    shape, strides, offset = _parts(x)
+    if not shape:
+        raise RuntimeError("slice() cannot be applied to a 0-dim tensor.")
+    dim = wrap_dim(dim, len(shape))
+    size = shape[dim]
+    if step <= 0:
+        raise RuntimeError("slice step must be positive")
+    first = _bound(start, 0, size)
+    last = _bound(end, size, size)
+    if last < first:
+        last = first
+    strides = list(strides)
+    shape[dim] = last - first if type(step) is int and step == 1 else (last - first + step - 1) // step
+    offset = offset + first * strides[dim]
+    strides[dim] = strides[dim] * step
+    return Layout(shape, strides, offset)
+
+
+def _bound(value: Any, default: Any, size: Any) -> Any:
+    """One end of a slice of a dimension of `size`."""
+    if value is None or (type(value) is int and value >= _LONGEST):
+        return default if value is None else size
+    if value < 0:
+        value = value + size
+        return 0 if value < 0 else value
+    return size if value > size else value
+
+
+_LONGEST = (1 << 63) - 1
+
+
+@_rule(aten.select.int)
+def _select(x: torch.Tensor, dim: int, index: Any) -> Layout:
+    shape, strides, offset = _parts(x)
+    if not shape:
+        raise IndexError("select() cannot be applied to a 0-dim tensor.")
+    dim = wrap_dim(dim, len(shape))
+    size = shape.pop(dim)
+    if not (index >= -size and index < size):
+        raise IndexError(f"select(): index {index} out of range for tensor of size {list(x.size())} at dimension {dim}")
+    if index < 0:
+        index = index + size
+    return Layout(shape, strides[:dim] + strides[dim + 1 :], offset + index * strides[dim])
+
+
+@_rule(aten.split.Tensor)
+def _split(x: torch.Tensor, split_size: Any, dim: int = 0) -> list[Layout]:
+    dim = wrap_dim(dim, x.dim())
+    size = x.size()[dim]
+    if split_size == 0:
+        return [Layout(*_parts(x))]
+    count = int((size + split_size - 1) // split_size)
+    count = max(count, 1)
+    return _pieces(x, [split_size] * (count - 1) + [size - split_size * (count - 1)], dim)
+
+
+@_rule(aten.split_with_sizes.default)
+def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0) -> list[Layout]:
+    dim = wrap_dim(dim, x.dim())
+    total: Any = 0
+    for each in split_sizes:
+        total = total + each
+    if total != x.size()[dim]:
+        raise RuntimeError(
+            f"split_with_sizes expects split_sizes to sum exactly to {x.size()[dim]} (input tensor's size at dimension "
+            f"{dim}), but got split_sizes={list(split_sizes)}"
+        )
+    return _pieces(x, split_sizes, dim)
+
+
+def _pieces(x: torch.Tensor, sizes: Sequence[Any], dim: int) -> list[Layout]:
+    shape, strides, offset = _parts(x)
+    result = []
+    for size in sizes:
+        result.append(Layout([*shape[:dim], size, *shape[dim + 1 :]], strides, offset))
+        offset = offset + size * strides[dim]
+    return result
+
+
+@_rule(aten.unbind.int)
+def _unbind(x: torch.Tensor, dim: int = 0) -> list[Layout]:
+    dim = wrap_dim(dim, x.dim())
+    return [_select(x, dim, index) for index in range(int(x.size()[dim]))]
+
+
+@_rule(aten.diagonal.default)
+def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Layout:
+    shape, strides, start = _parts(x)
+    one, two = wrap_dim(dim1, len(shape)), wrap_dim(dim2, len(shape))
+    if one == two:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    rows, columns = (shape[one], shape[two] - offset) if offset >= 0 else (shape[one] + offset, shape[two])
+    length = rows if rows <= columns else columns
+    if length < 0:
+        length = 0
+    elif length != 0:
+        start = start + (offset * strides[two] if offset >= 0 else -offset * strides[one])
+    kept = [dim for dim in range(len(shape)) if dim not in (one, two)]
+    return Layout([*(shape[dim] for dim in kept), length], [*(strides[dim] for dim in kept), strides[one] + strides[two]],
+                  start)  # fmt: skip
+
+
+@_rule(aten.unfold.default)
+def _unfold(x: torch.Tensor, dimension: int, size: Any, step: Any) -> Layout:
+    shape, strides, offset = _parts(x)
+    dim = wrap_dim(dimension, len(shape))
+    if not shape or size > shape[dim]:
+        raise RuntimeError(f"maximum size for tensor at dimension {dim} is {shape[dim] if shape else 1} but size is {size}")
+    shape[dim] = (shape[dim] - size) // step + 1
+    inner = strides[dim]
+    strides[dim] = inner * step
+    return Layout([*shape, size], [*strides, inner], offset)
