@@ -35,9 +35,22 @@ def tensor_without_memory(
 
     Sizes, strides and `offset` may be `torch.SymInt`. Costs 2 us. Kernels must never run on it; views of it are exact, because view kernels only compute metadata.
     """
-    return torch.Tensor._make_wrapper_subclass(
+    made = torch.Tensor._make_wrapper_subclass(
         cls, shape, strides, offset, None, dtype, torch.strided, device, False, requires_grad
     )
+    for size in shape:
+        if type(size) is torch.SymInt:
+            made.lampwork_storage = MemoryName()  # its storage has a symbolic size and refuses to be looked at
+            break
+    return made
+
+
+class MemoryName:
+    """Stands for the storage of tensors whose storage cannot be named."""
+
+    @property
+    def _cdata(self) -> int:
+        return -id(self)
 
 
 def zeros_without_memory(cls: type, shape: tuple, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

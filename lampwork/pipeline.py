@@ -66,7 +66,15 @@ def compile_call(
                 raise
             return _broken_artifact(function, stop, seconds)
         observer("capture", region)
-        return compile_region(region, settings, observer, seconds)
+        try:
+            return replace(compile_region(region, settings, observer, seconds), varied=policy.varied)
+        except CompileError:
+            if region.sizes is None or environment.strict:
+                raise
+        # Some stage cannot do it for symbols: an entry for these sizes alone.
+        with _stage("capture", seconds):
+            region = capture(function, args, kwargs, settings, DynamicPolicy(allowed=False))
+        return replace(compile_region(region, settings, observer, seconds), varied=policy.varied)
 
 
 def compile_region(

@@ -117,7 +117,9 @@ class Recorder:
         elif after is None and self.graph._root.next is not node:
             self.graph._root.append(node)
         node.meta = {"val": fake, "location": self._location(), "grad_enabled": torch.is_grad_enabled()}
-        fake.node = fake.lampwork_placeholder = node
+        fake.lampwork_placeholder = node
+        if isinstance(fake, Fake):
+            fake.node = node
         self.inputs.append(fake)
         return fake
 

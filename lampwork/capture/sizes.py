@@ -81,6 +81,8 @@ class SymbolicValues:
     """The part of a world that knows symbols; first in its order, so that others see numbers."""
 
     recorder: Any
+    #: Whether a native function is one of tensors, or looks at no element of what it is given.
+    takes_symbols: Any
 
     @property
     def has_symbols(self) -> bool:
@@ -255,10 +257,6 @@ class SymbolicValues:
         return super().call_native(  # type: ignore[misc]
             function, tuple(map(number, args)), {name: number(value) for name, value in kwargs.items()}
         )
-
-    def takes_symbols(self, function: Any) -> bool:
-        """Whether a native function is one of tensors, or looks at no element of what it is given."""
-        raise NotImplementedError
 
 
 _SEQUENCES = frozenset({tuple, list, torch.Size})

@@ -292,7 +292,7 @@ def scalar_dtype(value: Any) -> torch.dtype:
     kind = type(value)
     if kind is bool:
         return torch.bool
-    if kind is int:
+    if kind is int or kind is torch.SymInt:
         return torch.int64
     if kind is float:
         return torch.get_default_dtype()

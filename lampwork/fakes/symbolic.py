@@ -37,6 +37,8 @@ from lampwork.ir.size import (
     Symbol,
     add,
     bounds,
+    common_factor,
+    divided,
     evaluate,
     floordiv,
     maximum,
@@ -177,6 +179,8 @@ class SymbolicSizes:
     def known(self, left: Size, relation: str, right: Size) -> bool | None:
         """Whether the relation holds for all sizes that pass the guards; None: it depends on them."""
         difference = self.resolve(add(left, mul(right, -1)))
+        if not isinstance(difference, int):  # c*x < 0 is x < 0, for positive c
+            difference = divided(difference, common_factor(difference))
         if isinstance(difference, int):
             return _HOLDS[relation](difference, 0)
         low, high = bounds(difference)
@@ -220,6 +224,7 @@ class SymbolicSizes:
         """Notes what holds for the sizes seen and does not follow from what is known."""
         difference = self.resolve(add(left, mul(right, -1)))
         assert isinstance(difference, SizeExpr)
+        difference = divided(difference, common_factor(difference))  # type: ignore[assignment]
         if self._narrow(difference, relation):
             self._learnt()
             return

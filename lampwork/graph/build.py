@@ -12,6 +12,7 @@ from lampwork import _torch
 from lampwork.fakes.evaluate import evaluate
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
+from lampwork.fakes.symbolic import sizes_of
 
 
 def value_of(argument: Any) -> Any:
@@ -50,8 +51,13 @@ def is_random(node: Node) -> bool:
 
 
 def same_metadata(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Same dtype, shape and strides. Strides of dimensions of size 1 count too: programs can read them."""
-    return left.dtype == right.dtype and left.size() == right.size() and left.stride() == right.stride()
+    """Same dtype, shape and strides. Strides of dimensions of size 1 count too: programs can read them.
+
+    Symbolic ones are the same where they are for all sizes that the program serves.
+    """
+    if left.dtype != right.dtype:
+        return False
+    return sizes_of(left.size()) == sizes_of(right.size()) and sizes_of(left.stride()) == sizes_of(right.stride())
 
 
 def is_tensor_node(argument: Any) -> bool:

@@ -19,6 +19,7 @@ import torch
 from torch.fx import Node
 
 from lampwork import _torch
+from lampwork.fakes.symbolic import hint_of
 from lampwork.graph.build import emit, place
 from lampwork.ir.region import FunctionalGraph
 
@@ -107,10 +108,11 @@ def use_vendor_products(
         if parts is None:
             continue
         x, factor, bias = parts
-        rows, inner = x.meta["val"].size()
-        if not factor.meta["val"].numel():
+        rows, inner = map(hint_of, x.meta["val"].size())
+        if factor.meta["val"].numel() == 0:
             continue  # the vendor's operator refuses half-precision products over nothing
-        if factor.meta["val"].is_cpu and pays(rows, inner, factor.meta["val"].size()[1], x.meta["val"].dtype):
+        columns = hint_of(factor.meta["val"].size()[1])
+        if factor.meta["val"].is_cpu and pays(rows, inner, columns, x.meta["val"].dtype):
             with functional.graph.inserting_before(node):
                 weight = transposed(functional.graph, factor)
             replace_product(functional.graph, node, x, weight, bias)

@@ -15,6 +15,7 @@ from torch.fx import Node
 from lampwork import _torch
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
+from lampwork.fakes.symbolic import size_of
 from lampwork.graph.build import emit, is_random, place, same_metadata
 from lampwork.ir.region import FromGraph, FunctionalGraph
 
@@ -185,6 +186,8 @@ def _key(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return (float, value.hex())
+    if isinstance(value, torch.SymInt):
+        return (int, size_of(value))
     return (type(value), value)
 
 

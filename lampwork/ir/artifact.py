@@ -20,6 +20,7 @@ FORMAT = 1
 class Artifact:
     """Pickles when `portable`. `host_source`: Python text of the host function (see `codegen/host.py`).
 
+    `varied`: the sizes and integers that had differed between calls when it was compiled, so that they are symbols.
     `derived`: see FunctionalGraph. `versions`: Lampwork, torch, Python, machine features it was made for;
     `compile_seconds`: by stage. `report`: texts by stage for `explain`, filled only on request.
     """
@@ -37,5 +38,6 @@ class Artifact:
     code_digests: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     compile_seconds: Mapping[str, float] = field(default_factory=dict)
+    varied: frozenset[tuple[Source, str, int]] = frozenset()
     portable: bool = True
     report: Mapping[str, str] = field(default_factory=dict, compare=False)

@@ -306,6 +306,10 @@ def floordiv(value: Size, divisor: Size) -> Size:
     exact = _divide_by_expression(value, divisor)
     if exact is not None:
         return exact
+    # (c*x) // (c*d) == x // d, for positive c.
+    common = common_factor(value, divisor)
+    if common != 1:
+        return floordiv(divided(value, common), divided(divisor, common))
     return FloorDiv(value, divisor)
 
 
@@ -336,7 +340,44 @@ def mod(value: Size, divisor: Size) -> Size:
         return value
     if _divide_by_expression(value, divisor) is not None:
         return 0
+    # (c*x) % (c*d) == c * (x % d), for positive c.
+    common = common_factor(value, divisor)
+    if common != 1:
+        return mul(common, mod(divided(value, common), divided(divisor, common)))
     return Mod(value, divisor)
+
+
+def common_factor(*values: Size) -> Size:
+    """The largest product of a number and positive atoms that divides every term of every value."""
+    number = 0
+    atoms: list[SizeExpr] | None = None
+    for value in values:
+        constant, terms = _terms(value)
+        if constant:
+            number, atoms = gcd(number, constant), []
+        for k, atom in terms:
+            number = gcd(number, k)
+            factors = list(atom.factors) if isinstance(atom, Product) else [atom]
+            if atoms is None:
+                atoms = [factor for factor in factors if bounds(factor)[0] > 0]
+            else:
+                kept = []
+                for factor in atoms:
+                    if factor in factors:
+                        factors.remove(factor)
+                        kept.append(factor)
+                atoms = kept
+    return mul(product(atoms or ()), number or 1)
+
+
+def divided(value: Size, factor: Size) -> Size:
+    """`value / factor`, for a factor that `common_factor` found."""
+    constant, terms = _terms(factor)
+    number = constant if not terms else terms[0][0]
+    if terms:
+        value = _divide_by_expression(value, terms[0][1])  # type: ignore[assignment]
+    constant, terms = _terms(value)
+    return _from_terms(constant // number, {atom: k // number for k, atom in terms})
 
 
 def _common_factors(value: Size, divisor: int) -> list[int]:

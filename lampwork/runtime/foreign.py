@@ -39,7 +39,8 @@ def entry_maker(backend: Backend) -> Callable[..., Entry]:
 
     def make_entry(function: Any, args: tuple, kwargs: dict, settings: Settings, eagerly: Eagerly) -> Entry:
         pipeline = importlib.import_module("lampwork.pipeline")
-        region = pipeline.capture(function, args, kwargs, settings)
+        fixed = pipeline.DynamicPolicy(allowed=False)  # what other back ends make of symbols is their own affair
+        region = pipeline.capture(function, args, kwargs, settings, fixed)
         if region.requires_grad_outputs:
             return Entry(_artifact(region, pipeline.NEEDS_GRAD), eagerly)
         scope = Scope(function, args, kwargs)

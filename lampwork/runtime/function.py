@@ -16,7 +16,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,6 +28,9 @@ from lampwork.ir.location import Location
 from lampwork.runtime.entry import MISS, Entry
 from lampwork.runtime.host import Rerun
 from lampwork.runtime.stats import Counters
+
+if TYPE_CHECKING:
+    from lampwork.runtime.varying import Varying
 
 log = logging.getLogger("lampwork")
 
@@ -80,6 +83,8 @@ class CompiledFunction:
         self._last_failure: tuple[Diagnostic, bool] | None = None
         self._warned: set[str] = set()
         self._cache_read = False
+        #: Sizes and integers that differed between calls: symbols in the entries compiled from then on.
+        self._varied: frozenset[Varying] = frozenset()
         _all.add(self)
 
     @property
@@ -100,6 +105,7 @@ class CompiledFunction:
             self.serves, self._entries, self.counters = (), {}, Counters()
             self._failures, self._last_failure, self._cache_read = 0, None, False
             self._warned.clear()
+            self._varied = frozenset()
 
     # A call --------------------------------------------------------------------------------------------------------
 
@@ -186,11 +192,21 @@ class CompiledFunction:
 
         why = recompile(self.entries[0].artifact.guards, function, args, kwargs)
         log.info("%s: compiling again: %s", self.name, why)
+        self._note_what_varied(args, kwargs)
         start = time.perf_counter()
         made = self._compile(args, kwargs)
         if not isinstance(made, Diagnostic):
             self.counters.recompiled(why, time.perf_counter() - start)
         return made
+
+    def _note_what_varied(self, args: tuple, kwargs: dict) -> None:
+        """A call that misses every entry, and one of them by sizes or integers alone: those vary."""
+        if self.settings.dynamic is not None or not self.serves:
+            return
+        from lampwork.runtime.varying import what_varied
+
+        guards = [entry.artifact.guards for entry in self.entries]
+        self._varied |= what_varied(guards, self.function, args, kwargs) or frozenset()
 
     def _compile(self, args: tuple, kwargs: dict) -> Callable | Diagnostic:
         start = time.perf_counter()
@@ -222,7 +238,7 @@ class CompiledFunction:
             return self._make_entry(self.function, args, kwargs, self.settings, self._eagerly)
         _start_gpu_compilers(self.function, args, kwargs)
         pipeline = importlib.import_module("lampwork.pipeline")  # every compiler stage: only on a miss
-        artifact = pipeline.compile_call(self.function, args, kwargs, self.settings)
+        artifact = pipeline.compile_call(self.function, args, kwargs, self.settings, varied=self._varied)
         for stage, seconds in artifact.compile_seconds.items():
             self.counters.spent(stage, seconds)
         start = time.perf_counter()
@@ -256,6 +272,7 @@ class CompiledFunction:
         for artifact in cache.candidates(self.function, self.settings, self._cache_note):
             if len(self.serves) >= limit:
                 break
+            self._varied |= artifact.varied
             try:
                 entry = Entry(artifact, self._eagerly, mode=self.settings.mode)
             except Exception as error:

@@ -72,10 +72,10 @@ def scalar_tensor(
 
 @rule("arange", "arange.start", "arange.start_step")
 def arange(*bounds: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Spec:
-    if not all(type(each) in (int, float) for each in bounds):
+    if not all(type(each) in (int, float, torch.SymInt) for each in bounds):
         raise Unknown
     start, end, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
-    whole = all(type(each) is int for each in bounds)
+    whole = all(type(each) is not float for each in bounds)
     if step == 0 or (end - start) * step < 0:
         raise Unknown
     if dtype is None:

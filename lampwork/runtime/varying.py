@@ -1,0 +1,81 @@
+"""What differed between two calls of a compiled function, if that was sizes and integers alone.
+
+A call that misses an entry by nothing but these is worth an entry in which they are symbols (`capture/dynamic.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from lampwork.ir.guard import Distinct, Equals, Guard, SizeRelation, StorageGroups, TensorIs
+from lampwork.ir.source import Item, Source
+from lampwork.runtime.reading import READ_ERRORS, Scope, read, tensor_is, why_not
+
+#: (source, "shape" | "stride" | "value", dimension).
+Varying = tuple[Source, str, int]
+
+
+def what_varied(entries: Iterable[Sequence[Guard]], function: Any, args: tuple, kwargs: dict) -> frozenset[Varying] | None:
+    """The integers that keep this call from the entry that it misses by the fewest of them; None where something else
+    keeps it from every entry. `entries`: the guards of each."""
+    best: frozenset[Varying] | None = None
+    for guards in entries:
+        found = _differences(guards, Scope(function, args, kwargs))
+        if found is not None and (best is None or len(found) < len(best)):
+            best = found
+    return best
+
+
+def _differences(guards: Sequence[Guard], scope: Scope) -> frozenset[Varying] | None:
+    found: set[Varying] = set()
+    for guard in guards:
+        test = guard.test
+        if isinstance(test, (SizeRelation, StorageGroups, Distinct)):
+            continue  # about sizes as they were
+        if not why_not(guard, scope):
+            continue
+        try:
+            value = read(guard.source, scope)
+        except READ_ERRORS:
+            return None
+        if isinstance(test, TensorIs):
+            changed = _tensor_changes(guard.source, test, value)
+        elif isinstance(test, Equals):
+            changed = _number_changes(guard.source, test.value, value)
+        else:
+            return None
+        if changed is None:
+            return None
+        found |= changed
+    return frozenset(found)
+
+
+def _tensor_changes(source: Source, test: TensorIs, value: Any) -> set[Varying] | None:
+    if type(value) is not torch.Tensor or value.layout is not torch.strided or value.dim() != len(test.shape):
+        return None
+    open_layout = TensorIs(**{**vars(test), "shape": (None,) * value.dim(), "strides": (None,) * value.dim()})
+    if tensor_is(value, open_layout):
+        return None
+    found: set[Varying] = set()
+    for kind, before, now in (("shape", test.shape, value.shape), ("stride", test.strides, value.stride())):
+        found |= {(source, kind, axis) for axis, (a, b) in enumerate(zip(before, now)) if a is not None and a != b}
+    return found
+
+
+def _number_changes(source: Source, before: Any, now: Any) -> set[Varying] | None:
+    if type(before) is int and type(now) is int:
+        return {(source, "value", 0)}
+    if type(before) is type(now) is tuple and len(before) == len(now):
+        found: set[Varying] = set()
+        for index, (a, b) in enumerate(zip(before, now)):
+            if type(a) is type(b) and a == b:
+                continue
+            changed = _number_changes(Item(source, index), a, b)
+            if changed is None:
+                return None
+            found |= changed
+        return found
+    return None
