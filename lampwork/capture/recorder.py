@@ -174,6 +174,9 @@ class Recorder:
 
     def call(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """Records one operator call and returns what it returns, as fakes."""
+        question = _QUESTIONS.get(func)
+        if question is not None:
+            return question(args[0])
         op = operator(func)
         if kwargs:
             device = kwargs.get("device")
@@ -215,6 +218,9 @@ class Recorder:
 
     def _call_composite(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         with self._mode:
+            if self.sizes and op.base.startswith("upsample_") and op.overload._overloadname == "vec":
+                if has_symbols(args):
+                    return _upsample(op, *args, **kwargs)
             return _torch.decompose(op.overload, args, kwargs)
 
     def _call_view(self, op: Operator, args: tuple, kwargs: dict) -> Any:
@@ -445,6 +451,13 @@ class Recorder:
         return self.graph
 
 
+#: What native code asks where it can take numbers only: symbolic sizes are specialised.
+_QUESTIONS: dict[Any, Callable[[Fake], Any]] = {
+    torch.ops.aten.size.default: lambda fake: [int(each) for each in fake.size()],
+    torch.ops.aten.stride.default: lambda fake: [int(each) for each in fake.stride()],
+    torch.ops.aten.numel.default: lambda fake: int(fake.numel()),
+    torch.ops.aten.storage_offset.default: lambda fake: int(fake.storage_offset()),
+}
 _BOOKKEEPING = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default, _torch.getitem})
 
 
@@ -536,6 +549,17 @@ def _batch_norm_writes_statistics(args: tuple, kwargs: dict) -> Any:
 def _views_instead(view: Any) -> Callable[[tuple, dict], Any]:
     """`unsafe_split` returns views that autograd does not know as such; to memory they are those of `split`."""
     return lambda args, kwargs: (view, args, kwargs)
+
+
+def _upsample(op: Operator, x: Fake, output_size: Any, *rest: Any) -> Any:
+    """`upsample_nearest2d.vec` and its like in terms of the plain operator; native code would compute the output's size in
+    floating point. `rest`: align_corners where the operator has it, then the factors."""
+    *flags, factors = rest
+    if output_size is None:
+        sizes = zip(x.size()[2:], factors)
+        output_size = [size * int(factor) if factor == int(factor) else int(size * factor) for size, factor in sizes]
+    plain = getattr(torch.ops.aten, op.base.rstrip("_")).default
+    return plain(x, output_size, *flags, *(factors or [None] * (x.dim() - 2)))
 
 
 _CHANGED_BEFORE_RECORDING: dict[str, Callable[[tuple, dict], Any]] = {

@@ -55,6 +55,16 @@ def overload(name: str) -> Any:
 # Strides ------------------------------------------------------------------------------------------
 
 
+def at_least_one(size: Any) -> Any:
+    """What a dimension counts for in strides: one of size 0 counts as 1."""
+    return size if size > 1 else 1
+
+
+def same_sizes(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Whether two shapes are equal. Symbolic sizes of shapes of different length are not compared."""
+    return len(left) == len(right) and left == right
+
+
 def contiguous(shape: Iterable[int]) -> Shape:
     """Row-major strides. A dimension of size 0 counts as 1, as in eager."""
     strides: list[int] = []
@@ -73,7 +83,7 @@ def channels_last(shape: Sequence[int]) -> Shape:
     step = 1
     for dim in reversed(order):
         strides[dim] = step
-        step *= max(shape[dim], 1)
+        step *= at_least_one(shape[dim])
     return tuple(strides)
 
 
@@ -83,7 +93,7 @@ def permuted(shape: Sequence[int], order: Sequence[int]) -> Shape:
     step = 1
     for dim in reversed(order):
         strides[dim] = step
-        step *= max(shape[dim], 1)
+        step *= at_least_one(shape[dim])
     return tuple(strides)
 
 

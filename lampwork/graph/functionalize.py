@@ -36,7 +36,7 @@ from lampwork import _torch
 from lampwork.errors import CompileError
 from lampwork.fakes.fake import Fake, describe
 from lampwork.fakes.operators import Operator, operator
-from lampwork.fakes.shapes import is_contiguous, preserved
+from lampwork.fakes.shapes import is_contiguous, preserved, same_sizes
 from lampwork.graph.build import emit, place, same_metadata, select
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph, Region
 
@@ -256,7 +256,7 @@ class Functionalizer:
         """`value` cast and expanded to the dtype and shape of `like`, as an in-place operator stores it."""
         if value.meta["val"].dtype != like.dtype:
             value = self.emit(aten._to_copy.default, value, dtype=like.dtype)
-        if value.meta["val"].size() != like.size():
+        if not same_sizes(value.meta["val"].size(), like.size()):
             value = self.emit(aten.expand.default, value, list(like.size()))
         return value
 

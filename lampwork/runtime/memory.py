@@ -49,27 +49,38 @@ class ResultMemory:
             except IndexError:
                 break
             tensor, pointer, capacity = keeper
-            if capacity >= size_bytes and _torch.storage_use_count_at(pointer) == 1:
-                result = torch.empty(0, dtype=dtype).set_(tensor, 0, shape, strides)  # type: ignore[call-overload]
-                kept.append(keeper)
-                return result
+            if _torch.storage_use_count_at(pointer) == 1:
+                if capacity >= size_bytes:
+                    result = torch.empty(0, dtype=dtype).set_(tensor, 0, shape, strides)  # type: ignore[call-overload]
+                    kept.append(keeper)
+                    return result
+                self._forget(keeper)  # results grew: larger memory takes its place
+                continue
             kept.append(keeper)
-        result = torch.empty_strided(shape, strides, dtype=dtype)
-        if _torch.tensor_layout() is not None:
-            self._keep(kept, result, size_bytes)
-        return result
+        if _torch.tensor_layout() is None or not self._may_keep(kept, size_bytes):
+            return torch.empty_strided(shape, strides, dtype=dtype)
+        # A flat tensor of our own holds the storage. The storage's Python object is never asked for: it would own the
+        # storage as well, and who else holds that object could not be told.
+        with torch.inference_mode(False):
+            flat = torch.empty(size_bytes // dtype.itemsize, dtype=dtype)
+        kept.append((flat, _torch.storage_address(flat), size_bytes))
+        return torch.empty(0, dtype=dtype).set_(flat, 0, shape, strides)  # type: ignore[call-overload]
 
-    def _keep(self, kept: deque, result: torch.Tensor, size_bytes: int) -> None:
+    @staticmethod
+    def _may_keep(kept: deque, size_bytes: int) -> bool:
+        """Whether another result's memory is kept, which counts it."""
         global _kept_bytes
         with _lock:
             if len(kept) >= KEPT_PER_RESULT or _kept_bytes + size_bytes > KEPT_LIMIT_BYTES:
-                return
+                return False
             _kept_bytes += size_bytes
-        # A tensor of our own holds the storage. The storage's Python object is never asked for: it would own the
-        # storage as well, and who else holds that object could not be told.
-        with torch.inference_mode(False):
-            keeper = torch.empty(0, dtype=result.dtype).set_(result)  # type: ignore[call-overload]
-        kept.append((keeper, _torch.storage_address(result), size_bytes))
+        return True
+
+    @staticmethod
+    def _forget(keeper: tuple[torch.Tensor, int, int]) -> None:
+        global _kept_bytes
+        with _lock:
+            _kept_bytes -= keeper[2]
 
     def release(self) -> None:
         """Forget every kept storage; tensors that the program holds keep theirs."""

@@ -58,7 +58,8 @@ def check(
 def why(compiled: Any, calls: Sequence[Sequence[Any]]) -> list[str]:
     """Why each call misses the first entry that was made."""
     entry = compiled.__lampwork__.entries[-1]
-    found = [entry.why_missed(compiled.__lampwork__.function, tuple(args), {}) for args in calls]
+    with torch.no_grad():
+        found = [entry.why_missed(compiled.__lampwork__.function, tuple(args), {}) for args in calls]
     return [each for each in found if each]
 
 

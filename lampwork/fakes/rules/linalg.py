@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from lampwork.fakes.shapes import _COMPLEX_OF, Spec, Unknown, contiguous, infer, overload, real_dtype, rule
+from lampwork.fakes.shapes import _COMPLEX_OF, Spec, Unknown, at_least_one, contiguous, infer, overload, real_dtype, rule
 
 
 def column_major(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -96,7 +96,7 @@ def fft_c2r(x: torch.Tensor, dim: Any, normalization: int, last_dim_size: int) -
     strides[last] = 1
     for each in reversed(batch):
         strides[each] = step
-        step *= max(shape[each], 1)
+        step *= at_least_one(shape[each])
     return Spec(tuple(shape), tuple(strides), real_dtype(x.dtype))
 
 

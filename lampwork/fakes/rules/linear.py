@@ -71,7 +71,7 @@ def mv(a: torch.Tensor, b: torch.Tensor) -> Spec:
 
 @rule("dot", "vdot")
 def dot(a: torch.Tensor, b: torch.Tensor) -> Spec:
-    if a.dim() != 1 or b.dim() != 1 or a.size() != b.size():
+    if a.dim() != 1 or b.dim() != 1 or a.size()[0] != b.size()[0]:
         raise Unknown
     return Spec((), (), _same_dtype(a, b))
 
@@ -103,7 +103,7 @@ def convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, p
             shape.append((size - 1) * stride[axis] - 2 * padding[axis] + reach + output_padding[axis] + 1)
         else:
             shape.append((size + 2 * padding[axis] - reach - 1) // stride[axis] + 1)
-    if min(shape) < 1:
+    if any(size < 1 for size in shape):
         raise Unknown
     if x.is_cpu:
         in_order = suggests_channels_last(x) or suggests_channels_last(weight)

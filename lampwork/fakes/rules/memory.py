@@ -20,6 +20,7 @@ from lampwork.fakes.shapes import (
     preserved,
     promoted,
     rule,
+    same_sizes,
     scalar_dtype,
     sorted_strides,
     suggests_channels_last,
@@ -254,7 +255,7 @@ def cat(tensors: Any, dim: int = 0) -> Spec:
 def stack(tensors: Any, dim: int = 0) -> Spec:
     first = tensors[0].size()
     dim = wrap_dim(dim, len(first) + 1)
-    if any(each.size() != first for each in tensors):
+    if any(not same_sizes(each.size(), first) for each in tensors):
         raise RuntimeError("stack expects each tensor to be equal size")
     shape = (*first[:dim], len(tensors), *first[dim:])
     return Spec(shape, contiguous(shape), promoted(tensors))

@@ -13,6 +13,7 @@ from lampwork.fakes.shapes import (
     in_format_of,
     preserved,
     rule,
+    same_sizes,
 )
 
 
@@ -106,7 +107,7 @@ def elementwise_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1, 
         raise Unknown
     if reduction:
         return Spec((), (), x.dtype)
-    if x.size() != target.size():
+    if not same_sizes(x.size(), target.size()):
         raise Unknown
     return Spec(tuple(x.size()), preserved(x), x.dtype)
 
@@ -142,7 +143,7 @@ def _pool_shape(x: torch.Tensor, kernel: Any, stride: Any, pad: Any, dilation: A
     sizes = tuple(
         _pooled(x.size()[2 + axis], kernel[axis], stride[axis], pad[axis], dilation[axis], ceil_mode) for axis in (0, 1)
     )
-    if min(sizes) < 1:
+    if any(size < 1 for size in sizes):
         raise Unknown
     return (x.size()[0], x.size()[1], *sizes)
 

@@ -21,6 +21,7 @@ from lampwork.fakes.shapes import (
     promoted,
     real_dtype,
     rule,
+    same_sizes,
     wrap_dim,
 )
 
@@ -38,7 +39,7 @@ def elementwise(operands: Sequence[Any], dtype: torch.dtype, common: torch.dtype
     shape = first.size()
     all_same = True
     for other in tensors[1:]:
-        if other.size() != shape:
+        if not same_sizes(other.size(), shape):
             all_same = False
             break
     if all_same:
@@ -181,7 +182,7 @@ def divide_rounding(x: Any, y: Any, *, rounding_mode: str | None = None) -> Spec
 def where(condition: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Spec:
     dtype = promoted((x, y))
     shape = broadcast([condition.size(), x.size(), y.size()])
-    same = condition.size() == x.size() == y.size()
+    same = same_sizes(condition.size(), x.size()) and same_sizes(x.size(), y.size())
     return Spec(shape, _where_strides(condition, x, y, shape, same, dtype), dtype)
 
 
