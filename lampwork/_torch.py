@@ -33,7 +33,8 @@ def tensor_without_memory(
 ) -> torch.Tensor:
     """A tensor of subclass `cls` on `device` whose storage has a size but no memory (`Tensor._make_wrapper_subclass`).
 
-    Sizes, strides and `offset` may be `torch.SymInt`. Costs 2 us. Kernels must never run on it; views of it are exact, because view kernels only compute metadata.
+    Sizes, strides and `offset` may be `torch.SymInt`. Costs 2 us. Kernels must never run on it; views of it are exact,
+    because view kernels only compute metadata.
     """
     made = torch.Tensor._make_wrapper_subclass(
         cls, shape, strides, offset, None, dtype, torch.strided, device, False, requires_grad
@@ -893,8 +894,8 @@ _UNMARKED = SizeMarks({}, frozenset(), frozenset())
 
 
 def size_marks(tensor: torch.Tensor) -> SizeMarks:
-    """The marks of `lampwork.mark_dynamic` and of `torch._dynamo.mark_dynamic` and its like, which both leave attributes
-    on the tensor object (`_dynamo_dynamic_indices`, `_dynamo_dynamic_range`, `_dynamo_weak_dynamic_indices`,
+    """The marks of `lampwork.mark_dynamic` and of `torch._dynamo.mark_dynamic` and its like: attributes of the tensor
+    object (`_dynamo_dynamic_indices`, `_dynamo_dynamic_range`, `_dynamo_weak_dynamic_indices`,
     `_dynamo_static_indices`)."""
     attributes = tensor.__dict__
     if not attributes:

@@ -56,7 +56,8 @@ def compile_call(
     seconds: dict[str, float] = {}
     observer = observe or (lambda stage, value: None)
     dynamic = settings.dynamic
-    policy = DynamicPolicy(dynamic is not False, dynamic is True, frozenset(varied))
+    known = frozenset(varied)
+    policy = DynamicPolicy(dynamic is not False, dynamic is True, known)
     with _collector_paused():
         try:
             with _stage("capture", seconds):
@@ -67,14 +68,14 @@ def compile_call(
             return _broken_artifact(function, stop, seconds)
         observer("capture", region)
         try:
-            return replace(compile_region(region, settings, observer, seconds), varied=policy.varied)
+            return replace(compile_region(region, settings, observer, seconds), varied=known)
         except CompileError:
             if region.sizes is None or environment.strict:
                 raise
         # Some stage cannot do it for symbols: an entry for these sizes alone.
         with _stage("capture", seconds):
             region = capture(function, args, kwargs, settings, DynamicPolicy(allowed=False))
-        return replace(compile_region(region, settings, observer, seconds), varied=policy.varied)
+        return replace(compile_region(region, settings, observer, seconds), varied=known)
 
 
 def compile_region(

@@ -44,6 +44,10 @@ class DynamicPolicy:
         return any(_lies_in(each, source) for each, _, _ in self.varied)
 
 
+#: Symbols for what the user marked, and nothing else.
+MARKED_ONLY = DynamicPolicy()
+
+
 def is_argument(source: Source) -> bool:
     """An argument of the call, or an element of a container that is one."""
     while isinstance(source, Item):

@@ -218,9 +218,6 @@ class Recorder:
 
     def _call_composite(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         with self._mode:
-            if self.sizes and op.base.startswith("upsample_") and op.overload._overloadname == "vec":
-                if has_symbols(args):
-                    return _upsample(op, *args, **kwargs)
             return _torch.decompose(op.overload, args, kwargs)
 
     def _call_view(self, op: Operator, args: tuple, kwargs: dict) -> Any:
@@ -549,17 +546,6 @@ def _batch_norm_writes_statistics(args: tuple, kwargs: dict) -> Any:
 def _views_instead(view: Any) -> Callable[[tuple, dict], Any]:
     """`unsafe_split` returns views that autograd does not know as such; to memory they are those of `split`."""
     return lambda args, kwargs: (view, args, kwargs)
-
-
-def _upsample(op: Operator, x: Fake, output_size: Any, *rest: Any) -> Any:
-    """`upsample_nearest2d.vec` and its like in terms of the plain operator; native code would compute the output's size in
-    floating point. `rest`: align_corners where the operator has it, then the factors."""
-    *flags, factors = rest
-    if output_size is None:
-        sizes = zip(x.size()[2:], factors)
-        output_size = [size * int(factor) if factor == int(factor) else int(size * factor) for size, factor in sizes]
-    plain = getattr(torch.ops.aten, op.base.rstrip("_")).default
-    return plain(x, output_size, *flags, *(factors or [None] * (x.dim() - 2)))
 
 
 _CHANGED_BEFORE_RECORDING: dict[str, Callable[[tuple, dict], Any]] = {

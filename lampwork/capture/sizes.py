@@ -1,8 +1,8 @@
 """Operations on symbolic integers in the program: they are ints to it, whatever stands behind them.
 
-Arithmetic and comparisons with integers stay symbolic; a branch on a comparison notes a guard; operators of tensors take
-symbols as they are. Everything else (indexing a list, hashing, formatting, floating-point arithmetic, functions in C)
-needs the number, which specialises the symbol: the entry then serves that number alone, and says so.
+Arithmetic and comparisons with integers stay symbolic; a branch on a comparison notes a guard; operators of tensors
+take symbols as they are. Everything else (indexing a list, hashing, formatting, floating-point arithmetic, functions in
+C) needs the number, which specialises the symbol: the entry then serves that number alone, and says so.
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ class SymbolicValues:
             if left_type in _INTEGERS and right_type in _INTEGERS:
                 return simplified(op(_integer(left), _integer(right)))
             if op in (operator.eq, operator.ne) and not (
-                isinstance(left, (int, float, complex, *SYMBOLIC)) and isinstance(right, (int, float, complex, *SYMBOLIC))
+                isinstance(left, (int, float, complex, *SYMBOLIC))
+                and isinstance(right, (int, float, complex, *SYMBOLIC))
             ):
                 # No number equals None or a string; other objects may say what they like.
                 if is_plain(left) or is_plain(right):

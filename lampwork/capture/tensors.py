@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional
 
 from lampwork import _torch
-from lampwork.capture.dynamic import DynamicPolicy, symbolic_layout
+from lampwork.capture.dynamic import MARKED_ONLY, DynamicPolicy, symbolic_layout
 from lampwork.capture.fake import Fake
 from lampwork.capture.guards import GuardList
 from lampwork.capture.shadow import Break
@@ -22,7 +22,7 @@ from lampwork.ir.source import Source
 class TensorInputs:
     """Makes the graph inputs of one capture: a fake and a placeholder for every tensor the program reads."""
 
-    def __init__(self, recorder: Any, guards: GuardList, policy: DynamicPolicy = DynamicPolicy()) -> None:
+    def __init__(self, recorder: Any, guards: GuardList, policy: DynamicPolicy = MARKED_ONLY) -> None:
         self.recorder = recorder
         self.guards = guards
         self.policy = policy
@@ -52,7 +52,7 @@ class TensorInputs:
         return fake
 
     def load_integer(self, raw: int, source: Source) -> Any:
-        """The symbol for an integer from outside, which becomes a graph input; None where the policy wants the number."""
+        """The symbol for an integer from outside, a graph input from then on; None where it shall be the number."""
         if raw < SMALLEST_SIZE or not self.policy.is_symbol(source, "value"):
             return None
         symbol = self.recorder.sizes.symbol(source, "value", 0, raw)

@@ -24,7 +24,7 @@ import torch
 from lampwork import _torch
 from lampwork.capture.calls import NativeCalls
 from lampwork.capture.containers import Containers
-from lampwork.capture.dynamic import DynamicPolicy
+from lampwork.capture.dynamic import MARKED_ONLY, DynamicPolicy
 from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.guards import GuardList, Sources
 from lampwork.capture.load import HEAP_TYPE, Loader
@@ -70,7 +70,7 @@ class Namespace:
 class TorchWorld(SymbolicValues, NativeCalls, Containers, Modules, TensorAttributes, World):
     """The world of one capture. Not shared between threads."""
 
-    def __init__(self, recorder: Any, policy: DynamicPolicy = DynamicPolicy()) -> None:
+    def __init__(self, recorder: Any, policy: DynamicPolicy = MARKED_ONLY) -> None:
         super().__init__()
         self.recorder = recorder
         self.sources = Sources()

@@ -192,21 +192,23 @@ class _HostWriter:
             return
         for index, name in enumerate(self.program.inputs):
             if name in self.program.numbers:
-                self._bind_symbol(self.program.numbers[name], lambda: self._input(index), unbound)  # noqa: B023
+                self._bind_symbol(self.program.numbers[name], lambda: self._input(index), unbound)
                 continue
             buffer = self.program.buffers[name]
             for kind, dims in (("shape[{}]", buffer.shape), ("stride({})", buffer.strides)):
                 for axis, size in enumerate(dims):
-                    self._bind_symbol(size, lambda: f"{self._input(index)}.{kind.format(axis)}", unbound)  # noqa: B023
+                    self._bind_symbol(size, lambda: f"{self._input(index)}.{kind.format(axis)}", unbound)
         if unbound:
             raise CompileError("host", f"no input has the sizes {sorted(unbound)}")
 
     def _bind_symbol(self, size: Size, text: Callable[[], str], unbound: set[str]) -> None:
         """`size` is the integer `text()`: the value of its symbol, where it is one times a number plus a number."""
         constant, terms = linear_terms(size)
-        if len(terms) != 1 or not isinstance(terms[0][1], Symbol) or terms[0][1].name not in unbound:
+        if len(terms) != 1:
             return
         factor, symbol = terms[0]
+        if not isinstance(symbol, Symbol) or symbol.name not in unbound:
+            return
         unbound.discard(symbol.name)
         value = text() if not constant else f"({text()} - {constant})"
         self.emit(f"{symbol.name} = {value}" + (f" // {factor}" if factor != 1 else ""))

@@ -1,7 +1,7 @@
-"""Views of tensors whose sizes, strides or offset are symbolic: PyTorch's view kernels compute with plain numbers only.
+"""Views of tensors whose sizes, strides or offset are symbolic: PyTorch's view kernels take plain numbers only.
 
-`view(op, args, kwargs)` answers a view operator from expressions; the result shares the argument's memory in the sense of
-`_torch.storage_key`. Questions about sizes (`is this dimension 1?`) are asked of the symbols, which notes guards. An
+`view(op, args, kwargs)` answers a view operator from expressions; the result shares the argument's memory in the sense
+of `_torch.storage_key`. Questions about sizes (`is this dimension 1?`) are asked of the symbols, which notes guards. An
 operator without a rule here is run by its kernel on concrete numbers: the symbols involved are specialised.
 """
 
@@ -79,8 +79,8 @@ def concrete(value: Any) -> Any:
     if kind is dict:
         return {key: concrete(each) for key, each in value.items()}
     if isinstance(value, torch.Tensor) and has_symbols(value):
-        layout = [tuple(map(int, part)) for part in (value.size(), value.stride())]
-        return strided(value, Layout(*layout, int(value.storage_offset())))  # type: ignore[arg-type]
+        shape, strides = tuple(map(int, value.size())), tuple(map(int, value.stride()))
+        return strided(value, Layout(shape, strides, int(value.storage_offset())))  # type: ignore[arg-type]
     return value
 
 
@@ -195,8 +195,10 @@ def _expand(x: torch.Tensor, size: Sequence[Any], *, implicit: bool = False) -> 
     shape, strides, offset = _parts(x)
     added = len(size) - len(shape)
     if added < 0:
-        raise RuntimeError(f"expand: the number of sizes provided ({len(size)}) must be greater or equal to the number of "
-                           f"dimensions in the tensor ({len(shape)})")  # fmt: skip
+        raise RuntimeError(
+            f"expand: the number of sizes provided ({len(size)}) must be greater or equal to the number of dimensions "
+            f"in the tensor ({len(shape)})"
+        )
     result: list[Any] = []
     steps: list[Any] = []
     for index, wanted in enumerate(size):
@@ -363,8 +365,8 @@ def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) ->
     elif length != 0:
         start = start + (offset * strides[two] if offset >= 0 else -offset * strides[one])
     kept = [dim for dim in range(len(shape)) if dim not in (one, two)]
-    return Layout([*(shape[dim] for dim in kept), length], [*(strides[dim] for dim in kept), strides[one] + strides[two]],
-                  start)  # fmt: skip
+    shape = [*(shape[dim] for dim in kept), length]
+    return Layout(shape, [*(strides[dim] for dim in kept), strides[one] + strides[two]], start)
 
 
 @_rule(aten.unfold.default)
@@ -372,7 +374,9 @@ def _unfold(x: torch.Tensor, dimension: int, size: Any, step: Any) -> Layout:
     shape, strides, offset = _parts(x)
     dim = wrap_dim(dimension, len(shape))
     if not shape or size > shape[dim]:
-        raise RuntimeError(f"maximum size for tensor at dimension {dim} is {shape[dim] if shape else 1} but size is {size}")
+        raise RuntimeError(
+            f"maximum size for tensor at dimension {dim} is {shape[dim] if shape else 1} but size is {size}"
+        )
     shape[dim] = (shape[dim] - size) // step + 1
     inner = strides[dim]
     strides[dim] = inner * step

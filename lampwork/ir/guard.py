@@ -166,8 +166,8 @@ class ModuleIsPlain:
 
 @record
 class SizeSource:
-    """The integer called `name` in a `SizeRelation`: dimension `axis` of the "shape" or "stride" of the tensor at `source`,
-    or the "value" at `source` itself (an int)."""
+    """The integer called `name` in a `SizeRelation`. `kind`: "shape" or "stride" of dimension `axis` of the tensor at
+    `source`, or the "value" at `source` itself (an int)."""
 
     name: str
     source: Source

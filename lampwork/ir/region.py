@@ -82,8 +82,8 @@ class Region:
     `requires_grad_outputs`: some result would require grad in eager: until differentiation exists the caller falls
     back.
     `code_digests`: digests of every function whose bytecode was interpreted, by "module:qualname".
-    `sizes`: the symbols in the graph (`fakes.symbolic.SymbolicSizes`), None without any. Its guards are not in `guards`:
-    later stages may ask questions of it that add to them. An input of the graph may be a symbolic integer.
+    `sizes`: the symbols in the graph (`fakes.symbolic.SymbolicSizes`), None without any. Its guards are not in
+    `guards`: later stages may ask questions that add to them. An input of the graph may be a symbolic integer.
     """
 
     name: str

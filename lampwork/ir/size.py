@@ -307,9 +307,9 @@ def floordiv(value: Size, divisor: Size) -> Size:
     if exact is not None:
         return exact
     # (c*x) // (c*d) == x // d, for positive c.
-    common = common_factor(value, divisor)
-    if common != 1:
-        return floordiv(divided(value, common), divided(divisor, common))
+    shared = common_factor(value, divisor)
+    if shared != 1:
+        return floordiv(divided(value, shared), divided(divisor, shared))
     return FloorDiv(value, divisor)
 
 
@@ -341,9 +341,9 @@ def mod(value: Size, divisor: Size) -> Size:
     if _divide_by_expression(value, divisor) is not None:
         return 0
     # (c*x) % (c*d) == c * (x % d), for positive c.
-    common = common_factor(value, divisor)
-    if common != 1:
-        return mul(common, mod(divided(value, common), divided(divisor, common)))
+    shared = common_factor(value, divisor)
+    if shared != 1:
+        return mul(shared, mod(divided(value, shared), divided(divisor, shared)))
     return Mod(value, divisor)
 
 

@@ -55,7 +55,7 @@ class ScalarValue:
 
 @record
 class SizeValue:
-    """A Python int: `text`, an expression over the integers named by `sizes` (`2*s0`, with `s0` the size of an input)."""
+    """A Python int: `text`, an expression over the integers named by `sizes` (`2*s0`, `s0` the size of an input)."""
 
     text: str
     sizes: tuple[SizeSource, ...]

@@ -18,7 +18,9 @@ from lampwork.runtime.reading import READ_ERRORS, Scope, read, tensor_is, why_no
 Varying = tuple[Source, str, int]
 
 
-def what_varied(entries: Iterable[Sequence[Guard]], function: Any, args: tuple, kwargs: dict) -> frozenset[Varying] | None:
+def what_varied(
+    entries: Iterable[Sequence[Guard]], function: Any, args: tuple, kwargs: dict
+) -> frozenset[Varying] | None:
     """The integers that keep this call from the entry that it misses by the fewest of them; None where something else
     keeps it from every entry. `entries`: the guards of each."""
     best: frozenset[Varying] | None = None

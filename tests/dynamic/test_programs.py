@@ -261,7 +261,11 @@ def integers(x):
 
 @program(matrix)
 def losses(x):
-    return F.mse_loss(x, x * 2), F.smooth_l1_loss(x, x + 1), F.cross_entropy(x, torch.zeros(x.shape[0], dtype=torch.long))
+    return (
+        F.mse_loss(x, x * 2),
+        F.smooth_l1_loss(x, x + 1),
+        F.cross_entropy(x, torch.zeros(x.shape[0], dtype=torch.long)),
+    )
 
 
 @program(matrix)
@@ -286,7 +290,7 @@ def merged(x):
 
 @program(lambda n, m: (n, 3, 4 + n, 4 + m))
 def upsampled(x):
-    return F.interpolate(x, scale_factor=2.0), F.interpolate(x, size=(9, 9), mode="bilinear")
+    return F.interpolate(x, size=(9, 9), mode="bilinear"), F.interpolate(x, size=(x.shape[2] * 2, x.shape[3] * 2))
 
 
 SIZES = [(4, 6), (5, 9), (17, 6), (3, 33), (12, 12), (64, 40)]

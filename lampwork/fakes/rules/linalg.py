@@ -9,7 +9,17 @@ from typing import Any
 
 import torch
 
-from lampwork.fakes.shapes import _COMPLEX_OF, Spec, Unknown, at_least_one, contiguous, infer, overload, real_dtype, rule
+from lampwork.fakes.shapes import (
+    _COMPLEX_OF,
+    Spec,
+    Unknown,
+    at_least_one,
+    contiguous,
+    infer,
+    overload,
+    real_dtype,
+    rule,
+)
 
 
 def column_major(shape: tuple[int, ...]) -> tuple[int, ...]:
