@@ -1,8 +1,8 @@
 """What stands behind a `torch.SymInt` and a `torch.SymBool`: PyTorch's interface of nodes, over sizes of `ir.size`.
 
 PyTorch's native code and the methods of `torch.SymInt` call these by name. Arithmetic makes a new node; a question
-makes a `TruthNode`, which asks the `SymbolicSizes` that it came from when its answer is needed. A node asked for its number
-specialises the symbol.
+makes a `TruthNode`, which asks the `SymbolicSizes` that it came from when its answer is needed. A node asked for its
+number specialises the symbol.
 """
 
 from __future__ import annotations
