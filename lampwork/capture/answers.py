@@ -18,7 +18,10 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.capture.conversions import install_conversions
 from lampwork.capture.fake import TENSOR_KINDS
+from lampwork.capture.identities import install_identities
+from lampwork.capture.library import install_library
 from lampwork.capture.load import HEAP_TYPE, is_plain
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import Callback, _check
@@ -51,9 +54,6 @@ def install_answers(world: Any) -> None:
     add(torch._jit_internal.is_scripting, lambda world: False)
     for native in (map, filter, functools.reduce):
         add(native, _calls_first(native))
-    for native in (sorted, min, max):
-        add(native, _keyed(native))
-    add(list.sort, _sort)
     add(inspect.signature, _signature)
     substitute = world.add_substitute
     substitute(any, _any)
@@ -63,8 +63,7 @@ def install_answers(world: Any) -> None:
     substitute(itertools.takewhile, _takewhile)
     substitute(itertools.dropwhile, _dropwhile)
     substitute(itertools.filterfalse, _filterfalse)
-    add(hash, _hash)
-    add(id, _id)
+    install_identities(world)
     add(object.__reduce_ex__, _reduce)
     add(weakref.ReferenceType, _weak_reference)
     add(_torch.dispatch_stack_length, lambda world: max(_torch.dispatch_stack_length() - 1, 0))
@@ -80,6 +79,8 @@ def install_answers(world: Any) -> None:
     for name, level in _LEVELS.items():
         add(getattr(logging.Logger, name), _log_at(level))
     add(dict.get, _dict_get)
+    install_conversions(world)
+    install_library(world)
 
 
 def _autocast_cache(world: Any) -> bool:
@@ -153,34 +154,6 @@ def _calls_first(native: Any) -> Any:
         return native(*args, **kwargs)
 
     return answer
-
-
-def _keyed(native: Any) -> Any:
-    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        if len(args) == 1:
-            args = (world.collect(args[0]),)
-        key = kwargs.get("key")
-        if key is None:
-            return world.call_native(native, args, kwargs)
-        default = kwargs.get("default", MISSING)
-        values = args[0] if len(args) == 1 else list(args)
-        keys = [world.machine.call(key, (value,)) for value in values]
-        if not world.is_data(keys):
-            raise Break("comparison", f"{native.__name__} orders objects")
-        if native is sorted:
-            order = sorted(range(len(values)), key=keys.__getitem__, reverse=bool(kwargs.get("reverse", False)))
-            return [values[position] for position in order]
-        if not values and default is not MISSING:
-            return default
-        return values[native(range(len(values)), key=keys.__getitem__)]
-
-    return answer
-
-
-def _sort(world: Any, target: Any, **kwargs: Any) -> None:
-    world.touch(target)
-    ordered = world.machine.call(sorted, (target,), kwargs)
-    list.__setitem__(target, slice(None), ordered)
 
 
 def _signature(world: Any, function: Any, **kwargs: Any) -> Any:
@@ -286,21 +259,6 @@ def _autograd_function_class(world: Any, *args: Any, **kwargs: Any) -> Any:
     return type(torch.autograd.Function)(*args, **kwargs)
 
 
-class IdentityNumber(int):
-    """What `id(x)` gives: good as a key and for comparison. It is another number in the next call, so anything else
-    breaks the graph."""
-
-    def _refuse(self, *args: Any) -> Any:
-        raise Break("identity-number", "id() of an object is computed with")
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __rmod__ = _refuse
-    __floordiv__ = __truediv__ = __lt__ = __le__ = __gt__ = __ge__ = __and__ = __rand__ = _refuse
-    __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rshift__ = __neg__ = __index__ = _refuse
-    __str__ = __repr__ = __format__ = _refuse
-    __hash__ = int.__hash__
-    __eq__ = int.__eq__
-
-
 def _reduce(world: Any, obj: Any, protocol: Any = 0) -> Any:
     """`object.__reduce_ex__(4)` of an instance of a Python class: what `copy.copy` and `copy.deepcopy` are made of."""
     cls = type(obj)
@@ -330,25 +288,6 @@ def _weak_reference(world: Any, *args: Any) -> Any:
     if len(args) != 1 and not (len(args) == 2 and args[1] is None):
         raise Break("weak-reference", "a weak reference with a callback is made")
     return weakref.ReferenceType(args[0])
-
-
-def _id(world: Any, *args: Any) -> Any:
-    if len(args) != 1:
-        return id(*args)
-    world.identified[id(args[0])] = args[0]
-    return IdentityNumber(id(args[0]))
-
-
-def _hash(world: Any, *args: Any) -> Any:
-    """Hashes of numbers are the same in every process; others depend on addresses or the process's seed."""
-    if len(args) == 1:
-        method = world.python_special(args[0], "__hash__")
-        if method is not UNBOUND and method is not None:
-            return world.call_attribute(method, args[0], ())
-        args = (number(args[0]),)
-        if type(args[0]) not in (int, float, bool, complex):
-            raise Break("hash", f"hash() of a {type(args[0]).__name__} is used")
-    return hash(*args)
 
 
 def _log_at(level: int | None) -> Any:

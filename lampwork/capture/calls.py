@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import functools
+import operator
+import re
 import types
 import weakref
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -17,6 +19,7 @@ from lampwork.capture.answers import install_answers
 from lampwork.capture.attention import AttentionCalls, attention
 from lampwork.capture.container_methods import SHADOW_METHODS
 from lampwork.capture.fake import TENSOR_KINDS
+from lampwork.capture.library import PURE_FUNCTIONS
 from lampwork.capture.load import HEAP_TYPE, PLAIN_TYPES, bound_owner, has_identity_hash, is_plain
 from lampwork.capture.machine import UNBOUND, MachineGenerator
 from lampwork.capture.machine.iteration import InterpretedIterator, SequenceIterator
@@ -77,6 +80,10 @@ class NativeCalls:
         self.identified: dict[int, Any] = {}
         #: Storages that `copy.deepcopy` has copied, by id of its memo.
         self.copied_storages: dict[int, set[int]] = {}
+        #: Functions that the program itself put behind `functools.lru_cache`, by id.
+        self.made_caches: dict[int, Any] = {}
+        #: Containers whose text is being written, by id.
+        self.being_written: set[int] = set()
         self.attention_calls = AttentionCalls(self.recorder)  # type: ignore[attr-defined]
         install_answers(self)
         install_torch_answers(self)
@@ -115,6 +122,8 @@ class NativeCalls:
                 return function(*args, **kwargs)
             elif rule == "constant":
                 return function(*args, **kwargs)
+            elif rule == "pure" and all(map(self.is_text_data, (*args, *kwargs.values()))):
+                return function(*args, **kwargs)
         elif kind.__flags__ & HEAP_TYPE and isinstance(function, torch.nn.Module):
             answer = self.call_module(function, args, kwargs)  # type: ignore[attr-defined]
             if answer is not UNBOUND:
@@ -141,6 +150,8 @@ class NativeCalls:
                 rule = "state"
             elif function in CONSTANT_ANSWERS:
                 rule = "constant"
+            elif function in PURE_FUNCTIONS:
+                rule = "pure"
             elif "__lampwork__" in function.__dict__:
                 rule = "compiled"
             elif _torch.without_disabling(function):
@@ -190,7 +201,9 @@ class NativeCalls:
     def call_native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A callable implemented in C, by its effect class. Raises `Break` for one that is in no table."""
         kind = type(function)
-        if kind is BuiltinFunctionType:
+        if not callable(function):
+            return function(*args, **kwargs)  # which words the error
+        if kind is BuiltinFunctionType or kind is _BUILTIN_METHOD:
             owner = bound_owner(function)
             if owner is not None:
                 return self._call_method(function, owner, args, kwargs)
@@ -236,6 +249,8 @@ class NativeCalls:
 
     def _call_method(self, function: Any, owner: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A C method bound to its object."""
+        if id(owner) in self.made_caches:
+            return function(*args, **kwargs)
         if isinstance(owner, torch.Tensor):
             if is_tensor_function(function):
                 return self.call_tensor(function, args, kwargs)
@@ -282,7 +297,7 @@ class NativeCalls:
                 self.check_key(container, args[1])  # type: ignore[attr-defined]
         elif effect == "compares":
             if not all(self.is_plain_data(value) or self._all_identity(value) for value in args):
-                raise Break("comparison", f"{_name(function)} compares objects or tensors")
+                return self.compare_elements(function, args)  # type: ignore[attr-defined]
         return function(*args, **kwargs)
 
     def _all_identity(self, value: Any) -> bool:
@@ -295,6 +310,8 @@ class NativeCalls:
         return self.collect(value) if type(value) in _ITERATORS else value  # type: ignore[attr-defined]
 
     def _call_other(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if type(function) is _KEY_WRAPPER:
+            return function(*args, **kwargs)
         if not _hashable(function):
             raise unknown(function)
         if function in STATE_READERS:
@@ -331,6 +348,10 @@ class NativeCalls:
                     self.touch(value)  # type: ignore[attr-defined]
                 return function(*args, **kwargs)
         if type(function) is functools._lru_cache_wrapper:
+            if id(function) in self.made_caches:
+                for value in (*args, *kwargs.values()):
+                    self.check_key({}, value)  # type: ignore[attr-defined]
+                return function(*args, **kwargs)
             return self._call_cached(function, args, kwargs)
         if type(function) is types.MethodWrapperType:
             return self._call_wrapper(function, args, kwargs)
@@ -344,8 +365,12 @@ class NativeCalls:
         raise unknown(function)
 
     def _call_getter(self, function: Any, value: Any) -> Any:
-        """`operator.attrgetter("a", "b")(x)`, `operator.itemgetter(0)(x)`: done through the machine."""
-        _, parts = function.__reduce__()
+        """`operator.attrgetter("a", "b")(x)`, `itemgetter(0)(x)`, `methodcaller("f", 1)(x)`: done by the machine."""
+        maker, parts = function.__reduce__()
+        if type(function) is operator.methodcaller:
+            kwargs = maker.keywords if isinstance(maker, functools.partial) else {}
+            name, *args = (*maker.args, *parts) if kwargs else parts
+            return self.machine.call(self.attribute(value, name), tuple(args), kwargs)  # type: ignore[attr-defined]
         results = []
         for part in parts:
             if type(function).__name__ == "attrgetter":
@@ -431,8 +456,8 @@ class NativeCalls:
         if isinstance(value, type):
             return kind.__repr__ is type.__repr__
         return is_plain(value) or kind.__module__ == "re" or isinstance(value, numpy.generic) or (
-            isinstance(value, BaseException) and not kind.__flags__ & HEAP_TYPE and all(map(self.is_data, value.args))
-        )
+            isinstance(value, BaseException) and adds_no_behaviour(kind) and all(map(self.is_data, value.args))
+        ) or (isinstance(value, (str, int, float, bytes, complex)) and adds_no_behaviour(kind))
 
     def is_plain_data(self, value: Any) -> bool:
         """As `is_data`, without tensors: comparing and hashing it natively is right."""
@@ -447,14 +472,35 @@ class NativeCalls:
             return all(map(self.is_plain_data, value.values())) and all(map(self.is_plain_data, value))
         return is_plain(value) or isinstance(value, (type, FunctionType)) and has_identity_hash(value)
 
+    def is_text_data(self, value: Any) -> bool:
+        """Plain data and compiled regular expressions."""
+        return type(value) is re.Pattern or self.is_plain_data(value)
+
     def describe_arguments(self, args: tuple, kwargs: dict[str, Any]) -> str:
         bad = [value for value in (*args, *kwargs.values()) if not self.is_data(value)]
         names = sorted({f"a {type(value).__module__}.{type(value).__qualname__}" for value in bad})
         return ", ".join(names) or "no arguments"
 
 
+def adds_no_behaviour(kind: type) -> bool:
+    """Whether a class derived from a builtin one leaves all special methods alone: its instances are data."""
+    for cls in kind.__mro__:
+        if not cls.__flags__ & HEAP_TYPE:
+            return True
+        if any(
+            type(value) is FunctionType and name.startswith("__") and name not in _MAKING
+            for name, value in vars(cls).items()
+        ):
+            return False
+    return True
+
+
+_MAKING = frozenset({"__new__", "__init__", "__init_subclass__", "__class_getitem__", "__getattr__"})
+#: Methods of C classes that are told the class that defines them: a subclass of the usual kind.
+_BUILTIN_METHOD = type(re.compile("").search)
+_KEY_WRAPPER = type(functools.cmp_to_key(len))  # type: ignore[arg-type]
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
-_CALLABLE_GETTERS = frozenset({"attrgetter", "itemgetter"})
+_CALLABLE_GETTERS = frozenset({"attrgetter", "itemgetter", "methodcaller"})
 _TAKES_ITERABLE = frozenset({
     "update", "fromkeys", "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset",
     "isdisjoint", "intersection_update", "difference_update", "symmetric_difference_update", "__init__", "__or__",

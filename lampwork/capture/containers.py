@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import collections
 import operator
+from types import FunctionType
 from typing import Any
 
+from lampwork.capture.conversions import index_of
 from lampwork.capture.fake import TENSOR_KINDS
-from lampwork.capture.load import has_identity_hash
+from lampwork.capture.keys import only_reads
+from lampwork.capture.load import HEAP_TYPE, has_identity_hash
 from lampwork.capture.machine import MachineGenerator
 from lampwork.capture.machine.iteration import InterpretedIterator, SequenceIterator
 from lampwork.capture.machine.operators import BUILTIN
@@ -19,6 +22,8 @@ from lampwork.capture.natives import ITERATORS
 from lampwork.capture.shadow import MISSING, Break, DictShadow, ListShadow, SetShadow
 
 _CONTAINERS = (list, dict, set, frozenset, tuple, collections.deque)
+#: What is indexed with numbers, natively.
+_INDEXED = (list, tuple, str, bytes, bytearray, range, collections.deque, *TENSOR_KINDS)
 _SAFE_ITERATORS = frozenset({*ITERATORS, map, filter, MachineGenerator, InterpretedIterator, SequenceIterator})
 
 
@@ -43,6 +48,8 @@ class Containers:
     # -- items
 
     def get_item(self, container: Any, key: Any) -> Any:
+        if isinstance(container, _INDEXED):
+            key = index_of(self, key)
         shadow = self.loader.unsettled.get(id(container))
         if shadow is not None and _own_method(container, "__getitem__"):
             if type(shadow) is ListShadow:
@@ -64,6 +71,8 @@ class Containers:
         return super().get_item(container, key)  # type: ignore[misc]
 
     def set_item(self, container: Any, key: Any, value: Any) -> None:
+        if isinstance(container, _INDEXED):
+            key = index_of(self, key)
         shadow = self.loader.unsettled.get(id(container))
         if shadow is not None and _own_method(container, "__setitem__"):
             if type(shadow) is DictShadow:
@@ -79,6 +88,8 @@ class Containers:
         super().set_item(container, key, value)  # type: ignore[misc]
 
     def del_item(self, container: Any, key: Any) -> None:
+        if isinstance(container, _INDEXED):
+            key = index_of(self, key)
         shadow = self.loader.unsettled.get(id(container))
         if shadow is not None and _own_method(container, "__delitem__"):
             if type(shadow) is DictShadow:
@@ -96,19 +107,36 @@ class Containers:
 
     def check_key(self, container: Any, key: Any) -> None:
         """Hashing `key` natively must run none of the program's Python code."""
-        if isinstance(container, (dict, set)) and not has_identity_hash(key):
+        if isinstance(container, (dict, set, frozenset)) and not has_identity_hash(key):
             self._check_python_hash(key)
+            self.check_key_equality(container, key)
 
     def _check_python_hash(self, key: Any) -> None:
+        """Breaks unless hashing and comparing `key` natively runs no Python code, or code that only reads: then it has
+        been interpreted once, so that what it reads is guarded, and gave what it gives natively."""
         kind = type(key)
-        if kind.__flags__ & (1 << 9) and not isinstance(key, (tuple, frozenset)):
+        if kind.__flags__ & HEAP_TYPE and not isinstance(key, (tuple, frozenset)):
             for name in ("__hash__", "__eq__"):
-                if type(getattr(kind, name)).__name__ == "function":
+                method = getattr(kind, name)
+                if type(method) is FunctionType and not only_reads(method):
                     raise Break("python-hash", f"a {kind.__qualname__} with a {name} of its own is used as a key")
-        if isinstance(key, tuple):
+            if type(kind.__hash__) is FunctionType:
+                found = self.machine.call(hash, (key,))
+                if int.__ne__(found, hash(key)):
+                    raise _changed_key(key)
+        if isinstance(key, (tuple, frozenset)):
             for part in key:
                 if not has_identity_hash(part):
                     self._check_python_hash(part)
+
+    def check_key_equality(self, container: Any, key: Any) -> None:
+        """After `check_key`: what a look-up of `key` compares it with natively is interpreted, and must agree."""
+        if type(type(key).__eq__) is not FunctionType:
+            return
+        for other in list(container):
+            if other is not key and int.__eq__(hash(other), hash(key)):
+                if self._same(other, key) is not (other == key):
+                    raise _changed_key(key)
 
     def map_add(self, target: dict, key: Any, value: Any) -> None:
         self.check_key(target, key)
@@ -139,6 +167,32 @@ class Containers:
             if self.truth(self.machine.complete(self.compare_op(operator.eq, element, item))):
                 return True
         return False
+
+    def compare_elements(self, function: Any, args: tuple) -> Any:
+        """A method of a sequence that compares its elements (`list.index`), which are objects or tensors."""
+        name = getattr(function, "__name__", "")
+        op = _COMPARISONS.get(name)
+        if op is not None and len(args) == 2:
+            return self._compare_containers(op, *args)
+        if name == "__contains__" and len(args) == 2:
+            return self._sequence_contains(args[1], args[0])
+        if name in ("index", "count", "remove") and len(args) >= 2:
+            sequence, item, *bounds = args
+            elements = list(sequence)
+            if name == "count":
+                return sum([self._same(element, item) for element in elements])
+            start, stop = (*bounds, None, None)[:2]
+            for position in range(*slice(start, stop).indices(len(elements))):
+                if self._same(elements[position], item):
+                    if name == "index":
+                        return position
+                    del sequence[position]
+                    return None
+            kind = next(base for base in (list, tuple, collections.deque) if isinstance(sequence, base))
+            if kind is tuple or (kind is list and name == "remove"):
+                raise ValueError(f"{kind.__name__}.{name}(x): x not in {kind.__name__}")
+            raise ValueError(f"{self.machine.call(repr, (item,))} is not in {kind.__name__}")
+        raise Break("comparison", f"{name} of a {type(args[0]).__name__} compares objects or tensors")
 
     def length(self, value: Any) -> int:
         shadow = self.loader.unsettled.get(id(value))
@@ -204,7 +258,10 @@ class Containers:
         return super().compare_op(op, left, right)  # type: ignore[misc]
 
     def _compare_containers(self, op: Any, left: Any, right: Any) -> Any:
-        """Containers with tensors or objects in them: element by element through the machine where that is equality."""
+        """Containers with tensors or objects in them: element by element through the machine, as their C code does."""
+        base = _sequence_base(left)
+        if base is not None and base is _sequence_base(right):
+            return self._compare_sequences(op, list(base.__iter__(left)), list(base.__iter__(right)))
         if type(left) is not type(right) or op not in (operator.eq, operator.ne):
             if type(left).__eq__ in _NATIVE_EQUALITY and type(right).__eq__ in _NATIVE_EQUALITY:
                 if op is operator.eq and not isinstance(left, type(right)) and not isinstance(right, type(left)):
@@ -214,19 +271,29 @@ class Containers:
             if not isinstance(left, _CONTAINERS) or not isinstance(right, _CONTAINERS):
                 return super().compare_op(op, left, right)  # type: ignore[misc]
             raise Break("comparison", "containers of objects are compared")
-        if type(left) in (list, tuple, collections.deque):
-            equal = len(left) == len(right) and all(self._same(a, b) for a, b in zip(list(left), list(right)))
-        elif isinstance(left, dict) and _own_method(left, "__eq__"):
+        if isinstance(left, dict) and _own_method(left, "__eq__"):
             if not all(has_identity_hash(key) for key in [*left, *right]):
                 raise Break("comparison", "dicts with objects as keys are compared")
-            equal = dict.keys(left) == dict.keys(right) and all(
-                self._same(dict.__getitem__(left, key), dict.__getitem__(right, key)) for key in list(left)
-            )
+            if isinstance(left, collections.OrderedDict) and list(left) != list(right):
+                equal = False
+            else:
+                equal = dict.keys(left) == dict.keys(right) and all(
+                    self._same(dict.__getitem__(left, key), dict.__getitem__(right, key)) for key in list(left)
+                )
         elif isinstance(left, (set, frozenset)) and all(has_identity_hash(each) for each in [*left, *right]):
             equal = left == right
         else:
             return super().compare_op(op, left, right)  # type: ignore[misc]
         return equal if op is operator.eq else not equal
+
+    def _compare_sequences(self, op: Any, left: list, right: list) -> Any:
+        equality = op in (operator.eq, operator.ne)
+        if equality and len(left) != len(right):
+            return op is operator.ne
+        for mine, other in zip(left, right):
+            if not self._same(mine, other):
+                return op is operator.ne if equality else self.compare_op(op, mine, other)
+        return op(len(left), len(right))
 
     def _same(self, left: Any, right: Any) -> bool:
         return left is right or self.truth(self.machine.complete(self.compare_op(operator.eq, left, right)))
@@ -293,6 +360,28 @@ class Containers:
     def mapping_lookup(self, mapping: Any, key: Any) -> Any:
         self.touch(mapping)
         return super().mapping_lookup(mapping, key)  # type: ignore[misc]
+
+
+def _changed_key(key: Any) -> Break:
+    kind = type(key).__qualname__
+    return Break("python-hash", f"a {kind} that the program has changed, or whose hash is never the same, is a key")
+
+
+#: Methods of sequences that are comparisons.
+_COMPARISONS = {
+    "__eq__": operator.eq, "__ne__": operator.ne, "__lt__": operator.lt, "__le__": operator.le, "__gt__": operator.gt,
+    "__ge__": operator.ge,
+}  # fmt: skip
+
+
+def _sequence_base(value: Any) -> Any:
+    """list, tuple or deque where the value's class compares as that does; else None."""
+    for base in (list, tuple, collections.deque):
+        if isinstance(value, base):
+            cls = type(value)
+            same = all(getattr(cls, name) is getattr(base, name) for name in _COMPARISONS)
+            return base if same else None
+    return None
 
 
 _NATIVE_EQUALITY = (

@@ -15,6 +15,7 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import re
 import types
 import weakref
 from typing import Any
@@ -29,6 +30,7 @@ from lampwork.capture.shadow import (
     Break,
     CellShadow,
     DictShadow,
+    IdentityNumber,
     ListShadow,
     Origin,
     Pending,
@@ -41,6 +43,7 @@ from lampwork.ir.source import Source
 PLAIN_TYPES: frozenset[type] = frozenset({
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range, slice,
     torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, _torch.AttentionBackend,
+    re.Pattern,
 })  # fmt: skip
 
 BUILTIN_TYPES: frozenset[type] = frozenset({
@@ -66,7 +69,9 @@ def is_plain(value: Any) -> bool:
 def has_identity_hash(value: Any) -> bool:
     """Whether hashing and comparing `value` natively runs no Python code and reads only identity or plain data."""
     kind = type(value)
-    if kind in PLAIN_TYPES or isinstance(value, (type, types.FunctionType, types.ModuleType, torch.Tensor, enum.Enum)):
+    if kind in PLAIN_TYPES or kind is IdentityNumber:
+        return True
+    if isinstance(value, (type, types.FunctionType, types.ModuleType, torch.Tensor, enum.Enum)):
         return True
     if kind is tuple or kind is frozenset:
         return all(map(has_identity_hash, value))

@@ -39,7 +39,8 @@ def declare(effect: str, *functions: Any) -> None:
         EFFECTS[function] = effect
 
 
-def _declare_methods(effect: str, cls: type, names: str) -> None:
+def declare_methods(effect: str, cls: type, names: str) -> None:
+    """Methods of a builtin class, by name; those that this Python does not have are left out."""
     for name in names.split():
         found = cls.__dict__.get(name)
         if found is not None:
@@ -79,43 +80,43 @@ declare("data", itertools.groupby)
 for _class in (str, int, float, complex, bool, bytes, range, slice, re.Pattern, re.Match, type(None)):
     _declare_all_methods("data", _class, _OBJECT_ONLY)
 EFFECTS[str.maketrans] = EFFECTS[bytes.fromhex] = EFFECTS[float.fromhex] = EFFECTS[int.from_bytes] = "data"
-_declare_methods("method", tuple, "__len__ __iter__ __getitem__ __add__ __mul__ __rmul__")
-_declare_methods("compares", tuple, "count index __contains__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__")
-_declare_methods(
+declare_methods("method", tuple, "__len__ __iter__ __getitem__ __add__ __mul__ __rmul__")
+declare_methods("compares", tuple, "count index __contains__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__")
+declare_methods(
     "method", list, "append extend insert pop clear copy reverse __len__ __iter__ __reversed__ __getitem__ __setitem__ "
     "__delitem__ __add__ __iadd__ __mul__ __imul__ __rmul__ __init__",
 )  # fmt: skip
-_declare_methods("compares", list, "count index remove sort __contains__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__")
+declare_methods("compares", list, "count index remove sort __contains__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__")
 for _class in (dict, collections.OrderedDict, collections.defaultdict):
-    _declare_methods(
+    declare_methods(
         "keyed", _class, "get pop setdefault __getitem__ __setitem__ __delitem__ __contains__ fromkeys move_to_end "
         "update __or__ __ior__ __ror__ __init__",
     )  # fmt: skip
-    _declare_methods(
+    declare_methods(
         "method", _class, "keys values items clear copy popitem __len__ __iter__ __reversed__ __copy__",
     )  # fmt: skip
-    _declare_methods("compares", _class, "__eq__ __ne__")
+    declare_methods("compares", _class, "__eq__ __ne__")
 EFFECTS[dict.fromkeys] = "keyed"
 for _class in (set, frozenset):
-    _declare_methods("method", _class, "clear copy pop __len__ __iter__")
-    _declare_methods(
+    declare_methods("method", _class, "clear copy pop __len__ __iter__")
+    declare_methods(
         "keyed", _class, "add discard remove update union intersection difference symmetric_difference issubset "
         "issuperset isdisjoint intersection_update difference_update symmetric_difference_update __contains__ __or__ "
         "__and__ __sub__ __xor__ __ror__ __rand__ __rsub__ __rxor__ __ior__ __iand__ __isub__ __ixor__ __eq__ __ne__ "
         "__le__ __lt__ __ge__ __gt__ __init__",
     )  # fmt: skip
-_declare_methods(
+declare_methods(
     "method", collections.deque, "append appendleft extend extendleft pop popleft rotate clear copy reverse insert "
     "__len__ __iter__ __getitem__ __setitem__ __delitem__ __copy__ __reversed__",
 )  # fmt: skip
 for _class in (set, frozenset, collections.deque):
-    _declare_methods("method", _class, "__reduce__")
-_declare_methods("holds", property, "__init__")
-_declare_methods("compares", collections.deque, "count index remove __contains__ __eq__")
+    declare_methods("method", _class, "__reduce__")
+declare_methods("holds", property, "__init__")
+declare_methods("compares", collections.deque, "count index remove __contains__ __eq__")
 for _view in (type({}.keys()), type({}.values()), type({}.items()), type(collections.OrderedDict().keys()),
               type(collections.OrderedDict().items()), type(collections.OrderedDict().values())):  # fmt: skip
-    _declare_methods("method", _view, "__len__ __iter__ __reversed__")
-    _declare_methods("keyed", _view, "__contains__ isdisjoint __and__ __or__ __sub__ __xor__ __rand__ __ror__ __rsub__ "
+    declare_methods("method", _view, "__len__ __iter__ __reversed__")
+    declare_methods("keyed", _view, "__contains__ isdisjoint __and__ __or__ __sub__ __xor__ __rand__ __ror__ __rsub__ "
                      "__rxor__ __eq__ __ne__ __le__ __lt__ __ge__ __gt__")  # fmt: skip
 
 #: Native iterators: they hold loaded values and hand them out.
@@ -130,12 +131,12 @@ ITERATORS: tuple[type, ...] = (
     type(iter({}.keys())), type(re.finditer("", "")),
 )  # fmt: skip
 for _iterator in ITERATORS:
-    _declare_methods("method", _iterator, "__next__ __iter__ __length_hint__")
+    declare_methods("method", _iterator, "__next__ __iter__ __length_hint__")
 
 for _class in (torch.device, torch.Size, torch.finfo, torch.iinfo, torch.dtype):
     declare("data", _class)
     _declare_all_methods("data", _class, _OBJECT_ONLY)
-_declare_methods("method", torch.Size, "__add__ __getitem__ __len__ __iter__")
+declare_methods("method", torch.Size, "__add__ __getitem__ __len__ __iter__")
 declare("data", torch.Size.numel, torch.Size.__add__)
 for _class in (re.Pattern, re.Match):
     _declare_all_methods("data", _class, _OBJECT_ONLY)
@@ -144,8 +145,10 @@ for _class in (re.Pattern, re.Match):
 for _name, _class in vars(builtins).items():
     if isinstance(_class, type) and issubclass(_class, BaseException):
         EFFECTS[_class] = "holds"
-_declare_methods("method", BaseException, "__init__ with_traceback add_note __setstate__")
-_declare_methods("data", BaseException, "__str__ __repr__")
+        declare_methods("method", _class, "__init__")
+        declare_methods("data", _class, "__str__ __repr__")
+declare_methods("method", BaseException, "with_traceback add_note __setstate__")
+declare_methods("holds", BaseExceptionGroup, "split subgroup derive")
 
 # Torch: process state and questions about tensors -------------------------------------------------
 

@@ -136,3 +136,39 @@ class SlotShadow:
         self.values: dict[str, Any] = {}
         self.initial: dict[str, Any] = {}
         self.written: set[str] = set()
+
+
+class IdentityNumber(int):
+    """What `id(x)` or `hash("text")` gives: good as a key, for comparison with another, and to compute others from.
+    It is another number in the next process, so anything else breaks the graph."""
+
+    def _refuse(self, *args: Any) -> Any:
+        raise Break("identity-number", "a number that differs from process to process (id, hash) is looked at")
+
+    __truediv__ = __rtruediv__ = __lt__ = __le__ = __gt__ = __ge__ = __index__ = __bool__ = __float__ = _refuse
+    __str__ = __repr__ = __format__ = __round__ = __abs__ = __divmod__ = __rdivmod__ = __rpow__ = __pow__ = _refuse
+    __floordiv__ = __rfloordiv__ = __int__ = _refuse
+    __hash__ = int.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) in (int, bool):
+            self._refuse()
+        return int.__eq__(self, other)  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
+def _closed(name: str) -> Any:
+    operation = getattr(int, name)
+
+    def compute(self: Any, other: Any) -> Any:
+        result = operation(self, other)
+        return result if result is NotImplemented else IdentityNumber(result)
+
+    return compute
+
+
+for _name in ("add", "sub", "mul", "mod", "and", "or", "xor", "lshift", "rshift"):
+    setattr(IdentityNumber, f"__{_name}__", _closed(f"__{_name}__"))
+    setattr(IdentityNumber, f"__r{_name}__", _closed(f"__r{_name}__"))

@@ -202,7 +202,7 @@ def same_value(value: Any, expected: Any) -> bool:
         return _same_float(value, expected)
     if kind is complex:
         return _same_float(value.real, expected.real) and _same_float(value.imag, expected.imag)
-    if kind in (int, str, bytes, range, torch.Size, torch.device, type(Ellipsis)):
+    if kind in (int, str, bytes, range, torch.Size, torch.device, type(Ellipsis), re.Pattern):
         return value == expected
     if isinstance(expected, tuple):
         return tuple.__len__(value) == tuple.__len__(expected) and all(

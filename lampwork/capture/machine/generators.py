@@ -154,7 +154,8 @@ class MachineGenerator:
         raise RuntimeError("generator ignored GeneratorExit")
 
     def __del__(self) -> None:
-        if self.frame is not None and not self.running and self.started and not self.machine.finished:
+        # One that was made past `__init__` has no frame.
+        if getattr(self, "frame", None) is not None and not self.running and self.started and not self.machine.finished:
             self.close()
 
     # -- the attributes of a native generator

@@ -316,14 +316,14 @@ def _returned(name: str, kind: type) -> Any:
     return check
 
 
-def _checked_hash(result: Any) -> int:
+def checked_hash(result: Any) -> int:
     if not is_a(result, int):
         raise TypeError("__hash__ method should return an integer")
     return result if -sys.maxsize - 1 <= result <= sys.maxsize and result != -1 else hash(result)
 
 
 _unary(repr, "__repr__", _returned("__repr__", str))
-_unary(hash, "__hash__", _checked_hash)
+_unary(hash, "__hash__", checked_hash)
 _unary(abs, "__abs__", None)
 
 
