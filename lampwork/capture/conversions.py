@@ -187,7 +187,11 @@ def _pow(world: Any, *args: Any, **kwargs: Any) -> Any:
 
 # Text ---------------------------------------------------------------------------------------------------------------
 
-_BRACKETS = {list: "[]", tuple: "()", set: "{}"}
+_BRACKETS: dict[Any, str] = {list: "[]", tuple: "()", set: "{}"}
+#: What stands for a container inside itself.
+_CYCLIC: dict[Any, str] = {
+    list: "[...]", tuple: "(...)", set: "set(...)", dict: "{...}", collections.deque: "[...]",
+}  # fmt: skip
 _WRITTEN = frozenset({*_BRACKETS, dict, collections.OrderedDict, collections.deque})
 
 
@@ -233,16 +237,12 @@ def text_of_container(world: Any, value: Any) -> str | None:
     if world.is_data(value):
         return None
     if id(value) in world.being_written:
-        return _cyclic_text(kind)
+        return _CYCLIC.get(kind, "...")
     world.being_written.add(id(value))
     try:
         return _written(world, value, kind)
     finally:
         world.being_written.discard(id(value))
-
-
-def _cyclic_text(kind: type) -> str:
-    return {list: "[...]", tuple: "(...)", set: "set(...)", dict: "{...}", collections.deque: "[...]"}.get(kind, "...")
 
 
 def _written(world: Any, value: Any, kind: type) -> str:

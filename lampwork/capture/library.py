@@ -126,6 +126,7 @@ def _groupby(world: Any, *args: Any, **kwargs: Any) -> Any:
 def _cache_made(world: Any, *args: Any, **kwargs: Any) -> Any:
     """A function is put behind `functools.lru_cache` inside: the cache is native, the function is not."""
     function, *rest = args
-    made = functools._lru_cache_wrapper(Callback(world, function), *rest, **kwargs)  # type: ignore[attr-defined]
+    make: Any = functools._lru_cache_wrapper
+    made = make(Callback(world, function), *rest, **kwargs)
     world.made_caches[id(made)] = made
     return made
