@@ -26,7 +26,7 @@ from lampwork.capture.load import HEAP_TYPE, is_plain
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import Callback, _check
 from lampwork.capture.shadow import MISSING, Break
-from lampwork.capture.sizes import SYMBOLIC, number
+from lampwork.capture.sizes import SYMBOLIC
 
 #: The program cannot be followed through these: they reach frames, other threads or the outside world.
 _REFUSED = {
