@@ -329,7 +329,7 @@ class _HostWriter:
         arguments = [self._argument(value) for value in step.args]
         arguments += [f"{name}={self._argument(value)}" for name, value in step.kwargs]
         if step.out_variant is not None:
-            for name, output in zip(_torch.out_arguments(step.out_variant), step.outputs, strict=True):
+            for name, output in zip(_out_arguments(step.out_variant), step.outputs, strict=True):
                 if output is None:
                     arguments.append(f"{name}=scrap()")
                 else:
@@ -487,6 +487,11 @@ class _HostWriter:
             # Planned memory is used again by the next call: what the caller keeps must be a copy.
             return f"{self._view(ref)}.clone()"
         return self._view(ref)
+
+
+def _out_arguments(name: str) -> tuple[str, ...]:
+    """Names of the arguments that operator `name` writes to; our own write to `out`."""
+    return ("out",) if name.startswith("lampwork::") else _torch.out_arguments(name)
 
 
 def _size_bytes(buffer: Buffer) -> int:

@@ -24,6 +24,7 @@ from lampwork.ir.program import (
     ViewOfInput,
 )
 from lampwork.ir.size import SizeExpr
+from lampwork.runtime.randomness import OPERATORS
 
 
 def interpret_lowered(lowered: Lowered, inputs: Sequence[Any]) -> list[Any]:
@@ -102,6 +103,10 @@ class _Run:
         return value
 
     def extern(self, item: Extern) -> None:
+        if item.out_variant in OPERATORS:
+            out = self.allocate(item.outputs[0])  # type: ignore[arg-type]  # they write to one
+            self.tensors[item.outputs[0]] = OPERATORS[item.out_variant](*[self.argument(v) for v in item.args], out=out)  # type: ignore
+            return
         namespace, _, name = item.op.partition("::")
         packet, _, overload = name.partition(".")
         op = getattr(getattr(getattr(torch.ops, namespace), packet), overload)

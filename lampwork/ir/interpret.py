@@ -15,6 +15,7 @@ import numpy as np
 
 from lampwork.ir.dtype import FLOATING
 from lampwork.ir.loops import Buffer, Compute, Constant, Expr, Index, Load, LoopNest
+from lampwork.ir.random import random_bits
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol
 
 Environment = Mapping[str, Any]
@@ -149,6 +150,7 @@ _OPERATIONS: dict[str, Any] = {
     "ge": np.greater_equal, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
     "shift_left": _shift_left, "shift_right": _shift_right, "isnan": np.isnan, "isinf": np.isinf, "signbit": np.signbit,
     "where": np.where, "asserted": _asserted,
+    "random": lambda key, number: np.asarray(random_bits(key, number)).astype(np.uint32),
 }  # fmt: skip
 
 

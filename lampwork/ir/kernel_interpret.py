@@ -29,6 +29,7 @@ from lampwork.ir.loops import (
     Stmt,
     Store,
 )
+from lampwork.ir.random import random_bits
 from lampwork.ir.size import evaluate
 
 Number = bool | int | float
@@ -212,6 +213,8 @@ def compute(expr: Compute, args: list[Any]) -> Number:
     if op == "bitcast":
         source = expr.args[0].dtype
         return struct.unpack(_FORMATS[expr.dtype], struct.pack(_FORMATS[source], args[0]))[0]
+    if op == "random":
+        return random_bits(*args)
     if op == "nextafter" and expr.dtype == "float32":
         return _next_float32(*args)
     return wrap(_SIMPLE[op](*args), expr.dtype)

@@ -222,6 +222,8 @@ class _KernelCheck:
             self.need(args[0] == "bool" and args[1] == args[2] == dtype, 5, shown)
         elif op == "asserted":
             self.need(args == [dtype, "bool"], 5, shown)
+        elif op == "random":
+            self.need(args == ["int64", "int64"] and dtype == "uint32", 5, shown)
         elif op == "cast":
             self.need(dtype in NATIVE, 5, shown)
         elif op == "bitcast":

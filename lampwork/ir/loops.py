@@ -122,6 +122,7 @@ OPERATIONS: Final[dict[str, tuple[int, str]]] = {
     "where": (3, "b if a else c"), "asserted": (2, "a; a GPU stops if b is false"),
     "cast": (1, "convert to dtype as torch's .to()"),
     "bitcast": (1, "same bits as dtype"),
+    "random": (2, "32 random bits, uint32, of int64 (key, number): Philox2x32-10, see ir/random.py"),
 }  # fmt: skip
 
 #: Reduction operators and their identities. max/min carry NaN; argmax/argmin give the first position (NaN wins).

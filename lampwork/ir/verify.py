@@ -295,6 +295,9 @@ class _Expressions:
         self.fail(dtype in NATIVE and all(t in NATIVE for t in types), f"E1: types of {text()}")
         if op in ("cast", "bitcast"):
             return
+        if op == "random":
+            self.fail(types == ["int64", "int64"] and dtype == "uint32", f"E1: types of {text()}")
+            return
         if op == "where":
             self.fail(types[0] == "bool" and types[1] == types[2] == dtype, f"E1: types of {text()}")
             return

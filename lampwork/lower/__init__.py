@@ -3,6 +3,7 @@
 from lampwork.lower import (  # noqa: F401  (each registers its rules)
     activation,
     cat_pad,
+    dropout,
     factory,
     indexing,
     normalization,

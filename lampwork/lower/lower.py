@@ -14,7 +14,7 @@ Licences of the arithmetic, for every rule unless it says otherwise:
 - Sums and products `reassociate`; statistics of normalisations are computed in two passes in the accumulator type.
 - Everything else is `exact` per operation as loops.OPERATIONS defines it: NaN, infinities and signed zeros as ATen.
 
-Random operators stay calls of ATen in program order: the same draws as eager.
+Random operators stay calls of ATen in program order: the same draws as eager; but dropout on a GPU (`dropout.py`).
 """
 
 from __future__ import annotations

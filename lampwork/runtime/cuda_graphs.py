@@ -37,6 +37,7 @@ from lampwork.ir.program import (
     ViewOfInput,
 )
 from lampwork.ir.source import is_static
+from lampwork.runtime.randomness import captured_draws
 
 #: Plain calls before the capture.
 PLAIN_CALLS = 2
@@ -405,7 +406,8 @@ class CudaDevice:
             with torch.cuda.stream(self._side):
                 graph.capture_begin(pool=pool, capture_error_mode="thread_local")
                 try:
-                    results = run()
+                    with captured_draws() as draws:
+                        results = run()
                 finally:
                     graph.capture_end()
         except Exception as error:
@@ -413,7 +415,14 @@ class CudaDevice:
             cause = error.__cause__ or error
             reason = f"capture failed: {type(cause).__name__}: {cause}".splitlines()[0]
             raise NotCapturable("graph-failed", reason) from error
-        return graph.replay, results
+        if not draws:
+            return graph.replay, results
+
+        def replay() -> None:
+            draws.before_replay()
+            graph.replay()
+
+        return replay, results
 
     def _forget_capture(self) -> None:
         """A capture that failed half-way leaves the generator's state with it, and the next draw would fail."""

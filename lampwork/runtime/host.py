@@ -17,6 +17,7 @@ from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.source import is_static
 from lampwork.runtime.derived import DerivedInputs
 from lampwork.runtime.memory import Lease, LeasePool, ResultMemory, new_workspace
+from lampwork.runtime.randomness import OPERATORS
 
 
 class Rerun(LampworkError):
@@ -110,7 +111,7 @@ class Host:
             "constant": self._constants.__getitem__,
             "restride": restride,
             "scrap": lambda: torch.empty(0, device=self.device),
-            "operator": _torch.direct_call,
+            "operator": lambda name: OPERATORS.get(name) or _torch.direct_call(name),
             "below_autograd": _torch.below_autograd,
             "increment_version": _torch.increment_version,
             "Rerun": Rerun,

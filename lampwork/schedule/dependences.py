@@ -106,7 +106,8 @@ def tensor_refs(item: Extern) -> Iterator[TensorRef]:
 
 
 def find_depths(items: Sequence[Item], dependences: Dependences, buffers: Mapping[str, Buffer]) -> list[int]:
-    """For each nest the number of its segment; for each ATen call the segment it follows.
+    """For each nest the number of its segment; for each ATen call the segment it follows: -1, ahead of all, for calls
+    that read no memory.
 
     Nests come as early as they can, but one that makes more than it reads (an expanded mask, a cast weight) waits for
     its first consumer: nothing lives longer than it needs to.
@@ -114,8 +115,8 @@ def find_depths(items: Sequence[Item], dependences: Dependences, buffers: Mappin
     depths: list[int] = []
     after: list[list[int]] = [[] for _ in items]
     for number, item in enumerate(items):
-        depth = 0
         nest = isinstance(item, LoopNest)
+        depth = 0 if nest or dependences.reads[number] else -1
         for earlier in dependences.before[number]:
             after[earlier].append(number)
             step = 1 if nest and not isinstance(items[earlier], LoopNest) else 0

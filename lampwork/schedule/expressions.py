@@ -41,6 +41,7 @@ OPERATION_COST: Mapping[str, int] = {
     24,
     "asin": 30, "acos": 30, "atan": 24, "atan2": 40, "sinh": 20, "cosh": 20, "tanh": 18, "asinh": 30, "acosh": 30,
     "atanh": 30, "erf": 18, "erfc": 30, "lgamma": 60, "hypot": 12, "gelu": 18, "nextafter": 10, "sigmoid": 14,
+    "random": 24,
 }  # fmt: skip
 
 #: At least this much work makes a value worth keeping rather than computing twice.

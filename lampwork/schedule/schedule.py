@@ -66,7 +66,7 @@ def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choos
     steps: list[Step] = []
     refused: list[RefusedFusion] = []
     unscheduled_bytes = 0
-    for depth in range(max(depths, default=-1) + 1):
+    for depth in range(-1, max(depths, default=-1) + 1):
         version = scheduled.get(depth)
         if version is not None:
             nests, segment = version.nests, version.segment

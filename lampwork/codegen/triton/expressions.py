@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES, SIGNED
+from lampwork.ir.random import KEY_STEP, MULTIPLIER, ROUNDS
 
 #: Element types as Triton names them, in code and (pointers) in signatures.
 TYPES: Final = {
@@ -327,9 +328,9 @@ BOOLS: Final[dict[str, Emitter]] = {
 }  # fmt: skip
 
 
-# -- reductions -------------------------------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------------------------
 
-#: Functions that fold pairs, written into the module where a reduction needs them. `tl.max` skips NaN.
+#: Functions written into the module where they are needed: folds of pairs (`tl.max` skips NaN), and `ir.random`.
 HELPERS: Final[dict[str, str]] = {
     "maximum_of": """
 @triton.jit
@@ -345,6 +346,17 @@ def minimum_of(a, b):
 @triton.jit
 def product_of(a, b):
     return a * b
+""",
+    "random_bits": f"""
+@triton.jit
+def random_bits(key, low, high):
+    word = key.to(tl.uint32)
+    high = high ^ (key >> 32).to(tl.uint32)
+    for _ in tl.static_range({ROUNDS}):
+        product = low.to(tl.uint64) * {MULTIPLIER}
+        low, high = (product >> 32).to(tl.uint32) ^ word ^ high, product.to(tl.uint32)
+        word = word + {KEY_STEP}
+    return low
 """,
     "first_maximum": """
 @triton.jit

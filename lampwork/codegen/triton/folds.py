@@ -24,8 +24,6 @@ class FoldWriter(ValueWriter):
     def __init__(self, kernel: Kernel, target: Target, index_type: str) -> None:
         super().__init__(kernel, target, index_type)
         self.accumulators: dict[str, Accumulator] = {}
-        #: Functions of `expressions.HELPERS` that the module needs.
-        self.helpers: dict[str, None] = {}
 
     def _fold_type(self, stmt: Accumulate) -> tuple[str, str]:
         """The reduction and the type its values are folded in."""

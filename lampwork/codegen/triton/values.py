@@ -49,6 +49,8 @@ class ValueWriter(TextLines):
         #: Conditions that always hold, or never.
         self.decided: dict[str, bool] = {}
         self.stored: set[str] = set()
+        #: Functions of `expressions.HELPERS` that the module needs.
+        self.helpers: dict[str, None] = {}
 
     def _let(self, stmt: Let) -> None:
         decided = self._decided(stmt.value)
@@ -174,6 +176,8 @@ class ValueWriter(TextLines):
         if expr.op == "asserted":
             self._assert(expr.args[1])
             return self.value(expr.args[0])
+        if expr.op == "random":
+            return self._random(*expr.args)
         if expr.op in COMPARISONS:
             found = self._compared_indices(expr)
             if found is not None:
@@ -209,6 +213,21 @@ class ValueWriter(TextLines):
         if not any(line in table for table in self.known):
             self._line(line)
             self.known[-1][line] = text
+
+    def _random(self, key: Expr, number: Expr) -> Value:
+        """Random bits; a number of 32 bits, as positions mostly are, has no upper half."""
+        self.helpers.setdefault("random_bits")
+        (word, varies), high = self.value(key), "0"
+        if isinstance(number, Index):
+            text, dims = self._position_value(number.value)
+            text = self.name(f"tl.full([], {text}, tl.int64)" if text.isdigit() else text)
+            narrow = bounds(number.value)[0] >= 0 and bounds(number.value)[1] < 1 << 32
+        else:
+            (text, dims), narrow = self.value(number), False
+        if not narrow:
+            high = self.name(f"({text} >> 32).to(tl.uint32)")
+        low = self.name(f"{text}.to(tl.uint32)")
+        return self.name(f"random_bits({word}, {low}, {high})"), dims | varies
 
     def _decided(self, expr: Expr) -> bool | None:
         """What a condition on positions always is, by the bounds of the loops."""
