@@ -72,7 +72,8 @@ def cuda_stand_in(on_cpu: Iterable[torch.Tensor] = (), elsewhere: dict[int, str]
     places = {id(tensor): torch.device("cpu") for tensor in on_cpu}
     places.update({key: torch.device(name) for key, name in (elsewhere or {}).items()})
 
-    def record_input(self: Recorder, tensor: torch.Tensor, source: Any = None) -> Any:
+    def record_input(self: Recorder, tensor: torch.Tensor, source: Any = None, layout: Any = None) -> Any:
+        assert layout is None, "sizes are known here"
         device = places.get(id(tensor), CUDA)
         spec = spec_of(tensor)
         with self._paused(), torch.no_grad(), _torch.kernels_only():

@@ -203,3 +203,12 @@ def test_programs_on_several_devices_run_eagerly():
         assert artifact.outcome.id == "several-devices" and artifact.outcome.remedy
         with pytest.raises(GraphBreak):
             pipeline.compile_region(region, make_settings(fullgraph=True), lambda stage, value: None)
+
+
+def test_dropout_is_drawn_in_kernels():
+    """The draw is in the program, ATen's operator is not; an own generator, and other random numbers, stay ATen's."""
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1).train()
+    names = externs(lowered(lambda x: layer.linear2(layer.dropout(F.relu(layer.linear1(x)))) + layer.dropout1(x), X))
+    assert names.count("lampwork::draw_key.default") == 1
+    assert not any("dropout" in name for name in names)
+    assert "aten::bernoulli.p" in externs(lowered(lambda x: F.dropout2d(x[None], 0.5), X))
