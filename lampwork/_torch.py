@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import functools
 import operator as _operator
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -510,6 +511,12 @@ def overload(name: str) -> Any:
     operator, _, variant = rest.partition(".")
     if namespace == "lampwork":
         _define_random_state_operators()
+    elif namespace == _PURE:
+        digits, _, rest = operator[2:].partition("_")
+        origin, rest = rest[: int(digits)], rest[int(digits) + 1 :]
+        pure = functional_of_custom(getattr(getattr(getattr(torch.ops, origin), rest), variant or "default"))
+        assert pure is not None
+        return pure
     return getattr(getattr(getattr(torch.ops, namespace), operator), variant or "default")
 
 
@@ -540,6 +547,50 @@ def _define_random_state_operators() -> Any:
 @functools.cache
 def cpu_random_state_bytes() -> int:
     return torch.default_generator.get_state().numel()
+
+
+_PURE = "lampwork_pure"
+
+
+@functools.cache
+def functional_of_custom(op: OpOverload) -> OpOverload | None:
+    """For an operator of a user's that writes to tensors: our operator with its results, followed by what it would have
+    written, which leaves its arguments alone. None for lists of tensors that are written, or results that alias.
+
+    `OpOverload._schema`; the new operator lives in a library of ours, under a name that `overload` can read.
+    """
+    schema = op._schema
+    positions = [
+        position for position, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]  # fmt: skip
+    if any(str(schema.arguments[position].type) != "Tensor" or schema.arguments[position].kwarg_only
+           for position in positions) or returns_alias(op):  # fmt: skip
+        return None
+    origin, _, name = schema.name.partition("::")
+    arguments = re.sub(r"\([a-z]\d*!?\)", "", str(schema))
+    arguments = arguments[arguments.index("(") : arguments.rindex(" -> ")]
+    results = [str(each.type) for each in schema.returns] + ["Tensor"] * len(positions)
+    pure = f"of{len(origin)}_{origin}_{name}"
+    full = pure if op._overloadname == "default" else f"{pure}.{op._overloadname}"
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = list(args)
+        for position in positions:
+            given[position] = given[position].clone()
+        result = op(*given, **kwargs)
+        results = () if result is None else result if isinstance(result, tuple) else (result,)
+        results += tuple(given[position] for position in positions)
+        return results[0] if len(results) == 1 else results
+
+    library = torch.library.Library(_PURE, "FRAGMENT")
+    library.define(f"{full}{arguments} -> ({', '.join(results)})")
+    library.impl(full, call, "CompositeExplicitAutograd")
+    _libraries.append(library)
+    return getattr(getattr(getattr(torch.ops, _PURE), pure), op._overloadname)
+
+
+_libraries: list[Any] = []  # they live as long as what they register
 
 
 def out_arguments(name: str) -> tuple[str, ...]:

@@ -128,7 +128,7 @@ class NativeCalls:
             answer = self.call_module(function, args, kwargs)  # type: ignore[attr-defined]
             if answer is not UNBOUND:
                 return answer
-        elif kind in OPERATOR_TYPES:
+        elif kind in OPERATOR_TYPES or kind is torch.jit.ScriptFunction:
             return self.call_tensor(function, args, kwargs)
         return super().call(function, args, kwargs)  # type: ignore[misc]
 
@@ -213,8 +213,6 @@ class NativeCalls:
             return self.call_tensor(function, args, kwargs)
         if kind is weakref.ReferenceType and not args and not kwargs:
             return function()  # what it was made of, or what was loaded for it
-        if kind is torch.jit.ScriptFunction:
-            return self.call_tensor(function, args, kwargs)
         effect = EFFECTS.get(function) if _hashable(function) else None
         if effect is not None:
             return self._perform(function, effect, args, kwargs)

@@ -36,6 +36,7 @@ from lampwork.ir.source import (
     Keyword,
     Named,
     PythonModule,
+    Referent,
     Root,
     Source,
     State,
@@ -88,6 +89,9 @@ class Sources:
 
     def type_of(self, base: Source) -> Source:
         return self._intern((TypeOf, id(base)), TypeOf, base)
+
+    def referent(self, base: Source) -> Source:
+        return self._intern((Referent, id(base)), Referent, base)
 
     def class_attribute(self, base: Source, name: str) -> Source:
         return self._intern((ClassAttribute, id(base), name), ClassAttribute, base, name)

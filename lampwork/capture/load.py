@@ -126,6 +126,8 @@ class Loader:
             types.MappingProxyType: self._load_opaque,
             property: self._load_object,
             types.CellType: self._load_opaque,
+            torch.jit.ScriptFunction: self._load_identity,
+            weakref.ReferenceType: self._load_weak_reference,
         })  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------------------------
@@ -219,6 +221,14 @@ class Loader:
         function = self.load(raw.__func__, self.sources.attribute(source, "__func__"))
         instance = self.load(raw.__self__, self.sources.attribute(source, "__self__"))
         return self.remember(types.MethodType(function, instance), raw, source)
+
+    def _load_weak_reference(self, raw: Any, source: Source) -> Any:
+        origin = self._known(raw, source)
+        if origin is not None:
+            return origin.value
+        self.guards.type_is(source, weakref.ReferenceType)
+        referent = self.load(raw(), self.sources.referent(source))
+        return self.remember(raw if referent is None else weakref.ref(referent), raw, source)
 
     def _load_partial(self, raw: Any, source: Source) -> Any:
         origin = self._known(raw, source)

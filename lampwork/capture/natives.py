@@ -109,7 +109,7 @@ declare_methods(
     "method", collections.deque, "append appendleft extend extendleft pop popleft rotate clear copy reverse insert "
     "__len__ __iter__ __getitem__ __setitem__ __delitem__ __copy__ __reversed__",
 )  # fmt: skip
-for _class in (set, frozenset, collections.deque):
+for _class in (set, frozenset, collections.deque, collections.OrderedDict):
     declare_methods("method", _class, "__reduce__")
 declare_methods("holds", property, "__init__")
 declare_methods("compares", collections.deque, "count index remove __contains__ __eq__")

@@ -238,9 +238,7 @@ class Recorder:
 
     def _call_inplace(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         if op.overload.namespace != "aten" and _torch.functional_of_inplace(op.overload) is None:
-            remedy = "Declare the results that it writes as results of its own (mutates_args=())."
-            what = f"{op.overload}, a custom operator that writes to its arguments"
-            raise Unsupported(what, remedy, "custom-operator")
+            return self._call_custom_inplace(op, args, kwargs)
         inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
         targets = [kwargs.get(where) if isinstance(where, str) else args[where] if where < len(args)
                    else kwargs.get(op.positional[where]) for where in op.written]  # fmt: skip
@@ -251,6 +249,22 @@ class Recorder:
         result = self._results_of_inplace(op, args, kwargs, targets)
         self._record(op, *inputs, result)
         return result
+
+    def _call_custom_inplace(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        """A user's operator that writes: recorded as one that gives what it writes, and copies of that."""
+        pure = _torch.functional_of_custom(op.overload)
+        if pure is None or kwargs.keys() & set(op.written):
+            remedy = "Declare the results that it writes as results of its own (mutates_args=())."
+            what = f"{op.overload}, a custom operator that writes to its arguments"
+            raise Unsupported(what, remedy, "custom-operator")
+        made = self.call(pure, args, kwargs)
+        results = made if isinstance(made, tuple) else (made,)
+        count = len(op.overload._schema.returns)
+        for where, value in zip(op.written, results[count:]):
+            assert isinstance(where, int)
+            target = args[where] if where < len(args) else kwargs[op.positional[where]]
+            self.call(torch.ops.aten.copy_.default, (target, value), {})
+        return None if not count else results[0] if count == 1 else results[:count]
 
     def _results_of_inplace(self, op: Operator, args: tuple, kwargs: dict, targets: list[Any]) -> Any:
         returns = op.returns_written

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import functools
 import types
+import weakref
 from typing import Any
 
 import torch
@@ -152,6 +153,8 @@ class Templates:
                     tuple((name, self.template(item)) for name, item in value.keywords.items()),
                 ),
             )
+        if kind is weakref.ReferenceType and value() is not None:
+            return self._after_parts(value, lambda: NewCall(reference(weakref.ref), (self.template(value()),)))
         if isinstance(value, (type, types.ModuleType, *_BUILTIN_CALLABLES)):
             return self._object(value)
         if kind is list:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 
 from lampwork import _torch
 from lampwork.capture.fake import Fake
+from lampwork.capture.machine import Enter
 from lampwork.capture.shadow import Break
 from lampwork.fakes.shapes import is_dense
 
@@ -40,6 +42,8 @@ def install_torch_answers(world: Any) -> None:
     add(hooks._saved_tensors_hooks_get_disabled_error_message, lambda world: world.saved_hooks_refusal)
     add(hooks._saved_tensors_hooks_disable, _refuse_saved_hooks)
     add(hooks._saved_tensors_hooks_enable, _refuse_saved_hooks)
+    add(torch.utils.checkpoint.checkpoint, _checkpoint)
+    add(torch._C._group_tensors_by_device_and_dtype, _group_tensors)
     label = torch.autograd.profiler.record_function
     add(label.__init__, _label)
     add(label.__enter__, lambda world, label: label)
@@ -215,6 +219,21 @@ def _refuse_saved_hooks(world: Any, message: Any = None, fail_if_non_empty: Any 
 def _register_hook(world: Any, *args: Any, **kwargs: Any) -> None:
     raise Break("hook-registered", "a hook is registered: hooks are numbered anew on every call",
                 "Register hooks outside the compiled function.")  # fmt: skip
+
+
+def _checkpoint(world: Any, function: Any, *args: Any, **options: Any) -> Any:
+    """Where nothing is differentiated, a checkpointed function is the function."""
+    if torch.is_grad_enabled() or options.get("use_reentrant") is None or "context_fn" in options:
+        return Enter(torch.utils.checkpoint.checkpoint, (function, *args), options)
+    for name in ("use_reentrant", "determinism_check", "debug", "early_stop"):
+        options.pop(name, None)
+    return world.call(function, args, options)
+
+
+def _group_tensors(world: Any, *args: Any, **kwargs: Any) -> Any:
+    if not world.are_data(args, kwargs):
+        raise Break("tensor-argument", "tensors are grouped together with objects")
+    return torch._C._group_tensors_by_device_and_dtype(*args, **kwargs)
 
 
 def _label(world: Any, label: Any, name: str, args: Any = None) -> None:

@@ -468,6 +468,11 @@ def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
         result = op(*meta_args, **meta_kwargs)
     except NotImplementedError as error:
         raise Unsupported(f"{op}: {error}") from error
+    except RuntimeError as error:
+        if op.namespace not in ("aten", "prims") and "fake impl" in str(error):
+            remedy = "Tell what its result looks like with register_fake."
+            raise Unsupported(f"{op}, a custom operator without a fake", remedy, "custom-operator") from error
+        raise
     return _from_meta(result, device)
 
 

@@ -92,6 +92,13 @@ class TypeOf:
 
 
 @record
+class Referent:
+    """What the weak reference `base` refers to; None once that is gone."""
+
+    base: Source
+
+
+@record
 class ClassAttribute:
     """The raw entry `name` found along the MRO of class `base` (no descriptor protocol)."""
 
@@ -108,7 +115,7 @@ class State:
 
 Source = (
     Root | Argument | Keyword | PythonModule | Named | InstanceDict | Attribute | Item | KeyAt | Cell | TypeOf
-    | ClassAttribute | State
+    | Referent | ClassAttribute | State
 )  # fmt: skip
 
 
@@ -141,6 +148,8 @@ def describe(source: Source) -> str:
             return f"closure variable {index} of {describe(base)}"
         case TypeOf(base):
             return f"type({describe(base)})"
+        case Referent(base):
+            return f"{describe(base)}()"
         case ClassAttribute(base, name):
             return f"{describe(base)}.{name}"
         case State(name):

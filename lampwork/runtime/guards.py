@@ -55,6 +55,7 @@ from lampwork.ir.source import (
     Keyword,
     Named,
     PythonModule,
+    Referent,
     Root,
     Source,
     State,
@@ -231,6 +232,8 @@ class CheckWriter:
                 return f"{self._load(base)}.__closure__[{index}].cell_contents"
             case TypeOf(base):
                 return f"type({self._load(base)})"
+            case Referent(base):
+                return f"{self._load(base)}()"
             case ClassAttribute(base, name):
                 return f"reading.class_attribute({self._load(base)}, {name!r})"
             case State(name):

@@ -54,6 +54,7 @@ from lampwork.ir.source import (
     Keyword,
     Named,
     PythonModule,
+    Referent,
     Root,
     Source,
     State,
@@ -108,6 +109,8 @@ def _read(source: Source, scope: Scope) -> Any:
             return attribute(read(base, scope), "__closure__")[index].cell_contents
         case TypeOf(base):
             return type(read(base, scope))
+        case Referent(base):
+            return read(base, scope)()
         case ClassAttribute(base, name):
             return class_attribute(read(base, scope), name)
         case State(name):

@@ -138,6 +138,29 @@ def _checked(x):
     return x
 
 
+class Child(nn.Module):
+    def __init__(self, parent, scale):
+        super().__init__()
+        self.parent = weakref.ref(parent)
+        self.scale = weakref.ref(scale)
+
+    def forward(self, x):
+        return x * self.parent().factor + self.scale()
+
+
+def _family():
+    parent = nn.Module()
+    parent.factor, parent.scale = 2.0, torch.tensor(3.0)
+    return _x(), parent, Child(parent, parent.scale)
+
+
+@program(together=_family)
+def weak_references_from_outside(x, parent, child):
+    first = child(x)
+    parent.factor = 3.0
+    return first, child(x), child.parent() is parent, child.scale
+
+
 @program(together=lambda: (_x(),))
 def warning_given(x):
     return _checked(x) * 2
