@@ -16,6 +16,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.answers import install_answers
+from lampwork.capture.arrays import install_arrays
 from lampwork.capture.attention import AttentionCalls, attention
 from lampwork.capture.container_methods import SHADOW_METHODS
 from lampwork.capture.fake import TENSOR_KINDS
@@ -42,7 +43,7 @@ _ITERATORS = frozenset({*ITERATORS, map, filter, MachineGenerator, InterpretedIt
 #: Pure objects of C classes that hold plain data or loaded values only.
 _DATA_TYPES = frozenset({
     *TENSOR_KINDS, *PLAIN_TYPES, torch.finfo, torch.iinfo, type({}.keys()), type({}.values()), type({}.items()),
-    bytearray, types.CodeType, torch.SymInt, torch.SymBool,
+    bytearray, types.CodeType, torch.SymInt, torch.SymBool, numpy.dtype,
 })  # fmt: skip
 _NEW_ALLOWED = frozenset({
     id(cls)
@@ -87,6 +88,7 @@ class NativeCalls:
         self.attention_calls = AttentionCalls(self.recorder)  # type: ignore[attr-defined]
         install_answers(self)
         install_torch_answers(self)
+        install_arrays(self)
 
     def leave_contexts(self) -> None:
         """Leaves what the program had entered in C when it was stopped."""
@@ -401,6 +403,8 @@ class NativeCalls:
         if cls is _torch.InferenceModeContext:
             self.read_state("inference_mode")
             return cls(*args, **kwargs)
+        if issubclass(cls, numpy.generic) and self.are_data(args, kwargs):
+            return cls(*args, **kwargs)
         if id(owner) not in _NEW_ALLOWED and not issubclass(cls, BaseException):
             raise unknown(cls)
         if issubclass(cls, collections.OrderedDict) and (args or kwargs):
@@ -445,6 +449,8 @@ class NativeCalls:
             return kind is not slice or (
                 self.is_data(value.start) and self.is_data(value.stop) and self.is_data(value.step)
             )
+        if kind is numpy.ndarray:
+            return id(value) not in self.loader.opaque and value.dtype.kind in "biufc"
         if id(value) in self.loader.unsettled:
             self.loader.settle(value)
         if kind is list or kind is tuple or isinstance(value, (tuple, set, frozenset, collections.deque)):

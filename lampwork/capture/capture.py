@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.capture.arrays import check_shared_arrays
 from lampwork.capture.dynamic import DynamicPolicy
 from lampwork.capture.effects import collect_effects, guard_distinct, guard_identities
 from lampwork.capture.machine import Interruption, Machine
@@ -115,6 +116,7 @@ def _capture(world: TorchWorld, machine: Machine, function: Callable, args: tupl
             finally:
                 machine.finished = True
                 world.leave_contexts()
+        check_shared_arrays(world)
         templates = Templates(loader)
         value = templates.template(result)
         effects = collect_effects(loader, templates) + _global_effects(world, templates) + changed

@@ -63,7 +63,7 @@ def is_plain(value: Any) -> bool:
         return kind is not torch.Size or all(type(each) is int for each in value)
     if kind is tuple or kind is frozenset:
         return all(map(is_plain, value))
-    return isinstance(value, enum.Enum)
+    return isinstance(value, (enum.Enum, numpy.number, numpy.bool_))
 
 
 def has_identity_hash(value: Any) -> bool:
@@ -335,9 +335,8 @@ class Loader:
             if kind.__new__ is tuple.__new__ or hasattr(kind, "_fields"):
                 return self._load_tuple(raw, source)
             return self._load_opaque(raw, source)
-        if isinstance(raw, numpy.generic):
-            self.guards.is_object(source, raw)
-            return self.remember(raw, raw, source)
+        if isinstance(raw, (numpy.number, numpy.bool_)):
+            return self._load_plain(raw, source)
         if not kind.__flags__ & HEAP_TYPE or isinstance(raw, weakref.ReferenceType):
             return self._load_opaque(raw, source)
         if isinstance(raw, (int, float, str, bytes, complex, set, frozenset, list, collections.deque)):

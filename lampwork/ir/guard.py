@@ -55,8 +55,8 @@ class TypeIs:
 @record
 class Equals:
     """Same type and equal: None, bool, int, float (NaN equals NaN, 0.0 differs from -0.0), complex, str, bytes, enum
-    members, torch dtypes/devices/layouts/memory formats, torch.Size, regular expressions, slices, ranges, and
-    tuples/frozensets of these."""
+    members, torch dtypes/devices/layouts/memory formats, torch.Size, regular expressions, numpy's numbers (by their
+    bytes), slices, ranges, and tuples/frozensets of these."""
 
     value: Any
 

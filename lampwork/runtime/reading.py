@@ -215,6 +215,8 @@ def same_value(value: Any, expected: Any) -> bool:
         return len(value) == len(expected) and {_typed(each) for each in value} == {_typed(each) for each in expected}
     if kind is slice:
         return all(same_value(getattr(value, part), getattr(expected, part)) for part in ("start", "stop", "step"))
+    if kind.__module__ == "numpy":
+        return value.tobytes() == expected.tobytes()
     if isinstance(expected, enum.Enum):
         return False  # members are singletons
     return False
