@@ -11,7 +11,6 @@ import logging
 import sys
 import types
 import warnings
-import weakref
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -21,6 +20,7 @@ from lampwork import _torch
 from lampwork.capture.conversions import install_conversions
 from lampwork.capture.fake import TENSOR_KINDS
 from lampwork.capture.identities import install_identities
+from lampwork.capture.introspection import follows_protocol, install_introspection, is_protocol
 from lampwork.capture.library import install_library
 from lampwork.capture.load import HEAP_TYPE, is_plain
 from lampwork.capture.machine import UNBOUND
@@ -30,7 +30,7 @@ from lampwork.capture.sizes import SYMBOLIC
 
 #: The program cannot be followed through these: they reach frames, other threads or the outside world.
 _REFUSED = {
-    globals: "globals()", eval: "eval()", exec: "exec()", compile: "compile()", sys._getframe: "sys._getframe()",
+    sys._getframe: "sys._getframe()",
     warnings.warn: "warnings.warn()", _thread.start_new_thread: "starting a thread",
     inspect.currentframe: "inspect.currentframe()",
     print: "print()", open: "open()", input: "input()",
@@ -65,7 +65,6 @@ def install_answers(world: Any) -> None:
     substitute(itertools.filterfalse, _filterfalse)
     install_identities(world)
     add(object.__reduce_ex__, _reduce)
-    add(weakref.ReferenceType, _weak_reference)
     add(_torch.dispatch_stack_length, lambda world: max(_torch.dispatch_stack_length() - 1, 0))
     add(torch.autograd.Function.apply.__func__, _apply_function)
     add(type(torch.autograd.Function), _autograd_function_class)
@@ -79,6 +78,7 @@ def install_answers(world: Any) -> None:
     for name, level in _LEVELS.items():
         add(getattr(logging.Logger, name), _log_at(level))
     add(dict.get, _dict_get)
+    install_introspection(world)
     install_conversions(world)
     install_library(world)
 
@@ -141,6 +141,8 @@ def _instance_check(world: Any, subject: Any, classes: Any) -> bool:
         return any(_instance_check(world, subject, each) for each in classes.__args__)
     if kind in _NATIVE_METACLASSES or type(subject) in TENSOR_KINDS:
         return isinstance(subject, classes)
+    if is_protocol(classes):
+        return follows_protocol(world, classes, world.type_of(subject), subject)
     return _check(world, "__instancecheck__", isinstance, subject, classes)
 
 
@@ -161,6 +163,8 @@ def _signature(world: Any, function: Any, **kwargs: Any) -> Any:
     target = function
     while True:
         target = target.__func__ if type(target) is MethodType else target
+        if isinstance(target, type) and world.loader.class_source(target) is None:
+            break  # a class that the program made: all that is looked at is its own
         if type(target) is not FunctionType or kwargs:
             raise Break("native-argument", f"inspect.signature is called with a {type(function).__name__}")
         world.function_parts(target)
@@ -171,6 +175,8 @@ def _signature(world: Any, function: Any, **kwargs: Any) -> Any:
         if wrapped is MISSING:
             break
         target = wrapped
+    if isinstance(target, type):
+        return inspect.signature(function)
     if not is_plain(target.__defaults__ or ()) or not all(map(is_plain, (target.__kwdefaults__ or {}).values())):
         raise Break("native-argument", "inspect.signature of a function whose defaults are objects")
     return inspect.signature(function)
@@ -282,12 +288,6 @@ def _reduce(world: Any, obj: Any, protocol: Any = 0) -> Any:
     elements = world.get_iter(obj) if isinstance(obj, list) else None
     pairs = world.get_iter(call(world.attribute(obj, "items"))) if isinstance(obj, dict) else None
     return copyreg.__newobj__, (cls,), state or None, elements, pairs  # type: ignore[attr-defined]
-
-
-def _weak_reference(world: Any, *args: Any) -> Any:
-    if len(args) != 1 and not (len(args) == 2 and args[1] is None):
-        raise Break("weak-reference", "a weak reference with a callback is made")
-    return weakref.ReferenceType(args[0])
 
 
 def _log_at(level: int | None) -> Any:

@@ -20,7 +20,8 @@ from lampwork.capture.arrays import install_arrays
 from lampwork.capture.attention import AttentionCalls, attention
 from lampwork.capture.container_methods import SHADOW_METHODS
 from lampwork.capture.fake import TENSOR_KINDS
-from lampwork.capture.library import PURE_FUNCTIONS
+from lampwork.capture.introspection import DISPATCH_CODE, dispatched
+from lampwork.capture.library import PURE_FUNCTIONS, death_callback
 from lampwork.capture.load import HEAP_TYPE, PLAIN_TYPES, bound_owner, has_identity_hash, is_plain
 from lampwork.capture.machine import UNBOUND, MachineGenerator
 from lampwork.capture.machine.iteration import InterpretedIterator, SequenceIterator
@@ -124,6 +125,8 @@ class NativeCalls:
                 return function(*args, **kwargs)
             elif rule == "constant":
                 return function(*args, **kwargs)
+            elif rule == "dispatch" and len(args) == 1 and not kwargs:
+                return dispatched(self, function, args[0])
             elif rule == "pure" and all(map(self.is_text_data, (*args, *kwargs.values()))):
                 return function(*args, **kwargs)
         elif kind.__flags__ & HEAP_TYPE and isinstance(function, torch.nn.Module):
@@ -154,6 +157,8 @@ class NativeCalls:
                 rule = "constant"
             elif function in PURE_FUNCTIONS:
                 rule = "pure"
+            elif function.__code__ is DISPATCH_CODE:
+                rule = "dispatch"
             elif "__lampwork__" in function.__dict__:
                 rule = "compiled"
             elif _torch.without_disabling(function):
@@ -424,6 +429,8 @@ class NativeCalls:
             raise unknown(cls)
         for value in args:
             self.touch(value)  # type: ignore[attr-defined]
+        if owner is weakref.ReferenceType:
+            args = (args[0], *[death_callback(self, each) for each in args[1:]])
         return new(cls, *args, **kwargs)
 
     def instantiate(self, cls: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -16,6 +16,7 @@ import operator
 import re
 import textwrap
 import types
+import weakref
 from typing import Any
 
 from lampwork.capture.machine import UNBOUND
@@ -36,6 +37,7 @@ for _name in ("_heapify_max", "_heappop_max", "_heapreplace_max"):
         declare("data", getattr(heapq, _name))
 declare("holds", operator.attrgetter, operator.itemgetter, operator.methodcaller)
 declare("data", memoryview)
+declare("holds", type.__init__)
 declare_methods("method", types.MappingProxyType, "keys values items __len__ __iter__ copy __reversed__")
 declare_methods("keyed", types.MappingProxyType, "get __getitem__ __contains__")
 declare_methods("data", bytearray, " ".join(
@@ -49,9 +51,13 @@ def install_library(world: Any) -> None:
     substitute(functools.cached_property.__get__, _cached_property)
     substitute(_collections._count_elements, _count_elements)  # type: ignore[attr-defined]
     add(_abc._abc_init, _abc_init)
+    add(_abc._abc_register, _abc_register)
     add(re.Pattern.sub, _substitution(re.Pattern.sub))
     add(re.Pattern.subn, _substitution(re.Pattern.subn))
     add(itertools.groupby, _groupby)
+    for kind in (types.FunctionType, classmethod, staticmethod):
+        add(kind.__get__, _bind)
+    add(weakref.ReferenceType, _weak_reference)
     add(functools._lru_cache_wrapper, _cache_made)  # type: ignore[attr-defined]
 
 
@@ -85,6 +91,12 @@ def _abc_init(world: Any, cls: Any) -> None:
     if world.loader.class_source(cls) is not None:
         raise Break("class-write", f"the abstract class {cls.__qualname__} from outside is made again")
     _abc._abc_init(cls)
+
+
+def _abc_register(world: Any, cls: Any, subclass: Any) -> Any:
+    if world.loader.class_source(cls) is not None:
+        raise Break("class-write", f"a class is registered with {cls.__qualname__}, which is from outside")
+    return _abc._abc_register(cls, subclass)
 
 
 def _substitution(native: Any) -> Any:
@@ -121,6 +133,27 @@ def _groupby(world: Any, *args: Any, **kwargs: Any) -> Any:
         return found
 
     return itertools.groupby(world.native_iterable(iterable), checked)
+
+
+def _bind(world: Any, attribute: Any, obj: Any = None, cls: Any = None) -> Any:
+    """`function.__get__(obj, cls)`."""
+    return world.descriptor_get(attribute, UNBOUND if obj is None else obj, type(obj) if cls is None else cls)
+
+
+def _weak_reference(world: Any, *args: Any) -> Any:
+    return weakref.ReferenceType(args[0], *[death_callback(world, each) for each in args[1:]])
+
+
+def death_callback(world: Any, function: Any) -> Any:
+    """The callback of a weak reference: called while the program runs, and never after it."""
+    if function is None:
+        return None
+
+    def callback(reference: Any) -> None:
+        if not world.machine.finished:
+            world.machine.call(function, (reference,))
+
+    return callback
 
 
 def _cache_made(world: Any, *args: Any, **kwargs: Any) -> Any:

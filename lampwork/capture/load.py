@@ -75,6 +75,9 @@ def has_identity_hash(value: Any) -> bool:
         return True
     if kind is tuple or kind is frozenset:
         return all(map(has_identity_hash, value))
+    if isinstance(value, weakref.ReferenceType) and kind.__hash__ is weakref.ReferenceType.__hash__:
+        target = value()
+        return target is not None and has_identity_hash(target)
     return kind.__hash__ is object.__hash__ and kind.__eq__ is object.__eq__
 
 

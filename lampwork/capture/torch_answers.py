@@ -13,7 +13,7 @@ import torch.utils.checkpoint
 from lampwork import _torch
 from lampwork.capture.fake import Fake
 from lampwork.capture.machine import Enter
-from lampwork.capture.shadow import Break
+from lampwork.capture.shadow import Break, IdentityNumber
 from lampwork.fakes.shapes import is_dense
 
 _MAX_SEED = (1 << 63) - 1
@@ -97,8 +97,9 @@ def _copy_deeply(world: Any, tensor: Any, memo: Any) -> Any:
 
     That is only followed for a tensor that fills its storage and shares it with nothing else that is copied.
     """
-    if id(tensor) in memo:
-        return memo[id(tensor)]
+    key = IdentityNumber(id(tensor))
+    if key in memo:
+        return memo[key]
     if not isinstance(tensor, Fake):
         raise Break("tensor-copy", f"a {type(tensor).__name__} is copied")
     if not tensor.is_leaf:
@@ -125,7 +126,7 @@ def _copy_deeply(world: Any, tensor: Any, memo: Any) -> Any:
         gradient = world.load_tensor_attribute(tensor, "grad")
         if gradient is not None:
             world.store_tensor_attribute(copy, "grad", _copy_deeply(world, gradient, memo))
-    memo[id(tensor)] = copy
+    memo[key] = copy
     return copy
 
 

@@ -27,6 +27,7 @@ from lampwork.capture.containers import Containers
 from lampwork.capture.dynamic import MARKED_ONLY, DynamicPolicy
 from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.guards import GuardList, Sources
+from lampwork.capture.introspection import class_namespace
 from lampwork.capture.load import HEAP_TYPE, Loader
 from lampwork.capture.machine import UNBOUND, Frame, World
 from lampwork.capture.machine.attributes import NATIVE_KINDS
@@ -57,7 +58,7 @@ _TYPE_NAMES = frozenset({
 class Namespace:
     """The global variables of a module as the program sees them: values read or written so far, by name."""
 
-    __slots__ = ("raw", "source", "values", "initial", "written")
+    __slots__ = ("raw", "source", "values", "initial", "written", "shadow")
 
     def __init__(self, raw: dict, source: Source) -> None:
         self.raw = raw
@@ -65,6 +66,8 @@ class Namespace:
         self.values: dict[str, Any] = {}
         self.initial: dict[str, Any] = {}
         self.written: dict[str, None] = {}
+        #: The program holds these variables as a dict (`globals()`): all reads and writes go to its shadow.
+        self.shadow: Any = None
 
 
 class TorchWorld(SymbolicValues, NativeCalls, Containers, Modules, TensorAttributes, World):
@@ -160,6 +163,8 @@ class TorchWorld(SymbolicValues, NativeCalls, Containers, Modules, TensorAttribu
 
     def read_name(self, namespace: Namespace, name: str) -> Any:
         """The global variable, loaded; MISSING if there is none. Guards what was seen."""
+        if namespace.shadow is not None:
+            return self.loader.dict_read(namespace.shadow, name)
         values = namespace.values
         if name in values:
             return values[name]
@@ -172,11 +177,35 @@ class TorchWorld(SymbolicValues, NativeCalls, Containers, Modules, TensorAttribu
         values[name] = namespace.initial[name] = value
         return value
 
+    def namespace_dict(self, namespace: Namespace) -> dict:
+        """The global variables of a module as a dict that the program holds."""
+        if namespace.shadow is None:
+            loaded = self.loader.load(namespace.raw, namespace.source)
+            shadow = self.loader.dicts[id(loaded)]
+            for name, value in namespace.values.items():
+                if name in namespace.written:
+                    if value is MISSING:
+                        self.loader.dict_delete(shadow, name)
+                    else:
+                        self.loader.dict_write(shadow, name, value)
+                elif value is MISSING:
+                    shadow.absent.add(name)
+                else:
+                    shadow.pending.discard(name)
+                    dict.__setitem__(loaded, name, value)
+            namespace.written.clear()
+            namespace.shadow = shadow
+        return namespace.shadow.copy
+
     def load_global(self, frame: Frame, name: str) -> Any:
         namespace = self.namespace(frame)
         if namespace is None:
-            return super().load_global(frame, name)
-        value = self.read_name(namespace, name)
+            if str(frame.globals.get("__name__", "")).startswith("lampwork.capture."):
+                return super().load_global(frame, name)
+            value = self.mapping_lookup(frame.globals, name)  # a namespace that the program made, for `exec`
+            value = MISSING if value is UNBOUND else value
+        else:
+            value = self.read_name(namespace, name)
         if value is not MISSING:
             return value
         builtin_names = self.namespaces.get(id(frame.builtins)) or self.namespace_of(frame.builtins, None)
@@ -195,6 +224,12 @@ class TorchWorld(SymbolicValues, NativeCalls, Containers, Modules, TensorAttribu
             self.write_name(namespace, name, value)
 
     def write_name(self, namespace: Namespace, name: str, value: Any) -> None:
+        if namespace.shadow is not None:
+            if value is MISSING:
+                self.loader.dict_delete(namespace.shadow, name)
+            else:
+                self.loader.dict_write(namespace.shadow, name, value)
+            return
         namespace.values[name] = value
         namespace.written[name] = None
 
@@ -337,6 +372,10 @@ class TorchWorld(SymbolicValues, NativeCalls, Containers, Modules, TensorAttribu
             return raw
         return self.loader.load(raw, self.sources.class_attribute(source, name))
 
+    def own_class_entry(self, cls: type, name: str, raw: Any) -> Any:
+        """The entry `name` of the class's own dict, where no subclass hides it."""
+        return self._class_entry(cls, cls, name, raw)
+
     def _entry_source(self, owner: type, source: Source, name: str) -> Source:
         """Where a function of a class is read from: the class that defines it, so that subclasses share one path."""
         owner_source = self.loader.class_source(owner)
@@ -470,6 +509,16 @@ class TorchWorld(SymbolicValues, NativeCalls, Containers, Modules, TensorAttribu
             return self.native_attribute(attribute, obj)
         return super().descriptor_get(attribute, obj, cls)
 
+    def delete_through_descriptor(self, obj: Any, name: str) -> bool:
+        found, attribute = self.class_lookup(type(obj), name)
+        if found and type(attribute) is property and attribute.fdel is not None:
+            origin = self.loader.origin(attribute)
+            if origin is not None:
+                deleter = self.loader.load(attribute.fdel, self.sources.attribute(origin.source, "fdel"))
+                self.machine.call(deleter, (obj,))
+                return True
+        return super().delete_through_descriptor(obj, name)
+
     def store_through_descriptor(self, obj: Any, name: str, value: Any) -> bool:
         found, attribute = self.class_lookup(type(obj), name)
         if found and type(attribute) is property and attribute.fset is not None:
@@ -496,10 +545,14 @@ class TorchWorld(SymbolicValues, NativeCalls, Containers, Modules, TensorAttribu
         if name == "__class__":
             return self.type_of(obj)
         if isinstance(obj, type):
+            if name == "__dict__" and self.loader.class_source(obj) is not None:
+                return class_namespace(self, obj)
             if name in _TYPE_NAMES or self.loader.class_source(obj) is None:
                 return descriptor.__get__(obj, type(obj))
             raise Break("native-attribute", f"{obj.__qualname__}.{name} is read")
         if isinstance(obj, ModuleType):
+            if name == "__dict__":
+                return self.namespace_dict(self.module_namespace(obj))
             raise Break("native-attribute", f"{name} of module {obj.__name__} is read")
         origin = self.loader.origin(obj)
         if origin is None or type(obj) is property:
