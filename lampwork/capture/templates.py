@@ -153,7 +153,7 @@ class Templates:
                     tuple((name, self.template(item)) for name, item in value.keywords.items()),
                 ),
             )
-        if kind is weakref.ReferenceType and value() is not None:
+        if kind is weakref.ReferenceType and value() is not None and value.__callback__ is None:
             return self._after_parts(value, lambda: NewCall(reference(weakref.ref), (self.template(value()),)))
         if isinstance(value, (type, types.ModuleType, *_BUILTIN_CALLABLES)):
             return self._object(value)
