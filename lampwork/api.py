@@ -130,9 +130,11 @@ def reset() -> None:
 
 
 def explain(function: Callable, *args: Any, **kwargs: Any) -> Any:
-    """How one call of `function` compiles, by stage: breaks, guards, graph, loops, fusion, code. Print the result.
+    """How one call of `function` compiles, what kept it from being one piece, and what that costs. Print the result.
 
-    The call is compiled, not run.
+    It is a mapping from section names to texts, with `overview()`, `to_dict()` and `html()`. A call that compiles as
+    one graph is not run; one that breaks is run once, as what follows a break depends on what the program does there.
+    For something compiled already nothing is run, and what happened to it so far is told.
     """
     from lampwork.debug.explain import explain_call
 

@@ -1,67 +1,63 @@
-"""`lampwork.explain`: how one call compiles, by stage, as text.
+"""`lampwork.explain`: how one call compiles, what kept it from being one piece, and what that cost.
 
 explanation = explain_call(function, args, kwargs)
 print(explanation)                 # everything
+print(explanation.overview())      # without graphs and code
 explanation["kernels"]             # one section
+explanation.to_dict()              # the same as data
+explanation.html()                 # the same as a page
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from lampwork.config import Settings, environment
+from lampwork.debug import facts as make
+from lampwork.debug import text
 from lampwork.errors import CompileError, Diagnostic, GraphBreak
 from lampwork.ir.artifact import Artifact
-from lampwork.ir.guard import (
-    ArgumentCount,
-    ClassLookup,
-    Distinct,
-    Equals,
-    FunctionIs,
-    Guard,
-    HasKey,
-    IsObject,
-    KeysAre,
-    LengthIs,
-    ModuleIsPlain,
-    SameObject,
-    StorageGroups,
-    TensorIs,
-    TypeIs,
-)
-from lampwork.ir.loops import Location
-from lampwork.ir.program import DeviceKernel, Extern, Launch
+from lampwork.ir.guard import Guard
+from lampwork.ir.program import DeviceKernel
 from lampwork.ir.region import RunEagerly
-from lampwork.ir.source import describe
+from lampwork.runtime.function import CompiledFunction, compiled_of, wrap
 from lampwork.runtime.guards import source_text
 from lampwork.runtime.reading import short
+from lampwork.runtime.stats import Record
 
-#: Sections in the order of the pipeline; what each holds.
+#: Sections, those to read first before the stages in the order of the pipeline; what each holds.
 SECTIONS = {
     "summary": "what came out",
-    "breaks": "what could not be compiled, where and why",
+    "breaks": "what could not be compiled, where, why, and what it cost",
+    "fallbacks": "calls that ran eagerly for other reasons",
+    "recompiles": "calls that were compiled although entries existed, and the guard that failed",
+    "cuda_graphs": "why launches are not replayed as one",
+    "fusion": "operators that did not share a kernel, and what that costs",
     "guards": "what must hold for the compiled entry to serve a call",
+    "seconds": "time by stage",
+    "history": "what happened so far",
     "graph": "the captured operators",
     "functional": "the same after functionalisation",
     "loops": "one loop nest per operator, ATen calls for the rest",
     "kernels": "fused kernels",
-    "fusion": "loop nests that stayed apart, and why",
     "host": "the function that runs the program",
     "check": "the compiled guards",
     "triton": "generated code of kernels for a GPU",
     "llvm": "generated code",
-    "seconds": "time by stage",
 }
+#: Sections that answer questions; the others show stages.
+OVERVIEW = ("summary", "breaks", "fallbacks", "recompiles", "cuda_graphs", "fusion", "guards", "seconds", "history")
 
 
 class Explanation(Mapping[str, str]):
     """Sections of text by name (see `SECTIONS`); prints as all of them. `artifact`: None when nothing was compiled."""
 
-    def __init__(self, sections: dict[str, str], artifact: Artifact | None) -> None:
+    def __init__(self, sections: dict[str, str], artifact: Artifact | None, facts: dict[str, Any]) -> None:
         self._sections = {name: sections[name] for name in SECTIONS if sections.get(name)}
         self.artifact = artifact
+        self._facts = facts
 
     def __getitem__(self, name: str) -> str:
         return self._sections[name]
@@ -72,92 +68,150 @@ class Explanation(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._sections)
 
-    def __str__(self) -> str:
+    def overview(self) -> str:
+        """The sections that answer questions, without graphs and code."""
+        return self._text([name for name in self._sections if name in OVERVIEW])
+
+    def _text(self, names: list[str]) -> str:
         parts = []
-        for name, text in self._sections.items():
+        for name in names:
             title = f"== {name}: {SECTIONS[name]} "
-            parts.append(title + "=" * max(0, 100 - len(title)) + "\n\n" + text.rstrip() + "\n")
+            parts.append(title + "=" * max(0, 100 - len(title)) + "\n\n" + self._sections[name].rstrip() + "\n")
         return "\n".join(parts)
+
+    def __str__(self) -> str:
+        return self._text(list(self._sections))
 
     __repr__ = __str__
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but code, as data that JSON can hold (see `debug/facts.py`)."""
+        return self._facts
+
+    def html(self) -> str:
+        """One page that needs nothing beside it."""
+        from lampwork.debug.html import page
+
+        return page(self._facts, {name: self._sections[name] for name in self._sections if name not in OVERVIEW})
+
 
 def explain_call(function: Callable, args: tuple, kwargs: dict, settings: Settings | None = None) -> Explanation:
-    """Compiles the call `function(*args, **kwargs)` without running it. A failure is a section, not an exception.
+    """Explains the call `function(*args, **kwargs)`. A failure is a section, not an exception.
 
-    For something `lampwork.compile` returned, with its settings.
+    The call is compiled, not run, if it compiles as one graph. A call that does not is run once, as what follows a
+    break depends on what the program does there; its costs are measured meanwhile. For something `lampwork.compile`
+    returned: with its settings, and with all that happened to it so far; it is not run.
     """
     from lampwork import pipeline
 
-    compiled = getattr(function, "__lampwork__", None)
-    if compiled is not None:
-        settings = settings or compiled.settings
-        function = compiled.function
+    known = _compiled(function)
+    if known is not None:
+        settings = settings or known.settings
+        function = known.function
     settings = settings or Settings()
     seen: dict[str, Any] = {}
-    sections: dict[str, str] = {}
-    artifact = None
+    artifact, failure = None, None
     try:
         artifact = pipeline.compile_call(function, args, kwargs, settings, seen.__setitem__)
     except GraphBreak as stop:
-        sections["breaks"] = str(stop.diagnostic)
+        failure = make.issue(Record(stop.diagnostic, 0), "break")
     except CompileError as error:
         if environment.strict:
             raise
-        sections["breaks"] = f"{error}\nThis is a defect of Lampwork; calls run eagerly."
-    _stages(seen, sections)
-    if artifact is not None:
-        _artifact(artifact, sections)
-    return Explanation(sections, artifact)
+        diagnostic = Diagnostic("compiler-failed", str(error), error.location)
+        failure = make.issue(Record(diagnostic, 0), "fallback")
+    ran = known
+    if known is None and failure is None and artifact is not None and _is_broken(artifact):
+        ran = _run(function, args, kwargs, settings)
+    facts = _facts(function, args, kwargs, artifact, failure, ran)
+    return Explanation(_sections(seen, artifact, facts), artifact, facts)
 
 
-def _stages(seen: Mapping[str, Any], sections: dict[str, str]) -> None:
-    region = seen.get("capture")
-    if region is not None:
-        sections["graph"] = _graph(region.graph)
-        sections["guards"] = guards_text(region.guards)
+def _compiled(function: Any) -> CompiledFunction | None:
+    try:
+        return compiled_of(function)
+    except TypeError:
+        return None
+
+
+def _is_broken(artifact: Artifact) -> bool:
+    return isinstance(artifact.outcome, RunEagerly) and artifact.outcome.is_break
+
+
+def _run(function: Callable, args: tuple, kwargs: dict, settings: Settings) -> CompiledFunction:
+    """What `lampwork.compile` would return, after one call. An exception of the program's own is part of the story."""
+    compiled = CompiledFunction(function, replace(settings, options=replace(settings.options, cache=False)))
+    try:
+        wrap(compiled)(*args, **kwargs)
+    except Exception:
+        pass
+    return compiled
+
+
+def _facts(
+    function: Callable,
+    args: tuple,
+    kwargs: dict,
+    artifact: Artifact | None,
+    failure: dict[str, Any] | None,
+    ran: CompiledFunction | None,
+) -> dict[str, Any]:
+    stats = ran.counters.snapshot(ran.entries) if ran is not None else None
+    issues = make.issues(stats) if stats is not None else []
+    graphs = [make.graph(artifact)] if artifact is not None else []
+    if failure is not None and failure["id"] not in [each["id"] for each in issues]:
+        issues.append(failure)
+    outcome = artifact.outcome if artifact is not None else None
+    if isinstance(outcome, RunEagerly) and outcome.id not in [each["id"] for each in issues]:
+        issues.append(make.planned(outcome))
+    program = artifact.program if artifact is not None and not isinstance(outcome, RunEagerly) else None
+    kernels = make.kernels(program) if program is not None else []
+    return {
+        "name": getattr(function, "__qualname__", type(function).__qualname__),
+        "graphs": graphs,
+        "issues": issues,
+        "fusions": make.fusions(program) if program is not None else [],
+        "guards": make.guards(artifact, function) if artifact is not None else [],
+        "guard_us": None if artifact is None else make.guard_microseconds(artifact, function, args, kwargs),
+        "kernels": kernels,
+        "moved_bytes": sum(each["launches"] * (each["read_bytes"] + each["written_bytes"]) for each in kernels),
+        "stages_ms": {name: time * 1e3 for name, time in artifact.compile_seconds.items()} if artifact else {},
+        "history": make.history(stats) if stats is not None else None,
+    }
+
+
+def _sections(seen: Mapping[str, Any], artifact: Artifact | None, facts: dict[str, Any]) -> dict[str, str]:
+    sections = {"summary": text.summary(facts)}
+    names = {"break": "breaks", "fallback": "fallbacks", "recompile": "recompiles", "graph": "cuda_graphs"}
+    for kind, name in names.items():
+        sections[name] = text.issues(each for each in facts["issues"] if each["kind"] == kind)
+    sections["fusion"] = text.fusions(facts["fusions"])
+    sections["guards"] = text.guards(facts["guards"])
+    sections["seconds"] = "\n".join(f"{name:12s} {time / 1e3:.4f}" for name, time in facts["stages_ms"].items())
+    if facts["history"] is not None:
+        sections["history"] = text.history(facts["history"])
+    if "capture" in seen:
+        sections["graph"] = _graph(seen["capture"].graph)
     if "prepare" in seen:
         sections["functional"] = _graph(seen["prepare"].graph)
     if "lower" in seen:
         from lampwork.ir.print import lowered_text
 
         sections["loops"] = lowered_text(seen["lower"])
-    program = seen.get("schedule")
-    if program is not None:
+    if "schedule" in seen:
         from lampwork.ir.kernel_print import kernel_text
 
-        launches = Counter(step.kernel for step in program.steps if isinstance(step, Launch))
+        pairs = zip(facts["kernels"], seen["schedule"].kernels)
         sections["kernels"] = "\n\n".join(
-            f"# launched {launches[index]} times\n{kernel_text(kernel)}" for index, kernel in enumerate(program.kernels)
+            f"{text.kernel_heading(each)}\n{kernel_text(kernel)}" for each, kernel in pairs
         )
-        sections["fusion"] = "\n".join(
-            f"{each.producer} -> {each.consumer}: {each.reason} ({each.bytes} bytes)" for each in program.refused
-        )
-
-
-def _artifact(artifact: Artifact, sections: dict[str, str]) -> None:
-    program = artifact.program
-    if isinstance(artifact.outcome, RunEagerly):
-        outcome = artifact.outcome
-        sections["breaks"] = str(Diagnostic(outcome.id, outcome.reason, outcome.location, outcome.remedy))
-        sections.setdefault("guards", guards_text(artifact.guards))
-        sections["summary"] = "The call runs eagerly."
-    else:
-        launches = sum(isinstance(step, Launch) for step in program.steps)
-        externs = Counter(step.op for step in program.steps if isinstance(step, Extern))
-        lines = [
-            f"{len(artifact.guards)} guards, {len(artifact.inputs)} input tensors, {len(artifact.effects)} effects",
-            f"{len(program.kernels)} kernels, {launches} launches, workspace of {program.workspace_bytes} bytes",
-            f"{sum(externs.values())} ATen calls" + (": " if externs else ""),
-            *(f"    {count} x {name}" for name, count in externs.most_common()),
-        ]
-        sections["summary"] = "\n".join(lines)
-        sections["host"] = artifact.host_source
-        if artifact.native.kernels:
+    if artifact is not None:
+        sections["check"] = source_text(artifact.guards, artifact.inputs)
+        if not isinstance(artifact.outcome, RunEagerly):
+            sections["host"] = artifact.host_source
             sections["triton"] = "\n\n".join(_device_kernel(kernel) for kernel in artifact.native.kernels)
-        sections["llvm"] = artifact.native.source
-    sections["check"] = source_text(artifact.guards, artifact.inputs)
-    sections["seconds"] = "\n".join(f"{name:12s} {seconds:.4f}" for name, seconds in artifact.compile_seconds.items())
+            sections["llvm"] = artifact.native.source
+    return sections
 
 
 def _device_kernel(kernel: DeviceKernel) -> str:
@@ -192,50 +246,10 @@ def _type(node: Any) -> str:
 
 
 def guards_text(guards: tuple[Guard, ...]) -> str:
-    """Every guard in words, one a line, with the line of the program that read the value."""
-    return "\n".join(_words(guard) + _at(guard.location) for guard in guards)
+    """Every guard in words, by what it is about, with the line of the program that read the value."""
+    from lampwork.debug.words import grouped
 
-
-def _at(location: Location) -> str:
-    return f"    # {location.file}:{location.line}" if location.file else ""
-
-
-def _words(guard: Guard) -> str:
-    where = describe(guard.source)
-    match guard.test:
-        case ArgumentCount(positional, keywords):
-            named = f" and {', '.join(keywords)}" if keywords else ""
-            return f"called with {positional} positional arguments{named}"
-        case TypeIs(ref):
-            return f"type of {where} is {ref.module}.{ref.qualname}"
-        case Equals(value):
-            return f"{where} == {value!r}"
-        case IsObject(ref):
-            return f"{where} is {ref.module}.{ref.qualname}"
-        case FunctionIs(ref):
-            return f"{where} is a function with the code of {ref.module}.{ref.qualname}"
-        case TensorIs(tensor_type, dtype, shape, strides, device, requires_grad):
-            grad = ", requires grad" if requires_grad else ""
-            kind = tensor_type.rpartition(".")[2]
-            return f"{where} is a {kind} {dtype}{list(shape)} strides {list(strides)} on {device}{grad}"
-        case LengthIs(length):
-            return f"len({where}) == {length}"
-        case KeysAre(keys, ordered):
-            return f"keys of {where} are {list(keys)!r}" + ("" if ordered else " in any order")
-        case HasKey(key, present):
-            return f"{key!r} {'in' if present else 'not in'} {where}"
-        case ClassLookup(name, found):
-            return f"{where}.{name} is {'absent' if found is None else found.qualname}"
-        case SameObject(other):
-            return f"{where} is {describe(other)}"
-        case Distinct(others):
-            return f"{len(others) + 1} objects are different: {where}, " + ", ".join(map(describe, others))
-        case StorageGroups(sources, groups):
-            return (
-                f"{len(sources)} tensors overlap in memory in {len(groups)} groups"
-                if groups
-                else (f"no two of {len(sources)} tensors overlap in memory")
-            )
-        case ModuleIsPlain(names, empty):
-            return f"{where} has no {', '.join(names)} of its own; {', '.join(empty)} are empty"
-    return f"{where}: {guard.test!r}"
+    return text.guards(
+        {"about": about, "guards": [{"text": words, **make.location(where)} for words, where in found]}
+        for about, found in grouped(guards).items()
+    )

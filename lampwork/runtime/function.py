@@ -155,7 +155,7 @@ class CompiledFunction:
         with self._lock:
             serve = self._serving(args, kwargs)
         if isinstance(serve, Diagnostic):
-            return self._eagerly(serve, serve is not _CAPTURE_FAILED and self._last_was_break(serve), args, kwargs)
+            return self._eagerly(serve, self._last_was_break(serve), args, kwargs)
         failure = None
         try:
             result = serve(self.function, args, kwargs)
@@ -356,7 +356,6 @@ _MODES_ACTIVE = Diagnostic(
     remedy="Call the compiled function outside of it.",
 )  # fmt: skip
 _UNSTABLE = Diagnostic("unstable-state", "what the program reads changed while the call was being compiled")
-_CAPTURE_FAILED = Diagnostic("capture-failed", "capture failed before; the call is not tried again")
 
 
 def _no_back_end(device: str) -> Diagnostic:

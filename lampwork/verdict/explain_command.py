@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import importlib
 import importlib.util
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,11 +25,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the function's arguments, evaluated among the script's own names: 'torch.ones(4), scale=2'. Without it a "
         "function that takes none is called, and may return (callable, args) to be explained instead",
     )
+    parser.add_argument("--calls", type=int, default=0, metavar="N", help="call it N times compiled first, which "
+                        "measures what breaks and recompiles cost")  # fmt: skip
+    parser.add_argument("--stage", metavar="NAME", help="print one section, or 'all' with every graph and the code")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page that needs nothing beside it")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the facts as JSON")
     parser.add_argument("--grad-mode", default="no_grad", choices=["no_grad", "inference_mode", "grad"])
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the explanation; 2 with a message if the target cannot be found or called."""
+    """Print the explanation, or write it; 2 with a message if the target cannot be found or called."""
     import torch
 
     import lampwork
@@ -44,7 +50,26 @@ def run(arguments: argparse.Namespace) -> int:
         "grad": contextlib.nullcontext,
     }
     with modes[arguments.grad_mode]():
-        print(lampwork.explain(function, *args, **kwargs))
+        if arguments.calls:
+            function = lampwork.compile(function, options={"cache": False})
+            for _ in range(arguments.calls):
+                function(*args, **kwargs)
+        explanation = lampwork.explain(function, *args, **kwargs)
+    if arguments.html is not None:
+        arguments.html.write_text(explanation.html())
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(explanation.to_dict(), indent=1))
+    if arguments.stage is not None and arguments.stage != "all":
+        if arguments.stage not in explanation:
+            print(
+                f"lampwork explain: no section {arguments.stage!r}; there are {', '.join(explanation)}", file=sys.stderr
+            )
+            return 2
+        print(explanation[arguments.stage])
+    elif arguments.stage == "all":
+        print(explanation)
+    elif arguments.html is None and arguments.json is None:
+        print(explanation.overview())
     return 0
 
 

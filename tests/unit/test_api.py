@@ -297,9 +297,9 @@ def test_as_a_backend_of_the_frameworks_front_end():
 
 def test_explain_names_every_stage():
     text = lampwork.explain(Model().eval(), torch.randn(4, 8))
-    assert list(text)[:3] == ["summary", "guards", "graph"]
+    assert list(text)[:3] == ["summary", "fusion", "guards"]
     assert {"functional", "loops", "kernels", "host", "llvm", "seconds"} <= set(text)
-    assert "addmm" in text["graph"] and "argument 0 is a Tensor float32[4, 8]" in text["guards"]
+    assert "addmm" in text["graph"] and "x is a Tensor float32[4, 8]" in text["guards"]
     assert "test_api.py" in str(text)
 
 

@@ -1,0 +1,134 @@
+"""Facts as text: one section for each question a user has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from lampwork.debug.diagnostics import KINDS
+
+
+def summary(facts: dict[str, Any]) -> str:
+    lines = [f"{facts['name']}: {_verdict(facts)}"]
+    for each in facts["graphs"]:
+        lines.append("")
+        lines.append(f"graph {each['name']}, compiled in {milliseconds(each['compile_ms'])}")
+        if each["runs_eagerly"]:
+            lines.append("    runs eagerly; see breaks and fall-backs")
+            continue
+        lines.append(
+            f"    {each['guards']} guards, {each['inputs']} inputs, {each['effects']} effects, on {each['device']}"
+        )
+        lines.append(
+            f"    {each['kernels']} kernels, {each['launches']} launches, workspace of {each['workspace_bytes']} bytes"
+        )
+        calls = each["aten_calls"]
+        lines.append(f"    {sum(calls.values())} ATen calls" + (": " if calls else ""))
+        lines += [f"        {count} x {name}" for name, count in calls.items()]
+    if facts["guard_us"] is not None:
+        lines += ["", f"guards are checked in {facts['guard_us']:.2f} us"]
+    if facts["moved_bytes"]:
+        lines.append(f"kernels move {size(facts['moved_bytes'])} a call")
+    return "\n".join(lines)
+
+
+def _verdict(facts: dict[str, Any]) -> str:
+    kinds = [each["kind"] for each in facts["issues"]]
+    counts = [f"{kinds.count(kind)} x {title.partition(' ')[2]}" for kind, title in KINDS.items() if kind in kinds]
+    if facts["fusions"]:
+        counts.append(f"{len(facts['fusions'])} x refused fusion")
+    return ", ".join(counts) if counts else "one graph, nothing refused"
+
+
+def issues(found: Iterable[dict[str, Any]]) -> str:
+    return "\n\n".join(_issue(each) for each in found)
+
+
+def _issue(each: dict[str, Any]) -> str:
+    lines = [f"{where(each)}"] if each["file"] else []
+    lines.append(f"    {each['reason']} [{each['id']}]")
+    if each["remedy"]:
+        lines.append(f"    what to do: {each['remedy']}")
+    lines.append(f"    cost: {cost(each)}")
+    lines.append(f"    see {each['page']}")
+    return "\n".join(lines)
+
+
+def cost(each: dict[str, Any]) -> str:
+    """`3 times, 1.2 ms each (compiling)`; what the milliseconds are depends on the kind."""
+    if each["total_ms"] is None:
+        return "not measured" + ("" if each["count"] else ": the call was compiled, not run")
+    what = {"break": "run natively", "fallback": "run eagerly", "recompile": "compiling"}.get(each["kind"], "")
+    times = f"{each['count']} times, {milliseconds(each['each_ms'])} each"
+    if each["count"] == 1:
+        times = f"once, {milliseconds(each['each_ms'])}"
+    return times + (f" ({what})" if what else "")
+
+
+def where(each: dict[str, Any]) -> str:
+    text = f": {each['source']}" if each["source"] else ""
+    return f"{each['file']}:{each['line']}{text}" if each["file"] else ""
+
+
+def fusions(found: Iterable[dict[str, Any]]) -> str:
+    blocks = []
+    for each in found:
+        times = f", {each['count']} times" if each["count"] > 1 else ""
+        lines = [
+            f"{each['producer']['op']} -> {each['consumer']['op']}: {each['reason']} [{each['id']}]",
+            *(f"    {role}: {where(each[role])}" for role in ("producer", "consumer") if each[role]["file"]),
+            f"    cost: {size(each['bytes'])} through memory{times}, about {milliseconds(each['ms'])}",
+            f"    what to do: {each['remedy']}",
+        ]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def guards(groups: Iterable[dict[str, Any]]) -> str:
+    lines = []
+    for group in groups:
+        lines.append(f"{group['about']} ({len(group['guards'])})")
+        for each in group["guards"]:
+            lines.append(f"    {each['text']}" + (f"    # {each['file']}:{each['line']}" if each["file"] else ""))
+    return "\n".join(lines)
+
+
+def kernel_heading(each: dict[str, Any]) -> str:
+    """Comment lines above a kernel's text."""
+    moved = f"reads {size(each['read_bytes'])}, writes {size(each['written_bytes'])}"
+    lines = [f"# launched {each['launches']} times, {moved}: about {milliseconds(each['memory_ms'])} a launch"]
+    lines += [f"# {where(line)}" for line in each["lines"] if line["file"]]
+    return "\n".join(lines)
+
+
+def history(found: dict[str, Any]) -> str:
+    lines = [
+        f"{found['calls']} calls, {found['entries']} entries, {found['captures']} captures, "
+        f"{found['cache_hits']} entries from the on-disk cache"
+    ]
+    if found["compile_ms"]:
+        lines.append(f"compiling took {milliseconds(sum(found['compile_ms'].values()))}: {stages(found['compile_ms'])}")
+    lines += [f"on-disk cache: {note}" for note in found["cache_notes"]]
+    return "\n".join(lines)
+
+
+def stages(times_ms: dict[str, float]) -> str:
+    return ", ".join(f"{name} {milliseconds(time)}" for name, time in times_ms.items())
+
+
+def milliseconds(value: float) -> str:
+    if value >= 1000:
+        return f"{value / 1000:.2f} s"
+    return f"{value:.2f} ms" if value >= 0.1 else f"{value * 1000:.2f} us"
+
+
+def size(count: int) -> str:
+    """`12 bytes`, `3.4 KiB`, `5.6 MiB`."""
+    if count < 1024:
+        return f"{count} bytes"
+    value = float(count)
+    for unit in ("KiB", "MiB", "GiB"):
+        value /= 1024
+        if value < 1024 or unit == "GiB":
+            break
+    return f"{value:.1f} {unit}"
