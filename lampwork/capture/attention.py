@@ -30,6 +30,7 @@ from lampwork import _torch
 from lampwork.capture.fake import Fake
 from lampwork.capture.recorder import Recorder
 from lampwork.fakes.operators import operator
+from lampwork.fakes.views import has_symbols
 
 aten = torch.ops.aten
 attention = torch.nn.functional.scaled_dot_product_attention
@@ -132,6 +133,8 @@ class AttentionCalls:
         """The contents that `node` computes from constants, on the CPU; None if it needs anything else."""
         fake = node.meta["val"]
         if node.op != "call_function" or type(fake) is not Fake or _torch.storage_key(fake) in self.recorder.written:
+            return None
+        if has_symbols(fake) or has_symbols(node.args) or has_symbols(dict(node.kwargs)):
             return None
         if node.target is _torch.tensor_constant:
             return _torch.tensor_constant(*node.args)

@@ -87,6 +87,8 @@ class _HostWriter:
         self.lines: list[str] = []
         self.operators: dict[str, str] = {}
         self.views: dict[TensorRef, str] = {}
+        self.sized_views: dict[str, str] = {}
+        self.symbols: list[str] = []
         self.view_rows: list[str] = []
         self.extern_names: dict[str, str] = {}
         self.used_inputs: set[int] = set()
@@ -105,6 +107,9 @@ class _HostWriter:
         setup, self.lines = self.lines, []
         self._steps()
         steps, self.lines = self.lines, []
+        self._arena()
+        setup += self.lines
+        self.lines = []
         has_externs = any(isinstance(step, (Extern, ScalarOutput, Check)) for step in program.steps)
         if has_externs:
             steps = ["with below_autograd():", *("    " + line for line in steps or ["pass"])]
@@ -201,6 +206,33 @@ class _HostWriter:
         if unbound:
             raise CompileError("host", f"no input has the sizes {sorted(unbound)}")
 
+    def _arena(self) -> None:
+        """Memory whose size depends on the call's, and the views that depend on them: made anew when they change."""
+        places = self.program.placements
+        slots = [(self.slot[name], place.index) for name, place in places.items()
+                 if place.kind == "arena" and name in self.slot]  # fmt: skip
+        if not self.sized_views and not slots:
+            return
+        self.emit(f"if lease.key != ({''.join(name + ', ' for name in self.symbols)}):")
+        self.emit("    lease.key = None")
+        for number, size in enumerate(self.program.arena):
+            start = f"a{number - 1} + n{number - 1}" if number else "0"
+            self.emit(f"    a{number}, n{number} = {start}, {size} + 63 & -64")
+        if self.program.arena:
+            last = len(self.program.arena) - 1
+            self.emit(f"    base = arena(lease, a{last} + n{last})")
+        for slot, number in slots:
+            self.emit(f"    p[{slot}] = base + a{number}")
+        views = "".join(f"{text}, " for text in self.sized_views)
+        self.emit(f"    lease.sized = ({views})")
+        self.emit(f"    lease.key = ({''.join(name + ', ' for name in self.symbols)})")
+        if self.sized_views:
+            self.emit("d = lease.sized")
+
+    def _sized_view(self, text: str) -> str:
+        """A view of planned memory that depends on the call's sizes: made once for all calls of the same sizes."""
+        return self.sized_views.setdefault(text, f"d[{len(self.sized_views)}]")
+
     def _bind_symbol(self, size: Size, text: Callable[[], str], unbound: set[str]) -> None:
         """`size` is the integer `text()`: the value of its symbol, where it is one times a number plus a number."""
         constant, terms = linear_terms(size)
@@ -210,6 +242,7 @@ class _HostWriter:
         if not isinstance(symbol, Symbol) or symbol.name not in unbound:
             return
         unbound.discard(symbol.name)
+        self.symbols.append(symbol.name)
         value = text() if not constant else f"({text()} - {constant})"
         self.emit(f"{symbol.name} = {value}" + (f" // {factor}" if factor != 1 else ""))
         self._set_size(symbol.name)
@@ -444,14 +477,13 @@ class _HostWriter:
             if not variable:
                 raise CompileError("host", f"buffer {ref.buffer} is read before the call that makes it")
             return variable if _is_whole(ref, buffer) else f"view({variable}, {self._view_arguments(ref)})"
-        if not is_static(ref):
-            base = "lease.workspace" if place.kind == "workspace" else f"constant({ref.buffer!r})"
-            offset = f"{place.offset_bytes} + " if place.kind == "workspace" else ""
-            item_bytes = ITEM_SIZE_BYTES[ref.dtype]
-            return (
-                f"planned({base}, torch.{ref.dtype}, {_dims(ref.shape)}, {_dims(ref.strides)}, "
-                f"{offset}({ref.offset}) * {item_bytes})"
-            )
+        if place.kind == "arena" or not is_static(ref):
+            bases = {"workspace": "lease.workspace", "arena": "lease.arena"}
+            starts = {"workspace": f"{place.offset_bytes} + ", "arena": f"a{place.index} + "}
+            base, start = bases.get(place.kind, f"constant({ref.buffer!r})"), starts.get(place.kind, "")
+            layout = f"torch.{ref.dtype}, {_dims(ref.shape)}, {_dims(ref.strides)}"
+            made = f"planned({base}, {layout}, {start}({ref.offset}) * {ITEM_SIZE_BYTES[ref.dtype]})"
+            return self._sized_view(made) if self._of_inputs(ref) else made
         if ref not in self.views:
             offset_bytes = place.offset_bytes + ref.offset * ITEM_SIZE_BYTES[ref.dtype]  # type: ignore[operator]
             base = "None" if place.kind == "workspace" else repr(ref.buffer)
@@ -460,6 +492,13 @@ class _HostWriter:
             self.views[ref] = f"w[{len(self.view_rows)}]"
             self.view_rows.append(f"({base}, {ref.dtype!r}, {_dims(ref.shape)}, {_dims(ref.strides)}, {offset_bytes})")
         return self.views[ref]
+
+    def _of_inputs(self, ref: TensorRef) -> bool:
+        """The view depends on symbols that are known when the call begins."""
+        named: set[str] = set()
+        for value in (*ref.shape, *ref.strides, ref.offset):
+            named |= symbols(value)
+        return named <= set(self.symbols)
 
     @staticmethod
     def _view_arguments(ref: TensorRef) -> str:
@@ -483,7 +522,7 @@ class _HostWriter:
 
     def _view_result(self, ref: TensorRef) -> str:
         place = self._place(ref.buffer)
-        if place.kind in ("workspace", "constant"):
+        if place.kind in ("workspace", "arena", "constant"):
             # Planned memory is used again by the next call: what the caller keeps must be a copy.
             return f"{self._view(ref)}.clone()"
         return self._view(ref)

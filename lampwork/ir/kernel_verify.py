@@ -17,10 +17,12 @@ Kernel:
 
 Program:
 11. Launches name a kernel and as many buffers and sizes as it has; types agree.
-12. Parameters of one launch are distinct buffers whose workspace ranges do not overlap.
-13. Every buffer of a step or result has a placement; workspace ranges are 64-byte aligned and inside the workspace.
+12. Parameters of one launch are distinct buffers whose workspace ranges do not overlap, nor share a slot of the arena.
+13. Every buffer of a step or result has a placement; workspace ranges are 64-byte aligned and inside the workspace;
+    slots of the arena are never smaller than what they hold.
 14. A workspace, result or extern buffer is written before it is read.
-15. No two workspace buffers overlap while both are live (from first write to last use).
+15. No two buffers overlap in the workspace, or share a slot of the arena, while both are live (from first write to last
+    use).
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ from lampwork.ir.loops import (
     Store,
 )
 from lampwork.ir.program import Extern, FromBuffer, Launch, Program, TensorRef
-from lampwork.ir.size import Size, Symbol, add, bounds, mul, substitute, symbols
+from lampwork.ir.size import Size, Symbol, add, bounds, common_factor, divided, mul, substitute, symbols
 from lampwork.ir.verify import VerifyError
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
@@ -282,6 +284,25 @@ def verify_program(program: Program) -> None:
             together = live[one][0] <= live[other][1] and live[other][0] <= live[one][1]
             if together and _overlap(ranges[one], ranges[other]):
                 raise VerifyError(f"invariant 15: {one} and {other} overlap in the workspace")
+    _verify_arena(program, live)
+
+
+def _verify_arena(program: Program, live: dict[str, list[int]]) -> None:
+    """Buffers of one slot are never alive together, and are never larger than it."""
+    users: dict[int, list[str]] = {}
+    for name, place in program.placements.items():
+        if place.kind == "arena":
+            users.setdefault(place.index, []).append(name)
+    for slot, names in users.items():
+        used = sorted((live[name], name) for name in names if name in live)
+        for (one, first), (other, second) in zip(used, used[1:]):
+            if other[0] <= one[1]:
+                raise VerifyError(f"invariant 15: {first} and {second} overlap in slot {slot} of the arena")
+        for name in names:
+            needed = mul(storage_numel(program.buffers[name]), ITEM_SIZE_BYTES[program.buffers[name].dtype])
+            spare = add(program.arena[slot], mul(needed, -1))
+            if bounds(divided(spare, common_factor(spare)))[0] < 0:
+                raise VerifyError(f"invariant 13: {name} may be larger than slot {slot} of the arena")
 
 
 def step_accesses(program: Program, step: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -321,6 +342,9 @@ def _verify_launch(program: Program, number: int, step: Launch, ranges: dict[str
             raise VerifyError(f"{where}: invariant 11: {name} has {numel} elements, {parameter.name} {parameter.numel}")
     if len(set(step.buffers)) != len(step.buffers):
         raise VerifyError(f"{where}: invariant 12: a buffer is passed twice")
+    slots = [program.placements[name].index for name in step.buffers if program.placements[name].kind == "arena"]
+    if len(set(slots)) != len(slots):
+        raise VerifyError(f"{where}: invariant 12: two buffers in one slot of the arena")
     placed = [name for name in step.buffers if name in ranges]
     for place, one in enumerate(placed):
         for other in placed[place + 1 :]:

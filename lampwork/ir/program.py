@@ -173,12 +173,13 @@ class Placement:
 
     input      data pointer of input tensor `index`
     workspace  `offset` bytes into the call's workspace (64-byte aligned)
+    arena      slot `index` of the call's arena: memory whose size depends on the call's sizes
     result     a fresh tensor made for result storage `index` (storages may serve several results: views)
     extern     allocated by the extern that outputs it
     constant   literal `index`
     """
 
-    kind: Literal["input", "workspace", "result", "extern", "constant"]
+    kind: Literal["input", "workspace", "arena", "result", "extern", "constant"]
     index: int = 0
     offset_bytes: int = 0
 
@@ -205,8 +206,8 @@ class Program:
     """Kernels and the steps that run them, with every buffer's place decided.
 
     `result_storages`: buffer names that own a fresh result tensor's memory, by index of Placement("result").
-    `workspace_bytes`: size of the workspace leased per call. `free_after[i]`: extern-allocated buffers whose last use
-    is step i.
+    `workspace_bytes`: size of the workspace leased per call. `arena`: bytes of each slot of the arena.
+    `free_after[i]`: extern-allocated buffers whose last use is step i.
     `device`: the one device that kernels run on and planned memory lives on ("cpu", "cuda:0"). Buffers elsewhere (a CPU
     scalar among the inputs of a CUDA program) are touched by externs alone. `sizes`, `numbers`: as in `Lowered`.
     """
@@ -227,6 +228,7 @@ class Program:
     unscheduled_bytes: int = 0
     device: str = "cpu"
     numbers: Mapping[str, Size] = field(default_factory=dict)
+    arena: tuple[Size, ...] = ()
 
 
 def device_index(device: str) -> int:

@@ -207,6 +207,8 @@ def mul(left: Size, right: Size) -> Size:
         if right == 1:
             return left
         constant, terms = _terms(left)
+        if not constant and len(terms) == 1 and terms[0][0] * right == 1:
+            return terms[0][1]
         return Sum(constant * right, tuple([(k * right, atom) for k, atom in terms]))
     # Distribute sums over sums: sizes are small expressions, and one canonical form makes equality structural.
     left_constant, left_terms = _terms(left)

@@ -16,7 +16,7 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.source import is_static
 from lampwork.runtime.derived import DerivedInputs
-from lampwork.runtime.memory import Lease, LeasePool, ResultMemory, new_workspace
+from lampwork.runtime.memory import Lease, LeasePool, ResultMemory, arena, new_workspace
 from lampwork.runtime.randomness import OPERATORS
 
 
@@ -108,6 +108,7 @@ class Host:
             "weight_view": weight_view,
             "view_result": view_result,
             "planned": planned,
+            "arena": arena,
             "constant": self._constants.__getitem__,
             "restride": restride,
             "scrap": lambda: torch.empty(0, device=self.device),

@@ -113,7 +113,8 @@ class Lease:
 
     `pointers[k]` is the address of `NativeCode.buffer_order[k]`; places in the workspace are filled once. `address` and
     `sizes_address` are the tables' own addresses. `weights` (and their pointers) are those of `generation`. `home` is
-    where a lease on a GPU goes back to (see `arenas.py`).
+    where a lease on a GPU goes back to (see `arenas.py`). `arena`: memory for buffers whose size depends on the call's
+    sizes, which were `key` when pointers into it and the views `sized` were made.
     """
 
     __slots__ = (
@@ -126,6 +127,9 @@ class Lease:
         "weights",
         "generation",
         "home",
+        "arena",
+        "key",
+        "sized",
         "_tables",
     )
 
@@ -142,6 +146,18 @@ class Lease:
         self.weights: tuple[torch.Tensor, ...] = ()
         self.generation: object = None
         self.home: Any = None
+        self.arena: torch.Tensor | None = None
+        self.key: tuple[int, ...] | None = None
+        self.sized: tuple[torch.Tensor, ...] = ()
+
+
+def arena(lease: Lease, size_bytes: int) -> int:
+    """The address of the lease's arena, which is made anew where it is smaller than `size_bytes`."""
+    memory = lease.arena
+    if memory is None or memory.numel() < size_bytes:
+        lease.arena, lease.sized = None, ()  # the old memory first: it may be part of the new
+        memory = lease.arena = new_workspace(size_bytes + size_bytes // 4, str(lease.workspace.device))
+    return memory.data_ptr()
 
 
 class LeasePool:

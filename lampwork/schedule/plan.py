@@ -1,8 +1,9 @@
 """Where every buffer lives: inputs, constants, results, and a workspace whose bytes are used again and again.
 
-Buffers that fusion eliminated have no place. A workspace buffer occupies its bytes from the step that first writes
-it to
-the step that last reads it; freed ranges are reused best fit. Parameters of one launch never overlap.
+Buffers that fusion eliminated have no place. A workspace buffer occupies its bytes from the step that first writes it
+to the step that last reads it; freed ranges are reused best fit. Buffers whose size is known at run time only share
+slots of an arena by the same rule: a slot is taken again by a buffer that is never larger. Parameters of one launch
+never overlap.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Buffer
 from lampwork.ir.program import Check, Extern, FromBuffer, Launch, Lowered, Placement, ScalarOutput, Step
-from lampwork.ir.size import Size, add, mul
+from lampwork.ir.size import Size, add, bounds, common_factor, divided, mul
 from lampwork.schedule.dependences import tensor_refs
 
 ALIGNMENT_BYTES = 64
@@ -41,8 +42,9 @@ def step_buffers(step: Step) -> tuple[str, ...]:
 
 def place_buffers(
     lowered: Lowered, steps: Sequence[Step], buffers: Mapping[str, Buffer]
-) -> tuple[dict[str, Placement], tuple[str, ...], int, dict[int, tuple[str, ...]]]:
-    """(placements, result storages, workspace bytes, extern-allocated buffers to free after each step)."""
+) -> tuple[dict[str, Placement], tuple[str, ...], int, dict[int, tuple[str, ...]], tuple[Size, ...]]:
+    """(placements, result storages, workspace bytes, extern-allocated buffers to free after each step, bytes of each
+    slot of the arena)."""
     placements: dict[str, Placement] = {}
     for index, name in enumerate(lowered.inputs):
         if name in lowered.numbers:
@@ -76,20 +78,51 @@ def place_buffers(
             dies.setdefault(number, []).append(name)
         elif placement.kind == "extern" and name not in returned:
             free_after.setdefault(number, []).append(name)
-    workspace = _Workspace()
+    workspace, arena = _Workspace(), _Arena()
     for number in range(len(steps)):
         for name in born.get(number, ()):
-            size = storage_numel(buffers[name])
-            if isinstance(size, int):
-                size_bytes = size * ITEM_SIZE_BYTES[buffers[name].dtype]
+            size_bytes = mul(storage_numel(buffers[name]), ITEM_SIZE_BYTES[buffers[name].dtype])
+            if isinstance(size_bytes, int):
                 placements[name] = Placement("workspace", 0, workspace.take(name, size_bytes))
             else:
-                # A size known at run time only: a fresh tensor of its own.
-                placements[name] = Placement("result", len(storages))
-                storages.append(name)
+                placements[name] = Placement("arena", arena.take(name, size_bytes))
         for name in dies.get(number, ()):
             workspace.give(name)
-    return placements, tuple(storages), workspace.size_bytes, {k: tuple(v) for k, v in free_after.items()}
+            arena.give(name)
+    frees = {step: tuple(names) for step, names in free_after.items()}
+    return placements, tuple(storages), workspace.size_bytes, frees, tuple(arena.sizes)
+
+
+class _Arena:
+    """Slots of sizes that are expressions; one is taken again by what fits into it whatever the symbols are."""
+
+    def __init__(self) -> None:
+        self.sizes: list[Size] = []
+        self.free: list[int] = []
+        self.taken: dict[str, int] = {}
+
+    def take(self, name: str, size_bytes: Size) -> int:
+        fitting = [slot for slot in self.free if self.sizes[slot] == size_bytes]
+        if not fitting:
+            fitting = [slot for slot in self.free if never_larger(size_bytes, self.sizes[slot])]
+        if fitting:
+            self.free.remove(fitting[0])
+        else:
+            fitting = [len(self.sizes)]
+            self.sizes.append(size_bytes)
+        self.taken[name] = fitting[0]
+        return fitting[0]
+
+    def give(self, name: str) -> None:
+        slot = self.taken.pop(name, None)
+        if slot is not None:
+            self.free.append(slot)
+
+
+def never_larger(one: Size, other: Size) -> bool:
+    """Whether `one <= other` for all values of the symbols."""
+    difference = add(one, mul(other, -1))
+    return bounds(divided(difference, common_factor(difference)))[1] <= 0
 
 
 class _Workspace:

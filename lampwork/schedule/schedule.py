@@ -94,7 +94,7 @@ def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choos
             if number not in calls and not isinstance(item, LoopNest):
                 steps.append(item)
 
-    placements, storages, workspace_bytes, free_after = place_buffers(lowered, steps, buffers)
+    placements, storages, workspace_bytes, free_after, arena = place_buffers(lowered, steps, buffers)
     used = {name for step in steps for name in step_buffers(step)} | set(placements)
     return Program(
         kernels=tuple(kernels),
@@ -113,6 +113,7 @@ def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choos
         unscheduled_bytes=unscheduled_bytes,
         device=lowered.device,
         numbers=lowered.numbers,
+        arena=arena,
     )
 
 
