@@ -11,17 +11,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lampwork.api import assume_constant, compile, disable, explain, reset, stats
-    from lampwork.errors import CompileError, Diagnostic, GraphBreak, LampworkError, LampworkWarning, OptionError
+    from lampwork.api import assume_constant, compile, disable, explain, mark_dynamic, mark_static, reset, stats
+    from lampwork.errors import (
+        CompileError,
+        Diagnostic,
+        DynamicSizeError,
+        GraphBreak,
+        LampworkError,
+        LampworkWarning,
+        OptionError,
+    )
 
 __version__ = "0.1.0"
 
-_API = ("assume_constant", "compile", "disable", "explain", "reset", "stats")
-_ERRORS = ("CompileError", "Diagnostic", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError")
+_API = ("assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static", "reset", "stats")
+_ERRORS = (
+    "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
+)  # fmt: skip
 
 __all__ = [
-    "CompileError", "Diagnostic", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
-    "__version__", "assume_constant", "compile", "disable", "explain", "reset", "stats",
+    "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
+    "__version__", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static", "reset", "stats",
 ]  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,7 +31,8 @@ def compile(
     function   a function, method, callable object or `torch.nn.Module`. Left out: a decorator.
     fullgraph  raise `GraphBreak` where the program holds something that cannot be compiled, instead of running the
                call eagerly
-    dynamic    None: compile for the sizes seen; True, False: see docs
+    dynamic    None: compile for the sizes seen; those that differ in a later call may be any from then on. True: all
+               sizes and integers of arguments may be any at once. False: never (see docs/usage.md)
     mode       "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs" (see docs/usage.md)
     options    see `lampwork.config.Options`, such as {"freeze": True}
     backend    "lampwork"; or the name of a `torch.compile` back end, or a callable that takes a
@@ -101,6 +102,27 @@ def assume_constant(function: Callable) -> Callable:
     return function
 
 
+def mark_dynamic(
+    tensor: torch.Tensor, dim: int | Sequence[int], *, min: int | None = None, max: int | None = None
+) -> None:
+    """From the first compile on, dimension `dim` of `tensor` may have any size from `min` to `max`.
+
+    The mark is on this tensor object. Sizes of 0 and 1 are compiled apart. A call raises `DynamicSizeError` where the
+    program needs the size as a number; it names the line. Raises `OptionError` for a dimension that the tensor does not
+    have and for limits that its size is outside of.
+    """
+    from lampwork.runtime.marks import mark
+
+    mark(tensor, dim, min, max)
+
+
+def mark_static(tensor: torch.Tensor, dim: int | Sequence[int] | None = None) -> None:
+    """Dimension `dim` of `tensor` (all of them by default) is compiled as the number it is, whatever else varies."""
+    from lampwork.runtime.marks import unmark
+
+    unmark(tensor, dim)
+
+
 def stats(compiled: Callable) -> Mapping[str, Any]:
     """What happened to a compiled function so far, as a read-only mapping.
 
@@ -110,6 +132,7 @@ def stats(compiled: Callable) -> Mapping[str, Any]:
     breaks           why calls could not be compiled: records with `.reason`, `.location`, `.remedy`, `.count`
     fallbacks        why calls ran eagerly, for whatever reason: the same kind of records
     recompiles       why calls were compiled although entries existed: the guard that failed, and `.seconds` it cost
+    specialised      sizes that would be dynamic, had the program not needed them as numbers: `.reason`, `.location`
     native_kernels   distinct generated kernels, summed over entries
     launches         kernel launches of one call of the most recently used entry
     extern_calls     ATen operators that one call of that entry makes, with counts

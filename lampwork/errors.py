@@ -69,5 +69,13 @@ class CompileError(LampworkError):
         self.stage, self.reason, self.operator, self.location = stage, reason, operator, location
 
 
+class DynamicSizeError(LampworkError):
+    """A size that the user marked as dynamic is needed as a number. Names the guard and the line that needs it."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        super().__init__(str(diagnostic))
+        self.diagnostic = diagnostic
+
+
 class LampworkWarning(UserWarning):
     """A fall-back to eager, a recompile limit, an unusable cache: what happened and the remedy."""

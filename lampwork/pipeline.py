@@ -22,7 +22,8 @@ from lampwork.codegen.generate import generate, make_tuner
 from lampwork.codegen.host import host_source
 from lampwork.codegen.target import cuda_target, host_target
 from lampwork.config import Settings, environment
-from lampwork.errors import CompileError, GraphBreak, LampworkError
+from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError
+from lampwork.fakes.symbolic import SymbolicSizes
 from lampwork.graph.prepare import prepare
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.guard import Equals, Guard
@@ -68,14 +69,27 @@ def compile_call(
             return _broken_artifact(function, stop, seconds)
         observer("capture", region)
         try:
-            return replace(compile_region(region, settings, observer, seconds), varied=known)
-        except CompileError:
+            artifact = compile_region(region, settings, observer, seconds)
+            specialised = tuple(region.sizes.specialised()) if region.sizes is not None else ()
+        except CompileError as error:
             if region.sizes is None or environment.strict:
                 raise
-        # Some stage cannot do it for symbols: an entry for these sizes alone.
-        with _stage("capture", seconds):
-            region = capture(function, args, kwargs, settings, DynamicPolicy(allowed=False))
-        return replace(compile_region(region, settings, observer, seconds), varied=known)
+            # Some stage cannot do it for symbols: an entry for these sizes alone.
+            specialised = (Diagnostic("size-specialised", f"all sizes are fixed: {error}", error.location),)
+            with _stage("capture", seconds):
+                fixed = capture(function, args, kwargs, settings, DynamicPolicy(allowed=False))
+            artifact = compile_region(fixed, settings, observer, seconds)
+        if region.sizes is not None:
+            _check_marks(region.sizes)
+        return replace(artifact, varied=known, specialised=specialised)
+
+
+def _check_marks(sizes: SymbolicSizes) -> None:
+    """Raises `DynamicSizeError` for a size that the user marked as dynamic and the program needs as a number."""
+    found = sizes.specialised_marks()
+    if found:
+        remedy = "Use the size in arithmetic and tensor operators only, or leave the mark out."
+        raise DynamicSizeError(replace(found[0], remedy=remedy))
 
 
 def compile_region(

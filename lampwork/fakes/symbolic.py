@@ -18,12 +18,14 @@ equality was known and one made after it resolve to the same.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from lampwork.errors import Diagnostic
 from lampwork.fakes.nodes import OPPOSITE, SizeNode
 from lampwork.ir.guard import Guard, SizeRelation, SizeSource
 from lampwork.ir.location import Location
@@ -46,20 +48,10 @@ from lampwork.ir.size import (
     substitute,
     symbols,
 )
-from lampwork.ir.source import Source
+from lampwork.ir.source import Source, describe
 
 #: Sizes of 0 and 1 mean something else than others (nothing to do, broadcasting): a symbol is never one of them.
 SMALLEST_SIZE = 2
-
-
-@dataclass(frozen=True)
-class Specialised:
-    """A symbol that the program needed as a number: `value` is guarded. `reason`: what asked for it."""
-
-    symbol: str
-    value: int
-    reason: str
-    location: Location = Location()
 
 
 @dataclass
@@ -88,7 +80,7 @@ class SymbolicSizes:
         self.location_hook = location_hook
         self.hints: dict[str, int] = {}
         self.sources: dict[str, SizeSource] = {}
-        self.specialised: list[Specialised] = []
+        self._reasons: dict[str, tuple[str, Location]] = {}
         self.marked: set[str] = set()
         self._required: list[SizeRelation] = []
         self._symbols: dict[str, Symbol] = {}
@@ -211,7 +203,7 @@ class SymbolicSizes:
         if isinstance(value, int):
             return value
         for name in sorted(symbols(value)):
-            self.specialised.append(Specialised(name, self.hints[name], reason, self.location()))
+            self._reasons.setdefault(name, (reason, self.location()))
         self._note(value, "==", number)
         return number
 
@@ -321,6 +313,37 @@ class SymbolicSizes:
         self._made[name] = FloorDiv(value, divisor)
         self._replaced[value.name] = mul(quotient, divisor)
         self._implied.add(value.name)
+
+    # What became of the symbols ---------------------------------------------------------------------------------------
+
+    def specialised(self) -> list[Diagnostic]:
+        """The integers that were symbols and turned out to be needed as numbers, each with the line that needs it."""
+        return [self._specialised(name) for name in self.sources if isinstance(self.resolve(self._symbols[name]), int)]
+
+    def specialised_marks(self) -> list[Diagnostic]:
+        """Those among them that the user marked as dynamic."""
+        return [
+            self._specialised(name)
+            for name in sorted(self.marked)
+            if isinstance(self.resolve(self._symbols[name]), int)
+        ]
+
+    def _specialised(self, name: str) -> Diagnostic:
+        reason, location = self._reasons.get(name, ("the program asks whether it is", Location()))
+        guard = f"{name} == {self.hints[name]}"
+        if name not in self._reasons:
+            for noted in self._noted.values():
+                if noted.relation == "==" and name in symbols(add(noted.left, mul(noted.right, -1))):
+                    location, guard = noted.location, self._relation(noted).text
+                    break
+        source = self.sources[name]
+        what = describe(source.source)
+        if source.kind != "value":
+            what = f"{what}.{'size' if source.kind == 'shape' else 'stride'}({source.axis})"
+        guard = re.sub(rf"\b{name}\b", what, guard)
+        return Diagnostic(
+            "size-specialised", f"{what} is fixed at {self.hints[name]}: {reason} (guard: {guard})", location
+        )
 
     # What the entry gets ----------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lampwork.ir.guard import Guard
 from lampwork.ir.program import NativeCode, Program
@@ -12,6 +12,9 @@ from lampwork.ir.record import record
 from lampwork.ir.region import Outcome
 from lampwork.ir.source import Source
 from lampwork.ir.template import Effect, NewThing
+
+if TYPE_CHECKING:
+    from lampwork.errors import Diagnostic
 
 FORMAT = 1
 
@@ -21,6 +24,7 @@ class Artifact:
     """Pickles when `portable`. `host_source`: Python text of the host function (see `codegen/host.py`).
 
     `varied`: the sizes and integers that had differed between calls when it was compiled, so that they are symbols.
+    `specialised`: sizes that would have been symbols, had the program not needed them as numbers.
     `derived`: see FunctionalGraph. `versions`: Lampwork, torch, Python, machine features it was made for;
     `compile_seconds`: by stage. `report`: texts by stage for `explain`, filled only on request.
     """
@@ -38,6 +42,7 @@ class Artifact:
     code_digests: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     compile_seconds: Mapping[str, float] = field(default_factory=dict)
+    specialised: tuple[Diagnostic, ...] = ()
     varied: frozenset[tuple[Source, str, int]] = frozenset()
     portable: bool = True
     report: Mapping[str, str] = field(default_factory=dict, compare=False)

@@ -22,7 +22,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.config import Settings, environment
-from lampwork.errors import CompileError, Diagnostic, GraphBreak, LampworkError, LampworkWarning
+from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError, LampworkWarning
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.location import Location
 from lampwork.runtime.entry import MISS, Entry
@@ -222,6 +222,8 @@ class CompiledFunction:
             if self.settings.fullgraph:
                 raise
             return self._remember_failure(stop.diagnostic, True)
+        except DynamicSizeError:
+            raise
         except Exception as error:
             if environment.strict:
                 raise

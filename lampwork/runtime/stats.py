@@ -114,6 +114,7 @@ class Counters:
             "breaks": self._breaks.records(),
             "fallbacks": self._fallbacks.records(),
             "recompiles": self._recompiles.records(),
+            "specialised": tuple(dict.fromkeys(each for entry in entries for each in entry.artifact.specialised)),
             "native_kernels": sum(entry.kernels for entry in running),
             "launches": running[0].launches if running else 0,
             "extern_calls": MappingProxyType(dict(running[0].extern_calls() if running else {})),

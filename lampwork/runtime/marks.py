@@ -1,0 +1,41 @@
+"""Marks on tensors: which of their sizes vary. Capture reads them with `_torch.size_marks`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from lampwork.errors import OptionError
+
+
+def mark(tensor: torch.Tensor, dim: int | Sequence[int], least: int | None, largest: int | None) -> None:
+    """See `lampwork.mark_dynamic`."""
+    marks = dict(getattr(tensor, "_lampwork_dynamic", None) or {})
+    for axis in _dimensions(tensor, dim):
+        size = tensor.size(axis)
+        if (least is not None and size < least) or (largest is not None and size > largest):
+            raise OptionError(f"dimension {axis} has size {size}, which is not between min={least} and max={largest}")
+        marks[axis] = (least, largest)
+    tensor._lampwork_dynamic = marks  # type: ignore[attr-defined]
+
+
+def unmark(tensor: torch.Tensor, dim: int | Sequence[int] | None) -> None:
+    """See `lampwork.mark_static`."""
+    axes = _dimensions(tensor, dim)
+    marks = dict(getattr(tensor, "_lampwork_dynamic", None) or {})
+    for axis in axes:
+        marks.pop(axis, None)
+    tensor._lampwork_dynamic = marks  # type: ignore[attr-defined]
+    tensor._lampwork_static = {*(getattr(tensor, "_lampwork_static", None) or ()), *axes}  # type: ignore[attr-defined]
+
+
+def _dimensions(tensor: torch.Tensor, dim: int | Sequence[int] | None) -> list[int]:
+    """Non-negative dimensions, all for None. Raises `OptionError` for ones that the tensor does not have."""
+    if not isinstance(tensor, torch.Tensor):
+        raise OptionError(f"sizes are marked on a tensor, not on a {type(tensor).__name__}")
+    axes = [dim] if isinstance(dim, int) else list(range(tensor.dim()) if dim is None else dim)
+    for axis in axes:
+        if not -tensor.dim() <= axis < tensor.dim():
+            raise OptionError(f"the tensor has {tensor.dim()} dimensions, and no dimension {axis}")
+    return [axis % tensor.dim() for axis in axes]
