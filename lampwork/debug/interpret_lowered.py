@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lampwork.ir.dtype import NATIVE
+from lampwork.ir.dtype import FLOAT8, STORED
 from lampwork.ir.interpret import interpret_nest, size_values
 from lampwork.ir.loops import Expr, Load, LoopNest
 from lampwork.ir.program import (
@@ -78,8 +78,8 @@ class _Run:
         target = nest.store.buffer
         if target not in self.tensors:
             self.tensors[target] = self.allocate(target)
-        dtype = self.tensors[target].dtype
-        self.tensors[target].copy_(torch.from_numpy(arrays[target].copy()).to(dtype))
+        dtype, made = self.tensors[target].dtype, torch.from_numpy(arrays[target].copy())
+        self.tensors[target].copy_(made.view(dtype) if self.lowered.buffers[target].dtype in FLOAT8 else made.to(dtype))
 
     def view(self, ref: TensorRef) -> torch.Tensor:
         base = self.tensors[ref.buffer]
@@ -133,8 +133,10 @@ class _Run:
 
 
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """Logical elements; bfloat16 as float32."""
-    assert str(tensor.dtype).removeprefix("torch.") in NATIVE
+    """Logical elements; bfloat16 as float32, float8 as bytes."""
+    assert str(tensor.dtype).removeprefix("torch.") in STORED
+    if str(tensor.dtype).removeprefix("torch.") in FLOAT8:
+        tensor = tensor.view(torch.uint8)
     tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
     return tensor.resolve_conj().resolve_neg().contiguous().numpy().copy()
 

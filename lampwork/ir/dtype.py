@@ -21,14 +21,18 @@ SHORT: Final[dict[str, str]] = {
     "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8",
     "uint64": "u64", "uint32": "u32", "uint16": "u16", "uint8": "u8", "bool": "b8",
     "complex128": "c128", "complex64": "c64", "complex32": "c32",
+    "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2",
 }  # fmt: skip
 
 FLOATING: Final = frozenset({"float64", "float32", "float16", "bfloat16"})
 SIGNED: Final = frozenset({"int64", "int32", "int16", "int8"})
 UNSIGNED: Final = frozenset({"uint64", "uint32", "uint16", "uint8"})
 INTEGRAL: Final = SIGNED | UNSIGNED
-#: What kernels compute with. Other types (complex, float8) reach kernels never: their operators go to ATen.
+#: What kernels compute with. Operators on other types (complex) go to ATen.
 NATIVE: Final = FLOATING | INTEGRAL | {"bool"}
+#: What kernels only load, store and take the bits of: conversions are made of integer operations (`lower/float8.py`).
+FLOAT8: Final = frozenset({"float8_e4m3fn", "float8_e5m2"})
+STORED: Final = NATIVE | FLOAT8
 
 
 def compute_dtype(dtype: str) -> str:

@@ -1,8 +1,8 @@
 """What loop nests mean: a slow, obvious interpreter on numpy arrays.
 
 Every buffer is an array of its logical shape. numpy has no bfloat16: such buffers are float32 arrays whose elements are
-representable, and every store or cast rounds. A nest is evaluated over its whole iteration space at once; loads outside
-of a buffer raise `IndexError`, masked or not evaluated apart.
+representable, and every store or cast rounds. Nor has it float8: such buffers are arrays of bytes. A nest is evaluated
+over its whole iteration space at once; loads outside of a buffer raise `IndexError`, masked or not evaluated apart.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lampwork.ir.dtype import FLOATING
+from lampwork.ir.dtype import FLOAT8, FLOATING
 from lampwork.ir.loops import Buffer, Compute, Constant, Expr, Index, Load, LoopNest
 from lampwork.ir.random import random_bits
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol
@@ -23,7 +23,7 @@ Environment = Mapping[str, Any]
 
 def array_dtype(dtype: str) -> np.dtype:
     """The numpy type that holds elements of `dtype`."""
-    return np.dtype("float32" if dtype == "bfloat16" else dtype)
+    return np.dtype("float32" if dtype == "bfloat16" else "uint8" if dtype in FLOAT8 else dtype)
 
 
 def round_bfloat16(values: np.ndarray) -> np.ndarray:
@@ -37,6 +37,8 @@ def round_bfloat16(values: np.ndarray) -> np.ndarray:
 def convert(values: np.ndarray, dtype: str) -> np.ndarray:
     """`values.to(dtype)`"""
     values = np.asarray(values)
+    if dtype in FLOAT8:
+        return values  # its bits: nothing else is ever stored there
     if dtype == "bool":
         return values != 0
     if dtype == "bfloat16":

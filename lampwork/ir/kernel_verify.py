@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lampwork.ir.dtype import FLOATING, INTEGRAL, ITEM_SIZE_BYTES, NATIVE
+from lampwork.ir.dtype import FLOATING, INTEGRAL, ITEM_SIZE_BYTES, NATIVE, STORED
 from lampwork.ir.loops import (
     OPERATIONS,
     REDUCTIONS,
@@ -88,7 +88,7 @@ class _KernelCheck:
         self.need(names == [f"b{k}" for k in range(len(names))], 1, f"parameters {names}")
         self.need(list(kernel.sizes) == [f"s{k}" for k in range(len(kernel.sizes))], 1, f"sizes {kernel.sizes}")
         for parameter in kernel.parameters:
-            self.need(parameter.dtype in NATIVE, 1, f"{parameter.name} has type {parameter.dtype}")
+            self.need(parameter.dtype in STORED, 1, f"{parameter.name} has type {parameter.dtype}")
             self.size(parameter.numel, frozenset(kernel.sizes))
         self.body(kernel.body, {}, frozenset(kernel.sizes), (), {}, top=True)
 

@@ -30,7 +30,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lampwork.ir.dtype import INTEGRAL, ITEM_SIZE_BYTES, NATIVE
+from lampwork.ir.dtype import INTEGRAL, ITEM_SIZE_BYTES, NATIVE, STORED
 from lampwork.ir.loops import OPERATIONS, REDUCTIONS, Buffer, Compute, Constant, Expr, Index, Load, LoopNest
 from lampwork.ir.print import expression_text, item_text
 from lampwork.ir.program import Check, Extern, FromBuffer, FromInput, Lowered, ScalarOutput, TensorRef, ViewOfInput
@@ -292,8 +292,11 @@ class _Expressions:
         self.fail(op in OPERATIONS, f"E1: no operation {op}")
         self.fail(len(args) == OPERATIONS[op][0], f"E1: operands of {op}")
         types = [argument.dtype for argument in args]
+        if op == "bitcast":
+            self.fail(dtype in STORED and types[0] in STORED, f"E1: types of {text()}")
+            return
         self.fail(dtype in NATIVE and all(t in NATIVE for t in types), f"E1: types of {text()}")
-        if op in ("cast", "bitcast"):
+        if op == "cast":
             return
         if op == "random":
             self.fail(types == ["int64", "int64"] and dtype == "uint32", f"E1: types of {text()}")

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from lampwork.ir import size
-from lampwork.ir.dtype import FLOATING, UNSIGNED
+from lampwork.ir.dtype import FLOAT8, FLOATING, UNSIGNED
 from lampwork.ir.loops import Compute, Constant, Expr, Index
+from lampwork.lower.float8 import from_float8, to_float8
 
 _BITS = {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8}
 
@@ -44,6 +45,10 @@ def cast(value: Expr, dtype: str) -> Expr:
     """`value.to(dtype)`; literals are converted here when the conversion is exact in every implementation."""
     if value.dtype == dtype:
         return value
+    if value.dtype in FLOAT8:
+        return cast(from_float8(value), dtype)
+    if dtype in FLOAT8:
+        return to_float8(cast(value, "float32"), dtype)
     if type(value) is Constant and dtype not in ("float16", "bfloat16"):
         number = value.value
         if dtype in FLOATING or dtype == "bool" or not isinstance(number, float):

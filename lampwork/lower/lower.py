@@ -30,7 +30,7 @@ from lampwork import _torch
 from lampwork.config import Settings
 from lampwork.errors import CompileError
 from lampwork.fakes.symbolic import size_of, sizes_of
-from lampwork.ir.dtype import ITEM_SIZE_BYTES, NATIVE, compute_dtype
+from lampwork.ir.dtype import ITEM_SIZE_BYTES, NATIVE, STORED, compute_dtype
 from lampwork.ir.loops import Buffer, Compute, Expr, Index, Location, LoopNest, Origin, Reduction, Store
 from lampwork.ir.program import (
     Check,
@@ -47,7 +47,7 @@ from lampwork.ir.program import (
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
 from lampwork.ir.size import Size, SizeExpr, Symbol, symbols
 from lampwork.lower import expressions as ex
-from lampwork.lower.rules import RULES, VIEWS, Rule
+from lampwork.lower.rules import COPIES, RULES, VIEWS, Rule
 from lampwork.lower.values import (
     CannotLoad,
     IndexTuple,
@@ -65,7 +65,7 @@ from lampwork.lower.values import (
 class _Operator:
     """What lowering needs to know about an operator overload, looked up once per process."""
 
-    __slots__ = ("name", "rule", "is_view", "aliases", "written", "_out", "overload")
+    __slots__ = ("name", "rule", "is_view", "is_copy", "aliases", "written", "_out", "overload")
 
     _out: dict[str, str | None]
 
@@ -74,6 +74,7 @@ class _Operator:
         self.name = _torch.operator_name(overload)
         self.rule: Rule | None = RULES.get(self.name)
         self.is_view = self.name in VIEWS
+        self.is_copy = self.name in COPIES
         self.written = _torch.written_arguments(overload)
         self.aliases = _torch.returns_alias(overload)
         self._out = {}
@@ -392,7 +393,7 @@ class Lowering:
         is_elsewhere = self.is_elsewhere(value, args, kwargs)
         if not is_elsewhere and self.computes_nothing(what):
             return self.nothing()
-        if what.rule is not None and (what.is_view or (not is_elsewhere and self.is_native(args))):
+        if what.rule is not None and (what.is_view or (not is_elsewhere and self.is_native(args, what.is_copy))):
             items, buffers = len(self.items), len(self.buffers)
             try:
                 result = what.rule(self, *args, **kwargs)
@@ -439,9 +440,11 @@ class Lowering:
             for position, meta in enumerate(self.out)
         )
 
-    def is_native(self, args: tuple) -> bool:
-        """Whether kernels know the element types of all arguments and results."""
+    def is_native(self, args: tuple, copies: bool) -> bool:
+        """Whether kernels know the element types of all arguments and results; `copies`: and do nothing but convert."""
         out = self.out
+        if copies and self.device != "cpu":
+            return out.dtype in STORED and all(value.dtype in STORED for value in _tensors(args))
         if type(out) is TensorMeta:
             if out.dtype not in NATIVE:
                 return False

@@ -18,6 +18,10 @@ RULES: dict[str, Rule] = {}
 VIEWS: set[str] = set()
 
 
+#: Rules that copy and convert: on a GPU they serve float8 too.
+COPIES: set[str] = {f"aten::{name}.default" for name in ("_to_copy", "clone", "contiguous", "copy")}
+
+
 def full_name(name: str) -> str:
     return name if "." in name else f"{name}.default"
 

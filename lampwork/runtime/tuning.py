@@ -76,7 +76,7 @@ def _memory(parameter: Parameter) -> torch.Tensor:
 
 def _filled(numel: int, dtype: str) -> torch.Tensor:
     made = torch.zeros(numel * ITEM_SIZE_BYTES[dtype], dtype=torch.uint8, device="cuda").view(getattr(torch, dtype))
-    if made.is_floating_point():
+    if made.is_floating_point() and made.itemsize > 1:
         made.normal_(generator=torch.Generator("cuda").manual_seed(0))  # the program's generator stays where it is
     return made
 

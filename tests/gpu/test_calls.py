@@ -289,9 +289,17 @@ def test_cross_entropy(device):
 
 
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
-def test_casts_to_float8(device, name):
+def test_casts_to_float8(device, cuda, name):
+    """Every bfloat16 and what lies between, to float8 and back: eager's bits, by kernels of our own."""
     dtype = getattr(torch, name)
-    compiled = compiled_of(lambda x: (x * 2).to(dtype))
-    x = torch.linspace(-20, 20, 1000, device=device)
-    with torch.no_grad():
-        assert torch.equal(compiled(x).float(), (x * 2).to(dtype).float())
+    compiled = compiled_of(lambda x: ((x * 1.0).to(dtype), (x * 1.0).to(dtype).to(torch.bfloat16)))
+    for source in (torch.float32, torch.bfloat16, torch.float16):
+        x = torch.arange(1 << 16, device=device).to(torch.int32).to(torch.uint16).view(torch.bfloat16).to(source)
+        if source == torch.float32:
+            x = torch.cat([x, x * 1.0002, x * 0.9998])
+        with torch.no_grad():
+            narrow, wide = compiled(x)
+        expected = x.to(dtype)
+        assert torch.equal(narrow.float().nan_to_num(3e30), expected.float().nan_to_num(3e30))
+        assert torch.equal(wide.nan_to_num(3e30), expected.to(torch.bfloat16).nan_to_num(3e30))
+    assert "aten::_to_copy" not in str(lampwork.stats(compiled)["extern_calls"])

@@ -23,11 +23,13 @@ TYPES: Final = {
     "float64": "tl.float64", "float32": "tl.float32", "float16": "tl.float16", "bfloat16": "tl.bfloat16",
     "int64": "tl.int64", "int32": "tl.int32", "int16": "tl.int16", "int8": "tl.int8",
     "uint64": "tl.uint64", "uint32": "tl.uint32", "uint16": "tl.uint16", "uint8": "tl.uint8", "bool": "tl.int1",
+    "float8_e4m3fn": "tl.uint8", "float8_e5m2": "tl.uint8",
 }  # fmt: skip
 POINTERS: Final = {
     "float64": "*fp64", "float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16",
     "int64": "*i64", "int32": "*i32", "int16": "*i16", "int8": "*i8",
     "uint64": "*u64", "uint32": "*u32", "uint16": "*u16", "uint8": "*u8", "bool": "*i1",
+    "float8_e4m3fn": "*u8", "float8_e5m2": "*u8",
 }  # fmt: skip
 HALF: Final = ("float16", "bfloat16")
 COMPARISONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -91,7 +93,7 @@ def operation(lines: Lines, op: str, dtype: str, result: str, args: tuple[str, .
     if op == "where":
         return lines.name(f"tl.where({', '.join(args)})")
     if op == "bitcast":
-        if dtype == result:
+        if TYPES[dtype] == TYPES[result]:
             return args[0]
         return lines.name(f"{args[0]}.to({TYPES[result]}, bitcast=True)")
     if dtype in HALF:

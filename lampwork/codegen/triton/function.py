@@ -10,7 +10,7 @@ from lampwork.codegen.triton.expressions import HELPERS, POINTERS
 from lampwork.codegen.triton.folds import FoldWriter
 from lampwork.codegen.triton.tiles import Form, Nest, Tiling, upper
 from lampwork.errors import CompileError
-from lampwork.ir.dtype import NATIVE
+from lampwork.ir.dtype import STORED
 from lampwork.ir.loops import Accumulator, Axis, Kernel, Let
 from lampwork.ir.program import DeviceKernel
 from lampwork.ir.size import Size, bounds, product
@@ -39,7 +39,7 @@ class FunctionWriter(FoldWriter):
         kernel = self.kernel
         self.aligned_inputs = aligned_inputs
         for parameter in kernel.parameters:
-            if parameter.dtype not in NATIVE:
+            if parameter.dtype not in STORED:
                 raise CompileError("generate", f"kernel {kernel.name}: parameter of {parameter.dtype}")
         grid = self._outer()
         for stmt in self.form.row:

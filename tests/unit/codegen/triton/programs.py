@@ -12,6 +12,7 @@ from lampwork.codegen.triton.source import kernel_source
 from lampwork.config import Settings
 from lampwork.debug.interpret_lowered import _Run
 from lampwork.ir.alternative import Alternative, Choose
+from lampwork.ir.dtype import FLOAT8
 from lampwork.ir.kernel_verify import verify_program
 from lampwork.ir.program import Check, DeviceKernel, Extern, Launch, Lowered, Program, ScalarOutput
 from lampwork.ir.size import evaluate
@@ -102,6 +103,8 @@ class _ProgramRun(_Run):
                 if self.tensors[name].is_floating_point():
                     self.tensors[name].fill_(float("nan"))
             tensor = self.tensors[name]
+            if str(tensor.dtype).removeprefix("torch.") in FLOAT8:
+                tensor = tensor.view(torch.uint8)
             last = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride()))
             memory.append(tensor.as_strided((last + 1 if tensor.numel() else 0,), (1,)))
         kernel = self.program.kernels[step.kernel]
