@@ -87,9 +87,8 @@ class Builder:
                 return collections.deque([], maxlen)
             case t.NewObject(cls):
                 kind = resolve(cls)
-                base = next(base for base in kind.__mro__ if base in (
-                    object, dict, list, set, collections.OrderedDict, collections.defaultdict))  # fmt: skip
-                return base.__new__(kind)
+                base = next(base for base in kind.__mro__ if not base.__flags__ & (1 << 9))
+                return base.__new__(kind, *(() if thing.value is None else (self.value(thing.value),)))
             case t.NewCell():
                 return CellType()
             case t.NewFunction():

@@ -261,7 +261,7 @@ class Containers:
         """Containers with tensors or objects in them: element by element through the machine, as their C code does."""
         base = _sequence_base(left)
         if base is not None and base is _sequence_base(right):
-            return self._compare_sequences(op, list(base.__iter__(left)), list(base.__iter__(right)))
+            return self._compare_elements(op, list(base.__iter__(left)), list(base.__iter__(right)))
         if type(left) is not type(right) or op not in (operator.eq, operator.ne):
             if type(left).__eq__ in _NATIVE_EQUALITY and type(right).__eq__ in _NATIVE_EQUALITY:
                 if op is operator.eq and not isinstance(left, type(right)) and not isinstance(right, type(left)):
@@ -286,7 +286,7 @@ class Containers:
             return super().compare_op(op, left, right)  # type: ignore[misc]
         return equal if op is operator.eq else not equal
 
-    def _compare_sequences(self, op: Any, left: list, right: list) -> Any:
+    def _compare_elements(self, op: Any, left: list, right: list) -> Any:
         equality = op in (operator.eq, operator.ne)
         if equality and len(left) != len(right):
             return op is operator.ne

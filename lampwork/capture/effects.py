@@ -121,7 +121,7 @@ def _dict_written(shadow: DictShadow, loader: Loader) -> bool:
 
 
 def _list_written(shadow: ListShadow, loader: Loader) -> bool:
-    copy = list(shadow.copy)
+    copy = list(shadow.base_class.__iter__(shadow.copy))
     return len(copy) != len(shadow.base) or not all(_same(a, b, loader) for a, b in zip(copy, shadow.base))
 
 
@@ -176,7 +176,7 @@ def _dict_effects(shadow: DictShadow, loader: Loader, templates: Templates) -> l
 
 def _list_effects(shadow: ListShadow, loader: Loader, templates: Templates) -> list[Effect]:
     target = SourceValue(shadow.source)
-    base, copy = shadow.base, list(shadow.copy)
+    base, copy = shadow.base, list(shadow.base_class.__iter__(shadow.copy))
     if shadow.state == "appended":
         appended = copy[len(base) :]
         return [ReplaceItems(target, None, templates.items(appended))] if appended else []

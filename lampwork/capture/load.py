@@ -249,10 +249,16 @@ class Loader:
         if origin is not None:
             return origin.value
         self.guards.type_is(source, type(raw))
-        elements = [Pending(element, index) for index, element in enumerate(raw)]
-        copy: Any = elements if type(raw) is list else collections.deque(elements, raw.maxlen)
+        iterate = list.__iter__ if isinstance(raw, list) else iter
+        elements = [Pending(element, index) for index, element in enumerate(iterate(raw))]
+        copy: Any = elements
         if type(raw) is collections.deque:
+            copy = collections.deque(elements, raw.maxlen)
             self.guards.equals(self.sources.attribute(source, "maxlen"), raw.maxlen)
+        elif type(raw) is not list:  # of a class written in Python: its instance dict is shadowed like any other
+            self.class_source(type(raw), source)
+            copy = list.__new__(type(raw))
+            list.extend(copy, elements)
         self.lists[id(copy)] = self.unsettled[id(copy)] = ListShadow(copy, raw, source)
         return self.remember(copy, raw, source)
 
@@ -342,7 +348,9 @@ class Loader:
             return self._load_plain(raw, source)
         if not kind.__flags__ & HEAP_TYPE or isinstance(raw, weakref.ReferenceType):
             return self._load_opaque(raw, source)
-        if isinstance(raw, (int, float, str, bytes, complex, set, frozenset, list, collections.deque)):
+        if isinstance(raw, list):
+            return self._load_list(raw, source)
+        if isinstance(raw, (int, float, str, bytes, complex, set, frozenset, collections.deque)):
             return self._load_opaque(raw, source)
         if isinstance(raw, dict):
             return self._load_dict_subclass(raw, source)
@@ -534,20 +542,21 @@ class Loader:
             shadow.state = "settled"
             self.unsettled.pop(id(shadow.copy), None)
             self.guards.length_is(shadow.source, len(shadow.base))
-            copy = shadow.copy
-            for position, element in enumerate(copy):
+            base = shadow.base_class
+            for position, element in enumerate(base.__iter__(shadow.copy)):
                 if type(element) is Pending:
-                    copy[position] = self.load(element.raw, self.sources.item(shadow.source, element.index))
+                    loaded = self.load(element.raw, self.sources.item(shadow.source, element.index))
+                    base.__setitem__(shadow.copy, position, loaded)
         return shadow.copy
 
     def list_read(self, shadow: ListShadow, index: int) -> Any:
         """`list[index]` for an int; only that element is guarded where that suffices. May raise IndexError."""
         if shadow.state != "raw" or not 0 <= index < len(shadow.base):
-            return self.list_settle(shadow)[index]
-        element = shadow.copy[index]
+            return shadow.base_class.__getitem__(self.list_settle(shadow), index)
+        element = shadow.base_class.__getitem__(shadow.copy, index)
         if type(element) is Pending:
             element = self.load(element.raw, self.sources.item(shadow.source, index))
-            shadow.copy[index] = element
+            shadow.base_class.__setitem__(shadow.copy, index, element)
         return element
 
     def list_append(self, shadow: ListShadow, values: Any) -> None:

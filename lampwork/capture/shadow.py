@@ -85,13 +85,14 @@ class ListShadow:
     """A list or deque from outside. `state`: "raw" (elements pending), "appended" (only appended to, nothing looked at
     since), "settled" (length and all elements guarded; `copy` is an ordinary container)."""
 
-    __slots__ = ("copy", "raw", "source", "base", "state", "appended", "changed")
+    __slots__ = ("copy", "raw", "source", "base_class", "base", "state", "appended", "changed")
 
     def __init__(self, copy: Any, raw: Any, source: Source) -> None:
         self.copy = copy
         self.raw = raw
         self.source = source
-        self.base = list(raw)
+        self.base_class: Any = list if isinstance(raw, list) else type(raw)
+        self.base = list(self.base_class.__iter__(raw))
         self.state = "raw"
         self.appended = 0
         self.changed = False

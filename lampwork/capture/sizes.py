@@ -19,6 +19,8 @@ from lampwork.capture.load import is_plain
 from lampwork.fakes.symbolic import size_of
 
 SYMBOLIC = frozenset({torch.SymInt, torch.SymBool, torch.SymFloat})
+#: The classes that symbols have for the program.
+NUMBER_TYPES = {torch.SymInt: int, torch.SymBool: bool, torch.SymFloat: float}
 _INTEGERS = frozenset({int, bool, torch.SymInt})
 _TRUTHS = frozenset({bool, torch.SymBool})
 _EXACT = frozenset({operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod})
@@ -191,21 +193,6 @@ class SymbolicValues:
         if type(value) is Fake and value.dim() and self.has_symbols:
             return value.size(0)
         return super().length(value)  # type: ignore[misc]
-
-    # -- attributes and types
-
-    def load_attr(self, obj: Any, name: str) -> Any:
-        if type(obj) in SYMBOLIC:
-            if name == "__class__":
-                return self.type_of(obj)
-            obj = number(obj)
-        return super().load_attr(obj, name)  # type: ignore[misc]
-
-    def type_of(self, value: Any) -> type:
-        kind = type(value)
-        if kind in SYMBOLIC:
-            return int if kind is torch.SymInt else bool if kind is torch.SymBool else float
-        return super().type_of(value)  # type: ignore[misc]
 
     # -- text
 

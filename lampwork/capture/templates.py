@@ -16,7 +16,7 @@ import torch
 
 from lampwork.capture.fake import Fake
 from lampwork.capture.load import HEAP_TYPE, Loader, getattr_dict, is_plain
-from lampwork.capture.shadow import MISSING, Break, Pending
+from lampwork.capture.shadow import MISSING, Break, IdentityNumber, Pending
 from lampwork.capture.sizes import SYMBOLIC, number
 from lampwork.ir.template import (
     ConstantValue,
@@ -40,6 +40,8 @@ from lampwork.ir.template import (
     TensorValue,
 )
 
+#: Builtin classes whose instances are made empty and filled.
+_FILLED = frozenset({collections.OrderedDict, collections.defaultdict, object, types.SimpleNamespace})
 _BUILTIN_CALLABLES = (
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
 )  # fmt: skip
@@ -247,26 +249,30 @@ class Templates:
     def _instance(self, value: Any) -> Template:
         """An instance of a class written in Python, made by its builtin base's `__new__`."""
         cls = type(value)
-        if not cls.__flags__ & HEAP_TYPE and cls not in (collections.OrderedDict, collections.defaultdict, object):
+        if not cls.__flags__ & HEAP_TYPE and cls not in _FILLED:
             raise Break("result", f"a value of type {cls.__module__}.{cls.__qualname__} leaves the region")
         reference = self.loader.guards.reference(cls)
         index = self._reserve(value)
-        items = pairs = None
+        items = pairs = number = None
         if isinstance(value, dict):
             contents: Any = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
-            if isinstance(value, collections.defaultdict):
-                raise Break("result", "a defaultdict made in the region leaves it")
             pairs = self.pairs(contents.items(value))
         elif isinstance(value, list):
             items = self.items(list.__iter__(value))
         elif isinstance(value, (set, frozenset)):
             items = self.items(set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value))
-        elif isinstance(value, (int, float, str, bytes, complex, BaseException, collections.deque)):
+        elif isinstance(value, (int, float, str, bytes, complex)) and type(value) is not IdentityNumber:
+            base = next(each for each in cls.__mro__ if not each.__flags__ & HEAP_TYPE)
+            plain = base.__add__(value, base()) if base is not int else int.__add__(value, 0)
+            number = self.template(plain)
+        elif isinstance(value, (int, BaseException, collections.deque)):
             raise Break("result", f"an instance of {cls.__qualname__}, made in the region, leaves it")
         elif not _made_by_object(cls):
             raise Break("result", f"an instance of {cls.__module__}.{cls.__qualname__} leaves the region")
         attributes = getattr_dict(value) or {}
         slots = []
+        if isinstance(value, collections.defaultdict):
+            slots.append(("default_factory", self.template(value.default_factory)))
         for base in cls.__mro__:
             for name, member in base.__dict__.items():
                 if type(member) is types.MemberDescriptorType and base.__flags__ & HEAP_TYPE:
@@ -280,14 +286,18 @@ class Templates:
             slots=tuple(slots),
             items=items,
             pairs=pairs,
+            value=number,
         )
         return NewValue(index)
 
 
 def _made_by_object(cls: type) -> bool:
-    """Whether `object.__new__(cls)` makes a complete instance: no C-level base holds state of its own."""
+    """Whether `__new__` of its builtin base makes a complete instance: no C-level base holds state of its own."""
+    base = next(each for each in cls.__mro__ if not each.__flags__ & HEAP_TYPE)
+    if base not in (object, types.SimpleNamespace):
+        return False
     try:
-        object.__new__(cls)
+        base.__new__(cls)
     except TypeError:
         return False
     return True

@@ -33,7 +33,7 @@ from lampwork.capture.machine import UNBOUND, Frame, World
 from lampwork.capture.machine.attributes import NATIVE_KINDS
 from lampwork.capture.modules import Modules
 from lampwork.capture.shadow import MISSING, Break
-from lampwork.capture.sizes import SymbolicValues
+from lampwork.capture.sizes import NUMBER_TYPES, SymbolicValues, number
 from lampwork.capture.tensor_attributes import TensorAttributes
 from lampwork.capture.tensors import TensorInputs
 from lampwork.ir.loops import Location
@@ -423,6 +423,8 @@ class TorchWorld(SymbolicValues, NativeCalls, Containers, Modules, TensorAttribu
             return self.load_tensor_attribute(obj, name)
         if cls is _torch.pybind_metaclass:
             return getattr(obj, name)
+        if cls in NUMBER_TYPES:
+            return self.type_of(obj) if name == "__class__" else super().load_attr(number(obj), name)
         if cls.__flags__ & HEAP_TYPE:
             if id(cls) not in self._checked_getattribute:
                 self._checked_getattribute.add(id(cls))
@@ -584,8 +586,11 @@ class TorchWorld(SymbolicValues, NativeCalls, Containers, Modules, TensorAttribu
 
     def type_of(self, value: Any) -> type:
         """`type(value)` as the program sees it."""
-        if type(value) in TENSOR_KINDS:
+        kind = type(value)
+        if kind in TENSOR_KINDS:
             return getattr(value, "real_class", torch.Tensor)
+        if kind in NUMBER_TYPES:
+            return NUMBER_TYPES[kind]
         return types.GeneratorType if type(value).__name__ == "MachineGenerator" else type(value)
 
     # ------------------------------------------------------------------------------------------------------------------

@@ -116,13 +116,15 @@ class NewDeque:
 @record
 class NewObject:
     """An instance of `cls` made by its builtin base's `__new__` (object, dict, list, ... ) without running `__init__`:
-    `items`/`pairs` are its contents as a builtin container, `attributes` its instance `__dict__`, `slots` its slots."""
+    `items`/`pairs` are its contents as a builtin container, `attributes` its instance `__dict__`, `slots` its slots.
+    `value`: the number or text that it is, where `cls` derives from int, str and the like."""
 
     cls: ObjectRef
     attributes: tuple[tuple[str, Template], ...] = ()
     slots: tuple[tuple[str, Template], ...] = ()
     items: tuple[Template, ...] | None = None
     pairs: tuple[tuple[Template, Template], ...] | None = None
+    value: Template | None = None
 
 
 @record

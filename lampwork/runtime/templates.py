@@ -197,7 +197,7 @@ class TemplateWriter:
                 return f"{self.constant(deque)}(({self._items(items)}), {maxlen})"
             case NewObject():
                 name = f"o{len(self._names)}_{len(self.lines)}"
-                self.lines.append(f"{name} = runtime.allocate({self.constant(resolve(thing.cls))})")
+                self.lines.append(f"{name} = {self._empty(thing)}")
                 self._fill(name, thing)
                 return name
             case NewCell(contents):
@@ -244,7 +244,8 @@ class TemplateWriter:
             case NewCell():
                 return f"{self.constant(CellType)}()"
             case NewObject(cls):
-                return f"runtime.allocate({self.constant(resolve(cls))})"
+                value = "" if thing.value is None else f", {self.text(thing.value)}"
+                return f"runtime.allocate({self.constant(resolve(cls))}{value})"
         raise TypeError(f"{type(thing).__name__} is immutable")
 
     def _fill(self, name: str, thing: NewThing) -> None:
@@ -320,6 +321,7 @@ class TemplateWriter:
                 raise TypeError(f"not an effect: {effect!r}")
 
 
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not set for classes that C code defines once and for all
 _MUTABLE = (NewList, NewDict, NewDeque, NewCell, NewObject)
 
 
@@ -372,12 +374,9 @@ class _HELPERS:
         return _torch.as_subclass(cls, tensor, requires_grad)
 
     @staticmethod
-    def allocate(cls: type) -> Any:
-        base: Any
-        for base in (OrderedDict, dict, list, set, deque, BaseException):
-            if issubclass(cls, base):
-                return base.__new__(cls)
-        return object.__new__(cls)
+    def allocate(cls: type, *value: Any) -> Any:
+        base = next(each for each in cls.__mro__ if not each.__flags__ & _HEAP_TYPE)
+        return base.__new__(cls, *value)
 
     @staticmethod
     def fill_items(target: Any, items: tuple) -> None:

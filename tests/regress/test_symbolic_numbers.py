@@ -1,0 +1,28 @@
+"""Numbers that became symbolic are ints and floats to the program, whatever it asks."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+import lampwork
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return x + 1, type(self.calls), isinstance(self.calls, int), self.calls.__class__, self.calls.bit_length()
+
+
+def test_counter_of_a_module():
+    module = Counting()
+    compiled = lampwork.compile(module, options={"cache": False})
+    for call in range(1, 5):
+        _, *answers = compiled(torch.ones(2))
+        assert module.calls == call
+        assert answers == [int, True, int, call.bit_length()]
+    assert not lampwork.stats(compiled)["fallbacks"]
