@@ -34,8 +34,9 @@ def install_torch_answers(world: Any) -> None:
     add(torch._functorch.predispatch.lazy_load_decompositions, _load_decompositions)
     add(torch._functorch.eager_transforms._autograd_grad, _gradients_of_transform)
     for module in (torch._C, torch._functorch.predispatch):
-        add(module._enter_dual_level, _enter_dual_level)
-        add(module._exit_dual_level, _exit_dual_level)
+        if hasattr(module, "_enter_dual_level"):  # PyTorch 2.11 has them in `torch._C` alone
+            add(module._enter_dual_level, _enter_dual_level)
+            add(module._exit_dual_level, _exit_dual_level)
     for native in (torch._C._is_fwd_grad_enabled, torch._C._set_fwd_grad_enabled):
         add(native, lambda world, *args, native=native: native(*args))
     hooks = torch._C._autograd
