@@ -212,3 +212,13 @@ def test_dropout_is_drawn_in_kernels():
     assert names.count("lampwork::draw_key.default") == 1
     assert not any("dropout" in name for name in names)
     assert "aten::bernoulli.p" in externs(lowered(lambda x: F.dropout2d(x[None], 0.5), X))
+
+
+def test_a_seed_set_between_dropouts_keeps_its_place():
+    def seeded(x):
+        y = F.dropout(x, 0.5)
+        torch.manual_seed(3)
+        return F.dropout(y, 0.5)
+
+    names = [name.removesuffix(".default") for name in externs(lowered(seeded, X))]
+    assert names == ["lampwork::draw_key", "lampwork::manual_seed", "lampwork::draw_key"]
