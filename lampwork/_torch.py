@@ -311,6 +311,11 @@ def attention_state() -> tuple[bool, ...]:
     )
 
 
+def is_recording() -> bool:
+    """Whether a dispatch mode is active in this thread, such as a recording's."""
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
 def active_modes() -> int:
     """How many torch function modes, dispatch modes and functorch transforms are active in this thread."""
     return (

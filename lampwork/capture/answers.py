@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.capture.assumptions import install_checks
 from lampwork.capture.conversions import install_conversions
 from lampwork.capture.fake import TENSOR_KINDS
 from lampwork.capture.identities import install_identities
@@ -27,6 +28,7 @@ from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import Callback, _check
 from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.sizes import SYMBOLIC
+from lampwork.capture.text import install_text
 
 #: The program cannot be followed through these: they reach frames, other threads or the outside world.
 _REFUSED = {
@@ -81,6 +83,8 @@ def install_answers(world: Any) -> None:
     install_introspection(world)
     install_conversions(world)
     install_library(world)
+    install_checks(world)
+    install_text(world)
 
 
 def _autocast_cache(world: Any) -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import gc
 import re
 import types
 import weakref
@@ -126,7 +127,7 @@ class Loader:
             frozenset: self._load_frozenset,
             tuple: self._load_tuple,
             functools.partial: self._load_partial,
-            types.MappingProxyType: self._load_opaque,
+            types.MappingProxyType: self._load_mapping_proxy,
             property: self._load_object,
             types.CellType: self._load_opaque,
             torch.jit.ScriptFunction: self._load_identity,
@@ -288,6 +289,22 @@ class Loader:
         shadow.copy.update(pairs)
         shadow.base = dict(pairs)
         shadow.pending = {key for key, _ in pairs}
+
+    def _load_mapping_proxy(self, raw: Any, source: Source) -> Any:
+        """A read-only view of a dict of its own, with everything loaded; views of other mappings and of classes'
+        dicts, which are large, are opaque."""
+        mapping = gc.get_referents(raw)[0]
+        if type(mapping) not in (dict, collections.OrderedDict) or "__module__" in mapping:
+            return self._load_opaque(raw, source)
+        if not all(map(is_plain, mapping)):
+            return self._load_opaque(raw, source)
+        origin = self._known(raw, source)
+        if origin is not None:
+            return origin.value
+        self.guards.type_is(source, types.MappingProxyType)
+        self.guards.keys_are(source, tuple(mapping))
+        copy = {key: self.load(value, self.sources.item(source, key)) for key, value in mapping.items()}
+        return self.remember(types.MappingProxyType(type(mapping)(copy)), raw, source)
 
     def _load_set(self, raw: Any, source: Source) -> Any:
         origin = self._known(raw, source)

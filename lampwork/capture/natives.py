@@ -118,6 +118,8 @@ for _view in (type({}.keys()), type({}.values()), type({}.items()), type(collect
     declare_methods("method", _view, "__len__ __iter__ __reversed__")
     declare_methods("keyed", _view, "__contains__ isdisjoint __and__ __or__ __sub__ __xor__ __rand__ __ror__ __rsub__ "
                      "__rxor__ __eq__ __ne__ __le__ __lt__ __ge__ __gt__")  # fmt: skip
+declare_methods("method", types.MappingProxyType, "keys values items copy __len__ __iter__ __reversed__")
+declare_methods("keyed", types.MappingProxyType, "get __getitem__ __contains__ __or__ __ror__")
 
 #: Native iterators: they hold loaded values and hand them out.
 ITERATORS: tuple[type, ...] = (

@@ -18,6 +18,7 @@ from lampwork.capture.fake import Fake
 from lampwork.capture.load import HEAP_TYPE, Loader, getattr_dict, is_plain
 from lampwork.capture.shadow import MISSING, Break, IdentityNumber, Pending
 from lampwork.capture.sizes import SYMBOLIC, number
+from lampwork.capture.text import UnknownText
 from lampwork.ir.template import (
     ConstantValue,
     NewCall,
@@ -261,6 +262,8 @@ class Templates:
             items = self.items(list.__iter__(value))
         elif isinstance(value, (set, frozenset)):
             items = self.items(set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value))
+        elif cls is UnknownText:
+            raise Break("data-dependent", "text made of a tensor's contents leaves the program")
         elif isinstance(value, (int, float, str, bytes, complex)) and type(value) is not IdentityNumber:
             base = next(each for each in cls.__mro__ if not each.__flags__ & HEAP_TYPE)
             plain = base.__add__(value, base()) if base is not int else int.__add__(value, 0)

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.capture.assumptions import assumed_branch
 from lampwork.capture.calls import NativeCalls
 from lampwork.capture.containers import Containers
 from lampwork.capture.dynamic import MARKED_ONLY, DynamicPolicy
@@ -36,6 +37,7 @@ from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.sizes import NUMBER_TYPES, SymbolicValues, number
 from lampwork.capture.tensor_attributes import TensorAttributes
 from lampwork.capture.tensors import TensorInputs
+from lampwork.capture.text import UnknownText
 from lampwork.ir.loops import Location
 from lampwork.ir.reference import code_digest
 from lampwork.ir.source import Source
@@ -501,13 +503,13 @@ class TorchWorld(SymbolicValues, NativeCalls, Containers, Modules, TensorAttribu
     def descriptor_get(self, attribute: Any, obj: Any, cls: type) -> Any:
         kind = type(attribute)
         if kind is property:
-            if obj is not None and attribute.fget is not None:
+            if obj is not UNBOUND and attribute.fget is not None:
                 origin = self.loader.origin(attribute)
                 if origin is None:
                     return self.call(attribute.fget, (obj,), {})
                 getter = self.loader.load(attribute.fget, self.sources.attribute(origin.source, "fget"))
                 return self.call(getter, (obj,), {})
-        elif obj is not None and (kind is types.GetSetDescriptorType or kind is types.MemberDescriptorType):
+        elif obj is not UNBOUND and (kind is types.GetSetDescriptorType or kind is types.MemberDescriptorType):
             return self.native_attribute(attribute, obj)
         return super().descriptor_get(attribute, obj, cls)
 
@@ -557,7 +559,11 @@ class TorchWorld(SymbolicValues, NativeCalls, Containers, Modules, TensorAttribu
                 return self.namespace_dict(self.module_namespace(obj))
             raise Break("native-attribute", f"{name} of module {obj.__name__} is read")
         origin = self.loader.origin(obj)
-        if origin is None or type(obj) is property:
+        if origin is not None and type(obj) is property:
+            return self.loader.load(
+                descriptor.__get__(origin.raw, property), self.sources.attribute(origin.source, name)
+            )
+        if origin is None:
             return descriptor.__get__(obj, type(obj))
         slots = self._slots(obj, descriptor)
         if name in slots.values:
@@ -591,7 +597,24 @@ class TorchWorld(SymbolicValues, NativeCalls, Containers, Modules, TensorAttribu
             return getattr(value, "real_class", torch.Tensor)
         if kind in NUMBER_TYPES:
             return NUMBER_TYPES[kind]
+        if kind is UnknownText:
+            return str
         return types.GeneratorType if type(value).__name__ == "MachineGenerator" else type(value)
+
+    def branch(self, frame: Frame, value: Any, if_true: int, if_false: int) -> bool:
+        if type(value) is Fake:
+            assumed = assumed_branch(self, frame, value, if_true, if_false)
+            if assumed is not None:
+                return assumed
+        return super().branch(frame, value, if_true, if_false)
+
+    def format_value(self, value: Any, conversion: int, spec: Any) -> str:
+        if type(value) in TENSOR_KINDS and getattr(value, "constant", None) is None:
+            return UnknownText()
+        return super().format_value(value, conversion, spec)
+
+    def build_string(self, parts: list[str]) -> str:
+        return UnknownText() if UnknownText in map(type, parts) else super().build_string(parts)
 
     # ------------------------------------------------------------------------------------------------------------------
     # Imports

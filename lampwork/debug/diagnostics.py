@@ -290,6 +290,11 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "Use the form of the operator that returns a new tensor.",
     ),
     # Fall-back ----------------------------------------------------------------------------------------------------
+    "assumption-failed": Meaning(
+        "fallback",
+        "The program raises where a tensor's contents fail its check, caught that itself, and went on another way.",
+        "Choose between the two sides by `torch.where`, or check outside the compiled function.",
+    ),
     "compiler-failed": Meaning(
         "fallback",
         "A stage of the compiler, or the back end that was given, failed.",

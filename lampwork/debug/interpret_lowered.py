@@ -58,7 +58,7 @@ class _Run:
                 self.sizes[item.name] = self.tensors[item.buffer].reshape(-1)[0].item()
             elif isinstance(item, Check):
                 if bool(self.tensors[item.buffer].reshape(-1)[0]):
-                    raise {"IndexError": IndexError, "RuntimeError": RuntimeError}[item.error](item.message)
+                    raise IndexError(item.message) if item.error == "IndexError" else RuntimeError(item.message)
         for write in self.lowered.writes:
             self.inputs[write.input].copy_(self.view(write.source))
         return [self.result(result) for result in self.lowered.results]

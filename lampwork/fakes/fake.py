@@ -56,7 +56,14 @@ class Fake(torch.Tensor):
     lampwork_storage: Any = None
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
+        if _torch.is_recording():  # by the program: our own messages use `describe`
+            raise DataDependent("the text of a tensor")
         return f"Fake({describe(self)})"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return self.__repr__()
 
     def __deepcopy__(self, memo: dict) -> Any:
         raise Unsupported("copy.deepcopy of a tensor inside a compiled region")

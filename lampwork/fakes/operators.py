@@ -17,7 +17,7 @@ DATA_DEPENDENT = frozenset({
     "aten::nonzero_numpy",
     "aten::masked_select", "aten::_unique2", "aten::_unique", "aten::unique_dim", "aten::unique_consecutive",
     "aten::unique_dim_consecutive", "aten::bincount", "aten::repeat_interleave.Tensor",
-    "aten::_nested_tensor_from_mask", "aten::_assert_async",
+    "aten::_nested_tensor_from_mask",
     "aten::linalg_matrix_rank", "aten::combinations", "aten::to_sparse", "aten::_to_sparse",
     "aten::record_stream",
 })  # fmt: skip

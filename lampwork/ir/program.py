@@ -72,12 +72,13 @@ class Check:
     """The host raises `error(message)` if element 0 of the bool buffer `buffer` is true.
 
     Comes before every write to an input that follows it in program order: a failed check leaves the caller's memory as
-    it was. Loads guarded by a check are clamped, so that kernels may run ahead of it.
+    it was. Loads guarded by a check are clamped, so that kernels may run ahead of it. `AssumptionFailed`: the program
+    does not serve this call, which is no defect.
     """
 
     buffer: str
     message: str
-    error: Literal["IndexError", "RuntimeError"] = "IndexError"
+    error: Literal["IndexError", "RuntimeError", "AssumptionFailed"] = "IndexError"
     origin: Origin = Origin("", "")
 
 

@@ -2,6 +2,7 @@
 
 from lampwork.lower import (  # noqa: F401  (each registers its rules)
     activation,
+    assertions,
     cat_pad,
     dropout,
     factory,

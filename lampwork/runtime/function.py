@@ -26,7 +26,7 @@ from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBre
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.location import Location
 from lampwork.runtime.entry import MISS, Entry
-from lampwork.runtime.host import Rerun
+from lampwork.runtime.host import AssumptionFailed, Rerun
 from lampwork.runtime.stats import Counters
 
 if TYPE_CHECKING:
@@ -339,10 +339,13 @@ class CompiledFunction:
         if isinstance(cause, torch.OutOfMemoryError):
             _release_workspaces()  # eager may need what they hold
         result = self.function(*args, **kwargs)
-        if environment.strict:
+        if isinstance(cause, AssumptionFailed):  # no defect: the program catches what it raises where its check fails
+            diagnostic = Diagnostic("assumption-failed", str(cause))
+        elif environment.strict:
             raise CompileError("run", f"{type(cause).__name__}: {cause}, where eager succeeds") from cause
-        diagnostic = Diagnostic("run-failed", f"the compiled program raised {type(cause).__name__}: {cause}")
-        self.warn_once("run-failed", f"{self.name}: {diagnostic} The call ran eagerly.", diagnostic)
+        else:
+            diagnostic = Diagnostic("run-failed", f"the compiled program raised {type(cause).__name__}: {cause}")
+        self.warn_once(diagnostic.id, f"{self.name}: {diagnostic} The call ran eagerly.", diagnostic)
         self.counters.fell_back(diagnostic)
         return result
 

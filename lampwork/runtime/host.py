@@ -27,6 +27,10 @@ class Rerun(LampworkError):
     """
 
 
+class AssumptionFailed(LampworkError):
+    """The contents of a tensor are not what the program was captured for; its message says where the program looks."""
+
+
 class Host:
     """A bound host function with its memory. Safe to call from many threads at once.
 
@@ -116,6 +120,7 @@ class Host:
             "below_autograd": _torch.below_autograd,
             "increment_version": _torch.increment_version,
             "Rerun": Rerun,
+            "AssumptionFailed": AssumptionFailed,
         }
         if self.device != "cpu":
             from lampwork.runtime.cuda import host_names

@@ -37,19 +37,37 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
 
-def leaves(value: Any, path: str = "output") -> Iterator[tuple[str, Any]]:
-    """Every leaf of nested tuples, lists, mappings and dataclasses with its path, in order."""
-    if isinstance(value, Mapping):
+def leaves(value: Any, path: str = "output", seen: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
+    """Every leaf of nested tuples, lists, mappings, dataclasses and objects with its path, in order.
+
+    Objects are those whose class says nothing about equality, such as a model's cache of keys and values: what they
+    hold is compared, attribute by attribute. One that holds itself is a leaf where it is met again.
+    """
+    inner = seen | {id(value)}
+    if id(value) in seen:
+        yield path, type(value)
+    elif isinstance(value, Mapping):
         for key in value:
-            yield from leaves(value[key], f"{path}[{key!r}]")
+            yield from leaves(value[key], f"{path}[{key!r}]", inner)
     elif isinstance(value, tuple | list):
         for index, item in enumerate(value):
-            yield from leaves(item, f"{path}[{index}]")
+            yield from leaves(item, f"{path}[{index}]", inner)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
-            yield from leaves(getattr(value, field.name), f"{path}.{field.name}")
+            yield from leaves(getattr(value, field.name), f"{path}.{field.name}", inner)
+    elif _is_plain_object(value):
+        yield f"type of {path}", type(value)
+        for name, attribute in vars(value).items():
+            yield from leaves(attribute, f"{path}.{name}", inner)
     else:
         yield path, value
+
+
+def _is_plain_object(value: Any) -> bool:
+    """Whether all that `value` holds is in its `__dict__`, and equality is identity."""
+    cls = type(value)
+    ordinary = cls.__eq__ is object.__eq__ and cls.__new__ is object.__new__ and not isinstance(value, torch.nn.Module)
+    return ordinary and hasattr(value, "__dict__") and not any(base.__dict__.get("__slots__") for base in cls.__mro__)
 
 
 def rmse(first: torch.Tensor, second: torch.Tensor) -> float:

@@ -20,6 +20,7 @@ from .private import __builtins__  # type: ignore  # noqa: F401
 from .values import NULL, UNBOUND, Enter, Part
 
 _FOR_ITER, _SEND = OP["FOR_ITER"], OP["SEND"]
+_BRANCHES = (OP["POP_JUMP_IF_TRUE"], OP["POP_JUMP_IF_FALSE"])
 
 
 class Handlers(Part):
@@ -239,7 +240,7 @@ class Handlers(Part):
 
     def TO_BOOL(self, frame: Frame, argument: Any) -> Any:
         value = frame.stack[-1]
-        if value is not True and value is not False:
+        if value is not True and value is not False and frame.code.instructions[frame.index][0] not in _BRANCHES:
             frame.stack[-1] = self.world.truth(value)
 
     # -- building
@@ -333,12 +334,12 @@ class Handlers(Part):
 
     def POP_JUMP_IF_TRUE(self, frame: Frame, argument: Any) -> Any:
         value = frame.stack.pop()
-        if value is True or (value is not False and self.world.truth(value)):
+        if value is True or (value is not False and self.world.branch(frame, value, argument, frame.index)):
             frame.index = argument
 
     def POP_JUMP_IF_FALSE(self, frame: Frame, argument: Any) -> Any:
         value = frame.stack.pop()
-        if value is False or (value is not True and not self.world.truth(value)):
+        if value is False or (value is not True and not self.world.branch(frame, value, frame.index, argument)):
             frame.index = argument
 
     def POP_JUMP_IF_NONE(self, frame: Frame, argument: Any) -> Any:

@@ -225,6 +225,10 @@ class Operators(Part):
             if value is item or self.truth(self.machine.complete(self.compare_op(operator.eq, value, item))):
                 return True
 
+    def branch(self, frame: Any, value: Any, if_true: int, if_false: int) -> bool:
+        """`bool(value)` where the frame goes on at one instruction or the other by it."""
+        return self.truth(value)
+
     def truth(self, value: Any) -> bool:
         """`bool(value)`."""
         if type(value) in BUILTIN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -85,3 +86,23 @@ def test_leaves_of_dataclasses_and_mappings_in_order():
         ("output['k'].second[0]", 2),
         ("output['k'].second[1]", 3),
     ]
+
+
+class Cache:
+    def __init__(self, *keys):
+        self.keys = list(keys)
+        self.owner = self
+
+
+def test_objects_are_compared_by_what_they_hold():
+    zeros, ones = torch.zeros(2), torch.ones(2)
+    assert compare({"cache": Cache(zeros, ones)}, {"cache": Cache(zeros.clone(), ones.clone())}).accepted
+    refused = compare({"cache": Cache(zeros, ones)}, {"cache": Cache(zeros, zeros)})
+    assert refused.reasons == ("output['cache'].keys[1]: off by 1",)
+    assert not compare(Cache(zeros), Cache(zeros, ones)).accepted
+    assert not compare(Cache(zeros), Cache(1.0)).accepted
+
+
+def test_objects_whose_state_is_not_in_their_dict_must_be_equal():
+    assert not compare(functools.partial(max, 1), functools.partial(max, 2)).accepted
+    assert not compare([ValueError(1)], [ValueError(2)]).accepted

@@ -1,0 +1,117 @@
+"""Branches on the contents of tensors of which one side only raises: the other side is assumed.
+
+    if not (ids < size).all():             %all = all(lt(%ids, 97))
+        raise ValueError("...")       ->   %_ = _assert_async(%all, "... model.py:12")
+    y = table[ids]                         %y = index(%table, [%ids])
+
+The assertion is checked when the program runs, before it writes anything that the caller can see; where it fails, the
+call runs eagerly and raises the program's own error (or takes the other side after all, if something catches it). So
+nothing is assumed once an input was written to or random numbers were drawn: such a branch breaks the graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.capture.bytecode import OP
+from lampwork.capture.fake import Fake
+from lampwork.fakes.operators import operator
+
+_RAISE = OP["RAISE_VARARGS"]
+#: A side that goes on to any of these does not only raise.
+_ENDS = frozenset(
+    number for name, number in OP.items() if "JUMP" in name or name.startswith(("RETURN", "FOR_", "YIELD"))
+)
+#: How far a raise is looked for: messages are long at times.
+_LONGEST = 200
+
+
+def assumed_branch(world: Any, frame: Any, value: Fake, if_true: int, if_false: int) -> bool | None:
+    """The truth of `value` that keeps the frame from raising, asserted in the graph; None where both sides go on."""
+    if value.constant is not None or value.numel() != 1:
+        return None
+    raises = _only_raises(frame.code, if_true), _only_raises(frame.code, if_false)
+    if raises[0] is raises[1] or not may_assume(world.recorder):
+        return None
+    assume(world, value, raises[1])
+    return raises[1]
+
+
+def _only_raises(code: Any, start: int) -> bool:
+    """Whether the instructions from `start` on end in `raise`, with no branch before it."""
+    for operation, _ in code.instructions[start : start + _LONGEST]:
+        if operation == _RAISE:
+            return True
+        if operation in _ENDS:
+            return False
+    return False
+
+
+def may_assume(recorder: Any) -> bool:
+    """Whether nothing that the caller can see has happened in the recorded program."""
+    if any(_torch.storage_key(fake) in recorder.written for fake in recorder.inputs):
+        return False
+    return not any(_torch.is_operator(node.target) and draws(node) for node in recorder.graph.nodes)
+
+
+def draws(node: torch.fx.Node) -> bool:
+    """Whether an operator's call advances a random number generator. Attention does so for its dropout alone."""
+    op = operator(node.target)
+    if not op.is_random:
+        return False
+    if "dropout_p" not in op.positional:
+        return True
+    position = op.positional.index("dropout_p")
+    given = node.args[position] if position < len(node.args) else node.kwargs.get("dropout_p", 0.0)
+    return given != 0.0
+
+
+def assume(world: Any, value: torch.Tensor, expected: bool) -> None:
+    """Records that the one element of `value` is true, or is not."""
+    place = world.location()
+    where = f" at {place.file}:{place.line}" if place.file else ""
+    holds = value if expected and value.dtype is torch.bool else value != 0 if expected else torch.logical_not(value)
+    torch._assert_async(holds, f"a check of the program on the contents of a tensor failed{where}")
+
+
+def install_checks(world: Any) -> None:
+    """Replaces the functions by which programs say what they expect of a tensor's contents by branches that raise."""
+    world.add_substitute(torch._check_with, _check_with)
+    world.add_substitute(torch._check_tensor_all_with, _check_tensor_all_with)
+
+
+_NO_MESSAGE = (
+    "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
+    "enhancement request to PyTorch.)"
+)
+
+
+def _check_with(error_type: Any, cond: Any, message: Any = None) -> None:
+    """`torch._check` and its kin, without importing PyTorch's symbolic shapes."""
+    if isinstance(cond, torch.Tensor):
+        raise TypeError(
+            "cond must be a bool, but got a Tensor. For tensor conditions, use torch._check_tensor_all() to assert "
+            "that all elements are true."
+        )
+    if not isinstance(cond, (bool, torch.SymBool)):
+        raise TypeError(f"cond must be a bool, but got {type(cond)}")
+    if not cond:
+        raise _failure(error_type, message)
+
+
+def _check_tensor_all_with(error_type: Any, cond: Any, message: Any = None) -> None:
+    if not isinstance(cond, torch.Tensor):
+        raise TypeError(f"cond must be a tensor, but got {type(cond)}")
+    if cond.dtype != torch.bool:
+        raise TypeError(f"cond tensor must have dtype torch.bool, but got {cond.dtype}")
+    if not cond.all():
+        raise _failure(error_type, message)
+
+
+def _failure(error_type: Any, message: Any) -> Exception:
+    if message is not None and not callable(message):
+        return TypeError("message must be a callable")
+    return error_type(_NO_MESSAGE if message is None else str(message()))

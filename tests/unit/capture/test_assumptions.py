@@ -1,0 +1,205 @@
+"""Branches on tensor contents that raise on one side: the other side is assumed, checked at run time, before any write.
+
+PYTEST_DONT_REWRITE: pytest's asserts have branches of their own.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+import lampwork
+from lampwork.errors import GraphBreak, LampworkWarning
+
+X = torch.tensor([1.0, 2.0, 3.0])
+GOOD, BAD = torch.tensor([0, 2]), torch.tensor([1, 9])
+
+
+def compiled(program, **options):
+    lampwork.reset()
+    return lampwork.compile(program, fullgraph=True, options={"cache": False, **options})
+
+
+def raises_on_true(x, ids):
+    if (ids > 2).any():
+        raise ValueError(f"bad: {ids.tolist()}")
+    return x[ids] * 2
+
+
+def raises_on_false(x, ids):
+    if not (ids < 3).all():
+        raise ValueError(f"bad: {ids.tolist()}")
+    return x[ids] * 2
+
+
+def asserts(x, ids):
+    assert (ids < 3).all(), f"bad: {ids.tolist()}"
+    return x[ids] * 2
+
+
+def counts(x, ids):
+    if (ids > 2).sum():  # an integer, not a bool
+        raise ValueError(f"bad: {ids.tolist()}")
+    return x[ids] * 2
+
+
+def uses_check(x, ids):
+    torch._check_tensor_all(ids < 3, lambda: f"bad: {ids.tolist()}")
+    return x[ids] * 2
+
+
+def uses_check_with(x, ids):
+    torch._check_tensor_all_with(ValueError, ids < 3, lambda: f"bad: {ids.tolist()}")
+    torch._check(len(ids) == 2, lambda: "two of them")
+    return x[ids] * 2
+
+
+@pytest.mark.parametrize(
+    "program", [raises_on_true, raises_on_false, asserts, counts, uses_check, uses_check_with], ids=lambda f: f.__name__
+)
+def test_one_graph_and_the_programs_own_error(program):
+    function = compiled(program)
+    assert torch.equal(function(X, GOOD), program(X, GOOD))
+    with pytest.raises(Exception) as expected:
+        program(X, BAD)
+    with pytest.raises(Exception) as found:
+        function(X, BAD)
+    assert (type(found.value), found.value.args) == (type(expected.value), expected.value.args)
+    assert torch.equal(function(X, GOOD), program(X, GOOD))
+    stats = lampwork.stats(function)
+    assert stats["captures"] == 1 and not stats["fallbacks"]
+
+
+def test_the_first_call_may_be_the_one_that_fails():
+    function = compiled(raises_on_true)
+    with pytest.raises(ValueError, match="bad: "):
+        function(X, BAD)
+    assert torch.equal(function(X, GOOD), X[GOOD] * 2)
+    assert lampwork.stats(function)["captures"] == 1
+
+
+def test_nothing_is_written_when_the_check_fails():
+    def program(x, ids, out, log):
+        log.append(1)
+        if (ids > 2).any():
+            raise ValueError
+        out += x[ids]
+        log.append(2)
+        return out * 2
+
+    function = compiled(program)
+    out, log = torch.zeros(2), []
+    function(X, GOOD, out, log)
+    assert out.tolist() == [1.0, 3.0] and log == [1, 2]
+    with pytest.raises(ValueError):
+        function(X, BAD, out, log)
+    assert out.tolist() == [1.0, 3.0] and log == [1, 2, 1]
+
+
+def test_a_check_that_is_caught_takes_the_other_side():
+    def program(x, ids):
+        try:
+            if (ids > 2).any():
+                raise ValueError
+            return x[ids]
+        except ValueError:
+            return x.sum()
+
+    function = compiled(program)
+    assert torch.equal(function(X, GOOD), X[GOOD])
+    with pytest.warns(LampworkWarning, match="test_assumptions.py"):
+        assert torch.equal(function(X, BAD), X.sum())
+    (fallback,) = lampwork.stats(function)["fallbacks"]
+    assert fallback.id == "assumption-failed"
+
+
+def test_nothing_is_assumed_after_a_write_to_an_input_or_a_draw():
+    def after_write(x, ids):
+        x.mul_(2)
+        if (ids > 2).any():
+            raise ValueError
+        return x
+
+    def after_draw(x, ids):
+        y = torch.rand(3)
+        if (ids > 2).any():
+            raise ValueError
+        return x + y
+
+    for program in (after_write, after_draw):
+        with pytest.raises(GraphBreak, match="data-dependent"):
+            compiled(program)(X.clone(), GOOD)
+
+
+def test_both_sides_that_go_on_and_both_that_raise_break():
+    def both_go_on(x, ids):
+        return x * 2 if (ids > 2).any() else x
+
+    def loops(x, ids):
+        if (ids > 2).any():
+            for each in ids:
+                x = x + each
+            raise ValueError
+        return x
+
+    for program in (both_go_on, loops):
+        with pytest.raises(GraphBreak, match="data-dependent"):
+            compiled(program)(X, GOOD)
+
+
+def test_distributions_check_their_parameters():
+    def program(x):
+        return torch.distributions.Normal(x, x).log_prob(x + 1)
+
+    function = compiled(program)
+    assert torch.allclose(function(X), program(X))
+    with warnings.catch_warnings(), pytest.raises(ValueError, match="to satisfy the constraint"):
+        function(-X)
+
+
+def test_a_message_made_of_contents_costs_nothing():
+    def program(x, ids):
+        found = ids.sum()
+        torch._check_tensor_all(found < 9, lambda: "")
+        message = f"found {found} of {len(x)}, {ids!r:>8}"
+        if found > 5:
+            raise ValueError(message)
+        return x * 2
+
+    function = compiled(program)
+    assert torch.equal(function(X, GOOD), X * 2)
+    with pytest.raises(ValueError) as expected:
+        program(X, torch.tensor([3, 4]))
+    with pytest.raises(ValueError) as found:
+        function(X, torch.tensor([3, 4]))
+    assert found.value.args == expected.value.args
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: f"{x.sum()}",
+        lambda x: f"{x}" + "!",
+        lambda x: len(f"{x}"),
+        lambda x: f"{x}" == "tensor(3.)",
+        lambda x: {f"{x}": 1},
+        lambda x: x.sum() + 1 if f"{x}" else x.sum(),
+        lambda x: [letter for letter in f"{x}"],
+        lambda x: int(f"{x.sum():.0f}"),
+        lambda x: str(x),
+        lambda x: repr(x),
+        lambda x: "{}".format(x),
+        lambda x: "%s" % x,
+        lambda x: str([x]),
+        lambda x: print(x),
+    ],
+)
+def test_text_of_contents_that_is_looked_at_breaks(program):
+    """Once a compiled function returned the text of its stand-in for the tensor."""
+    with pytest.raises(GraphBreak):
+        compiled(program)(X)
+    lampwork.reset()
+    function = lampwork.compile(program, options={"cache": False})
+    assert function(X) == program(X) and function(X) == program(X)
