@@ -255,10 +255,22 @@ class _Joining:
                     continue
                 trial = Unifier(self.group.extents, self.joining.extents, self.next_atom)
                 pairs = zip(member.index(load.index), self.member.index(other.index))
-                if all(trial.equate(left, right) for left, right in pairs) and self._covers(trial, member):
+                if not all(trial.equate(left, right) for left, right in pairs):
+                    continue
+                if self._covers(trial, member) or self._equate_results(trial, member) and self._covers(trial, member):
                     self.unifier = trial
                     return True
         return False
+
+    def _equate_results(self, trial: Unifier, member: Member) -> bool:
+        """Two products of one factor with others of the same shape: their results have the same iteration space."""
+        both = (self.operator, member.operator)
+        if not is_gpu(self.target) or not all(each.reduction and stores_every_element(each) for each in both):
+            return False
+        mine, theirs = (each.store.index for each in both)
+        if len(mine) != len(theirs):
+            return False
+        return all(trial.equate(*pair) for pair in zip(member.index(theirs), self.member.index(mine)))
 
     def _covers(self, trial: Unifier, member: Member) -> bool:
         """Whether both sides run over the same atoms: else they share a row of the input, not the work."""

@@ -211,9 +211,8 @@ def _version(
 
 
 def _is_fused(version: Version) -> bool:
-    """Whether every product has a kernel with nests of the segment in it, and no other product."""
-    kernels = version.product_kernels()
-    return len(kernels) == len(version.sums) and all(max(made.nests) >= version.first_own for made in kernels)
+    """Whether every kernel of products has nests of the segment in it."""
+    return all(max(made.nests) >= version.first_own for made in version.product_kernels())
 
 
 def _alternative(version: Version, movable: Mapping[int, Nests], items: Sequence[Item]) -> Alternative:

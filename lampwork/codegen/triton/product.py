@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lampwork.codegen.triton.expressions import cast
+from lampwork.codegen.triton.expressions import COARSE, HALF, cast
 from lampwork.codegen.triton.function import FunctionWriter
 from lampwork.codegen.triton.tiles import Form, Nest, Tiling, power_of_two, read_form
-from lampwork.codegen.triton.values import NONE
+from lampwork.codegen.triton.values import NONE, Value
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Accumulate, Accumulator, Axis, Compute, Expr, Kernel, Let, Load, Local
@@ -32,12 +32,14 @@ from lampwork.ir.target import Target
 #: (rows, columns, inner elements of half types, warps, stages): what is worth a measurement on sm_80 and sm_90.
 TILES = (
     (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 3), (256, 128, 64, 8, 4), (128, 128, 64, 4, 3),
-    (128, 128, 64, 4, 4), (128, 128, 64, 8, 4), (128, 128, 32, 4, 5), (128, 64, 64, 4, 4), (64, 128, 64, 4, 4),
-    (64, 256, 64, 4, 4), (64, 64, 64, 4, 5), (64, 64, 128, 4, 3), (32, 128, 64, 4, 4), (32, 64, 128, 4, 4),
-    (16, 128, 128, 4, 4), (16, 64, 128, 4, 5), (16, 32, 128, 2, 5),
+    (128, 128, 64, 4, 4), (128, 128, 64, 8, 3), (128, 128, 64, 8, 4), (128, 128, 32, 4, 5), (64, 256, 64, 4, 4),
+    (128, 64, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 5), (64, 64, 128, 4, 3), (32, 128, 64, 4, 4),
+    (32, 64, 128, 4, 4), (16, 128, 128, 4, 4), (16, 64, 128, 4, 5), (16, 32, 128, 2, 5),
 )  # fmt: skip
 #: How many of them are compiled and measured, and tiles of rows that neighbouring programs share columns of.
 MOST_TILINGS, GROUP = 8, 8
+#: Sums that a thread has registers for.
+MOST_SUMS = 128
 
 
 @dataclass(frozen=True)
@@ -150,16 +152,17 @@ def product_tilings(kernel: Kernel, target: Target) -> tuple[Tiling, ...]:
     batch, inner = _number(product(axis.extent for axis in found.batch)), _number(found.inner.extent)
     item_bytes = ITEM_SIZE_BYTES[found.dots[0].left.dtype]
     ranked: list[tuple[float, int, Tiling]] = []
+    down, across = (len({(dot.left, dot.right)[side] for dot in found.dots}) for side in (0, 1))
     for place, (y, x, k, warps, stages) in enumerate(TILES):
         k = min(2 * k // item_bytes, max(power_of_two(inner), 16))
-        shared = (
-            stages * k * item_bytes * (y * len({d.left for d in found.dots}) + x * len({d.right for d in found.dots}))
-        )
-        if shared > target.l1_bytes or y > max(power_of_two(rows), 16) or x > max(power_of_two(columns), 16):
+        shared_bytes = stages * k * item_bytes * (y * down + x * across)
+        if shared_bytes > target.l1_bytes or y * x * len(found.dots) > MOST_SUMS * 32 * warps:
+            continue
+        if y > max(power_of_two(rows), 16) or x > max(power_of_two(columns), 16):
             continue
         tiles = batch * -(-rows // y) * -(-columns // x)
         # A wave takes as long as one tile: its arithmetic and the loads of its edges, of which large tiles have less.
-        wave = max(y, 64) * x + 48 * (y + x)
+        wave = max(y, 64) * x * len(found.dots) + 48 * (y * down + x * across)
         waves = -(-tiles // target.threads) if tiles < 4 * target.threads else tiles / target.threads
         ranked.append((waves * wave, place, Tiling(x, k, y, num_warps=warps, num_stages=stages, group=GROUP)))
     ranked.sort(key=lambda each: each[:2])
@@ -175,6 +178,8 @@ class ProductWriter(FunctionWriter):
         if found is None:
             raise CompileError("generate", f"kernel {kernel.name} is no matrix product")
         self.product = found
+        #: Whether the value that is written now is rounded to a half type.
+        self.is_coarse = False
         self.extents = {
             "y": product(axis.extent for axis in found.rows),
             "x": product(axis.extent for axis in found.columns),
@@ -242,6 +247,24 @@ class ProductWriter(FunctionWriter):
         for dot in self.product.dots:
             value = cast(self, dot.name, "float32", self._dtype(dot.name))
             self.locals[dot.name] = (value, frozenset(("y", "x")))
+
+    def value(self, expr: Expr) -> Value:
+        """As for all kernels, but coarser where a half type is made of the value: no memory access hides the work here,
+        and a tile's other work waits for it. (8192x768x3072 with gelu by tanh on an H100: 0.20 ms with a division that
+        branches, 0.096 without.)"""
+        if not isinstance(expr, Compute):
+            return super().value(expr)
+        if self.is_coarse and expr.op in COARSE and expr.dtype == "float32":
+            values = [self.value(arg) for arg in expr.args]
+            text = COARSE[expr.op](self, "float32", *(text for text, _ in values))
+            return text, NONE.union(*(dims for _, dims in values))
+        before = self.is_coarse
+        if expr.op == "cast":
+            self.is_coarse = expr.dtype in HALF and expr.args[0].dtype == "float32"
+        try:
+            return super().value(expr)
+        finally:
+            self.is_coarse = before
 
     def _dtype(self, name: str) -> str:
         return next(stmt.dtype for stmt in self.form.row if isinstance(stmt, Accumulator) and stmt.name == name)
