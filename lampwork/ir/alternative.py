@@ -9,20 +9,23 @@ from lampwork.ir.record import record
 
 if TYPE_CHECKING:
     from lampwork.ir.loops import Kernel
-    from lampwork.ir.program import Extern
+    from lampwork.ir.program import Extern, TensorRef
 
 
 @record
 class Alternative:
-    """Every kernel that is launched (as often as it is) and every ATen call that is made.
+    """ATen calls, then kernels, in order.
 
-    `products`: those of `kernels` that compute a matrix product, which another alternative leaves to an ATen call.
-    They are worth running only on matrix units.
+    `buffers`: what each of `kernels` runs on, by name, in the order of its parameters. `results`: what each of `calls`
+    makes. `products`: those of `kernels` that compute a matrix product, which another alternative leaves to an ATen
+    call; they are worth running only on matrix units.
     """
 
     kernels: tuple[Kernel, ...]
+    buffers: tuple[tuple[str, ...], ...]
     products: tuple[Kernel, ...] = ()
     calls: tuple[Extern, ...] = ()
+    results: tuple[TensorRef, ...] = ()
 
 
 #: Given the alternatives of each part of a program, the number of the one to take of each. The first of a part is what

@@ -165,6 +165,7 @@ def chosen_versions(
     plain: Mapping[int, Version],
     products: Mapping[int, Mapping[int, Nests]],
     items: Sequence[Item],
+    buffers: Mapping[str, Buffer],
     choose: Choose,
     schedule_at: Callable[[int, list[LoopNest], list[Buffer]], Segment],
 ) -> dict[int, Version]:
@@ -179,7 +180,7 @@ def chosen_versions(
         if len(found) > 1:
             depths.append(depth)
             versions.append(found)
-            alternatives.append([_alternative(version, movable, items) for version in found])
+            alternatives.append([_alternative(version, movable, items, buffers) for version in found])
     taken_of = choose(alternatives) if alternatives else ()
     return {depth: found[number] for depth, found, number in zip(depths, versions, taken_of, strict=True)}
 
@@ -215,10 +216,16 @@ def _is_fused(version: Version) -> bool:
     return all(max(made.nests) >= version.first_own for made in version.product_kernels())
 
 
-def _alternative(version: Version, movable: Mapping[int, Nests], items: Sequence[Item]) -> Alternative:
+def _alternative(
+    version: Version, movable: Mapping[int, Nests], items: Sequence[Item], buffers: Mapping[str, Buffer]
+) -> Alternative:
     left = [items[number] for number in movable if number not in version.products]
+    calls = tuple(item for item in left if isinstance(item, Extern))
+    made = [buffers[call.outputs[0] or ""] for call in calls]
     return Alternative(
         tuple(made.kernel for made in version.segment.kernels),
+        tuple(made.buffers for made in version.segment.kernels),
         tuple(made.kernel for made in version.product_kernels()),
-        tuple(item for item in left if isinstance(item, Extern)),
+        calls,
+        tuple(TensorRef(buffer.name, buffer.dtype, buffer.shape, buffer.strides) for buffer in made),
     )

@@ -1,10 +1,12 @@
 """Choices by measurement: what `mode="max-autotune"` adds to the tilings that `tiles.py` takes by rule.
 
 kernel ──candidate_tilings──> a dozen forms ──compile, measure──> the fastest, remembered on disk
-products with what follows them, as ATen calls and kernels or as kernels alone ──measure both──> the faster
+products with what follows them, as ATen calls and kernels or as kernels alone ──add up──> what may be faster
+    ──run both by turns──> the faster
 
 CACHE_DIR/v1/tilings/DIGEST      a tiling and its time as JSON; the digest is of kernel, machine and Triton's release
 CACHE_DIR/v1/calls/DIGEST        the time of an ATen call; the digest is of its arguments, machine and PyTorch's release
+CACHE_DIR/v1/turns/DIGEST        the times of two alternatives
 """
 
 from __future__ import annotations
@@ -52,6 +54,9 @@ class Measure(Protocol):
     def call(self, call: Extern) -> float:
         """Milliseconds of one ATen call on new tensors."""
 
+    def turns(self, rivals: Sequence[tuple[Alternative, Sequence[DeviceKernel]]]) -> list[float]:
+        """Milliseconds of each alternative, its kernels in these forms, when they take turns for a while."""
+
 
 @dataclass(frozen=True)
 class Tuned:
@@ -69,6 +74,7 @@ class Tuner:
         self.choosing_seconds = self.tiling_seconds = 0.0
         self._tuned: dict[str, Tuned] = {}
         self._calls: dict[str, float] = {}
+        self._turns: dict[str, list[float]] = {}
 
     def tilings(self, kernels: Sequence[Kernel]) -> list[Tiling]:
         """The fastest tiling of each kernel. Kernels whose sizes are not all numbers keep the rule's."""
@@ -101,8 +107,8 @@ class Tuner:
                 continue
             times = [self._time(each, part, tuned) if fine else float("inf") for each, fine in zip(part, usable)]
             fastest = min(range(len(part)), key=times.__getitem__)
-            known = times[0] < float("inf")
-            chosen.append(fastest if known and times[fastest] < WORTH * times[0] else 0)
+            may_win = times[fastest] < times[0] < float("inf")
+            chosen.append(fastest if may_win and self._wins(part[fastest], part[0], tuned) else 0)
         return chosen
 
     def _candidates(self, alternative: Alternative, candidates: dict[Kernel, tuple[Tiling, ...]]) -> bool:
@@ -125,13 +131,30 @@ class Tuner:
             total += times * (float("inf") if milliseconds is None else milliseconds)
         return total + sum(self._call(call) for call in alternative.calls)
 
+    def _wins(self, candidate: Alternative, usual: Alternative, tuned: dict[Kernel, Tuned]) -> bool:
+        """Whether it is faster as a whole, under load: alone for a moment, kernels run at clock rates which they do not
+        keep, and what one leaves in the cache the next one finds there."""
+        rivals = (candidate, usual)
+        text = "\n".join(_alternative_text(each, tuned) for each in rivals)
+        key = _digest(self.measure.state, self.target, text)
+        times = self._turns.get(key) or _read("turns", key)
+        if not isinstance(times, list) or len(times) != 2:
+            forms = [self._forms(each, tuned) for each in rivals]
+            times = self.measure.turns(list(zip(rivals, forms)))
+            _write("turns", key, times)
+        self._turns[key] = times
+        return times[0] < WORTH * times[1] < float("inf")
+
+    def _forms(self, alternative: Alternative, tuned: dict[Kernel, Tuned]) -> tuple[DeviceKernel, ...]:
+        tilings = [(kernel, tuned[kernel].tiling) for kernel in alternative.kernels]
+        return compile_kernels([kernel_source(kernel, self.target, tiling=tiling) for kernel, tiling in tilings])
+
     def _call(self, call: Extern) -> float:
         key = _digest(self.measure.state, self.target, _call_text(call))
         found = self._calls.get(key)
         if found is None:
             stored = _read("calls", key)
-            found = stored if isinstance(stored, float) else self.measure.call(call)
-            self._calls[key] = found
+            found = self._calls[key] = stored if isinstance(stored, float) else self.measure.call(call)
             _write("calls", key, found)
         return found
 
@@ -187,6 +210,11 @@ def _compile_alone(source: DeviceKernel) -> DeviceKernel | None:
         return None
 
 
+def _alternative_text(alternative: Alternative, tuned: dict[Kernel, Tuned]) -> str:
+    kernels = [f"{kernel_text(kernel)} {tuned[kernel].tiling}" for kernel in alternative.kernels]
+    return "\n".join([*kernels, *(_call_text(call) for call in alternative.calls)])
+
+
 def _call_text(call: Extern) -> str:
     """What decides how long a call takes: operator and operands, but not whose they are."""
 
@@ -227,14 +255,15 @@ def _read(kind: str, name: str) -> Any:
 
 
 def _write(kind: str, name: str, content: Any) -> None:
-    """Remember for other processes; a folder that cannot be written to is no error."""
-    if not environment.cache:
+    """Remember for other processes, but for what failed; a folder that cannot be written to is no error."""
+    text = json.dumps(content)
+    if not environment.cache or "Infinity" in text:
         return
     try:
         _folder(kind).mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, temporary = tempfile.mkstemp(dir=_folder(kind), prefix=".writing-")
         with os.fdopen(handle, "w") as file:
-            json.dump(content, file)
+            file.write(text)
         os.replace(temporary, _folder(kind) / name)
     except OSError:
         pass

@@ -88,6 +88,9 @@ class Fast:
     def call(self, call):
         return 1.0
 
+    def turns(self, rivals):
+        return [1.0 + len(alternative.calls) for alternative, _ in rivals]
+
 
 def test_a_tuned_program_launches_products(monkeypatch):
     """The tiles that were measured when the product was chosen are those that are generated."""

@@ -31,8 +31,8 @@ class Times:
 
     state = "some release"
 
-    def __init__(self, times, call=1.0):
-        self.times, self.of_call = times, call
+    def __init__(self, times, call=1.0, whole=0.0):
+        self.times, self.of_call, self.whole = times, call, whole
         self.asked = 0
 
     def kernels(self, kernel, forms):
@@ -42,6 +42,10 @@ class Times:
     def call(self, call):
         self.asked += 1
         return self.of_call
+
+    def turns(self, rivals):
+        self.asked += 1
+        return [sum(map(self.times, forms)) + len(each.calls) * self.of_call + self.whole for each, forms in rivals]
 
 
 def tuned(kernel, measure):
@@ -102,11 +106,17 @@ def test_the_faster_of_call_and_kernel_is_taken(product, taken):
         assert tiling.group  # on matrix units
 
 
+def test_the_whole_decides():
+    """What looks faster by parts, and hardly is by turns, is not taken."""
+    program, _ = linear_gelu(Times(lambda form: 1.9 if is_product(form) else 1.0, whole=100.0))
+    assert len(program.steps) == 2
+
+
 def test_what_was_measured_is_remembered():
     measure = Times(lambda form: 0.5)
     linear_gelu(measure)
     asked = measure.asked
-    assert asked == 3  # the call, its kernel, and the product
+    assert asked == 4  # the call, its kernel, the product, and both by turns
     linear_gelu(measure)
     assert measure.asked == asked
 
