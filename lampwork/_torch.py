@@ -391,7 +391,6 @@ STATE: dict[str, Callable[[], Any]] = {
     "anomaly": torch.is_anomaly_enabled,
     "cuda": lambda: cuda_state(),
     "cuda_switches": lambda: cuda_switches(),
-    "tf32": lambda: _answer(torch._C._get_cublas_allow_tf32) is True,
 }
 
 

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from lampwork import _torch
 from lampwork.capture.capture import capture
 from lampwork.capture.dynamic import DynamicPolicy
 from lampwork.codegen.generate import generate, make_tuner
@@ -26,10 +25,10 @@ from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBre
 from lampwork.fakes.symbolic import SymbolicSizes
 from lampwork.graph.prepare import prepare
 from lampwork.ir.artifact import Artifact
-from lampwork.ir.guard import Equals, Guard
+from lampwork.ir.guard import Guard
 from lampwork.ir.program import NativeCode, Program, device_index
 from lampwork.ir.region import Region, RunEagerly
-from lampwork.ir.source import State, is_static
+from lampwork.ir.source import is_static
 from lampwork.ir.target import Target
 from lampwork.lower import lower
 from lampwork.runtime.versions import versions
@@ -128,7 +127,7 @@ def compile_region(
     observe("host", source)
     return Artifact(
         name=region.name,
-        guards=_guards(region) if tuner is None else (*_guards(region), _tf32_guard(target)),
+        guards=_guards(region),
         inputs=region.inputs,
         objects=region.objects,
         effects=region.effects,
@@ -157,11 +156,6 @@ def _tuner(settings: Settings, target: Target, device: str) -> Any:
     return make_tuner(target, DeviceMeasure(device_index(device)))
 
 
-def _tf32_guard(target: Target) -> Guard:
-    """Products may be kernels of ours, which do not ask for the switch when they run, as ATen's do."""
-    return Guard(State("tf32"), Equals(target.tf32))
-
-
 def _count_tuning(tuner: Any, seconds: dict[str, float]) -> None:
     """Tuning happens while programs are scheduled and generated; it is a line of its own."""
     seconds["tune"] = tuner.choosing_seconds + tuner.tiling_seconds
@@ -181,9 +175,7 @@ def target_of(device: str) -> Target:
 
     Raises `CompileError` for a GPU that no kernels are generated for.
     """
-    if device == "cpu":
-        return host_target()
-    return replace(cuda_target(device_index(device)), tf32=_torch.STATE["tf32"]())
+    return host_target() if device == "cpu" else cuda_target(int(device.partition(":")[2]))
 
 
 def _outcome_of(stop: GraphBreak) -> RunEagerly:

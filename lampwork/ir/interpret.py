@@ -135,8 +135,7 @@ def _asserted(a: np.ndarray, holds: np.ndarray) -> np.ndarray:
 
 
 _OPERATIONS: dict[str, Any] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "mul_tf32": np.multiply, "div": np.divide,
-    "floordiv": _floordiv,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "floordiv": _floordiv,
     "truncdiv": _truncdiv, "mod": np.mod, "fmod": np.fmod, "neg": np.negative, "abs": np.abs, "sign": _sign,
     "reciprocal": lambda a: (1 / a).astype(a.dtype), "minimum": np.minimum, "maximum": np.maximum, "fmin": np.fmin,
     "fmax": np.fmax, "pow": np.power, "sqrt": np.sqrt, "rsqrt": lambda a: (1 / np.sqrt(a)).astype(a.dtype),

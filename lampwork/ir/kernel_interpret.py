@@ -166,8 +166,7 @@ def _keep_integers(function: Callable[[float], float]) -> Callable[[Number], Num
 
 
 _SIMPLE: Mapping[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-    "mul_tf32": lambda a, b: a * b, "div": _divide,
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": _divide,
     "floordiv": _floordiv, "truncdiv": _truncdiv, "mod": _python_mod, "fmod": _fmod,
     "neg": lambda a: -a, "abs": abs, "sign": _sign, "reciprocal": lambda a: _divide(1.0, a),
     "minimum": _carries_nan(min), "maximum": _carries_nan(max), "fmin": _skips_nan(min), "fmax": _skips_nan(max),

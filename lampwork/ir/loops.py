@@ -99,7 +99,6 @@ Expr = Constant | Index | Load | Local | Compute
 #: "bitcast" keeps the bits. Float operations are defined for float32/float64 (half types are cast first).
 OPERATIONS: Final[dict[str, tuple[int, str]]] = {
     "add": (2, "a + b"), "sub": (2, "a - b"), "mul": (2, "a * b"),
-    "mul_tf32": (2, "a * b, of factors that may be rounded to 10 bits of fraction first (float32)"),
     "div": (2, "float a / b"), "floordiv": (2, "Python a // b; floats as torch's div(rounding_mode='floor')"),
     "truncdiv": (2, "integer quotient rounded to zero"), "mod": (2, "Python a % b (sign of b)"),
     "fmod": (2, "C fmod / integer remainder (sign of a)"),

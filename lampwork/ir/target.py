@@ -36,7 +36,6 @@ class Target:
     features      ISA features by LLVM's names, sorted ("avx2", "avx512f", ...)
     tune          LLVM's name of the processor, for instruction scheduling
     device        "cpu" or "cuda"
-    tf32          whether products may round factors of type float32 to TF32, as PyTorch's switch for them says
 
     For a GPU, `name` is its architecture ("sm_90"), `threads` the number of multiprocessors, `vector_bytes` the widest
     load of one thread, `l1_bytes` the shared memory one block may have, `l2_bytes` and `l3_bytes` its L2 cache.
@@ -51,7 +50,6 @@ class Target:
     features: tuple[str, ...] = ()
     tune: str = ""
     device: str = "cpu"
-    tf32: bool = False
 
 
 @lru_cache(1)

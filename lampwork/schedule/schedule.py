@@ -57,7 +57,7 @@ def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choos
 
     scheduled = {depth: Version(nests, schedule_at(depth, nests, [])) for depth, nests in segments.items()}
     if choose is not None:
-        products = movable_products(items, depths, dependences, buffers, target.tf32)
+        products = movable_products(items, depths, dependences, buffers)
         scheduled |= chosen_versions(scheduled, products, items, buffers, choose, schedule_at)
     calls = {number for version in scheduled.values() for number in version.products}
 

@@ -219,8 +219,7 @@ def _reciprocal(self: Arithmetic, dtype: str, a: Value) -> Value:
 
 
 FLOATS: dict[str, Emitter] = {
-    "add": _opcode("fadd"), "sub": _opcode("fsub"), "mul": _opcode("fmul"), "mul_tf32": _opcode("fmul"),
-    "div": _opcode("fdiv"),
+    "add": _opcode("fadd"), "sub": _opcode("fsub"), "mul": _opcode("fmul"), "div": _opcode("fdiv"),
     "floordiv": _float_floordiv, "mod": _float_mod, "fmod": _external("fmod"),
     "neg": lambda self, dtype, a: self.build.fneg(a), "abs": _intrinsic("fabs"), "sign": _float_sign,
     "reciprocal": _reciprocal, "minimum": _float_minimum, "maximum": _float_maximum, "fmin": _fmin, "fmax": _fmax,

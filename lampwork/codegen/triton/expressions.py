@@ -229,8 +229,7 @@ _LIBDEVICE = (
 
 FLOATS: Final[dict[str, Emitter]] = {
     **{name: _call(f"libdevice.{name}") for name in _LIBDEVICE},
-    "add": _infix("+"), "sub": _infix("-"), "mul": _infix("*"), "mul_tf32": _infix("*"),
-    "div": _divide,
+    "add": _infix("+"), "sub": _infix("-"), "mul": _infix("*"), "div": _divide,
     "floordiv": _float_floordiv, "mod": _float_mod, "neg": _text("-{a}"), "abs": _call("tl.abs"),
     "sign": _text("({a} > 0).to({t}) - ({a} < 0).to({t})"), "reciprocal": _reciprocal,
     "minimum": _text("tl.minimum({a}, {b}, propagate_nan=tl.PropagateNan.ALL)"),

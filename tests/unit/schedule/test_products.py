@@ -83,7 +83,7 @@ def test_sizes_must_be_numbers():
         shapes = {"x": (extent, 64), "w": (64, 80), "y": (extent, 80)}
         buffers = {name: Buffer(name, "float32", shape, (shape[1], 1)) for name, shape in shapes.items()}
         call = Extern("aten::mm.default", (x, w), outputs=("y",))
-        assert (product_nests(call, buffers, tf32=False) is not None) == found
+        assert (product_nests(call, buffers) is not None) == found
 
 
 def test_the_loop_ir_says_what_is_computed():
