@@ -11,6 +11,7 @@ import functools
 import operator as _operator
 import re
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -524,7 +525,22 @@ def overload(name: str) -> Any:
     return getattr(getattr(getattr(torch.ops, namespace), operator), variant or "default")
 
 
-@functools.cache
+_registering = threading.RLock()
+
+
+def _once(function: Any) -> Any:
+    """`functools.cache` for what registers operators: two threads that ask first do not register twice."""
+    cached = functools.cache(function)
+
+    @functools.wraps(function)
+    def one_at_a_time(*args: Any) -> Any:
+        with _registering:
+            return cached(*args)
+
+    return one_at_a_time
+
+
+@_once
 def random_state_operator(name: str) -> OpOverload:
     """Our own operators on the random number generators, so that a graph can hold them in order with the draws:
 
@@ -534,7 +550,7 @@ def random_state_operator(name: str) -> OpOverload:
     return getattr(torch.ops.lampwork, name).default
 
 
-@functools.cache
+@_once
 def _define_random_state_operators() -> Any:
     library = torch.library.Library("lampwork", "DEF")
     tag = (torch.Tag.nondeterministic_seeded,)
@@ -556,7 +572,7 @@ def cpu_random_state_bytes() -> int:
 _PURE = "lampwork_pure"
 
 
-@functools.cache
+@_once
 def functional_of_custom(op: OpOverload) -> OpOverload | None:
     """For an operator of a user's that writes to tensors: our operator with its results, followed by what it would have
     written, which leaves its arguments alone. None for lists of tensors that are written, or results that alias.

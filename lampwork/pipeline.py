@@ -8,13 +8,13 @@ Each stage is a function from a value to a value. With LAMPWORK_VERIFY=1 the ver
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from lampwork import collector
 from lampwork.capture.capture import capture
 from lampwork.capture.dynamic import DynamicPolicy
 from lampwork.codegen.generate import generate, make_tuner
@@ -58,7 +58,7 @@ def compile_call(
     dynamic = settings.dynamic
     known = frozenset(varied)
     policy = DynamicPolicy(dynamic is not False, dynamic is True, known)
-    with _collector_paused():
+    with collector.paused():
         try:
             with _stage("capture", seconds):
                 region = capture(function, args, kwargs, settings, policy)
@@ -206,20 +206,6 @@ def _eager_artifact(region: Region, outcome: RunEagerly, seconds: dict[str, floa
         versions=versions(),
         compile_seconds=seconds,
     )
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """No cyclic garbage collection meanwhile: a compile allocates a great many small live objects, and each full
-    collection it would trigger walks every object of the user's program (0.3 s a piece with `transformers` loaded)."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 @contextmanager

@@ -9,7 +9,6 @@ capture succeeds or not. Raises `GraphBreak` where the program does something th
 from __future__ import annotations
 
 import functools
-import gc
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +17,7 @@ from typing import Any
 
 import torch
 
-from lampwork import _torch
+from lampwork import _torch, collector
 from lampwork.capture.arrays import check_shared_arrays
 from lampwork.capture.dynamic import DynamicPolicy
 from lampwork.capture.effects import collect_effects, guard_distinct, guard_identities
@@ -73,25 +72,13 @@ def capture(
     world = TorchWorld(recorder, policy)
     world.attach(recorder)
     machine = TorchMachine(world)
-    with _without_collections():
+    with collector.paused():
         try:
             return _capture(world, machine, function, args, dict(kwargs))
         except Interruption as stop:
             raise _graph_break(world, stop, function) from None
         finally:
             machine.finished = True
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """No garbage collection while capturing: with torch loaded a full one costs 40 ms, and hardly anything dies."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _capture(world: TorchWorld, machine: Machine, function: Callable, args: tuple, kwargs: dict) -> Region:

@@ -129,9 +129,13 @@ class CompiledFunction:
         return self._failed_run(failure, args, kwargs)  # out here an error of eager's has no context of ours
 
     def _promote(self, serve: Callable) -> None:
-        with self._lock:
-            if serve in self._entries:
-                self.serves = (serve, *(other for other in self.serves if other is not serve))
+        """Moves `serve` to the front; not while another thread compiles, as this call has been served."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if serve in self._entries:
+                    self.serves = (serve, *(other for other in self.serves if other is not serve))
+            finally:
+                self._lock.release()
 
     def _eagerly(self, diagnostic: Diagnostic, is_break: bool, args: tuple, kwargs: dict) -> Any:
         counters = self.counters
