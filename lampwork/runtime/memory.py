@@ -63,8 +63,9 @@ class ResultMemory:
         # storage as well, and who else holds that object could not be told.
         with torch.inference_mode(False):
             flat = torch.empty(size_bytes // dtype.itemsize, dtype=dtype)
-        kept.append((flat, _torch.storage_address(flat), size_bytes))
-        return torch.empty(0, dtype=dtype).set_(flat, 0, shape, strides)  # type: ignore[call-overload]
+        result = torch.empty(0, dtype=dtype).set_(flat, 0, shape, strides)  # type: ignore[call-overload]
+        kept.append((flat, _torch.storage_address(flat), size_bytes))  # now that its memory has a second owner
+        return result
 
     @staticmethod
     def _may_keep(kept: deque, size_bytes: int) -> bool:
