@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from lampwork.codegen.triton.source import kernel_source
 from lampwork.codegen.triton.tiles import Tiling, read_form
 from lampwork.errors import CompileError
 from lampwork.ir.program import Extern
+from lampwork.schedule import products
 from tests.unit.codegen.triton.interpret import available
 from tests.unit.codegen.triton.programs import (
     TARGET,
@@ -284,3 +286,44 @@ def test_golden(request):
     if request.config.getoption("--update-golden"):
         GOLDEN.write_text(text)
     assert text == GOLDEN.read_text()
+
+
+# -- Whole programs ---------------------------------------------------------------------------------------------------
+
+
+def attention(x, w, heads):
+    """Products in front of changes of layout, of a scaled softmax, and side by side."""
+    rows, length, width = x.shape
+    q, k, v = (F.linear(x, w[i]).view(rows, length, heads, -1).transpose(1, 2).reshape(rows * heads, length, -1)
+               for i in range(3))  # fmt: skip
+    scores = torch.bmm(q, k.transpose(1, 2)) * 0.25
+    mixed = torch.bmm((scores.relu() + 0.1) / length, v)
+    return mixed.view(rows, heads, length, -1).transpose(1, 2).reshape(rows, length, width)
+
+
+def block(x, w, f, g):
+    x = x + F.linear(attention(x, w, 2), w[3])
+    hidden = F.layer_norm(x, x.shape[-1:])
+    gated = F.silu(F.linear(hidden, f)) * F.linear(hidden, f.flip(0))
+    return x + F.gelu(F.linear(gated, g)), hidden
+
+
+@interpreted
+@pytest.mark.parametrize("seed", range(6))
+def test_any_choice_computes_the_same(seed, monkeypatch):
+    """Whichever alternatives are taken: what other kernels, calls and the caller read is there in time."""
+    monkeypatch.setattr(products, "FEWEST_RESULTS", 1)
+    pick = random.Random(seed)
+    taken = []
+
+    def choose(parts):
+        taken.extend(pick.randrange(len(part)) for part in parts)
+        return taken
+
+    x, w, f, g = randn(2, 24, 32), randn(4, 32, 32), randn(80, 32), randn(32, 80)
+    program = fused_program(block, (x, w, f, g), choose=choose)
+    assert len(taken) >= 4
+    found = run_kernels(program, product_sources(program, place=seed), [x, w, f, g])
+    wide = [each.float() for each in (x, w, f, g)]
+    for ours, eager, exact in zip(found, block(x, w, f, g), block(*wide)):
+        assert (ours - exact).abs().mean() <= 1.5 * (eager - exact).abs().mean()
