@@ -80,6 +80,8 @@ class NativeCalls:
         self.saved_hooks_refusal: str | None = None
         #: Objects whose `id()` was taken: which of them are the same is guarded at the end.
         self.identified: dict[int, Any] = {}
+        #: How many hooks the program registered.
+        self.hooks_registered = 0
         #: Storages that `copy.deepcopy` has copied, by id of its memo.
         self.copied_storages: dict[int, set[int]] = {}
         #: Functions that the program itself put behind `functools.lru_cache`, by id.

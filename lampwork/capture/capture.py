@@ -164,6 +164,9 @@ def _restored_state(world: TorchWorld) -> Iterator[None]:
 
 def _global_effects(world: TorchWorld, templates: Templates) -> list[Effect]:
     effects: list[Effect] = []
+    if world.hooks_registered:
+        handles = templates.template(torch.utils.hooks.RemovableHandle)
+        effects.append(CallSetAttribute(handles, "next_id", templates.hook_number(world.hooks_registered)))
     for (_, name), (cls, value) in world.class_writes.items():
         effects.append(CallSetAttribute(templates.template(cls), name, templates.template(value)))
     for namespace in world.namespaces.values():

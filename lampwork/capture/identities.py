@@ -23,7 +23,9 @@ def _id(world: Any, *args: Any) -> Any:
     if len(args) != 1:
         return id(*args)
     world.identified[id(args[0])] = args[0]
-    return IdentityNumber(id(args[0]))
+    number = IdentityNumber(id(args[0]))
+    number.subject = args
+    return number
 
 
 def _get_ident(world: Any) -> Any:

@@ -70,7 +70,7 @@ def is_plain(value: Any) -> bool:
 def has_identity_hash(value: Any) -> bool:
     """Whether hashing and comparing `value` natively runs no Python code and reads only identity or plain data."""
     kind = type(value)
-    if kind in PLAIN_TYPES or kind is IdentityNumber:
+    if kind in PLAIN_TYPES or issubclass(kind, IdentityNumber):
         return True
     if isinstance(value, (type, types.FunctionType, types.ModuleType, torch.Tensor, enum.Enum)):
         return True

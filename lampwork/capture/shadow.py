@@ -141,7 +141,12 @@ class SlotShadow:
 
 class IdentityNumber(int):
     """What `id(x)` or `hash("text")` gives: good as a key, for comparison with another, and to compute others from.
-    It is another number in the next process, so anything else breaks the graph."""
+    It is another number in the next process, so anything else breaks the graph.
+
+    `subject`: the object whose `id` it is, as a tuple of one; empty for other numbers.
+    """
+
+    subject: tuple = ()
 
     def _refuse(self, *args: Any) -> Any:
         raise Break("identity-number", "a number that differs from process to process (id, hash) is looked at")
@@ -173,3 +178,12 @@ def _closed(name: str) -> Any:
 for _name in ("add", "sub", "mul", "mod", "and", "or", "xor", "lshift", "rshift"):
     setattr(IdentityNumber, f"__{_name}__", _closed(f"__{_name}__"))
     setattr(IdentityNumber, f"__r{_name}__", _closed(f"__r{_name}__"))
+
+
+class HookNumber(IdentityNumber):
+    """The number by which a hook that the program registers is known: torch counts on from the last one, on every call.
+
+    `position`: which of the call's hooks it is, from 0.
+    """
+
+    position = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import operator
 import types
 import weakref
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 
 from lampwork.capture.fake import Fake
 from lampwork.capture.load import HEAP_TYPE, Loader, getattr_dict, is_plain
-from lampwork.capture.shadow import MISSING, Break, IdentityNumber, Pending
+from lampwork.capture.shadow import MISSING, Break, HookNumber, IdentityNumber, Pending
 from lampwork.capture.sizes import SYMBOLIC, number
 from lampwork.capture.text import UnknownText
 from lampwork.ir.template import (
@@ -75,6 +76,11 @@ class Templates:
             return SourceValue(origin.source)
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
+        if kind is IdentityNumber and value.subject:
+            subject = self.template(value.subject[0])
+            return self._after_parts(value, lambda: NewCall(self.loader.guards.reference(id), (subject,)))
+        if kind is HookNumber:
+            return self.hook_number(value.position)
         if is_plain(value):
             return ConstantValue(value)
         if kind is Pending:
@@ -95,6 +101,15 @@ class Templates:
         if isinstance(resolved, int):
             return ConstantValue(resolved)
         return SizeValue(*sizes.written(value.node.value))
+
+    def hook_number(self, position: int) -> Template:
+        """The number of the hook that comes `position` after those that exist when the call begins."""
+        handles = self.loader.sources.named("torch.utils.hooks", "RemovableHandle")
+        counted = SourceValue(self.loader.sources.class_attribute(handles, "next_id"))
+        self.objects.append(
+            NewCall(self.loader.guards.reference(operator.add), (counted, ConstantValue(position)))
+        )
+        return NewValue(len(self.objects) - 1)
 
     def items(self, values: Any) -> tuple[Template, ...]:
         return tuple([self.template(value) for value in values])

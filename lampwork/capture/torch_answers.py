@@ -5,15 +5,17 @@ Functions that take tensors and plain data only need no answer: they run on fake
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
 import torch.utils.checkpoint
+from torch.utils.hooks import RemovableHandle
 
 from lampwork import _torch
 from lampwork.capture.fake import Fake
 from lampwork.capture.machine import Enter
-from lampwork.capture.shadow import Break, IdentityNumber
+from lampwork.capture.shadow import Break, HookNumber, IdentityNumber
 from lampwork.fakes.shapes import is_dense
 
 _MAX_SEED = (1 << 63) - 1
@@ -28,7 +30,7 @@ def install_torch_answers(world: Any) -> None:
     add(torch.Tensor.__deepcopy__, _copy_deeply)
     add(torch.Tensor, _legacy_tensor)
     add(torch.nn.Parameter, _parameter)
-    add(torch.utils.hooks.RemovableHandle, _register_hook)
+    add(RemovableHandle, _register_hook)
     add(torch.set_anomaly_enabled, _set_anomaly)
     add(torch.autograd.graph._engine_run_backward, _run_backward)
     add(torch._functorch.predispatch.lazy_load_decompositions, _load_decompositions)
@@ -218,9 +220,17 @@ def _refuse_saved_hooks(world: Any, message: Any = None, fail_if_non_empty: Any 
 # The rest -------------------------------------------------------------------------------------------------------------
 
 
-def _register_hook(world: Any, *args: Any, **kwargs: Any) -> None:
-    raise Break("hook-registered", "a hook is registered: hooks are numbered anew on every call",
-                "Register hooks outside the compiled function.")  # fmt: skip
+def _register_hook(world: Any, hooks: Any, *, extra_dict: Any = None) -> Any:
+    """`RemovableHandle(hooks)`. Hooks are numbered in the process: their numbers are computed anew on every call."""
+    number = HookNumber(RemovableHandle.next_id + world.hooks_registered)
+    number.position = world.hooks_registered
+    world.hooks_registered += 1
+    extra = (extra_dict,) if isinstance(extra_dict, dict) else tuple(extra_dict or ())
+    handle = object.__new__(RemovableHandle)
+    handle.hooks_dict_ref = weakref.ref(hooks)
+    handle.id = number
+    handle.extra_dict_ref = tuple([weakref.ref(each) for each in extra])
+    return handle
 
 
 def _checkpoint(world: Any, function: Any, *args: Any, **options: Any) -> Any:

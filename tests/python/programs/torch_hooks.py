@@ -191,3 +191,17 @@ def hook_called_always(x, model):
 def hook_counts_on_the_module(x, model):
     model(x)
     return model(x), model[0].calls
+
+
+@program(together=lambda: (_x(), frozen(_net)))
+def hook_left_registered(x, model):
+    handle = model[0].register_forward_hook(lambda module, args, output: output + 1)
+    return model(x), handle
+
+
+@program(together=lambda: (_x(), frozen(_net)))
+def hooks_kept_and_removed(x, model):
+    handles = [layer.register_forward_pre_hook(lambda module, args: args[0] * 2) for layer in model]
+    first = model(x)
+    handles.pop().remove()
+    return first, model(x), len(handles), [layer._forward_pre_hooks for layer in model]
