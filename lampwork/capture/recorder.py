@@ -91,6 +91,8 @@ class Recorder:
         self.sizes = SymbolicSizes(self._location)
         self.written: set[int] = set()
         self.uses_cuda = False
+        #: Is told of every `fake.data = other`, whoever caused it.
+        self.data_hook: Callable[[Fake, Fake], None] | None = None
         self._storages: dict[int, FakeStorage] = {}
         self._mode = _Mode(self)
         self._handlers: dict[str, Callable] = {
@@ -103,7 +105,7 @@ class Recorder:
             "identity": lambda op, args, kwargs: args[0],
             "device": lambda op, args, kwargs: args[0].device,
             "data-dependent": self._call_data_dependent,
-            "storage": self._refuse_storage_change,
+            "storage": self._change_storage,
         }
 
     # Inputs ---------------------------------------------------------------------------------------
@@ -239,14 +241,14 @@ class Recorder:
     def _call_inplace(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         if op.overload.namespace != "aten" and _torch.functional_of_inplace(op.overload) is None:
             return self._call_custom_inplace(op, args, kwargs)
-        inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
         targets = [kwargs.get(where) if isinstance(where, str) else args[where] if where < len(args)
                    else kwargs.get(op.positional[where]) for where in op.written]  # fmt: skip
         for target in targets:
             for each in target if isinstance(target, (list, tuple)) else (target,):
                 if each is not None:
                     self._note_write(each, op)
-        result = self._results_of_inplace(op, args, kwargs, targets)
+        result = self._results_of_inplace(op, args, kwargs, targets)  # may give a target other memory
+        inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
         self._record(op, *inputs, result)
         return result
 
@@ -289,17 +291,20 @@ class Recorder:
         fresh = infer(functional, args, others)
         for result, target in zip(fresh if isinstance(fresh, (tuple, list)) else (fresh,), targets):
             if tuple(result.size()) != tuple(target.size()):
-                raise Unsupported(
-                    "an out= tensor that must be resized", "Give out= a tensor of the result's shape.", "out-resized"
-                )
+                if target.numel() or result.dtype != target.dtype:
+                    raise Unsupported(
+                        "an out= tensor that must be resized", "Give out= a tensor of the result's shape.", "out-resized"
+                    )
+                self._give_memory(target, result.size())
         return targets[0] if len(targets) == 1 else tuple(targets)
 
     def _call_metadata(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         """`x.t_()`: the node of a view, which the fake moves on to; its old node keeps a snapshot of what it was."""
         fake = args[0]
-        if hasattr(fake, "lampwork_placeholder"):
-            raise Unsupported(f"{op.overload} changes the shape or strides of a tensor that the caller holds")
         view = operator(_torch.overload(f"aten::{op.view}"))
+        if hasattr(fake, "lampwork_placeholder"):  # a tensor that the caller holds
+            self.rebind(fake, self.call(view.overload, args, kwargs))
+            return fake
         with _torch.kernels_only():
             snapshot = fake_like_view(torch.ops.aten.alias.default(fake))
             target = fake_like_view(view.overload(*args, **kwargs))
@@ -317,6 +322,8 @@ class Recorder:
 
         Its old node keeps a snapshot of what it was, for other views of the memory that it leaves.
         """
+        if self.data_hook is None and hasattr(fake, "lampwork_placeholder"):
+            raise Unsupported("the shape, strides or memory of a tensor that the caller holds is changed")
         view = operator(torch.ops.aten.alias.default)
         inputs = (self.node_of(other),)
         node = self.node_of(fake)
@@ -329,6 +336,8 @@ class Recorder:
             _replace_value(node.args[0], fake, snapshot)
         fake.constant = None
         self._record(view, inputs, {}, fake, rebind=True)
+        if self.data_hook is not None:
+            self.data_hook(fake, other)
 
     def _call_lift(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         tensor = args[0]
@@ -343,7 +352,15 @@ class Recorder:
                 return first.constant.item()
         raise DataDependent(str(op.overload))
 
-    def _refuse_storage_change(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+    def _give_memory(self, fake: Fake, size: Any) -> None:
+        """An empty tensor is resized: it gets memory of its own, with anything in it."""
+        options = {"dtype": fake.dtype, "device": fake.device}
+        self.rebind(fake, self.call(torch.ops.aten.empty.memory_format, (list(size),), options))
+
+    def _change_storage(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        if op.base == "resize_" and not kwargs and not args[0].numel() and not args[0].requires_grad:
+            self._give_memory(args[0], args[1])
+            return args[0]
         raise Unsupported(f"{op.overload} changes the memory or size of a tensor in place", id="storage-changed")
 
     # Literals -------------------------------------------------------------------------------------

@@ -152,6 +152,9 @@ class TensorAttributes:
         if not isinstance(value, Fake) or value.device != tensor.device or tensor.grad_fn is not None:
             raise Break("tensor-attribute", "data of a tensor is set to something of another kind")
         self.recorder.rebind(tensor, value)  # type: ignore[attr-defined]
+
+    def note_data(self, tensor: Any, value: Any) -> None:
+        """The recorder made `tensor` name the memory of `value`: what the caller holds must follow."""
         if self.loader.origin(tensor) is not None:
             self._tensor_values(tensor)
             shadow = self.loader.slots[id(tensor)]

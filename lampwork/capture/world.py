@@ -98,6 +98,7 @@ class TorchWorld(SymbolicValues, NativeCalls, Containers, Modules, TensorAttribu
 
     def attach(self, recorder: Any) -> None:
         recorder.location_hook = self.location
+        recorder.data_hook = self.note_data
 
     # ------------------------------------------------------------------------------------------------------------------
     # Where we are
