@@ -982,3 +982,27 @@ def size_marks(tensor: torch.Tensor) -> SizeMarks:
     for axis in attributes.get("_lampwork_dynamic") or ():
         static.discard(axis)
     return SizeMarks(dynamic, maybe, frozenset(static))
+
+
+# Autograd and function transforms inside a program ------------------------------------------------
+
+#: What `torch.autograd.grad` and `backward` hand to the engine; and how gradients are taken inside `torch.func`.
+run_backward = torch.autograd.graph._engine_run_backward
+gradients_of_transform = torch._functorch.eager_transforms._autograd_grad
+
+#: Loads, once in a process, what `vmap` needs.
+load_decompositions = torch._functorch.predispatch.lazy_load_decompositions
+
+#: Entering and leaving a level of forward derivatives, each under the names it has (PyTorch 2.11 has them in `torch._C`
+#: alone); and whether those are on.
+_dual_levels = [module for module in (torch._C, torch._functorch.predispatch) if hasattr(module, "_enter_dual_level")]
+ENTER_DUAL_LEVEL = tuple(module._enter_dual_level for module in _dual_levels)
+EXIT_DUAL_LEVEL = tuple(module._exit_dual_level for module in _dual_levels)
+FORWARD_DERIVATIVES = (torch._C._is_fwd_grad_enabled, torch._C._set_fwd_grad_enabled)
+
+#: Why hooks on saved tensors are forbidden; forbidding and allowing them.
+saved_hooks_refusal = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
+REFUSE_SAVED_HOOKS = (torch._C._autograd._saved_tensors_hooks_disable, torch._C._autograd._saved_tensors_hooks_enable)
+
+#: How optimizers sort their tensors for one call of a `_foreach` operator.
+group_tensors = torch._C._group_tensors_by_device_and_dtype

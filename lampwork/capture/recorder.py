@@ -292,9 +292,8 @@ class Recorder:
         for result, target in zip(fresh if isinstance(fresh, (tuple, list)) else (fresh,), targets):
             if tuple(result.size()) != tuple(target.size()):
                 if target.numel() or result.dtype != target.dtype:
-                    raise Unsupported(
-                        "an out= tensor that must be resized", "Give out= a tensor of the result's shape.", "out-resized"
-                    )
+                    remedy = "Give out= a tensor of the result's shape."
+                    raise Unsupported("an out= tensor that must be resized", remedy, "out-resized")
                 self._give_memory(target, result.size())
         return targets[0] if len(targets) == 1 else tuple(targets)
 

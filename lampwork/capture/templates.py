@@ -106,9 +106,7 @@ class Templates:
         """The number of the hook that comes `position` after those that exist when the call begins."""
         handles = self.loader.sources.named("torch.utils.hooks", "RemovableHandle")
         counted = SourceValue(self.loader.sources.class_attribute(handles, "next_id"))
-        self.objects.append(
-            NewCall(self.loader.guards.reference(operator.add), (counted, ConstantValue(position)))
-        )
+        self.objects.append(NewCall(self.loader.guards.reference(operator.add), (counted, ConstantValue(position))))
         return NewValue(len(self.objects) - 1)
 
     def items(self, values: Any) -> tuple[Template, ...]:

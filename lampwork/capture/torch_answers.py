@@ -32,21 +32,20 @@ def install_torch_answers(world: Any) -> None:
     add(torch.nn.Parameter, _parameter)
     add(RemovableHandle, _register_hook)
     add(torch.set_anomaly_enabled, _set_anomaly)
-    add(torch.autograd.graph._engine_run_backward, _run_backward)
-    add(torch._functorch.predispatch.lazy_load_decompositions, _load_decompositions)
-    add(torch._functorch.eager_transforms._autograd_grad, _gradients_of_transform)
-    for module in (torch._C, torch._functorch.predispatch):
-        if hasattr(module, "_enter_dual_level"):  # PyTorch 2.11 has them in `torch._C` alone
-            add(module._enter_dual_level, _enter_dual_level)
-            add(module._exit_dual_level, _exit_dual_level)
-    for native in (torch._C._is_fwd_grad_enabled, torch._C._set_fwd_grad_enabled):
+    add(_torch.run_backward, _run_backward)
+    add(_torch.load_decompositions, _load_decompositions)
+    add(_torch.gradients_of_transform, _gradients_of_transform)
+    for native in _torch.ENTER_DUAL_LEVEL:
+        add(native, _enter_dual_level)
+    for native in _torch.EXIT_DUAL_LEVEL:
+        add(native, _exit_dual_level)
+    for native in _torch.FORWARD_DERIVATIVES:
         add(native, lambda world, *args, native=native: native(*args))
-    hooks = torch._C._autograd
-    add(hooks._saved_tensors_hooks_get_disabled_error_message, lambda world: world.saved_hooks_refusal)
-    add(hooks._saved_tensors_hooks_disable, _refuse_saved_hooks)
-    add(hooks._saved_tensors_hooks_enable, _refuse_saved_hooks)
+    add(_torch.saved_hooks_refusal, lambda world: world.saved_hooks_refusal)
+    for native in _torch.REFUSE_SAVED_HOOKS:
+        add(native, _refuse_saved_hooks)
     add(torch.utils.checkpoint.checkpoint, _checkpoint)
-    add(torch._C._group_tensors_by_device_and_dtype, _group_tensors)
+    add(_torch.group_tensors, _group_tensors)
     label = torch.autograd.profiler.record_function
     add(label.__init__, _label)
     add(label.__enter__, lambda world, label: label)
@@ -162,7 +161,7 @@ def _run_backward(world: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
     """
     if not world.are_data((outputs, *args), kwargs):
         raise Break("autograd", f"gradients are taken with {world.describe_arguments((outputs, *args), kwargs)}")
-    result = torch.autograd.graph._engine_run_backward(outputs, *args, **kwargs)
+    result = _torch.run_backward(outputs, *args, **kwargs)
     if any(fake.grad is not None for fake in world.tensors.fakes if fake.is_leaf):
         raise Break("autograd", "backward() adds to the gradients of tensors from outside")
     return result
@@ -180,7 +179,7 @@ def _set_anomaly(world: Any, enabled: Any, check_nan: Any = True) -> None:
 def _load_decompositions(world: Any) -> None:
     """What torch loads once in a process, before its first `vmap`."""
     with world.recorder._paused():
-        torch._functorch.predispatch.lazy_load_decompositions()
+        _torch.load_decompositions()
 
 
 def _gradients_of_transform(
@@ -202,13 +201,13 @@ def _gradients_of_transform(
 
 
 def _enter_dual_level(world: Any) -> int:
-    level = torch._C._enter_dual_level()
+    level = _torch.ENTER_DUAL_LEVEL[0]()
     world.dual_levels.append(level)
     return level
 
 
 def _exit_dual_level(world: Any, level: int) -> None:
-    torch._C._exit_dual_level(level=level)
+    _torch.EXIT_DUAL_LEVEL[0](level=level)
     world.dual_levels.remove(level)
 
 
@@ -245,7 +244,7 @@ def _checkpoint(world: Any, function: Any, *args: Any, **options: Any) -> Any:
 def _group_tensors(world: Any, *args: Any, **kwargs: Any) -> Any:
     if not world.are_data(args, kwargs):
         raise Break("tensor-argument", "tensors are grouped together with objects")
-    return torch._C._group_tensors_by_device_and_dtype(*args, **kwargs)
+    return _torch.group_tensors(*args, **kwargs)
 
 
 def _label(world: Any, label: Any, name: str, args: Any = None) -> None:

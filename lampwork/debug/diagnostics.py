@@ -152,11 +152,6 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "`hash()` of an object from native code is used.",
         "Compute with something else than hashes, or compute them outside.",
     ),
-    "hook-registered": Meaning(
-        "break",
-        "A hook is registered inside the program; hooks are numbered anew on every call.",
-        "Register hooks outside the compiled function.",
-    ),
     "identity-number": Meaning(
         "break",
         "A number that differs from process to process, as `id()` and `hash()` give it, is looked at.",
@@ -210,7 +205,7 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "out-resized": Meaning(
         "break",
-        "An `out=` tensor would have to be resized.",
+        "An `out=` tensor that is not empty would have to be resized.",
         "Give `out=` a tensor of the result's shape.",
     ),
     "python-hash": Meaning(
@@ -271,8 +266,8 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "tensor-subclass": Meaning(
         "break",
-        "A tensor of a subclass is used or made; parameters made inside the program count among them.",
-        "Work on plain tensors inside; make parameters and subclasses outside the compiled function.",
+        "A tensor of a subclass of `torch.Tensor` is used or made.",
+        "Work on plain tensors and parameters inside; make subclasses outside the compiled function.",
     ),
     "unknown-native": Meaning(
         "break",
