@@ -8,7 +8,7 @@ import operator
 import re
 import types
 import weakref
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy
@@ -18,6 +18,7 @@ from lampwork import _torch
 from lampwork.capture.answers import install_answers
 from lampwork.capture.arrays import install_arrays
 from lampwork.capture.attention import AttentionCalls, attention
+from lampwork.capture.caches import call_cached
 from lampwork.capture.container_methods import SHADOW_METHODS
 from lampwork.capture.fake import TENSOR_KINDS
 from lampwork.capture.introspection import DISPATCH_CODE, dispatched
@@ -359,7 +360,7 @@ class NativeCalls:
                 for value in (*args, *kwargs.values()):
                     self.check_key({}, value)  # type: ignore[attr-defined]
                 return function(*args, **kwargs)
-            return self._call_cached(function, args, kwargs)
+            return call_cached(self, function, args, kwargs)
         if type(function) is types.MethodWrapperType:
             return self._call_wrapper(function, args, kwargs)
         if isinstance(function, (Callback,)):
@@ -388,20 +389,6 @@ class NativeCalls:
                 current = self.machine.complete(self.get_item(value, part))  # type: ignore[attr-defined]
             results.append(current)
         return results[0] if len(results) == 1 else tuple(results)
-
-    def _call_cached(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """A function behind `functools.lru_cache`: its answer is fixed by its arguments, as in eager."""
-        if function.__wrapped__.__module__ == "typing" or (
-            self.is_plain_data(args) and all(self.is_plain_data(value) for value in kwargs.values())
-        ):
-            with self.recorder._paused():  # type: ignore[attr-defined]
-                result = function(*args, **kwargs)
-            if is_plain(result) or isinstance(result, (type, FunctionType, ModuleType)):
-                return result
-            if function.__wrapped__.__module__ == "typing":  # `Optional[int]`: immutable
-                return result
-        inner = function.__wrapped__
-        raise Break("cached-function", f"{inner.__qualname__} caches its results and takes or returns objects")
 
     def _instantiate_native(self, cls: type, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A class whose `__new__` and `__init__` are both implemented in C."""

@@ -76,10 +76,10 @@ def guard_distinct(loader: Loader) -> None:
     read back what it wrote. Guarded at the end, when it is known what was written."""
     written: dict[int, Any] = {}
     for shadow in loader.dicts.values():
-        if _dict_written(shadow, loader):
+        if dict_written(shadow, loader):
             written[id(shadow.owner if shadow.owner is not None else shadow.copy)] = shadow
     for listed in loader.lists.values():
-        if listed.changed or (listed.state == "settled" and _list_written(listed, loader)):
+        if listed.changed or (listed.state == "settled" and list_written(listed, loader)):
             written[id(listed.copy)] = listed
     for collected in loader.sets.values():
         if collected.settled and collected.copy != collected.base:
@@ -109,7 +109,8 @@ def guard_identities(loader: Loader, identified: dict[int, Any]) -> None:
         loader.guards.add(origins[0].source, ("distinct identities",), lambda: Distinct(others))
 
 
-def _dict_written(shadow: DictShadow, loader: Loader) -> bool:
+def dict_written(shadow: DictShadow, loader: Loader) -> bool:
+    """Whether the program has changed the dict."""
     if shadow.changed:
         return True
     if not shadow.whole:
@@ -120,7 +121,8 @@ def _dict_written(shadow: DictShadow, loader: Loader) -> bool:
     )
 
 
-def _list_written(shadow: ListShadow, loader: Loader) -> bool:
+def list_written(shadow: ListShadow, loader: Loader) -> bool:
+    """Whether the program has changed the list, which was loaded whole."""
     copy = list(shadow.base_class.__iter__(shadow.copy))
     return len(copy) != len(shadow.base) or not all(_same(a, b, loader) for a, b in zip(copy, shadow.base))
 

@@ -37,6 +37,7 @@ from lampwork.ir.source import (
     Named,
     PythonModule,
     Referent,
+    Remembered,
     Root,
     Source,
     State,
@@ -92,6 +93,10 @@ class Sources:
 
     def referent(self, base: Source) -> Source:
         return self._intern((Referent, id(base)), Referent, base)
+
+    def remembered(self, base: Source, args: tuple, kwargs: tuple) -> Source:
+        key = (Remembered, id(base), repr((args, kwargs)))
+        return self._intern(key, Remembered, base, args, kwargs)
 
     def class_attribute(self, base: Source, name: str) -> Source:
         return self._intern((ClassAttribute, id(base), name), ClassAttribute, base, name)

@@ -58,6 +58,7 @@ def install_library(world: Any) -> None:
     for kind in (types.FunctionType, classmethod, staticmethod):
         add(kind.__get__, _bind)
     add(weakref.ReferenceType, _weak_reference)
+    add(weakref.ReferenceType.__call__, lambda world, reference: weakref.ReferenceType.__call__(reference))
     add(functools._lru_cache_wrapper, _cache_made)  # type: ignore[attr-defined]
 
 

@@ -278,9 +278,8 @@ class Templates:
         elif cls is UnknownText:
             raise Break("data-dependent", "text made of a tensor's contents leaves the program")
         elif isinstance(value, (int, float, str, bytes, complex)) and type(value) is not IdentityNumber:
-            base = next(each for each in cls.__mro__ if not each.__flags__ & HEAP_TYPE)
-            plain = base.__add__(value, base()) if base is not int else int.__add__(value, 0)
-            number = self.template(plain)
+            base: Any = next(each for each in cls.__mro__ if not each.__flags__ & HEAP_TYPE)
+            number = self.template(base.__add__(value, base()))
         elif isinstance(value, (int, BaseException, collections.deque)):
             raise Break("result", f"an instance of {cls.__qualname__}, made in the region, leaves it")
         elif not _made_by_object(cls):
@@ -289,9 +288,9 @@ class Templates:
         slots = []
         if isinstance(value, collections.defaultdict):
             slots.append(("default_factory", self.template(value.default_factory)))
-        for base in cls.__mro__:
-            for name, member in base.__dict__.items():
-                if type(member) is types.MemberDescriptorType and base.__flags__ & HEAP_TYPE:
+        for owner in cls.__mro__:
+            for name, member in owner.__dict__.items():
+                if type(member) is types.MemberDescriptorType and owner.__flags__ & HEAP_TYPE:
                     try:
                         slots.append((name, self.template(member.__get__(value))))
                     except AttributeError:

@@ -107,6 +107,18 @@ class ClassAttribute:
 
 
 @record
+class Remembered:
+    """What the function behind `functools.lru_cache` at `base` remembers for these arguments, or computes once more.
+
+    Arguments are plain data, or sources of objects.
+    """
+
+    base: Source
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...] = ()
+
+
+@record
 class State:
     """Process state by name: grad_mode, inference_mode, autocast, default_dtype, deterministic, num_threads, ..."""
 
@@ -115,7 +127,7 @@ class State:
 
 Source = (
     Root | Argument | Keyword | PythonModule | Named | InstanceDict | Attribute | Item | KeyAt | Cell | TypeOf
-    | Referent | ClassAttribute | State
+    | Referent | ClassAttribute | Remembered | State
 )  # fmt: skip
 
 
@@ -152,6 +164,10 @@ def describe(source: Source) -> str:
             return f"{describe(base)}()"
         case ClassAttribute(base, name):
             return f"{describe(base)}.{name}"
+        case Remembered(base, args, kwargs):
+            shown = [describe(each) if is_source(each) else repr(each) for each in args]
+            shown += [f"{name}={describe(each) if is_source(each) else repr(each)}" for name, each in kwargs]
+            return f"{describe(base)}({', '.join(shown)})"
         case State(name):
             return name.replace("_", " ")
     raise TypeError(f"not a source: {source!r}")
@@ -160,7 +176,7 @@ def describe(source: Source) -> str:
 def is_static(source: Source) -> bool:
     """The path does not start at the call's arguments or at process state: weights, modules, classes, globals."""
     while True:
-        if isinstance(source, (Argument, Keyword, State)):
+        if isinstance(source, (Argument, Keyword, State, Remembered)):
             return False
         if isinstance(source, Item) and is_source(source.key) and not is_static(source.key):
             return False

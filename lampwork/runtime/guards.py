@@ -56,6 +56,7 @@ from lampwork.ir.source import (
     Named,
     PythonModule,
     Referent,
+    Remembered,
     Root,
     Source,
     State,
@@ -234,6 +235,11 @@ class CheckWriter:
                 return f"type({self._load(base)})"
             case Referent(base):
                 return f"{self._load(base)}()"
+            case Remembered(base, args, kwargs):
+                part = lambda each: self._load(each) if is_source(each) else self.constant(each)
+                shown = "".join(f"{part(each)}, " for each in args)
+                named = "".join(f"{name!r}: {part(each)}, " for name, each in kwargs)
+                return f"reading.remembered({self._load(base)}, ({shown}), {{{named}}})"
             case ClassAttribute(base, name):
                 return f"reading.class_attribute({self._load(base)}, {name!r})"
             case State(name):

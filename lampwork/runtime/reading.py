@@ -7,6 +7,7 @@ here runs code of the program: paths are read through C-level slots, equality is
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import re
 import sys
@@ -55,6 +56,7 @@ from lampwork.ir.source import (
     Named,
     PythonModule,
     Referent,
+    Remembered,
     Root,
     Source,
     State,
@@ -62,6 +64,8 @@ from lampwork.ir.source import (
     describe,
     is_source,
 )
+
+_CachedFunction: Any = type(functools.cache(len))
 
 #: What reading a path may raise when the program's objects changed: the guard fails.
 READ_ERRORS = (AttributeError, KeyError, IndexError, TypeError, ValueError, LookupError, StopIteration)
@@ -113,6 +117,12 @@ def _read(source: Source, scope: Scope) -> Any:
             return read(base, scope)()
         case ClassAttribute(base, name):
             return class_attribute(read(base, scope), name)
+        case Remembered(base, args, kwargs):
+            return remembered(
+                read(base, scope),
+                [read(each, scope) if is_source(each) else each for each in args],
+                {name: read(each, scope) if is_source(each) else each for name, each in kwargs},
+            )
         case State(name):
             return STATE[name]()
     raise TypeError(f"not a source: {source!r}")
@@ -126,6 +136,13 @@ def instance_dict(value: Any) -> dict:
     if issubclass(type(value), type):
         return type.__dict__["__dict__"].__get__(value)
     return object.__getattribute__(value, "__dict__")
+
+
+def remembered(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The answer of a function behind `functools.lru_cache`; LookupError where `function` is no such thing any more."""
+    if type(function) is not _CachedFunction:
+        raise LookupError("not a cached function")
+    return function(*args, **kwargs)
 
 
 def attribute(value: Any, name: str) -> Any:
