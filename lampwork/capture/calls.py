@@ -243,8 +243,11 @@ class NativeCalls:
                 "tensor-argument",
                 f"{_name(function)} is called with {self.describe_arguments(args, kwargs)}",
             )
-        if getattr(function, "__name__", "") == "tolist":
+        name = getattr(function, "__name__", "")
+        if name == "tolist":
             return self.contents_of(function.__self__)
+        if name == "storage_offset":
+            self.recorder.note_offset(function.__self__ if not args else args[0])  # type: ignore[attr-defined]
         if function is attention:
             args, kwargs = self.attention_calls.simplified(args, kwargs)
         return function(*args, **kwargs)

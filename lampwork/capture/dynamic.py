@@ -101,12 +101,12 @@ def _strides(
     expected: Any = 1
     number = 1
     for axis in order:
-        if strides[axis] == number and type(expected) is torch.SymInt and numbers[axis] != 1:
+        if strides[axis] == number and type(expected) is torch.SymInt:
             sizes.require(source, "stride", axis, size_of(expected))
             strides[axis] = expected
         elif policy.is_symbol(source, "stride", axis) and strides[axis] >= SMALLEST_SIZE and strides[axis] != number:
             if not policy.everything:
                 strides[axis] = sizes.symbol(source, "stride", axis, strides[axis])
-        if numbers[axis] != 1:
+        if numbers[axis] > 1:  # a dimension of size 0 counts as one of size 1
             expected, number = shape[axis] * strides[axis], numbers[axis] * tensor.stride(axis)
     return strides

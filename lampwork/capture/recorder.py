@@ -222,7 +222,16 @@ class Recorder:
         with self._mode:
             return _torch.decompose(op.overload, args, kwargs)
 
+    def note_offset(self, tensor: Fake) -> None:
+        """The program's meaning depends on where in its storage `tensor` lies: guards that of the inputs there."""
+        key = _torch.storage_key(tensor)
+        for fake in self.inputs:
+            if isinstance(fake, Fake) and fake.lampwork_source is not None and _torch.storage_key(fake) == key:
+                self.sizes.require(fake.lampwork_source, "offset", 0, int(fake.storage_offset()))
+
     def _call_view(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        if op.base == "as_strided" and (len(args) > 3 or "storage_offset" in kwargs):
+            self.note_offset(args[0])
         inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
         result: Any
         if self.sizes and has_symbols((args, kwargs)):

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from lampwork.errors import Diagnostic
+from lampwork.errors import CompileError, Diagnostic
 from lampwork.fakes.nodes import OPPOSITE, SizeNode
 from lampwork.ir.guard import Guard, SizeRelation, SizeSource
 from lampwork.ir.location import Location
@@ -82,7 +82,7 @@ class SymbolicSizes:
         self.sources: dict[str, SizeSource] = {}
         self._reasons: dict[str, tuple[str, Location]] = {}
         self.marked: set[str] = set()
-        self._required: list[SizeRelation] = []
+        self._required: dict[tuple, SizeRelation] = {}
         self._symbols: dict[str, Symbol] = {}
         self._bounds: dict[str, tuple[int, int]] = {}
         self._declared: dict[str, tuple[int, int]] = {}
@@ -96,7 +96,7 @@ class SymbolicSizes:
         self._resolved: dict[Size, Size] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.hints)
+        return bool(self.hints or self._required)
 
     # Symbols ----------------------------------------------------------------------------------------------------------
 
@@ -122,10 +122,10 @@ class SymbolicSizes:
 
     def require(self, source: Source, kind: str, axis: int, value: Size) -> None:
         """The guard that the integer found there, which has no symbol, is `value`."""
-        name = f"x{len(self._required)}"
-        self._required.append(
-            SizeRelation(f"{name} == {_bare(value)}", (SizeSource(name, source, kind, axis), *self._sources_of(value)))
-        )
+        key = (source, kind, axis)
+        if key not in self._required:
+            own = SizeSource(f"x{len(self._required)}", source, kind, axis)
+            self._required[key] = SizeRelation(f"{own.name} == {_bare(value)}", (own, *self._sources_of(value)))
 
     def _sym_int(self, value: Size) -> Any:
         return torch.SymInt(SizeNode(self, value))  # type: ignore[no-untyped-call]
@@ -354,7 +354,7 @@ class SymbolicSizes:
     def _relations(self) -> list[tuple[SizeRelation, Location]]:
         found = [(self._relation(each), each.location) for each in self._noted.values()]
         nowhere = Location()
-        found += [(each, nowhere) for each in self._required]
+        found += [(each, nowhere) for each in self._required.values()]
         for name, source in self.sources.items():
             if name in self._implied:
                 continue
@@ -429,8 +429,15 @@ def is_symbolic(value: Any) -> bool:
 
 
 def size_of(value: Any) -> Size:
-    """An int or `torch.SymInt` as a size of loop IR, in the symbols that are left."""
-    return value.node.resolved if isinstance(value, torch.SymInt) else value
+    """An int or `torch.SymInt` as a size of loop IR, in the symbols that are left.
+
+    Raises `CompileError` for a symbol of PyTorch's own.
+    """
+    if not isinstance(value, torch.SymInt):
+        return value
+    if type(value.node) is not SizeNode:
+        raise CompileError("lower", f"a tensor of symbolic size {value}, which no capture of ours made")
+    return value.node.resolved
 
 
 def sizes_of(values: Any) -> tuple[Size, ...]:

@@ -199,25 +199,24 @@ def _expand(x: torch.Tensor, size: Sequence[Any], *, implicit: bool = False) -> 
             f"expand: the number of sizes provided ({len(size)}) must be greater or equal to the number of dimensions "
             f"in the tensor ({len(shape)})"
         )
-    result: list[Any] = []
-    steps: list[Any] = []
-    for index, wanted in enumerate(size):
-        if index < added:
-            result.append(wanted)
-            steps.append(0)
-            continue
-        own, step = shape[index - added], strides[index - added]
-        if type(wanted) is int and wanted == -1:
+    result: list[Any] = [None] * len(size)
+    steps: list[Any] = [None] * len(size)
+    for index in range(len(size) - 1, -1, -1):
+        wanted = size[index]
+        if index >= added:
+            own, step = shape[index - added], strides[index - added]
+        else:
+            own, step = 1, result[index + 1] * steps[index + 1] if index + 1 < len(size) else 1
+        if type(wanted) is int and wanted == -1 and index >= added:
             wanted = own
-        elif own == 1 and wanted != 1:
-            step = 0
         elif own != wanted:
-            raise RuntimeError(
-                f"The expanded size of the tensor ({wanted}) must match the existing size ({own}) at non-singleton "
-                f"dimension {index}.  Target sizes: {list(size)}.  Tensor sizes: {shape}"
-            )
-        result.append(wanted)
-        steps.append(step)
+            if own != 1:
+                raise RuntimeError(
+                    f"The expanded size of the tensor ({wanted}) must match the existing size ({own}) at non-singleton "
+                    f"dimension {index}.  Target sizes: {list(size)}.  Tensor sizes: {shape}"
+                )
+            step = 0
+        result[index], steps[index] = wanted, step
     return Layout(result, steps, offset)
 
 

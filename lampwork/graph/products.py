@@ -19,6 +19,7 @@ import torch
 from torch.fx import Node
 
 from lampwork import _torch
+from lampwork.fakes.shapes import same_sizes
 from lampwork.fakes.symbolic import hint_of
 from lampwork.graph.build import emit, place
 from lampwork.ir.region import FunctionalGraph
@@ -76,7 +77,7 @@ def linear_parts(node: Node) -> tuple[Node, Node, Node | None] | None:
     if node.target is not aten.addmm.default or node.kwargs.get("alpha", 1) != 1 or node.kwargs.get("beta", 1) != 1:
         return None
     bias, x, factor = node.args[:3]
-    if tuple(bias.meta["val"].size()) != (factor.meta["val"].size()[1],):  # type: ignore[union-attr]
+    if not same_sizes(bias.meta["val"].size(), (factor.meta["val"].size()[1],)):  # type: ignore[union-attr]
         return None
     return x, factor, bias  # type: ignore[return-value]
 

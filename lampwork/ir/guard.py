@@ -168,7 +168,7 @@ class ModuleIsPlain:
 @record
 class SizeSource:
     """The integer called `name` in a `SizeRelation`. `kind`: "shape" or "stride" of dimension `axis` of the tensor at
-    `source`, or the "value" at `source` itself (an int)."""
+    `source`, its storage "offset", or the "value" at `source` itself (an int)."""
 
     name: str
     source: Source
@@ -180,7 +180,9 @@ def size_text(size: SizeSource, value: str) -> str:
     """The expression for the integer, where the expression `value` is the tensor or int at its source."""
     if size.kind == "shape":
         return f"{value}.shape[{size.axis}]"
-    return f"{value}.stride({size.axis})" if size.kind == "stride" else value
+    if size.kind == "stride":
+        return f"{value}.stride({size.axis})"
+    return f"{value}.storage_offset()" if size.kind == "offset" else value
 
 
 @record

@@ -266,7 +266,7 @@ def verify_program(program: Program) -> None:
                 raise VerifyError(f"step {number}: invariant 13: {name} has no placement")
             live.setdefault(name, [number, number])[1] = number
         for name in reads:
-            if name not in written:
+            if name not in written and 0 not in program.buffers[name].shape:
                 raise VerifyError(f"step {number}: invariant 14: {name} is read before it is written")
         written.update(writes)
     for result in program.results:

@@ -81,7 +81,7 @@ def bind(symbol: Symbol, position: Expr, extent: Size) -> tuple[Size, tuple[tupl
 def fresh_symbol(lowering: Lowering, extent: Size) -> Symbol:
     """A symbol for a loaded index, unique in the program so that nests can be inlined into each other."""
     lowering.symbol_count += 1
-    return Symbol(f"s{lowering.symbol_count}", 0, max(bounds(extent)[1] - 1, 0))
+    return Symbol(f"g{lowering.symbol_count}", 0, max(bounds(extent)[1] - 1, 0))
 
 
 _SUMMED_ON_GPUS = frozenset({"float32", "float64", "int32", "int64"})

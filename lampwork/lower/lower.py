@@ -399,6 +399,10 @@ class Lowering:
                 result = what.rule(self, *args, **kwargs)
             except CannotLoad:
                 result = NotImplemented
+            except (TypeError, ValueError):
+                if not _mentions_symbols((args, tuple(kwargs.values()))):
+                    raise
+                result = NotImplemented  # the rule wants a number where the program has a symbol
             if is_elsewhere and len(self.items) > items:
                 result = NotImplemented  # no pure view: kernels do not reach there
             if result is not NotImplemented:
@@ -598,6 +602,13 @@ class Lowering:
                 ref = TensorRef(ref.buffer, dtype, sizes_of(shape), sizes_of(strides), start + size_of(offset))
             return FromBuffer(ref, result.conjugate)
         raise CompileError("lower", f"result of type {type(result).__name__}")
+
+
+def _mentions_symbols(value: Any) -> bool:
+    """Whether a symbol is among arguments, or in the shape of a tensor there."""
+    if type(value) is TensorValue:
+        return any(isinstance(each, SizeExpr) for each in (*value.ref.shape, *value.ref.strides, value.ref.offset))
+    return isinstance(value, SizeExpr) or (isinstance(value, tuple) and any(map(_mentions_symbols, value)))
 
 
 def _tensors(value: Any) -> list[TensorValue]:

@@ -378,8 +378,10 @@ def _as_strided(lowering: Lowering, self: TensorValue, size: Any, stride: Any, s
         if buffer.strides[k] != numel:
             return TensorValue(ref, _not_dense, self.stored_dtype)
         numel = mul(numel, buffer.shape[k])
-    last = add(offset, sum((n - 1) * s for n, s in zip(size, stride)))
-    if 0 not in size and (last >= numel or offset < 0):  # type: ignore[operator]
+    past = add(offset, mul(numel, -1))
+    for extent, step in zip(size, stride):
+        past = add(past, mul(add(extent, -1), step))
+    if 0 not in size and (bounds(past)[1] >= 0 or bounds(offset)[0] < 0):
         return TensorValue(ref, _not_dense, self.stored_dtype)
 
     def index_map(index: IndexTuple) -> IndexTuple:

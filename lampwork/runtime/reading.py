@@ -428,6 +428,8 @@ def size_at(size: SizeSource, scope: Scope) -> int:
     value = read(size.source, scope)
     if size.kind == "value":
         return value
+    if size.kind == "offset":
+        return value.storage_offset()
     return value.shape[size.axis] if size.kind == "shape" else value.stride(size.axis)
 
 
@@ -441,7 +443,9 @@ def in_words(test: SizeRelation) -> str:
     text = test.text
     for size in test.sizes:
         where = describe(size.source)
-        if size.kind != "value":
+        if size.kind == "offset":
+            where = f"{where}.storage_offset()"
+        elif size.kind != "value":
             where = f"{where}.{'size' if size.kind == 'shape' else 'stride'}({size.axis})"
         text = re.sub(rf"\b{size.name}\b", where, text)
     return text
