@@ -11,13 +11,14 @@ from typing import Literal
 
 from lampwork.errors import Diagnostic, page_of
 
-Kind = Literal["break", "fallback", "recompile", "fusion", "graph"]
+Kind = Literal["break", "fallback", "recompile", "specialised", "fusion", "graph"]
 
 #: What a kind of diagnostic is called.
 KINDS: dict[Kind, str] = {
     "break": "a break",
     "fallback": "a fall-back",
     "recompile": "a recompile",
+    "specialised": "a fixed size",
     "fusion": "a refused fusion",
     "graph": "a refused CUDA graph",
 }
@@ -330,6 +331,12 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "recompile",
         "No entry serves the call: a guard of each failed, so the call was compiled again.",
         "Keep what changes out of the program, pass it as a tensor, or compile for changing sizes with `dynamic=True`.",
+    ),
+    # Fixed size -----------------------------------------------------------------------------------------------------
+    "size-specialised": Meaning(
+        "specialised",
+        "A size that could vary is fixed, as the program needs it as a number.",
+        "Use the size in arithmetic and tensor operators only.",
     ),
     # Refused fusion -----------------------------------------------------------------------------------------------
     "fusion-aten-call": Meaning(

@@ -33,6 +33,7 @@ SECTIONS = {
     "breaks": "what could not be compiled, where, why, and what it cost",
     "fallbacks": "calls that ran eagerly for other reasons",
     "recompiles": "calls that were compiled although entries existed, and the guard that failed",
+    "specialised": "sizes that could have varied and are fixed",
     "cuda_graphs": "why launches are not replayed as one",
     "fusion": "operators that did not share a kernel, and what that costs",
     "guards": "what must hold for the compiled entry to serve a call",
@@ -48,7 +49,10 @@ SECTIONS = {
     "llvm": "generated code",
 }
 #: Sections that answer questions; the others show stages.
-OVERVIEW = ("summary", "breaks", "fallbacks", "recompiles", "cuda_graphs", "fusion", "guards", "seconds", "history")
+OVERVIEW = (
+    "summary", "breaks", "fallbacks", "recompiles", "specialised", "cuda_graphs", "fusion", "guards", "seconds",
+    "history",
+)  # fmt: skip
 
 
 class Explanation(Mapping[str, str]):
@@ -157,13 +161,17 @@ def _facts(
     ran: CompiledFunction | None,
 ) -> dict[str, Any]:
     stats = ran.counters.snapshot(ran.entries) if ran is not None else None
-    issues = make.issues(stats) if stats is not None else []
+    issues = make.issues(stats, function) if stats is not None else []
     graphs = [make.graph(artifact)] if artifact is not None else []
     if failure is not None and failure["id"] not in [each["id"] for each in issues]:
         issues.append(failure)
     outcome = artifact.outcome if artifact is not None else None
     if isinstance(outcome, RunEagerly) and outcome.id not in [each["id"] for each in issues]:
         issues.append(make.planned(outcome))
+    if artifact is not None:
+        known = [each["reason"] for each in issues]
+        fixed = [make.issue(Record(diagnostic, 1), "specialised", function) for diagnostic in artifact.specialised]
+        issues += [each for each in fixed if each["reason"] not in known]
     program = artifact.program if artifact is not None and not isinstance(outcome, RunEagerly) else None
     kernels = make.kernels(program) if program is not None else []
     return {
@@ -182,7 +190,13 @@ def _facts(
 
 def _sections(seen: Mapping[str, Any], artifact: Artifact | None, facts: dict[str, Any]) -> dict[str, str]:
     sections = {"summary": text.summary(facts)}
-    names = {"break": "breaks", "fallback": "fallbacks", "recompile": "recompiles", "graph": "cuda_graphs"}
+    names = {
+        "break": "breaks",
+        "fallback": "fallbacks",
+        "recompile": "recompiles",
+        "specialised": "specialised",
+        "graph": "cuda_graphs",
+    }
     for kind, name in names.items():
         sections[name] = text.issues(each for each in facts["issues"] if each["kind"] == kind)
     sections["fusion"] = text.fusions(facts["fusions"])

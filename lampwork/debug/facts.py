@@ -18,22 +18,24 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.location import Location, Origin
 from lampwork.ir.program import Extern, Launch, Program
 from lampwork.ir.region import RunEagerly
+from lampwork.runtime.recompiles import with_names
 from lampwork.runtime.stats import Record
 from lampwork.schedule.traffic import kernel_traffic
 
 Facts = dict[str, Any]
 
 
-def issue(record: Record, kind: str = "") -> Facts:
-    """One break, fall-back, recompile or refused CUDA graph."""
+def issue(record: Record, kind: str = "", function: Callable | None = None) -> Facts:
+    """One break, fall-back, recompile, fixed size or refused CUDA graph; arguments by name where `function` tells."""
     diagnostic = record.diagnostic
     meaning = meaning_of(diagnostic.id)
     total = record.seconds * 1e3 if record.seconds else None
+    reason = diagnostic.reason if function is None else with_names(diagnostic.reason, function)
     return {
         "id": diagnostic.id,
         "kind": kind or meaning.kind,
         **location(diagnostic.location),
-        "reason": first_lines(diagnostic.reason),
+        "reason": first_lines(reason),
         "meaning": meaning.meaning,
         "remedy": remedy_of(diagnostic),
         "page": diagnostic.page,
@@ -143,12 +145,13 @@ def history(stats: Mapping[str, Any]) -> Facts:
     }
 
 
-def issues(stats: Mapping[str, Any]) -> list[Facts]:
+def issues(stats: Mapping[str, Any], function: Callable) -> list[Facts]:
     """Breaks, other fall-backs, recompiles and refused CUDA graphs, costliest first within each kind."""
     breaks = {record.diagnostic for record in stats["breaks"]}
     found = [issue(record, "break") for record in stats["breaks"]]
     found += [issue(record, "fallback") for record in stats["fallbacks"] if record.diagnostic not in breaks]
     found += [issue(record, "recompile") for record in stats["recompiles"]]
+    found += [issue(Record(diagnostic, 1), "specialised", function) for diagnostic in stats["specialised"]]
     refused = Counter(each["refused"] for each in stats["cuda_graphs"] if each["refused"])
     found += [issue(Record(diagnostic, count), "graph") for diagnostic, count in refused.items()]
     order = list(KINDS)

@@ -56,6 +56,8 @@ def _issue(each: dict[str, Any]) -> str:
 
 def cost(each: dict[str, Any]) -> str:
     """`3 times, 1.2 ms each (compiling)`; what the milliseconds are depends on the kind."""
+    if each["kind"] == "specialised":
+        return "a compile for each other size"
     if each["total_ms"] is None:
         return "not measured" + ("" if each["count"] else ": the call was compiled, not run")
     what = {"break": "run natively", "fallback": "run eagerly", "recompile": "compiling"}.get(each["kind"], "")

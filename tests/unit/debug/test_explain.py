@@ -182,3 +182,13 @@ def test_sizes_that_may_vary_are_a_group_of_their_own():
     facts = lampwork.explain(model, torch.ones(6), torch.ones(6)).to_dict()
     (group,) = [group for group in facts["guards"] if group["about"] == "sizes that may vary"]
     assert any("x.size(0)" in each["text"] for each in group["guards"])
+
+
+def test_a_fixed_size_is_told_with_the_line_that_needs_it():
+    def program(x):
+        return sum(x for _ in range(x.shape[0]))
+
+    model = lampwork.compile(program, dynamic=True, options={"cache": False})
+    (found,) = lampwork.explain(model, torch.ones(4)).to_dict()["issues"]
+    assert found["reason"].startswith("x.size(0) is fixed at 4")
+    assert found["id"] == "size-specialised" and found["source"] == "return sum(x for _ in range(x.shape[0]))"
