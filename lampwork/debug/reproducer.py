@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from lampwork.config import Settings, environment
+from lampwork.errors import page_of
 from lampwork.runtime.versions import versions
 
 #: Inputs and modules larger than this are described, not saved.
@@ -42,7 +43,7 @@ def _script(
 ) -> tuple[str, bytes | None]:
     trace = "".join(traceback.format_exception(error))
     head = [
-        '"""Reproduces a failure inside Lampwork\'s compiler.',
+        f'"""Reproduces a failure inside Lampwork\'s compiler (see {page_of("compiler-failed")}).',
         "",
         *(f"{name}: {value}" for name, value in versions().items()),
         "",

@@ -189,5 +189,6 @@ def _compiled_on(device: str) -> Finding:
     if not right:
         return Finding(subject, "problem", "computed wrong values", "please report this")
     if stats["fallbacks"]:
-        return Finding(subject, "problem", f"ran eagerly: {stats['fallbacks'][0]}", "see the warning above")
+        record = stats["fallbacks"][0]
+        return Finding(subject, "problem", f"ran eagerly: {record}", f"see {record.diagnostic.page}")
     return Finding(subject, "ok", f"compiled, {sum(stats['compile_seconds'].values()) * 1e3:.0f} ms")

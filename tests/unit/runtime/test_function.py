@@ -146,6 +146,8 @@ def test_a_failing_compiler_is_one_warning_with_a_reproducer(lenient):
     text = open(path).read()
     compile(text, path, "exec")
     assert "LAMPWORK_STRICT" in text and "no rule" in text
+    page = "docs/diagnostics/compiler-failed.md"
+    assert page in text and page in str(seen[0].message)
     assert lampwork.stats(fast)["fallbacks"][0].id == "compiler-failed"
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 
 import pytest
 import torch
 
+import lampwork
 from lampwork import cli
 from lampwork.verdict import cache_command, doctor, explain_command
 
@@ -58,6 +60,29 @@ def test_targets_that_cannot_be_called(script, capsys, target, arguments, told):
     assert told in capsys.readouterr().err
 
 
+def test_explain_prints_what_matters_and_one_section_when_asked(script, capsys):
+    assert cli.main(["explain", f"{script}::factory"]) == 0
+    printed = capsys.readouterr().out
+    assert "== summary" in printed and "== guards" in printed and "== llvm" not in printed
+    assert cli.main(["explain", f"{script}::factory", "--stage", "kernels"]) == 0
+    assert capsys.readouterr().out.startswith("# launched 1 times")
+    assert cli.main(["explain", f"{script}::factory", "--stage", "all"]) == 0
+    assert "== llvm" in capsys.readouterr().out
+    assert cli.main(["explain", f"{script}::factory", "--stage", "no_such"]) == 2
+    assert "no section 'no_such'" in capsys.readouterr().err
+
+
+def test_explain_calls_first_and_writes_a_page_and_facts(script, tmp_path, capsys):
+    page, facts = tmp_path / "page.html", tmp_path / "facts.json"
+    script.write_text(SCRIPT + "def broken(x): return x if x.sum() > 0 else -x\n")
+    arguments = ["--args", "torch.ones(2)", "--calls", "3", "--html", str(page), "--json", str(facts)]
+    assert cli.main(["explain", f"{script}::broken", *arguments]) == 0
+    assert capsys.readouterr().out == ""
+    (found,) = [each for each in json.loads(facts.read_text())["issues"] if each["kind"] == "break"]
+    assert found["id"] == "data-dependent" and found["count"] == 3 and found["each_ms"] > 0
+    assert page.read_text().startswith("<!doctype html>") and "data-dependent" in page.read_text()
+
+
 def test_missing_script_and_model(capsys):
     assert cli.main(["explain", "nowhere.py::f"]) == 2
     assert "no such file" in capsys.readouterr().err
@@ -90,6 +115,22 @@ def test_cache_show_and_clear(cache, capsys, tmp_path):
     assert outside.read_text() == "kept"
     assert cli.main(["cache", "path"]) == 0
     assert capsys.readouterr().out.strip() == str(cache)
+
+
+def test_doctor_names_the_page_of_what_ran_eagerly(monkeypatch):
+    compiling = lampwork.compile
+
+    def inside_a_transform(function, options):
+        """Calls made inside a function transform run eagerly."""
+        compiled = compiling(function, options=options)
+        call = torch.vmap(compiled)
+        call.__lampwork__ = compiled.__lampwork__
+        return call
+
+    monkeypatch.setattr(lampwork, "compile", inside_a_transform)
+    finding = doctor._compiled_on("cpu")
+    assert finding.level == "problem" and "[modes-active]" in finding.found
+    assert finding.remedy == "see docs/diagnostics/modes-active.md"
 
 
 def test_doctor_names_remedies(cache, monkeypatch):
