@@ -91,6 +91,8 @@ class SymbolicSizes:
         self._made: dict[str, Size] = {}
         #: Symbols whose bounds follow from those of the symbol that stands for them.
         self._implied: set[str] = set()
+        #: The line that narrowed a symbol's bounds last.
+        self._narrowed: dict[str, Location] = {}
         self._noted: dict[tuple, _Noted] = {}
         self._known: dict[tuple, bool] = {}
         self._resolved: dict[Size, Size] = {}
@@ -260,6 +262,7 @@ class SymbolicSizes:
         self._bounds[atom.name] = (low, high)
         if low == high:
             self._replaced[atom.name] = low
+        self._narrowed[atom.name] = self.location()
         return True
 
     def _solve(self, difference: SizeExpr) -> None:
@@ -362,7 +365,8 @@ class SymbolicSizes:
             upper = f" <= {high}" if high < INFINITY else ""
             lower = f"{low} <= " if low > -INFINITY else ""
             if lower or upper:
-                found.append((SizeRelation(f"{lower}{name}{upper}", (source,)), nowhere))
+                where = self._narrowed.get(name, nowhere)
+                found.append((SizeRelation(f"{lower}{name}{upper}", (source,)), where))
         for name, made in self._made.items():
             low, high = self._bounds[name]
             if (low, high) != self._declared[name]:

@@ -26,6 +26,7 @@ from lampwork.runtime.templates import TemplateWriter, sources_of
 
 if TYPE_CHECKING:
     from lampwork.runtime.cuda_graphs import GraphRunner
+    from lampwork.runtime.sized_graphs import SizedGraphs
 
 MISS = object()
 
@@ -109,7 +110,7 @@ class Entry:
         """`run`: what runs the graph in place of the artifact's program (a foreign back end). `mode`: see `config`."""
         self.artifact = artifact
         self.host: Host | None = None
-        self.graphs: GraphRunner | None = None
+        self.graphs: GraphRunner | SizedGraphs | None = None
         if isinstance(artifact.outcome, RunEagerly):
             self.serve = self._eager_entry(artifact.outcome, eagerly)
             return
@@ -121,7 +122,16 @@ class Entry:
                 from lampwork.runtime.cuda_graphs import CudaDevice, GraphRunner
 
                 device = CudaDevice(int(artifact.program.device.partition(":")[2]))
-                self.graphs = GraphRunner(artifact, lambda: Host(artifact).call, when, device)
+
+                def runner() -> GraphRunner:
+                    return GraphRunner(artifact, lambda: Host(artifact).call, when, device)
+
+                if artifact.program.sizes:
+                    from lampwork.runtime.sized_graphs import SizedGraphs
+
+                    self.graphs = SizedGraphs(artifact, run, runner)
+                else:
+                    self.graphs = runner()
                 run = self.graphs.call
         templates = sources_of(artifact.objects, artifact.effects, artifact.outcome)
         known = {id(source) for source in artifact.inputs}

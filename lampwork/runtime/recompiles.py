@@ -24,6 +24,7 @@ from lampwork.ir.guard import (
     KeysAre,
     LengthIs,
     SameObject,
+    SizeRelation,
     StorageGroups,
     TensorIs,
     TypeIs,
@@ -35,6 +36,10 @@ from lampwork.runtime.reading import first_failure
 _STATE_REMEDY = "Call it with the same modes each time, or compile it once for each of them."
 _VALUE_REMEDY = "Keep the value that changes out of the program, or pass it as a tensor."
 _SIZE_REMEDY = "Pad to few sizes, or compile with dynamic=True."
+_RELATION_REMEDY = (
+    "The program tells these sizes apart, and is compiled once for each case. Where it needs a size as a number "
+    "(`==` above), use it in arithmetic and tensor operators only."
+)
 _OWN_REMEDY = "Change it before the first call, or keep it out of what the program reads."
 _ALIAS_REMEDY = "Pass tensors that share memory in the same way each time."
 _SHAPE_OF_CALL = "Call it in one way: the same positional arguments and keywords."
@@ -58,6 +63,8 @@ def remedy(guard: Guard) -> str:
     match guard.test:
         case ArgumentCount():
             return _SHAPE_OF_CALL
+        case SizeRelation():
+            return _RELATION_REMEDY
         case Distinct() | SameObject() | StorageGroups():
             return _ALIAS_REMEDY
     if isinstance(guard.source, State):
