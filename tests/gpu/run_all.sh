@@ -30,7 +30,7 @@ seconds() { local rest=$(($(left) - 10)); echo $(($1 < rest ? $1 : rest)); }
 capabilities() { within 60 "$PYTHON" tests/gpu/capabilities.py; }
 smoke() { if [ -f tests/gpu/smoke.py ]; then within 150 "$PYTHON" -m tests.gpu.smoke; fi; }
 capture() { within 200 "$PYTHON" tests/gpu/capture.py ${CAPTURE:---tiny}; }
-tests() { within 240 "$PYTHON" -m pytest tests/gpu -n "${JOBS:-6}" --timeout 120 -rfs ${TESTS:-}; }
+tests() { within 240 "$PYTHON" -m pytest tests/gpu tests/diagnostics -n "${JOBS:-6}" --timeout 120 -rfs ${TESTS:-}; }
 ops() {
     local limit; limit=$(seconds 200)
     within 240 "$PYTHON" -m tests.ops.sweep --device cuda --samples 1 --jobs "${OPS_JOBS:-14}" --timeout 60 \
