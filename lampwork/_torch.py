@@ -13,6 +13,7 @@ import re
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -458,6 +459,12 @@ def _set_attention(state: tuple[bool, ...]) -> None:
     torch._C._set_sdp_use_cudnn(state[3])
 
 
+def _forget_warnings_shown(_: None) -> None:
+    """What every change of the warning filters does: places that warned once may warn again."""
+    with warnings.catch_warnings():
+        pass
+
+
 SET_STATE: dict[str, Callable[[Any], None]] = {
     "attention": _set_attention,
     "grad_mode": torch._C._set_grad_enabled,
@@ -466,6 +473,7 @@ SET_STATE: dict[str, Callable[[Any], None]] = {
     "deterministic": _set_deterministic,
     "num_threads": torch.set_num_threads,
     "float32_matmul_precision": torch.set_float32_matmul_precision,
+    "warning_filters": _forget_warnings_shown,
 }
 
 

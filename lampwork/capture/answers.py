@@ -10,7 +10,6 @@ import itertools
 import logging
 import sys
 import types
-import warnings
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -29,11 +28,12 @@ from lampwork.capture.machine.natives import Callback, _check
 from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.sizes import SYMBOLIC
 from lampwork.capture.text import install_text
+from lampwork.capture.warned import install_warned
 
 #: The program cannot be followed through these: they reach frames, other threads or the outside world.
 _REFUSED = {
     sys._getframe: "sys._getframe()",
-    warnings.warn: "warnings.warn()", _thread.start_new_thread: "starting a thread",
+    _thread.start_new_thread: "starting a thread",
     inspect.currentframe: "inspect.currentframe()",
     print: "print()", open: "open()", input: "input()",
 }  # fmt: skip
@@ -80,6 +80,7 @@ def install_answers(world: Any) -> None:
     for name, level in _LEVELS.items():
         add(getattr(logging.Logger, name), _log_at(level))
     add(dict.get, _dict_get)
+    install_warned(world)
     install_introspection(world)
     install_conversions(world)
     install_library(world)

@@ -85,6 +85,8 @@ class NativeCalls:
         self.hooks_registered = 0
         #: Storages that `copy.deepcopy` has copied, by id of its memo.
         self.copied_storages: dict[int, set[int]] = {}
+        #: Process state without a value that the program changed, to be changed again on every call.
+        self.states_touched: dict[str, None] = {}
         #: Functions that the program itself put behind `functools.lru_cache`, by id.
         self.made_caches: dict[int, Any] = {}
         #: Containers whose text is being written, by id.

@@ -163,7 +163,7 @@ def _restored_state(world: TorchWorld) -> Iterator[None]:
 
 
 def _global_effects(world: TorchWorld, templates: Templates) -> list[Effect]:
-    effects: list[Effect] = []
+    effects: list[Effect] = [SetState(name, ConstantValue(None)) for name in world.states_touched]
     if world.hooks_registered:
         handles = templates.template(torch.utils.hooks.RemovableHandle)
         effects.append(CallSetAttribute(handles, "next_id", templates.hook_number(world.hooks_registered)))
