@@ -91,7 +91,7 @@ def _break_in_contexts(x, holder):
         lambda x, h: x.nonzero(),
         lambda x, h: open("/dev/null"),
         lambda x, h: x * id(h),
-        lambda x, h: (x, id(h)),
+        lambda x, h: (x, hash("text")),
         lambda x, h: x.numpy(),
         lambda x, h: [][5],
     ],
