@@ -277,10 +277,10 @@ class Templates:
             items = self.items(set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value))
         elif cls is UnknownText:
             raise Break("data-dependent", "text made of a tensor's contents leaves the program")
-        elif isinstance(value, (int, float, str, bytes, complex)) and not isinstance(value, (IdentityNumber, UnknownText)):
+        elif isinstance(value, (int, float, str, bytes, complex)) and not isinstance(value, IdentityNumber):
             base: Any = next(each for each in cls.__mro__ if not each.__flags__ & HEAP_TYPE)
             number = self.template(base.__add__(value, base()))
-        elif isinstance(value, (int, str, BaseException, collections.deque)):
+        elif isinstance(value, (int, BaseException, collections.deque)):
             raise Break("result", f"an instance of {cls.__qualname__}, made in the region, leaves it")
         elif not _made_by_object(cls):
             raise Break("result", f"an instance of {cls.__module__}.{cls.__qualname__} leaves the region")
