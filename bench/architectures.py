@@ -322,7 +322,8 @@ ARCHITECTURES: tuple[Architecture, ...] = (
                   "use_mamba_kernels": False}),
     # Encoder-decoders
     Architecture("t5", "encoder-decoder", "T5ForConditionalGeneration", pairs,
-                 {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}),
+                 {**_TOKENS, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4,
+                  "decoder_start_token_id": 0}),
     Architecture("bart", "encoder-decoder", "BartForConditionalGeneration", labelled_pairs, _PAIR),
     Architecture("pegasus", "encoder-decoder", "PegasusForConditionalGeneration", pairs, _PAIR),
     Architecture("mbart", "encoder-decoder", "MBartForConditionalGeneration", labelled_pairs, _PAIR),

@@ -15,8 +15,6 @@ BREAKS = {
     "longformer": "data-dependent",  # global attention, where any token asks for it
     "led": "data-dependent",  # the same
     "vilt": "data-dependent",  # the sizes of images are counted in their masks
-    "mamba": "unknown-native",  # associative_scan calls vmap
-    "jamba": "unknown-native",
 }
 
 
