@@ -10,7 +10,7 @@ from typing import Any
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.program import TensorRef
-from lampwork.ir.size import Size, add, bounds, floordiv, minimum, mod, mul, product
+from lampwork.ir.size import Size, add, bounds, floordiv, maximum, minimum, mod, mul, product
 from lampwork.lower.lower import Lowering, dtype_name
 from lampwork.lower.rules import view_rule
 from lampwork.lower.values import CannotLoad, IndexMap, IndexTuple, TensorValue
@@ -256,7 +256,17 @@ def slice_bounds(extent: Size, start: Any, end: Any) -> tuple[Size, Size]:
         start = min(max(start + extent if start < 0 else start, 0), extent)
         end = min(max(end + extent if end < 0 else end, start), extent)
         return start, end
-    return minimum(start, extent), minimum(end, extent)
+    return _slice_bound(extent, start), _slice_bound(extent, end)
+
+
+def _slice_bound(extent: Size, bound: Size) -> Size:
+    """Raises `CannotLoad` where it depends on the call's sizes from which end `bound` counts."""
+    smallest, largest = bounds(bound)
+    if smallest >= 0:
+        return minimum(bound, extent)
+    if largest < 0:
+        return maximum(add(bound, extent), 0)
+    raise CannotLoad("a slice from either end")
 
 
 @view_rule("slice.Tensor")
