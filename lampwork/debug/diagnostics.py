@@ -428,6 +428,16 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "one that is written.",
         "Move it to the device and call `contiguous()` on it first.",
     ),
+    "graph-number-input": Meaning(
+        "graph",
+        "A number that may differ from call to call is an input of the program.",
+        "Pass it as a tensor on the device, or keep it the same.",
+    ),
+    "graph-many-sizes": Meaning(
+        "graph",
+        "More combinations of sizes come up than have graphs; the first of them do.",
+        "Pad to few sizes.",
+    ),
     "graph-no-gain": Meaning(
         "graph",
         "Launching takes less time than the device needs, or than a replay: a graph would gain nothing.",
