@@ -16,6 +16,7 @@ import collections
 import enum
 import functools
 import gc
+import operator
 import re
 import types
 import weakref
@@ -131,6 +132,9 @@ class Loader:
             property: self._load_object,
             types.CellType: self._load_opaque,
             torch.jit.ScriptFunction: self._load_identity,
+            operator.itemgetter: self._load_identity,
+            operator.attrgetter: self._load_identity,
+            operator.methodcaller: self._load_identity,
             weakref.ReferenceType: self._load_weak_reference,
         })  # fmt: skip
 
