@@ -54,6 +54,8 @@ class GraphBreak(LampworkError):
         super().__init__(f"{diagnostic} (see {diagnostic.page})")
         self.diagnostic = diagnostic
         self.guards = guards
+        #: Whether sizes were symbols when it was met: with numbers the program may be captured whole.
+        self.symbolic = False
 
 
 class CompileError(LampworkError):

@@ -61,7 +61,7 @@ def compile_call(
     with collector.paused():
         try:
             with _stage("capture", seconds):
-                region = capture(function, args, kwargs, settings, policy)
+                region = _capture(function, args, kwargs, settings, policy)
         except GraphBreak as stop:
             if settings.fullgraph or stop.guards is None:
                 raise
@@ -81,6 +81,21 @@ def compile_call(
         if region.sizes is not None:
             _check_marks(region.sizes)
         return replace(artifact, varied=known, specialised=specialised)
+
+
+def _capture(
+    function: Callable, args: tuple, kwargs: Mapping[str, Any], settings: Settings, policy: DynamicPolicy
+) -> Region:
+    """The region of the call; with numbers for sizes where symbols would break it. Raises `GraphBreak`."""
+    try:
+        return capture(function, args, kwargs, settings, policy)
+    except GraphBreak as stop:
+        if not stop.symbolic:
+            raise
+        try:
+            return capture(function, args, kwargs, settings, DynamicPolicy(allowed=False))
+        except GraphBreak:
+            raise stop from stop.__cause__
 
 
 def _check_marks(sizes: SymbolicSizes) -> None:

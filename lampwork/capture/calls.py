@@ -36,6 +36,7 @@ from lampwork.capture.natives import (
     STATE_READERS,
     STATE_WRITERS,
 )
+from lampwork.capture.resampling import interpolate
 from lampwork.capture.shadow import Break
 from lampwork.capture.tensors import OPERATOR_TYPES, is_tensor_function
 from lampwork.capture.torch_answers import install_torch_answers, legacy_tensor
@@ -114,6 +115,10 @@ class NativeCalls:
             rule = self.function_rule(function)
             if rule == "tensor":
                 if self.are_data(args, kwargs):
+                    if function is torch.nn.functional.interpolate and self.recorder.sizes:  # type: ignore[attr-defined]
+                        answer = interpolate(*args, **kwargs)
+                        if answer is not NotImplemented:
+                            return answer
                     return function(*args, **kwargs)
             elif rule in ("__wrapped__", "_torchdynamo_orig_callable"):
                 return self.call(self.attribute(function, rule), args, kwargs)  # type: ignore[attr-defined]

@@ -197,6 +197,7 @@ def _graph_break(world: TorchWorld, stop: Interruption, function: Any) -> GraphB
     cause = stop.__cause__
     problem = GraphBreak(diagnostic, (*world.guards.finish(set()), *world.recorder.sizes.guards()))
     problem.__cause__ = cause
+    problem.symbolic = bool(world.recorder.sizes)
     return problem
 
 

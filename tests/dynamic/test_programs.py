@@ -288,6 +288,17 @@ def merged(x):
     return x.flatten(0, 1) + 1, x.flatten(2) * 2, x.reshape(x.shape[0] * x.shape[1], -1).sum(1), x.view(-1, 24).relu()
 
 
+@program(lambda n, m: (n, 3, 4 + n, 4 + m))
+def upsampled(x):
+    doubled = F.interpolate(x, scale_factor=2.0), F.interpolate(x, scale_factor=(2, 3), mode="bilinear")
+    return *doubled, F.interpolate(x, size=(9, 9), mode="bilinear", align_corners=True), F.interpolate(x, x.shape[2:])
+
+
+@program(lambda n, m: (n, 3, 8, 10))
+def upsampled_by_fractions(x):
+    return F.interpolate(x, scale_factor=1.5), torch.nn.Upsample(scale_factor=0.7, mode="bicubic")(x)
+
+
 SIZES = [(4, 6), (5, 9), (17, 6), (3, 33), (12, 12), (64, 40)]
 
 
