@@ -28,6 +28,7 @@ from lampwork.capture.machine.natives import Callback, _check
 from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.sizes import SYMBOLIC
 from lampwork.capture.text import install_text
+from lampwork.capture.unknown import UnknownNumber
 from lampwork.capture.warned import install_warned
 
 #: The program cannot be followed through these: they reach frames, other threads or the outside world.
@@ -137,7 +138,7 @@ _NATIVE_METACLASSES = frozenset({
 
 
 def _instance_check(world: Any, subject: Any, classes: Any) -> bool:
-    if type(subject) in SYMBOLIC:
+    if type(subject) in SYMBOLIC or type(subject) is UnknownNumber:
         subject = world.type_of(subject)(2)
     kind = type(classes)
     if kind is tuple:

@@ -20,7 +20,7 @@ from lampwork.capture.arrays import install_arrays
 from lampwork.capture.attention import AttentionCalls, attention
 from lampwork.capture.caches import call_cached
 from lampwork.capture.container_methods import SHADOW_METHODS
-from lampwork.capture.fake import TENSOR_KINDS
+from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.introspection import DISPATCH_CODE, dispatched
 from lampwork.capture.library import PURE_FUNCTIONS, death_callback
 from lampwork.capture.load import HEAP_TYPE, PLAIN_TYPES, bound_owner, has_identity_hash, is_plain
@@ -40,6 +40,7 @@ from lampwork.capture.resampling import interpolate
 from lampwork.capture.shadow import Break
 from lampwork.capture.tensors import OPERATOR_TYPES, is_tensor_function
 from lampwork.capture.torch_answers import install_torch_answers, legacy_tensor
+from lampwork.capture.unknown import UnknownNumber, item, items
 from lampwork.fakes.fake import DataDependent
 
 _ITERATORS = frozenset({*ITERATORS, map, filter, MachineGenerator, InterpretedIterator, SequenceIterator})
@@ -251,19 +252,33 @@ class NativeCalls:
                 f"{_name(function)} is called with {self.describe_arguments(args, kwargs)}",
             )
         name = getattr(function, "__name__", "")
-        if name == "tolist":
-            return self.contents_of(function.__self__)
+        if name == "tolist" or (name == "item" and args == () == tuple(kwargs)):
+            owner = getattr(function, "__self__", None)
+            if name == "tolist":
+                return items(self.recorder, owner)  # type: ignore[attr-defined]
+            if isinstance(owner, torch.Tensor) and owner.numel() == 1:
+                return item(self.recorder, owner)  # type: ignore[attr-defined]
         if name == "storage_offset":
             self.recorder.note_offset(function.__self__ if not args else args[0])  # type: ignore[attr-defined]
         if function is attention:
             args, kwargs = self.attention_calls.simplified(args, kwargs)
         return function(*args, **kwargs)
 
-    def contents_of(self, tensor: Any) -> Any:
-        """`tensor.tolist()`, where it is a literal."""
-        if tensor.constant is None or _torch.storage_key(tensor) in self.recorder.written:  # type: ignore[attr-defined]
-            raise DataDependent("Tensor.tolist")
-        return tensor.constant.tolist()
+    def _converted(self, kind: type, value: Any) -> Any:
+        """`float(x)` and `int(x)` of a tensor of one element; UNBOUND for other values."""
+        if type(value) is Fake and value.numel() == 1:
+            number = item(self.recorder, value)  # type: ignore[attr-defined]
+            if type(number) is not UnknownNumber:
+                return kind(number)
+            value = number
+        if type(value) is not UnknownNumber:
+            return UNBOUND
+        if value.kind is kind:
+            return value
+        if kind is int and value.kind is float:
+            raise DataDependent("int() of a number taken out of a tensor")  # it may be no number, or infinite
+        with torch.no_grad():
+            return UnknownNumber(value.tensor.to(torch.float64 if kind is float else torch.int64), kind)
 
     def _call_method(self, function: Any, owner: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A C method bound to its object."""
@@ -289,6 +304,10 @@ class NativeCalls:
 
     def _perform(self, function: Any, effect: str, args: tuple, kwargs: dict[str, Any]) -> Any:
         loader = self.loader
+        if (function is float or function is int) and len(args) == 1 and not kwargs:
+            converted = self._converted(function, args[0])
+            if converted is not UNBOUND:
+                return converted
         if args and id(args[0]) in loader.unsettled and effect in ("method", "keyed", "compares"):
             special = SHADOW_METHODS.get(function)
             if special is not None:

@@ -20,6 +20,7 @@ from lampwork.capture.load import HEAP_TYPE, Loader, getattr_dict, is_plain
 from lampwork.capture.shadow import MISSING, Break, HookNumber, IdentityNumber, Pending
 from lampwork.capture.sizes import SYMBOLIC, number
 from lampwork.capture.text import UnknownText
+from lampwork.capture.unknown import UnknownNumber
 from lampwork.ir.template import (
     ConstantValue,
     NewCall,
@@ -36,6 +37,7 @@ from lampwork.ir.template import (
     NewTuple,
     NewValue,
     ObjectValue,
+    ScalarValue,
     SizeValue,
     SourceValue,
     Template,
@@ -76,6 +78,8 @@ class Templates:
             return SourceValue(origin.source)
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
+        if kind is UnknownNumber:
+            return ScalarValue(self._tensor(value.tensor).index, value.kind.__name__)
         if kind is IdentityNumber and value.subject:
             subject = self.template(value.subject[0])
             return self._after_parts(value, lambda: NewCall(self.loader.guards.reference(id), (subject,)))
@@ -115,7 +119,7 @@ class Templates:
     def pairs(self, mapping: Any) -> tuple[tuple[Template, Template], ...]:
         return tuple([(self.template(key), self.template(value)) for key, value in mapping])
 
-    def _tensor(self, value: torch.Tensor) -> Template:
+    def _tensor(self, value: torch.Tensor) -> TensorValue:
         if not isinstance(value, Fake):
             raise Break("result", "a tensor that a function transform wraps leaves the transform")
         index = self._output_index.get(id(value))

@@ -38,6 +38,7 @@ from lampwork.capture.sizes import NUMBER_TYPES, SymbolicValues, number
 from lampwork.capture.tensor_attributes import TensorAttributes
 from lampwork.capture.tensors import TensorInputs
 from lampwork.capture.text import UnknownText
+from lampwork.capture.unknown import UnknownNumber, UnknownNumbers
 from lampwork.ir.loops import Location
 from lampwork.ir.reference import code_digest
 from lampwork.ir.source import Source
@@ -72,7 +73,7 @@ class Namespace:
         self.shadow: Any = None
 
 
-class TorchWorld(SymbolicValues, NativeCalls, Containers, Modules, TensorAttributes, World):
+class TorchWorld(UnknownNumbers, SymbolicValues, NativeCalls, Containers, Modules, TensorAttributes, World):
     """The world of one capture. Not shared between threads."""
 
     def __init__(self, recorder: Any, policy: DynamicPolicy = MARKED_ONLY) -> None:
@@ -600,6 +601,8 @@ class TorchWorld(SymbolicValues, NativeCalls, Containers, Modules, TensorAttribu
             return NUMBER_TYPES[kind]
         if kind is UnknownText:
             return str
+        if kind is UnknownNumber:
+            return value.kind
         return types.GeneratorType if type(value).__name__ == "MachineGenerator" else type(value)
 
     def branch(self, frame: Frame, value: Any, if_true: int, if_false: int) -> bool:
