@@ -137,7 +137,8 @@ def _compute(op: Any, left: Any, right: Any) -> Any:
         return plain(_beside(left, right), right)
     divides_by_unknown = plain is operator.truediv and (type(right) is UnknownNumber or right == 0)
     if divides_by_unknown or not (_is_float(left) or _is_float(right) or plain is operator.truediv):
-        raise DataDependent("what is done with a number taken out of a tensor")  # Python's integers have no bounds; zero divisors raise
+        # Python's integers have no bounds, and a divisor that is zero raises.
+        raise DataDependent("what is done with a number taken out of a tensor")
     with torch.no_grad():
         result = plain(_as_float(left), _as_float(right))
         if not isinstance(result, Fake):

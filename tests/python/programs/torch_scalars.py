@@ -157,3 +157,92 @@ def tensor_values_printed(x):
 def counts_of_matches(x):
     hits = (x > 0).sum()
     return hits / x.numel(), hits.item() / x.numel()
+
+
+class Meter:
+    def __init__(self):
+        self.values, self.total, self.count = [], 0.0, 0
+
+    def update(self, value, n):
+        self.values.append(value)
+        self.total = self.total + value * n
+        self.count += n
+
+    @property
+    def average(self):
+        return self.total / self.count
+
+
+@program(together=lambda: (_x(), Meter()))
+def losses_logged(x, meter):
+    for step in range(2):
+        loss = (x - step).pow(2).mean()
+        meter.update(loss.item(), x.shape[0])
+    return x - meter.average
+
+
+@program(together=lambda: (_x(), {}))
+def metrics_in_a_dict(x, metrics):
+    predicted = x.argmax(1)
+    metrics["loss"] = float(x.mean())
+    metrics["correct"] = int((predicted == 1).sum())
+    metrics["accuracy"] = (predicted == 1).sum().item() / len(x)
+    return metrics["loss"], type(metrics["correct"]), isinstance(metrics["loss"], float)
+
+
+@program(together=lambda: (_x(),))
+def numbers_beside_tensors(x):
+    low, high = x.min().item(), x.max().item()
+    scaled = (x - low) / (high - low + 1e-6 * 1.0)
+    return x > low, high - x, 1.0 - low, scaled
+
+
+@program(together=lambda: (torch.arange(4), _x()))
+def whole_numbers_beside_tensors(counts, x):
+    largest = counts.max().item()
+    return counts + largest, x * largest, largest
+
+
+@program(together=lambda: (_x(),))
+def number_taken_before_a_write(x):
+    before = x[0, 0].item()
+    x.zero_()
+    return before, x[0, 0].item()
+
+
+@program(together=lambda: (_x(),))
+def number_formatted(x):
+    return f"{x.mean().item():.3f}"
+
+
+@program(together=lambda: (_x(),))
+def number_decides(x):
+    mean = x.mean().item()
+    kind = "high" if mean > 0.5 else "low"
+    return kind, x * 2
+
+
+@program(together=lambda: (_x(), torch.zeros(())))
+def division_by_a_number_that_is_zero(x, zero):
+    try:
+        return 1.0 / zero.item()
+    except ZeroDivisionError:
+        return x / zero.item()
+
+
+@program(together=lambda: (values(3, 4).to(torch.bfloat16),))
+def numbers_beside_half_types(x):
+    scale = x.abs().max().item()
+    return x / scale, scale
+
+
+@program(together=lambda: (_x(),))
+def number_as_key_and_in_comparisons(x):
+    mean = x.mean().item()
+    return {mean: 1}, mean in (1, 2), mean == mean, sorted([mean, 0.0])
+
+
+@program(together=lambda: (_x(),))
+def list_of_numbers(x):
+    rows = x.tolist()
+    return rows, len(rows), x.sum(0).tolist()
