@@ -62,6 +62,7 @@ def item(recorder: Any, tensor: Any) -> Any:
     if tensor.constant is not None and _torch.storage_key(tensor) not in recorder.written:
         with recorder._paused():
             return tensor.constant.item()
+    kind: type
     if tensor.is_floating_point():
         dtype, kind = torch.float64, float
     elif tensor.dtype is torch.bool:
