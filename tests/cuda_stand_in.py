@@ -15,6 +15,7 @@ import functools
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -22,7 +23,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.recorder import Recorder
-from lampwork.fakes.fake import Fake, spec_of
+from lampwork.fakes.fake import Fake, make_fake, spec_of
 
 CUDA = torch.device("cuda", 0)
 
@@ -73,9 +74,14 @@ def cuda_stand_in(on_cpu: Iterable[torch.Tensor] = (), elsewhere: dict[int, str]
     places.update({key: torch.device(name) for key, name in (elsewhere or {}).items()})
 
     def record_input(self: Recorder, tensor: torch.Tensor, source: Any = None, layout: Any = None) -> Any:
-        assert layout is None, "sizes are known here"
         device = places.get(id(tensor), CUDA)
         spec = spec_of(tensor)
+        if layout is not None:
+            with self._paused():
+                spec = replace(spec, shape=layout[0], strides=layout[1], device=device)
+                fake = make_fake(spec, source=source)
+            self.uses_cuda |= fake.is_cuda
+            return self.placeholder(fake)
         with self._paused(), torch.no_grad(), _torch.kernels_only():
             key = _torch.storage_key(tensor)
             if key not in self._storages:

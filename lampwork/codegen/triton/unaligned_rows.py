@@ -42,7 +42,7 @@ class Moved:
 def unaligned_row(nest: Nest, parameters: dict[str, Parameter]) -> UnalignedRow | None:
     """What the nest reads of a row that begins anywhere; None if nothing does, or more is read along it."""
     axis = nest.axes[-1]
-    if len(nest.axes) > 1 or not isinstance(axis.extent, int) or any(isinstance(stmt, Store) for stmt in nest.body):
+    if len(nest.axes) > 1 or any(isinstance(stmt, Store) for stmt in nest.body):
         return None
     found: dict[Size, int] = {}
     for load in nest_loads(nest):
