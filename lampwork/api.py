@@ -128,9 +128,11 @@ def stats(compiled: Callable) -> Mapping[str, Any]:
 
     captures         how many calls were captured
     entries          compiled entries in memory
+    graphs           those whose program computes something
+    continuations    places where calls go on behind a graph break
     calls            calls made
-    breaks           why calls could not be compiled: records with `.reason`, `.location`, `.remedy`, `.count`
-    fallbacks        why calls ran eagerly, for whatever reason: the same kind of records
+    breaks           what divided calls: records with `.reason`, `.location`, `.remedy`, `.count`
+    fallbacks        why calls, or what was left of them behind a break, ran eagerly: the same kind of records
     recompiles       why calls were compiled although entries existed: the guard that failed, and `.seconds` it cost
     specialised      sizes that would be dynamic, had the program not needed them as numbers: `.reason`, `.location`
     native_kernels   distinct generated kernels, summed over entries
@@ -144,7 +146,7 @@ def stats(compiled: Callable) -> Mapping[str, Any]:
     Raises TypeError for something `lampwork.compile` did not make.
     """
     found = compiled_of(compiled)
-    return found.counters.snapshot(found.entries)
+    return found.counters.snapshot(found.entries, found.continuations)
 
 
 def reset() -> None:

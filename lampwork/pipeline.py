@@ -27,7 +27,7 @@ from lampwork.graph.prepare import prepare
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.guard import Guard
 from lampwork.ir.program import NativeCode, Program, device_index
-from lampwork.ir.region import Region, RunEagerly
+from lampwork.ir.region import Continue, Region, RunEagerly
 from lampwork.ir.source import is_static
 from lampwork.ir.target import Target
 from lampwork.lower import lower
@@ -76,7 +76,7 @@ def compile_call(
             # Some stage cannot do it for symbols: an entry for these sizes alone.
             specialised = (Diagnostic("size-specialised", f"all sizes are fixed: {error}", error.location),)
             with _stage("capture", seconds):
-                fixed = capture(function, args, kwargs, settings, DynamicPolicy(allowed=False))
+                fixed = capture(function, args, kwargs, settings, DynamicPolicy(allowed=False), not settings.fullgraph)
             artifact = compile_region(fixed, settings, observer, seconds)
         if region.sizes is not None:
             _check_marks(region.sizes)
@@ -87,15 +87,22 @@ def _capture(
     function: Callable, args: tuple, kwargs: Mapping[str, Any], settings: Settings, policy: DynamicPolicy
 ) -> Region:
     """The region of the call; with numbers for sizes where symbols would break it. Raises `GraphBreak`."""
+    fixed = DynamicPolicy(allowed=False)
     try:
-        return capture(function, args, kwargs, settings, policy)
+        region = capture(function, args, kwargs, settings, policy, split=not settings.fullgraph)
     except GraphBreak as stop:
         if not stop.symbolic:
             raise
         try:
-            return capture(function, args, kwargs, settings, DynamicPolicy(allowed=False))
+            return capture(function, args, kwargs, settings, fixed)
         except GraphBreak:
             raise stop from stop.__cause__
+    if isinstance(region.outcome, Continue) and region.sizes is not None:
+        try:
+            return capture(function, args, kwargs, settings, fixed)
+        except GraphBreak:
+            pass  # it is not for the symbols
+    return region
 
 
 def _check_marks(sizes: SymbolicSizes) -> None:

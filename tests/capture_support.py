@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import copy
-import sys
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
@@ -93,7 +92,7 @@ class Builder:
                 return CellType()
             case t.NewFunction():
                 cells = tuple(self.values(thing.closure)) or None
-                module = sys.modules[self.value(thing.globals_of)]
+                module = self.value(thing.globals_of)
                 made = FunctionType(thing.code, module.__dict__, thing.name, None, cells)
                 made.__qualname__ = thing.qualname
                 return made

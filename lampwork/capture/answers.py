@@ -32,7 +32,7 @@ from lampwork.capture.unknown import UnknownNumber
 from lampwork.capture.warned import install_warned
 
 #: The program cannot be followed through these: they reach frames, other threads or the outside world.
-_REFUSED = {
+REFUSED = {
     sys._getframe: "sys._getframe()",
     _thread.start_new_thread: "starting a thread",
     inspect.currentframe: "inspect.currentframe()",
@@ -47,10 +47,10 @@ def install_answers(world: Any) -> None:
     native: Any
     add(type, _type)
     add(isinstance, _isinstance)
-    for native, text in _REFUSED.items():
+    for native, text in REFUSED.items():
         add(native, _refuse(text))
     for native in (torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling):
-        add(native, lambda world: True)
+        add(native, _is_compiling)
     add(torch.compiler.is_exporting, lambda world: False)
     add(torch.jit.is_scripting, lambda world: False)
     add(torch.jit.is_tracing, lambda world: False)
@@ -100,6 +100,12 @@ def _autocast_cache(world: Any) -> bool:
 def _set_autocast_cache(world: Any, enabled: Any) -> None:
     world.read_state("autocast")
     world.autocast_cache = bool(enabled)
+
+
+def _is_compiling(world: Any) -> bool:
+    """True but in optimizers, which would compute their corrections in single precision."""
+    frame = world.machine.user_frame()
+    return frame is None or not str(frame.globals.get("__name__", "")).startswith("torch.optim.")
 
 
 def _refuse(text: str) -> Any:

@@ -15,7 +15,7 @@ import numpy
 import torch
 
 from lampwork import _torch
-from lampwork.capture.answers import install_answers
+from lampwork.capture.answers import REFUSED, install_answers
 from lampwork.capture.arrays import install_arrays
 from lampwork.capture.attention import AttentionCalls, attention
 from lampwork.capture.caches import call_cached
@@ -185,6 +185,12 @@ class NativeCalls:
             known = self._function_kinds[id(function)] = (function, rule)
         return known[1]
 
+    def breaks_always(self, function: Any) -> bool:
+        """Whether a call is a break whatever the arguments, which need not be looked at then."""
+        if type(function) is FunctionType and self.function_rule(function) == "disabled":
+            return True
+        return _hashable(function) and function in REFUSED
+
     def call_whole(self, function: FunctionType, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A function marked `allow_in_graph`: run natively on fakes, whatever Python it is made of."""
         if not self.are_data(args, kwargs):
@@ -351,6 +357,8 @@ class NativeCalls:
             return function(*args, **kwargs)
         if not _hashable(function):
             raise unknown(function)
+        if id(function) in self.loader.opaque:
+            self.guards.is_object(self.loader.origin(function).source, function)
         if function in STATE_READERS:
             self.read_state(STATE_READERS[function])
             return function(*args, **kwargs)

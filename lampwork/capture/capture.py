@@ -3,7 +3,7 @@
     region = capture(model, (tokens,), {}, Settings())
 
 The program runs once in the bytecode machine, on fakes; nothing of it is computed and nothing real is changed, whether
-capture succeeds or not. Raises `GraphBreak` where the program does something that no graph holds.
+capture succeeds or not. Where the program does something that no graph holds, the region ends: see `suspend.py`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,22 @@ from lampwork import _torch, collector
 from lampwork.capture.arrays import check_shared_arrays
 from lampwork.capture.dynamic import DynamicPolicy
 from lampwork.capture.effects import collect_effects, guard_distinct, guard_identities
-from lampwork.capture.machine import Interruption, Machine
+from lampwork.capture.liveness import looks_at_frame
+from lampwork.capture.machine import Interruption
+from lampwork.capture.machine.core import Handled
 from lampwork.capture.machine.errors import Unsupported
 from lampwork.capture.recorder import Recorder
-from lampwork.capture.shadow import MISSING, Break
+from lampwork.capture.shadow import MISSING, Break, Deferred
+from lampwork.capture.steps import StopHere, TorchMachine
+from lampwork.capture.suspend import Retry, Suspended, function_positions, rebuild, suspend
 from lampwork.capture.templates import Templates
 from lampwork.capture.world import TorchWorld
 from lampwork.config import Settings
 from lampwork.errors import Diagnostic, GraphBreak
-from lampwork.ir.guard import ArgumentCount
+from lampwork.ir.continuation import Resumption, SuspendedFrames
+from lampwork.ir.guard import ArgumentCount, Guard
 from lampwork.ir.loops import Location
-from lampwork.ir.region import Region, Return
+from lampwork.ir.region import Outcome, Raise, Region, Return
 from lampwork.ir.template import CallSetAttribute, ConstantValue, DeleteItem, Effect, SetItem, SetState, SourceValue
 
 #: Process state that every region depends on, whatever it reads: it decides what operators torch records.
@@ -48,86 +53,219 @@ _TORCH_DIRECTORY = torch.__file__.rpartition("/")[0] + "/"
 _OWN_DIRECTORY = __file__.rpartition("/")[0] + "/"
 
 
-class TorchMachine(Machine):
-    """A machine whose program cannot catch what stops capture."""
-
-    def unwind(self, error: BaseException, fresh: bool = True) -> bool:
-        if isinstance(error, GraphBreak):
-            diagnostic = error.diagnostic
-            raise Break(diagnostic.id, diagnostic.reason, diagnostic.remedy) from None
-        return super().unwind(error, fresh)
+#: How often one call is captured: each time up to an earlier break than the time before.
+_ATTEMPTS = 12
 
 
 def capture(
-    function: Callable, args: tuple, kwargs: Mapping[str, Any], settings: Settings, policy: DynamicPolicy | None = None
+    function: Callable,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    settings: Settings,
+    policy: DynamicPolicy | None = None,
+    split: bool = False,
 ) -> Region:
-    """The region of `function(*args, **kwargs)`. `function`: a function, bound method, module or callable object.
+    """The region of `function(*args, **kwargs)`. `function`: a function, bound method, module or callable object, or
+    `SuspendedFrames` with live values for arguments.
 
     `policy`: which sizes are symbols (default: what the settings and the marks on tensors say).
-    Guards cover all that was read. Raises `GraphBreak` (its `guards` say what had been read by then).
+    Guards cover all that was read. At a break, with `split`, the region ends there and its outcome is `Continue`;
+    else, and where what is live at the break cannot be described, raises `GraphBreak` (its `guards` say what had been
+    read by then).
     """
     if policy is None:
         policy = DynamicPolicy(allowed=settings.dynamic is not False, everything=settings.dynamic is True)
-    recorder = Recorder()
-    world = TorchWorld(recorder, policy)
-    world.attach(recorder)
-    machine = TorchMachine(world)
+    step = 0
+    reason: Diagnostic | None = None
     with collector.paused():
-        try:
-            return _capture(world, machine, function, args, dict(kwargs))
-        except Interruption as stop:
-            raise _graph_break(world, stop, function) from None
-        finally:
-            machine.finished = True
-
-
-def _capture(world: TorchWorld, machine: Machine, function: Callable, args: tuple, kwargs: dict) -> Region:
-    loader, sources, guards = world.loader, world.sources, world.guards
-    guards.add(sources.root, ("arguments",), lambda: ArgumentCount(len(args), tuple(kwargs)))
-    initial = {name: _torch.STATE[name]() for name in _torch.STATE}
-    world.initial_state = initial  # type: ignore[attr-defined]
-    for name in _ALWAYS_GUARDED:
-        guards.equals(sources.state(name), initial[name])
-    callable_value = loader.load(function, sources.root)
-    with _restored_state(world):
-        with world.recorder.recording():
-            loaded = tuple([loader.load(value, sources.argument(index)) for index, value in enumerate(args)])
-            named = {name: loader.load(value, sources.keyword(name)) for name, value in kwargs.items()}
+        for _ in range(_ATTEMPTS):
+            attempt = _Attempt(function, args, dict(kwargs), policy, split, step, reason)
             try:
-                result = machine.call(callable_value, loaded, named)
-                changed = _state_effects(initial, world.autocast_cache)
-            except GraphBreak as stop:
-                raise Break(stop.diagnostic.id, stop.diagnostic.reason, stop.diagnostic.remedy) from None
-            except (Exception, SystemExit, GeneratorExit, BaseExceptionGroup) as error:
-                raise Break("exception", f"the program raised {type(error).__name__}: {error}") from error
+                return attempt.run()
+            except Retry as again:
+                step, reason = again.step, attempt.reason
+            except Interruption as stop:
+                raise _graph_break(attempt.world, stop, function, attempt.reason) from None
             finally:
-                machine.finished = True
-                world.leave_contexts()
-        check_shared_arrays(world)
-        templates = Templates(loader)
-        value = templates.template(result)
-        effects = collect_effects(loader, templates) + _global_effects(world, templates) + changed
-        if world.recorder.uses_cuda:
-            guards.equals(sources.state("cuda"), initial["cuda"])
-        guard_distinct(loader)
-        guard_identities(loader, world.identified)
-        world.tensors.finish()
-        outputs = templates.outputs
-        graph = world.recorder.finish(outputs)
-    return Region(
-        name=_name(function),
-        graph=graph,
-        inputs=tuple(world.tensors.inputs),
-        guards=guards.finish({id(source) for source in world.tensors.sources}),
-        objects=tuple(templates.objects),  # type: ignore[arg-type]
-        effects=tuple(effects),
-        outcome=Return(value),
-        code_digests=dict(world.code_digests),
-        requires_grad_outputs=any(output.requires_grad and not output.is_leaf for output in outputs),
-        input_values=tuple(world.tensors.fakes),
-        location=_location_of(function),
-        sizes=world.recorder.sizes if world.recorder.sizes else None,
-    )
+                attempt.release()
+    assert reason is not None
+    raise GraphBreak(reason, _guards_so_far(attempt.world))
+
+
+class _Attempt:
+    """One run of the program in the machine. `reason`: why it stops before `step`, if it does (0: it does not)."""
+
+    def __init__(
+        self,
+        function: Any,
+        args: tuple,
+        kwargs: dict[str, Any],
+        policy: DynamicPolicy,
+        split: bool,
+        step: int,
+        reason: Diagnostic | None,
+    ) -> None:
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self.split = split
+        self.reason = reason
+        self.suspended: Suspended | None = None
+        recorder = Recorder()
+        self.world = TorchWorld(recorder, policy)
+        self.world.attach(recorder)
+        self.machine = TorchMachine(self.world, step, native_errors=split)
+
+    def run(self) -> Region:
+        """Raises `Retry`, or an `Interruption` for a break at which the region cannot end."""
+        world = self.world
+        guards, sources = world.guards, world.sources
+        initial = {name: _torch.STATE[name]() for name in _torch.STATE}
+        world.initial_state = initial  # type: ignore[attr-defined]
+        for name in _ALWAYS_GUARDED:
+            guards.equals(sources.state(name), initial[name])
+        with _restored_state(world):
+            with world.recorder.recording():
+                try:
+                    end = self._run_to_end()
+                    changed = _state_effects(initial, world.autocast_cache)
+                    entered = bool(world.entered)
+                finally:
+                    self.machine.finished = True
+                    world.leave_contexts()
+            check_shared_arrays(world)
+            templates = Templates(world.loader)
+            try:
+                outcome = self._outcome(end, templates, entered)
+                effects = collect_effects(world.loader, templates) + _global_effects(world, templates) + changed
+            except Break:
+                self._retry_outside()
+                raise
+            finally:
+                world.loader.restore_exceptions()
+            if world.recorder.uses_cuda:
+                guards.equals(sources.state("cuda"), initial["cuda"])
+            guard_distinct(world.loader)
+            guard_identities(world.loader, world.identified)
+            world.tensors.finish()
+            outputs = templates.outputs
+            graph = world.recorder.finish(outputs)
+        return Region(
+            name=_name(self.function),
+            graph=graph,
+            inputs=tuple(world.tensors.inputs),
+            guards=guards.finish({id(source) for source in world.tensors.sources}),
+            objects=tuple(templates.objects),  # type: ignore[arg-type]
+            effects=tuple(effects),
+            outcome=outcome,
+            code_digests=dict(world.code_digests),
+            requires_grad_outputs=any(output.requires_grad and not output.is_leaf for output in outputs),
+            input_values=tuple(world.tensors.fakes),
+            location=_location_of(self.function),
+            sizes=world.recorder.sizes if world.recorder.sizes else None,
+        )
+
+    def release(self) -> None:
+        """Nothing of the program stays alive because it was captured."""
+        self.machine.finished = True
+        self.machine.frames.clear()
+        self.machine.first_raised.clear()
+        self.world.loader.release()
+        self.world._keep.clear()
+        self.world.identified.clear()
+        self.suspended = None
+        self.args = ()
+
+    def _run_to_end(self) -> Any:
+        """What the program returns, in a tuple; the exception it raises; or the break it comes to."""
+        try:
+            return (self._run_program(),)
+        except Interruption as stop:
+            return stop
+        except GraphBreak as stop:
+            return Break(stop.diagnostic.id, stop.diagnostic.reason, stop.diagnostic.remedy)
+        except (Exception, SystemExit, GeneratorExit, BaseExceptionGroup) as error:
+            return error
+
+    def _outcome(self, end: Any, templates: Templates, entered: bool) -> Outcome:
+        if type(end) is tuple:
+            return Return(templates.template(end[0]))
+        if isinstance(end, Interruption):
+            return self._continue(end, templates, entered)
+        stop = Break("exception", f"the program raised {type(end).__name__}: {end}")
+        stop.__cause__ = end
+        if not self.split:
+            raise stop
+        _, step = self.machine.first_raised.get(id(end), (end, -1))
+        if step == 0 or id(end) in self.world.loader.exceptions:
+            return Raise(templates.template(end))
+        if step > 0:  # not a `raise` statement: whatever raises it does so natively, in its own words
+            self.reason = _diagnostic(stop, self.function)
+            raise Retry(step)
+        raise stop
+
+    def _run_program(self) -> Any:
+        """What the program returns; or raises what it raises."""
+        if isinstance(self.function, SuspendedFrames):
+            return self._resume(self.function.resumption)
+        world = self.world
+        loader, sources = world.loader, world.sources
+        count, names = len(self.args), tuple(self.kwargs)
+        world.guards.add(sources.root, ("arguments",), lambda: ArgumentCount(count, names))
+        function = loader.load(self.function, sources.root)
+        loaded = tuple([loader.load(value, sources.argument(index)) for index, value in enumerate(self.args)])
+        named = {name: loader.load(value, sources.keyword(name)) for name, value in self.kwargs.items()}
+        return self.machine.call(function, loaded, named)
+
+    def _resume(self, resumption: Resumption) -> Any:
+        """Goes on with suspended frames."""
+        loader, sources, raw = self.world.loader, self.world.sources, self.args
+        values: list[Any] = [Deferred(value, sources.argument(index)) for index, value in enumerate(raw)]
+
+        def look(position: int) -> Any:
+            values[position] = loader.load(raw[position], sources.argument(position))
+            return values[position]
+
+        def slot(value: Any, position: int) -> Any:
+            return look(position) if type(raw[position]) is types.CellType else value
+
+        if resumption.raised:
+            look(0)
+        if resumption.handled:
+            look(len(raw) - 1)
+        for position in function_positions(resumption):
+            look(position)
+        frames, handling = rebuild(resumption, values, raw, slot)
+        handled = Handled()
+        handled.value = handling
+        self.machine.use_deferred()
+        self.machine.frames.extend(frames)
+        for frame in frames:
+            if looks_at_frame(frame.code):
+                frame.locals = [
+                    loader.load(value.raw, value.source) if type(value) is Deferred else value for value in frame.locals
+                ]
+        return self.machine.run(0, values[0] if resumption.raised else None, handled, fresh=False)
+
+    def _continue(self, stop: Interruption, templates: Templates, entered: bool) -> Outcome:
+        """Ends the region at a break. `entered`: the program was in a context that is implemented in C."""
+        if not isinstance(stop, StopHere) and self.reason is None:
+            self.reason = _diagnostic(stop, self.function)
+        suspended = self.suspended = suspend(self.machine, stop) if self.split else None
+        if suspended is None:
+            raise stop
+        assert self.reason is not None
+        if self.world.identified:  # numbers that may be part of any value, and are others in the next call
+            raise Break("identity-number", "id() of an object was taken before the graph breaks")
+        if entered:
+            raise Break("context", "a context implemented in C is entered where the graph breaks")
+        return suspended.outcome(templates, self.reason)
+
+    def _retry_outside(self) -> None:
+        """What is live at the break cannot be described: tries the call of the innermost frame, if it has one."""
+        again = None if self.suspended is None else self.suspended.retry_outside()
+        if again is not None:
+            raise again
 
 
 def _state_effects(initial: Mapping[str, Any], autocast_cache: bool | None) -> list[Effect]:
@@ -182,23 +320,26 @@ def _global_effects(world: TorchWorld, templates: Templates) -> list[Effect]:
     return effects
 
 
-def _graph_break(world: TorchWorld, stop: Interruption, function: Any) -> GraphBreak:
+def _diagnostic(stop: Interruption, function: Any) -> Diagnostic:
     location = _break_location(stop)
     if not location.file and stop.__cause__ is not None:
         location = _raised_at(stop.__cause__)
     if not location.file:  # a result or an effect that no template describes
         location = _location_of(function)
     if isinstance(stop, Break):
-        diagnostic = Diagnostic(stop.id, stop.reason, location, stop.remedy)
-    elif isinstance(stop, Unsupported):
-        diagnostic = Diagnostic("unsupported", stop.reason, location)
-    else:
-        diagnostic = Diagnostic("unsupported", str(stop), location)
-    cause = stop.__cause__
-    problem = GraphBreak(diagnostic, (*world.guards.finish(set()), *world.recorder.sizes.guards()))
-    problem.__cause__ = cause
+        return Diagnostic(stop.id, stop.reason, location, stop.remedy)
+    return Diagnostic("unsupported", stop.reason if isinstance(stop, Unsupported) else str(stop), location)
+
+
+def _graph_break(world: TorchWorld, stop: Interruption, function: Any, reason: Diagnostic | None) -> GraphBreak:
+    problem = GraphBreak(reason or _diagnostic(stop, function), _guards_so_far(world))
+    problem.__cause__ = stop.__cause__
     problem.symbolic = bool(world.recorder.sizes)
     return problem
+
+
+def _guards_so_far(world: TorchWorld) -> tuple[Guard, ...]:
+    return (*world.guards.finish(set()), *world.recorder.sizes.guards())
 
 
 def _break_location(stop: Interruption) -> Location:

@@ -138,11 +138,25 @@ class Containers:
                 if self._same(other, key) is not (other == key):
                     raise _changed_key(key)
 
+    # A container that is being built may come from outside as well: its comprehension was divided by a break.
+
+    def list_append(self, target: list, value: Any) -> None:
+        shadow = self.loader.unsettled.get(id(target))
+        if type(shadow) is ListShadow:
+            self.loader.list_append(shadow, (value,))
+        else:
+            target.append(value)
+
     def map_add(self, target: dict, key: Any, value: Any) -> None:
+        shadow = self.loader.unsettled.get(id(target))
+        if type(shadow) is DictShadow:
+            self.loader.dict_write(shadow, key, value)
+            return
         self.check_key(target, key)
         super().map_add(target, key, value)  # type: ignore[misc]
 
     def set_add(self, target: set, value: Any) -> None:
+        self.loader.settle(target)
         self.check_key(target, value)
         super().set_add(target, value)  # type: ignore[misc]
 
@@ -252,7 +266,8 @@ class Containers:
                 return self._compare_containers(op, left, right)
         elif self.loader.opaque and (id(left) in self.loader.opaque or id(right) in self.loader.opaque):
             if op in (operator.eq, operator.ne) and has_identity_hash(left) and has_identity_hash(right):
-                return op(left, right)
+                same = self.is_(left, right)
+                return same if op is operator.eq else not same
             self.touch(left)
             self.touch(right)
         return super().compare_op(op, left, right)  # type: ignore[misc]
@@ -343,16 +358,16 @@ class Containers:
         return super().unpack_ex(self.touch(value), before, after)  # type: ignore[misc]
 
     def list_extend(self, target: list, values: Any) -> None:
-        super().list_extend(target, self.touch(values))  # type: ignore[misc]
+        super().list_extend(self.loader.settle(target), self.touch(values))  # type: ignore[misc]
 
     def set_update(self, target: set, values: Any) -> None:
-        super().set_update(target, self.touch(values))  # type: ignore[misc]
+        super().set_update(self.loader.settle(target), self.touch(values))  # type: ignore[misc]
 
     def dict_update(self, target: dict, mapping: Any) -> None:
-        super().dict_update(target, self.touch(mapping))  # type: ignore[misc]
+        super().dict_update(self.loader.settle(target), self.touch(mapping))  # type: ignore[misc]
 
     def dict_merge(self, target: dict, mapping: Any, function: Any) -> None:
-        super().dict_merge(target, self.touch(mapping), function)  # type: ignore[misc]
+        super().dict_merge(self.loader.settle(target), self.touch(mapping), function)  # type: ignore[misc]
 
     def positional_arguments(self, function: Any, values: Any) -> tuple:
         return super().positional_arguments(function, self.touch(values))  # type: ignore[misc]

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.load import Loader, is_plain
-from lampwork.capture.shadow import MISSING, CellShadow, DictShadow, ListShadow, Pending, SetShadow, SlotShadow
-from lampwork.capture.templates import Templates
+from lampwork.capture.load import CHANGED_BY_RAISING, Loader, is_plain
+from lampwork.capture.shadow import MISSING, Break, CellShadow, DictShadow, ListShadow, Pending, SetShadow, SlotShadow
+from lampwork.capture.templates import Templates, raised_at
 from lampwork.ir.guard import Distinct
 from lampwork.ir.template import (
     CallSetAttribute,
@@ -46,6 +46,8 @@ def collect_effects(loader: Loader, templates: Templates) -> list[Effect]:
             effects += _slot_effects(slots, loader, templates)
     for cell in list(loader.cells.values()):
         effects += _cell_effects(cell, templates)
+    for error, before in list(loader.exceptions.values()):
+        effects += _exception_effects(error, before, loader, templates)
     return effects + _tensor_effects(loader, templates)
 
 
@@ -225,8 +227,27 @@ def _slot_effects(shadow: SlotShadow, loader: Loader, templates: Templates) -> l
     return effects
 
 
+def _exception_effects(error: BaseException, before: tuple, loader: Loader, templates: Templates) -> list[Effect]:
+    """What raising and chaining changed in an exception from outside."""
+    source = loader.by_value[id(error)].source
+    owner = SourceValue(source)
+    effects: list[Effect] = []
+    for name, value in list(zip(CHANGED_BY_RAISING, before))[1:]:
+        if getattr(error, name) is not value:
+            effects.append(CallSetAttribute(owner, name, templates.template(getattr(error, name))))
+    places = raised_at(error, before[0])
+    if places:
+        rest = SourceValue(loader.sources.attribute(source, "__traceback__"))
+        effects.append(CallSetAttribute(owner, "__traceback__", templates.traceback(rest, places)))
+    return effects
+
+
 def _cell_effects(shadow: CellShadow, templates: Templates) -> list[Effect]:
     if not shadow.written or shadow.value is shadow.initial:
         return []
     value = None if shadow.value is MISSING else templates.template(shadow.value)
+    if shadow.function is None:
+        if value is None:
+            raise Break("result", "a variable that a function shares is deleted after a break")
+        return [CallSetAttribute(SourceValue(shadow.source), "cell_contents", value)]
     return [SetCell(SourceValue(shadow.function), shadow.index, value)]

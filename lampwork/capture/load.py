@@ -54,6 +54,10 @@ BUILTIN_TYPES: frozenset[type] = frozenset({
 })  # fmt: skip
 
 HEAP_TYPE = 1 << 9
+_IMMUTABLE_TYPE = 1 << 8
+
+#: In this order: setting the cause suppresses the context.
+CHANGED_BY_RAISING = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
 
 
 def is_plain(value: Any) -> bool:
@@ -107,6 +111,8 @@ class Loader:
         self.cells: dict[int, CellShadow] = {}
         #: Objects of the program's own making whose `__dict__` it holds, by the id of that.
         self.dict_owners: dict[int, Any] = {}
+        #: Exceptions from outside, with what raising and chaining them changes, as it was.
+        self.exceptions: dict[int, tuple[BaseException, tuple]] = {}
         self._class_sources: dict[int, Source | None] = {}
         self._by_type: dict[type, Any] = {}
         for kind in PLAIN_TYPES:
@@ -130,7 +136,8 @@ class Loader:
             functools.partial: self._load_partial,
             types.MappingProxyType: self._load_mapping_proxy,
             property: self._load_object,
-            types.CellType: self._load_opaque,
+            re.Pattern: self._load_pattern,
+            types.CellType: self._load_cell,
             torch.jit.ScriptFunction: self._load_identity,
             operator.itemgetter: self._load_identity,
             operator.attrgetter: self._load_identity,
@@ -324,6 +331,7 @@ class Loader:
             return self._load_plain(raw, source)
         value = self._load_opaque(raw, source)
         if all(is_plain(each) or isinstance(each, (type, types.FunctionType)) for each in raw):
+            self.guards.is_object(source, raw)
             self.opaque.discard(id(raw))  # the same object has the same elements, and these may be looked at
         return value
 
@@ -341,11 +349,29 @@ class Loader:
         return self.remember(value, raw, source)
 
     def _load_opaque(self, raw: Any, source: Source) -> Any:
+        """Only its type is known, and only what reads it again through a source may look into it."""
         origin = self._known(raw, source)
         if origin is not None:
             return origin.value
-        self.guards.is_object(source, raw)
+        self.guards.type_is(source, type(raw))
         self.opaque.add(id(raw))
+        return self.remember(raw, raw, source)
+
+    def _load_pattern(self, raw: re.Pattern, source: Source) -> Any:
+        self.guards.type_is(source, re.Pattern)
+        for name in ("pattern", "flags"):
+            self.guards.equals(self.sources.attribute(source, name), getattr(raw, name))
+        return self.remember(raw, raw, source) if id(raw) not in self.by_raw else raw
+
+    def _load_cell(self, raw: types.CellType, source: Source) -> Any:
+        """A cell that is held as such: a variable that suspended frames share with functions."""
+        origin = self._known(raw, source)
+        if origin is not None:
+            return origin.value
+        self.guards.type_is(source, types.CellType)
+        if id(raw) not in self.cells:
+            contents = self.sources.attribute(source, "cell_contents")
+            self.cells[id(raw)] = CellShadow(raw, source, contents)
         return self.remember(raw, raw, source)
 
     def _load_other(self, raw: Any, source: Source) -> Any:
@@ -367,7 +393,11 @@ class Loader:
             return self._load_opaque(raw, source)
         if isinstance(raw, (numpy.number, numpy.bool_)):
             return self._load_plain(raw, source)
-        if not kind.__flags__ & HEAP_TYPE or isinstance(raw, weakref.ReferenceType):
+        if isinstance(raw, BaseException):
+            return self._load_exception(raw, source)
+        if not kind.__flags__ & HEAP_TYPE or kind.__flags__ & _IMMUTABLE_TYPE:
+            return self._load_opaque(raw, source)  # implemented in C
+        if isinstance(raw, weakref.ReferenceType):
             return self._load_opaque(raw, source)
         if isinstance(raw, list):
             return self._load_list(raw, source)
@@ -384,6 +414,26 @@ class Loader:
         self.guards.type_is(source, type(raw))
         self.class_source(type(raw), source)
         return self.remember(raw, raw, source)
+
+    def _load_exception(self, raw: BaseException, source: Source) -> Any:
+        """Itself; what it holds is loaded attribute by attribute. `restore_exceptions` undoes what raising it does."""
+        origin = self._known(raw, source)
+        if origin is not None:
+            return origin.value
+        self.exceptions[id(raw)] = (raw, tuple([getattr(raw, name) for name in CHANGED_BY_RAISING]))
+        self.opaque.add(id(raw))
+        return self._load_object(raw, source)
+
+    def release(self) -> None:
+        """Forgets everything: the program's objects do not live longer because they were captured."""
+        for table in vars(self).values():
+            if isinstance(table, dict):
+                table.clear()
+
+    def restore_exceptions(self) -> None:
+        for raw, values in self.exceptions.values():
+            for name, value in zip(CHANGED_BY_RAISING, values):
+                setattr(raw, name, value)
 
     def _load_dict_subclass(self, raw: dict, source: Source) -> Any:
         """A copy with the same class: contents and instance dict are both shadowed."""
@@ -617,19 +667,23 @@ class Loader:
         if origin is None or not function.__closure__:
             return
         for index, cell in enumerate(function.__closure__):
-            if id(cell) not in self.cells:
-                self.cells[id(cell)] = CellShadow(cell, origin.source, index)
+            source = self.sources.item(self.sources.attribute(origin.source, "__closure__"), index)
+            known = self.cells.get(id(cell))
+            if known is None:
+                contents = self.sources.cell(origin.source, index)
+                self.cells[id(cell)] = CellShadow(cell, source, contents, origin.source, index)
+            elif known.source is not source:
+                self.guards.same_object(source, known.source)
 
     def cell_read(self, shadow: CellShadow) -> Any:
         """The contents, loaded; MISSING if the cell is empty."""
         if not shadow.loaded:
             shadow.loaded = True
-            source = self.sources.cell(shadow.function, shadow.index)
             try:
                 raw = shadow.cell.cell_contents
             except ValueError:
                 raise Break("empty-cell", "a closure variable from outside is read before it has a value") from None
-            shadow.value = shadow.initial = self.load(raw, source)
+            shadow.value = shadow.initial = self.load(raw, shadow.contents)
         return shadow.value
 
     def cell_write(self, shadow: CellShadow, value: Any) -> None:

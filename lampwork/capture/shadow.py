@@ -52,6 +52,19 @@ class Pending:
         return f"<pending element {self.index}>"
 
 
+class Deferred:
+    """A live value of a continuation that the program has not looked at: loaded, and guarded, when it does."""
+
+    __slots__ = ("raw", "source")
+
+    def __init__(self, raw: Any, source: Source) -> None:
+        self.raw = raw
+        self.source = source
+
+    def __repr__(self) -> str:
+        return f"<deferred {type(self.raw).__name__}>"
+
+
 class Origin:
     """Where a value from outside came from. `value` is what the program holds in place of `raw` (often itself)."""
 
@@ -112,13 +125,18 @@ class SetShadow:
 
 
 class CellShadow:
-    """A closure cell of a function from outside. `value` is MISSING while empty; `loaded` says whether it was read or
-    written; `written` whether the program stored into it."""
+    """A closure cell from outside, found at `source`, its contents at `contents`; as a closure variable, it is cell
+    `index` of the function at `function`. `value` is MISSING while empty; `loaded` says whether it was read or written;
+    `written` whether the program stored into it."""
 
-    __slots__ = ("cell", "function", "index", "value", "loaded", "written", "initial")
+    __slots__ = ("cell", "source", "contents", "function", "index", "value", "loaded", "written", "initial")
 
-    def __init__(self, cell: Any, function: Source, index: int) -> None:
+    def __init__(
+        self, cell: Any, source: Source, contents: Source, function: Source | None = None, index: int = -1
+    ) -> None:
         self.cell = cell
+        self.source = source
+        self.contents = contents
         self.function = function
         self.index = index
         self.value: Any = MISSING

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import operator
+import sys
 import types
+import warnings
 import weakref
 from typing import Any
 
@@ -17,10 +20,15 @@ import torch
 
 from lampwork.capture.fake import Fake
 from lampwork.capture.load import HEAP_TYPE, Loader, getattr_dict, is_plain
-from lampwork.capture.shadow import MISSING, Break, HookNumber, IdentityNumber, Pending
+from lampwork.capture.machine import MachineGenerator
+from lampwork.capture.machine.natives import Callback
+from lampwork.capture.shadow import MISSING, Break, Deferred, HookNumber, IdentityNumber, Pending
 from lampwork.capture.sizes import SYMBOLIC, number
 from lampwork.capture.text import UnknownText
 from lampwork.capture.unknown import UnknownNumber
+from lampwork.ir import operations
+from lampwork.ir.continuation import Place
+from lampwork.ir.guard import ObjectRef
 from lampwork.ir.template import (
     ConstantValue,
     NewCall,
@@ -48,7 +56,15 @@ from lampwork.ir.template import (
 _FILLED = frozenset({collections.OrderedDict, collections.defaultdict, object, types.SimpleNamespace})
 _BUILTIN_CALLABLES = (
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+    types.MethodWrapperType,
 )  # fmt: skip
+#: Iterators whose `__reduce__` says how to make another one that goes on at the same place.
+_ITERATORS = frozenset({
+    *[value for name, value in vars(operations).items() if isinstance(value, type) and "iterator" in name],
+    enumerate, zip, reversed, map, filter, *[
+        value for value in vars(itertools).values() if isinstance(value, type) and value is not itertools.groupby
+    ],
+}) - {operations.callable_iterator}  # fmt: skip
 
 
 class Templates:
@@ -87,6 +103,8 @@ class Templates:
             return self.hook_number(value.position)
         if is_plain(value):
             return ConstantValue(value)
+        if kind is Deferred:
+            return SourceValue(value.source)
         if kind is Pending:
             raise AssertionError("a pending element is described by its container")
         if id(value) in self._made:
@@ -113,6 +131,15 @@ class Templates:
         self.objects.append(NewCall(self.loader.guards.reference(operator.add), (counted, ConstantValue(position))))
         return NewValue(len(self.objects) - 1)
 
+    def is_described(self, value: Any) -> bool:
+        """Whether describing it costs nothing: it is from outside, or part of what has been described."""
+        return type(value) is Deferred or id(value) in self._made or id(value) in self.loader.by_value
+
+    def call(self, function: Any, *args: Template) -> Template:
+        """The result of a function of `ir.operations`."""
+        self.objects.append(NewCall(self.loader.guards.reference(function), args))
+        return NewValue(len(self.objects) - 1)
+
     def items(self, values: Any) -> tuple[Template, ...]:
         return tuple([self.template(value) for value in values])
 
@@ -123,6 +150,8 @@ class Templates:
         if not isinstance(value, Fake):
             raise Break("result", "a tensor that a function transform wraps leaves the transform")
         index = self._output_index.get(id(value))
+        if type(value) is not Fake:
+            raise Break("result", "a tensor that the program did not get through anything known leaves the region")
         if index is None:
             index = self._output_index[id(value)] = len(self.outputs)
             self.outputs.append(value)
@@ -194,10 +223,21 @@ class Templates:
             index = self._reserve(value)
             self.objects[index] = NewDeque(self.items(value), value.maxlen)
         elif kind is types.CellType:
+            shadow = self.loader.cells.get(id(value))
+            if shadow is not None:
+                return SourceValue(shadow.source)
             index = self._reserve(value)
             self._fill_cell(value)
         elif kind is types.FunctionType:
             return self._function(value)
+        elif kind in _ITERATORS:
+            return self._after_parts(value, lambda: self._iterator(value))
+        elif kind is MachineGenerator:
+            return self._after_parts(value, lambda: self._generator(value))
+        elif kind is Callback:
+            return self.template(value.function)
+        elif isinstance(value, BaseException):
+            return self._exception(value)
         elif isinstance(value, tuple):
             return self._after_parts(value, lambda: NewTuple(self.items(tuple.__iter__(value)), reference(kind)))
         else:
@@ -214,16 +254,22 @@ class Templates:
     def _object(self, value: Any) -> Template:
         reference = self.loader.guards.reference(value)
         if not reference.portable:
-            if isinstance(value, types.BuiltinFunctionType) and not isinstance(value.__self__, types.ModuleType):
-                return self._after_parts(
-                    value,
-                    lambda: NewCall(
-                        self.loader.guards.reference(getattr),
-                        (self.template(value.__self__), ConstantValue(value.__name__)),
-                    ),
-                )
+            bound = isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType))
+            if bound and not isinstance(value.__self__, types.ModuleType):
+                return self._after_parts(value, lambda: self._native_method(value))
             raise Break("result", f"a {reference.kind} made in the region leaves it: {value!r}")
         return ObjectValue(reference)
+
+    def _native_method(self, value: Any) -> NewCall:
+        """A C method bound to an object; `super()` may have found it behind an override."""
+        owner = value.__self__
+        reference = self.loader.guards.reference
+        if not isinstance(owner, (torch.Tensor, type)):
+            for cls in type(owner).__mro__:
+                descriptor = cls.__dict__.get(value.__name__)
+                if type(descriptor) in _BUILTIN_CALLABLES and descriptor.__get__(owner, type(owner)) == value:
+                    return NewCall(reference(operations.bound), (self.template(descriptor), self.template(owner)))
+        return NewCall(reference(getattr), (self.template(owner), ConstantValue(value.__name__)))
 
     def _function(self, value: types.FunctionType) -> Template:
         reference = self.loader.guards.reference(value)
@@ -233,10 +279,9 @@ class Templates:
         cells = value.__closure__ or ()
         pending = [cell for cell in cells if self._reserve_cell(cell)]
         index = self._reserve(value)
-        module = value.__globals__.get("__name__")
         self.objects[index] = NewFunction(
             code=value.__code__,
-            globals_of=ConstantValue(module),
+            globals_of=self._namespace(value.__globals__),
             name=value.__name__,
             qualname=value.__qualname__,
             defaults=None if value.__defaults__ is None else self.template(value.__defaults__),
@@ -248,12 +293,19 @@ class Templates:
             self._fill_cell(cell)
         return NewValue(index)
 
+    def _namespace(self, names: dict[str, Any]) -> Template:
+        """The globals of a function: those of a module by its name, others through a function that has them."""
+        module = sys.modules.get(names.get("__name__", ""))
+        if module is not None and module.__dict__ is names:
+            return ObjectValue(self.loader.guards.reference(module))
+        for origin in self.loader.by_value.values():
+            if type(origin.raw) is types.FunctionType and origin.raw.__globals__ is names:
+                return SourceValue(self.loader.sources.attribute(origin.source, "__globals__"))
+        raise Break("result", "a function made in the region, with globals of no module, leaves it")
+
     def _reserve_cell(self, cell: Any) -> bool:
         """Allocates a cell if it is new."""
-        if id(cell) in self.loader.cells:
-            raise Break("result", "a function made in the region that shares a closure variable with one from outside "
-                        "leaves the region")  # fmt: skip
-        if id(cell) in self._made:
+        if id(cell) in self._made or id(cell) in self.loader.cells:
             return False
         self._reserve(cell)
         return True
@@ -263,6 +315,77 @@ class Templates:
         index = self._made[id(cell)]
         assert index is not None
         self.objects[index] = NewCell(None if contents is MISSING else self.template(contents))
+
+    def _iterator(self, value: Any) -> NewCall:
+        """An iterator that goes on where `value` stands."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of itertools' pickling; removed in 3.14 only
+            function, args, *state = value.__reduce__()
+        self._keep.append(args)
+        made = NewCall(self.loader.guards.reference(function), self.items(args))
+        if not state or state[0] is None:
+            return made
+        index = len(self.objects)
+        self.objects.append(made)
+        rest = self.template(state[0])
+        return NewCall(self.loader.guards.reference(operations.restore), (NewValue(index), rest))
+
+    def _generator(self, value: MachineGenerator) -> NewCall:
+        """A generator that has not begun: the call that makes it."""
+        frame = value.frame
+        if frame is None or value.started or frame.function is None or not frame.code.simple:
+            raise Break("result", f"the generator {value.__qualname__}, which has begun, leaves the region")
+        args = []
+        for argument in frame.locals[: frame.code.positional]:
+            args.append(self.cell_contents(argument) if type(argument) is types.CellType else argument)
+        reference = self.loader.guards.reference(operations.call)
+        return NewCall(reference, (self.template(frame.function), *self.items(args)))
+
+    def _exception(self, value: BaseException) -> Template:
+        """An exception that the program made or met."""
+        cls = type(value)
+        reference = self.loader.guards.reference(cls)
+        base = next(each for each in cls.__mro__ if not each.__flags__ & HEAP_TYPE)
+        if base.__basicsize__ != BaseException.__basicsize__:  # it keeps more than its arguments
+            names = [name for name in ("name", "obj", "path") if getattr(value, name, None) is not None]
+            if cls is not base or base not in _KEPT_BY_ARGUMENTS or (names and value.__dict__):
+                raise Break("result", f"an exception of class {cls.__qualname__}, made in the region, leaves it")
+            named = tuple((name, self.template(getattr(value, name))) for name in names)
+            made = self._after_parts(value, lambda: NewCall(reference, self.items(value.args), named))
+            chain = self._raised(value)
+            if chain:
+                names_of = ConstantValue(tuple(name for name, _ in chain))
+                made = self.call(operations.dressed, made, names_of, *(each for _, each in chain))
+                self._made[id(value)] = len(self.objects) - 1
+            return made
+        index = self._reserve(value)
+        self.objects[index] = NewObject(
+            cls=reference,
+            attributes=tuple((name, self.template(item)) for name, item in value.__dict__.items()),
+            slots=self._raised(value),
+            items=self.items(value.args),
+        )
+        return NewValue(index)
+
+    def _raised(self, value: BaseException) -> tuple[tuple[str, Template], ...]:
+        """What raising and chaining left in an exception."""
+        chain: list[tuple[str, Template]] = []
+        if value.__context__ is not None:
+            chain.append(("__context__", self.template(value.__context__)))
+        if value.__cause__ is not None:
+            chain.append(("__cause__", self.template(value.__cause__)))
+        if value.__suppress_context__:
+            chain.append(("__suppress_context__", ConstantValue(True)))
+        places = raised_at(value)
+        if places:
+            chain.append(("__traceback__", self.traceback(ConstantValue(None), places)))
+        return tuple(chain)
+
+    def traceback(self, rest: Template, places: tuple[Place, ...]) -> Template:
+        """A traceback of `places`, then of what `rest` is."""
+        rows = tuple([(each.file, each.name, each.qualname, each.line, each.module) for each in places])
+        self.objects.append(NewCall(_TRACEBACK, (rest, ConstantValue(rows))))
+        return NewValue(len(self.objects) - 1)
 
     def _instance(self, value: Any) -> Template:
         """An instance of a class written in Python, made by its builtin base's `__new__`."""
@@ -308,6 +431,26 @@ class Templates:
             value=number,
         )
         return NewValue(index)
+
+
+def raised_at(error: BaseException, before: Any = None) -> tuple[Place, ...]:
+    """The lines that the traceback of `error` shows, but for our own, and for the part `before` that it had already."""
+    places = []
+    traceback = error.__traceback__
+    while traceback is not None and traceback is not before:
+        code = traceback.tb_frame.f_code
+        if not code.co_filename.startswith(_OWN_DIRECTORY):
+            module = traceback.tb_frame.f_globals.get("__name__")
+            name = module if isinstance(module, str) else ""
+            places.append(Place(code.co_filename, code.co_name, code.co_qualname, traceback.tb_lineno, name))
+        traceback = traceback.tb_next
+    return tuple(places)
+
+
+_OWN_DIRECTORY = __file__.removesuffix("capture/templates.py")
+_TRACEBACK = ObjectRef("function", "lampwork.runtime.places", "traceback_of")
+#: Builtin exceptions with state of their own, all of which their constructor sets.
+_KEPT_BY_ARGUMENTS = frozenset({StopIteration, SystemExit, AttributeError, NameError, ImportError, OSError})
 
 
 def _made_by_object(cls: type) -> bool:

@@ -21,7 +21,7 @@ from lampwork.errors import CompileError, Diagnostic, GraphBreak
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.guard import Guard
 from lampwork.ir.program import DeviceKernel
-from lampwork.ir.region import RunEagerly
+from lampwork.ir.region import Continue, RunEagerly
 from lampwork.runtime.function import CompiledFunction, compiled_of, wrap
 from lampwork.runtime.guards import source_text
 from lampwork.runtime.reading import short
@@ -139,7 +139,8 @@ def _compiled(function: Any) -> CompiledFunction | None:
 
 
 def _is_broken(artifact: Artifact) -> bool:
-    return isinstance(artifact.outcome, RunEagerly) and artifact.outcome.is_break
+    outcome = artifact.outcome
+    return isinstance(outcome, Continue) or isinstance(outcome, RunEagerly) and outcome.is_break
 
 
 def _run(function: Callable, args: tuple, kwargs: dict, settings: Settings) -> CompiledFunction:
@@ -160,12 +161,14 @@ def _facts(
     failure: dict[str, Any] | None,
     ran: CompiledFunction | None,
 ) -> dict[str, Any]:
-    stats = ran.counters.snapshot(ran.entries) if ran is not None else None
+    stats = ran.counters.snapshot(ran.entries, ran.continuations) if ran is not None else None
     issues = make.issues(stats, function) if stats is not None else []
     graphs = [make.graph(artifact)] if artifact is not None else []
     if failure is not None and failure["id"] not in [each["id"] for each in issues]:
         issues.append(failure)
     outcome = artifact.outcome if artifact is not None else None
+    if isinstance(outcome, Continue) and outcome.reason.id not in [each["id"] for each in issues]:
+        issues.append(make.planned(outcome))
     if isinstance(outcome, RunEagerly) and outcome.id not in [each["id"] for each in issues]:
         issues.append(make.planned(outcome))
     if artifact is not None:

@@ -17,7 +17,7 @@ from lampwork.errors import Diagnostic, page_of
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.location import Location, Origin
 from lampwork.ir.program import Extern, Launch, Program
-from lampwork.ir.region import RunEagerly
+from lampwork.ir.region import Continue, RunEagerly
 from lampwork.runtime.recompiles import with_names
 from lampwork.runtime.stats import Record
 from lampwork.schedule.traffic import kernel_traffic
@@ -158,8 +158,11 @@ def issues(stats: Mapping[str, Any], function: Callable) -> list[Facts]:
     return sorted(found, key=lambda each: (order.index(each["kind"]), -(each["total_ms"] or 0.0)))
 
 
-def planned(outcome: RunEagerly) -> Facts:
-    """The issue of a call that will run eagerly and has not run yet."""
+def planned(outcome: RunEagerly | Continue) -> Facts:
+    """The issue of a call that will run eagerly, or be divided by a break, and has not run yet."""
+    if isinstance(outcome, Continue):
+        reason = outcome.reason
+        return issue(Record(Diagnostic(reason.id, reason.reason, reason.location, reason.remedy), 0), "break")
     diagnostic = Diagnostic(outcome.id, outcome.reason, outcome.location, outcome.remedy)
     return issue(Record(diagnostic, 0), "break" if outcome.is_break else "fallback")
 

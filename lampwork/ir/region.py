@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lampwork.ir.continuation import BreakReason, Place, Resumption
 from lampwork.ir.guard import Guard
 from lampwork.ir.location import Location
 from lampwork.ir.record import record
@@ -25,34 +26,31 @@ class Return:
 
 @record
 class Raise:
-    """The region ends by raising this exception (an object of `Region.objects` or a constant)."""
+    """The region ends by raising this exception (an object of `Region.objects`, or one from outside)."""
 
     exception: Template
 
 
 @record
-class FrameState:
-    """One live frame at a break: code, instruction index and the templates of its stack, locals and cells."""
-
-    code: Any
-    position: int
-    stack: tuple[Template, ...]
-    locals: tuple[tuple[str, Template], ...]
-    cells: tuple[Template, ...] = ()
-    extra: tuple[tuple[str, Any], ...] = ()
-
-
-@record
 class Continue:
-    """The region ends at a break: run `callable(*args, **kwargs)` natively, then go on with `frames`.
+    """The region ends at a break: `callable(*args, **kwargs)` runs natively, then frames go on with `live` values.
 
-    The innermost frame is last.
+    `delivery`: what becomes of the call's result: "push" (one value), "drop" (none), "spread" (its items), "iterate"
+    and "jump" (`otherwise` goes on if it is `ir.operations.EXHAUSTED`; else one value, or none). `raised`: goes on if
+    the call raises; None: no frame handles that, and the exception leaves the whole call. With `after.handled` the call
+    runs while the last live value is being handled. `places`: the lines of the frames, outermost first.
     """
 
     callable: Template
     args: tuple[Template, ...]
     kwargs: tuple[tuple[str, Template], ...]
-    frames: tuple[FrameState, ...]
+    live: tuple[Template, ...]
+    delivery: str
+    after: Resumption
+    otherwise: Resumption | None
+    raised: Resumption | None
+    places: tuple[Place, ...]
+    reason: BreakReason
 
 
 @record

@@ -32,6 +32,7 @@ from typing import Any
 from lampwork.config import Settings, environment
 from lampwork.errors import LampworkWarning
 from lampwork.ir.artifact import Artifact
+from lampwork.ir.continuation import Resumption, SuspendedFrames
 from lampwork.ir.guard import FunctionIs
 from lampwork.ir.program import Extern, Launch
 from lampwork.ir.reference import code_digest
@@ -65,11 +66,21 @@ def _named_code(function: Any) -> tuple[str, ...] | None:
         return None if inner is None else ("method", owner.__module__, owner.__qualname__, *inner)
     if isinstance(function, FunctionType):
         return ("function", function.__module__ or "", function.__qualname__, code_digest(function.__code__))
+    if isinstance(function, SuspendedFrames):
+        root = _named_code(function.root)
+        return None if root is None else ("continuation", *root, *_resumption_parts(function.resumption))
     cls = type(function)
     call = getattr(cls, "forward", None) or vars(cls).get("__call__")
     if not isinstance(call, FunctionType):
         return None
     return ("object", cls.__module__, cls.__qualname__, code_digest(call.__code__))
+
+
+def _resumption_parts(resumption: Resumption) -> Iterator[str]:
+    yield repr((resumption.delivered, resumption.raised, resumption.dropped, resumption.handled))
+    for frame in resumption.frames:
+        yield code_digest(frame.code)
+        yield repr((frame.index, frame.slots, frame.stack, frame.constructed))
 
 
 def candidates(function: Any, settings: Settings, note: Note) -> Iterator[Artifact]:

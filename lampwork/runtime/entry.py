@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.program import Extern, FromInput, Launch
-from lampwork.ir.region import RunEagerly
+from lampwork.ir.region import Continue, Raise, RunEagerly
 from lampwork.ir.source import Source
 from lampwork.runtime.guards import compile_check, explain_failure
 from lampwork.runtime.host import Host
+from lampwork.runtime.places import raise_it
 from lampwork.runtime.reading import tensor_extent_bytes
 from lampwork.runtime.stamps import compare, supported
 from lampwork.runtime.static import Split, StaticGuards
@@ -105,9 +106,16 @@ class Entry:
     """
 
     def __init__(
-        self, artifact: Artifact, eagerly: Eagerly, run: Run | None = None, mode: str = "max-autotune-no-cudagraphs"
+        self,
+        artifact: Artifact,
+        eagerly: Eagerly,
+        run: Run | None = None,
+        mode: str = "max-autotune-no-cudagraphs",
+        break_point: Callable[[Continue], tuple[Callable, Callable | None]] | None = None,
     ) -> None:
-        """`run`: what runs the graph in place of the artifact's program (a foreign back end). `mode`: see `config`."""
+        """`run`: what runs the graph in place of the artifact's program (a foreign back end). `mode`: see `config`.
+        `break_point`: for regions that end at a break, as `CompiledFunction.break_point`.
+        """
         self.artifact = artifact
         self.host: Host | None = None
         self.graphs: GraphRunner | SizedGraphs | None = None
@@ -148,8 +156,18 @@ class Entry:
         lines = [*head.lines, f"results = run({values}{generation})", *end]
         self.source = "def serve(function, args, kwargs):\n" + "".join(f"    {line}\n" for line in lines)
         namespace = {**head.names, "run": run, "MISS": MISS, **writer.constants}
+        drive: Callable | None = None
+        if isinstance(artifact.outcome, Continue):
+            if break_point is None:
+                raise LookupError("the entry ends at a break, and nothing goes on from there")
+            namespace["leave"], drive = break_point(artifact.outcome)
+        elif isinstance(artifact.outcome, Raise):
+            namespace["leave"] = raise_it
         exec(compile(self.source, f"<lampwork entry {artifact.name}>", "exec"), namespace)
-        self.serve = namespace["serve"]
+        serve = self.serve = namespace["serve"]
+        if drive is not None:
+            run_to_end = drive
+            self.serve = lambda function, args, kwargs: run_to_end(serve(function, args, kwargs))
         self.holds = head.holds(namespace)
 
     def _eager_entry(self, outcome: RunEagerly, eagerly: Eagerly) -> Callable:

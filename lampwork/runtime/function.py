@@ -24,7 +24,9 @@ from lampwork import _torch
 from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError, LampworkWarning
 from lampwork.ir.artifact import Artifact
+from lampwork.ir.continuation import Resumption
 from lampwork.ir.location import Location
+from lampwork.ir.region import Continue
 from lampwork.runtime.entry import MISS, Entry
 from lampwork.runtime.host import AssumptionFailed, Rerun
 from lampwork.runtime.stats import Counters
@@ -85,6 +87,9 @@ class CompiledFunction:
         self._cache_read = False
         #: Sizes and integers that differed between calls: symbols in the entries compiled from then on.
         self._varied: frozenset[Varying] = frozenset()
+        self.root: CompiledFunction = self
+        #: Of calls that break, by where they go on; shared by all entries of this function.
+        self.continuations: dict[Resumption, CompiledFunction] = {}
         _all.add(self)
 
     @property
@@ -106,6 +111,31 @@ class CompiledFunction:
             self._failures, self._last_failure, self._cache_read = 0, None, False
             self._warned.clear()
             self._varied = frozenset()
+            self.continuations = {}
+
+    # Breaks -------------------------------------------------------------------------------------------------------
+
+    def continuation(self, resumption: Resumption) -> CompiledFunction:
+        """What goes on there with live values."""
+        found = self.continuations.get(resumption)
+        if found is None:
+            with self._lock:
+                found = self.continuations.get(resumption)
+                if found is None:
+                    from lampwork.runtime.continuation import Continuation
+
+                    found = self.continuations[resumption] = Continuation(self, resumption)
+        return found
+
+    def break_point(self, outcome: Continue) -> tuple[Callable, Callable | None]:
+        """What an entry that ends at a break needs: what makes its result, (callable, args, kwargs, live values) ->
+        suspended call; and what runs such a result to its end, where that is this function's business."""
+        from lampwork.runtime.continuation import BreakPoint, drive
+
+        return BreakPoint(self.root, outcome).suspend, drive if self.drives else None
+
+    #: Calls return results only; those of a continuation may be suspended again.
+    drives = True
 
     # A call --------------------------------------------------------------------------------------------------------
 
@@ -248,7 +278,7 @@ class CompiledFunction:
         for stage, seconds in artifact.compile_seconds.items():
             self.counters.spent(stage, seconds)
         start = time.perf_counter()
-        entry = Entry(artifact, self._eagerly, mode=self.settings.mode)
+        entry = Entry(artifact, self._eagerly, mode=self.settings.mode, break_point=self.break_point)
         self.counters.spent("entry", time.perf_counter() - start)
         return entry
 
@@ -280,7 +310,7 @@ class CompiledFunction:
                 break
             self._varied |= artifact.varied
             try:
-                entry = Entry(artifact, self._eagerly, mode=self.settings.mode)
+                entry = Entry(artifact, self._eagerly, mode=self.settings.mode, break_point=self.break_point)
             except Exception as error:
                 self._cache_note(f"an entry cannot serve here: {type(error).__name__}: {error}")
                 continue

@@ -14,6 +14,7 @@ from lampwork.ir.record import record
 
 if TYPE_CHECKING:
     from lampwork.runtime.entry import Entry
+    from lampwork.runtime.function import CompiledFunction
 
 
 @record
@@ -65,6 +66,10 @@ class _Tally:
             before, spent = self._found.get(diagnostic, (0, 0.0))
             self._found[diagnostic] = (before + count, spent + seconds)
 
+    def merge(self, other: _Tally) -> None:
+        for each in other.records():
+            self.add(each.diagnostic, each.seconds, each.count)
+
     def records(self) -> tuple[Record, ...]:
         with self._lock:
             return tuple(Record(each, count, seconds) for each, (count, seconds) in self._found.items())
@@ -103,25 +108,50 @@ class Counters:
         """A call was compiled although entries existed; `diagnostic` names the guard that failed."""
         self._recompiles.add(diagnostic, seconds)
 
-    def snapshot(self, entries: Iterable[Entry]) -> Mapping[str, Any]:
-        """The mapping that `lampwork.stats` documents."""
+    def broke(self, diagnostic: Diagnostic, seconds: float) -> None:
+        """A call was divided by a break once; the native call there took so long."""
+        self._breaks.add(diagnostic, seconds)
+
+    def add(self, other: Counters) -> None:
+        """Adds what another compiled function, a part of this one, has counted. Its calls are no calls of this one."""
+        self.captures += other.captures
+        self.cache_hits += other.cache_hits
+        for stage, seconds in other.compile_seconds.items():
+            self.spent(stage, seconds)
+        self._breaks.merge(other._breaks)
+        self._fallbacks.merge(other._fallbacks)
+        self._recompiles.merge(other._recompiles)
+        self.cache_notes += other.cache_notes
+
+    def snapshot(self, entries: Iterable[Entry], parts: Mapping[Any, CompiledFunction] | None = None) -> Mapping:
+        """The mapping that `lampwork.stats` documents. `parts`: the continuations of the function's breaks."""
         entries = tuple(entries)
-        running = [entry for entry in entries if entry.host is not None]
+        parts = {} if parts is None else dict(parts)
+        total = Counters()
+        total.add(self)
+        for part in parts.values():
+            total.add(part.counters)
+        behind = [entry for part in parts.values() for entry in part.entries]
+        running = [entry for entry in (*entries, *behind) if entry.host is not None]
         return MappingProxyType({
-            "captures": self.captures,
-            "entries": len(entries),
+            "captures": total.captures,
+            "entries": len(entries) + len(behind),
+            "graphs": sum(bool(entry.artifact.program.steps) for entry in running),
+            "continuations": len(parts),
             "calls": self.calls,
-            "breaks": self._breaks.records(),
-            "fallbacks": self._fallbacks.records(),
-            "recompiles": self._recompiles.records(),
-            "specialised": tuple(dict.fromkeys(each for entry in entries for each in entry.artifact.specialised)),
+            "breaks": total._breaks.records(),
+            "fallbacks": total._fallbacks.records(),
+            "recompiles": total._recompiles.records(),
+            "specialised": tuple(
+                dict.fromkeys(each for entry in (*entries, *behind) for each in entry.artifact.specialised)
+            ),
             "native_kernels": sum(entry.kernels for entry in running),
             "launches": running[0].launches if running else 0,
             "extern_calls": MappingProxyType(dict(running[0].extern_calls() if running else {})),
             "cuda_graphs": tuple(entry.graphs.account() for entry in running if entry.graphs is not None),
-            "cache_hits": self.cache_hits,
-            "compile_seconds": MappingProxyType(dict(self.compile_seconds)),
-            "cache_notes": tuple(self.cache_notes),
+            "cache_hits": total.cache_hits,
+            "compile_seconds": MappingProxyType(dict(total.compile_seconds)),
+            "cache_notes": tuple(total.cache_notes),
         })  # fmt: skip
 
 

@@ -21,7 +21,7 @@ import torch
 from lampwork import _torch
 from lampwork.ir.guard import SizeSource, size_text
 from lampwork.ir.reference import resolve
-from lampwork.ir.region import Outcome, Raise, Return
+from lampwork.ir.region import Continue, Outcome, Raise, Return
 from lampwork.ir.source import Source
 from lampwork.ir.template import (
     AdvanceIterator,
@@ -95,7 +95,7 @@ class TemplateWriter:
         self._cyclic = _cyclic(objects)
 
     def write(self, effects: Sequence[Effect], outcome: Outcome) -> list[str]:
-        """The lines; the last returns or raises."""
+        """The lines; the last returns, or calls `leave`: with what to raise, or with what goes on at a break."""
         for part in (*effects, outcome):
             for index in _direct_objects(part):
                 self._uses[index] = self._uses.get(index, 0) + 1
@@ -103,15 +103,19 @@ class TemplateWriter:
         # Effects may change what other templates were read from; what they hold is made before the first of them.
         prepared = [(effect, self._texts(effect)) for effect in effects]
         if isinstance(outcome, Return):
-            final = "return " + self.text(outcome.value)
+            text, form = self.text(outcome.value), "return {}"
         elif isinstance(outcome, Raise):
-            final = "raise " + self.text(outcome.exception)
+            text, form = self.text(outcome.exception), "return leave({})"
+        elif isinstance(outcome, Continue):
+            named = "".join(f"{name!r}: {self.text(value)}, " for name, value in outcome.kwargs)
+            args, live = self._items(outcome.args), self._items(outcome.live)
+            text, form = f"({self.text(outcome.callable)}, ({args}), {{{named}}}, ({live}))", "return leave(*{})"
         else:
-            raise NotImplementedError(f"outcome {type(outcome).__name__}")
-        if effects and not final.split(" ", 1)[1].isidentifier():
-            keyword, text = final.split(" ", 1)
+            raise TypeError(f"an entry without a program has no end to write: {outcome!r}")
+        if effects and not text.isidentifier():
             self.lines.append(f"outcome = {text}")
-            final = f"{keyword} outcome"
+            text = "outcome"
+        final = form.format(text)
         for effect, texts in prepared:
             self._effect(effect, texts)
         return [*self.lines, final]

@@ -120,7 +120,8 @@ class Machine(Handlers):
         function = request.function
         code = decode(function.__code__)
         if code.is_native or not self.world.should_interpret(function):
-            return function(*request.args, **(request.kwargs or {}))
+            value = function(*request.args, **(request.kwargs or {}))
+            return value if request.constructed is UNBOUND else self.constructed(request.constructed, value)
         frames = self.frames
         if len(frames) >= sys.getrecursionlimit():
             raise RecursionError("maximum recursion depth exceeded")
@@ -180,14 +181,19 @@ class Machine(Handlers):
                 self.generator_returned(frames[-1], value)
             return True
         if frame.constructed is not UNBOUND:
-            if value is not None:
-                raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
-            value = frame.constructed
+            value = self.constructed(frame.constructed, value)
         if len(frames) == self.base:
             self.result = value
         else:
             frames[-1].stack.append(value)
         return True
+
+    @staticmethod
+    def constructed(instance: Any, value: Any) -> Any:
+        """The instance whose `__init__` returned `value`."""
+        if value is not None:
+            raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
+        return instance
 
     # -- the loop
 
@@ -208,10 +214,13 @@ class Machine(Handlers):
             self.frames[-1].stack.append(value)
         return self.run(base, error, interruption.handled)
 
-    def run(self, base: int, error: BaseException | None = None, handling: Handled | None = None) -> Any:
+    def run(
+        self, base: int, error: BaseException | None = None, handling: Handled | None = None, fresh: bool = True
+    ) -> Any:
         """Runs until `base` frames are left; returns or raises what the last of them did.
 
-        With `error`, begins by raising it in the innermost frame; `handling` is what its handlers are handling.
+        With `error`, begins by raising it in the innermost frame, whose line its traceback gets if it is `fresh`;
+        `handling` is what its handlers are handling.
         """
         # A run may begin anywhere within another one: a dropped generator closes itself.
         saved = self.base, self.handled, self.entry_error, self.attention, self.error, self.result
@@ -221,7 +230,7 @@ class Machine(Handlers):
         generator = self.frames[-1].generator
         self.handled = handling or (Handled() if generator is None else generator.handled)
         try:
-            if error is None or self.unwind(error):
+            if error is None or self.unwind(error, fresh):
                 while True:
                     self.attention = False
                     handled = self.topmost()

@@ -23,11 +23,13 @@ class Frame:
     closure      the cells for COPY_FREE_VARS
     generator    the `MachineGenerator` that owns the frame, while it runs; else None
     constructed  delivered in place of the result (see `Enter`)
+    before       a machine's own note of how the instruction being executed began
+    kept         after a break: the values of variables that nothing reads again
     """
 
     __slots__ = (
         "code", "index", "stack", "locals", "names", "globals", "builtins", "function", "closure", "generator",
-        "constructed",
+        "constructed", "before", "kept",
     )  # fmt: skip
 
     def __init__(self, code: Code, locals: list[Any], globals: dict[str, Any], builtins: dict[str, Any]) -> None:
@@ -42,6 +44,8 @@ class Frame:
         self.closure: tuple[CellType, ...] | None = None
         self.generator: Any = None
         self.constructed: Any = UNBOUND
+        self.before: Any = None
+        self.kept: Any = None
 
     @property
     def line(self) -> int:

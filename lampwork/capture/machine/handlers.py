@@ -280,7 +280,7 @@ class Handlers(Part):
 
     def LIST_APPEND(self, frame: Frame, argument: Any) -> Any:
         value = frame.stack.pop()
-        frame.stack[-argument].append(value)
+        self.world.list_append(frame.stack[-argument], value)
 
     def SET_ADD(self, frame: Frame, argument: Any) -> Any:
         value = frame.stack.pop()

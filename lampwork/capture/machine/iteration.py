@@ -196,6 +196,9 @@ class Iteration(Part):
     def build_slice(self, parts: list[Any]) -> slice:
         return slice(*parts)
 
+    def list_append(self, target: list[Any], value: Any) -> None:
+        target.append(value)
+
     def set_add(self, target: set[Any], value: Any) -> None:
         target.add(value)
 

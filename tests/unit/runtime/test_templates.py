@@ -42,6 +42,7 @@ from lampwork.ir.template import (
     SourceValue,
     TensorValue,
 )
+from lampwork.runtime.places import raise_it
 from lampwork.runtime.templates import TemplateWriter, sources_of
 
 Point = collections.namedtuple("Point", "x y")
@@ -73,7 +74,7 @@ def run(objects=(), effects=(), outcome=None, arguments=(), results=(), kept=fro
     values = tuple(arguments[source.index] for source in sources)
     writer = TemplateWriter(objects, {id(each): f"values[{index}]" for index, each in enumerate(sources)}, kept)
     lines = writer.write(effects, outcome)
-    namespace = dict(writer.constants)
+    namespace = {**writer.constants, "leave": raise_it}
     exec("def end(values, results):\n" + "".join(f"    {line}\n" for line in lines), namespace)
     return namespace["end"](values, results)
 

@@ -1,0 +1,144 @@
+"""`TorchMachine`: the machine of a capture. It notes how each step began, so that a break can be undone to there.
+
+A step is an instruction that can do more than move values about in its own frame. Capture is deterministic: the same
+call takes the same steps, so a second capture can be told to stop before the step at which the first one came to grief.
+`Frame.before` is (the frame's stack, the number of the step, the last operator recorded, the frame's index) when its
+last step began.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+from lampwork.capture.bytecode import OP
+from lampwork.capture.fake import Fake
+from lampwork.capture.machine import NULL, Frame, Machine
+from lampwork.capture.operations import STEP_NUMBERS, operands_of
+from lampwork.capture.shadow import Break, Deferred
+from lampwork.capture.unknown import UnknownNumber
+from lampwork.errors import GraphBreak
+
+_CALLS = frozenset({OP["CALL"], OP["CALL_KW"], OP["CALL_FUNCTION_EX"]})
+
+
+class StopHere(Break):
+    """A capture that was told to stop before a step has come to it."""
+
+    def __init__(self) -> None:
+        super().__init__("stop", "capture was told to stop here")
+
+
+def begun(frame: Frame) -> tuple[list[Any], int, Any]:
+    """(stack, step, last operator) when the instruction that `frame` is executing began; step -1 if it is no step."""
+    before = frame.before
+    return before[:3] if before is not None and before[3] == frame.index else ([], -1, None)
+
+
+class TorchMachine(Machine):
+    """A machine whose program cannot catch what stops capture.
+
+    `stop_at`: the step before which to raise `StopHere`; 0: none. `native_errors`: an error that a tensor operator
+    raises on fakes is a break, so that the real operator raises its own.
+    """
+
+    def __init__(self, world: Any, stop_at: int = 0, native_errors: bool = False) -> None:
+        super().__init__(world)
+        self.steps = 0
+        self.stop_at = stop_at
+        self.native_errors = native_errors
+        #: Exceptions, with the step that raised each first; 0: a `raise` statement, or an unbound variable.
+        self.first_raised: dict[int, tuple[BaseException, int]] = {}
+        for number in STEP_NUMBERS:
+            self.handlers[number] = self._step(self.handlers[number])
+
+    def _step(self, handler: Callable[[Frame, Any], Any]) -> Callable[[Frame, Any], Any]:
+        root = self.world.recorder.graph._root
+
+        def run(frame: Frame, argument: Any) -> Any:
+            self.steps = step = self.steps + 1
+            frame.before = (frame.stack[:], step, root.prev, frame.index)
+            if step == self.stop_at:
+                raise StopHere
+            return handler(frame, argument)
+
+        return run
+
+    def call(self, function: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
+        self.steps += 1  # native code, in the middle of a step, calls back: the step is no longer at its beginning
+        return super().call(function, args, kwargs)
+
+    def complete(self, answer: Any) -> Any:
+        self.steps += 1
+        return super().complete(answer)
+
+    @property
+    def last_node(self) -> Any:
+        """The operator recorded last."""
+        return self.world.recorder.graph._root.prev
+
+    def use_deferred(self) -> None:
+        """From here on, operands of steps may be `Deferred`: each is loaded when a step is about to look at it."""
+        for number in STEP_NUMBERS:
+            self.handlers[number] = self._loading(number, self.handlers[number])
+
+    def _loading(self, number: int, handler: Callable[[Frame, Any], Any]) -> Callable[[Frame, Any], Any]:
+        is_call = number in _CALLS
+
+        def run(frame: Frame, argument: Any) -> Any:
+            count = operands_of(number, argument)
+            stack = frame.stack
+            if count and any(type(value) is Deferred for value in stack[-count:]):
+                first = len(stack) - count
+                last = len(stack)
+                if is_call:
+                    last = first + 2
+                    self._load(stack, first, last)
+                    function = stack[first + 1] if stack[first] is NULL else stack[first]
+                    if not self.world.breaks_always(function):
+                        last = len(stack)
+                self._load(stack, first, last)
+            return handler(frame, argument)
+
+        return run
+
+    def _load(self, stack: list[Any], first: int, last: int) -> None:
+        for position in range(first, last):
+            value = stack[position]
+            if type(value) is Deferred:
+                stack[position] = self.world.loader.load(value.raw, value.source)
+
+    def unwind(self, error: BaseException, fresh: bool = True) -> bool:
+        if isinstance(error, GraphBreak):
+            diagnostic = error.diagnostic
+            raise Break(diagnostic.id, diagnostic.reason, diagnostic.remedy) from None
+        if fresh and self.native_errors and isinstance(error, Exception) and self._raised_by_operator(error):
+            raise Break("operator-error", f"a tensor operator raises {type(error).__name__}: {error}") from None
+        frame = self.frames[-1]
+        if fresh and id(error) not in self.first_raised:
+            number = frame.code.instructions[frame.index - 1][0]
+            certain = number == OP["RAISE_VARARGS"] or number not in STEP_NUMBERS
+            self.first_raised[id(error)] = (error, 0 if certain else begun(frame)[1])
+        return super().unwind(error, fresh)
+
+    def _raised_by_operator(self, error: Exception) -> bool:
+        """Whether the running instruction works on a fake: what it raises may be worded otherwise, or be wrong."""
+        frame = self.frames[-1]
+        number, argument = frame.code.instructions[frame.index - 1]
+        stack, step, _ = begun(frame)
+        if step < 0 or number == OP["RAISE_VARARGS"]:
+            return False
+        count = operands_of(number, argument)
+        return "Fake" in str(error) or any(map(_holds_fake, stack[-count:] if count else ()))
+
+
+def _holds_fake(value: Any, depth: int = 3) -> bool:
+    kind = type(value)
+    if kind is Fake or kind is UnknownNumber:
+        return True
+    if kind is types.BuiltinFunctionType or kind is types.MethodType:
+        return type(value.__self__) is Fake
+    if depth and (kind is list or kind is tuple):
+        return any(_holds_fake(each, depth - 1) for each in value)
+    return bool(depth) and kind is dict and any(_holds_fake(each, depth - 1) for each in value.values())

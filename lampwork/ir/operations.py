@@ -1,0 +1,141 @@
+"""What single instructions do, as functions, for those that no function of the standard library stands for.
+
+Operations of a break are calls of these or of `operator` functions. They have importable names, so that a stored entry
+finds them again. No torch.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from typing import Any
+
+#: Delivered in place of a value by an iterator that is exhausted.
+EXHAUSTED = object()
+
+# The types of builtin iterators have no importable names of their own.
+list_iterator: type = type(iter([]))
+list_reverseiterator: type = type(reversed([]))
+tuple_iterator: type = type(iter(()))
+range_iterator: type = type(iter(range(0)))
+longrange_iterator: type = type(iter(range(1 << 70)))
+str_iterator: type = type(iter("é"))
+str_ascii_iterator: type = type(iter("a"))
+bytes_iterator: type = type(iter(b""))
+set_iterator: type = type(iter(set()))
+dict_keyiterator: type = type(iter({}))
+dict_valueiterator: type = type(iter({}.values()))
+dict_itemiterator: type = type(iter({}.items()))
+dict_reversekeyiterator: type = type(reversed({}))
+odict_iterator: type = type(iter(collections.OrderedDict()))
+callable_iterator: type = type(iter(int, 1))
+
+
+def advance(iterator: Any) -> Any:
+    """`next(iterator)`, or `EXHAUSTED`."""
+    return next(iterator, EXHAUSTED)
+
+
+def exhausted_if_true(value: Any) -> Any:
+    return EXHAUSTED if value else None
+
+
+def exhausted_if_false(value: Any) -> Any:
+    return None if value else EXHAUSTED
+
+
+def not_contains(container: Any, item: Any) -> bool:
+    return item not in container
+
+
+def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """`function(*args, **kwargs)`, for callables that are values."""
+    return function(*args, **kwargs)
+
+
+def bound(descriptor: Any, instance: Any) -> Any:
+    """A method of a builtin class, bound past any override of it."""
+    return descriptor.__get__(instance, type(instance))
+
+
+def dressed(instance: Any, names: tuple[str, ...], *values: Any) -> Any:
+    """`instance` with these attributes."""
+    for name, value in zip(names, values):
+        setattr(instance, name, value)
+    return instance
+
+
+def restore(made: Any, state: Any) -> Any:
+    """`made` after `__setstate__(state)`: iterators part of the way."""
+    made.__setstate__(state)
+    return made
+
+
+def formatted(value: Any, conversion: int, spec: str) -> str:
+    """One replacement field of an f-string. `conversion`: 0 none, 1 `!s`, 2 `!r`, 3 `!a`."""
+    return format(converted(value, conversion) if conversion else value, spec)
+
+
+def converted(value: Any, conversion: int) -> Any:
+    return (str, repr, ascii)[conversion - 1](value)
+
+
+def enter_with(manager: Any) -> tuple[Any, Any]:
+    """(its bound `__exit__`, what `__enter__` returned): what a `with` statement begins by pushing."""
+    cls = type(manager)
+    try:
+        enter = cls.__enter__
+    except AttributeError:
+        raise TypeError(f"'{cls.__name__}' object does not support the context manager protocol") from None
+    try:
+        leave = cls.__exit__
+    except AttributeError:
+        raise TypeError(
+            f"'{cls.__name__}' object does not support the context manager protocol (missed __exit__ method)"
+        ) from None
+    bound = leave.__get__(manager, cls) if hasattr(leave, "__get__") else leave
+    entered = (enter.__get__(manager, cls) if hasattr(enter, "__get__") else enter)()
+    return bound, entered
+
+
+def leave_with(leave: Any, error: BaseException) -> Any:
+    """Calls a bound `__exit__` because of `error`."""
+    return leave(type(error), error, error.__traceback__)
+
+
+def import_from_frame(function: Any, name: str, names: Any, level: int) -> Any:
+    """`import` in a frame of `function`."""
+    importer = function.__builtins__["__import__"]
+    return importer(name, function.__globals__, None, names, level)
+
+
+def kept(before: tuple, bound: tuple[int, ...], *pairs: Any) -> tuple:
+    """What a frame keeps (slot, value, ...): what it kept before, but for slots bound since, and `pairs`."""
+    found: list[Any] = []
+    for slot, value in zip(before[::2], before[1::2]):
+        if slot not in bound:
+            found += (slot, value)
+    return (*found, *pairs)
+
+
+def unpacked(values: Any, count: int) -> tuple:
+    """At most one more than `count` items of `values`, for an unpacking that checks their number."""
+    try:
+        iterator = iter(values)
+    except TypeError:
+        if hasattr(type(values), "__iter__"):
+            raise
+        raise TypeError(f"cannot unpack non-iterable {type(values).__name__} object") from None
+    return tuple(itertools.islice(iterator, count + 1))
+
+
+def merged_keywords(target: dict, mapping: Any, function: Any) -> dict:
+    """`target` with the items of `mapping` added, for `function(**mapping)`; a repeated key is an error."""
+    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}()"
+    if not hasattr(mapping, "keys"):
+        raise TypeError(f"{name} argument after ** must be a mapping, not {type(mapping).__name__}")
+    for key in mapping.keys():
+        if key in target:
+            raise TypeError(f"{name} got multiple values for keyword argument '{key}'")
+        target[key] = mapping[key]
+    return target
