@@ -266,7 +266,7 @@ class Templates:
         reference = self.loader.guards.reference
         if not isinstance(owner, (torch.Tensor, type)):
             for cls in type(owner).__mro__:
-                descriptor = cls.__dict__.get(value.__name__)
+                descriptor: Any = cls.__dict__.get(value.__name__)
                 if type(descriptor) in _BUILTIN_CALLABLES and descriptor.__get__(owner, type(owner)) == value:
                     return NewCall(reference(operations.bound), (self.template(descriptor), self.template(owner)))
         return NewCall(reference(getattr), (self.template(owner), ConstantValue(value.__name__)))
@@ -351,7 +351,7 @@ class Templates:
             if cls is not base or base not in _KEPT_BY_ARGUMENTS or (names and value.__dict__):
                 raise Break("result", f"an exception of class {cls.__qualname__}, made in the region, leaves it")
             named = tuple((name, self.template(getattr(value, name))) for name in names)
-            made = self._after_parts(value, lambda: NewCall(reference, self.items(value.args), named))
+            made: Template = self._after_parts(value, lambda: NewCall(reference, self.items(value.args), named))
             chain = self._raised(value)
             if chain:
                 names_of = ConstantValue(tuple(name for name, _ in chain))
