@@ -8,9 +8,8 @@ import traceback
 
 os.environ.setdefault("LAMPWORK_STRICT", "1")
 
-from tests.python.harness import Outcome, all_programs, run_program
+from tests.python.harness import CACHED, Outcome, all_programs, run_program
 from tests.python.report import share_table
-
 
 #: The share of programs that must be captured without a break.
 FLOOR = 0.84
@@ -42,6 +41,8 @@ def main(wanted: list[str]) -> int:
             print(f"broken   {label}: {'; '.join(outcome.reasons)}")
     print()
     print("\n".join(share_table((each.feature, bool(each.reasons)) for each in outcomes)))
+    if CACHED:
+        print(f"entries from the on-disk cache: {sum(each.cache_hits for each in outcomes)}")
     wrong = sum(bool(outcome.mismatch) for outcome in outcomes)
     print(f"different from eager: {wrong} of {len(outcomes)} programs")
     if not wanted and sum(each.captured for each in outcomes) < FLOOR * len(outcomes):

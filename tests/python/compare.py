@@ -24,9 +24,11 @@ from lampwork.runtime.function import CompiledFunction
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented), range, tuple, frozenset)
 _ADDRESS = re.compile(r"0x[0-9a-f]{4,}")
-#: `__slotnames__` is a cache that `copyreg` leaves in classes whose instances are copied.
+#: `__slotnames__` is a cache that `copyreg` leaves in classes whose instances are copied; `__annotations__`, where there
+#: are none, is made by whoever asks for them.
 _CLASS_PRIVATE = frozenset({
     "__dict__", "__weakref__", "__doc__", "__module__", "_abc_impl", "__firstlineno__", "__slotnames__",
+    "__annotations__",
 })  # fmt: skip
 _BY_VALUE = (
     torch.dtype, torch.device, torch.layout, torch.memory_format, re.Pattern, numpy.dtype, types.CodeType,
@@ -187,6 +189,8 @@ class Comparison:
             return
         self.equal(left.__code__.co_code, right.__code__.co_code, f"{path}.__code__")
         if left.__module__ != self.module:
+            return
+        if hasattr(left, "_clear_cache"):  # `functools.singledispatch`: which classes it has seen is its own affair
             return
         for name in ("__defaults__", "__kwdefaults__", "__closure__", "__annotations__"):
             self.compare(getattr(left, name), getattr(right, name), f"{path}.{name}")

@@ -21,6 +21,7 @@ import contextlib
 import importlib.util
 import io
 import logging
+import os
 import random
 import sys
 import types
@@ -40,6 +41,8 @@ from tests.python.compare import Comparison, Failure, Mismatch
 PROGRAMS = Path(__file__).parent / "programs"
 #: Calls of one program: the index of the arguments each is given.
 CALLS = (0, 1, 1)
+#: Entries come from, and go to, the on-disk cache.
+CACHED = os.environ.get("LAMPWORK_PROGRAMS_CACHED") == "1"
 _PACKAGE = "tests.python.programs"
 
 
@@ -138,7 +141,7 @@ class Side:
         self.file = str(PROGRAMS / f"{feature}.py")
         self.function = self.program.function
         if compiled:
-            self.function = lampwork.compile(self.function, options={"cache": False})
+            self.function = lampwork.compile(self.function, options={"cache": CACHED})
         self.arguments: dict[int, list[Any]] = {}
         self.printed = io.StringIO()
         self.next_hook = 0
@@ -199,6 +202,7 @@ class Outcome:
     mismatch: str = ""
     reasons: list[str] = field(default_factory=list)
     captures: int = 0
+    cache_hits: int = 0
 
     @property
     def captured(self) -> bool:
@@ -222,7 +226,7 @@ def run_program(feature: str, name: str) -> Outcome:
             outcome.mismatch = f"call {number + 1}: {difference}"
             break
     stats = lampwork.stats(compiled.function)
-    outcome.captures = stats["captures"]
+    outcome.captures, outcome.cache_hits = stats["captures"], stats["cache_hits"]
     outcome.reasons = [f"[{each.id}] {each.reason}" for each in (*stats["fallbacks"], *stats["breaks"])]
     outcome.reasons = list(dict.fromkeys(outcome.reasons))
     if stats.get("continuations") and not outcome.reasons:
