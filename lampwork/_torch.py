@@ -144,7 +144,7 @@ def keep_dynamo_unloaded() -> None:
         return
     for module_name in ("torch._refs", "torch._refs.nn.functional", "torch._refs.special", "torch._refs.linalg",
                         "torch._refs.fft", "torch._meta_registrations", "torch._decomp.decompositions",
-                        "torch._prims_common.wrappers"):  # fmt: skip
+                        "torch._decomp.decompositions_for_jvp", "torch._prims_common.wrappers"):  # fmt: skip
         module = sys.modules.get(module_name)
         if module is None or module_name in _prepared_modules:
             continue

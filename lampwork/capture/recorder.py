@@ -195,6 +195,8 @@ class Recorder:
                 return self.call(*changed)
         elif op.base == "cudnn_batch_norm":
             return self._call_cudnn_batch_norm(*args, **kwargs)
+        elif op.base == "_to_copy" and type(args[0]) in _NUMBER_TYPES:
+            return self._copy_of_number(op, *args, **kwargs)
         elif op.base == "_efficientzerotensor":
             return self._call_zero_tensor(*args, **kwargs)
         inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
@@ -208,6 +210,12 @@ class Recorder:
         results = self.call(torch.ops.aten.native_batch_norm.default, (x, *rest), {})
         options = {"dtype": torch.uint8, "device": x.device}
         return *results, self.call(torch.ops.aten.empty.memory_format, ([0],), options)
+
+    def _copy_of_number(self, op: Operator, number: Any, **options: Any) -> Any:
+        """Function transforms convert the numbers that meet their tensors; a number is seen as such here."""
+        with self._paused():
+            made = op.overload(torch.tensor(number, dtype=_NUMBER_TYPES[type(number)]), **options)
+        return self.constant(made)
 
     def _call_zero_tensor(self, size: Any, **options: Any) -> Any:
         """The zeros of forward derivatives, which have no memory and stay zero times infinity: torch computes with them
@@ -572,6 +580,10 @@ def _partly_overlaps(target: torch.Tensor, other: torch.Tensor) -> bool:
     if left == right and left_end == right_end:
         return tuple(target.stride()) != tuple(other.stride())
     return left < right_end and right < left_end
+
+
+#: What PyTorch makes of a Python number that it wraps as a tensor.
+_NUMBER_TYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 
 
 def _batch_norm_writes_statistics(args: tuple, kwargs: dict) -> Any:

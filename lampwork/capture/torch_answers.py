@@ -161,6 +161,7 @@ def _run_backward(world: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
     """
     if not world.are_data((outputs, *args), kwargs):
         raise Break("autograd", f"gradients are taken with {world.describe_arguments((outputs, *args), kwargs)}")
+    _torch.keep_dynamo_unloaded()
     result = _torch.run_backward(outputs, *args, **kwargs)
     if any(fake.grad is not None for fake in world.tensors.fakes if fake.is_leaf):
         raise Break("autograd", "backward() adds to the gradients of tensors from outside")
@@ -180,6 +181,7 @@ def _load_decompositions(world: Any) -> None:
     """What torch loads once in a process, before its first `vmap`."""
     with world.recorder._paused():
         _torch.load_decompositions()
+    _torch.keep_dynamo_unloaded()
 
 
 def _gradients_of_transform(
@@ -193,6 +195,7 @@ def _gradients_of_transform(
     pairs = [(output, direction) for output, direction in zip(outputs, directions) if output.requires_grad]
     if not pairs:
         return tuple([torch.zeros_like(each) for each in inputs])
+    _torch.keep_dynamo_unloaded()
     gradients = torch.autograd.grad(
         [output for output, _ in pairs], inputs, None if grad_outputs is None else [each for _, each in pairs],
         retain_graph=retain_graph, create_graph=create_graph, allow_unused=True,

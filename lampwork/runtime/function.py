@@ -246,12 +246,7 @@ class CompiledFunction:
         start = time.perf_counter()
         _compiling.active = True
         try:
-            entry = self._new_entry(args, kwargs)
-            self._insert(entry)
-            if not entry.holds(self.function, args, kwargs):
-                why = entry.why_missed(self.function, args, kwargs)
-                self._remove(entry)
-                raise CompileError("guards", f"the new entry does not serve the call it was made for: {why}")
+            entry = self._fitting_entry(args, kwargs)
         except GraphBreak as stop:
             if self.settings.fullgraph:
                 raise
@@ -267,6 +262,18 @@ class CompiledFunction:
             log.info("%s: compiled in %.3f s", self.name, time.perf_counter() - start)
         self._store(entry)
         return entry.serve
+
+    def _fitting_entry(self, args: tuple, kwargs: dict) -> Entry:
+        """An entry that serves this call, inserted. Capture may load modules that register themselves where the program
+        looks (`torch.func` and the registry of trees): the entry made after that fits."""
+        for _ in range(2):
+            entry = self._new_entry(args, kwargs)
+            self._insert(entry)
+            if entry.holds(self.function, args, kwargs):
+                return entry
+            why = entry.why_missed(self.function, args, kwargs)
+            self._remove(entry)
+        raise CompileError("guards", f"the new entry does not serve the call it was made for: {why}")
 
     def _new_entry(self, args: tuple, kwargs: dict) -> Entry:
         self.counters.captures += 1

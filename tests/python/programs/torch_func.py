@@ -110,3 +110,16 @@ def gradients_of_a_functional_call(x, layer):
         return functional_call(layer, parameters, (x,)).pow(2).sum()
 
     return grad(loss)(parameters)
+
+
+@program(together=lambda: (values(4), values(4).double(), torch.arange(4)))
+def numbers_inside_vmap(x, y, n):
+    def row(a, b, c):
+        return a * 2, 1.5 - a, b + 1, c * 2, c / 2, a**2, a > 0, a * True, torch.where(a > 0, a, 0.0), 2 / b
+
+    return vmap(row)(x, y, n)
+
+
+@program(together=lambda: (_x(),))
+def numbers_inside_nested_transforms(x):
+    return vmap(lambda r: grad(lambda v: (v * 3 - 1).pow(2).sum() / 2)(r) + 1)(x), vmap(lambda r: r.sum() * 2)(x)

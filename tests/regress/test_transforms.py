@@ -1,0 +1,36 @@
+"""Function transforms in a process that has not loaded Dynamo: capture does not load it, and the entry serves its call."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import sys, torch, lampwork
+compiled = lampwork.compile(lambda x: TRANSFORM, options={"cache": False})
+with torch.no_grad():
+    found = compiled(torch.tensor([1.0, 2.0]))
+loaded = "torch._dynamo" in sys.modules
+stats = lampwork.stats(compiled)
+print(found.tolist(), not stats["breaks"] and not stats["fallbacks"], loaded)
+"""
+
+
+@pytest.mark.parametrize(
+    ("transform", "expected"),
+    [
+        ("torch.func.vmap(lambda r: r * 2)(x)", "[2.0, 4.0]"),
+        ("torch.func.grad(lambda r: (r * r).sum())(x)", "[2.0, 4.0]"),
+        ("torch.func.hessian(lambda r: (r * r).sum())(x)", "[[2.0, 0.0], [0.0, 2.0]]"),
+    ],
+)
+def test_transform_in_a_fresh_process(transform, expected):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.replace("TRANSFORM", transform)],
+        capture_output=True, text=True, cwd=ROOT, env={"LAMPWORK_STRICT": "1", "PATH": "", "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.stdout.strip() == f"{expected} True False", done.stderr[-800:]
