@@ -101,6 +101,11 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "Tensors or objects are compared from native code: an order of containers, `itertools.groupby`, keys of dicts.",
         "Compare the elements with statements of your own.",
     ),
+    "context": Meaning(
+        "break",
+        "A context implemented in C, such as `torch.inference_mode()`, is entered where the graph breaks.",
+        "Break outside of the context, or enter it around the call.",
+    ),
     "custom-operator": Meaning(
         "break",
         "A custom operator says too little about itself: what its results look like, or what it writes.",
@@ -197,6 +202,11 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "break",
         "A class fills itself from native code that calls back into the program.",
         "Build the object empty and fill it with statements of your own, or make it outside.",
+    ),
+    "operator-error": Meaning(
+        "break",
+        "A tensor operator refuses its arguments and raises.",
+        "Look at the exception: it is the operator's own.",
     ),
     "opaque-value": Meaning(
         "break",

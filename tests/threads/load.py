@@ -53,8 +53,7 @@ def one_graph_a_shape(x):
 
 def breaks(x):
     y = x.sin() + 1
-    if y.sum().item() > 1e9:
-        return y
+    time.sleep(0)
     return (y * 2).cos()
 
 
@@ -202,7 +201,8 @@ def lost_entries(report: Report) -> list[str]:
         if len(set(own.serves)) != len(own.serves) or set(own.serves) != set(own._entries):
             problems.append(f"{name}: entries and their order disagree")
         recompiles = sum(record.count for record in found["recompiles"])
-        if recompiles != max(found["entries"] - 1, 0):
+        firsts = sum(bool(part.entries) for part in (own, *own.continuations.values()))
+        if recompiles != found["entries"] - firsts:
             problems.append(f"{name}: {found['entries']} entries, {recompiles} recompiles recorded")
         if found["fallbacks"] and name != "break":
             problems.append(f"{name} ran eagerly: {found['fallbacks'][0]}")
