@@ -128,7 +128,7 @@ def explain_call(function: Callable, args: tuple, kwargs: dict, settings: Settin
     if known is None and failure is None and artifact is not None and _is_broken(artifact):
         ran = _run(function, args, kwargs, settings)
     facts = _facts(function, args, kwargs, artifact, failure, ran)
-    return Explanation(_sections(seen, artifact, facts), artifact, facts)
+    return Explanation(_sections(seen, artifact, _artifacts(artifact, ran), facts), artifact, facts)
 
 
 def _compiled(function: Any) -> CompiledFunction | None:
@@ -163,7 +163,6 @@ def _facts(
 ) -> dict[str, Any]:
     stats = ran.counters.snapshot(ran.entries, ran.continuations) if ran is not None else None
     issues = make.issues(stats, function) if stats is not None else []
-    graphs = [make.graph(artifact)] if artifact is not None else []
     if failure is not None and failure["id"] not in [each["id"] for each in issues]:
         issues.append(failure)
     outcome = artifact.outcome if artifact is not None else None
@@ -175,15 +174,20 @@ def _facts(
         known = [each["reason"] for each in issues]
         fixed = [make.issue(Record(diagnostic, 1), "specialised", function) for diagnostic in artifact.specialised]
         issues += [each for each in fixed if each["reason"] not in known]
-    program = artifact.program if artifact is not None and not isinstance(outcome, RunEagerly) else None
-    kernels = make.kernels(program) if program is not None else []
+    guard_us = None if artifact is None else make.guard_microseconds(artifact, function, args, kwargs)
+    artifacts = _artifacts(artifact, ran)
+    if ran is not None and artifact is not None and guard_us is not None:
+        make.tell_what_follows(issues, artifact, ran, guard_us / max(len(artifact.guards), 1))
+    programs = [each.program for each in artifacts if not isinstance(each.outcome, RunEagerly)]
+    kernels = [kernel for program in programs for kernel in make.kernels(program)]
+    fusions = [fusion for program in programs for fusion in make.fusions(program)]
     return {
         "name": getattr(function, "__qualname__", type(function).__qualname__),
-        "graphs": graphs,
+        "graphs": [make.graph(each) for each in artifacts],
         "issues": issues,
-        "fusions": make.fusions(program) if program is not None else [],
+        "fusions": sorted(fusions, key=lambda each: -each["bytes"]),
         "guards": make.guards(artifact, function) if artifact is not None else [],
-        "guard_us": None if artifact is None else make.guard_microseconds(artifact, function, args, kwargs),
+        "guard_us": guard_us,
         "kernels": kernels,
         "moved_bytes": sum(each["launches"] * (each["read_bytes"] + each["written_bytes"]) for each in kernels),
         "stages_ms": {name: time * 1e3 for name, time in artifact.compile_seconds.items()} if artifact else {},
@@ -191,7 +195,16 @@ def _facts(
     }
 
 
-def _sections(seen: Mapping[str, Any], artifact: Artifact | None, facts: dict[str, Any]) -> dict[str, str]:
+def _artifacts(artifact: Artifact | None, ran: CompiledFunction | None) -> list[Artifact]:
+    """What serves the call: the entry made for it, and those behind its breaks."""
+    behind = ran.continuations.values() if ran is not None else ()
+    found = [] if artifact is None else [artifact]
+    return found + [entry.artifact for part in behind for entry in part.entries]
+
+
+def _sections(
+    seen: Mapping[str, Any], artifact: Artifact | None, artifacts: list[Artifact], facts: dict[str, Any]
+) -> dict[str, str]:
     sections = {"summary": text.summary(facts)}
     names = {
         "break": "breaks",
@@ -215,10 +228,11 @@ def _sections(seen: Mapping[str, Any], artifact: Artifact | None, facts: dict[st
         from lampwork.ir.print import lowered_text
 
         sections["loops"] = lowered_text(seen["lower"])
-    if "schedule" in seen:
+    if facts["kernels"]:
         from lampwork.ir.kernel_print import kernel_text
 
-        pairs = zip(facts["kernels"], seen["schedule"].kernels)
+        programs = [each.program for each in artifacts if not isinstance(each.outcome, RunEagerly)]
+        pairs = zip(facts["kernels"], (kernel for program in programs for kernel in program.kernels))
         sections["kernels"] = "\n\n".join(
             f"{text.kernel_heading(each)}\n{kernel_text(kernel)}" for each, kernel in pairs
         )

@@ -18,6 +18,7 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.location import Location, Origin
 from lampwork.ir.program import Extern, Launch, Program
 from lampwork.ir.region import Continue, RunEagerly
+from lampwork.runtime.function import CompiledFunction
 from lampwork.runtime.recompiles import with_names
 from lampwork.runtime.stats import Record
 from lampwork.schedule.traffic import kernel_traffic
@@ -39,6 +40,7 @@ def issue(record: Record, kind: str = "", function: Callable | None = None) -> F
         "meaning": meaning.meaning,
         "remedy": remedy_of(diagnostic),
         "page": diagnostic.page,
+        "then": None,
         "count": record.count,
         "total_ms": total,
         "each_ms": total / max(record.count, 1) if total is not None else None,
@@ -156,6 +158,35 @@ def issues(stats: Mapping[str, Any], function: Callable) -> list[Facts]:
     found += [issue(Record(diagnostic, count), "graph") for diagnostic, count in refused.items()]
     order = list(KINDS)
     return sorted(found, key=lambda each: (order.index(each["kind"]), -(each["total_ms"] or 0.0)))
+
+
+def tell_what_follows(found: list[Facts], artifact: Artifact, ran: CompiledFunction, guard_us: float) -> None:
+    """Gives each break of `found` "then": the graphs behind it, and what they add to a call that has the break.
+
+    `guard_us`: what one guard of the call's first graph takes; guards of the others are taken to cost as much.
+    """
+    behind: dict[tuple[str, str, int], dict[Any, CompiledFunction]] = {}
+    entries = [*ran.entries, *(entry for part in ran.continuations.values() for entry in part.entries)]
+    for each in (artifact, *(entry.artifact for entry in entries)):
+        outcome = each.outcome
+        if isinstance(outcome, Continue):
+            where = outcome.reason.location
+            parts = behind.setdefault((outcome.reason.id, where.file, where.line), {})
+            for resumption in (outcome.after, outcome.otherwise, outcome.raised):
+                if resumption is not None and resumption in ran.continuations:
+                    parts[resumption] = ran.continuations[resumption]
+    for each in found:
+        continuations = behind.get((each["id"], each["file"], each["line"]))
+        if continuations:
+            graphs = [graph(entry.artifact) for part in continuations.values() for entry in part.entries]
+            guards = max((graph["guards"] for graph in graphs), default=0)
+            each["then"] = {
+                "graphs": [graph["name"] for graph in graphs],
+                "compile_ms": sum(graph["compile_ms"] for graph in graphs),
+                "guards": guards,
+                "guard_us": guards * guard_us,
+                "launches": max((graph["launches"] for graph in graphs), default=0),
+            }
 
 
 def planned(outcome: RunEagerly | Continue) -> Facts:

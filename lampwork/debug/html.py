@@ -88,6 +88,8 @@ def _issue(each: Mapping[str, Any]) -> str:
     if each["remedy"]:
         parts.append(f"<p>What to do: {_words(each['remedy'])}</p>")
     parts.append(f'<p class="cost">{escape(text.cost(dict(each)))}</p>')
+    if each["then"]:
+        parts.append(f"<p>{escape(text.then(each['then']))}</p>")
     return f'<div class="issue">{"".join(parts)}</div>'
 
 

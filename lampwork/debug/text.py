@@ -50,6 +50,8 @@ def _issue(each: dict[str, Any]) -> str:
     if each["remedy"]:
         lines.append(f"    what to do: {each['remedy']}")
     lines.append(f"    cost: {cost(each)}")
+    if each["then"]:
+        lines.append(f"          {then(each['then'])}")
     lines.append(f"    see {each['page']}")
     return "\n".join(lines)
 
@@ -65,6 +67,15 @@ def cost(each: dict[str, Any]) -> str:
     if each["count"] == 1:
         times = f"once, {milliseconds(each['each_ms'])}"
     return times + (f" ({what})" if what else "")
+
+
+def then(found: dict[str, Any]) -> str:
+    """What a break adds besides its native call."""
+    graphs = "1 graph" if len(found["graphs"]) == 1 else f"{len(found['graphs'])} graphs"
+    return (
+        f"then {graphs}, compiled in {milliseconds(found['compile_ms'])}: "
+        f"{found['guards']} guards checked in about {found['guard_us']:.1f} us, {found['launches']} launches"
+    )
 
 
 def where(each: dict[str, Any]) -> str:

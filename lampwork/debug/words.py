@@ -95,7 +95,7 @@ def guard_words(guard: Guard) -> str:
         case Equals(value):
             return f"{where} == {value!r}"
         case IsObject(ref):
-            return f"{where} is {ref.module}.{ref.qualname}"
+            return f"{where} is {ref.module}.{ref.qualname}".rstrip(".")
         case FunctionIs(ref):
             return f"{where} is a function with the code of {ref.module}.{ref.qualname}"
         case TensorIs(tensor_type, dtype, shape, strides, device, requires_grad):

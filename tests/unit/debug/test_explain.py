@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html.parser
 import json
+import time
 
 import pytest
 import torch
@@ -192,3 +193,37 @@ def test_a_fixed_size_is_told_with_the_line_that_needs_it():
     (found,) = lampwork.explain(model, torch.ones(4)).to_dict()["issues"]
     assert found["reason"].startswith("x.size(0) is fixed at 4")
     assert found["id"] == "size-specialised" and found["source"] == "return sum(x for _ in range(x.shape[0]))"
+
+
+def twice_in_a_leaf(x):
+    first = _leaf(x).softmax(1)
+    return _leaf(first).exp()
+
+
+def _leaf(x):
+    y = x.sin()
+    time.sleep(0.001)
+    return y * 2
+
+
+def test_every_graph_of_a_call_that_breaks_is_told():
+    explanation = lampwork.explain(twice_in_a_leaf, torch.ones(4, 4))
+    facts = explanation.to_dict()
+    (found,) = [each for each in facts["issues"] if each["kind"] == "break"]
+    assert found["source"] == "time.sleep(0.001)" and found["count"] == 2 and 1 <= found["each_ms"] < 1000
+    assert len(facts["graphs"]) == 3 and found["then"]["graphs"] == [each["name"] for each in facts["graphs"][1:]]
+    assert found["then"]["guards"] > 0 and found["then"]["guard_us"] > 0 and found["then"]["compile_ms"] > 0
+    assert "then 2 graphs, compiled in" in explanation["breaks"] and "then 2 graphs" in explanation.html()
+    lines = {line["source"] for kernel in facts["kernels"] for line in kernel["lines"]}
+    assert {"y = x.sin()", "return _leaf(first).exp()"} <= lines
+    assert len(facts["kernels"]) == explanation["kernels"].count("# launched")
+
+
+def test_what_happened_at_breaks_so_far():
+    compiled = lampwork.compile(twice_in_a_leaf, options={"cache": False})
+    for _ in range(3):
+        compiled(torch.ones(4, 4))
+    facts = lampwork.explain(compiled, torch.ones(4, 4)).to_dict()
+    (found,) = [each for each in facts["issues"] if each["kind"] == "break"]
+    assert found["count"] == 6 and found["then"]["graphs"] and facts["history"]["calls"] == 3
+    assert facts["guard_us"] > 0
