@@ -73,6 +73,8 @@ class NativeCalls:
         """Registers what the host answers in place of natives."""
         self._function_kinds = {}
         self.entered: list[Any] = []
+        #: Names of process state that the program has set.
+        self.written_state: set[str] = set()
         self.autocast_nesting = 0
         #: Function transforms that are active around the call, and levels of forward derivatives entered in it.
         self.transforms_outside = _torch.active_transforms()
@@ -364,6 +366,7 @@ class NativeCalls:
             return function(*args, **kwargs)
         if function in STATE_WRITERS:
             self.read_state(STATE_WRITERS[function])
+            self.written_state.add(STATE_WRITERS[function])
             if function is torch.autocast_increment_nesting:
                 self.autocast_nesting += 1
             elif function is torch.autocast_decrement_nesting:

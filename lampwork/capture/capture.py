@@ -47,6 +47,8 @@ _ALWAYS_GUARDED = (
 )  # fmt: skip
 #: What a program may leave changed.
 _SETTABLE = ("grad_mode", "autocast", "default_dtype", "attention")
+#: Those among them that all threads share: what another thread changes meanwhile is not the program's doing.
+_SHARED = frozenset({"default_dtype", "attention"})
 
 
 _TORCH_DIRECTORY = torch.__file__.rpartition("/")[0] + "/"
@@ -128,7 +130,7 @@ class _Attempt:
             with world.recorder.recording():
                 try:
                     end = self._run_to_end()
-                    changed = _state_effects(initial, world.autocast_cache)
+                    changed = _state_effects(initial, world)
                     entered = bool(world.entered)
                 finally:
                     self.machine.finished = True
@@ -268,10 +270,13 @@ class _Attempt:
             raise again
 
 
-def _state_effects(initial: Mapping[str, Any], autocast_cache: bool | None) -> list[Effect]:
-    """Process state that the program left changed. `autocast_cache`: what it set the cache of casts to, if it did."""
+def _state_effects(initial: Mapping[str, Any], world: TorchWorld) -> list[Effect]:
+    """Process state that the program left changed."""
     effects: list[Effect] = []
+    autocast_cache = world.autocast_cache  # what the program set the cache of casts to, if it did
     for name in _SETTABLE:
+        if name in _SHARED and name not in world.written_state:
+            continue
         now = _torch.STATE[name]()
         if name == "autocast":
             # The recorder turns the cache of casts off; that is not the program's doing.
@@ -284,20 +289,13 @@ def _state_effects(initial: Mapping[str, Any], autocast_cache: bool | None) -> l
 @contextmanager
 def _restored_state(world: TorchWorld) -> Iterator[None]:
     """Whatever the program does to process state while it is captured is undone."""
-    grad = torch.is_grad_enabled()
-    dtype = torch.get_default_dtype()
-    autocast = _torch.STATE["autocast"]()
-    attention = _torch.STATE["attention"]()
+    before = {name: _torch.STATE[name]() for name in _SETTABLE}
     try:
         yield
     finally:
-        _torch.SET_STATE["grad_mode"](grad)
-        if torch.get_default_dtype() is not dtype:
-            torch.set_default_dtype(dtype)
-        if _torch.STATE["autocast"]() != autocast:
-            _torch.SET_STATE["autocast"](autocast)
-        if _torch.STATE["attention"]() != attention:
-            _torch.SET_STATE["attention"](attention)
+        for name, value in before.items():
+            if (name not in _SHARED or name in world.written_state) and _torch.STATE[name]() != value:
+                _torch.SET_STATE[name](value)
 
 
 def _global_effects(world: TorchWorld, templates: Templates) -> list[Effect]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 
 import pytest
 import torch
@@ -149,10 +150,39 @@ def test_compiling_leaves_the_grad_mode_of_other_threads_alone():
 
 
 def test_counters_lose_nothing():
-    compiled = lampwork.compile(lambda x: x + x.sum().item(), options={"cache": False})
+    compiled = lampwork.compile(lambda x: (time.sleep(0), x + 1)[1], options={"cache": False})
     compiled(torch.zeros(3))
     threads = [in_thread(lambda: [compiled(torch.zeros(3)) for _ in range(200)]) for _ in range(8)]
     for thread in threads:
         thread.join(60)
     found = lampwork.stats(compiled)
     assert found["calls"] == 1601 and sum(record.count for record in found["breaks"]) == 1601
+
+
+@pytest.fixture
+def default_dtype_as_it_was():
+    before = torch.get_default_dtype()
+    yield
+    torch.set_default_dtype(before)
+
+
+def test_what_another_thread_sets_meanwhile_stays_set(default_dtype_as_it_was):
+    @lampwork.assume_constant
+    def meanwhile():
+        """Runs while the program is being captured."""
+        in_thread(lambda: torch.set_default_dtype(torch.float64)).join(10)
+        return 2
+
+    lampwork.explain(lambda x: x * meanwhile(), torch.ones(3))
+    assert torch.get_default_dtype() is torch.float64
+
+
+def test_what_the_program_sets_itself_is_undone_until_it_runs(default_dtype_as_it_was):
+    def program(x):
+        torch.set_default_dtype(torch.float64)
+        return x + torch.ones(3)
+
+    lampwork.explain(program, torch.ones(3))
+    assert torch.get_default_dtype() is torch.float32
+    compiled = lampwork.compile(program, fullgraph=True, options={"cache": False})
+    assert compiled(torch.ones(3)).dtype is torch.float64 and torch.get_default_dtype() is torch.float64
