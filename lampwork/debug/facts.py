@@ -167,8 +167,7 @@ def tell_what_follows(found: list[Facts], artifact: Artifact, ran: CompiledFunct
     """
     behind: dict[tuple[str, str, int], dict[Any, CompiledFunction]] = {}
     entries = [*ran.entries, *(entry for part in ran.continuations.values() for entry in part.entries)]
-    for each in (artifact, *(entry.artifact for entry in entries)):
-        outcome = each.outcome
+    for outcome in (artifact.outcome, *(entry.artifact.outcome for entry in entries)):
         if isinstance(outcome, Continue):
             where = outcome.reason.location
             parts = behind.setdefault((outcome.reason.id, where.file, where.line), {})
