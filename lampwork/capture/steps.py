@@ -130,7 +130,10 @@ class TorchMachine(Machine):
         if step < 0 or number == OP["RAISE_VARARGS"]:
             return False
         count = operands_of(number, argument)
-        return "Fake" in str(error) or any(map(_holds_fake, stack[-count:] if count else ()))
+        told = any(type(part) is str and "Fake" in part for part in error.args)  # other parts may refuse to be text
+        # A look-up in a container with tensors in it is no operation on them.
+        depth = 0 if number in (OP["BINARY_SUBSCR"], OP["DELETE_SUBSCR"]) else 3
+        return told or any(_holds_fake(each, depth) for each in (stack[-count:] if count else ()))
 
 
 def _holds_fake(value: Any, depth: int = 3) -> bool:

@@ -160,3 +160,15 @@ def _rows(x):
 @program(together=lambda: (_x(),))
 def generator_of_tensors(x):
     return sum(_rows(x)), torch.stack(tuple(_rows(x + 1))), max(row.shape[0] for row in x)
+
+
+@program(together=lambda: ({"a": _x()}, [_x()]))
+def look_ups_that_fail(table, rows):
+    try:
+        table["b"]
+    except KeyError as error:
+        missing = error.args
+    try:
+        return rows[3]
+    except IndexError:
+        return rows[0] + 1, missing
