@@ -53,7 +53,8 @@ def one_graph_a_shape(x):
 
 def breaks(x):
     y = x.sin() + 1
-    time.sleep(0)
+    if y.sum().item() > 1e9:
+        return y
     return (y * 2).cos()
 
 
