@@ -119,7 +119,11 @@ def compile_region(
     """The artifact for a captured region: every stage after capture."""
     seconds = {} if seconds is None else seconds
     if region.requires_grad_outputs:
-        return _eager_artifact(region, NEEDS_GRAD, seconds)
+        reason = region.outcome.reason if isinstance(region.outcome, Continue) else None
+        if reason is None:
+            return _eager_artifact(region, NEEDS_GRAD, seconds)
+        broken = RunEagerly(reason.id, reason.reason, reason.location, reason.remedy, is_break=True)
+        return _eager_artifact(region, broken, seconds)
     try:
         with _stage("prepare", seconds):
             functional = prepare(region, settings)

@@ -11,6 +11,7 @@ import types
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
+from lampwork.ir import operations
 from lampwork.ir.guard import ObjectRef
 
 _MISSING = object()
@@ -117,8 +118,9 @@ def _names(value: Any, kind: str, module: str, qualname: str) -> list[tuple[str,
         # `linear`.
         names.append((module, getattr(value, "__name__", "")))
     if kind == "class" and module == "builtins":
-        # `method`, `cell`, `mappingproxy` are known to the `types` module only.
+        # `method`, `cell`, `mappingproxy` are known to the `types` module only, iterators to ours.
         names += [("types", name) for name, found in vars(types).items() if found is value]
+        names += [(operations.__name__, name) for name, found in vars(operations).items() if found is value]
     return names
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import subprocess
+import sys
 import traceback
 import warnings
 
@@ -683,3 +686,57 @@ def test_a_long_loop_does_not_recurse():
 
     fast = lampwork.compile(loops)
     assert torch.equal(fast(x4(), torch.tensor(3000)), x4() + 3000)
+
+
+WARM = """
+import sys
+import torch
+import lampwork
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(4, 4)
+        self.second = torch.nn.Linear(4, 2)
+
+    def hidden(self, x):
+        y = self.first(x).relu()
+        print("hidden", tuple(y.shape))
+        return y
+
+    def forward(self, x):
+        for index in range(2):
+            x = self.hidden(x)
+        try:
+            return self.second(x), len(x)
+        finally:
+            print("done")
+
+
+torch.manual_seed(0)
+model = Model().eval()
+fast = lampwork.compile(model)
+x = torch.randn(3, 4)
+with torch.no_grad():
+    found, expected = fast(x), model(x)
+assert torch.allclose(found[0], expected[0], atol=1e-6) and found[1] == expected[1]
+stats = lampwork.stats(fast)
+loaded = [name for name in sys.modules if name.startswith(("lampwork.capture", "lampwork.lower", "llvmlite"))]
+print(stats["captures"], stats["cache_hits"], stats["continuations"], len(stats["fallbacks"]), loaded)
+"""
+
+
+def test_a_warm_start_with_breaks_captures_nothing(tmp_path):
+    script = tmp_path / "warm.py"
+    script.write_text(WARM)
+    environment = {**os.environ, "LAMPWORK_CACHE_DIR": str(tmp_path / "cache"), "LAMPWORK_CACHE": "1"}
+    runs = [
+        subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=200)
+        for _ in range(2)
+    ]
+    assert all(run.returncode == 0 for run in runs), runs[0].stderr + runs[1].stderr
+    cold, warm = [run.stdout.splitlines()[-1].split(maxsplit=4) for run in runs]
+    assert int(cold[0]) > 1 and cold[1] == "0" and cold[3] == "0"
+    assert warm[:2] == ["0", cold[0]] and warm[2:4] == cold[2:4] and warm[4] == "[]", runs[1].stdout
+    assert runs[0].stdout.splitlines()[:-1] == runs[1].stdout.splitlines()[:-1]
