@@ -23,7 +23,7 @@ from lampwork.ir.program import (
     TorchConstant,
     ViewOfInput,
 )
-from lampwork.ir.size import SizeExpr
+from lampwork.ir.size import SizeExpr, Symbol, linear_terms
 from lampwork.runtime.randomness import OPERATORS
 
 
@@ -35,6 +35,22 @@ def interpret_lowered(lowered: Lowered, inputs: Sequence[Any]) -> list[Any]:
     return _Run(lowered, inputs).run()
 
 
+def sizes_of_inputs(lowered: Lowered, inputs: Sequence[Any]) -> dict[str, int]:
+    """The value of every symbol that an input's size, stride or value says."""
+    found: dict[str, int] = {}
+    for name, value in zip(lowered.inputs, inputs):
+        if isinstance(value, torch.Tensor):
+            buffer = lowered.buffers[name]
+            pairs = [*zip(buffer.shape, value.shape), *zip(buffer.strides, value.stride())]
+        else:
+            pairs = [(lowered.numbers[name], value)] if name in lowered.numbers else []
+        for size, number in pairs:
+            constant, terms = linear_terms(size)
+            if len(terms) == 1 and isinstance(terms[0][1], Symbol):
+                found.setdefault(terms[0][1].name, (number - constant) // terms[0][0])
+    return found
+
+
 class _Run:
     def __init__(self, lowered: Lowered, inputs: Sequence[Any]) -> None:
         self.lowered = lowered
@@ -44,6 +60,7 @@ class _Run:
         for name, value in zip(lowered.inputs, inputs, strict=True):
             if isinstance(value, torch.Tensor):
                 self.tensors[name] = value.detach()
+        self.sizes.update(sizes_of_inputs(lowered, self.inputs))
         for name, (dtype, shape, data) in lowered.constants.items():
             flat = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
             self.tensors[name] = flat.view(getattr(torch, dtype)).reshape(shape)

@@ -118,8 +118,8 @@ class FunctionWriter(FoldWriter):
             if extent == 1 or place == 0:
                 text = "0" if extent == 1 else rest
             else:
-                text = self.name(f"{rest} % {self._size(extent)[0]}")
-                rest = self.name(f"{rest} // {self._size(extent)[0]}")
+                text = self.name(f"{rest} % {self._divisor(extent)}")
+                rest = self.name(f"{rest} // {self._divisor(extent)}")
             self.symbols[axis.name] = (text, dims)
 
 

@@ -127,7 +127,7 @@ class LoopWriter(FunctionWriter):
         for name, axis, block in (("x", inner, tiling.x_block), ("y", across, tiling.y_block)):
             blocks = floordiv(add(axis.extent, block - 1), block)
             counts.append(blocks)
-            text = self._size(blocks)[0]
+            text = self._divisor(blocks)
             number = self.name(rest)
             last = name == "y" and len(flat) == 1
             place = number if last else self.name(f"{number} % {text}")

@@ -283,6 +283,10 @@ class ValueWriter(TextLines):
         self.symbols = saved
         return found
 
+    def _divisor(self, value: Size) -> str:
+        """A size as the right operand of a division."""
+        return _operand_text(self._size(value)[0])
+
     def _size(self, value: Size) -> Value:
         """An index expression as text. Divisions round to zero in Triton: where a dividend may be negative they are
         put right."""

@@ -1,0 +1,44 @@
+"""Programs of symbolic sizes through the GPU schedule: one text, run in Triton's interpreter at several sizes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lampwork.capture.capture import capture
+from lampwork.config import Settings
+from lampwork.graph.prepare import prepare
+from lampwork.lower import lower
+from tests.dynamic.test_programs import PROGRAMS
+from tests.unit.codegen.triton.interpret import available
+from tests.unit.codegen.triton.programs import run_program, scheduled
+from tests.unit.lower.graphs import _flatten
+
+pytestmark = pytest.mark.skipif(bool(available()), reason=available())
+
+SIZES = [(4, 6), (7, 37), (33, 5)]
+#: Those whose kernels have index arithmetic in symbols; the interpreter is too slow for all.
+NAMES = [
+    "broadcast", "embedded", "expanded", "factories", "gathered", "integers", "joined", "merged", "normalised", "padded",
+    "permuted", "pointwise", "positions", "size_as_number", "slices", "slices_by_size", "softmaxes", "transposed", "triangles",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_text_at_several_sizes(name):
+    function, shapes, _ = PROGRAMS[name]
+    torch.manual_seed(0)
+    program, sizes = None, None
+    for n, m in SIZES:
+        made = [each(n, m) for each in shapes]
+        arguments = [each if isinstance(each, torch.Tensor) else torch.randn(each) for each in made]
+        with torch.no_grad():
+            expected = _flatten(function(*[each.clone() for each in arguments]))
+            if program is None:
+                settings = Settings(dynamic=True)
+                region = capture(function, tuple(arguments), {}, settings)
+                program = scheduled(lower(prepare(region, settings), settings))
+                order = [source.index for source in region.inputs]
+            found = run_program(program, [arguments[index].clone() for index in order])
+        for ours, theirs in zip(found, [each for each in expected if isinstance(each, torch.Tensor)], strict=True):
+            torch.testing.assert_close(ours, theirs, equal_nan=True)
