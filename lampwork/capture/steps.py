@@ -17,10 +17,16 @@ from lampwork.capture.fake import Fake
 from lampwork.capture.machine import NULL, Frame, Machine
 from lampwork.capture.operations import STEP_NUMBERS, operands_of
 from lampwork.capture.shadow import Break, Deferred
+from lampwork.capture.tensors import is_tensor_function
 from lampwork.capture.unknown import UnknownNumber
 from lampwork.errors import GraphBreak
 
 _CALLS = frozenset({OP["CALL"], OP["CALL_KW"], OP["CALL_FUNCTION_EX"]})
+#: Instructions that work on their operands themselves.
+_OPERATIONS = frozenset({
+    OP["BINARY_OP"], OP["INPLACE_OP"], OP["UNARY_OP"], OP["COMPARE_OP"], OP["BINARY_SUBSCR"], OP["STORE_SUBSCR"],
+    OP["DELETE_SUBSCR"],
+})  # fmt: skip
 
 
 class StopHere(Break):
@@ -123,25 +129,39 @@ class TorchMachine(Machine):
         return super().unwind(error, fresh)
 
     def _raised_by_operator(self, error: Exception) -> bool:
-        """Whether the running instruction works on a fake: what it raises may be worded otherwise, or be wrong."""
+        """Whether the running instruction is an operation on a fake: what it raises may be worded otherwise, or be
+        wrong. What a dict that holds tensors raises, or the call of a function with them, is the program's own."""
         frame = self.frames[-1]
         number, argument = frame.code.instructions[frame.index - 1]
         stack, step, _ = begun(frame)
         if step < 0 or number == OP["RAISE_VARARGS"]:
             return False
+        if any("Fake" in each for each in error.args if type(each) is str):
+            return True
         count = operands_of(number, argument)
-        told = any(type(part) is str and "Fake" in part for part in error.args)  # other parts may refuse to be text
-        # A look-up in a container with tensors in it is no operation on them.
-        depth = 0 if number in (OP["BINARY_SUBSCR"], OP["DELETE_SUBSCR"]) else 3
-        return told or any(_holds_fake(each, depth) for each in (stack[-count:] if count else ()))
+        operands = stack[-count:] if count else []
+        if number in _CALLS:
+            function = operands[1] if operands[0] is NULL else operands[0]
+            return any(map(_holds_number, operands)) or (
+                self._is_operator(function) and any(map(_holds_fake, operands))
+            )
+        return number in _OPERATIONS and any(_holds_fake(each, 1 if type(each) is tuple else 0) for each in operands)
+
+    def _is_operator(self, function: Any) -> bool:
+        """A function that runs natively on fakes."""
+        if type(function) is types.FunctionType:
+            return self.world.function_rule(function) in ("tensor", "allowed")
+        return type(getattr(function, "__self__", None)) is Fake or is_tensor_function(function)
+
+
+def _holds_number(value: Any) -> bool:
+    return type(value) is UnknownNumber
 
 
 def _holds_fake(value: Any, depth: int = 3) -> bool:
     kind = type(value)
     if kind is Fake or kind is UnknownNumber:
         return True
-    if kind is types.BuiltinFunctionType or kind is types.MethodType:
-        return type(value.__self__) is Fake
     if depth and (kind is list or kind is tuple):
         return any(_holds_fake(each, depth - 1) for each in value)
     return bool(depth) and kind is dict and any(_holds_fake(each, depth - 1) for each in value.values())
