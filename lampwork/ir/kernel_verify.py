@@ -274,7 +274,7 @@ def verify_program(program: Program) -> None:
             name = result.view.buffer
             if name not in program.placements:
                 raise VerifyError(f"invariant 13: result {name} has no placement")
-            if program.placements[name].kind == "workspace":
+            if program.placements[name].kind in ("workspace", "arena"):
                 raise VerifyError(f"invariant 13: result {name} lies in the workspace")
             if name not in written and 0 not in program.buffers[name].shape:
                 raise VerifyError(f"invariant 14: result {name} is never written")
@@ -342,7 +342,8 @@ def _verify_launch(program: Program, number: int, step: Launch, ranges: dict[str
             raise VerifyError(f"{where}: invariant 11: {name} has {numel} elements, {parameter.name} {parameter.numel}")
     if len(set(step.buffers)) != len(step.buffers):
         raise VerifyError(f"{where}: invariant 12: a buffer is passed twice")
-    slots = [program.placements[name].index for name in step.buffers if program.placements[name].kind == "arena"]
+    places = [program.placements[name] for name in step.buffers if name in program.placements]
+    slots = [place.index for place in places if place.kind == "arena"]
     if len(set(slots)) != len(slots):
         raise VerifyError(f"{where}: invariant 12: two buffers in one slot of the arena")
     placed = [name for name in step.buffers if name in ranges]
