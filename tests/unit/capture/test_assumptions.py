@@ -153,10 +153,15 @@ def test_distributions_check_their_parameters():
     def program(x):
         return torch.distributions.Normal(x, x).log_prob(x + 1)
 
-    function = compiled(program)
-    assert torch.allclose(function(X), program(X))
-    with warnings.catch_warnings(), pytest.raises(ValueError, match="to satisfy the constraint"):
-        function(-X)
+    checked = torch.distributions.Distribution._validate_args
+    torch.distributions.Distribution.set_default_validate_args(True)  # importing torch._dynamo switches it off
+    try:
+        function = compiled(program)
+        assert torch.allclose(function(X), program(X))
+        with warnings.catch_warnings(), pytest.raises(ValueError, match="to satisfy the constraint"):
+            function(-X)
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(checked)
 
 
 def test_a_message_made_of_contents_costs_nothing():
