@@ -201,7 +201,8 @@ ARCHITECTURES: tuple[Architecture, ...] = (
                  {"vocab_size": VOCABULARY, "hidden_size": 32, "num_attention_heads": 2, "attention_head_size": 16,
                   "feed_forward_size": 64, "attn_layers": ["local", "lsh"], "axial_pos_shape": [4, 4],
                   "axial_pos_embds_dim": [16, 16], "max_position_embeddings": 16, "is_decoder": True,
-                  "lsh_attn_chunk_length": 4, "local_attn_chunk_length": 4, "num_buckets": 2, "num_hashes": 1}),
+                  "lsh_attn_chunk_length": 4, "local_attn_chunk_length": 4, "num_buckets": 2, "num_hashes": 1,
+                  "hash_seed": 7}),
     # Mixtures of experts
     Architecture("mixtral", "mixture of experts", "MixtralForCausalLM", padded_tokens,
                  {**_GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2, "output_router_logits": True}),
