@@ -103,7 +103,7 @@ def _compiled(
         launches=stats["launches"],
         extern_calls=sum(stats["extern_calls"].values()),
         seconds=dict(stats["compile_seconds"]),
-        nodes=_captured_nodes(module, inputs) if not stats["fallbacks"] else 0,
+        nodes=0 if stats["breaks"] or stats["fallbacks"] else _captured_nodes(module, inputs),
     )
     return result
 
