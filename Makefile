@@ -4,7 +4,7 @@ PYTHON ?= python
 .PHONY: test test-slow test-ops test-gpu lint bench bench-gpu cpython kernels
 
 test:
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n auto
 
 # What an ordinary run leaves out: every operator of the lowering samples, long fuzzing.
 test-slow:
