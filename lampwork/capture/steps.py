@@ -142,6 +142,8 @@ class TorchMachine(Machine):
         operands = stack[-count:] if count else []
         if number in _CALLS:
             function = operands[1] if operands[0] is NULL else operands[0]
+            if type(getattr(function, "__self__", None)) is Fake:
+                return True  # a method of a tensor
             return any(map(_holds_number, operands)) or (
                 self._is_operator(function) and any(map(_holds_fake, operands))
             )
@@ -151,7 +153,7 @@ class TorchMachine(Machine):
         """A function that runs natively on fakes."""
         if type(function) is types.FunctionType:
             return self.world.function_rule(function) in ("tensor", "allowed")
-        return type(getattr(function, "__self__", None)) is Fake or is_tensor_function(function)
+        return is_tensor_function(function)
 
 
 def _holds_number(value: Any) -> bool:
