@@ -8,6 +8,7 @@ from torch.nn import functional
 
 import lampwork
 from lampwork.codegen.triton import product, tune
+from lampwork.schedule.products import MOST_FLOAT32
 from tests.gpu.support import assert_close, compiled_of, in_double
 
 MODE = "max-autotune-no-cudagraphs"
@@ -45,7 +46,7 @@ def agrees(program, args, mode=MODE):
 @pytest.mark.parametrize("shape", [(256, 256, 128), (75, 328, 72), (1000, 776, 1032)], ids=str)
 @pytest.mark.parametrize("program", [gelu, gate, batched])
 def test_fused_products(program, shape, dtype, device, monkeypatch):
-    """Taken whether they are faster or not."""
+    """Taken whether they are faster or not; large ones of single precision have no kernel of ours."""
     fewest = lambda self, parts: [min(range(len(part)), key=lambda n: len(part[n].calls)) for part in parts]
     monkeypatch.setattr(tune.Tuner, "_choose", fewest)
     usual = tune.candidate_tilings
@@ -53,7 +54,9 @@ def test_fused_products(program, shape, dtype, device, monkeypatch):
         tune, "candidate_tilings", lambda *kernel: product.product_tilings(*kernel)[:1] or usual(*kernel)
     )
     stats = agrees(program, operands(device, *shape, dtype))
-    assert not any("mm" in name for name in stats["extern_calls"])
+    rows, columns, inner = shape
+    is_left = dtype == torch.float32 and rows * columns * inner > MOST_FLOAT32
+    assert any("mm" in name for name in stats["extern_calls"]) == is_left
 
 
 def test_products_in_tf32(device):
