@@ -85,8 +85,8 @@ def test_one_version():
 def test_the_readme_opens_with_commands_that_ci_runs():
     readme = (ROOT / "README.md").read_text()
     commands = re.findall(r"```sh\n(.*?)\n```", readme, re.S)
-    assert commands[0].endswith("lampwork bench bert") and commands[1].endswith("python -m pytest")
+    assert commands[0].endswith("lampwork bench bert") and commands[1].endswith("python -m pytest -n auto")
     install = "-m venv .venv && .venv/bin/pip install -q -c constraints.txt -e "
     assert all(install in command for command in commands[:2])
     script = (ROOT / ".ci" / "run").read_text()
-    assert "pip\" install -q -c constraints.txt -e '.[dev]'" in script and "-m pytest" in script
+    assert "pip\" install -q -c constraints.txt -e '.[dev]'" in script and "-m pytest -n auto" in script
