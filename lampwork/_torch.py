@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import importlib
 import operator as _operator
 import re
 import sys
@@ -1014,3 +1015,26 @@ REFUSE_SAVED_HOOKS = (torch._C._autograd._saved_tensors_hooks_disable, torch._C.
 
 #: How optimizers sort their tensors for one call of a `_foreach` operator.
 group_tensors = torch._C._group_tensors_by_device_and_dtype
+
+
+#: Private modules whose Python functions take tensors and plain data only, and run as one unit on fakes.
+PRIVATE_TENSOR_MODULES = frozenset({
+    "torch._tensor", "torch._refs", "torch._refs.nn.functional", "torch._ops", "torch._linalg_utils", "torch._lowrank",
+    "torch._functorch.predispatch",
+})  # fmt: skip
+
+#: Modules written in C whose functions are operators on tensors.
+BUILTIN_MODULES = frozenset({
+    "torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C._nested", "torch._C._sparse",
+    "torch._C._functorch",
+})  # fmt: skip
+
+
+def backend_names() -> list[str]:
+    """The back ends that `torch.compile` knows. Loads Dynamo, whose registry is where they are."""
+    return importlib.import_module("torch._dynamo").list_backends(None)
+
+
+def backend(name: str) -> Callable[..., Any]:
+    """The back end that `torch.compile` knows by `name`, one of `backend_names()`."""
+    return importlib.import_module("torch._dynamo.backends.registry").lookup_backend(name)

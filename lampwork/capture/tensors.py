@@ -130,9 +130,8 @@ def overlapping(tensors: list[torch.Tensor]) -> tuple[tuple[tuple[int, int], ...
 
 #: Modules whose Python functions take tensors and plain data only, and run as one unit on fakes.
 TENSOR_MODULES = frozenset({
-    "torch.nn.functional", "torch.functional", "torch._tensor", "torch._refs", "torch._ops", "torch.nn.init",
-    "torch._functorch.predispatch",
-    "torch._linalg_utils", "torch._lowrank", "torch._refs.nn.functional", "torch.special", "torch.fft", "torch.linalg",
+    "torch.nn.functional", "torch.functional", "torch.nn.init", "torch.special", "torch.fft", "torch.linalg",
+    *_torch.PRIVATE_TENSOR_MODULES,
 })  # fmt: skip
 
 #: Functions there that call back, keep state or look at memory.
@@ -160,18 +159,13 @@ def is_tensor_function(function: Any) -> bool:
                 return False
             return function.__name__ not in MEMORY_METHODS
         module = owner.__name__ if isinstance(owner, types.ModuleType) else function.__module__
-        return module in BUILTIN_MODULES
+        return module in _torch.BUILTIN_MODULES
     if kind is types.MethodDescriptorType or kind is types.WrapperDescriptorType:
         return issubclass(torch.Tensor, function.__objclass__) and function.__objclass__ is not object and (
             function.__name__ not in MEMORY_METHODS
         )
     return isinstance(function, OPERATOR_TYPES)
 
-
-BUILTIN_MODULES = frozenset({
-    "torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C._nested", "torch._C._sparse",
-    "torch._C._functorch",
-})  # fmt: skip
 
 #: Methods of a tensor that hand out memory, Python state or history.
 MEMORY_METHODS = frozenset({

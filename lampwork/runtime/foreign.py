@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.config import Settings
 from lampwork.errors import OptionError
 from lampwork.ir.artifact import Artifact
@@ -27,11 +28,10 @@ Backend = Callable[[torch.fx.GraphModule, list[torch.Tensor]], Callable]
 
 def find_backend(name: str) -> Backend:
     """The back end that `torch.compile` knows by `name`. Raises `OptionError` listing the names there are."""
-    dynamo = importlib.import_module("torch._dynamo")  # its registry is where back ends are registered
-    known = dynamo.list_backends(None)
+    known = _torch.backend_names()
     if name not in known:
         raise OptionError(f"unknown backend {name!r}; choose 'lampwork' or one of {', '.join(sorted(known))}")
-    return importlib.import_module("torch._dynamo.backends.registry").lookup_backend(name)
+    return _torch.backend(name)
 
 
 def entry_maker(backend: Backend) -> Callable[..., Entry]:
