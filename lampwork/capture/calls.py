@@ -25,7 +25,7 @@ from lampwork.capture.introspection import DISPATCH_CODE, dispatched
 from lampwork.capture.library import PURE_FUNCTIONS, death_callback
 from lampwork.capture.load import HEAP_TYPE, PLAIN_TYPES, bound_owner, has_identity_hash, is_plain
 from lampwork.capture.machine import UNBOUND, MachineGenerator
-from lampwork.capture.machine.iteration import InterpretedIterator, SequenceIterator
+from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIterator, SequenceIterator
 from lampwork.capture.machine.natives import Callback
 from lampwork.capture.natives import (
     CONSTANT_ANSWERS,
@@ -43,7 +43,9 @@ from lampwork.capture.torch_answers import install_torch_answers, legacy_tensor
 from lampwork.capture.unknown import UnknownNumber, item, items
 from lampwork.fakes.fake import DataDependent
 
-_ITERATORS = frozenset({*ITERATORS, map, filter, MachineGenerator, InterpretedIterator, SequenceIterator})
+_ITERATORS = frozenset({
+    *ITERATORS, map, filter, MachineGenerator, InterpretedIterator, ReversedIterator, SequenceIterator,
+})  # fmt: skip
 #: Pure objects of C classes that hold plain data or loaded values only.
 _DATA_TYPES = frozenset({
     *TENSOR_KINDS, *PLAIN_TYPES, torch.finfo, torch.iinfo, type({}.keys()), type({}.values()), type({}.items()),

@@ -16,7 +16,7 @@ from lampwork.capture.fake import TENSOR_KINDS
 from lampwork.capture.keys import only_reads
 from lampwork.capture.load import HEAP_TYPE, has_identity_hash
 from lampwork.capture.machine import MachineGenerator
-from lampwork.capture.machine.iteration import InterpretedIterator, SequenceIterator
+from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIterator, SequenceIterator
 from lampwork.capture.machine.operators import BUILTIN
 from lampwork.capture.natives import ITERATORS
 from lampwork.capture.shadow import MISSING, Break, DictShadow, ListShadow, SetShadow
@@ -24,7 +24,9 @@ from lampwork.capture.shadow import MISSING, Break, DictShadow, ListShadow, SetS
 _CONTAINERS = (list, dict, set, frozenset, tuple, collections.deque)
 #: What is indexed with numbers, natively.
 _INDEXED = (list, tuple, str, bytes, bytearray, range, collections.deque, *TENSOR_KINDS)
-_SAFE_ITERATORS = frozenset({*ITERATORS, map, filter, MachineGenerator, InterpretedIterator, SequenceIterator})
+_SAFE_ITERATORS = frozenset({
+    *ITERATORS, map, filter, MachineGenerator, InterpretedIterator, ReversedIterator, SequenceIterator,
+})  # fmt: skip
 
 
 class Containers:

@@ -64,6 +64,53 @@ class SequenceIterator:
         self.index = max(index, 0)
 
 
+class ReversedIterator:
+    """`reversed` of an object that has a `__len__` and a `__getitem__` written in Python."""
+
+    __slots__ = ("world", "sequence", "index")
+
+    def __init__(self, world: Any, sequence: Any) -> None:
+        self.world = world
+        self.sequence = sequence
+        self.index = world.machine.complete(world.length(sequence)) - 1
+
+    def __iter__(self) -> ReversedIterator:
+        return self
+
+    def __next__(self) -> Any:
+        if self.index >= 0:
+            try:
+                value = self.world.machine.complete(self.world.get_item(self.sequence, self.index))
+            except (IndexError, StopIteration):
+                pass
+            else:
+                self.index -= 1
+                return value
+        self.index, self.sequence = -1, None
+        raise StopIteration
+
+    def __length_hint__(self) -> int:
+        """How many are left; none, if the sequence has become shorter than that."""
+        if self.sequence is None:
+            return 0
+        length = self.world.machine.complete(self.world.length(self.sequence))
+        return self.index + 1 if length >= self.index + 1 else 0
+
+    def __reduce__(self) -> Any:
+        """Copies and pickles as the native iterator that it stands for."""
+        return (reversed, ((),)) if self.sequence is None else (reversed, (self.sequence,), self.index)
+
+    def __setstate__(self, index: int) -> None:
+        if self.sequence is not None:
+            length = self.world.machine.complete(self.world.length(self.sequence))
+            self.index = min(max(index, -1), length - 1)
+
+
+def is_own_iterator(value: Any) -> bool:
+    """Whether `value` stands for a native iterator: its methods are the machine's, not code to interpret."""
+    return type(value) in (InterpretedIterator, SequenceIterator, ReversedIterator)
+
+
 _NATIVE_ITERABLE = frozenset((list, tuple, dict, str, range, set, frozenset, bytes, map, filter, zip, enumerate))
 
 

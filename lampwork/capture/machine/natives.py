@@ -12,6 +12,7 @@ import abc
 import collections
 import functools
 import inspect
+import operator
 import sys
 import types
 import typing
@@ -22,8 +23,9 @@ from typing import Any
 from .attributes import NATIVE_KINDS
 from .errors import Unsupported
 from .generators import MachineGenerator, resume_request
+from .iteration import ReversedIterator, is_own_iterator
 from .operators import BUILTIN
-from .polyfills import POLYFILLS, reversed_sequence
+from .polyfills import POLYFILLS
 from .private import __builtins__  # type: ignore  # noqa: F401
 from .values import UNBOUND, Enter, is_a
 
@@ -332,6 +334,34 @@ def _len(world: Any, *args: Any) -> Any:
     return world.length(*args) if len(args) == 1 else len(*args)
 
 
+@answers(operator.length_hint)
+def _length_hint(world: Any, *args: Any) -> Any:
+    if len(args) > 2 or not args or (len(args) == 2 and type(args[1]) is not int):
+        return operator.length_hint(*args)
+    value, default = args[0], args[1] if len(args) == 2 else 0
+    if world.special(value, "__len__") not in (UNBOUND, None):
+        try:
+            return world.length(value)
+        except TypeError:
+            pass
+    method = world.special(value, "__length_hint__")
+    if type(method) in NATIVE_KINDS or is_own_iterator(value):
+        return operator.length_hint(value, default)
+    if method is UNBOUND:
+        return default
+    try:
+        hint = world.call_special(value, method)
+    except TypeError:
+        return default
+    if hint is NotImplemented:
+        return default
+    if not is_a(hint, int):
+        raise TypeError(f"__length_hint__ must be an integer, not {type(hint).__name__}")
+    if hint < 0:
+        raise ValueError("__length_hint__() should return >= 0")
+    return hint
+
+
 @answers(bool)
 def _bool(world: Any, *args: Any, **kwargs: Any) -> Any:
     return world.truth(args[0]) if len(args) == 1 and not kwargs else bool(*args, **kwargs)
@@ -389,6 +419,8 @@ def _next(world: Any, *args: Any) -> Any:
         if len(args) == 1:
             return resume_request(iterator, None)
         return next(*args)
+    if is_own_iterator(iterator):
+        return next(*args)
     method = world.python_special(iterator, "__next__")
     if method is UNBOUND:
         return world.call_native(next, args, {})
@@ -417,7 +449,7 @@ def _reversed(world: Any, *args: Any) -> Any:
         if method is not UNBOUND and method is not None:
             return world.call_attribute(method, args[0], ())
         if method is UNBOUND and world.python_special(args[0], "__getitem__") is not UNBOUND:
-            return world.call(reversed_sequence, args, {})
+            return ReversedIterator(world, args[0])
     return world.call_native(reversed, args, {})
 
 

@@ -65,16 +65,6 @@ def extend(target, iterable, /):  # type: ignore[no-untyped-def]
         target.append(value)
 
 
-def reversed_sequence(sequence):  # type: ignore[no-untyped-def]
-    length = len(sequence)
-
-    def backwards():  # type: ignore[no-untyped-def]
-        for index in range(length - 1, -1, -1):
-            yield sequence[index]
-
-    return backwards()
-
-
 # native callable -> (its interpreted form, position of the iterable)
 POLYFILLS: builtins.dict[Any, builtins.tuple[Any, int]] = {
     builtins.any: (any, 0),
@@ -101,4 +91,3 @@ def _mark(raw: Any) -> None:
 
 for _function, _ in POLYFILLS.values():
     _mark(_function.__code__)
-_mark(reversed_sequence.__code__)
