@@ -87,6 +87,8 @@ class NativeCalls:
         self.saved_hooks_refusal: str | None = None
         #: Objects whose `id()` was taken: which of them are the same is guarded at the end.
         self.identified: dict[int, Any] = {}
+        #: Leaves whose gradients the autograd engine is adding to.
+        self.accumulating: set[int] = set()
         #: How many hooks the program registered.
         self.hooks_registered = 0
         #: Storages that `copy.deepcopy` has copied, by id of its memo.

@@ -161,7 +161,10 @@ class _Attempt:
             effects=tuple(effects),
             outcome=outcome,
             code_digests=dict(world.code_digests),
-            requires_grad_outputs=any(output.requires_grad and not output.is_leaf for output in outputs),
+            requires_grad_outputs=any(
+                output.requires_grad and not output.is_leaf and index not in templates.spent
+                for index, output in enumerate(outputs)
+            ),
             input_values=tuple(world.tensors.fakes),
             location=_location_of(self.function),
             sizes=world.recorder.sizes if world.recorder.sizes else None,

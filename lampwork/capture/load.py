@@ -113,6 +113,8 @@ class Loader:
         self.dict_owners: dict[int, Any] = {}
         #: Exceptions from outside, with what raising and chaining them changes, as it was.
         self.exceptions: dict[int, tuple[BaseException, tuple]] = {}
+        #: Whether a `backward()` freed the history of tensors.
+        self.freed_histories = False
         self._class_sources: dict[int, Source | None] = {}
         self._by_type: dict[type, Any] = {}
         for kind in PLAIN_TYPES:

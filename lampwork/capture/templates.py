@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from lampwork.capture.backward import is_spent
 from lampwork.capture.fake import Fake
 from lampwork.capture.load import HEAP_TYPE, Loader, getattr_dict, is_plain
 from lampwork.capture.machine import MachineGenerator
@@ -74,6 +75,8 @@ class Templates:
         self.loader = loader
         self.objects: list[NewThing | None] = []
         self.outputs: list[Any] = []
+        #: Indices of outputs whose history a `backward()` freed.
+        self.spent: set[int] = set()
         self._output_index: dict[int, int] = {}
         self._made: dict[int, int | None] = {}
         self._keep: list[Any] = []
@@ -155,9 +158,11 @@ class Templates:
         if index is None:
             index = self._output_index[id(value)] = len(self.outputs)
             self.outputs.append(value)
+            if self.loader.freed_histories and value.grad_fn is not None and is_spent(value):
+                self.spent.add(index)
         cls = self.tensor_class(value)
         reference = None if cls is torch.Tensor else self.loader.guards.reference(cls)
-        return TensorValue(index, reference, value.requires_grad)
+        return TensorValue(index, reference, value.requires_grad, index in self.spent)
 
     @staticmethod
     def tensor_class(value: torch.Tensor) -> type:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import types
+from collections import OrderedDict
 from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 
+from lampwork.capture.backward import HOOK_TABLES
 from lampwork.capture.fake import Fake
 from lampwork.capture.load import HEAP_TYPE
 from lampwork.capture.machine.attributes import NATIVE_KINDS
@@ -25,6 +27,8 @@ class TensorAttributes:
     guards: Any
     sources: Any
     machine: Any
+    #: Leaves from outside, by id, whose gradients the engine is adding to.
+    accumulating: set[int]
     _tensor_lookups: dict[str, tuple[bool, Any]] | None = None
 
     def tensor_class_lookup(self, name: str) -> tuple[bool, Any]:
@@ -51,6 +55,8 @@ class TensorAttributes:
             return tensor.detach()
         if name == "grad":
             return self._gradient(tensor, origin)
+        if name in HOOK_TABLES:
+            return self._hook_table(tensor, name, origin)
         if name == "grad_fn" or name == "_version":
             if name == "grad_fn" and tensor.is_leaf:
                 return None
@@ -101,7 +107,19 @@ class TensorAttributes:
             shadow = self.loader.slots[id(tensor)] = SlotShadow(tensor)
         return shadow.values
 
+    def _hook_table(self, tensor: Any, name: str, origin: Any) -> Any:
+        values = self._tensor_values(tensor)
+        if name not in values:
+            value = None
+            if origin is not None:
+                raw = getattr(origin.raw, name)
+                value = self.loader.load(raw, self.sources.attribute(origin.source, name))
+            values[name] = self.loader.slots[id(tensor)].initial[name] = value
+        return values[name]
+
     def _gradient(self, tensor: Any, origin: Any) -> Any:
+        if id(tensor) in self.accumulating:
+            return tensor.grad
         values = self._tensor_values(tensor)
         if "grad" not in values:
             if origin is None:
@@ -119,6 +137,11 @@ class TensorAttributes:
             return
         if name == "requires_grad" and type(value) is bool and value == tensor.requires_grad:
             return
+        if name in HOOK_TABLES and (value is None or type(value) is OrderedDict):
+            self._hook_table(tensor, name, self.loader.origin(tensor))
+            self.loader.slots[id(tensor)].values[name] = value
+            self.loader.slots[id(tensor)].written.add(name)
+            return
         known, _ = self.class_lookup(Fake, name)  # type: ignore[attr-defined]
         if known or name in TENSOR_ATTRIBUTES:
             raise Break("tensor-attribute", f"the attribute {name} of a tensor is written")
@@ -133,8 +156,8 @@ class TensorAttributes:
         shadow.written.add(name)
 
     def _store_gradient(self, tensor: Any, value: Any) -> None:
-        if self.loader.origin(tensor) is None:
-            tensor.grad = value  # where `backward` finds it
+        if self.loader.origin(tensor) is None or id(tensor) in self.accumulating:
+            tensor.grad = value  # where the engine finds it
             return
         self._gradient(tensor, self.loader.origin(tensor))
         if value is not None:

@@ -13,6 +13,7 @@ import torch.utils.checkpoint
 from torch.utils.hooks import RemovableHandle
 
 from lampwork import _torch
+from lampwork.capture.backward import register_hook, register_post_accumulate_hook, retain_grad, run_backward
 from lampwork.capture.fake import Fake
 from lampwork.capture.machine import Enter
 from lampwork.capture.shadow import Break, HookNumber, IdentityNumber
@@ -32,7 +33,10 @@ def install_torch_answers(world: Any) -> None:
     add(torch.nn.Parameter, _parameter)
     add(RemovableHandle, _register_hook)
     add(torch.set_anomaly_enabled, _set_anomaly)
-    add(_torch.run_backward, _run_backward)
+    add(_torch.run_backward, run_backward)
+    add(torch.Tensor.register_hook, register_hook)
+    add(torch.Tensor.register_post_accumulate_grad_hook, register_post_accumulate_hook)
+    add(torch.Tensor.retain_grad, retain_grad)
     add(_torch.load_decompositions, _load_decompositions)
     add(_torch.gradients_of_transform, _gradients_of_transform)
     for native in _torch.ENTER_DUAL_LEVEL:
@@ -152,20 +156,6 @@ def legacy_tensor(world: Any, dtype: torch.dtype, args: tuple, kwargs: dict) -> 
 
 
 # Autograd and scripts -------------------------------------------------------------------------------------------------
-
-
-def _run_backward(world: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
-    """The autograd engine, on fakes: the derivatives are recorded like everything else.
-
-    Gradients may reach tensors that the program made, not those of its caller.
-    """
-    if not world.are_data((outputs, *args), kwargs):
-        raise Break("autograd", f"gradients are taken with {world.describe_arguments((outputs, *args), kwargs)}")
-    _torch.keep_dynamo_unloaded()
-    result = _torch.run_backward(outputs, *args, **kwargs)
-    if any(fake.grad is not None for fake in world.tensors.fakes if fake.is_leaf):
-        raise Break("autograd", "backward() adds to the gradients of tensors from outside")
-    return result
 
 
 def _set_anomaly(world: Any, enabled: Any, check_nan: Any = True) -> None:

@@ -73,8 +73,8 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "autograd": Meaning(
         "break",
-        "Gradients are taken of tensors of the caller, or of objects that are no tensors.",
-        "Take gradients of tensors that the program makes, with `torch.func.grad`, or outside.",
+        "Gradients flow into the history that a tensor has from outside, or are taken of objects that are no tensors.",
+        "Compute what is differentiated inside the compiled function, or call `backward()` outside of it.",
     ),
     "autograd-function": Meaning(
         "break",

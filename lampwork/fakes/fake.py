@@ -45,6 +45,7 @@ class Fake(torch.Tensor):
     real_class       the class `type(x)` answers with: torch.Tensor or nn.Parameter
     constant         the real tensor, for literals such as `torch.tensor([1, 2])`; valid until written to
     lampwork_storage the storage it lies in, where that is not its own: fakes of symbolic sizes cannot be views
+    lampwork_history it stands for what a tensor from outside was computed from
     """
 
     __torch_function__ = _torch.no_torch_function
@@ -54,6 +55,7 @@ class Fake(torch.Tensor):
     real_class: type = torch.Tensor
     constant: torch.Tensor | None = None
     lampwork_storage: Any = None
+    lampwork_history: bool = False
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         if _torch.is_recording():  # by the program: our own messages use `describe`
@@ -192,6 +194,7 @@ class _Identity(torch.autograd.Function):
 
 
 def _non_leaf(fake: Fake) -> Fake:
+    fake.lampwork_history = True
     with torch.enable_grad():
         return _Identity.apply(fake)
 

@@ -478,6 +478,8 @@ def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
 
 def _from_meta(value: Any, device: torch.device) -> Any:
     if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided:
+            raise Unsupported(f"a tensor of layout {value.layout} is made", id="tensor-layout")
         return _torch.tensor_without_memory(Fake, tuple(value.size()), value.stride(), value.dtype, device)
     if isinstance(value, (list, tuple)):
         return type(value)(_from_meta(each, device) for each in value)

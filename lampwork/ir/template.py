@@ -38,11 +38,12 @@ class SourceValue:
 @record
 class TensorValue:
     """Tensor result `index` of the graph. `requires_grad`/`tensor_class` are restored on the object where they differ
-    from a plain tensor that requires no gradient."""
+    from a plain tensor that requires no gradient. `spent`: it has a history that a `backward()` freed."""
 
     index: int
     tensor_class: ObjectRef | None = None
     requires_grad: bool = False
+    spent: bool = False
 
 
 @record

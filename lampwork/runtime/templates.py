@@ -153,6 +153,9 @@ class TemplateWriter:
             return plain
         if template.index not in self._tensors:
             name = self._tensors[template.index] = f"t{template.index}"
+            if template.spent:
+                self.lines.append(f"{name} = runtime.spent({plain})")
+                return name
             cls = torch.Tensor if template.tensor_class is None else resolve(template.tensor_class)
             self.lines.append(f"{name} = runtime.as_tensor({plain}, {self.constant(cls)}, {template.requires_grad})")
         return self._tensors[template.index]
@@ -376,6 +379,12 @@ class _HELPERS:
         if cls is torch.Tensor:
             return tensor.requires_grad_(requires_grad)
         return _torch.as_subclass(cls, tensor, requires_grad)
+
+    @staticmethod
+    def spent(tensor: torch.Tensor) -> torch.Tensor:
+        from lampwork.runtime.spent import spent
+
+        return spent(tensor)
 
     @staticmethod
     def allocate(cls: type, *value: Any) -> Any:

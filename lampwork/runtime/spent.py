@@ -1,0 +1,34 @@
+"""Results of a region whose history a `backward()` in it has freed: `loss` after `loss.backward()`.
+
+Eager returns them with that history, which nothing can use any more: so does this.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class Spent(torch.autograd.Function):
+    """The history of such a result."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(tensor)
+        return tensor
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise RuntimeError(
+            "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+            "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
+            "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if "
+            "you need to access saved tensors after calling backward."
+        )
+
+
+def spent(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor`, which requires grad from here on; `backward()` on it raises as eager's does."""
+    with torch.enable_grad():
+        return Spent.apply(torch.empty(0, requires_grad=True), tensor)  # type: ignore[no-any-return]
