@@ -21,6 +21,7 @@ from lampwork import _torch, collector
 from lampwork.capture.arrays import check_shared_arrays
 from lampwork.capture.dynamic import DynamicPolicy
 from lampwork.capture.effects import collect_effects, guard_distinct, guard_identities
+from lampwork.capture.failures import is_certain
 from lampwork.capture.liveness import looks_at_frame
 from lampwork.capture.machine import Interruption
 from lampwork.capture.machine.core import Handled
@@ -175,6 +176,7 @@ class _Attempt:
         self.machine.finished = True
         self.machine.frames.clear()
         self.machine.first_raised.clear()
+        self.machine.raised_by_torch.clear()
         self.world.loader.release()
         self.world._keep.clear()
         self.world.identified.clear()
@@ -204,8 +206,13 @@ class _Attempt:
         _, step = self.machine.first_raised.get(id(end), (end, -1))
         if step == 0 or id(end) in self.world.loader.exceptions:
             return Raise(templates.template(end))
-        if step > 0:  # not a `raise` statement: whatever raises it does so natively, in its own words
-            self.reason = _diagnostic(stop, self.function)
+        if step > 0:
+            if id(end) not in self.machine.raised_by_torch and is_certain(end):
+                try:
+                    return Raise(templates.template(end))
+                except Break:
+                    pass
+            self.reason = _diagnostic(stop, self.function)  # whatever raises it does so natively, in its own words
             raise Retry(step)
         raise stop
 

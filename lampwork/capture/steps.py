@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lampwork.capture.bytecode import OP
+from lampwork.capture.failures import eager_error
 from lampwork.capture.fake import Fake
 from lampwork.capture.machine import NULL, Frame, Machine
 from lampwork.capture.operations import STEP_NUMBERS, operands_of
@@ -46,7 +47,7 @@ class TorchMachine(Machine):
     """A machine whose program cannot catch what stops capture.
 
     `stop_at`: the step before which to raise `StopHere`; 0: none. `native_errors`: an error that a tensor operator
-    raises on fakes is a break, so that the real operator raises its own.
+    raises on fakes becomes what eager raises, or, where that is not certain, is a break.
     """
 
     def __init__(self, world: Any, stop_at: int = 0, native_errors: bool = False) -> None:
@@ -54,8 +55,11 @@ class TorchMachine(Machine):
         self.steps = 0
         self.stop_at = stop_at
         self.native_errors = native_errors
-        #: Exceptions, with the step that raised each first; 0: a `raise` statement, or an unbound variable.
+        #: Exceptions, with the step that raised each first; 0: a `raise` statement, an unbound variable, or what eager
+        #: raises.
         self.first_raised: dict[int, tuple[BaseException, int]] = {}
+        #: Those that torch's own machinery raised: it may know less here than in eager.
+        self.raised_by_torch: set[int] = set()
         for number in STEP_NUMBERS:
             self.handlers[number] = self._step(self.handlers[number])
 
@@ -119,12 +123,17 @@ class TorchMachine(Machine):
         if isinstance(error, GraphBreak):
             diagnostic = error.diagnostic
             raise Break(diagnostic.id, diagnostic.reason, diagnostic.remedy) from None
-        if fresh and self.native_errors and isinstance(error, Exception) and self._raised_by_operator(error):
-            raise Break("operator-error", f"a tensor operator raises {type(error).__name__}: {error}") from None
         frame = self.frames[-1]
         if fresh and id(error) not in self.first_raised:
             number = frame.code.instructions[frame.index - 1][0]
             certain = number == OP["RAISE_VARARGS"] or number not in STEP_NUMBERS
+            if self.native_errors and isinstance(error, Exception) and self._raised_by_operator(error):
+                eager = eager_error(self.world.recorder, frame, begun(frame)[0], error)
+                if eager is None:
+                    raise Break("operator-error", f"a tensor operator raises {type(error).__name__}: {error}") from None
+                error, certain = eager, True
+            elif not certain and self._calls_torch(frame):
+                self.raised_by_torch.add(id(error))
             self.first_raised[id(error)] = (error, 0 if certain else begun(frame)[1])
         return super().unwind(error, fresh)
 
@@ -148,6 +157,20 @@ class TorchMachine(Machine):
                 self._is_operator(function) and any(map(_holds_fake, operands))
             )
         return number in _OPERATIONS and any(_holds_fake(each, 1 if type(each) is tuple else 0) for each in operands)
+
+    def _calls_torch(self, frame: Frame) -> bool:
+        """Whether the running instruction calls something of torch's that is no operator: autograd, transforms."""
+        number, argument = frame.code.instructions[frame.index - 1]
+        stack, step, _ = begun(frame)
+        if step < 0 or number not in _CALLS:
+            return False
+        operands = stack[-operands_of(number, argument) :]
+        function = operands[1] if operands[0] is NULL else operands[0]
+        if is_tensor_function(function):
+            return False
+        kinds = type(function), type(getattr(function, "__self__", None))
+        modules = [getattr(function, "__module__", None), *[kind.__module__ for kind in kinds]]
+        return any(str(module).startswith(("torch", "pybind11")) for module in modules)
 
     def _is_operator(self, function: Any) -> bool:
         """A function that runs natively on fakes."""

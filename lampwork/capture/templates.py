@@ -353,7 +353,8 @@ class Templates:
         base = next(each for each in cls.__mro__ if not each.__flags__ & HEAP_TYPE)
         if base.__basicsize__ != BaseException.__basicsize__:  # it keeps more than its arguments
             names = [name for name in ("name", "obj", "path") if getattr(value, name, None) is not None]
-            if cls is not base or base not in _KEPT_BY_ARGUMENTS or (names and value.__dict__):
+            filename = getattr(value, "filename", None)  # which is none of its arguments
+            if cls not in _KEPT_BY_ARGUMENTS or (names and value.__dict__) or filename is not None:
                 raise Break("result", f"an exception of class {cls.__qualname__}, made in the region, leaves it")
             named = tuple((name, self.template(getattr(value, name))) for name in names)
             made: Template = self._after_parts(value, lambda: NewCall(reference, self.items(value.args), named))
@@ -455,7 +456,10 @@ def raised_at(error: BaseException, before: Any = None) -> tuple[Place, ...]:
 _OWN_DIRECTORY = __file__.removesuffix("capture/templates.py")
 _TRACEBACK = ObjectRef("function", "lampwork.runtime.places", "traceback_of")
 #: Builtin exceptions with state of their own, all of which their constructor sets.
-_KEPT_BY_ARGUMENTS = frozenset({StopIteration, SystemExit, AttributeError, NameError, ImportError, OSError})
+_KEPT_BY_ARGUMENTS = frozenset({
+    StopIteration, SystemExit, AttributeError, NameError, UnboundLocalError, ImportError, ModuleNotFoundError, OSError,
+    ExceptionGroup, BaseExceptionGroup, UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError,
+})  # fmt: skip
 
 
 def _made_by_object(cls: type) -> bool:

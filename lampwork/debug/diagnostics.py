@@ -135,8 +135,8 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "exception": Meaning(
         "break",
-        "The program raised an exception that it does not catch itself.",
-        "Look at the exception: it is the program's own.",
+        "The program raised an exception that it does not catch itself, and that cannot be described.",
+        "Look at the exception: it is the program's own. With plain arguments, it is raised by the compiled program.",
     ),
     "fake-escaped": Meaning(
         "break",
@@ -205,7 +205,7 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "operator-error": Meaning(
         "break",
-        "A tensor operator refuses its arguments and raises.",
+        "A tensor operator refuses its arguments and raises, for reasons that are not in its metadata alone.",
         "Look at the exception: it is the operator's own.",
     ),
     "opaque-value": Meaning(

@@ -142,3 +142,120 @@ def missing_argument_of_a_call(x):
 @program(together=lambda: (torch.tensor([1, 9]), frozen(lambda: nn.Embedding(4, 2))))
 def token_out_of_range(tokens, table):
     return table(tokens)
+
+
+@program(together=lambda: (_x(), []))
+def batches_that_fail_are_skipped(x, log):
+    total = torch.zeros(4)
+    for rows in (x, x[:, :3], x + 1):
+        try:
+            total += rows.sum(0)
+        except RuntimeError as error:
+            log.append(str(error))
+    return total
+
+
+@program(together=lambda: (_x(),))
+def error_then_cleanup(x):
+    state = {"open": True}
+    try:
+        try:
+            x.view(5, -1)
+        finally:
+            state["open"] = False
+    except RuntimeError as error:
+        return state, type(error).__name__, error.args, x * 2
+
+
+@program(together=lambda: (_x(),))
+def dimension_out_of_range(x):
+    x.mul_(2)
+    return x.sum(dim=4)
+
+
+@program(together=lambda: (_x(), torch.arange(3)))
+def mixed_types_refused(x, y):
+    results = []
+    for attempt in (lambda: torch.dot(x[0], y), lambda: x @ y.float(), lambda: torch.bmm(x, x), lambda: x[0, 0, 0]):
+        try:
+            results.append(attempt())
+        except (RuntimeError, IndexError) as error:
+            results.append(f"{type(error).__name__}: {error}")
+    return results
+
+
+@program(together=lambda: (_x(), frozen(lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(3, 2)))))
+def deep_layer_refuses(x, model):
+    try:
+        return model(x)
+    except RuntimeError as error:
+        raise ValueError(f"layer refused: {str(error)[:20]}") from error
+
+
+@program(together=lambda: (_x(), frozen(lambda: nn.Conv2d(3, 4, 3))))
+def convolution_of_too_few_dimensions(x, layer):
+    return layer(x)
+
+
+@program(together=lambda: (_x(), {"a": 1}))
+def missing_key_after_work(x, table):
+    x.add_(1)
+    table["b"] = x * 2
+    return table["c"]
+
+
+@program(together=lambda: (_x(),))
+def unpacked_into_too_few(x):
+    a, b, c = x
+    return a
+
+
+@program(together=lambda: (_x(), torch.zeros(2, 4, dtype=torch.long)))
+def gather_index_of_wrong_rank(x, index):
+    try:
+        return torch.gather(x, 1, index[0])
+    except RuntimeError as error:
+        return str(error), torch.gather(x, 1, index)
+
+
+@program(together=lambda: (_x(), None))
+def none_is_not_a_tensor(x, mask):
+    return x.masked_fill(mask, 0.0)
+
+
+@program(together=lambda: (_x(),))
+def stack_of_different_shapes(x):
+    return torch.stack([x, x[0]])
+
+
+@program(together=lambda: (_x(),))
+def missing_method_has_a_way_out(x):
+    try:
+        return x.fancy_relu()
+    except AttributeError:
+        return x.relu()
+
+
+@program(together=lambda: (torch.zeros(2, requires_grad=True),), grad=True)
+def leaf_written_in_place(x):
+    try:
+        x.add_(1)
+    except RuntimeError as error:
+        return str(error)
+
+
+@program(together=lambda: (_x(),))
+def number_divided_by_zero(x):
+    count = x.shape[0] - 2
+    return x.sum() * (1 / count)
+
+
+@program(together=lambda: (_x(),))
+def text_that_is_no_number(x):
+    scales = []
+    for each in ("2", "x3", "4"):
+        try:
+            scales.append(float(each))
+        except ValueError as error:
+            scales.append(str(error))
+    return scales, x * scales[0]

@@ -1,0 +1,90 @@
+"""Errors of operators on fakes become eager's own where they are certain, and stay a break where they are not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import lampwork
+from lampwork.capture.failures import has_own_words, is_certain
+
+CALLS = []
+
+
+@torch.library.custom_op("lampwork_failures::refuses", mutates_args=())
+def refuses(x: torch.Tensor) -> torch.Tensor:
+    CALLS.append(1)
+    raise RuntimeError("refused")
+
+
+@refuses.register_fake
+def _(x):
+    raise RuntimeError("refused")
+
+
+def breaks_of(function, *args):
+    """The error of two calls of `function`, compiled, and the ids of its breaks."""
+    compiled = lampwork.compile(function, options={"cache": False})
+    texts = []
+    for _ in range(2):
+        with pytest.raises(Exception) as caught:
+            compiled(*args)
+        texts.append(f"{type(caught.value).__name__}: {caught.value}")
+    assert texts[0] == texts[1]
+    with pytest.raises(Exception) as caught:
+        function(*args)
+    assert texts[0] == f"{type(caught.value).__name__}: {caught.value}"
+    return [each.id for each in lampwork.stats(compiled)["breaks"]]
+
+
+def test_an_error_of_shapes_is_part_of_the_graph():
+    assert breaks_of(lambda x: x @ x, torch.ones(2, 3)) == []
+    assert breaks_of(lambda x: torch.cat([x, x[:, :1]], 0), torch.ones(2, 3)) == []
+
+
+def test_an_operator_of_the_users_is_not_called_to_find_its_error():
+    CALLS.clear()
+    assert breaks_of(lambda x: refuses(x), torch.ones(2)) == ["operator-error"]
+    assert len(CALLS) == 3  # twice compiled, once eager
+
+
+def test_random_numbers_are_not_drawn_to_find_an_error():
+    compiled = lampwork.compile(lambda x: torch.nn.functional.dropout(x, 0.5) @ x, options={"cache": False})
+    states = []
+    for function in (compiled.__wrapped__, compiled, compiled):
+        torch.manual_seed(3)
+        with pytest.raises(RuntimeError):
+            function(torch.ones(2, 3))
+        states.append(torch.get_rng_state())
+    assert torch.equal(states[0], states[1]) and torch.equal(states[0], states[2])
+
+
+def test_memory_shared_by_arguments_is_shared_by_their_stand_ins():
+    assert breaks_of(lambda x: x[1:].add_(x[:-1]), torch.ones(4)) == []
+
+
+def test_an_error_of_one_size_is_not_one_of_another():
+    def program(x):
+        try:
+            return x.view(2, -1)
+        except RuntimeError:
+            return x + 1
+
+    compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+    for size in (5, 4, 7, 8, 9):
+        x = torch.arange(float(size))
+        assert torch.equal(compiled(x), program(x))
+
+
+def test_defects_of_capture_are_not_the_programs_errors():
+    try:
+        None.missing  # type: ignore[attr-defined]
+    except AttributeError as error:
+        assert is_certain(error)  # raised outside of lampwork
+    from lampwork.capture import failures
+
+    try:
+        failures._zeros(None)  # type: ignore[arg-type]
+    except AttributeError as error:
+        assert not is_certain(error)
+    assert has_own_words(TypeError("unsupported operand type(s) for +: 'Fake' and 'str'"))
