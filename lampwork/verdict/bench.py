@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "models", nargs="+", metavar="NAME", help="mlp resnet vit bert gpt2 llama unet, or package.module:factory"
     )
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="where the models run (cpu)")
-    parser.add_argument("--task", default="infer", choices=["infer"], help="what is measured (infer)")
+    parser.add_argument("--task", default="infer", choices=["infer", "train"], help="what is measured (infer)")
     dtypes = ["float32", "bfloat16", "float16", "float64"]
     parser.add_argument("--dtype", choices=dtypes, help="float32 on a CPU, bfloat16 on a GPU")
     parser.add_argument(
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     freeze.add_argument("--freeze", action="store_true", help="measure options={'freeze': True} too (the default)")
     freeze.add_argument("--no-freeze", action="store_true", help="leave options={'freeze': True} out")
     parser.add_argument("--no-start", action="store_true", help="leave cold and warm starts out")
-    modes = parser.add_argument_group("with --device cuda, or several modes")
+    modes = parser.add_argument_group("with --device cuda, several modes, or --task train")
     modes.add_argument("--peer-mode", nargs="+", metavar="MODE", help="modes of torch.compile, if not the same")
     modes.add_argument("--budget", type=float, metavar="SECONDS", help="stop in time; ends with 3 if something is left")
     modes.add_argument("--resume", action="store_true", help="measure only what --json FILE does not hold yet")
@@ -94,6 +94,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     modes.add_argument("--no-profile", action="store_true", help="leave the profile of GPU kernels out")
     modes.add_argument("--no-overhead", action="store_true", help="leave the tiny function out")
+    training = parser.add_argument_group("with --task train")
+    training.add_argument("--steps", type=int, default=5, help="steps after which columns are compared (5)")
+    training.add_argument("--dropout", action="store_true", help="keep dropouts; nothing is compared then")
+    optimizers = ["fused", "foreach", "plain"]
+    training.add_argument("--optimizer", choices=optimizers, default="fused", help="implementation of AdamW (fused)")
     parser.add_argument("--compiler", default="lampwork:compile", help=argparse.SUPPRESS)  # for tests of this command
     parser.add_argument("--peer-backend", default="inductor", help=argparse.SUPPRESS)
 
@@ -113,6 +118,10 @@ def run(arguments: argparse.Namespace) -> int:
         if mode not in MODES:
             print(f"lampwork bench: unknown mode {mode!r}; choose among {', '.join(MODES)}", file=sys.stderr)
             return 2
+    if arguments.task == "train":
+        from lampwork.verdict import train
+
+        return train.run(arguments)
     if arguments.device == "cuda" or len(arguments.mode or ()) > 1:
         from lampwork.verdict import modes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-GPU_SIZES = ("batch", "single")
+GPU_SIZES = ("batch", "single", "train-gpu")
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,16 @@ CASES = (
     Case("unet 4x64x64", "unet", "batch"),
 )
 
+TRAINING_CASES = (
+    Case("mlp 64", "mlp", "batch"),
+    Case("resnet 64x224", "resnet", "batch"),
+    Case("vit 32x224", "vit", "batch"),
+    Case("bert 16x512", "bert", "batch"),
+    Case("gpt2 8x1024", "gpt2", "batch"),
+    Case("llama 4x2048", "llama", "train-gpu"),
+    Case("unet 4x64x64", "unet", "batch"),
+)
+
 #: The class of `transformers` that a model is made of: imported once for all processes that measure it.
 CLASSES = {
     "resnet": "ResNetForImageClassification",
@@ -47,3 +57,16 @@ def cases(model: str, size: str) -> tuple[Case, ...]:
     if named or size == "gpu":
         return named or tuple(case for case in CASES if case.model == model) or (Case(model, model, "full"),)
     return (Case(f"{model} {size}" if size != "full" else model, model, size),)
+
+
+def training_cases(model: str, size: str) -> tuple[Case, ...]:
+    """What training `model` is measured at: on size "gpu" the cases above, on "full" the batches that suit a CPU.
+
+    A factory has one size, its own.
+    """
+    if size == "gpu" or any(case.name == model for case in TRAINING_CASES):
+        found = tuple(case for case in TRAINING_CASES if model in (case.name, case.model))
+        return found or (Case(model, model, "full"),)
+    if ":" in model or size == "full":
+        return (Case(model, model, "full" if ":" in model else "train"),)
+    return (Case(f"{model} {size}", model, size),)

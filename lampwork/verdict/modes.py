@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from lampwork.verdict.cases import CLASSES, Case, cases
 from lampwork.verdict.modes_worker import Job, is_ours
@@ -53,10 +53,54 @@ class Plan:
     profile: bool
     overhead: bool = True
 
+    #: The script whose processes do this plan's jobs.
+    worker: ClassVar[str] = "modes_worker.py"
+
+    def job(self, kind: str, case: Case, columns: tuple[str, ...], result: str, progress: str) -> Any:
+        """What one process is told to do, as JSON can hold it."""
+        return Job(
+            kind=kind,
+            model=case.model,
+            size=case.size,
+            columns=columns,
+            result=result,
+            progress=progress,
+            device=self.device,
+            dtype=self.dtype,
+            grad_mode=self.grad_mode,
+            seconds=self.seconds,
+            min_rounds=self.min_rounds,
+            threads=self.threads,
+            compiler=self.compiler,
+            peer_backend=self.peer_backend,
+            profile=self.profile,
+        )
+
     def digest(self) -> str:
         """Changes with what bears on a figure; not with which cases run and which columns are started."""
         same = {key: value for key, value in asdict(self).items() if key not in ("cases", "started", "overhead")}
         return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:12]
+
+
+class AnyPlan(Protocol):
+    """What a plan says to those who carry it out: `Plan`, or `train.Plan`."""
+
+    @property
+    def cases(self) -> tuple[Case, ...]: ...
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+    @property
+    def started(self) -> tuple[str, ...]: ...
+    @property
+    def repeats(self) -> int: ...
+    @property
+    def timeout(self) -> float: ...
+    @property
+    def overhead(self) -> bool: ...
+
+    worker: ClassVar[str]
+
+    def job(self, kind: str, case: Case, columns: tuple[str, ...], result: str, progress: str) -> Any: ...
 
 
 def source_digest() -> str:
@@ -165,7 +209,7 @@ class Record:
         return self.found.get((case, part, column), {}).get("found", {})
 
 
-def parts(plan: Plan) -> Iterator[tuple[Case, str, str]]:
+def parts(plan: AnyPlan) -> Iterator[tuple[Case, str, str]]:
     """Every part of a plan in the order in which they run: case, part, column."""
     if plan.overhead:
         yield Case("(tiny)", "(tiny)", ""), "overhead", ""
@@ -175,7 +219,7 @@ def parts(plan: Plan) -> Iterator[tuple[Case, str, str]]:
         yield case, "steady", ""
 
 
-def measure_all(plan: Plan, record: Record, deadline: float | None) -> list[str]:
+def measure_all(plan: AnyPlan, record: Record, deadline: float | None) -> list[str]:
     """Measure what the record does not hold; the cases that time did not suffice for."""
     todo = [(case, part, column) for case, part, column in parts(plan) if not record.get(case.name, part, column)]
     if not todo:
@@ -235,7 +279,7 @@ def brief(found: dict[str, Any], part: str) -> str:
 class Cells:
     """Runs the parts of one case in processes of their own, with cache folders for each compiler."""
 
-    def __init__(self, plan: Plan, case: Case, server: ForkServer, root: Path, remaining: float | None) -> None:
+    def __init__(self, plan: AnyPlan, case: Case, server: ForkServer, root: Path, remaining: float | None) -> None:
         self.plan, self.case, self.server = plan, case, server
         self.folder = root / hashlib.sha256(case.name.encode()).hexdigest()[:12]
         self.folder.mkdir(exist_ok=True)
@@ -249,11 +293,12 @@ class Cells:
         warm: list[dict[str, Any]] = []
         for repeat in range(self.plan.repeats):
             cache = self.folder / f"{column.replace(':', '-')}-{repeat}"
-            for samples in (cold, warm):
+            for samples in (cold, warm) if column != "eager" else (warm,):  # nothing of eager's is kept
                 found = self._work("start", (column,), cache, cache)
                 if "error" in found:
                     return {"error": found["error"], "log": found.get("log")}
                 samples.append(found)
+        cold = cold or warm
         return {
             "cold_seconds": _median([start_seconds(sample, column) for sample in cold]),
             "warm_seconds": _median([start_seconds(sample, column) for sample in warm]),
@@ -287,23 +332,7 @@ class Cells:
         """Run one process; its result, or `error` with how it ended and `culprit`, the column it was at."""
         plan = self.plan
         folder = Path(tempfile.mkdtemp(dir=self.folder))
-        job = Job(
-            kind=kind,
-            model=self.case.model,
-            size=self.case.size,
-            columns=columns,
-            result=str(folder / "result.json"),
-            progress=str(folder / "progress"),
-            device=plan.device,
-            dtype=plan.dtype,
-            grad_mode=plan.grad_mode,
-            seconds=plan.seconds,
-            min_rounds=plan.min_rounds,
-            threads=plan.threads,
-            compiler=plan.compiler,
-            peer_backend=plan.peer_backend,
-            profile=plan.profile,
-        )
+        job = plan.job(kind, self.case, columns, str(folder / "result.json"), str(folder / "progress"))
         (folder / "job.json").write_text(json.dumps(asdict(job)))
         (folder / "progress").touch()
         temporary = peer / "tmp"
@@ -316,7 +345,7 @@ class Cells:
             "TMPDIR": str(temporary),
         }
         ended = self.server.run(
-            str(Path(__file__).with_name("modes_worker.py")),
+            str(Path(__file__).with_name(plan.worker)),
             str(folder / "job.json"),
             environment,
             folder / "log",

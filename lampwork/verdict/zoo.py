@@ -6,7 +6,8 @@ Transformers are built by the `transformers` package from configurations, so not
 
 Every model has a `size`: "full" is the published configuration (or the one that the benchmark states), "tiny" has
 the same structure at a width that runs in milliseconds, for tests. "batch" and "single" are what is measured on a GPU:
-a batch that fills one, and one short sequence, where launching is most of the time (`cases.py` lists them).
+a batch that fills one, and one short sequence, where launching is most of the time (`cases.py` lists them). "train" are
+batches whose training steps take two cores of a CPU 0.1 to 1.5 s; "train-gpu" is a Llama that trains on one GPU.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def _mlp(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
         torch.nn.GELU(),
         torch.nn.Linear(width, 10),
     )
-    return module, (torch.randn(64, 256),)
+    return module, (torch.randn(8192 if size == "train" else 64, 256),)
 
 
 def _resnet(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
@@ -148,7 +149,7 @@ def _resnet(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     module = transformers.ResNetForImageClassification(config)
     _randomise_batch_norm(module)
     side = 32 if size == "tiny" else 224
-    batch = 64 if size == "batch" else 1
+    batch = {"batch": 64, "train": 4}.get(size, 1)
     return _channels_last(module, torch.randn(batch, 3, side, side), size)
 
 
@@ -185,7 +186,7 @@ def _vit(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     )
     config = transformers.ViTConfig(num_labels=10 if size == "tiny" else 1000, **shrink)
     side = config.image_size
-    batch = 32 if size == "batch" else 1
+    batch = {"batch": 32, "train": 2}.get(size, 1)
     return transformers.ViTForImageClassification(config), (torch.randn(batch, 3, side, side),)
 
 
@@ -235,6 +236,8 @@ def _llama(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
         "tiny": ((32, 64, 2, 4, 2, 97), (1, 16)),
         "batch": ((2048, 5632, 16, 16, 4, 32000), (4, 2048)),
         "single": ((2048, 5632, 16, 16, 4, 32000), (1, 64)),
+        "train": ((512, 1376, 4, 8, 2, 32000), (2, 128)),
+        "train-gpu": ((1024, 2816, 16, 16, 4, 32000), (4, 2048)),
     }
     (width, inner, layers, heads, key_heads, vocabulary), tokens = shapes[size]
     config = transformers.LlamaConfig(
@@ -251,7 +254,7 @@ def _llama(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
 
 
 def _unet(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
-    channels, side, batch = {"tiny": (8, 8, 1), "batch": (256, 64, 4)}.get(size, (64, 16, 1))
+    channels, side, batch = {"tiny": (8, 8, 1), "batch": (256, 64, 4), "train": (64, 16, 8)}.get(size, (64, 16, 1))
     module = UNet(channels=channels, multipliers=(1, 2, 4), groups=4 if size == "tiny" else 32)
     return module, (torch.randn(batch, 4, side, side), torch.tensor([37] * batch))
 

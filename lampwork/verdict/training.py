@@ -1,0 +1,321 @@
+"""One training step of a model, as a user writes it, and what several of them leave behind.
+
+    optimizer.zero_grad(); loss = model(batch); loss.backward(); clip_grad_norm_; AdamW; the schedule's step outside
+
+`prepare` makes the workload, `Trainer` trains one copy of its model, `compare` judges what two of them came to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lampwork.verdict import verify, zoo
+
+BATCHES = 4  # that the steps take in turns
+LEARNING_RATE = 3e-4
+LARGEST_NORM = 1.0
+SCHEDULE_STEPS = 1000
+
+#: Models whose own forward computes the loss, given `labels`: token numbers, or one class for each image.
+LABELS = {"bert": "tokens", "gpt2": "tokens", "llama": "tokens", "vit": "classes", "resnet": "classes"}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The arguments of one call, and what the loss compares its output with (None: the output has a loss)."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    target: Any = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model in training mode with its batches; `loss(output, target)` is a scalar."""
+
+    name: str
+    module: torch.nn.Module
+    batches: tuple[Batch, ...]
+    loss: Callable[[Any, Any], torch.Tensor]
+    description: str = ""
+
+
+def prepare(name: str, *, device: str = "cpu", size: str = "train", dropout: bool = False) -> Workload:
+    """The model `name` of the zoo, or of a factory, ready to train in float32; the same weights and batches each time.
+
+    A factory's module is trained on its output's `loss`, on the output itself if that is a scalar, else on the mean of
+    its squares. Dropouts are set to 0 unless `dropout`. Raises ValueError if a factory gives anything but a module.
+    """
+    built = zoo.build(name, device=device, size=size)
+    module = built.module
+    if module is None:
+        raise ValueError(f"{name}: only modules are trained, and its factory gives a {type(built.function).__name__}")
+    module.train()
+    if not dropout:
+        without_dropout(module)
+    batches = []
+    for number in range(BATCHES):
+        args = tuple(_varied(value, number) for value in built.args)
+        kwargs = {key: _varied(value, number) for key, value in built.kwargs.items()}
+        batches.append(_with_target(name, module, args, kwargs, number))
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        kept = {key: value.clone() for key, value in module.named_buffers()}
+        output = module(*batches[0].args, **batches[0].kwargs)
+        for key, value in module.named_buffers():
+            value.copy_(kept[key])
+    return Workload(name, module, tuple(batches), _loss_for(name, output), built.description)
+
+
+def _varied(value: Any, number: int) -> Any:
+    """A value of the same kind and layout with other numbers."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    new = torch.empty_like(value)
+    return new.copy_(value * (1 - number / 16) if value.is_floating_point() else value.roll(number, -1))
+
+
+def _with_target(name: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], number: int) -> Batch:
+    if LABELS.get(name) == "tokens":
+        return Batch(args, {**kwargs, "labels": args[0].roll(1, -1) if name == "bert" else args[0]})
+    if LABELS.get(name) == "classes":
+        classes = torch.arange(number, number + args[0].shape[0], device=args[0].device) % module.config.num_labels
+        return Batch(args, {**kwargs, "labels": classes})
+    if name == "mlp":
+        return Batch(args, kwargs, torch.arange(number, number + args[0].shape[0], device=args[0].device) % 10)
+    if name == "unet":
+        return Batch(args, kwargs, args[0].roll(1, -1))  # stands for the noise that is to be found
+    return Batch(args, kwargs)
+
+
+def _loss_for(name: str, output: Any) -> Callable[[Any, Any], torch.Tensor]:
+    if name == "mlp":
+        return classification_loss
+    if name == "unet":
+        return regression_loss
+    if isinstance(getattr(output, "loss", None), torch.Tensor):
+        return own_loss
+    return plain_loss if isinstance(output, torch.Tensor) and output.dim() == 0 else mean_square
+
+
+def own_loss(output: Any, target: Any) -> torch.Tensor:
+    return output.loss
+
+
+def plain_loss(output: Any, target: Any) -> torch.Tensor:
+    return output
+
+
+def classification_loss(output: Any, target: Any) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(output, target)
+
+
+def regression_loss(output: Any, target: Any) -> torch.Tensor:
+    return torch.nn.functional.mse_loss(output, target)
+
+
+def mean_square(output: Any, target: Any) -> torch.Tensor:
+    first = next(leaf for _, leaf in verify.leaves(output) if isinstance(leaf, torch.Tensor) and leaf.requires_grad)
+    return first.float().square().mean()
+
+
+def without_dropout(module: torch.nn.Module) -> None:
+    """Set every dropout's probability to 0: those of layers, and those that modules keep as plain numbers."""
+    for child in module.modules():
+        for name, value in vars(child).items():
+            is_layer = name == "p" and "Dropout" in type(child).__name__
+            if isinstance(value, float) and (is_layer or "dropout" in name or "pdrop" in name):
+                setattr(child, name, 0.0)
+
+
+def make_optimizer(module: torch.nn.Module, kind: str) -> torch.optim.Optimizer:
+    """AdamW over all parameters; `kind` is the implementation: fused, foreach or plain."""
+    ways = {"fused": {"fused": True}, "foreach": {"foreach": True}, "plain": {"foreach": False, "fused": False}}
+    return torch.optim.AdamW(module.parameters(), lr=LEARNING_RATE, **ways[kind])  # type: ignore[arg-type]
+
+
+class Trainer:
+    """A copy of a workload's model with an optimizer and a cosine schedule of its own. Calling it makes one step.
+
+    `compile_model` and `compile_step` take the model, or the function of a whole step, and return what runs instead.
+    `autocast`: the type that forward and loss are computed in, if that is not the parameters'.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        device: str,
+        *,
+        optimizer: str = "fused",
+        autocast: torch.dtype | None = None,
+        dtype: torch.dtype = torch.float32,
+        compile_model: Callable[[Any], Any] | None = None,
+        compile_step: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.module = copy.deepcopy(workload.module).to(dtype)
+        self.batches = [
+            tuple(zoo.convert(each, dtype=dtype) for each in (batch.args, batch.kwargs, batch.target))
+            for batch in workload.batches
+        ]
+        self.optimizer = make_optimizer(self.module, optimizer)
+        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, SCHEDULE_STEPS)
+        self.number = 0
+        model = self.module if compile_model is None else compile_model(self.module)
+        step = make_step(model, list(self.module.parameters()), self.optimizer, workload.loss, device, autocast)
+        self.compiled = model if compile_step is None else compile_step(step)
+        self.step = step if compile_step is None else self.compiled
+
+    def __call__(self) -> torch.Tensor:
+        """Make one step; its loss."""
+        args, kwargs, target = self.batches[self.number % len(self.batches)]
+        loss = self.step(args, kwargs, target)
+        self.schedule.step()
+        self.number += 1
+        return loss
+
+
+def make_step(
+    model: Any,
+    parameters: list[torch.nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    loss_function: Callable[[Any, Any], torch.Tensor],
+    device: str,
+    autocast: torch.dtype | None,
+) -> Callable[[tuple[Any, ...], dict[str, Any], Any], torch.Tensor]:
+    """The function of one training step: what the column `lampwork:step` compiles as a whole."""
+
+    def step(args: tuple[Any, ...], kwargs: dict[str, Any], target: Any) -> torch.Tensor:
+        optimizer.zero_grad()
+        with contextlib.nullcontext() if autocast is None else torch.autocast(device, dtype=autocast):
+            loss = loss_function(model(*args, **kwargs), target)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, LARGEST_NORM)
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+@dataclass
+class Outcome:
+    """What some steps of a trainer left: losses, gradients after the first step and after the last, parameters,
+    buffers. Tensors are on the CPU, whatever they were computed on."""
+
+    losses: list[float]
+    first_gradients: dict[str, torch.Tensor | None]
+    gradients: dict[str, torch.Tensor | None]
+    parameters: dict[str, torch.Tensor]
+    buffers: dict[str, torch.Tensor]
+
+
+def train(trainer: Trainer, steps: int) -> Outcome:
+    """The outcome of `steps` steps from where the trainer stands."""
+    losses = [trainer()]
+    first = _gradients(trainer.module)
+    losses += [trainer() for _ in range(steps - 1)]
+    module = trainer.module
+    return Outcome(
+        [float(loss) for loss in losses],
+        first,
+        _gradients(module),
+        {name: value.detach().cpu().clone() for name, value in module.named_parameters()},
+        {name: value.detach().cpu().clone() for name, value in module.named_buffers()},
+    )
+
+
+def _gradients(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
+    return {n: None if p.grad is None else p.grad.detach().cpu().clone() for n, p in module.named_parameters()}
+
+
+def compare(
+    ours: Outcome, eager: Outcome, reference: Outcome | None, start: dict[str, torch.Tensor], dtype: torch.dtype
+) -> dict[str, Any]:
+    """The verdict on an outcome: `accepted`, `reasons`, and the relative errors of each part, eager's beside them.
+
+    The rule is that of `verify.py` for `dtype`, in which the model computed: root mean square errors against the
+    reference are at most k times eager's, plus a tenth of the tolerance. All are relative, for gradients can be far
+    smaller than a tolerance: to the root mean square of the gradients, to that of what training changed about the
+    parameters. First gradients are judged one by one; what comes later amplifies rounding differently in each run
+    (AdamW divides noise by noise where a gradient is nearly 0), so it is judged as a whole, by the whole tolerance.
+    """
+    tolerance = verify.TOLERANCE[dtype]
+    multiplier = verify.MULTIPLIER[dtype]
+    reasons: list[str] = []
+    errors: dict[str, tuple[float, float]] = {}
+    if not all(math.isfinite(loss) for loss in eager.losses):
+        reasons.append(f"eager's own losses are not finite: {eager.losses[:5]}")
+    exact = eager if reference is None else reference
+
+    def judge(what: str, sides: list[list[Any]], scale: float = 0.0) -> tuple[float, float]:
+        mine, theirs, right = sides
+        allowed = tolerance / 10 if what.startswith("first") else tolerance
+        size = max(_rms(right), scale)
+        error, usual = (_distance(each, right) / size if size else _distance(each, right) for each in (mine, theirs))
+        if not error <= multiplier * usual + allowed:
+            reasons.append(f"{what}: relative error {error:.3g}, eager's {usual:.3g}")
+        return error, usual
+
+    losses = [[torch.tensor(each.losses, dtype=torch.float64)] for each in (ours, eager, exact)]
+    errors["losses"] = judge("losses", losses)
+    for what in ("first_gradients", "gradients"):
+        mine, theirs, right = (getattr(each, what) for each in (ours, eager, exact))
+        absent = [name for name in theirs if (mine[name] is None) != (theirs[name] is None)]
+        if absent:
+            reasons.append(f"{what}: {', '.join(absent[:3])}: one has a gradient, the other has none")
+        names = [name for name in theirs if mine[name] is not None and theirs[name] is not None]
+        errors[what] = judge(what, [[each[name] for name in names] for each in (mine, theirs, right)])
+        if what == "first_gradients":
+            overall = _rms([right[name] for name in names])
+            for name in names:
+                judge(f"first gradient of {name}", [[mine[name]], [theirs[name]], [right[name]]], overall)
+    changes = [
+        [each.parameters[name].double() - start[name].double() for name in start] for each in (ours, eager, exact)
+    ]
+    errors["parameters"] = judge("parameters", changes)
+    floating = [name for name, value in eager.buffers.items() if value.is_floating_point()]
+    if floating:
+        errors["buffers"] = judge(
+            "buffers", [[each.buffers[name] for name in floating] for each in (ours, eager, exact)]
+        )
+    for name, value in eager.buffers.items():
+        if name not in floating and not torch.equal(ours.buffers[name], value):
+            reasons.append(f"buffer {name}: {ours.buffers[name]} instead of {value}"[:200])
+    return {
+        "accepted": not reasons,
+        "reasons": reasons[:8],
+        "errors": {key: list(pair) for key, pair in errors.items()},
+    }
+
+
+def _distance(first: list[torch.Tensor], second: list[torch.Tensor]) -> float:
+    """Root mean square difference of two lists of tensors taken as one; infinite if a NaN is in one of them alone."""
+    total, count = 0.0, 0
+    for one, other in zip(first, second, strict=True):
+        difference = one.double() - other.double()
+        both = one.isnan() & other.isnan()
+        total += float(difference.masked_fill(both, 0.0).square().sum())
+        count += one.numel()
+    root = (total / max(count, 1)) ** 0.5
+    return root if root == root else float("inf")
+
+
+def _rms(values: list[torch.Tensor]) -> float:
+    count = sum(value.numel() for value in values)
+    return (sum(float(value.double().nan_to_num().square().sum()) for value in values) / max(count, 1)) ** 0.5
+
+
+@contextlib.contextmanager
+def exact_products() -> Iterator[None]:
+    """No TF32 in the block: what is computed there is a reference."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
