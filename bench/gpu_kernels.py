@@ -259,6 +259,7 @@ def main() -> int:
     parser.add_argument("--no-peer", action="store_true", help="leave torch.compile out")
     parser.add_argument("--peer-mode", default="default", metavar="MODE")
     parser.add_argument("--mode", default="default", metavar="MODE", help="lampwork's mode (default)")
+    parser.add_argument("--dynamic", action="store_true", help="lampwork's kernels for sizes that vary")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         print("bench.gpu_kernels: no NVIDIA GPU; --device cpu --tiny tries the harness", file=sys.stderr)
@@ -267,10 +268,10 @@ def main() -> int:
     if not cases:
         parser.error("no such case: " + ", ".join(case.name for case in CASES))
     compilers: dict[str, Callable[[Any], Any]] = {"eager": lambda function: function}
+    # Sizes are fixed: a second size of one function, in this process or in the cache, would make its kernel dynamic.
     if not options.no_peer:
-        # Sizes are fixed: a second size seen under the same code object would make the peer's kernel dynamic.
         compilers["torch.compile"] = lambda function: torch.compile(function, dynamic=False, mode=options.peer_mode)
-    compilers["lampwork"] = lambda function: lampwork.compile(function, mode=options.mode)
+    compilers["lampwork"] = lambda function: lampwork.compile(function, mode=options.mode, dynamic=options.dynamic)
     scale = 512 if options.tiny else 1
     deadline = time.monotonic() + (options.budget or float("inf"))
     results: list[dict[str, Any]] = []

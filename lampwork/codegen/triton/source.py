@@ -35,13 +35,13 @@ from lampwork.codegen.triton.tiles import (
     read_form,
     upper,
 )
-from lampwork.codegen.triton.unaligned_rows import Moved, UnalignedRow, unaligned_row
+from lampwork.codegen.triton.unaligned_rows import AlignedRow, Moved, Stretch, unaligned_row
 from lampwork.codegen.triton.values import NONE
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Accumulate, Axis, Kernel, Let, Store
 from lampwork.ir.program import DeviceKernel
-from lampwork.ir.size import Size, add, floordiv, product
+from lampwork.ir.size import Size, add, bounds, floordiv, mod, mul, product
 from lampwork.ir.target import Target
 
 #: Registers of a thread that loads may fill early, and up to how many programs a multiprocessor they do: with more,
@@ -167,14 +167,14 @@ class LoopWriter(FunctionWriter):
                     index = axis.name if self.index_type == "tl.int32" else self.name(f"{axis.name}.to(tl.int64)")
                     self.symbols[axis.name] = (index, NONE)
                 inner, length = Nest(nest.axes[-1:], nest.body), nest.axes[-1].extent
-            row = unaligned_row(inner, self.parameters) if self.aligned_inputs else None
-            if row is not None:
-                self._enter_unaligned(inner, row)
-            else:
-                self._open_loop("start", f"range(0, {self._size(length)[0]}, RBLOCK)")
-                self._enter(inner, self.name("start + r"), length)
-            self._statements(inner, accumulators)
-            self.locals, self.indent, self.moved = before, indent, {}
+            around = (self.indent, len(self.known))
+            for stretch in self._stretches(inner, length):
+                self._enter_stretch(inner, length, stretch)
+                self._statements(inner, accumulators)
+                self.locals, self.indent, self.moved = dict(before), around[0], {}
+                del self.known[around[1] :]
+                self.masks.pop("r", None)
+            self.locals, self.indent = before, indent
             del self.known[depth:]
             for done in nest.body:
                 if isinstance(done, Accumulate):
@@ -183,23 +183,66 @@ class LoopWriter(FunctionWriter):
                     self._finish_rescaled(done)
         self.masks.pop("r", None)
 
-    def _enter_unaligned(self, nest: Nest, row: UnalignedRow) -> None:
-        """A loop over the blocks of a row from the aligned address before it on."""
+    def _stretches(self, nest: Nest, length: Size) -> list[Stretch]:
+        """The loops over the blocks of a row. What is masked costs instructions: where they count, full blocks have a
+        loop of their own."""
+        size = self._size(length)[0]
+        row = unaligned_row(nest, self.parameters) if self.aligned_inputs else None
+        if row is not None:
+            first, rows = self._size(row.first)
+            first = self.name(first)
+            base = self.name(f"{first} // {row.line} * {row.line}")
+            ahead = self.name(f"{first} - {base}")
+            aligned = AlignedRow(row, base, ahead, rows)
+            if rows:
+                return [Stretch("start", f"range(0, {size} + {row.line - 1}, RBLOCK)", True, True, aligned)]
+            end = self.name(f"{ahead} + {size}")
+            long = bounds(length)[0] >= self.tiling.r_block
+            blocks = self.name(f"{end} // RBLOCK" if long else f"tl.maximum({end} // RBLOCK, 1)")
+            full = self.name(f"{blocks} * RBLOCK")
+            return [
+                Stretch("", "", True, not long, aligned),
+                Stretch("start", f"range(RBLOCK, {full}, RBLOCK)", False, False, aligned),
+                Stretch(full, "", False, True, aligned),
+            ]
+        known = all(upper(axis.extent) is axis.extent for axis in nest.axes) and len(nest.axes) == 1
+        if known and any(isinstance(stmt, Rescaled) for stmt in nest.body) and mod(length, self.tiling.r_block) != 0:
+            full = self._size(mul(floordiv(length, self.tiling.r_block), self.tiling.r_block))[0]
+            full = full if full.isdigit() else self.name(full)
+            return [
+                Stretch("start", f"range(0, {full}, RBLOCK)", False, False),
+                Stretch(full, "", False, True),
+            ]
+        return [Stretch("start", f"range(0, {size}, RBLOCK)", False, True)]
+
+    def _enter_stretch(self, nest: Nest, length: Size, stretch: Stretch) -> None:
+        """The nest's indices in a stretch, and its mask; opens its loop."""
+        if stretch.blocks:
+            self._open_loop(stretch.start, stretch.blocks)
+        else:
+            self.known.append({})
+        place = self.name(f"{stretch.start} + r") if stretch.start else "r"
+        row = stretch.aligned
+        if row is None:
+            self._enter(nest, place, length)
+            if not stretch.above:
+                self.masks.pop("r", None)
+            return
         axis = nest.axes[-1]
-        length = self._size(axis.extent)[0]
-        first, rows = self._size(row.first)
-        first = self.name(first)
-        base = self.name(f"{first} // {row.line} * {row.line}")
-        ahead = self.name(f"{first} - {base}")
-        self._open_loop("start", f"range(0, {length} + {row.line - 1}, RBLOCK)")
-        dims = rows | {"r"}
-        place = self.name("start + r")
-        index = self.name(f"{place} - {ahead}")
+        dims = row.rows | {"r"}
+        index = self.name(f"{place} - {row.ahead}")
         self.symbols[axis.name] = (index, dims)
-        self.masks["r"] = (self.name(f"({index} >= 0) & ({index} < {length})"), dims)
-        vector = self.name(f"start + r // {row.lanes} * {row.lanes}")
-        moved = Moved(f"({base} + {place})", f"({base} + {vector})", dims)
-        self.moved = dict.fromkeys(row.loads, moved)
+        inside = [f"{index} >= 0"] if stretch.below else []
+        vector = ""
+        if stretch.above:
+            inside.append(f"{index} < {self._size(axis.extent)[0]}")
+            vector = f"r // {row.row.lanes} * {row.row.lanes}"
+            vector = self.name(f"{stretch.start} + {vector}" if stretch.start else vector)
+            vector = f"({row.base} + {vector})"
+        if inside:
+            text = inside[0] if len(inside) == 1 else " & ".join(f"({each})" for each in inside)
+            self.masks["r"] = (self.name(text), dims)
+        self.moved = dict.fromkeys(row.row.loads, Moved(f"({row.base} + {place})", vector, dims))
 
     def _open_loop(self, name: str, values: str) -> None:
         self._line(f"for {name} in {values}:")

@@ -4,7 +4,8 @@
                                            for r: fold b0[base + r] where first <= base + r < first + 50257
 
 A thread then loads 16 bytes at a time where it would load an element at a time. What lies around the row is loaded and
-left out of the fold; an aligned vector that holds one element of a buffer lies in the same page of memory as it.
+left out of the fold; an aligned vector that holds one element of a buffer lies in the same page of memory as it. Only the
+first and the last block are masked: full blocks between them have a loop of their own, without the instructions of masks.
 """
 
 from __future__ import annotations
@@ -32,11 +33,36 @@ class UnalignedRow:
 
 @dataclass(frozen=True)
 class Moved:
-    """Texts of such a load: its offset, the offset that its vector begins at; and what dimensions they vary along."""
+    """Texts of such a load: its offset, the offset that its vector begins at (none where all vectors lie in the
+    buffer); and what dimensions they vary along."""
 
     offset: str
     vector: str
     dims: frozenset[str]
+
+
+@dataclass(frozen=True)
+class AlignedRow:
+    """Texts of such a row: the aligned offset before it, how far it begins behind that, and what they vary along."""
+
+    row: UnalignedRow
+    base: str
+    ahead: str
+    rows: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Blocks of a row that are masked alike: a loop over `blocks` with the index `start`, or one block at `start`.
+
+    `below`, `above`: something before the row, or behind it, may lie in them.
+    """
+
+    start: str
+    blocks: str
+    below: bool
+    above: bool
+    aligned: AlignedRow | None = None
 
 
 def unaligned_row(nest: Nest, parameters: dict[str, Parameter]) -> UnalignedRow | None:

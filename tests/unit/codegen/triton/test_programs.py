@@ -205,6 +205,24 @@ def test_what_rows_share_is_loaded_once_for_many():
     assert_like_eager(lambda x, b: F.gelu(x + b), torch.randn(3000, 131).bfloat16(), torch.randn(131), target=target)
 
 
+@pytest.mark.parametrize("columns", [4097, 8191, 16385, 20417, 20543])
+@pytest.mark.parametrize("function", ["sum", "argmax", "cross_entropy", "logsumexp"])
+def test_first_and_last_blocks_of_rows_that_begin_anywhere(function, columns):
+    """Blocks of 4096 from up to 63 elements before the row: with and without full blocks between first and last."""
+    rows = torch.randint(0, columns, (12,))
+    programs = {
+        "sum": lambda x, t: x.float().sum(-1),
+        "argmax": lambda x, t: x.argmax(-1),
+        "cross_entropy": lambda x, t: F.cross_entropy(x, t, reduction="none"),
+        "logsumexp": lambda x, t: x.float().logsumexp(-1),
+    }
+    target = replace(TARGET, threads=4, l2_bytes=0)
+    x = torch.randn(12, columns).to(torch.bfloat16)
+    program = assert_like_eager(programs[function], x, rows, target=target)
+    in_blocks = columns > 16384 or function in ("sum", "argmax")
+    assert any("range(RBLOCK, " in kernel.source for kernel in sources(program, target)) == in_blocks
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
 def test_rows_that_begin_anywhere_are_read_from_aligned_addresses(dtype):
     x = (torch.randn(5, 20011) * 9).to(dtype)
