@@ -4,8 +4,8 @@
                                            for r: fold b0[base + r] where first <= base + r < first + 50257
 
 A thread then loads 16 bytes at a time where it would load an element at a time. What lies around the row is loaded and
-left out of the fold; an aligned vector that holds one element of a buffer lies in the same page of memory as it. Only the
-first and the last block are masked: full blocks between them have a loop of their own, without the instructions of masks.
+left out of the fold; an aligned vector that holds one element of a buffer lies in the same page of memory as it. Only
+the first and the last block are masked: full blocks between them have a loop of their own, free of masks' instructions.
 """
 
 from __future__ import annotations
