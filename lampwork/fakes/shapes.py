@@ -9,6 +9,7 @@ test_shapes.py` checks each against PyTorch's own operator samples. A rule that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import prod as product
 from typing import Any, NamedTuple
 
 import torch
@@ -167,10 +168,14 @@ def in_format_of(tensor: torch.Tensor, shape: Sequence[int]) -> Shape:
 
 def preserved(tensor: torch.Tensor) -> Shape:
     """Strides of `empty_like(tensor, memory_format=preserve_format)`."""
-    shape, strides = tensor.size(), tensor.stride()
+    return preserved_of(tensor.size(), tensor.stride())
+
+
+def preserved_of(shape: Sequence[int], strides: Sequence[int]) -> Shape:
+    """As `preserved`, of a tensor with this shape and these strides."""
     if is_dense(shape, strides):
         return tuple(strides)
-    return iterated((tensor,), tuple(shape), all_same=False)
+    return contiguous(shape) if len(shape) < 2 else sorted_strides([list(strides)], tuple(shape))
 
 
 def in_memory_format(tensor: torch.Tensor, memory_format: torch.memory_format | None) -> Shape:
@@ -261,7 +266,11 @@ def sorted_strides(table: list[list[int]], shape: Shape) -> Shape:
             elif comparison < 0:
                 break
     order.reverse()
-    return contiguous(shape) if order == list(range(dims)) else permuted(shape, order)
+    if order == list(range(dims)):
+        return contiguous(shape)
+    if 0 in shape:  # counted as it is here, alone of all
+        return tuple(product(shape[dim] for dim in order[order.index(each) + 1 :]) for each in range(dims))
+    return permuted(shape, order)
 
 
 def _compare(table: list[list[int]], shape: Shape, left: int, right: int) -> int:

@@ -2,16 +2,20 @@
 
 from lampwork.lower import (  # noqa: F401  (each registers its rules)
     activation,
+    activation_backward,
     assertions,
     cat_pad,
     dropout,
     factory,
     indexing,
+    loss_backward,
     normalization,
+    normalization_backward,
     pointwise,
     pooling,
     reduction,
     view,
+    view_backward,
     view_copy,
 )
 from lampwork.lower.lower import lower

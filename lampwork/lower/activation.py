@@ -15,12 +15,12 @@ from lampwork.lower.rules import rule
 from lampwork.lower.values import TensorValue
 
 
-def _floating(*names: str) -> Callable:
+def floating(*names: str) -> Callable:
     """As `rule`, for operators that are lowered on floating types only."""
 
     def register(function: Callable) -> Callable:
         @rule(*names)
-        def lower_floating(lowering: Lowering, *args: Any, **kwargs: Any) -> Any:
+        def lowerfloating(lowering: Lowering, *args: Any, **kwargs: Any) -> Any:
             out = lowering.out if hasattr(lowering.out, "dtype") else lowering.out[0]
             return function(lowering, *args, **kwargs) if out.dtype in FLOATING else NotImplemented
 
@@ -29,7 +29,7 @@ def _floating(*names: str) -> Callable:
     return register
 
 
-@_floating("gelu")
+@floating("gelu")
 def _gelu(lowering: Lowering, self: TensorValue, approximate: str = "none") -> Any:
     def tanh(x: Expr) -> Expr:
         cube = ex.mul(ex.mul(x, x), x)
@@ -40,12 +40,12 @@ def _gelu(lowering: Lowering, self: TensorValue, approximate: str = "none") -> A
     return lowering.pointwise((self,), tanh if approximate == "tanh" else lambda x: ex.unary("gelu", x))
 
 
-@_floating("silu")
+@floating("silu")
 def _silu(lowering: Lowering, self: TensorValue) -> Any:
     return lowering.pointwise((self,), lambda x: ex.mul(x, ex.unary("sigmoid", x)))
 
 
-@_floating("mish")
+@floating("mish")
 def _mish(lowering: Lowering, self: TensorValue) -> Any:
     return lowering.pointwise((self,), lambda x: ex.mul(x, ex.unary("tanh", ex.unary("log1p", ex.unary("exp", x)))))
 
@@ -54,12 +54,12 @@ def _clamp_constant(x: Expr, low: float, high: float) -> Expr:
     return ex.minimum(ex.maximum(x, ex.like(low, x)), ex.like(high, x))
 
 
-@_floating("hardsigmoid")
+@floating("hardsigmoid")
 def _hardsigmoid(lowering: Lowering, self: TensorValue) -> Any:
     return lowering.pointwise((self,), lambda x: ex.div(_clamp_constant(ex.add(x, ex.like(3, x)), 0, 6), ex.like(6, x)))
 
 
-@_floating("hardswish")
+@floating("hardswish")
 def _hardswish(lowering: Lowering, self: TensorValue) -> Any:
     return lowering.pointwise(
         (self,), lambda x: ex.div(ex.mul(x, _clamp_constant(ex.add(x, ex.like(3, x)), 0, 6)), ex.like(6, x))
@@ -73,7 +73,7 @@ def _hardtanh(lowering: Lowering, self: TensorValue, min_val: Any = -1, max_val:
     return lowering.pointwise((self,), lambda x: _clamp_constant(x, min_val, max_val))
 
 
-@_floating("leaky_relu")
+@floating("leaky_relu")
 def _leaky_relu(lowering: Lowering, self: TensorValue, negative_slope: Any = 0.01) -> Any:
     return lowering.pointwise(
         (self,),
@@ -81,7 +81,7 @@ def _leaky_relu(lowering: Lowering, self: TensorValue, negative_slope: Any = 0.0
     )
 
 
-@_floating("elu")
+@floating("elu")
 def _elu(lowering: Lowering, self: TensorValue, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
     def body(x: Expr) -> Expr:
         negative = ex.mul(
@@ -92,7 +92,7 @@ def _elu(lowering: Lowering, self: TensorValue, alpha: Any = 1, scale: Any = 1, 
     return lowering.pointwise((self,), body)
 
 
-@_floating("softplus")
+@floating("softplus")
 def _softplus(lowering: Lowering, self: TensorValue, beta: Any = 1, threshold: Any = 20) -> Any:
     def body(x: Expr) -> Expr:
         scaled = ex.mul(x, ex.like(beta, x))
@@ -102,19 +102,23 @@ def _softplus(lowering: Lowering, self: TensorValue, beta: Any = 1, threshold: A
     return lowering.pointwise((self,), body)
 
 
-@_floating("log_sigmoid_forward")
+@floating("log_sigmoid_forward")
 def _log_sigmoid_forward(lowering: Lowering, self: TensorValue) -> Any:
-    if lowering.needed(1):
-        return NotImplemented
-    meta = lowering.out[0]
+    meta, buffer = lowering.out
     shape = meta.shape
 
-    def body(index: tuple) -> Expr:
+    def operands(index: tuple) -> tuple[Expr, Expr]:
         x = lowering.operand(self, index, shape, "float32" if meta.dtype != "float64" else "float64")
-        tail = ex.unary("log1p", ex.unary("exp", ex.unary("neg", ex.unary("abs", x))))
-        return ex.sub(ex.minimum(ex.like(0, x), x), tail)
+        return x, ex.unary("exp", ex.unary("neg", ex.unary("abs", x)))
 
-    return lowering.compute(meta, body, "0"), None
+    def body(index: tuple) -> Expr:
+        x, tail = operands(index)
+        return ex.sub(ex.minimum(ex.like(0, x), x), ex.unary("log1p", tail))
+
+    kept = None  # what the gradient needs: empty on a GPU
+    if lowering.needed(1):
+        kept = lowering.compute(buffer, lambda index: operands(index)[1], "1")
+    return lowering.compute(meta, body, "0"), kept
 
 
 @rule("threshold")
@@ -126,7 +130,7 @@ def _threshold(lowering: Lowering, self: TensorValue, threshold: Any, value: Any
     )
 
 
-@_floating("hardshrink")
+@floating("hardshrink")
 def _hardshrink(lowering: Lowering, self: TensorValue, lambd: Any = 0.5) -> Any:
     def body(x: Expr) -> Expr:
         inside = Compute(
@@ -137,7 +141,7 @@ def _hardshrink(lowering: Lowering, self: TensorValue, lambd: Any = 0.5) -> Any:
     return lowering.pointwise((self,), body)
 
 
-@_floating("softshrink")
+@floating("softshrink")
 def _softshrink(lowering: Lowering, self: TensorValue, lambd: Any = 0.5) -> Any:
     def body(x: Expr) -> Expr:
         limit, zero = ex.like(lambd, x), ex.mul(x, ex.like(0, x))  # x * 0 carries NaN
@@ -147,14 +151,14 @@ def _softshrink(lowering: Lowering, self: TensorValue, lambd: Any = 0.5) -> Any:
     return lowering.pointwise((self,), body)
 
 
-@_floating("_prelu_kernel")
+@floating("_prelu_kernel")
 def _prelu(lowering: Lowering, self: TensorValue, weight: TensorValue) -> Any:
     return lowering.pointwise(
         (self, weight), lambda x, w: ex.where(ex.compare("gt", x, ex.like(0, x)), x, ex.mul(w, x))
     )
 
 
-@_floating("glu")
+@floating("glu")
 def _glu(lowering: Lowering, self: TensorValue, dim: int = -1) -> Any:
     meta = lowering.out
     dim %= len(meta.shape)
@@ -169,7 +173,7 @@ def _glu(lowering: Lowering, self: TensorValue, dim: int = -1) -> Any:
     return lowering.compute(meta, body)
 
 
-@_floating("logit")
+@floating("logit")
 def _logit(lowering: Lowering, self: TensorValue, eps: Any = None) -> Any:
     def body(x: Expr) -> Expr:
         one = ex.like(1, x)
@@ -181,7 +185,7 @@ def _logit(lowering: Lowering, self: TensorValue, eps: Any = None) -> Any:
     return lowering.pointwise((self,), body)
 
 
-@_floating("celu")
+@floating("celu")
 def _celu(lowering: Lowering, self: TensorValue, alpha: Any = 1.0) -> Any:
     def body(x: Expr) -> Expr:
         negative = ex.mul(ex.unary("expm1", ex.mul(x, ex.like(1.0 / alpha, x))), ex.like(alpha, x))
@@ -190,7 +194,7 @@ def _celu(lowering: Lowering, self: TensorValue, alpha: Any = 1.0) -> Any:
     return lowering.pointwise((self,), body)
 
 
-@_floating("sinc")
+@floating("sinc")
 def _sinc(lowering: Lowering, self: TensorValue) -> Any:
     def body(x: Expr) -> Expr:
         scaled = ex.mul(x, ex.like(math.pi, x))
@@ -199,7 +203,7 @@ def _sinc(lowering: Lowering, self: TensorValue) -> Any:
     return lowering.pointwise((self,), body)
 
 
-@_floating("special_entr")
+@floating("special_entr")
 def _entr(lowering: Lowering, self: TensorValue) -> Any:
     def body(x: Expr) -> Expr:
         zero = ex.like(0, x)
@@ -214,7 +218,7 @@ def _entr(lowering: Lowering, self: TensorValue) -> Any:
 
 
 def _loss(name: str, function: Callable[..., Expr], parameters: int = 0) -> None:
-    @_floating(name)
+    @floating(name)
     def lower_loss(lowering: Lowering, self: TensorValue, target: TensorValue, *rest: Any, **named: Any) -> Any:
         # mse_loss(self, target, reduction), smooth_l1_loss(..., reduction, beta), huber_loss(..., reduction, delta)
         reduction = rest[0] if rest else named.get("reduction", 1)
@@ -254,7 +258,7 @@ def _squared_error(a: Expr, b: Expr) -> Expr:
     return ex.mul(difference, difference)
 
 
-@_floating("binary_cross_entropy")
+@floating("binary_cross_entropy")
 def _binary_cross_entropy(
     lowering: Lowering, self: TensorValue, target: TensorValue, weight: TensorValue | None = None, reduction: int = 1
 ) -> Any:
@@ -284,7 +288,7 @@ def _binary_cross_entropy(
     return (mean_of if reduction == 1 else sum_of)(lowering, shape, range(len(shape)), body, lowering.out)
 
 
-@_floating("binary_cross_entropy_with_logits")
+@floating("binary_cross_entropy_with_logits")
 def _binary_cross_entropy_with_logits(
     lowering: Lowering,
     self: TensorValue,

@@ -11,31 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lampwork.ir.loops import Compute, Constant, Expr
-from lampwork.ir.size import Size, add, bounds, floordiv, maximum, minimum, mod, mul, product
+from lampwork.ir.loops import Compute, Expr
+from lampwork.ir.size import Size, add, floordiv, maximum, minimum, mod, mul, product
 from lampwork.lower import expressions as ex
-from lampwork.lower.factory import as_index
+from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
 from lampwork.lower.values import IndexTuple, TensorValue, contiguous_strides
 from lampwork.lower.view import reshape_map, slice_bounds
-
-
-def _below(position: Size, limit: Size) -> Expr:
-    if bounds(position)[1] < bounds(limit)[0]:
-        return Constant(True, "bool")
-    if bounds(position)[0] >= bounds(limit)[1]:
-        return Constant(False, "bool")
-    return Compute("lt", (as_index(position), as_index(limit)), "bool")
-
-
-def _at_least(position: Size, limit: Size) -> Expr:
-    if bounds(position)[0] >= bounds(limit)[1]:
-        return Constant(True, "bool")
-    if bounds(position)[1] < bounds(limit)[0]:
-        return Constant(False, "bool")
-    return Compute("ge", (as_index(position), as_index(limit)), "bool")
-
 
 #: More pieces than this make a chain of conditions slower than ATen's copies.
 _MOST_PIECES = 16
@@ -66,7 +49,7 @@ def concatenated(lowering: Lowering, pieces: Sequence[TensorValue], dim: int) ->
 
         def piece_at(k: int) -> Expr:
             mask = ex.both(
-                _at_least(position, starts[k]) if k else None, _below(position, starts[k + 1]) if k < last else None
+                ex.at_least(position, starts[k]) if k else None, ex.below(position, starts[k + 1]) if k < last else None
             )
             if pieces[k].known is not None:
                 mask = None  # nothing is read
@@ -75,7 +58,7 @@ def concatenated(lowering: Lowering, pieces: Sequence[TensorValue], dim: int) ->
 
         value = piece_at(last)
         for k in range(last - 1, -1, -1):
-            value = ex.where(_below(position, starts[k + 1]), piece_at(k), value)
+            value = ex.where(ex.below(position, starts[k + 1]), piece_at(k), value)
         return value
 
     return lowering.compute(meta, body)
@@ -122,12 +105,12 @@ def _constant_pad(lowering: Lowering, self: TensorValue, pad: Sequence[Size], va
             position = add(index[k], mul(left, -1))
             inner.append(position)
             if left != 0 and not (isinstance(left, int) and left < 0):
-                mask = ex.both(mask, _at_least(index[k], left))
+                mask = ex.both(mask, ex.at_least(index[k], left))
             end = add(left, shape[k])
             if end != meta.shape[k] and not (
                 isinstance(end, int) and isinstance(meta.shape[k], int) and end > meta.shape[k]
             ):
-                mask = ex.both(mask, _below(index[k], end))
+                mask = ex.both(mask, ex.below(index[k], end))
         if mask is None:
             return self.load(tuple(inner))
         fill = ex.constant(value, self.dtype)
@@ -252,7 +235,7 @@ def _slice_scatter(
     def body(index: IndexTuple) -> Expr:
         position = index[dim]
         mask = ex.both(
-            _at_least(position, start) if start != 0 else None, _below(position, end) if end != shape[dim] else None
+            ex.at_least(position, start) if start != 0 else None, ex.below(position, end) if end != shape[dim] else None
         )
         inner = add(position, mul(start, -1))
         if step != 1:

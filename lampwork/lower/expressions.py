@@ -14,6 +14,7 @@ from typing import Any
 from lampwork.ir import size
 from lampwork.ir.dtype import FLOAT8, FLOATING, UNSIGNED
 from lampwork.ir.loops import Compute, Constant, Expr, Index
+from lampwork.ir.size import Size
 from lampwork.lower.float8 import from_float8, to_float8
 
 _BITS = {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8}
@@ -75,6 +76,29 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
 
 def compare(op: str, a: Expr, b: Expr) -> Expr:
     return Compute(op, (a, b), "bool")
+
+
+def at_least(position: Size, limit: Size) -> Expr:
+    """`position >= limit` of index arithmetic; what bounds prove is a literal."""
+    if size.bounds(position)[0] >= size.bounds(limit)[1]:
+        return Constant(True, "bool")
+    if size.bounds(position)[1] < size.bounds(limit)[0]:
+        return Constant(False, "bool")
+    return Compute("ge", (as_index(position), as_index(limit)), "bool")
+
+
+def below(position: Size, limit: Size) -> Expr:
+    """`position < limit` of index arithmetic; what bounds prove is a literal."""
+    if size.bounds(position)[1] < size.bounds(limit)[0]:
+        return Constant(True, "bool")
+    if size.bounds(position)[0] >= size.bounds(limit)[1]:
+        return Constant(False, "bool")
+    return Compute("lt", (as_index(position), as_index(limit)), "bool")
+
+
+def as_index(value: Size) -> Expr:
+    """Index arithmetic as an int64 value."""
+    return Constant(value, "int64") if isinstance(value, int) else Index(value)
 
 
 def _index_arithmetic(function: Callable, a: Expr, b: Expr) -> Expr | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from lampwork.ir.dtype import FLOATING
-from lampwork.ir.loops import Compute, Constant, Expr, Index
+from lampwork.ir.loops import Compute, Expr, Index
 from lampwork.ir.size import Size, SizeExpr, add, mul
 from lampwork.lower import expressions as ex
+from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
 from lampwork.lower.values import IndexTuple, TensorValue
@@ -107,11 +108,6 @@ def _eye(lowering: Lowering, n: Any, *args: Any, **options: Any) -> Any:
 
 
 # Triangles ----------------------------------------
-
-
-def as_index(value: Size) -> Expr:
-    """An index as an int64 expression."""
-    return Constant(value, "int64") if isinstance(value, int) else Index(value)
 
 
 def _triangle(name: str, keep: str) -> None:

@@ -17,7 +17,7 @@ from lampwork.ir.dtype import FLOATING
 from lampwork.ir.loops import Compute, Constant, Expr, Index, LoopNest, Store
 from lampwork.ir.size import Size, Symbol, add, bounds, mul, product
 from lampwork.lower import expressions as ex
-from lampwork.lower.factory import as_index
+from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Checked, Lowering
 from lampwork.lower.rules import rule
 from lampwork.lower.values import CannotLoad, IndexTuple, TensorValue, broadcast_index, grid

@@ -205,13 +205,7 @@ def _native_group_norm(
         return NotImplemented
     each = floordiv(C, group)
     grouped = (shape[0], group, each, *shape[2:])  # [N, G, C/G, spatial]
-    # Used for its loads alone: the strides of the regrouped view are of no interest.
-    regrouped = TensorValue(
-        TensorRef(input.used().ref.buffer, input.dtype, grouped, contiguous_strides(grouped)),
-        _compose(input, lambda index: (index[0], add(mul(index[1], each), index[2]), *index[3:])),
-        input.stored_dtype,
-    )
-    mean, squared = variance(lowering, regrouped, tuple(range(2, len(grouped))), 0)
+    mean, squared = variance(lowering, regrouped(input, grouped), tuple(range(2, len(grouped))), 0)
     rstd = _reciprocal_root(lowering, squared, eps)
     accumulator = mean.dtype
 
@@ -227,6 +221,16 @@ def _native_group_norm(
 
     out = lowering.compute(lowering.out[0], body, "0") if lowering.needed(0) else None
     return out, _statistics_output(lowering, mean, 1), _statistics_output(lowering, rstd, 2)
+
+
+def regrouped(value: TensorValue, grouped: tuple[Size, ...]) -> TensorValue:
+    """[N, C, spatial] as `grouped` [N, G, C/G, spatial], for its loads alone: its strides are of no interest."""
+    each = grouped[2]
+    return TensorValue(
+        TensorRef(value.used().ref.buffer, value.dtype, grouped, contiguous_strides(grouped)),
+        _compose(value, lambda index: (index[0], add(mul(index[1], each), index[2]), *index[3:])),
+        value.stored_dtype,
+    )
 
 
 def _compose(value: TensorValue, outer: Any) -> Any:
@@ -322,7 +326,7 @@ def _inference(
     return (out, *empties)
 
 
-def _usable(*values: TensorValue | None) -> bool:
+def usable(*values: TensorValue | None) -> bool:
     return all(value is None or value.dtype in FLOATING for value in values)
 
 
@@ -337,7 +341,7 @@ def _no_training(
     momentum: float,
     eps: float,
 ) -> Any:
-    if not _usable(input, weight, bias, running_mean, running_var):
+    if not usable(input, weight, bias, running_mean, running_var):
         return NotImplemented
     return _inference(lowering, input, weight, bias, running_mean, running_var, eps)
 
@@ -404,7 +408,7 @@ def _native_batch_norm(
     momentum: float,
     eps: float,
 ) -> Any:
-    if not _usable(input, weight, bias, running_mean, running_var):
+    if not usable(input, weight, bias, running_mean, running_var):
         return NotImplemented
     if not training:
         if running_mean is None or running_var is None:
@@ -425,7 +429,7 @@ def _no_stats(
     momentum: float,
     eps: float,
 ) -> Any:
-    if not _usable(input, weight, bias) or not training:
+    if not usable(input, weight, bias) or not training:
         return NotImplemented
     return _training(lowering, input, weight, bias, None, None, momentum, eps, None)
 
@@ -442,7 +446,7 @@ def _functional(
     momentum: float,
     eps: float,
 ) -> Any:
-    if not _usable(input, weight, bias, running_mean, running_var):
+    if not usable(input, weight, bias, running_mean, running_var):
         return NotImplemented
     if training:
         return _training(lowering, input, weight, bias, running_mean, running_var, momentum, eps, 3)

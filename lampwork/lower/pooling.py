@@ -11,7 +11,7 @@ from lampwork.ir.dtype import FLOATING, compute_dtype
 from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.size import Size, add, bounds, floordiv, maximum, minimum, mod, mul
 from lampwork.lower import expressions as ex
-from lampwork.lower.factory import as_index
+from lampwork.lower.expressions import as_index
 from lampwork.lower.indexing import fresh_symbol
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule

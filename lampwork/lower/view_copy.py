@@ -8,7 +8,7 @@ from typing import Any
 from lampwork.ir.loops import Expr
 from lampwork.ir.size import add, mul
 from lampwork.lower import expressions as ex
-from lampwork.lower.factory import as_index
+from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import RULES, Rule, full_name, rule
 from lampwork.lower.values import IndexTuple, TensorValue

@@ -66,17 +66,22 @@ def samples(op: Any, dtype: torch.dtype, limit: int | None, device: str = "cpu")
     torch.manual_seed(7)
     found = op.sample_inputs(device, dtype, requires_grad=False)
     every = list(found if limit is None else itertools.islice(found, 40))
-    if limit is not None and len(every) > limit:
-        every = [every[(index * (len(every) - 1)) // max(1, limit - 1)] for index in range(limit)]
     cases = [
         (str(index), op.get_op(), (sample.input, *sample.args), dict(sample.kwargs))
-        for index, sample in enumerate(every)
+        for index, sample in enumerate(spread(every, limit))
     ]
     inplace = op.get_inplace()
     if inplace is not None and cases:
         _, _, args, kwargs = cases[0]
         cases.append(("in-place", inplace, args, kwargs))
     return cases
+
+
+def spread(every: list[Any], limit: int | None) -> list[Any]:
+    """`limit` of the given, evenly spread from the first to the last; all if `limit` is None."""
+    if limit is None or len(every) <= limit:
+        return every
+    return [every[(index * (len(every) - 1)) // max(1, limit - 1)] for index in range(limit)]
 
 
 def check_sample(op: Any, function: Any, args: tuple, kwargs: dict, compiler: Any = lampwork) -> Outcome:

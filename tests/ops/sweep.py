@@ -4,7 +4,8 @@ Each operator and dtype is native (all its compute in kernels of our own), calle
 failed. What was checked for the present source of lampwork is in a record and skipped next time. Exits with 1 if an
 operator failed or if 5% of them or more fell back, with 3 if `--budget` did not suffice for all.
 
-`--device cuda` checks the operators that a GPU program consists of, in float32 and bfloat16, integers and truth values
+`--gradients` checks the first derivatives of differentiable operators in float32, each compiled together with the
+operator. `--device cuda` checks the operators that a GPU program consists of, in float32 and bfloat16, integers and truth values
 where they are what matters; `--all` every operator.
 """
 
@@ -38,6 +39,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.ops.sweep", description=__doc__.splitlines()[0])
     parser.add_argument("--samples", default="4", help="samples an operator and dtype: a number, or all (4)")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="where the samples are (cpu)")
+    parser.add_argument("--gradients", action="store_true", help="derivatives instead of the operators themselves")
     parser.add_argument("--all", action="store_true", help="on a GPU, every operator")
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="stop in time")
     parser.add_argument("--dtypes", nargs="+", metavar="DTYPE", help=f"{' '.join(str(each)[6:] for each in DTYPES)}")
@@ -59,8 +61,12 @@ def main() -> int:
     if options.device == "cuda" and not has_gpu():
         print("skipped: no NVIDIA GPU")
         return 0
+    if options.gradients and options.device == "cuda":
+        parser.error("--gradients are those on the CPU")
     if options.device == "cuda":
         found = gpu_items(options.dtypes, options.ops, options.all)
+    elif options.gradients:
+        found = [item for item in work_items(["float32"], options.ops) if item[0] in differentiable()]
     else:
         found = work_items(options.dtypes or [str(dtype)[6:] for dtype in DTYPES], options.ops)
     items = found[part::parts]
@@ -69,7 +75,7 @@ def main() -> int:
     folder = Path(options.record)
     folder.mkdir(parents=True, exist_ok=True)
     source = source_digest()
-    where = "" if options.device == "cpu" else f"-{options.device}"
+    where = "-gradients" if options.gradients else "" if options.device == "cpu" else f"-{options.device}"
     kept = folder / f"results{where}-{options.samples}.jsonl"
     results = {} if options.fresh else read_results(kept, None if options.any_source else source)
     todo = [item for item in items if item not in results]
@@ -150,6 +156,12 @@ def work_items(dtypes: list[str], names: list[str] | None) -> list[tuple[str, st
     return list(found)
 
 
+def differentiable() -> set[str]:
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return {full_name(op) for op in op_db if op.supports_autograd}
+
+
 def source_digest() -> str:
     """Changes whenever lampwork's source or the checks do."""
     digest = hashlib.sha256()
@@ -195,7 +207,7 @@ def run(todo: list[tuple[str, str]], options: argparse.Namespace, folder: Path, 
         try:
             while (queue or running) and time.monotonic() < deadline:
                 while queue and len(running) < options.jobs:
-                    running.append(Worker(queue.pop(0), folder, number, options.samples, options.device))
+                    running.append(Worker(queue.pop(0), folder, number, options))
                     number += 1
                 time.sleep(0.2)
                 for worker in list(running):
@@ -215,9 +227,7 @@ def run(todo: list[tuple[str, str]], options: argparse.Namespace, folder: Path, 
 class Worker:
     """A process that works through a batch, and what it has written so far."""
 
-    def __init__(
-        self, items: list[tuple[str, str]], folder: Path, number: int, samples: str, device: str = "cpu"
-    ) -> None:
+    def __init__(self, items: list[tuple[str, str]], folder: Path, number: int, options: argparse.Namespace) -> None:
         self.rest = list(items)
         self.finished = False
         self.delivered = 0
@@ -235,9 +245,10 @@ class Worker:
             "LAMPWORK_COMPILE_WORKERS": "0",
             "PYTHONWARNINGS": "ignore",
         }
+        how = [options.samples, options.device, *(["gradients"] if options.gradients else [])]
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.ops.worker", str(self.items), str(self.record), samples, device],
+                [sys.executable, "-m", "tests.ops.worker", str(self.items), str(self.record), *how],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

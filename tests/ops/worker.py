@@ -1,6 +1,7 @@
 """Checks operators one after the other and writes a line of JSON for each: run by `sweep.py` in processes of their own.
 
-`python -m tests.ops.worker ITEMS.json RECORD.jsonl LIMIT [DEVICE]` where ITEMS lists [operator, dtype] pairs.
+`python -m tests.ops.worker ITEMS.json RECORD.jsonl LIMIT [DEVICE [gradients]]` where ITEMS lists [operator, dtype]
+pairs; "gradients": the derivatives of the operators instead of the operators.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import time
 os.environ["LAMPWORK_STRICT"] = "0"  # a failure inside the compiler counts as a fall-back here
 
 
-def main(items_path: str, record_path: str, limit: str, device: str = "cpu") -> None:
+def main(items_path: str, record_path: str, limit: str, device: str = "cpu", what: str = "") -> None:
     import torch
     from torch.testing._internal.common_methods_invocations import op_db
 
     from tests.ops.categories import category
     from tests.ops.check import DEVICE_LOST, OUTCOMES, check_sample, full_name, samples
+    from tests.ops.gradients import gradient_samples
 
     torch.set_num_threads(1)
     by_name = {full_name(op): op for op in op_db}
@@ -33,7 +35,8 @@ def main(items_path: str, record_path: str, limit: str, device: str = "cpu") -> 
             inplace = None
             details = []
             try:
-                cases = samples(op, dtype, None if limit == "all" else int(limit), device)
+                count = None if limit == "all" else int(limit)
+                cases = gradient_samples(op, dtype, count) if what else samples(op, dtype, count, device)
             except Exception as error:
                 cases = []
                 details.append(f"no samples: {type(error).__name__}: {error}"[:300])

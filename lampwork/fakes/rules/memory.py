@@ -18,6 +18,7 @@ from lampwork.fakes.shapes import (
     in_memory_format,
     is_contiguous,
     preserved,
+    preserved_of,
     promoted,
     rule,
     same_sizes,
@@ -224,6 +225,8 @@ def constant_pad_nd(x: torch.Tensor, pad: Any, value: Any = 0) -> Spec:
         shape[-1 - index] += pad[2 * index] + pad[2 * index + 1]
     if any(size <= 0 for size in shape):
         raise Unknown
+    if all(width <= 0 for width in pad):  # a copy of a slice
+        return Spec(tuple(shape), preserved_of(shape, x.stride()), x.dtype)
     return Spec(tuple(shape), channels_last(shape) if suggests_channels_last(x) else contiguous(shape), x.dtype)
 
 

@@ -151,12 +151,18 @@ def binary(x: Any, y: Any) -> Spec:
 
 
 @rule("mul.Scalar", "add.Scalar", "sub.Scalar", "rsub.Scalar", "rsub.Tensor", "bitwise_and.Scalar", "bitwise_or.Scalar",
-      "bitwise_xor.Scalar", "remainder.Scalar", "fmod.Scalar", "pow.Scalar")  # fmt: skip
+      "bitwise_xor.Scalar", "remainder.Scalar", "fmod.Scalar")  # fmt: skip
 def binary_number(x: Any, y: Any, alpha: Any = 1) -> Spec:
     dtype = promoted((x, y))
     if dtype is torch.bool:
         raise Unknown
     return elementwise((x, y), dtype)
+
+
+@rule("pow.Scalar")
+def power_of_number(x: Any, y: torch.Tensor) -> Spec:
+    shape = tuple(y.size())
+    return Spec(shape, contiguous(shape), promoted((x, y)))
 
 
 @rule("pow.Tensor_Scalar")
@@ -239,8 +245,3 @@ def glu(x: torch.Tensor, dim: int = -1) -> Spec:
     if is_contiguous(x.size(), strides):
         return Spec(tuple(shape), contiguous(shape), x.dtype)
     raise Unknown
-
-
-@rule("sigmoid_backward", "tanh_backward", "gelu_backward", "threshold_backward")
-def activation_gradient(gradient: torch.Tensor, x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
-    return elementwise((gradient, x), promoted((gradient, x)))

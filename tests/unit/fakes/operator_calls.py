@@ -45,11 +45,35 @@ def calls_of(info, dtype: torch.dtype, limit: int) -> list:
     return mode.calls
 
 
+def backward_calls_of(info, limit: int) -> list:
+    """As `calls_of` in float32, of the calls that the derivatives of its samples make."""
+    mode = _Calls()
+    for sample in itertools.islice(info.sample_inputs("cpu", torch.float32, requires_grad=True), limit):
+        try:
+            result = info.op(sample.input, *sample.args, **sample.kwargs)
+            results = [each for each in _tensors(result) if each.requires_grad]
+            inputs = [each for each in _tensors((sample.input, *sample.args)) if each.requires_grad]
+            cotangents = [torch.randn_like(each) for each in results]
+            with mode:
+                torch.autograd.grad(results, inputs, cotangents, allow_unused=True)
+        except (RuntimeError, NotImplementedError, ValueError, TypeError, IndexError, AssertionError):
+            continue
+    return [(func, *_map((args, kwargs), torch.Tensor.detach)) for func, args, kwargs in mode.calls]
+
+
+def _tensors(value) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [tensor for each in value for tensor in _tensors(each)] if isinstance(value, (list, tuple)) else []
+
+
 def _map(value, change):
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, (list, tuple)):
         return type(value)(_map(each, change) for each in value)
+    if isinstance(value, dict):
+        return {name: _map(each, change) for name, each in value.items()}
     return value
 
 

@@ -14,7 +14,7 @@ from lampwork.fakes.evaluate import evaluate
 from lampwork.fakes.fake import Unsupported, make_fake
 from lampwork.fakes.operators import operator
 from lampwork.fakes.shapes import infer
-from tests.unit.fakes.operator_calls import calls_of, layouts
+from tests.unit.fakes.operator_calls import backward_calls_of, calls_of, layouts
 
 #: LAMPWORK_ALL_SAMPLES=1 takes five minutes.
 ALL = os.environ.get("LAMPWORK_ALL_SAMPLES") == "1"
@@ -93,6 +93,20 @@ def test_rules_give_eager_metadata(info, rules_alone):
                 counts[difference is None] += 1
                 if difference and not difference.startswith("left"):
                     failures.append(f"{func} {layout} {arguments(changed)} {named}: {difference}")
+    assert not failures, "\n".join(failures[:10])
+
+
+DIFFERENTIABLE = [info for info in op_db if info.supports_autograd and torch.float32 in info.dtypes]
+
+
+@pytest.mark.parametrize("info", DIFFERENTIABLE, ids=lambda info: info.formatted_name)
+def test_rules_give_eager_metadata_of_derivatives(info, rules_alone):
+    failures = []
+    for func, args, kwargs in backward_calls_of(info, SAMPLES):
+        for layout, changed, named in layouts(args, kwargs):
+            difference = check(func, changed, named)
+            if difference and not difference.startswith("left"):
+                failures.append(f"{func} {layout} {arguments(changed)} {named}: {difference}")
     assert not failures, "\n".join(failures[:10])
 
 

@@ -1,0 +1,138 @@
+"""Shape rules of operators that only derivatives are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from lampwork.fakes.rules.pointwise import elementwise
+from lampwork.fakes.shapes import (
+    Spec,
+    Unknown,
+    contiguous,
+    in_format_of,
+    promoted,
+    rule,
+    same_sizes,
+    suggests_channels_last,
+)
+
+
+@rule("sigmoid_backward", "tanh_backward", "gelu_backward", "threshold_backward", "silu_backward", "mish_backward",
+      "hardswish_backward", "hardsigmoid_backward", "hardtanh_backward", "softplus_backward",
+      "hardshrink_backward", "softshrink_backward", "logit_backward")  # fmt: skip
+def activation(gradient: torch.Tensor, x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+    dtype = promoted((gradient, x))
+    if not dtype.is_floating_point:
+        raise Unknown
+    return elementwise((gradient, x), dtype)
+
+
+@rule("leaky_relu_backward")
+def leaky_relu(gradient: torch.Tensor, x: torch.Tensor, *args: Any) -> Spec:
+    return activation(x, gradient)
+
+
+@rule("elu_backward")
+def elu(gradient: torch.Tensor, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: torch.Tensor) -> Spec:
+    return activation(gradient, x)
+
+
+@rule("native_dropout_backward")
+def dropout(gradient: torch.Tensor, mask: torch.Tensor, scale: float) -> Spec:
+    if not gradient.dtype.is_floating_point:
+        raise Unknown
+    return elementwise((gradient, mask), gradient.dtype)
+
+
+@rule("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward")
+def loss(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+    if x.dtype != target.dtype or not same_sizes(x.size(), target.size()):
+        raise Unknown
+    return _dense(x)
+
+
+@rule("nll_loss_backward")
+def nll_loss(gradient: torch.Tensor, x: torch.Tensor, *args: Any) -> Spec:
+    return _dense(x)
+
+
+@rule("_softmax_backward_data", "_log_softmax_backward_data")
+def softmax(gradient: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: torch.dtype) -> Spec:
+    shape = tuple(gradient.size())
+    return Spec(shape, contiguous(shape), input_dtype)
+
+
+def _dense(x: torch.Tensor) -> Spec:
+    shape = tuple(x.size())
+    return Spec(shape, contiguous(shape), x.dtype)
+
+
+@rule("native_layer_norm_backward")
+def layer_norm(gradient: torch.Tensor, x: torch.Tensor, normalized_shape: Any, mean: Any, rstd: Any, weight: Any,
+               bias: Any, output_mask: Sequence[bool]) -> Any:  # fmt: skip
+    return tuple(
+        None if each is None or not wanted else _dense(each) for each, wanted in zip((x, weight, bias), output_mask)
+    )
+
+
+@rule("native_group_norm_backward")
+def group_norm(gradient: torch.Tensor, x: torch.Tensor, mean: Any, rstd: Any, weight: Any, n: int, c: int, hw: int,
+               group: int, output_mask: Sequence[bool]) -> Any:  # fmt: skip
+    if weight is None and any(output_mask[1:]):
+        raise Unknown
+    shape = tuple(x.size())
+    channels = Spec((c,), (1,), weight.dtype if weight is not None else x.dtype)
+    strides = in_format_of(x, shape) if x.is_cpu else contiguous(shape)
+    return tuple(
+        spec if wanted else None
+        for spec, wanted in zip((Spec(shape, strides, x.dtype), channels, channels), output_mask)
+    )
+
+
+@rule("native_batch_norm_backward")
+def batch_norm(gradient: torch.Tensor, x: torch.Tensor, weight: Any, running_mean: Any, running_var: Any, mean: Any,
+               rstd: Any, train: bool, eps: float, output_mask: Sequence[bool]) -> Any:  # fmt: skip
+    if not x.is_cpu or x.dtype.itemsize < 4:
+        raise Unknown
+    shape = tuple(x.size())
+    channels = Spec((shape[1],), (1,), x.dtype if weight is None else weight.dtype)
+    found = (Spec(shape, in_format_of(x, shape), x.dtype), channels, channels)
+    return tuple(spec if wanted else None for spec, wanted in zip(found, output_mask))
+
+
+@rule("embedding_dense_backward")
+def embedding(gradient: torch.Tensor, indices: torch.Tensor, rows: int, padding_idx: int, scaled: bool) -> Spec:
+    width = gradient.size()[-1]
+    return Spec((rows, width), contiguous((rows, width)), gradient.dtype)
+
+
+@rule("slice_backward", "select_backward", "diagonal_backward", "unfold_backward")
+def view(gradient: torch.Tensor, input_sizes: Sequence[int], *args: Any) -> Spec:
+    shape = tuple(input_sizes)
+    return Spec(shape, contiguous(shape), gradient.dtype)
+
+
+@rule("max_pool2d_with_indices_backward", "avg_pool2d_backward")
+def pool(gradient: torch.Tensor, x: torch.Tensor, *args: Any) -> Spec:
+    if x.dim() != 4:
+        raise Unknown
+    shape = tuple(x.size())
+    return Spec(shape, in_format_of(x, shape), x.dtype)
+
+
+@rule("_adaptive_avg_pool2d_backward")
+def adaptive_pool(gradient: torch.Tensor, x: torch.Tensor) -> Spec:
+    shape = tuple(x.size())
+    return Spec(shape, in_format_of(x, shape), x.dtype)
+
+
+@rule("upsample_nearest2d_backward", "upsample_bilinear2d_backward",
+      "_upsample_nearest_exact2d_backward")  # fmt: skip
+def upsample(gradient: torch.Tensor, output_size: Any, input_size: Sequence[int], *args: Any, **kwargs: Any) -> Spec:
+    if suggests_channels_last(gradient) and not gradient.is_cpu:
+        raise Unknown
+    shape = tuple(input_size)
+    return Spec(shape, in_format_of(gradient, shape), gradient.dtype)

@@ -1,0 +1,258 @@
+"""Derivatives of softmax and of losses.
+
+_softmax_backward_data(g, y, d)       s[i] = sum_r g[i, r] * y[i, r];  out = (g - s) * y
+nll_loss_backward(g, x, t)            out[i, c] = -g * w[c] / total where c == t[i], else 0: nothing is scattered
+both after each other                 the sum over classes of the second is its one value: no sum is computed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.fx import Node
+
+from lampwork import _torch
+from lampwork.ir.dtype import FLOATING, compute_dtype
+from lampwork.ir.loops import Compute, Expr
+from lampwork.ir.size import Size, product
+from lampwork.lower import expressions as ex
+from lampwork.lower.activation import floating
+from lampwork.lower.expressions import as_index
+from lampwork.lower.indexing import fresh_symbol
+from lampwork.lower.lower import Lowering
+from lampwork.lower.rules import rule
+from lampwork.lower.values import IndexTuple, TensorValue
+
+# Softmax ----------------------------------------
+
+
+@floating("_softmax_backward_data")
+def _softmax(lowering: Lowering, grad_output: TensorValue, output: TensorValue, dim: int, input_dtype: Any) -> Any:
+    shape = output.shape
+    compute = compute_dtype(output.dtype)
+    gradient = lambda index: ex.cast(grad_output.load(index), compute)
+    value = lambda index: ex.cast(output.load(index), compute)
+    dims = (dim % len(shape),) if shape else ()
+    total = lowering.reduce("sum", shape, dims, lambda index: ex.mul(gradient(index), value(index)), compute, "sum")
+
+    def body(index: IndexTuple) -> Expr:
+        return ex.mul(ex.sub(gradient(index), total.load(_without(index, dims))), value(index))
+
+    return lowering.compute(lowering.out, body)
+
+
+@floating("_log_softmax_backward_data")
+def _log_softmax(lowering: Lowering, grad_output: TensorValue, output: TensorValue, dim: int, input_dtype: Any) -> Any:
+    shape = output.shape
+    compute = compute_dtype(output.dtype)
+    dims = (dim % len(shape),) if shape else ()
+    gradient = lambda index: ex.cast(grad_output.load(index), compute)
+    total = _sum_of_picked(lowering, dims)
+    if total is None:
+        sums = lowering.reduce("sum", shape, dims, gradient, compute, "sum")
+        total = lambda index: sums.load(_without(index, dims))
+
+    def body(index: IndexTuple) -> Expr:
+        exponential = ex.unary("exp", ex.cast(output.load(index), compute))
+        return ex.sub(gradient(index), ex.mul(exponential, ex.cast(total(index), compute)))
+
+    return lowering.compute(lowering.out, body)
+
+
+def _without(index: IndexTuple, dims: tuple[int, ...]) -> IndexTuple:
+    return tuple(each for k, each in enumerate(index) if k not in dims)
+
+
+# Negative log likelihood ----------------------------------------
+
+
+class _Picked:
+    """The gradient of a negative log likelihood: `value(point)` at class `target(point)` of each point, zero elsewhere;
+    all zero where `ignored(point)`. Points are indices of the target."""
+
+    def __init__(
+        self,
+        lowering: Lowering,
+        grad_output: TensorValue,
+        self_: TensorValue,
+        target: TensorValue,
+        weight: TensorValue | None,
+        reduction: int,
+        ignore_index: int,
+        total_weight: TensorValue,
+    ) -> None:
+        self.batched = len(self_.shape) > 1
+        self.classes = self_.shape[1] if self.batched else self_.shape[0]
+        self.compute = compute = compute_dtype(self_.dtype)
+        self.target = target.load
+        self.shape = target.shape
+        symbol = fresh_symbol(lowering, self.classes)
+
+        def ignored(point: IndexTuple) -> Expr:
+            return ex.compare("eq", target.load(point), ex.constant(ignore_index, "int64"))
+
+        def value(point: IndexTuple) -> Expr:
+            """For a target that was in range in the forward operator; others are zero."""
+            of_point = point if reduction == 0 and grad_output.shape else ()
+            if reduction and grad_output.shape:
+                of_point = (0,) * len(grad_output.shape)
+            gradient = ex.unary("neg", ex.cast(grad_output.load(of_point), compute))
+            if weight is not None:
+                wanted = ex.maximum(target.load(point), ex.constant(0, "int64"))
+                last = as_index(self.classes - 1)
+                binding = ((symbol.name, ex.minimum(wanted, last)),)
+                gradient = ex.mul(gradient, ex.cast(weight.load((symbol,), indirect=binding), compute))
+            if reduction == 1:
+                gradient = ex.div(gradient, ex.cast(total_weight.load(()), compute))
+            return ex.where(ignored(point), ex.constant(0, compute), gradient)
+
+        self.value = value
+
+    def split(self, index: IndexTuple) -> tuple[IndexTuple, Size]:
+        """The point and the class of an index of the gradient."""
+        if not self.batched:
+            return (() if not self.shape else (0,)), index[0]
+        return (index[0], *index[2:]), index[1]
+
+    def at(self, index: IndexTuple) -> Expr:
+        point, position = self.split(index)
+        chosen = ex.compare("eq", self.target(point), as_index(position))
+        return ex.where(chosen, self.value(point), ex.constant(0, self.compute))
+
+
+@rule("nll_loss_backward", "nll_loss2d_backward")
+def _nll_loss(
+    lowering: Lowering,
+    grad_output: TensorValue,
+    self: TensorValue,
+    target: TensorValue,
+    weight: TensorValue | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: TensorValue,
+) -> Any:
+    if self.dtype not in FLOATING or target.dtype != "int64" or 0 in self.shape:
+        return NotImplemented
+    if len(self.shape) == 1 and target.shape not in ((), (1,)):
+        return NotImplemented
+    picked = _Picked(lowering, grad_output, self, target, weight, reduction, ignore_index, total_weight)
+    return lowering.compute(lowering.out, picked.at)
+
+
+_PICKED = ("aten::nll_loss_backward.default", "aten::nll_loss2d_backward.default")
+
+
+def _sum_of_picked(lowering: Lowering, dims: tuple[int, ...]) -> Callable[[IndexTuple], Expr] | None:
+    """`index -> sum over the classes` of the gradient, where the current node takes it from a negative log likelihood:
+    one value and zeros, whose sum is that value. None: it comes from elsewhere. Exact."""
+    source = lowering.node.args[0]
+    if not isinstance(source, Node) or not _torch.is_operator(source.target):
+        return None
+    if _torch.operator_name(source.target) not in _PICKED or source.kwargs:
+        return None
+    arguments = [lowering.argument(each) for each in source.args]
+    if dims != ((1,) if len(arguments[1].shape) > 1 else (0,)) or arguments[1].dtype not in FLOATING:
+        return None
+    if arguments[1].dtype in ("float16", "bfloat16"):  # stored rounded
+        return None
+    picked = _Picked(lowering, *arguments)
+    classes = as_index(picked.classes)
+
+    def total(index: IndexTuple) -> Expr:
+        point, _ = picked.split(index)
+        wanted = picked.target(point)
+        inside = Compute(
+            "and", (ex.compare("ge", wanted, ex.constant(0, "int64")), ex.compare("lt", wanted, classes)), "bool"
+        )
+        return ex.where(inside, picked.value(point), ex.constant(0, picked.compute))
+
+    return total
+
+
+# Pointwise losses ----------------------------------------
+
+
+def _loss(name: str, function: Callable[..., Expr], parameters: int = 0) -> None:
+    """`name(gradient, x, target, reduction[, parameter])` is `gradient * scale * function(x, target[, parameter])`,
+    `scale` being 1 over the number of elements for a mean."""
+
+    @floating(name)
+    def lower_loss(
+        lowering: Lowering, grad_output: TensorValue, self: TensorValue, target: TensorValue, reduction: int, *rest: Any
+    ) -> Any:
+        if target.dtype not in FLOATING or self.dtype not in FLOATING:
+            return NotImplemented
+        scale = _scale(lowering, self, reduction)
+
+        def body(g: Expr, x: Expr, t: Expr) -> Expr:
+            value = function(x, t, *rest) if parameters else function(x, t)
+            return ex.mul(ex.mul(scale, value), g) if scale is not None else ex.mul(value, g)
+
+        return lowering.pointwise((grad_output, self, target), body)
+
+
+def _scale(lowering: Lowering, self: TensorValue, reduction: int) -> Expr | None:
+    """1 / number of elements for a mean, else None."""
+    if reduction != 1:
+        return None
+    dtype = compute_dtype(lowering.out.dtype)
+    numel = product(self.shape)
+    if isinstance(numel, int):
+        return ex.constant(1.0 / numel if numel else float("inf"), dtype)
+    return ex.div(ex.constant(1, dtype), lowering.operand(numel, (), (), dtype))
+
+
+def _bounded(distance: Expr, limit: float, inside: Expr, outside: float) -> Expr:
+    """`inside` where the distance is between -limit and limit, else `outside` with its sign."""
+    upper = ex.where(ex.compare("ge", distance, ex.like(limit, distance)), ex.like(outside, distance), inside)
+    return ex.where(ex.compare("le", distance, ex.like(-limit, distance)), ex.like(-outside, distance), upper)
+
+
+def _smooth_l1(x: Expr, t: Expr, beta: float) -> Expr:
+    distance = ex.sub(x, t)
+    return _bounded(distance, beta, ex.div(distance, ex.like(beta, distance)), 1.0)
+
+
+def _huber(x: Expr, t: Expr, delta: float) -> Expr:
+    distance = ex.sub(x, t)
+    return _bounded(distance, delta, distance, delta)
+
+
+def _mse(x: Expr, t: Expr) -> Expr:
+    return ex.mul(ex.like(2, x), ex.sub(x, t))
+
+
+def _soft_margin(x: Expr, t: Expr) -> Expr:
+    z = ex.unary("exp", ex.mul(ex.unary("neg", t), x))
+    return ex.div(ex.mul(ex.unary("neg", t), z), ex.add(z, ex.like(1, z)))
+
+
+_loss("mse_loss_backward", _mse)
+_loss("soft_margin_loss_backward", _soft_margin)
+_loss("smooth_l1_loss_backward", _smooth_l1, 1)
+_loss("huber_loss_backward", _huber, 1)
+
+
+@floating("binary_cross_entropy_backward")
+def _binary_cross_entropy(
+    lowering: Lowering,
+    grad_output: TensorValue,
+    self: TensorValue,
+    target: TensorValue,
+    weight: TensorValue | None = None,
+    reduction: int = 1,
+) -> Any:
+    """g * (x - t) / max((1 - x) * x, 1e-12), weighted."""
+    if target.dtype not in FLOATING:
+        return NotImplemented
+    scale = _scale(lowering, self, reduction)
+
+    def body(g: Expr, x: Expr, t: Expr, *weights: Expr) -> Expr:
+        spread = ex.maximum(ex.mul(ex.sub(ex.like(1, x), x), x), ex.like(1e-12, x))
+        value = ex.div(ex.mul(g, ex.sub(x, t)), spread)
+        for each in weights:
+            value = ex.mul(value, each)
+        return ex.mul(value, scale) if scale is not None else value
+
+    return lowering.pointwise((grad_output, self, target, *([] if weight is None else [weight])), body)

@@ -1,0 +1,261 @@
+"""Derivatives of the normalisations. With y = (x - m) * r the normalised input and h = g * w:
+
+    layer norm    dx = r * (h - mean(h) - y * mean(h * y))      means over the row
+    RMS norm      dx = r * (h - y * mean(h * y))
+    group norm    as layer norm, over each group of channels
+    batch norm    as layer norm with h = g, over all but the channels, times w
+                  (running statistics: dx = g * w * r)
+    and           dw = sum(g * y), db = sum(g)                  over all that shares a weight
+
+The sums of one tensor over the same dimensions share a kernel with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lampwork.ir.dtype import compute_dtype
+from lampwork.ir.loops import Expr
+from lampwork.ir.size import Size, add, floordiv, mul, product
+from lampwork.lower import expressions as ex
+from lampwork.lower.lower import Lowering
+from lampwork.lower.normalization import regrouped, usable
+from lampwork.lower.reduction import sum_of
+from lampwork.lower.rules import rule
+from lampwork.lower.values import IndexTuple, TensorValue
+
+Body = Callable[[IndexTuple], Expr]
+
+
+def _loaded(value: TensorValue, dtype: str) -> Body:
+    return lambda index: ex.cast(value.load(index), dtype)
+
+
+def _of_rows(
+    lowering: Lowering,
+    shape: tuple[Size, ...],
+    dims: Sequence[int],
+    dtype: str,
+    h: Body,
+    y: Body,
+    r: Body,
+    centered: bool,
+) -> Body:
+    """`index -> r * (h - mean(h) - y * mean(h * y))`, means over `dims`; without mean(h) unless `centered`."""
+    chosen = frozenset(dims)
+    kept = lambda index: tuple([each for k, each in enumerate(index) if k not in chosen])
+    count = product(shape[k] for k in dims)
+    numel = lowering.operand(count, (), (), dtype)
+    along = lowering.reduce("sum", shape, dims, lambda index: ex.mul(h(index), y(index)), dtype, "along")
+    sums = lowering.reduce("sum", shape, dims, h, dtype, "sum") if centered else None
+
+    def body(index: IndexTuple) -> Expr:
+        row = kept(index)
+        value = h(index)
+        if sums is not None:
+            value = ex.sub(value, ex.div(sums.load(row), numel))
+        return ex.mul(r(index), ex.sub(value, ex.mul(y(index), ex.div(along.load(row), numel))))
+
+    return body
+
+
+def _scaled(g: Body, weight: Body | None) -> Body:
+    return g if weight is None else lambda index: ex.mul(g(index), weight(index))
+
+
+@rule("native_layer_norm_backward")
+def _layer_norm(
+    lowering: Lowering,
+    grad_out: TensorValue,
+    input: TensorValue,
+    normalized_shape: Any,
+    mean: TensorValue,
+    rstd: TensorValue,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    output_mask: Any,
+) -> Any:
+    return _of_last_dimensions(lowering, grad_out, input, normalized_shape, mean, rstd, weight, output_mask)
+
+
+@rule("_fused_rms_norm_backward")
+def _rms_norm(
+    lowering: Lowering,
+    grad_out: TensorValue,
+    input: TensorValue,
+    normalized_shape: Any,
+    rstd: TensorValue,
+    weight: TensorValue | None,
+    output_mask: Any,
+) -> Any:
+    return _of_last_dimensions(lowering, grad_out, input, normalized_shape, None, rstd, weight, output_mask)
+
+
+def _of_last_dimensions(
+    lowering: Lowering,
+    grad_out: TensorValue,
+    input: TensorValue,
+    normalized_shape: Any,
+    mean: TensorValue | None,
+    rstd: TensorValue,
+    weight: TensorValue | None,
+    mask: Sequence[bool],
+) -> Any:
+    """Gradients of layer norm, or of RMS norm where there is no mean. Statistics have size 1 in the dimensions
+    normalised over."""
+    shape, inner = input.shape, len(normalized_shape)
+    outer = len(shape) - inner
+    if not usable(grad_out, input, mean, rstd, weight) or 0 in shape:
+        return NotImplemented
+    dtype = compute_dtype(input.dtype)
+    ones = (0,) * inner
+    g, x = _loaded(grad_out, dtype), _loaded(input, dtype)
+    r: Body = lambda index: ex.cast(rstd.load((*index[:outer], *ones)), dtype)
+
+    def y(index: IndexTuple) -> Expr:
+        value = x(index)
+        if mean is not None:
+            value = ex.sub(value, ex.cast(mean.load((*index[:outer], *ones)), dtype))
+        return ex.mul(value, r(index))
+
+    h = _scaled(g, None if weight is None else (lambda index: ex.cast(weight.load(index[outer:]), dtype)))
+    results: list[Any] = [None] * len(lowering.out)
+    if mask[0] and lowering.needed(0):
+        dims = tuple(range(outer, len(shape)))
+        results[0] = lowering.compute(
+            lowering.out[0], _of_rows(lowering, shape, dims, dtype, h, y, r, mean is not None), "0"
+        )
+    _of_parameters(lowering, shape, tuple(range(outer)), g, y, mask, results)
+    return tuple(results)
+
+
+def _of_parameters(
+    lowering: Lowering,
+    shape: tuple[Size, ...],
+    dims: Sequence[int],
+    g: Body,
+    y: Body,
+    mask: Sequence[bool],
+    results: list[Any],
+) -> None:
+    """Fills in the gradients of weight and bias: sums over `dims`, the dimensions that do not tell parameters apart."""
+    bodies: tuple[Body, Body] = (lambda index: ex.mul(g(index), y(index)), g)
+    for position, body in enumerate(bodies, 1):
+        if position < len(mask) and mask[position] and lowering.needed(position):
+            results[position] = sum_of(lowering, shape, dims, body, lowering.out[position], str(position))
+
+
+@rule("native_group_norm_backward")
+def _group_norm(
+    lowering: Lowering,
+    grad_out: TensorValue,
+    input: TensorValue,
+    mean: TensorValue,
+    rstd: TensorValue,
+    weight: TensorValue | None,
+    N: Size,
+    C: Size,
+    HxW: Size,
+    group: int,
+    output_mask: Any,
+) -> Any:
+    shape = input.shape
+    if not usable(grad_out, input, mean, rstd, weight) or 0 in shape:
+        return NotImplemented
+    dtype = compute_dtype(input.dtype)
+    each = floordiv(C, group)
+    grouped = (shape[0], group, each, *shape[2:])  # [N, G, C/G, spatial]
+    g, x = (_loaded(regrouped(value, grouped), dtype) for value in (grad_out, input))
+    r: Body = lambda index: ex.cast(rstd.load(index[:2]), dtype)
+    y: Body = lambda index: ex.mul(ex.sub(x(index), ex.cast(mean.load(index[:2]), dtype)), r(index))
+    channel: Body | None = None
+    if weight is not None:
+        channel = lambda index: ex.cast(weight.load((add(mul(index[1], each), index[2]),)), dtype)
+    results: list[Any] = [None, None, None]
+    if output_mask[0] and lowering.needed(0):
+        dims = tuple(range(2, len(grouped)))
+        body = _of_rows(lowering, grouped, dims, dtype, _scaled(g, channel), y, r, True)
+
+        def at(index: IndexTuple) -> Expr:
+            row = floordiv(index[1], each)
+            return body((index[0], row, add(index[1], mul(row, mul(each, -1))), *index[2:]))
+
+        results[0] = lowering.compute(lowering.out[0], at, "0")
+    plain_g, plain_x = _loaded(grad_out, dtype), _loaded(input, dtype)
+
+    def plain_y(index: IndexTuple) -> Expr:
+        row = (index[0], floordiv(index[1], each))
+        centered = ex.sub(plain_x(index), ex.cast(mean.load(row), dtype))
+        return ex.mul(centered, ex.cast(rstd.load(row), dtype))
+
+    dims = tuple(k for k in range(len(shape)) if k != 1)
+    _of_parameters(lowering, shape, dims, plain_g, plain_y, output_mask, results)
+    return tuple(results)
+
+
+@rule("native_batch_norm_backward")
+def _batch_norm(
+    lowering: Lowering,
+    grad_out: TensorValue,
+    input: TensorValue,
+    weight: TensorValue | None,
+    running_mean: TensorValue | None,
+    running_var: TensorValue | None,
+    save_mean: TensorValue | None,
+    save_invstd: TensorValue | None,
+    train: bool,
+    eps: float,
+    output_mask: Any,
+) -> Any:
+    shape = input.shape
+    if not usable(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd) or 0 in shape:
+        return NotImplemented
+    dtype = compute_dtype(input.dtype)
+    if train:
+        if save_mean is None or save_invstd is None:
+            return NotImplemented
+        mean, rstd = _loaded(save_mean, dtype), _loaded(save_invstd, dtype)
+    else:
+        if running_mean is None or running_var is None:
+            return NotImplemented
+        variance = _loaded(running_var, dtype)
+        mean = _loaded(running_mean, dtype)
+        rstd = lambda at: ex.unary("rsqrt", ex.add(variance(at), ex.constant(eps, dtype)))
+    g, x = _loaded(grad_out, dtype), _loaded(input, dtype)
+    r: Body = lambda index: rstd((index[1],))
+    y: Body = lambda index: ex.mul(ex.sub(x(index), mean((index[1],))), r(index))
+    scale: Body | None = None if weight is None else lambda index: ex.cast(weight.load((index[1],)), dtype)
+    dims = tuple(k for k in range(len(shape)) if k != 1)
+    results: list[Any] = [None, None, None]
+    if output_mask[0] and lowering.needed(0):
+        if train:
+            body = _of_rows(lowering, shape, dims, dtype, g, y, _scaled(r, scale), True)
+        else:
+            body = _scaled(lambda index: ex.mul(g(index), r(index)), scale)
+        results[0] = lowering.compute(lowering.out[0], body, "0")
+    _of_parameters(lowering, shape, dims, g, y, output_mask, results)
+    return tuple(results)
+
+
+@rule("batch_norm_backward")
+def _batch_norm_with_reserve(
+    lowering: Lowering,
+    grad_out: TensorValue,
+    input: TensorValue,
+    weight: TensorValue | None,
+    running_mean: TensorValue | None,
+    running_var: TensorValue | None,
+    save_mean: TensorValue | None,
+    save_var: TensorValue | None,
+    update: bool,
+    eps: float,
+    output_mask: Any,
+    reserve: TensorValue,
+) -> Any:
+    """The CPU reserves nothing and saves the inverse deviation; what a GPU's library reserves is its own."""
+    if lowering.device != "cpu":
+        return NotImplemented
+    return _batch_norm(
+        lowering, grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask
+    )

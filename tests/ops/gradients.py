@@ -1,0 +1,112 @@
+"""Gradients of operator samples: a program that takes them with `torch.autograd.grad`, for `check.check_sample`.
+
+    def program(arguments, cotangents):           # the sample's own tensors, and one cotangent for each result
+        leaves = [each.detach().requires_grad_() for each in differentiable arguments]
+        return torch.autograd.grad(operator(arguments), leaves, cotangents)
+
+The whole program is compiled, so the operator's derivative lies in the same graph as the operator.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from tests.ops.check import leave_seeding_to_the_check, spread
+
+#: Derivatives that eager itself gives other values on every call, or that stand for memory nobody wrote.
+UNDEFINED = frozenset("empty_like new_empty new_empty_strided empty_permuted resize_ resize_as_".split())
+
+
+def gradient_samples(op: Any, dtype: torch.dtype, limit: int | None) -> list[tuple[str, Any, tuple, dict]]:
+    """Up to `limit` samples of a differentiable operator as (label, program, arguments, keyword arguments).
+
+    Samples without a differentiable argument or result are left out.
+    """
+    if op.name in UNDEFINED or not op.supports_autograd or dtype not in op.supported_backward_dtypes("cpu"):
+        return []
+    leave_seeding_to_the_check()
+    torch.manual_seed(7)
+    found = op.sample_inputs("cpu", dtype, requires_grad=True)
+    every = list(found if limit is None else itertools.islice(found, 40))
+    cases = []
+    for index, sample in enumerate(spread(every, limit)):
+        case = _case(op, sample)
+        if case is not None:
+            cases.append((str(index), *case))
+    return cases
+
+
+def _case(op: Any, sample: Any) -> tuple[Callable, tuple, dict] | None:
+    given = ((sample.input, *sample.args), dict(sample.kwargs))
+    wanted = [each.requires_grad for each in _tensors(given)]
+    arguments = _detached(given)
+    function, wrapper, finish = op.get_op(), op.gradcheck_wrapper, sample.output_process_fn_grad
+
+    def results(leaves: list[torch.Tensor], arguments: Any) -> list[torch.Tensor]:
+        """What the operator gives on `arguments`, of which the wanted tensors become leaves; those with a gradient."""
+        args, kwargs = _with_leaves(arguments, iter(wanted), leaves)
+        return [each for each in _tensors(finish(wrapper(function, *args, **kwargs))) if each.requires_grad]
+
+    def program(arguments: Any, cotangents: list[torch.Tensor]) -> tuple[Any, ...]:
+        leaves: list[torch.Tensor] = []
+        with torch.enable_grad():
+            outputs = results(leaves, arguments)
+            return torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True)
+
+    torch.manual_seed(11)
+    try:
+        with torch.enable_grad():
+            outputs = results([], _copied(arguments))
+    except Exception:
+        return None  # eager refuses the sample
+    if not any(wanted) or not outputs:
+        return None
+    torch.manual_seed(13)
+    return program, (arguments, [torch.randn_like(each) for each in outputs]), {}
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from _tensors(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _tensors(each)
+
+
+def _with_leaves(value: Any, wanted: Iterator[bool], leaves: list[torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        if not next(wanted):
+            return value
+        leaf = value.detach().requires_grad_()
+        leaves.append(leaf)
+        return leaf
+    if isinstance(value, (tuple, list)):
+        return type(value)([_with_leaves(each, wanted, leaves) for each in value])
+    if isinstance(value, dict):
+        return {name: _with_leaves(each, wanted, leaves) for name, each in value.items()}
+    return value
+
+
+def _detached(value: Any) -> Any:
+    return _mapped(value, lambda tensor: tensor.detach())
+
+
+def _copied(value: Any) -> Any:
+    return _mapped(value, lambda tensor: tensor.clone())
+
+
+def _mapped(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if type(value) in (tuple, list):
+        return type(value)([_mapped(each, function) for each in value])
+    if type(value) is dict:
+        return {name: _mapped(each, function) for name, each in value.items()}
+    return value

@@ -1,0 +1,130 @@
+"""Derivatives as ATen computes them: special values, half types, layouts, and what shall not be computed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lampwork.ir.loops import LoopNest
+from tests.unit.lower.graphs import assert_like_eager, operators
+
+aten = torch.ops.aten
+EDGES = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 3.0, -3.0, 0.5, -0.5, 1.0, -1.0, 2.5, 30.0])
+GRADIENT = torch.linspace(-2, 3, len(EDGES))
+
+ACTIVATIONS = {
+    "silu": lambda g, x: aten.silu_backward(g, x),
+    "hardswish": lambda g, x: aten.hardswish_backward(g, x),
+    "hardsigmoid": lambda g, x: aten.hardsigmoid_backward(g, x),
+    "sigmoid": lambda g, y: aten.sigmoid_backward(g, y),
+    "tanh": lambda g, y: aten.tanh_backward(g, y),
+    "threshold": lambda g, x: aten.threshold_backward(g, x, 0.5),
+    "hardtanh": lambda g, x: aten.hardtanh_backward(g, x, -0.5, 1.0),
+    "leaky_relu": lambda g, x: aten.leaky_relu_backward(g, x, 0.1, False),
+    "elu": lambda g, x: aten.elu_backward(g, 1.5, 2.0, 0.7, False, x),
+    "elu of its result": lambda g, x: aten.elu_backward(g, 1.5, 2.0, 0.7, True, x),
+    "softplus": lambda g, x: aten.softplus_backward(g, x, 2.0, 20.0),
+    "hardshrink": lambda g, x: aten.hardshrink_backward(g, x, 0.5),
+    "softshrink": lambda g, x: aten.softshrink_backward(g, x, 0.5),
+    "logit": lambda g, x: aten.logit_backward(g, x, None),
+    "logit, bounded": lambda g, x: aten.logit_backward(g, x, 0.1),
+    "log_sigmoid": lambda g, x: aten.log_sigmoid_backward(g, x, aten.log_sigmoid_forward(x)[1]),
+    "mish": lambda g, x: aten.mish_backward(g, x),
+    "gelu": lambda g, x: aten.gelu_backward(g, x),
+    "gelu by tanh": lambda g, x: aten.gelu_backward(g, x, approximate="tanh"),
+    "prelu": lambda g, x: aten._prelu_kernel_backward(g, x, torch.ops.aten.mul(x, 0.25)),
+    "smooth_l1": lambda g, x: aten.smooth_l1_loss_backward(g, x, aten.neg(g), 1, 0.5),
+    "smooth_l1 of nothing": lambda g, x: aten.smooth_l1_loss_backward(g, x, aten.neg(g), 1, 0.0),
+    "huber": lambda g, x: aten.huber_loss_backward(g, x, aten.neg(g), 2, 0.5),
+    "mse": lambda g, x: aten.mse_loss_backward(g, x, aten.neg(g), 1),
+    "soft_margin": lambda g, x: aten.soft_margin_loss_backward(g, x, aten.sign(g), 0),
+    "binary cross entropy": lambda g, x: aten.binary_cross_entropy_backward(g, x, aten.abs(g), None, 1),
+}
+#: Infinite inputs of eager's vectorised kernels give NaN where its scalar ones give numbers.
+FINITE_ONLY = {"silu", "mish", "gelu", "gelu by tanh", "softplus", "elu"}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_derivatives_at_the_edges(name, dtype):
+    g, x = GRADIENT.to(dtype), EDGES.to(dtype)
+    if name in FINITE_ONLY:
+        g, x = g[3:], x[3:]
+    if dtype == torch.float64:
+        g, x = g[1:], x[1:]  # NaN: eager's scalar and vectorised kernels differ
+    tolerance = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {}
+    lowered = assert_like_eager(ACTIVATIONS[name], g, x, **tolerance)
+    assert not operators(lowered)[1], "called through ATen"
+
+
+@pytest.mark.parametrize("dims", [(0,), (0, 1)])
+def test_softmax_of_half_types_sums_in_float32(dims):
+    x = torch.randn(4, 5, 6).to(torch.bfloat16)
+    y = x.float().softmax(-1).to(torch.bfloat16)
+    assert_like_eager(lambda g, y: aten._softmax_backward_data(g, y, -1, torch.bfloat16), x, y, rtol=2e-2, atol=2e-2)
+
+
+def test_a_picked_class_is_not_summed():
+    """The gradient of cross entropy is one nest over the logits: no sum over the classes, nothing scattered."""
+    logits, target = torch.randn(5, 7), torch.tensor([0, 6, -100, 3, 3])
+
+    def gradient(logits, target):
+        y = aten._log_softmax(logits, 1, False)
+        loss, total = aten.nll_loss_forward(y, target, None, 1, -100)
+        picked = aten.nll_loss_backward(loss, y, target, None, 1, -100, total)
+        return aten._log_softmax_backward_data(picked, y, 1, torch.float32)
+
+    lowered = assert_like_eager(gradient, logits, target)
+    nests = [item for item in lowered.items if isinstance(item, LoopNest)]
+    assert not any(nest.partial for nest in nests)
+    assert not any(nest.reduction and nest.origin.op.endswith("softmax_backward_data.default") for nest in nests)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_losses_over_images(weighted, reduction):
+    x, target = torch.randn(2, 3, 4, 5).log_softmax(1), torch.randint(0, 3, (2, 4, 5))
+    target[0, 0, 0] = -100
+    weight = torch.rand(3) if weighted else None
+    total = torch.tensor(float((target >= 0).sum()))
+    g = torch.randn(2, 4, 5) if reduction == 0 else torch.tensor(1.5)
+
+    def gradient(g, x, target, total, *weight):
+        picked = aten.nll_loss2d_backward(g, x, target, weight[0] if weight else None, reduction, -100, total)
+        return aten._log_softmax_backward_data(picked, x, 1, torch.float32)
+
+    assert_like_eager(gradient, g, x, target, total, *([weight] if weighted else []))
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("train", [False, True])
+def test_batch_norm_of_both_layouts(channels_last, train):
+    x, g = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 4, 5)
+    if channels_last:
+        x, g = (each.to(memory_format=torch.channels_last) for each in (x, g))
+    mean, rstd = x.mean((0, 2, 3)), 1 / (x.var((0, 2, 3), unbiased=False) + 1e-5).sqrt()
+
+    def gradient(g, x, w, mean, rstd):
+        return aten.native_batch_norm_backward(g, x, w, mean, rstd, mean, rstd, train, 1e-5, [True, True, True])
+
+    lowered = assert_like_eager(gradient, g, x, torch.randn(3), mean, rstd, rtol=1e-4, atol=1e-5)
+    assert not operators(lowered)[1]
+
+
+def test_slices_that_are_added_are_not_stored():
+    """Gradients of slices among zeros: one nest each, which inlining puts into the sum."""
+    a, b = torch.randn(3, 4), torch.randn(3, 2)
+
+    def gradient(a, b):
+        return aten.slice_backward(a, [3, 6], 1, 0, 4, 1) + aten.slice_backward(b, [3, 6], 1, 4, 6, 1)
+
+    lowered = assert_like_eager(gradient, a, b)
+    assert not operators(lowered)[1]
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 5])
+def test_windows_that_overlap_are_added(step):
+    count = (11 - 3) // step + 1
+    windows = torch.randn(2, count, 3)
+    lowered = assert_like_eager(lambda g: aten.unfold_backward(g, [2, 11], 1, 3, step), windows)
+    assert not operators(lowered)[1]
