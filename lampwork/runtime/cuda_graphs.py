@@ -9,15 +9,18 @@ Before the next replay the owners of that memory are counted: while the program 
 and another one runs; once `HANDED_OUT` of them are all held, results are copied out of a capture whose memory nobody
 ever gets. So a loop that keeps every output has every output, with no call that marks a step.
 
-Captures of one stream share a pool: their replays are in order, and what they hand out is never given back to the pool
-while its owner lives. Streams that may run at once have pools, workspaces and captures of their own.
+Captures of one stream, of all programs, share a pool: their replays are in order, and what they hand out is never given
+back to the pool while its owner lives. Streams that may run at once have pools, workspaces and captures of their own.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -363,12 +366,13 @@ class _Capture:
 
 
 class CudaDevice:
-    """What graphs need of one CUDA device."""
+    """What graphs need of one CUDA device. `cuda_device` gives the one of the process, whose captures share pools."""
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self._pools: dict[int, Any] = {}
+        self._pools: dict[int, _Pool] = {}
         self._side: torch.cuda.Stream | None = None
+        self._lock = threading.Lock()
 
     def stream(self) -> int:
         return torch.cuda.current_stream(self.index).cuda_stream
@@ -394,27 +398,25 @@ class CudaDevice:
 
     def record(self, run: Callable[[], tuple]) -> tuple[Callable[[], None], tuple]:
         """`run` captured: what replays it on the current stream, and what it returned. Raises `NotCapturable`."""
-        current = torch.cuda.current_stream(self.index)
-        if self._side is None:
-            self._side = torch.cuda.Stream(self.index)
-        pool = self._pools.get(current.cuda_stream)
-        if pool is None:
-            pool = self._pools[current.cuda_stream] = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize(self.index)
-        try:
-            with torch.cuda.stream(self._side):
-                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-                try:
-                    with captured_draws() as draws:
-                        results = run()
-                finally:
-                    graph.capture_end()
-        except Exception as error:
-            self._forget_capture()
-            cause = error.__cause__ or error
-            reason = f"capture failed: {type(cause).__name__}: {cause}".splitlines()[0]
-            raise NotCapturable("graph-failed", reason) from error
+        with self._lock:  # a pool serves one capture at a time
+            pool = self._pools.setdefault(torch.cuda.current_stream(self.index).cuda_stream, _Pool())
+            if self._side is None:
+                self._side = torch.cuda.Stream(self.index)
+            torch.cuda.synchronize(self.index)
+            try:
+                with pool.shared_by(graph) as handle, torch.cuda.stream(self._side):
+                    graph.capture_begin(pool=handle, capture_error_mode="thread_local")
+                    try:
+                        with captured_draws() as draws:
+                            results = run()
+                    finally:
+                        graph.capture_end()
+            except Exception as error:
+                self._forget_capture()
+                cause = error.__cause__ or error
+                reason = f"capture failed: {type(cause).__name__}: {cause}".splitlines()[0]
+                raise NotCapturable("graph-failed", reason) from error
         if not draws:
             return graph.replay, results
 
@@ -431,6 +433,31 @@ class CudaDevice:
             generator.graphsafe_set_state(generator.clone_state())
         except Exception:  # nothing was left behind
             pass
+
+
+class _Pool:
+    """The memory pool of one stream's graphs. PyTorch gives a pool up with the last graph that was captured in it, and
+    fails when it is named again: graphs that come after that one get another pool."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._graphs: weakref.WeakSet[torch.cuda.CUDAGraph] = weakref.WeakSet()
+
+    @contextmanager
+    def shared_by(self, graph: torch.cuda.CUDAGraph) -> Iterator[Any]:
+        """The handle for the capture of `graph`, with every other graph of the pool kept alive meanwhile."""
+        others = list(self._graphs)
+        if not others:
+            self._handle = torch.cuda.graph_pool_handle()
+        yield self._handle
+        self._graphs.add(graph)
+        del others
+
+
+@functools.cache
+def cuda_device(index: int) -> CudaDevice:
+    """The device's captures in this process."""
+    return CudaDevice(index)
 
 
 def _physical(tensor: torch.Tensor) -> torch.Tensor:

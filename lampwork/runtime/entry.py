@@ -127,9 +127,9 @@ class Entry:
             run = self.host.call
             when = GRAPHS.get(mode)
             if when is not None and artifact.program.device.startswith("cuda"):
-                from lampwork.runtime.cuda_graphs import CudaDevice, GraphRunner
+                from lampwork.runtime.cuda_graphs import GraphRunner, cuda_device
 
-                device = CudaDevice(int(artifact.program.device.partition(":")[2]))
+                device = cuda_device(int(artifact.program.device.partition(":")[2]))
 
                 def runner() -> GraphRunner:
                     return GraphRunner(artifact, lambda: Host(artifact).call, when, device)

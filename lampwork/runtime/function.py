@@ -272,6 +272,7 @@ class CompiledFunction:
             if entry.holds(self.function, args, kwargs):
                 return entry
             why = entry.why_missed(self.function, args, kwargs)
+            log.info("%s: captured again, as compiling it changed what it reads: %s", self.name, why)
             self._remove(entry)
         raise CompileError("guards", f"the new entry does not serve the call it was made for: {why}")
 

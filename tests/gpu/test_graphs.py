@@ -245,3 +245,22 @@ def test_reset_gives_memory_back(cuda, device):
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     assert torch.cuda.memory_reserved() - before <= 128 * 2**20  # the libraries' workspaces stay
+
+
+def test_graphs_after_all_others_are_gone(cuda, device):
+    """The last graph takes its pool with it; the next ones have another, and what was handed out stays."""
+    x, kept = rows(device, 1)[0], []
+    for _ in range(3):
+        module = Block().to(device).eval()
+        compiled = compiled_of(module, "reduce-overhead")
+        with torch.no_grad():
+            outputs = [compiled(x) for _ in range(CALLS)]
+            expected = module(x)
+            assert_close(outputs[-1], expected, in_double(module, x))
+        (graphs,) = lampwork.stats(compiled)["cuda_graphs"]
+        assert graphs["refused"] is None and graphs["captures"] > 0
+        kept.append((outputs[-1], outputs[-1].clone()))
+        del compiled, module, outputs
+        lampwork.reset()
+        gc.collect()
+    assert all(torch.equal(output, copy) for output, copy in kept)

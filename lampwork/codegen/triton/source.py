@@ -84,7 +84,7 @@ class LoopWriter(FunctionWriter):
         if _reads_rows_from_memory(form, tiling, kernel, target):
             merged = merge_exponential_sums(form)
             if merged is not form and given is None:
-                tiling = online_tiling(tiling)
+                tiling = online_tiling(tiling, max(likely(product(a.extent for a in nest.axes)) for nest in form.nests))
             form = merged
         super().__init__(kernel, target, form, tiling)
 
@@ -193,10 +193,10 @@ class LoopWriter(FunctionWriter):
             first = self.name(first)
             base = self.name(f"{first} // {row.line} * {row.line}")
             ahead = self.name(f"{first} - {base}")
-            aligned = AlignedRow(row, base, ahead, rows)
+            end = self.name(f"{ahead} + {size}")
+            aligned = AlignedRow(row, base, ahead, end, rows)
             if rows:
                 return [Stretch("start", f"range(0, {size} + {row.line - 1}, RBLOCK)", True, True, aligned)]
-            end = self.name(f"{ahead} + {size}")
             long = bounds(length)[0] >= self.tiling.r_block
             blocks = self.name(f"{end} // RBLOCK" if long else f"tl.maximum({end} // RBLOCK, 1)")
             full = self.name(f"{blocks} * RBLOCK")
@@ -233,16 +233,16 @@ class LoopWriter(FunctionWriter):
         index = self.name(f"{place} - {row.ahead}")
         self.symbols[axis.name] = (index, dims)
         inside = [f"{index} >= 0"] if stretch.below else []
-        vector = ""
+        before_end = ""
         if stretch.above:
             inside.append(f"{index} < {self._size(axis.extent)[0]}")
             vector = f"r // {row.row.lanes} * {row.row.lanes}"
             vector = self.name(f"{stretch.start} + {vector}" if stretch.start else vector)
-            vector = f"({row.base} + {vector})"
+            before_end = self.name(f"{vector} < {row.end}")
         if inside:
             text = inside[0] if len(inside) == 1 else " & ".join(f"({each})" for each in inside)
             self.masks["r"] = (self.name(text), dims)
-        self.moved = dict.fromkeys(row.row.loads, Moved(f"({row.base} + {place})", vector, dims))
+        self.moved = dict.fromkeys(row.row.loads, Moved(f"({row.base} + {place})", before_end, dims))
 
     def _open_loop(self, name: str, values: str) -> None:
         self._line(f"for {name} in {values}:")

@@ -43,7 +43,11 @@ WHOLE_ROW = ((2, 16384), (4, 8192), (1 << 30, 4096))
 ROW_BLOCK = 4096
 #: Elements of a tile whose rows are not contiguous: rows of at least COLUMN_BYTES lie side by side.
 COLUMN_ELEMENTS, COLUMN_BYTES = 8192, 128
-TRANSPOSED_BLOCK = 64
+#: Bytes of a side of a transposed tile: of a plain copy, whose threads need few registers, and of any kernel.
+#: (H100, 16384x16384 bfloat16: sides of 128 bytes 93% of copy bandwidth, of 256 bytes and 16 warps 96%.)
+COPIED_SIDE_BYTES, TRANSPOSED_SIDE_BYTES = 256, 128
+#: Bytes of a tensor that one thread of such a copy moves.
+COPIED_BYTES = 64
 #: Iterations and statements of inner loops that are written one after another.
 LONGEST_UNROLLED, MOST_UNROLLED = 32, 128
 #: Elements of the last loop that are worth a row of a tile.
@@ -412,9 +416,18 @@ def _transposed_loop(form: Form, accesses: list[_Access]) -> int | None:
 
 def _transposed(form: Form, across: int, accesses: list[_Access], target: Target) -> Tiling:
     item_bytes = max((access.item_bytes for access in accesses), default=4)
-    side = TRANSPOSED_BLOCK if item_bytes <= 2 else TRANSPOSED_BLOCK // 2
-    x = min(side, power_of_two(likely(form.outer[-1].extent)))
-    y = min(side, power_of_two(likely(form.outer[across].extent)))
+    lengths = likely(form.outer[-1].extent), likely(form.outer[across].extent)
+    total = likely(product(axis.extent for axis in form.outer))
+
+    def tile(side: int) -> tuple[int, int]:
+        x, y = (min(side, power_of_two(length)) for length in lengths)
+        return x, y
+
+    large = COPIED_SIDE_BYTES // max(item_bytes, 2)
+    x, y = tile(large)
+    if len(accesses) == 2 and total >= FEW_PROGRAMS * target.threads * x * y:
+        return Tiling(x, y_block=y, y_loop=across, num_warps=_between(1, x * y * item_bytes // (32 * COPIED_BYTES), 16))
+    x, y = tile(max(TRANSPOSED_SIDE_BYTES // max(item_bytes, 2), 32))
     return Tiling(x, y_block=y, y_loop=across, num_warps=_between(1, x * y // 256, 8))
 
 

@@ -33,21 +33,23 @@ class UnalignedRow:
 
 @dataclass(frozen=True)
 class Moved:
-    """Texts of such a load: its offset, the offset that its vector begins at (none where all vectors lie in the
-    buffer); and what dimensions they vary along."""
+    """Texts of such a load: its offset, whether its vector begins before the row's end (none where all do); and what
+    dimensions they vary along."""
 
     offset: str
-    vector: str
+    inside: str
     dims: frozenset[str]
 
 
 @dataclass(frozen=True)
 class AlignedRow:
-    """Texts of such a row: the aligned offset before it, how far it begins behind that, and what they vary along."""
+    """Texts of such a row: the aligned offset before it, how far behind that it begins and ends, and what they vary
+    along."""
 
     row: UnalignedRow
     base: str
     ahead: str
+    end: str
     rows: frozenset[str]
 
 

@@ -108,10 +108,7 @@ class ValueWriter(TextLines):
 
         A vector that reaches over the end of the buffer has an element in it, so that it lies in the same page.
         """
-        mask = ""
-        if moved.vector:
-            inside = self.name(f"{moved.vector} < {self._size(self.parameters[load.buffer].numel)[0]}")
-            mask = f", mask={inside}"
+        mask = f", mask={moved.inside}" if moved.inside else ""
         return self.name(f"tl.load({load.buffer} + {moved.offset}{mask})"), moved.dims
 
     def _store(self, stmt: Store, dims: tuple[str, ...]) -> None:

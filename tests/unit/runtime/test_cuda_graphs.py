@@ -11,7 +11,7 @@ import torch
 from lampwork.config import make_settings
 from lampwork.pipeline import compile_call
 from lampwork.runtime import cuda_graphs
-from lampwork.runtime.cuda_graphs import HANDED_OUT, PLAIN_CALLS, GraphRunner, NotCapturable
+from lampwork.runtime.cuda_graphs import HANDED_OUT, PLAIN_CALLS, GraphRunner, NotCapturable, _Pool
 from lampwork.runtime.host import Host
 
 
@@ -273,3 +273,29 @@ def test_auto_ignores_one_slow_call():
     for _ in range(8):
         call(runner, torch.randn(3, 3))
     assert device.recorded == 0
+
+
+def test_a_pool_is_named_while_a_graph_of_it_lives(monkeypatch):
+    """PyTorch gives a pool up with its last graph, and fails when it is named again."""
+
+    class Graph:
+        pass
+
+    handles = iter(range(9))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(handles))
+    pool, graphs = _Pool(), [Graph(), Graph(), Graph()]
+    named = []
+    for graph in graphs:
+        with pool.shared_by(graph) as handle:
+            named.append(handle)
+    with pytest.raises(RuntimeError), pool.shared_by(failed := Graph()) as handle:
+        named.append(handle)
+        raise RuntimeError
+    graph = None
+    graphs.clear()
+    with pool.shared_by(last := Graph()) as handle:
+        named.append(handle)
+    with pool.shared_by(Graph()) as handle:
+        named.append(handle)
+    assert named == [0, 0, 0, 0, 1, 1]
+    del failed, last
