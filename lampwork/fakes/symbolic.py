@@ -43,6 +43,7 @@ from lampwork.ir.size import (
     common_factor,
     divided,
     evaluate,
+    exact_quotient,
     floordiv,
     mul,
     substitute,
@@ -52,6 +53,8 @@ from lampwork.ir.source import Source, describe
 
 #: Sizes of 0 and 1 mean something else than others (nothing to do, broadcasting): a symbol is never one of them.
 SMALLEST_SIZE = 2
+#: A symbol counts as at least this where something is decided for all its values, for the sake of speed alone.
+_LARGE = 64
 
 
 @dataclass
@@ -165,13 +168,19 @@ class SymbolicSizes:
         """What `value` was in the call that is captured."""
         return value if isinstance(value, int) else evaluate(value, self.hints)
 
+    def large_hint(self, value: Size) -> int:
+        """What `value` may be in a call with much work: the sizes seen first are often small."""
+        value = self.resolve(value)
+        if isinstance(value, int):
+            return value
+        large = {name: max(self.hints[name], min(_LARGE, self._bounds[name][1])) for name in symbols(value)}
+        return evaluate(value, large)
+
     # Questions --------------------------------------------------------------------------------------------------------
 
     def known(self, left: Size, relation: str, right: Size) -> bool | None:
         """Whether the relation holds for all sizes that pass the guards; None: it depends on them."""
-        difference = self.resolve(add(left, mul(right, -1)))
-        if not isinstance(difference, int):  # c*x < 0 is x < 0, for positive c
-            difference = divided(difference, common_factor(difference))
+        difference = self._difference(left, right)
         if isinstance(difference, int):
             return _HOLDS[relation](difference, 0)
         low, high = bounds(difference)
@@ -184,6 +193,17 @@ class SymbolicSizes:
             return answer if relation == "<" or answer is None else not answer
         answer = True if high <= 0 else False if low > 0 else None
         return answer if relation == "<=" or answer is None else not answer
+
+    def _difference(self, left: Size, right: Size) -> Size:
+        """What compares with 0 as `left` does with `right`, at its simplest: c*x < c*y is x < y, for positive c."""
+        left, right = self.resolve(left), self.resolve(right)
+        for one, other in ((left, right), (right, left)):
+            if isinstance(one, SizeExpr) and isinstance(other, SizeExpr) and bounds(other)[0] > 0:
+                quotient = exact_quotient(one, other)
+                if quotient is not None:  # strides: (s + 1)*t against s + 1
+                    return add(quotient, -1) if one is left else add(mul(quotient, -1), 1)
+        difference = add(left, mul(right, -1))
+        return difference if isinstance(difference, int) else divided(difference, common_factor(difference))
 
     def holds(self, left: Size, relation: str, right: Size) -> bool:
         """Whether the relation holds for the sizes seen. A guard says so, unless it is known."""
@@ -213,8 +233,7 @@ class SymbolicSizes:
 
     def _note(self, left: Size, relation: str, right: Size) -> None:
         """Notes what holds for the sizes seen and does not follow from what is known."""
-        difference = self.resolve(add(left, mul(right, -1)))
-        difference = divided(difference, common_factor(difference))
+        difference = self._difference(left, right)
         assert isinstance(difference, SizeExpr)
         if self._narrow(difference, relation):
             self._learnt()
@@ -355,9 +374,8 @@ class SymbolicSizes:
         return tuple(Guard(test.sizes[0].source, test, location) for test, location in self._relations())
 
     def _relations(self) -> list[tuple[SizeRelation, Location]]:
-        found = [(self._relation(each), each.location) for each in self._noted.values()]
+        found: list[tuple[SizeRelation, Location]] = []  # bounds first: they keep divisors below from being zero
         nowhere = Location()
-        found += [(each, nowhere) for each in self._required.values()]
         for name, source in self.sources.items():
             if name in self._implied:
                 continue
@@ -372,6 +390,8 @@ class SymbolicSizes:
             if (low, high) != self._declared[name]:
                 text = f"{low} <= {made}" + (f" <= {high}" if high < INFINITY else "")
                 found.append((SizeRelation(text, self._sources_of(made)), nowhere))
+        found += [(self._relation(each), each.location) for each in self._noted.values()]
+        found += [(each, nowhere) for each in self._required.values()]
         return found
 
     def written(self, value: Size) -> tuple[str, tuple[SizeSource, ...]]:
@@ -451,3 +471,8 @@ def sizes_of(values: Any) -> tuple[Size, ...]:
 def hint_of(value: Any) -> int:
     """What an int or `torch.SymInt` was in the call that was captured."""
     return value.node.hint if isinstance(value, torch.SymInt) else value
+
+
+def large_hint_of(value: Any) -> int:
+    """What an int or `torch.SymInt` may be in a call with work that matters: for decisions that hold for all sizes."""
+    return value.node.sizes.large_hint(value.node.value) if isinstance(value, torch.SymInt) else value

@@ -21,7 +21,7 @@ import torch
 from torch.fx import Node
 
 from lampwork import _torch
-from lampwork.fakes.symbolic import hint_of
+from lampwork.fakes.symbolic import large_hint_of
 from lampwork.graph.build import emit, same_metadata
 from lampwork.ir.region import FunctionalGraph
 
@@ -83,7 +83,7 @@ def is_product(node: Node) -> bool:
         and all(width == 0 for width in padding)  # type: ignore[union-attr]
         and value.is_contiguous()
         and kernel.is_contiguous()
-        and 0 < hint_of(value.numel() * kernel.size()[0]) <= SMALL
+        and 0 < large_hint_of(value.numel() * kernel.size()[0]) <= SMALL
     )
 
 

@@ -25,7 +25,7 @@ from lampwork import _torch
 from lampwork.config import Settings
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.shapes import contiguous
-from lampwork.fakes.symbolic import hint_of
+from lampwork.fakes.symbolic import large_hint_of
 from lampwork.graph.build import emit, same_metadata
 from lampwork.graph.freeze import Freezer
 from lampwork.graph.products import linear_parts
@@ -77,7 +77,7 @@ def _pad(freezer: Freezer, node: Node, x: Node, factor: Node, bias: Node | None,
         return
     found = freezer.weight_of(factor) if is_frozen else None
     is_derived = found is not None and found[1] and (bias is None or bias in freezer.constant)
-    if not padding_pays(hint_of(x.meta["val"].size()[0]), inner, columns, is_derived):
+    if not padding_pays(large_hint_of(x.meta["val"].size()[0]), inner, columns, is_derived):
         return
     with graph.inserting_before(node):
         if is_derived:

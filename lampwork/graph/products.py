@@ -20,7 +20,7 @@ from torch.fx import Node
 
 from lampwork import _torch
 from lampwork.fakes.shapes import same_sizes
-from lampwork.fakes.symbolic import hint_of
+from lampwork.fakes.symbolic import large_hint_of
 from lampwork.graph.build import emit, place
 from lampwork.ir.region import FunctionalGraph
 
@@ -109,10 +109,10 @@ def use_vendor_products(
         if parts is None:
             continue
         x, factor, bias = parts
-        rows, inner = map(hint_of, x.meta["val"].size())
+        rows, inner = map(large_hint_of, x.meta["val"].size())
         if factor.meta["val"].numel() == 0:
             continue  # the vendor's operator refuses half-precision products over nothing
-        columns = hint_of(factor.meta["val"].size()[1])
+        columns = large_hint_of(factor.meta["val"].size()[1])
         if factor.meta["val"].is_cpu and pays(rows, inner, columns, x.meta["val"].dtype):
             with functional.graph.inserting_before(node):
                 weight = transposed(functional.graph, factor)

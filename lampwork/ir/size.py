@@ -260,8 +260,12 @@ def bounds(value: Size) -> tuple[int, int]:
     if isinstance(value, (Min, Max)):
         left_low, left_high = bounds(value.left)
         right_low, right_high = bounds(value.right)
-        pick = min if isinstance(value, Min) else max
-        return pick(left_low, right_low), pick(left_high, right_high)
+        total = add(value.left, value.right)
+        if isinstance(value, Min):  # min(x, c - x) <= c / 2 <= max(x, c - x)
+            half = total // 2 if isinstance(total, int) else INFINITY
+            return min(left_low, right_low), min(left_high, right_high, half)
+        half = -(-total // 2) if isinstance(total, int) else -INFINITY
+        return max(left_low, right_low, half), max(left_high, right_high)
     raise TypeError(f"not a size: {value!r}")
 
 
@@ -382,6 +386,15 @@ def divided(value: Size, factor: Size) -> Size:
     return _from_terms(constant // number, {atom: k // number for k, atom in terms})
 
 
+def exact_quotient(value: Size, divisor: Size) -> Size | None:
+    """`q` with `value == q * divisor`; None where there is none, or it was not found."""
+    if isinstance(divisor, int):
+        constant, terms = _terms(value)
+        exact = divisor and not constant % divisor and all(not k % divisor for k, _ in terms)
+        return _from_terms(constant // divisor, {atom: k // divisor for k, atom in terms}) if exact else None
+    return _divide_by_expression(value, divisor)
+
+
 def _common_factors(value: Size, divisor: int) -> list[int]:
     """Factors above 1 that some coefficient of `value` shares with `divisor`, largest first."""
     factors = {gcd(k, divisor) for k, _ in _terms(value)[1]}
@@ -391,7 +404,9 @@ def _common_factors(value: Size, divisor: int) -> list[int]:
 
 
 def _divide_by_expression(value: Size, divisor: SizeExpr) -> Size | None:
-    """`q` with `value == q * divisor`, where `divisor` is one atom or a product that occurs in every term."""
+    """`q` with `value == q * divisor`, if there is one; None where it was not found."""
+    if isinstance(divisor, Sum):
+        return _divide_by_sum(value, divisor)
     wanted = list(divisor.factors) if isinstance(divisor, Product) else [divisor]
     constant, terms = _terms(value)
     if constant:
@@ -410,6 +425,39 @@ def _divide_by_expression(value: Size, divisor: SizeExpr) -> Size | None:
             left = factors[0] if len(factors) == 1 else Product(tuple(factors))
             result[left] = result.get(left, 0) + k
     return _from_terms(total, result)
+
+
+#: Terms of a quotient of two sums; sizes have few.
+_LONGEST_QUOTIENT = 8
+
+
+def _divide_by_sum(value: Size, divisor: Sum) -> Size | None:
+    """Long division of polynomials in atoms: (a*b - b) // (a - 1) is b."""
+    factor, atom = _leading_term(divisor)
+    quotient: Size = 0
+    for _ in range(_LONGEST_QUOTIENT):
+        if value == 0:
+            return quotient
+        if isinstance(value, int):
+            return None
+        k, product_of = _leading_term(value)
+        step = None if k % factor else _divide_by_expression(product_of, atom)
+        if step is None:
+            return None
+        step = mul(step, k // factor)
+        quotient = add(quotient, step)
+        value = add(value, mul(mul(step, divisor), -1))
+    return None
+
+
+def _leading_term(value: SizeExpr) -> tuple[int, SizeExpr]:
+    """The term of the most factors, among equals the first by their texts."""
+
+    def place(term: tuple[int, SizeExpr]) -> tuple[int, list[str]]:
+        factors = term[1].factors if isinstance(term[1], Product) else (term[1],)
+        return -len(factors), [str(factor) for factor in factors]
+
+    return min(_terms(value)[1], key=place)
 
 
 def minimum(left: Size, right: Size) -> Size:

@@ -283,9 +283,7 @@ class Lowering:
 
     def copy_of(self, value: TensorValue, meta: TensorMeta, part: str = "copy") -> TensorValue:
         """A fresh buffer of `meta` with the elements of `value` (same shape and dtype)."""
-        if any(step == 0 and extent != 1 for extent, step in zip(meta.shape, meta.strides)):
-            # An expanded tensor has no memory of its own for each element.
-            meta = TensorMeta(meta.dtype, meta.shape, contiguous_strides(meta.shape))
+        meta = _with_own_memory(meta)
         device = self.elsewhere.get(value.ref.buffer, "")
         if value.dtype in NATIVE and not device:
             try:
@@ -338,6 +336,8 @@ class Lowering:
         if self.out is None and self.node.users:
             raise CompileError("lower", "an operator whose result is not a tensor", name, self.origin.location)
         metas: tuple = (self.out,) if single else self.out or ()
+        if what.aliases:  # a copy has memory for each element
+            metas = tuple([meta and _with_own_memory(meta) for meta in metas])
         value = self.node.meta.get("val")
         places = [self.device_of(each) if isinstance(each, torch.Tensor) else "" for each in
                   ((value,) if single else value or ())]  # fmt: skip
@@ -438,7 +438,8 @@ class Lowering:
     def nothing(self) -> Any:
         """The results of an operator that `computes_nothing`."""
         if type(self.out) is TensorMeta:
-            return self.compute(self.out, lambda index: ex.constant(0, self.out.dtype))
+            dtype = self.out.dtype  # `out` is the next operator's when the result is computed
+            return self.compute(self.out, lambda index: ex.constant(0, dtype))
         return tuple(
             self.compute(meta, lambda index, meta=meta: ex.constant(0, meta.dtype), str(position))  # type: ignore[misc]
             for position, meta in enumerate(self.out)
@@ -609,6 +610,13 @@ def _mentions_symbols(value: Any) -> bool:
     if type(value) is TensorValue:
         return any(isinstance(each, SizeExpr) for each in (*value.ref.shape, *value.ref.strides, value.ref.offset))
     return isinstance(value, SizeExpr) or (isinstance(value, tuple) and any(map(_mentions_symbols, value)))
+
+
+def _with_own_memory(meta: TensorMeta) -> TensorMeta:
+    """`meta`; contiguous, where it is that of an expanded tensor, which has no memory for each element."""
+    if any(step == 0 and extent != 1 for extent, step in zip(meta.shape, meta.strides)):
+        return TensorMeta(meta.dtype, meta.shape, contiguous_strides(meta.shape))
+    return meta
 
 
 def _tensors(value: Any) -> list[TensorValue]:

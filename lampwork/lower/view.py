@@ -126,8 +126,9 @@ def reshaped(lowering: Lowering, value: TensorValue, shape: tuple[Size, ...], st
     if old == shape:
         return value
     if 0 in old:
-        # Nothing is ever loaded.
-        return TensorValue(TensorRef(value.ref.buffer, value.dtype, shape, strides, value.ref.offset), _no_elements)
+        # Nothing is ever loaded; ATen may be given the buffer.
+        ref = value.used().ref
+        return TensorValue(TensorRef(ref.buffer, value.dtype, shape, strides, ref.offset), _no_elements)
     ours = reshape_strides(old, value.ref.strides, shape)
     if ours is None:
         return NotImplemented

@@ -67,8 +67,17 @@ from lampwork.ir.source import (
 
 _CachedFunction: Any = type(functools.cache(len))
 
-#: What reading a path may raise when the program's objects changed: the guard fails.
-READ_ERRORS = (AttributeError, KeyError, IndexError, TypeError, ValueError, LookupError, StopIteration)
+#: What reading a path, or a relation of sizes, may raise when the objects of the program changed: the guard fails.
+READ_ERRORS = (
+    AttributeError,
+    KeyError,
+    IndexError,
+    TypeError,
+    ValueError,
+    LookupError,
+    StopIteration,
+    ZeroDivisionError,
+)
 
 
 @record

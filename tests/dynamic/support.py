@@ -10,22 +10,27 @@ import torch
 import lampwork
 
 
-def compare(actual: Any, expected: Any) -> None:
-    """Same structure, types, metadata and values."""
+def compare(actual: Any, expected: Any, **tolerances: float) -> None:
+    """Same structure, types, metadata and values. `tolerances`: `rtol` and `atol`, PyTorch's own where not given."""
     assert type(actual) is type(expected), (type(actual), type(expected))
     if isinstance(expected, torch.Tensor):
-        assert actual.stride() == expected.stride(), (actual.shape, actual.stride(), expected.stride())
-        torch.testing.assert_close(actual, expected, equal_nan=True)
+        assert own_steps(actual) == own_steps(expected), (actual.shape, actual.stride(), expected.stride())
+        torch.testing.assert_close(actual, expected, equal_nan=True, **tolerances)
     elif isinstance(expected, (list, tuple)):
         assert len(actual) == len(expected)
         for one, other in zip(actual, expected):
-            compare(one, other)
+            compare(one, other, **tolerances)
     elif isinstance(expected, dict):
         assert actual.keys() == expected.keys()
         for key in expected:
-            compare(actual[key], expected[key])
+            compare(actual[key], expected[key], **tolerances)
     else:
         assert actual == expected
+
+
+def own_steps(tensor: torch.Tensor) -> list[int]:
+    """The strides that lead anywhere: not those of dimensions of one element, nor of tensors without any."""
+    return [step for size, step in zip(tensor.shape, tensor.stride()) if size > 1 and tensor.numel()]
 
 
 def copies(value: Any) -> Any:

@@ -21,7 +21,8 @@ leaves = st.one_of(st.integers(-12, 12), st.sampled_from(SYMBOLS))
 
 
 def _divisor(strategy):
-    return st.one_of(st.integers(1, 12), st.just(SYMBOLS[4]))
+    positive = [SYMBOLS[4], ("add", SYMBOLS[4], SYMBOLS[0]), ("add", ("mul", SYMBOLS[4], 2), -1)]
+    return st.one_of(st.integers(1, 12), st.sampled_from(positive))
 
 
 programs = st.recursive(
@@ -123,3 +124,11 @@ def test_common_factors_leave_quotients():
     flat = size.add(size.mul(i, 4), j)
     assert size.floordiv(flat, 8) == FloorDiv(i, 2)
     assert size.mod(flat, 8) == size.add(size.mul(Mod(i, 2), 4), j)
+
+
+def test_division_by_a_sum_is_exact_where_it_divides():
+    a, b = Symbol("a", 2), Symbol("b", 2)
+    rest = size.add(b, size.mul(size.floordiv(b, 2), -1))
+    assert size.floordiv(size.mul(a, rest), rest) == a and size.mod(size.mul(a, rest), rest) == 0
+    assert size.floordiv(size.mul(size.add(a, -1), size.add(a, b)), size.add(a, b)) == size.add(a, -1)
+    assert size.mod(size.add(size.mul(a, rest), 1), rest) != 0
