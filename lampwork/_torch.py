@@ -519,6 +519,18 @@ def below_autograd() -> Any:
     return torch._C._ExcludeDispatchKeyGuard(_ABOVE_KERNELS)
 
 
+@contextlib.contextmanager
+def without_autocast() -> Iterator[None]:
+    """Autocast is off in this thread: backward passes run without it."""
+    before = autocast_state()
+    try:
+        for device, _, _ in before[:-1]:
+            torch.set_autocast_enabled(device, False)
+        yield
+    finally:
+        _set_autocast(before)
+
+
 def overload(name: str) -> Any:
     """The `torch.ops` overload named "aten::addmm.out" ("aten::relu" and "aten::relu.default" are the same)."""
     namespace, _, rest = name.partition("::")
@@ -1038,3 +1050,6 @@ def backend_names() -> list[str]:
 def backend(name: str) -> Callable[..., Any]:
     """The back end that `torch.compile` knows by `name`, one of `backend_names()`."""
     return importlib.import_module("torch._dynamo.backends.registry").lookup_backend(name)
+
+#: Makes results whose differentiation raises an error with the given text.
+delayed_error = torch._C._functions.DelayedError

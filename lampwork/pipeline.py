@@ -23,13 +23,15 @@ from lampwork.codegen.target import cuda_target, host_target
 from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError
 from lampwork.fakes.symbolic import SymbolicSizes
-from lampwork.graph.prepare import prepare
+from lampwork.graph.prepare import Halves, prepare, prepare_halves
 from lampwork.ir.artifact import Artifact
+from lampwork.ir.differentiation import Backward
 from lampwork.ir.guard import Guard
 from lampwork.ir.program import NativeCode, Program, device_index
-from lampwork.ir.region import Continue, Region, RunEagerly
-from lampwork.ir.source import is_static
+from lampwork.ir.region import Continue, FunctionalGraph, Region, Return, RunEagerly
+from lampwork.ir.source import Argument, is_static
 from lampwork.ir.target import Target
+from lampwork.ir.template import ConstantValue
 from lampwork.lower import lower
 from lampwork.runtime.versions import versions
 from lampwork.schedule import schedule
@@ -118,21 +120,70 @@ def compile_region(
 ) -> Artifact:
     """The artifact for a captured region: every stage after capture."""
     seconds = {} if seconds is None else seconds
-    if region.requires_grad_outputs:
-        reason = region.outcome.reason if isinstance(region.outcome, Continue) else None
-        if reason is None:
-            return _eager_artifact(region, NEEDS_GRAD, seconds)
-        broken = RunEagerly(reason.id, reason.reason, reason.location, reason.remedy, is_break=True)
-        return _eager_artifact(region, broken, seconds)
+    if region.requires_grad_outputs and region.joint is None:
+        return _eager_artifact(region, _undifferentiated(region), seconds)
+    halves = None
     try:
         with _stage("prepare", seconds):
-            functional = prepare(region, settings)
+            if region.joint is not None:
+                halves = prepare_halves(region, settings)
+            functional = halves.forward if halves is not None else prepare(region, settings)
     except GraphBreak as stop:  # several GPUs, or a device without a back end
         if settings.fullgraph:
             raise
         return _eager_artifact(region, _outcome_of(stop), seconds)
-    target = target_of(functional.device)
+    weights = frozenset(index for index, each in enumerate(region.inputs) if is_static(each))
     observe("prepare", functional)
+    program, native, source = _generate(functional, settings, observe, seconds, weights)
+    return Artifact(
+        name=region.name,
+        guards=_guards(region),
+        inputs=region.inputs,
+        objects=region.objects,
+        effects=region.effects,
+        outcome=region.outcome,
+        program=program,
+        native=native,
+        host_source=source,
+        derived=functional.derived,
+        code_digests=dict(region.code_digests),
+        versions=versions(),
+        compile_seconds=seconds,
+        backward=_backward(region, halves, settings, observe, seconds) if halves is not None else None,
+    )
+
+
+def _backward(
+    region: Region, halves: Halves, settings: Settings, observe: Observer, seconds: dict[str, float]
+) -> Backward:
+    """The backward half compiled: an artifact that has a program only."""
+    if halves.backward is None:
+        return halves.link
+    observe("prepare backward", halves.backward)
+    spent: dict[str, float] = {}
+
+    def observed(stage: str, value: Any) -> None:
+        observe(f"{stage} backward", value)
+
+    program, native, source = _generate(halves.backward, settings, observed, spent, frozenset())
+    for stage, each in spent.items():
+        seconds[f"{stage} backward"] = each
+    made = Artifact(
+        f"backward of {region.name}", (), tuple(map(Argument, range(len(program.inputs)))), (), (),
+        Return(ConstantValue(None)), program, native, source, versions=versions(),
+    )  # fmt: skip
+    return replace(halves.link, artifact=made)
+
+
+def _generate(
+    functional: FunctionalGraph,
+    settings: Settings,
+    observe: Observer,
+    seconds: dict[str, float],
+    weights: frozenset[int],
+) -> tuple[Program, NativeCode, str]:
+    """Every stage behind the graph: program, machine code and host function."""
+    target = target_of(functional.device)
     with _stage("lower", seconds):
         lowered = lower(functional, settings)
     _verify_lowered(lowered)
@@ -148,24 +199,20 @@ def compile_region(
         _count_tuning(tuner, seconds)
     observe("generate", native)
     with _stage("host", seconds):
-        weights = frozenset(index for index, each in enumerate(region.inputs) if is_static(each))
         source = host_source(program, native, weights)
     observe("host", source)
-    return Artifact(
-        name=region.name,
-        guards=_guards(region),
-        inputs=region.inputs,
-        objects=region.objects,
-        effects=region.effects,
-        outcome=region.outcome,
-        program=program,
-        native=native,
-        host_source=source,
-        derived=functional.derived,
-        code_digests=dict(region.code_digests),
-        versions=versions(),
-        compile_seconds=seconds,
-    )
+    return program, native, source
+
+
+def _undifferentiated(region: Region) -> RunEagerly:
+    """Why the results of a region that require grad are computed by eager."""
+    if isinstance(region.outcome, Continue):
+        reason = region.outcome.reason
+        return RunEagerly(reason.id, reason.reason, reason.location, reason.remedy, is_break=True)
+    why = region.undifferentiated
+    if why is None:
+        return NEEDS_GRAD
+    return RunEagerly(why.id, why.reason, why.location, why.remedy)
 
 
 def _guards(region: Region) -> tuple[Guard, ...]:
@@ -191,7 +238,7 @@ def _count_tuning(tuner: Any, seconds: dict[str, float]) -> None:
 
 NEEDS_GRAD = RunEagerly(
     "needs-grad",
-    "a result of this call requires grad, and compiled regions are not differentiated yet",
+    "a result of this call requires grad, and the region is not differentiated",
     remedy="Run inference under torch.no_grad() or torch.inference_mode().",
 )
 

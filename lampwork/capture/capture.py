@@ -11,8 +11,9 @@ from __future__ import annotations
 import functools
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from lampwork.capture.arrays import check_shared_arrays
 from lampwork.capture.dynamic import DynamicPolicy
 from lampwork.capture.effects import collect_effects, guard_distinct, guard_identities
 from lampwork.capture.failures import is_certain
+from lampwork.capture.fake import Fake
 from lampwork.capture.liveness import looks_at_frame
 from lampwork.capture.machine import Interruption
 from lampwork.capture.machine.core import Handled
@@ -35,6 +37,7 @@ from lampwork.capture.world import TorchWorld
 from lampwork.config import Settings
 from lampwork.errors import Diagnostic, GraphBreak
 from lampwork.ir.continuation import Resumption, SuspendedFrames
+from lampwork.ir.differentiation import Joint
 from lampwork.ir.guard import ArgumentCount, Guard
 from lampwork.ir.loops import Location
 from lampwork.ir.region import Outcome, Raise, Region, Return
@@ -152,6 +155,8 @@ class _Attempt:
             guard_identities(world.loader, world.identified)
             world.tensors.finish()
             outputs = templates.outputs
+            needs_grad = _needs_grad(outputs, templates.spent, world.recorder.inputs)
+            joint, undifferentiated = _differentiated(world, templates) if needs_grad else (None, None)
             graph = world.recorder.finish(outputs)
         return Region(
             name=_name(self.function),
@@ -162,13 +167,12 @@ class _Attempt:
             effects=tuple(effects),
             outcome=outcome,
             code_digests=dict(world.code_digests),
-            requires_grad_outputs=any(
-                output.requires_grad and not output.is_leaf and index not in templates.spent
-                for index, output in enumerate(outputs)
-            ),
+            requires_grad_outputs=needs_grad,
             input_values=tuple(world.tensors.fakes),
             location=_location_of(self.function),
             sizes=world.recorder.sizes if world.recorder.sizes else None,
+            joint=joint,
+            undifferentiated=undifferentiated,
         )
 
     def release(self) -> None:
@@ -278,6 +282,24 @@ class _Attempt:
         again = None if self.suspended is None else self.suspended.retry_outside()
         if again is not None:
             raise again
+
+
+def _needs_grad(outputs: list[Any], spent: Collection[int], inputs: list[Any]) -> bool:
+    """Whether some result, or an input that was written, has a history of this region's making that can be used."""
+    return any(
+        fake.requires_grad and not fake.is_leaf and index not in spent for index, fake in enumerate(outputs)
+    ) or any(isinstance(fake, Fake) and fake.requires_grad and fake.grad_fn is not fake.lampwork_edge for fake in inputs)
+
+
+def _differentiated(world: TorchWorld, templates: Templates) -> tuple[Joint | None, Diagnostic | None]:
+    """The joint graph's description, its gradients recorded; or why there is none."""
+    from lampwork.capture.differentiate import differentiate  # calls without gradients do without
+
+    with world.recorder.recording():
+        try:
+            return differentiate(world.recorder, templates.outputs, templates.spent), None
+        except GraphBreak as stop:
+            return None, replace(stop.diagnostic, id="needs-grad")
 
 
 def _state_effects(initial: Mapping[str, Any], world: TorchWorld) -> list[Effect]:

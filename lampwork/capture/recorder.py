@@ -91,6 +91,8 @@ class Recorder:
         self.sizes = SymbolicSizes(self._location)
         self.written: set[int] = set()
         self.uses_cuda = False
+        #: What is recorded from now on belongs to the backward pass.
+        self.differentiating = False
         #: Is told of every `fake.data = other`, whoever caused it.
         self.data_hook: Callable[[Fake, Fake], None] | None = None
         self._storages: dict[int, FakeStorage] = {}
@@ -426,6 +428,8 @@ class Recorder:
     def _record(self, op: Operator, args: Any, kwargs: Any, result: Any, rebind: bool = False) -> None:
         node = _torch.append_node(self.graph, op.base, op.overload, args, kwargs)
         node.meta = {"val": result, "location": self._location(), "grad_enabled": torch.is_grad_enabled()}
+        if self.differentiating:
+            node.meta["backward"] = True
         if type(result) is Fake:
             if result.node is None or rebind:
                 result.node = node

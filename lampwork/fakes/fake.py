@@ -46,6 +46,7 @@ class Fake(torch.Tensor):
     constant         the real tensor, for literals such as `torch.tensor([1, 2])`; valid until written to
     lampwork_storage the storage it lies in, where that is not its own: fakes of symbolic sizes cannot be views
     lampwork_history it stands for what a tensor from outside was computed from
+    lampwork_edge    the node of its history that its gradient arrives at, for tensors from outside that are no leaves
     """
 
     __torch_function__ = _torch.no_torch_function
@@ -56,6 +57,7 @@ class Fake(torch.Tensor):
     constant: torch.Tensor | None = None
     lampwork_storage: Any = None
     lampwork_history: bool = False
+    lampwork_edge: Any = None
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         if _torch.is_recording():  # by the program: our own messages use `describe`
@@ -194,9 +196,12 @@ class _Identity(torch.autograd.Function):
 
 
 def _non_leaf(fake: Fake) -> Fake:
+    """`lampwork_edge` is the node that its gradient arrives at, whatever the program writes to it later."""
     fake.lampwork_history = True
     with torch.enable_grad():
-        return _Identity.apply(fake)
+        made = _Identity.apply(fake)
+    made.lampwork_edge = made.grad_fn
+    return made
 
 
 def make_fakes(tensors: Sequence[torch.Tensor], sources: Iterable[Any] | None = None) -> list[Fake]:

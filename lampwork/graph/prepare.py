@@ -22,6 +22,7 @@ from lampwork.graph.simplify import (
     separate_outputs,
     share_repeated_work,
 )
+from lampwork.graph.partition import Halves, partition
 from lampwork.ir.region import FunctionalGraph, Region
 
 Pass = Callable[[FunctionalGraph], FunctionalGraph]
@@ -67,7 +68,28 @@ def prepare(region: Region, settings: Settings) -> FunctionalGraph:
     """
     functional = functionalize(region)
     functional = replace(functional, device=program_device(functional.graph))
-    for each in passes(settings, functional.device):
+    return _run(passes(settings, functional.device), functional)
+
+
+def prepare_halves(region: Region, settings: Settings) -> Halves:
+    """The forward and backward half of a region that is differentiated, each as `prepare` leaves one.
+
+    Weights are not frozen: they are what is trained. Raises as `prepare` does.
+    """
+    assert region.joint is not None
+    functional = functionalize(region)
+    functional = replace(functional, device=program_device(functional.graph))
+    functional = _run((remove_dead, embed_literals, share_repeated_work, remove_no_ops, remove_dead), functional)
+    halves = partition(functional, region.joint, len(region.inputs), region.sizes)
+    each_half = passes(replace(settings, options=replace(settings.options, freeze=False)), functional.device)
+    halves.forward = _run(each_half, halves.forward)
+    if halves.backward is not None:
+        halves.backward = _run(each_half, halves.backward)
+    return halves
+
+
+def _run(all_passes: tuple[Pass, ...], functional: FunctionalGraph) -> FunctionalGraph:
+    for each in all_passes:
         functional = each(functional)
         if environment.verify:
             pure(functional)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from lampwork.ir.differentiation import Backward
 from lampwork.ir.guard import Guard
 from lampwork.ir.program import NativeCode, Program
 from lampwork.ir.record import record
@@ -26,7 +27,7 @@ class Artifact:
     `varied`: the sizes and integers that had differed between calls when it was compiled, so that they are symbols.
     `specialised`: sizes that would have been symbols, had the program not needed them as numbers.
     `derived`: see FunctionalGraph. `versions`: Lampwork, torch, Python, machine features it was made for;
-    `compile_seconds`: by stage. `report`: texts by stage for `explain`, filled only on request.
+    `backward`: how results are differentiated, None where none requires grad. `compile_seconds`: by stage. `report`: texts by stage for `explain`, filled only on request.
     """
 
     name: str
@@ -42,7 +43,15 @@ class Artifact:
     code_digests: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     compile_seconds: Mapping[str, float] = field(default_factory=dict)
+    backward: Backward | None = None
     specialised: tuple[Diagnostic, ...] = ()
     varied: frozenset[tuple[Source, str, int]] = frozenset()
     portable: bool = True
     report: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The program, and that of the backward pass where there is one."""
+        if self.backward is None or self.backward.artifact is None:
+            return (self.program,)
+        return (self.program, self.backward.artifact.program)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lampwork.ir.continuation import BreakReason, Place, Resumption
+from lampwork.ir.differentiation import Joint
 from lampwork.ir.guard import Guard
 from lampwork.ir.location import Location
 from lampwork.ir.record import record
@@ -15,6 +16,8 @@ from lampwork.ir.template import Effect, NewThing, Template
 
 if TYPE_CHECKING:
     import torch.fx
+
+    from lampwork.errors import Diagnostic
 
 
 @record
@@ -77,8 +80,8 @@ class Region:
     operators and views included, exactly as recorded. `node.meta["val"]`: fake tensor (tuple of them);
     `node.meta["location"]`: `Location`; `node.meta["grad_enabled"]`: bool. The output node lists the tensors
     that templates name by `TensorValue(index)`, as one flat tuple.
-    `requires_grad_outputs`: some result would require grad in eager: until differentiation exists the caller falls
-    back.
+    `requires_grad_outputs`: some result would require grad in eager. Then `joint` says how the graph goes on with the
+    gradients (its placeholders and outputs behind those named above are the joint's); or `undifferentiated` why not.
     `code_digests`: digests of every function whose bytecode was interpreted, by "module:qualname".
     `sizes`: the symbols in the graph (`fakes.symbolic.SymbolicSizes`), None without any. Its guards are not in
     `guards`: later stages may ask questions that add to them. An input of the graph may be a symbolic integer.
@@ -96,6 +99,8 @@ class Region:
     input_values: tuple[Any, ...] = ()
     location: Location = Location()
     sizes: Any = None
+    joint: Joint | None = None
+    undifferentiated: Diagnostic | None = None
 
 
 @record
@@ -120,6 +125,13 @@ class FromGraph:
     conjugate: bool = False
 
 
+@record
+class FromSizes:
+    """Result is an integer computed from sizes (a `torch.SymInt`)."""
+
+    value: Any
+
+
 @dataclass
 class FunctionalGraph:
     """A pure graph: no in-place operators, no aliasing to think about.
@@ -132,7 +144,7 @@ class FunctionalGraph:
     """
 
     graph: torch.fx.Graph
-    results: tuple[AliasOfInput | FromGraph, ...]
+    results: tuple[AliasOfInput | FromGraph | FromSizes, ...]
     writes: tuple[tuple[int, int], ...] = ()
     derived: tuple[tuple[str, tuple[int, ...], tuple[Any, ...]], ...] = ()
     device: str = "cpu"

@@ -40,11 +40,12 @@ from lampwork.ir.program import (
     Lowered,
     Result,
     ScalarOutput,
+    ScalarResult,
     TensorRef,
     TorchConstant,
     ViewOfInput,
 )
-from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
+from lampwork.ir.region import AliasOfInput, FromGraph, FromSizes, FunctionalGraph
 from lampwork.ir.size import Size, SizeExpr, Symbol, symbols
 from lampwork.lower import expressions as ex
 from lampwork.lower.rules import COPIES, RULES, VIEWS, Rule
@@ -602,6 +603,8 @@ class Lowering:
                     start = start * ITEM_SIZE_BYTES[ref.dtype] // ITEM_SIZE_BYTES[dtype]
                 ref = TensorRef(ref.buffer, dtype, sizes_of(shape), sizes_of(strides), start + size_of(offset))
             return FromBuffer(ref, result.conjugate)
+        if isinstance(result, FromSizes):
+            return ScalarResult(size_of(result.value))
         raise CompileError("lower", f"result of type {type(result).__name__}")
 
 

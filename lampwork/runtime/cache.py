@@ -162,7 +162,11 @@ def _slim(artifact: Artifact) -> Artifact:
     kernels = tuple(
         replace(kernel, source="", signature=(), constants=(), grid=()) for kernel in artifact.native.kernels
     )
-    return replace(artifact, program=program, native=replace(artifact.native, source="", kernels=kernels), report={})
+    native = replace(artifact.native, source="", kernels=kernels)
+    backward = artifact.backward
+    if backward is not None and backward.artifact is not None:
+        backward = replace(backward, artifact=_slim(backward.artifact))
+    return replace(artifact, program=program, native=native, backward=backward, report={})
 
 
 def _slim_step(step: Any, keep_arguments: bool) -> Any:

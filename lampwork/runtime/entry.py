@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
-from lampwork.ir.program import Extern, FromInput, Launch
+from lampwork.ir.differentiation import Backward
+from lampwork.ir.program import Extern, FromInput, Launch, Program
 from lampwork.ir.region import Continue, Raise, RunEagerly
 from lampwork.ir.source import Source
 from lampwork.runtime.guards import compile_check, explain_failure
@@ -118,6 +119,7 @@ class Entry:
         """
         self.artifact = artifact
         self.host: Host | None = None
+        self.backward: Host | None = None
         self.graphs: GraphRunner | SizedGraphs | None = None
         if isinstance(artifact.outcome, RunEagerly):
             self.serve = self._eager_entry(artifact.outcome, eagerly)
@@ -126,7 +128,9 @@ class Entry:
             self.host = Host(artifact)
             run = self.host.call
             when = GRAPHS.get(mode)
-            if when is not None and artifact.program.device.startswith("cuda"):
+            if artifact.backward is not None:
+                run = self._differentiated(artifact.backward, run)
+            elif when is not None and artifact.program.device.startswith("cuda"):
                 from lampwork.runtime.cuda_graphs import GraphRunner, cuda_device
 
                 device = cuda_device(int(artifact.program.device.partition(":")[2]))
@@ -170,6 +174,14 @@ class Entry:
             self.serve = lambda function, args, kwargs: run_to_end(serve(function, args, kwargs))
         self.holds = head.holds(namespace)
 
+    def _differentiated(self, link: Backward, forward: Run) -> Run:
+        """Runs the forward program with a history that leads to the backward one."""
+        from lampwork.runtime.differentiate import Differentiated
+
+        if link.artifact is not None:
+            self.backward = Host(link.artifact)
+        return Differentiated(self.artifact, forward, self.backward.call if self.backward is not None else None).call
+
     def _eager_entry(self, outcome: RunEagerly, eagerly: Eagerly) -> Callable:
         check = compile_check(self.artifact.guards, ())
         self.holds = lambda function, args, kwargs: check(function, args, kwargs) is not None
@@ -193,20 +205,26 @@ class Entry:
         return explain_failure(self.artifact.guards, function, args, kwargs)
 
     @property
+    def programs(self) -> tuple[Program, ...]:
+        """The entry's program, and that of its backward pass where there is one."""
+        return self.artifact.programs
+
+    @property
     def kernels(self) -> int:
-        return len(self.artifact.program.kernels)
+        return sum(len(program.kernels) for program in self.programs)
 
     @property
     def launches(self) -> int:
-        return sum(isinstance(step, Launch) for step in self.artifact.program.steps)
+        return sum(isinstance(step, Launch) for program in self.programs for step in program.steps)
 
     def extern_calls(self) -> Counter[str]:
         """ATen calls of one call, by operator name."""
-        return Counter(step.op for step in self.artifact.program.steps if isinstance(step, Extern))
+        return Counter(step.op for program in self.programs for step in program.steps if isinstance(step, Extern))
 
     def release(self) -> None:
         """Give back memory that is idle."""
-        if self.host is not None:
-            self.host.release()
+        for host in (self.host, self.backward):
+            if host is not None:
+                host.release()
         if self.graphs is not None:
             self.graphs.release()

@@ -1,0 +1,300 @@
+"""Differentiates what a region returns, while it is recorded: the joint graph of results and gradients.
+
+    y = x * w            y = mul(x, w)
+                         gradient of w = mul(tangent of y, x)
+
+Fakes have eager's own autograd above the recorder, so eager's engine is run on tangents without memory, and the
+derivatives that it calls are recorded behind the program. Gradients go to the graph inputs that require grad and stop
+there: hooks and accumulation on the caller's tensors are eager's.
+
+Raises `Unsupported` (id "needs-grad") for results whose history cannot be tied to the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from lampwork import _torch
+from lampwork.capture.recorder import Recorder
+from lampwork.fakes.fake import Fake, Unsupported
+from lampwork.fakes.shapes import is_dense
+from lampwork.ir.differentiation import Joint, Made, Output
+
+
+def differentiate(recorder: Recorder, outputs: list[Fake], spent: Collection[int] = ()) -> Joint | None:
+    """Records the gradients of `outputs`, and of inputs that were written, with respect to the recorder's inputs.
+
+    `spent`: indices of outputs whose history the program has used up itself.
+
+    Tensors that must leave the graph for that (bases of views, gradients) are appended to `outputs`. None where no
+    result needs to be differentiated.
+    """
+    return _Differentiation(recorder, outputs, spent).run()
+
+
+class _Differentiation:
+    def __init__(self, recorder: Recorder, outputs: list[Fake], spent: Collection[int]) -> None:
+        self.recorder = recorder
+        self.outputs = outputs
+        self.spent = spent
+        self.results = len(outputs)
+        self.inputs: list[Any] = list(recorder.inputs)
+        #: What tangents belong to, and the fakes they are the tangents of.
+        self.targets: list[Output] = []
+        self.target_fakes: list[Fake] = []
+        self.hidden: list[Fake] = []
+
+    def run(self) -> Joint | None:
+        self.find_written_inputs()
+        made = self.find_outputs()
+        if not self.targets and all(each.kind == "plain" for each in made):
+            return None
+        self.outputs += self.hidden
+        if not self.targets:
+            return Joint(self.results, 0, (), tuple(made), (), ())
+        candidates = self.candidates()
+        self.check_leaves()
+        tangents = [self.tangent(fake) for fake in self.target_fakes]
+        found = self.gradients(tangents, [edge for _, edge in candidates])
+        pairs = [(index, each) for (index, _), each in zip(candidates, found) if each is not None]
+        wanted = tuple(index for index, _ in pairs)
+        if not wanted:
+            raise _refused("the results depend on no tensor from outside that requires grad")
+        depends = _dependences(self.recorder.graph, tangents, [each for _, each in pairs])
+        self.outputs += [each for _, each in pairs]
+        return Joint(self.results, len(self.hidden), tuple(self.targets), tuple(made), wanted, depends)
+
+    # What is differentiated -----------------------------------------------------------------------
+
+    def find_written_inputs(self) -> None:
+        """Inputs whose history the program changed by writing to them."""
+        written = [
+            index
+            for index, fake in enumerate(self.inputs)
+            if isinstance(fake, Fake)
+            and fake.requires_grad
+            and not fake.is_leaf
+            and fake.grad_fn is not fake.lampwork_edge
+        ]
+        for index in written:
+            fake = self.inputs[index]
+            if sum(isinstance(each, Fake) and _same_memory(each, fake) for each in self.inputs) > 1:
+                raise _refused("an input that shares memory with another is written and differentiated")
+            self.targets.append(Output(index, written=True))
+            self.target_fakes.append(fake)
+
+    def find_outputs(self) -> list[Made]:
+        """How each result is made; new targets for those in memory of the region's own."""
+        made = [Made("plain")] * self.results
+        owners = {_torch.storage_key(fake): index for index, fake in enumerate(self.inputs) if isinstance(fake, Fake)}
+        groups: dict[int, list[int]] = {}
+        for position, fake in enumerate(self.outputs):
+            key = _torch.storage_key(fake)
+            if key not in owners:
+                groups.setdefault(key, []).append(position)
+            elif self.is_differentiated(position):
+                made[position] = Made("view of input", self.viewed_input(fake))
+        for members in groups.values():
+            differentiated = [each for each in members if self.is_differentiated(each)]
+            if len(members) == 1 and differentiated:
+                made[members[0]] = self.target(members[0])
+            elif differentiated:
+                self.share_base(members, differentiated, made)
+        return made
+
+    def is_differentiated(self, position: int) -> bool:
+        return position not in self.spent and _is_differentiated(self.outputs[position])
+
+    def viewed_input(self, fake: Fake) -> int:
+        """The input that `fake` is a view of by autograd."""
+        for index, each in enumerate(self.inputs):
+            if isinstance(each, Fake) and _same_memory(each, fake) and each.dtype == fake.dtype:
+                if each is fake or _is_view_of(fake, each):
+                    return index
+        raise _refused("a result shares the memory of an input, but not through views that autograd knows")
+
+    def target(self, position: int) -> Made:
+        self.targets.append(Output(position))
+        self.target_fakes.append(self.outputs[position] if position < self.results else self.hidden[-1])
+        return Made("output", len(self.targets) - 1)
+
+    def share_base(self, members: list[int], differentiated: list[int], made: list[Made]) -> None:
+        """Results in one memory: the tensor that they are views of is the output, and they are views of it again."""
+        roots = [each for each in differentiated if self.outputs[each]._base is None]
+        base = self.outputs[roots[0]] if roots else self.outputs[differentiated[0]]._base
+        assert base is not None
+        if len(roots) > 1 or not _is_differentiated(base) or type(base) is not Fake:
+            raise _refused("several results share memory, but not as views of one tensor that autograd knows")
+        if roots:
+            output = self.target(roots[0])
+        else:
+            self.hidden.append(base)
+            output = self.target(self.results + len(self.hidden) - 1)
+        for position in members:
+            fake = self.outputs[position]
+            if fake is base:
+                made[position] = output
+            elif fake.dtype != base.dtype or fake.is_conj() != base.is_conj():
+                raise _refused("a result is a view of another of another element type")
+            elif position not in differentiated:
+                made[position] = Made("detached output", output.index)
+            elif _is_view_of(fake, base):
+                made[position] = Made("view of output", output.index)
+            else:
+                raise _refused("several results share memory, but not as views of one tensor that autograd knows")
+
+    # Gradients ------------------------------------------------------------------------------------
+
+    def candidates(self) -> list[tuple[int, Any]]:
+        """Inputs that required grad when the call began, each with where its gradient arrives."""
+        found: list[tuple[int, Any]] = []
+        for index, fake in enumerate(self.inputs):
+            if not isinstance(fake, Fake):
+                continue
+            if fake.lampwork_edge is not None:
+                found.append((index, torch.autograd.graph.GradientEdge(fake.lampwork_edge, 0)))
+            elif fake.requires_grad and fake.is_leaf:
+                found.append((index, fake))
+        return found
+
+    def check_leaves(self) -> None:
+        """No gradient goes to a leaf that the program made: the caller could ask for it."""
+        known = {id(fake) for fake in self.inputs}
+        pending = [fake.grad_fn for fake in self.target_fakes]
+        ends = {id(fake.lampwork_edge) for fake in self.inputs if isinstance(fake, Fake) and fake.lampwork_edge}
+        seen = set(pending)
+        while pending:
+            node = pending.pop()
+            if node is None or id(node) in ends:
+                continue
+            variable = getattr(node, "variable", None)
+            if variable is not None and not node.next_functions and id(variable) not in known:
+                raise _refused("a result depends on a tensor made in the region that requires grad itself")
+            for following, _ in node.next_functions:
+                if following is not None and following not in seen:
+                    seen.add(following)
+                    pending.append(following)
+
+    def tangent(self, fake: Fake) -> Fake:
+        """The placeholder of what autograd hands in for `fake`: in its strides, if they are dense."""
+        size = tuple(fake.size())
+        strides = tuple(fake.stride()) if is_dense(size, fake.stride()) else None
+        if strides is None:
+            strides = _contiguous(size)
+        with self.recorder._paused():
+            made = _torch.tensor_without_memory(Fake, size, strides, fake.dtype, fake.device)
+        return self.recorder.placeholder(made)  # type: ignore[arg-type]
+
+    def gradients(self, tangents: list[Fake], edges: list[Any]) -> Sequence[Any]:
+        """The gradients that arrive at `edges`; None where none does."""
+        if not edges:
+            raise _refused("the results depend on no tensor from outside that requires grad")
+        _torch.keep_dynamo_unloaded()
+        recorder = self.recorder
+        before, recorder.written, recorder.differentiating = recorder.written, set(), True
+        try:
+            with torch.no_grad(), _torch.without_autocast():
+                found = _torch.run_backward(
+                    tuple(self.target_fakes), tuple(tangents), True, False, tuple(edges), allow_unreachable=True,
+                    accumulate_grad=False,
+                )  # fmt: skip
+        except RuntimeError as error:
+            raise _refused(f"autograd refuses to differentiate the results: {error}") from error
+        if recorder.written:
+            self.check_writes(recorder.written)
+            recorder.written |= before
+        return found
+
+    def check_writes(self, written: Collection[int]) -> None:
+        """The backward pass writes to no memory of the program, whose results would be seen to change."""
+        own = {
+            _torch.storage_key(fake)
+            for node in self.recorder.graph.nodes
+            if not node.meta.get("backward")
+            for fake in _fakes(node.meta["val"])
+        }
+        if own & set(written):
+            raise _refused("the backward pass writes to tensors of the program")
+
+
+def _refused(reason: str) -> Unsupported:
+    return Unsupported(
+        f"a result of this call requires grad, and the region is not differentiated: {reason}",
+        "Run inference under torch.no_grad() or torch.inference_mode().",
+        "needs-grad",
+    )
+
+
+def _is_differentiated(fake: torch.Tensor) -> bool:
+    return fake.requires_grad and not fake.is_leaf
+
+
+def _same_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return _torch.storage_key(left) == _torch.storage_key(right)
+
+
+def _contiguous(size: tuple) -> tuple:
+    strides: list[Any] = []
+    step: Any = 1
+    for extent in reversed(size):
+        strides.append(step)
+        step = step * (extent if not isinstance(extent, int) else max(extent, 1))
+    return tuple(reversed(strides))
+
+
+def _is_view_of(fake: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether the history of `fake` leads to `base` through differentiable views alone, so that a strided view of
+    `base` has the same gradient."""
+    node: Any = fake.grad_fn
+    end = base.grad_fn
+    while node is not None:
+        if node is end or (end is None and getattr(node, "variable", None) is base):
+            return True
+        if not type(node).__name__.startswith(_VIEW_NODES) or len(node.next_functions) != 1:
+            return False
+        node = node.next_functions[0][0]
+    return False
+
+
+#: Names of the nodes that autograd gives to views.
+_VIEW_NODES = (
+    "ViewBackward", "UnsafeViewBackward", "ReshapeAliasBackward", "TBackward", "TransposeBackward", "PermuteBackward",
+    "ExpandBackward", "SqueezeBackward", "UnsqueezeBackward", "SliceBackward", "SelectBackward", "AsStridedBackward",
+    "AliasBackward", "DiagonalBackward", "SplitBackward", "SplitWithSizesBackward", "UnbindBackward", "UnfoldBackward",
+    "ViewAsBackward",
+)  # fmt: skip
+
+
+def _dependences(graph: torch.fx.Graph, tangents: list[Fake], gradients: list[Fake]) -> tuple[tuple[int, ...], ...]:
+    """The tangents that each gradient is computed from; memory that is written holds what was written, too."""
+    masks: dict[int, int] = {}
+    for number, tangent in enumerate(tangents):
+        masks[_torch.storage_key(tangent)] = 1 << number
+    everything = (1 << len(tangents)) - 1
+    if len(tangents) > 1:
+        for node in graph.nodes:
+            if node.op == "call_function" and node.meta.get("backward"):
+                mask = 0
+                for each in node.all_input_nodes:
+                    for fake in _fakes(each.meta["val"]):
+                        mask |= masks.get(_torch.storage_key(fake), 0)
+                for fake in _fakes(node.meta["val"]):
+                    key = _torch.storage_key(fake)
+                    masks[key] = masks.get(key, 0) | mask
+    found = []
+    for gradient in gradients:
+        mask = masks.get(_torch.storage_key(gradient), 0) if len(tangents) > 1 else 1
+        found.append(tuple(number for number in range(len(tangents)) if (mask or everything) >> number & 1))
+    return tuple(found)
+
+
+def _fakes(value: Any) -> list[Fake]:
+    if isinstance(value, Fake):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [each for item in value for each in _fakes(item)]
+    return []

@@ -1,0 +1,290 @@
+"""Cuts a joint graph into a forward and a backward one.
+
+    %x, %w, %tangent                     forward                      backward
+    %mm = mm(%x, %w)                     %mm = mm(%x, %w)             %x, %relu, %tangent
+    %relu = relu(%mm)                    %relu = relu(%mm)            %mask = le(%relu, 0)
+    %mask = le(%relu, 0)       ->        return (%relu, %relu)        %grad = where(%mask, 0, %tangent)
+    %grad = where(%mask, 0, %tangent)                                 %t = t(%x)
+    %t = t(%x)                           saved: input %x,             %mm_1 = mm(%t, %grad)
+    %mm_1 = mm(%t, %grad)                result %relu                 return (%mm_1)
+    return (%relu, %mm_1)
+
+What the backward graph reads of the forward one is saved, or computed again: `choose` says which (views, constants and
+`full` are always made anew). Inputs are saved as they are; where the program writes to them, as a copy of what they
+held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from torch.fx import Node
+
+from lampwork import _torch
+from lampwork.fakes.fake import Fake
+from lampwork.fakes.operators import operator
+from lampwork.fakes.symbolic import SymbolicSizes, sizes_of
+from lampwork.graph.build import emit, is_random
+from lampwork.ir.differentiation import Backward, Joint, Tangent
+from lampwork.ir.region import AliasOfInput, FromGraph, FromSizes, FunctionalGraph
+from lampwork.ir.size import SizeExpr, Symbol, symbols
+
+aten = torch.ops.aten
+
+#: Which forward values to save, of those that the backward graph reads.
+Choose = Callable[["Joined"], set[Node]]
+
+
+@dataclass
+class Halves:
+    """The two graphs, and how they fit together. `backward` is None where there is nothing to compute."""
+
+    forward: FunctionalGraph
+    backward: FunctionalGraph | None
+    link: Backward
+
+
+class Joined:
+    """A joint graph with its nodes told apart.
+
+    `backward`: nodes of the backward half, in order: what follows from tangents, and what autograd computed for it.
+    `gradients`: the nodes of the graph's outputs that are gradients, by output. `written`: placeholders that the
+    program writes to.
+    """
+
+    def __init__(self, functional: FunctionalGraph, joint: Joint, inputs: int) -> None:
+        self.functional, self.joint, self.inputs = functional, joint, inputs
+        self.nodes = list(functional.graph.nodes)
+        self.output = self.nodes[-1]
+        self.outputs: list[Node] = list(self.output.args[0])  # type: ignore[arg-type]
+        self.placeholders = [node for node in self.nodes if node.op == "placeholder"]
+        self.tangents = self.placeholders[inputs:]
+        self.written = {self.placeholders[index] for index, _ in functional.writes}
+        self.forward_results = functional.results[: joint.results + joint.hidden]
+        self.gradient_results = functional.results[joint.results + joint.hidden :]
+        self.backward: set[Node] = set(self.tangents)
+        for node in self.nodes:
+            if node.op in ("call_function", "get_attr"):
+                if node.meta.get("backward") or any(each in self.backward for each in node.all_input_nodes):
+                    self.backward.add(node)
+
+    def needed(self) -> set[Node]:
+        """Nodes of the backward half that some gradient needs, or that draw random numbers."""
+        pending = [self.gradient_node(result) for result in self.gradient_results]
+        pending += [node for node in self.backward if node.op == "call_function" and is_random(node)]
+        found: set[Node] = set()
+        while pending:
+            node = pending.pop()
+            if node in self.backward and node not in found:
+                found.add(node)
+                pending.extend(node.all_input_nodes)
+        return found
+
+    def gradient_node(self, result: Any) -> Node:
+        return self.placeholders[result.input] if isinstance(result, AliasOfInput) else self.outputs[result.index]
+
+
+def is_free(node: Node) -> bool:
+    """Made anew rather than saved: views of something, constants, tensors of one number."""
+    if node.op == "get_attr":
+        return True
+    if node.op != "call_function" or is_random(node):
+        return False
+    if node.target is _torch.getitem:
+        return is_free(node.args[0]) and operator(node.args[0].target).kind == "view"  # type: ignore[arg-type,union-attr]
+    if not _torch.is_operator(node.target):
+        return node.target is _torch.tensor_constant
+    return operator(node.target).kind == "view" or node.target in _FREE
+
+
+_FREE = {
+    aten._unsafe_view.default, aten.full.default, aten.zeros.default, aten.ones.default, aten.scalar_tensor.default,
+    aten.arange.default, aten.arange.start, aten.arange.start_step, aten.empty_strided.default,
+    aten.empty.memory_format,
+}  # fmt: skip
+
+
+def save_all(joined: Joined) -> set[Node]:
+    """Everything that the backward half reads is saved."""
+    return _closure(joined, lambda node: False)
+
+
+def _closure(joined: Joined, again: Callable[[Node], bool]) -> set[Node]:
+    """Forward nodes to save when those that `again` accepts are computed again, like free ones."""
+    saved: set[Node] = set()
+    seen: set[Node] = set()
+    pending = [each for node in joined.needed() for each in node.all_input_nodes]
+    pending += [joined.gradient_node(result) for result in joined.gradient_results]
+    while pending:
+        node = pending.pop()
+        if node in joined.backward or node in seen:
+            continue
+        seen.add(node)
+        if node.op != "placeholder" and (is_free(node) or again(node)):
+            pending.extend(node.all_input_nodes)
+        else:
+            saved.add(node)
+    return saved
+
+
+def partition(
+    functional: FunctionalGraph, joint: Joint, inputs: int, sizes: SymbolicSizes | None, choose: Choose = save_all
+) -> Halves:
+    """The halves of `functional`, whose placeholders are `inputs` inputs, then tangents.
+
+    Guarantees: random operators keep their order in each half; each result of the region is computed by the forward
+    half alone.
+    """
+    joined = Joined(functional, joint, inputs)
+    if not joint.wanted:
+        return Halves(_forward(joined, [], ())[0], None, Backward(joint))
+    chosen = choose(joined)
+    saved = [node for node in joined.nodes if node in chosen]
+    kept_inputs = [node for node in saved if node.op == "placeholder" and node not in joined.written]
+    computed = [node for node in saved if node.op != "placeholder" or node in joined.written]
+    names = _symbols(joined.nodes) if sizes is not None else ()
+    numbers = tuple(sizes.wrap(Symbol(name)) for name in names) if sizes is not None else ()
+    forward, first = _forward(joined, computed, numbers)
+    backward = _backward(joined, kept_inputs, computed, numbers)
+    link = Backward(
+        joint,
+        saved_inputs=tuple(joined.placeholders.index(node) for node in kept_inputs),
+        saved_results=tuple(range(first, first + len(computed))),
+        numbers=tuple(range(first + len(computed), first + len(computed) + len(numbers))),
+        tangents=tuple(_tangent(node.meta["val"]) for node in joined.tangents),
+    )
+    return Halves(forward, backward, link)
+
+
+def _symbols(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Names of the symbols in the inputs."""
+    names: dict[str, None] = {}
+    for node in nodes:
+        if node.op == "placeholder":
+            value = node.meta["val"]
+            dims = (*value.size(), *value.stride()) if isinstance(value, Fake) else (value,)
+            for size in sizes_of(dims):
+                names.update(dict.fromkeys(sorted(symbols(size))))
+    return tuple(names)
+
+
+def _tangent(fake: Any) -> Tangent:
+    shape, strides = sizes_of(fake.size()), sizes_of(fake.stride())
+    if any(isinstance(each, SizeExpr) for each in (*shape, *strides)):
+        return Tangent(None, None)
+    return Tangent(shape, strides)
+
+
+def _forward(joined: Joined, computed: list[Node], numbers: tuple[Any, ...]) -> tuple[FunctionalGraph, int]:
+    """The forward half, whose results behind the region's are `computed` and `numbers`; the first one's index."""
+    functional = joined.functional
+    graph = torch.fx.Graph()
+    copies: dict[Node, Node] = {}
+    for node in joined.nodes:
+        if node.op == "output" or node in joined.backward:
+            continue
+        copies[node] = _copied(graph, node, copies)
+    outputs: list[Node] = []
+    places: dict[int, int] = {}
+
+    def place(index: int) -> int:
+        if index not in places:
+            places[index] = len(outputs)
+            outputs.append(copies[joined.outputs[index]])
+        return places[index]
+
+    results: list[Any] = []
+    owned: dict[Node, int] = {}  # nodes whose memory is a result's as it is
+    for result in joined.forward_results:
+        if isinstance(result, FromGraph):
+            result = FromGraph(place(result.index), result.view, result.dtype, result.conjugate)
+            owned.setdefault(outputs[result.index], result.index)
+        results.append(result)
+    writes = tuple((target, place(source)) for target, source in functional.writes)
+    first = len(results)
+    for node in computed:
+        copy = copies[node]
+        if node.op == "placeholder":  # the program writes to it: what it held
+            copy = emit(graph, aten.clone.default, (copy,), {}, copy)
+        if copy not in owned:
+            owned[copy] = len(outputs)
+            outputs.append(copy)
+        results.append(FromGraph(owned[copy]))
+    results += [FromSizes(number) for number in numbers]
+    graph.output(tuple(outputs))
+    return FunctionalGraph(graph, tuple(results), writes, device=functional.device), first
+
+
+def _backward(
+    joined: Joined, kept_inputs: list[Node], computed: list[Node], numbers: tuple[Any, ...]
+) -> FunctionalGraph:
+    graph = torch.fx.Graph()
+    copies: dict[Node, Node] = {}
+    placeholders: list[Node] = []
+    for node in (*kept_inputs, *computed):
+        copies[node] = _placeholder(graph, node.name, node.meta)
+        placeholders.append(copies[node])
+    for number in numbers:
+        placeholders.append(_placeholder(graph, "size", {"val": number}))
+    for node in joined.tangents:
+        copies[node] = _placeholder(graph, node.name, node.meta)
+        placeholders.append(copies[node])
+    needed = joined.needed()
+    for node in _again(joined, needed, copies):
+        needed.add(node)
+    for node in joined.nodes:
+        if node in needed and node not in copies:
+            copies[node] = _copied(graph, node, copies)
+    outputs: list[Node] = []
+    results: list[Any] = []
+    taken: dict[Node, Any] = {}
+    for result in joined.gradient_results:
+        node = copies[joined.gradient_node(result)]
+        if isinstance(result, AliasOfInput) or (node in placeholders and result.view is None and not result.conjugate):
+            results.append(
+                AliasOfInput(placeholders.index(node), result.view, result.dtype, result.conjugate)
+            )
+            continue
+        known = taken.get(node)
+        if known is None:
+            known = taken[node] = FromGraph(len(outputs), result.view, result.dtype, result.conjugate)
+            outputs.append(node)
+        elif (known.view, known.dtype) != (result.view, result.dtype):
+            # Autograd may keep each gradient as it is: two of them never share memory.
+            shape, strides, offset = result.view or (node.meta["val"].size(), node.meta["val"].stride(), 0)
+            start = offset + node.meta["val"].storage_offset()
+            view = emit(graph, aten.as_strided.default, (node, list(shape), list(strides), start), {}, node)
+            known = FromGraph(len(outputs))
+            outputs.append(emit(graph, aten.clone.default, (view,), {}, view))
+        results.append(known)
+    graph.output(tuple(outputs))
+    return FunctionalGraph(graph, tuple(results), device=joined.functional.device)
+
+
+def _again(joined: Joined, needed: set[Node], copies: dict[Node, Node]) -> set[Node]:
+    """Forward nodes that the backward half computes again from what is saved."""
+    found: set[Node] = set()
+    pending = [each for node in needed for each in node.all_input_nodes]
+    pending += [joined.gradient_node(result) for result in joined.gradient_results]
+    while pending:
+        node = pending.pop()
+        if node not in copies and node not in needed and node not in found:
+            found.add(node)
+            pending.extend(node.all_input_nodes)
+    return found
+
+
+def _placeholder(graph: torch.fx.Graph, name: str, meta: dict) -> Node:
+    node = graph.create_node("placeholder", name)
+    node.meta = dict(meta)
+    return node
+
+
+def _copied(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> Node:
+    copy = graph.node_copy(node, copies.__getitem__)
+    copy.meta = dict(node.meta)
+    return copy

@@ -1,0 +1,82 @@
+"""How the results of a region are differentiated: data that capture, partitioning and the runtime share.
+
+A region whose results require grad is recorded with its gradients behind it, as one joint graph. `Joint` says which
+placeholders and outputs are what; after the graph was cut in two, `Backward` says how the runtime ties the halves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from lampwork.ir.record import record
+
+if TYPE_CHECKING:
+    from lampwork.ir.artifact import Artifact
+
+
+@record
+class Made:
+    """How result k of the region comes to be what eager returns.
+
+    plain             the program's result, with no tie to autograd
+    output            output `index` of the differentiated function
+    view of output    a view of that output, made by autograd: it shares its history
+    detached output   a view of its memory without its history
+    view of input     a view of graph input `index`, made by autograd
+    """
+
+    kind: Literal["plain", "output", "view of output", "detached output", "view of input"]
+    index: int = 0
+
+
+@record
+class Output:
+    """What a tangent belongs to: graph output `index`; or graph input `index`, which the region writes in place
+    (`written`), and which has another history after that."""
+
+    index: int
+    written: bool = False
+
+
+@record
+class Joint:
+    """What the graph of a region that is differentiated holds beside its program.
+
+    The placeholders behind the region's inputs are tangents, one for each of `outputs`. The graph's outputs are
+    `results` tensors that templates name, the bases of views among them that no template names, and one gradient for
+    each input of `wanted`. `depends[k]`: the tangents that gradient k depends on; where all of them are undefined, so
+    is the gradient. `made`: one for each of `results`.
+    """
+
+    results: int
+    hidden: int
+    outputs: tuple[Output, ...]
+    made: tuple[Made, ...]
+    wanted: tuple[int, ...]
+    depends: tuple[tuple[int, ...], ...]
+
+
+@record
+class Tangent:
+    """The layout that the backward program was compiled for. None: it varies; strides are those of the output itself
+    where that is dense, else those of a contiguous tensor."""
+
+    shape: tuple[int, ...] | None
+    strides: tuple[int, ...] | None
+
+
+@record
+class Backward:
+    """The backward half of an artifact.
+
+    The forward program's results are those of the region, then hidden bases, then what is saved. The backward program
+    (None where nothing is to be computed) takes the inputs `saved_inputs` of the graph, the forward's results
+    `saved_results` and `numbers` (sizes that vary), then tangents; it returns the gradients of `joint.wanted`.
+    """
+
+    joint: Joint
+    saved_inputs: tuple[int, ...] = ()
+    saved_results: tuple[int, ...] = ()
+    numbers: tuple[int, ...] = ()
+    tangents: tuple[Tangent, ...] = ()
+    artifact: Artifact | None = None

@@ -1,0 +1,187 @@
+"""Ties the forward and the backward program of an entry together with one `torch.autograd.Function`.
+
+    results = Differentiated(artifact, forward, backward).call(values, generation)
+
+Results have a history that eager's engine walks: tensors from outside keep their hooks, their accumulation into `.grad`
+and their version checks. What the backward program needs is saved as eager saves it (`save_for_backward`), so hooks on
+saved tensors see it, writes to it are noticed, and it is freed with the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.errors import page_of
+from lampwork.ir.artifact import Artifact
+from lampwork.ir.differentiation import Tangent
+from lampwork.runtime.host import AssumptionFailed, Rerun
+
+#: Runs a program: (values of its inputs, generation) -> its results.
+Run = Callable[..., Sequence[Any]]
+
+_TWICE = (
+    "the gradients of a region compiled by lampwork are differentiated (create_graph=True), which is not supported: "
+    f"see {page_of('double-backward')}. Call the function uncompiled where second derivatives are needed, or take the "
+    "first ones inside of the compiled function."
+).encode()
+
+class Differentiated:
+    """The programs of an entry whose results require grad. `call` takes and gives what `Host.call` does."""
+
+    def __init__(self, artifact: Artifact, forward: Run, backward: Run | None) -> None:
+        assert artifact.backward is not None
+        link = self.link = artifact.backward
+        joint = self.joint = link.joint
+        self.forward, self.backward = forward, backward
+        self.written = tuple(each.index for each in joint.outputs if each.written)
+        #: Graph inputs that the function gets as tensors: those with gradients, then those that are written.
+        self.tracked = (*joint.wanted, *(index for index in self.written if index not in joint.wanted))
+        self.no_gradients = (None,) * (len(self.tracked) - len(joint.wanted))
+        #: Results that are made again above autograd: (result, kind, output or input).
+        self.made = tuple((k, each.kind, each.index) for k, each in enumerate(joint.made) if each.kind != "plain")
+        self.fixed = all(tangent.strides is not None for tangent in link.tangents)
+        self.partial = len(joint.outputs) > 1
+        self.call = self.tied if joint.outputs else self.untied
+
+    def tied(self, values: Sequence[Any], generation: object = None) -> Sequence[Any]:
+        run = _Call(self, values, generation)
+        with torch.enable_grad():
+            outputs = _Function.apply(run, *[values[index] for index in self.tracked])
+        if type(outputs) is not tuple:
+            outputs = (outputs,)
+        return self.finished(run.results, outputs, values)
+
+    def untied(self, values: Sequence[Any], generation: object = None) -> Sequence[Any]:
+        """For results that are views of inputs, and nothing else is differentiated."""
+        with torch.no_grad():
+            results = self.forward(values, generation)
+        return self.finished(results, (), values)
+
+    def finished(self, results: Sequence[Any], outputs: Sequence[torch.Tensor], values: Sequence[Any]) -> list[Any]:
+        """The region's results, as eager's autograd ties them together."""
+        made = list(results[: self.joint.results])
+        for index, kind, source in self.made:
+            if kind == "output":
+                made[index] = outputs[source]
+                continue
+            plain = made[index]
+            base = values[source] if kind == "view of input" else outputs[source]
+            if kind == "detached output":
+                base = base.detach()
+            with torch.enable_grad():
+                made[index] = base.as_strided(plain.shape, plain.stride(), plain.storage_offset())
+        return made
+
+    def gradients(self, run: _Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any]) -> Sequence[Any]:
+        """What the backward program returns for tangents, of which None are zeros."""
+        layouts = self.link.tangents if self.fixed else run.layouts
+        laid = [
+            _laid_out(tangent, layout, output)
+            for tangent, layout, output in zip(tangents, layouts, run.devices, strict=True)
+        ]
+        assert self.backward is not None
+        try:
+            with torch.no_grad():
+                found = self.backward((*saved, *run.sizes, *laid))
+        except Rerun as failure:
+            assert failure.__cause__ is not None
+            raise failure.__cause__ from None
+        if self.partial:
+            return [
+                gradient if any(tangents[each] is not None for each in depends) else None
+                for gradient, depends in zip(found, self.joint.depends, strict=True)
+            ]
+        return found
+
+
+class _Call:
+    """One call of the forward program, and what its backward needs beside saved tensors."""
+
+    __slots__ = ("owner", "values", "generation", "results", "sizes", "layouts", "devices")
+
+    def __init__(self, owner: Differentiated, values: Sequence[Any], generation: object) -> None:
+        self.owner, self.values, self.generation = owner, values, generation
+        self.results: Sequence[Any] = ()
+        self.sizes: tuple[int, ...] = ()
+        self.layouts: tuple[Tangent, ...] = ()
+        self.devices: tuple[tuple[torch.dtype, torch.device], ...] = ()
+
+
+class _Function(torch.autograd.Function):
+    """One node of eager's autograd for a whole region."""
+
+    @staticmethod
+    def forward(ctx: Any, run: _Call, *tracked: torch.Tensor) -> Any:
+        owner, values = run.owner, run.values
+        joint, link = owner.joint, owner.link
+        for index in owner.written:
+            if values[index]._is_view():
+                raise Rerun from AssumptionFailed("an input that is written, and differentiated, is a view")
+        results = run.results = owner.forward(values, run.generation)
+        outputs = [
+            values[each.index] if each.written else _own(results[each.index]) for each in joint.outputs
+        ]
+        ctx.run = run
+        ctx.set_materialize_grads(False)
+        if owner.written:
+            ctx.mark_dirty(*[values[index] for index in owner.written])
+        run.sizes = tuple([results[index] for index in link.numbers])
+        run.devices = tuple([(output.dtype, output.device) for output in outputs])
+        if not owner.fixed:
+            run.layouts = tuple([_layout(output) for output in outputs])
+        ctx.save_for_backward(
+            *[values[index] for index in link.saved_inputs], *[results[index] for index in link.saved_results]
+        )
+        run.values = ()
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Any) -> Any:
+        run: _Call = ctx.run
+        owner = run.owner
+        saved = ctx.saved_tensors
+        found = owner.gradients(run, saved, tangents)
+        if torch.is_grad_enabled():  # for second derivatives: an error for who takes them
+            found = _not_twice(found)
+        return None, *found, *owner.no_gradients
+
+
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor`, not as a view of another: autograd refuses to write to views that a function returns."""
+    if not tensor._is_view():
+        return tensor
+    with _torch.below_autograd():
+        return torch.ops.aten.alias.default(tensor)
+
+
+def _layout(output: torch.Tensor) -> Tangent:
+    """The layout of an output's tangent, as capture assumed it."""
+    shape = tuple(output.shape)
+    dense = torch.empty_like(output, device="meta")
+    strides = output.stride() if dense.stride() == output.stride() else dense.contiguous().stride()
+    return Tangent(shape, strides)
+
+
+def _laid_out(tangent: torch.Tensor | None, layout: Tangent, kind: tuple[torch.dtype, torch.device]) -> torch.Tensor:
+    """`tangent` in the strides that the backward program was compiled for; zeros for None."""
+    shape, strides = layout.shape, layout.strides
+    assert shape is not None and strides is not None
+    if tangent is None:
+        return torch.empty_strided(shape, strides, dtype=kind[0], device=kind[1]).zero_()
+    if type(tangent) is torch.Tensor and tangent.stride() == strides and not tangent.is_conj() and not tangent.is_neg():
+        return tangent
+    with torch.no_grad():
+        return torch.empty_strided(shape, strides, dtype=kind[0], device=kind[1]).copy_(tangent)
+
+
+def _not_twice(gradients: Sequence[Any]) -> list[Any]:
+    """The gradients, with a history that refuses to be differentiated."""
+    found = [None if each is None else each.detach().requires_grad_() for each in gradients]
+    present = [each for each in found if each is not None]
+    refusing = _torch.delayed_error(_TWICE, len(present))(*present)
+    remaining = iter(refusing if isinstance(refusing, (tuple, list)) else (refusing,))
+    return [None if each is None else next(remaining) for each in found]
