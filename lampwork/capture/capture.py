@@ -288,7 +288,9 @@ def _needs_grad(outputs: list[Any], spent: Collection[int], inputs: list[Any]) -
     """Whether some result, or an input that was written, has a history of this region's making that can be used."""
     return any(
         fake.requires_grad and not fake.is_leaf and index not in spent for index, fake in enumerate(outputs)
-    ) or any(isinstance(fake, Fake) and fake.requires_grad and fake.grad_fn is not fake.lampwork_edge for fake in inputs)
+    ) or any(
+        isinstance(fake, Fake) and fake.requires_grad and fake.grad_fn is not fake.lampwork_edge for fake in inputs
+    )
 
 
 def _differentiated(world: TorchWorld, templates: Templates) -> tuple[Joint | None, Diagnostic | None]:

@@ -224,7 +224,7 @@ class _Differentiation:
 def _refused(reason: str) -> Unsupported:
     return Unsupported(
         f"a result of this call requires grad, and the region is not differentiated: {reason}",
-        "Run inference under torch.no_grad() or torch.inference_mode().",
+        "Make tensors that require grad outside of the compiled function, or run inference under torch.no_grad().",
         "needs-grad",
     )
 

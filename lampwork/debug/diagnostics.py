@@ -11,7 +11,7 @@ from typing import Literal
 
 from lampwork.errors import Diagnostic, page_of
 
-Kind = Literal["break", "fallback", "recompile", "specialised", "fusion", "graph"]
+Kind = Literal["break", "fallback", "recompile", "specialised", "fusion", "graph", "error"]
 
 #: What a kind of diagnostic is called.
 KINDS: dict[Kind, str] = {
@@ -21,6 +21,7 @@ KINDS: dict[Kind, str] = {
     "specialised": "a fixed size",
     "fusion": "a refused fusion",
     "graph": "a refused CUDA graph",
+    "error": "an error",
 }
 
 
@@ -313,8 +314,13 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "needs-grad": Meaning(
         "fallback",
-        "A result of the call requires grad, and compiled regions are not differentiated yet.",
-        "Run inference under `torch.no_grad()` or `torch.inference_mode()`.",
+        "A result of the call requires grad, and its history cannot be tied to the caller's tensors.",
+        "Make tensors that require grad outside of the compiled function, or run inference under `torch.no_grad()`.",
+    ),
+    "double-backward": Meaning(
+        "error",
+        "Gradients of a compiled region, taken with `create_graph=True`, are differentiated again.",
+        "Take the first gradients inside of the compiled function, or call it uncompiled where second ones are needed.",
     ),
     "no-back-end": Meaning(
         "fallback",

@@ -30,7 +30,7 @@ from lampwork.fakes.operators import operator
 from lampwork.fakes.symbolic import SymbolicSizes, sizes_of
 from lampwork.graph.build import emit, is_random
 from lampwork.ir.differentiation import Backward, Joint, Tangent
-from lampwork.ir.region import AliasOfInput, FromGraph, FromSizes, FunctionalGraph
+from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
 from lampwork.ir.size import SizeExpr, Symbol, symbols
 
 aten = torch.ops.aten
@@ -176,7 +176,7 @@ def _tangent(fake: Any) -> Tangent:
     shape, strides = sizes_of(fake.size()), sizes_of(fake.stride())
     if any(isinstance(each, SizeExpr) for each in (*shape, *strides)):
         return Tangent(None, None)
-    return Tangent(shape, strides)
+    return Tangent(tuple(map(int, fake.size())), tuple(map(int, fake.stride())))
 
 
 def _forward(joined: Joined, computed: list[Node], numbers: tuple[Any, ...]) -> tuple[FunctionalGraph, int]:
@@ -214,9 +214,8 @@ def _forward(joined: Joined, computed: list[Node], numbers: tuple[Any, ...]) -> 
             owned[copy] = len(outputs)
             outputs.append(copy)
         results.append(FromGraph(owned[copy]))
-    results += [FromSizes(number) for number in numbers]
     graph.output(tuple(outputs))
-    return FunctionalGraph(graph, tuple(results), writes, device=functional.device), first
+    return FunctionalGraph(graph, tuple(results), writes, device=functional.device, numbers=numbers), first
 
 
 def _backward(
@@ -245,9 +244,7 @@ def _backward(
     for result in joined.gradient_results:
         node = copies[joined.gradient_node(result)]
         if isinstance(result, AliasOfInput) or (node in placeholders and result.view is None and not result.conjugate):
-            results.append(
-                AliasOfInput(placeholders.index(node), result.view, result.dtype, result.conjugate)
-            )
+            results.append(AliasOfInput(placeholders.index(node), result.view, result.dtype, result.conjugate))
             continue
         known = taken.get(node)
         if known is None:

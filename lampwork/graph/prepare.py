@@ -13,6 +13,7 @@ from lampwork.graph.freeze import fold_batch_norms, freeze
 from lampwork.graph.functionalize import functionalize
 from lampwork.graph.layout import order_convolutions
 from lampwork.graph.padding import pad_products
+from lampwork.graph.partition import Halves, partition
 from lampwork.graph.products import use_vendor_products
 from lampwork.graph.simplify import (
     embed_literals,
@@ -22,7 +23,6 @@ from lampwork.graph.simplify import (
     separate_outputs,
     share_repeated_work,
 )
-from lampwork.graph.partition import Halves, partition
 from lampwork.ir.region import FunctionalGraph, Region
 
 Pass = Callable[[FunctionalGraph], FunctionalGraph]

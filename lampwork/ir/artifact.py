@@ -27,7 +27,8 @@ class Artifact:
     `varied`: the sizes and integers that had differed between calls when it was compiled, so that they are symbols.
     `specialised`: sizes that would have been symbols, had the program not needed them as numbers.
     `derived`: see FunctionalGraph. `versions`: Lampwork, torch, Python, machine features it was made for;
-    `backward`: how results are differentiated, None where none requires grad. `compile_seconds`: by stage. `report`: texts by stage for `explain`, filled only on request.
+    `backward`: how results are differentiated, None where none requires grad. `compile_seconds`: by stage.
+    `report`: texts by stage for `explain`, filled only on request.
     """
 
     name: str

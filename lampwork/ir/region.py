@@ -125,13 +125,6 @@ class FromGraph:
     conjugate: bool = False
 
 
-@record
-class FromSizes:
-    """Result is an integer computed from sizes (a `torch.SymInt`)."""
-
-    value: Any
-
-
 @dataclass
 class FunctionalGraph:
     """A pure graph: no in-place operators, no aliasing to think about.
@@ -140,11 +133,13 @@ class FunctionalGraph:
     the output node is one flat tuple of fresh values. `results[k]`: what `TensorValue(k)` is. `writes`: (input
     index, graph output index) to copy into the input's memory at the end, in order. `derived`: recipes for inputs
     computed from other inputs once and cached (packed weights), as (operator name, input indices, constants).
+    `numbers`: integers computed from sizes (`torch.SymInt`), which are results behind the others.
     Random operators keep program order. `device`: the one that kernels and planned memory are on ("cpu", "cuda:0").
     """
 
     graph: torch.fx.Graph
-    results: tuple[AliasOfInput | FromGraph | FromSizes, ...]
+    results: tuple[AliasOfInput | FromGraph, ...]
     writes: tuple[tuple[int, int], ...] = ()
     derived: tuple[tuple[str, tuple[int, ...], tuple[Any, ...]], ...] = ()
     device: str = "cpu"
+    numbers: tuple[Any, ...] = ()

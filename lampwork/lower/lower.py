@@ -45,7 +45,7 @@ from lampwork.ir.program import (
     TorchConstant,
     ViewOfInput,
 )
-from lampwork.ir.region import AliasOfInput, FromGraph, FromSizes, FunctionalGraph
+from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
 from lampwork.ir.size import Size, SizeExpr, Symbol, symbols
 from lampwork.lower import expressions as ex
 from lampwork.lower.rules import COPIES, RULES, VIEWS, Rule
@@ -539,6 +539,7 @@ class Lowering:
         for target, source in self.functional.writes:
             self.write_input(target, values[source])
         results = tuple(self.result(result, values) for result in self.functional.results)
+        results += tuple(ScalarResult(size_of(number)) for number in self.functional.numbers)
         self.drop_unread()
         return Lowered(
             self.buffers, tuple(self.inputs), tuple(self.items), results, (), self.constants, self.all_sizes(),
@@ -603,8 +604,6 @@ class Lowering:
                     start = start * ITEM_SIZE_BYTES[ref.dtype] // ITEM_SIZE_BYTES[dtype]
                 ref = TensorRef(ref.buffer, dtype, sizes_of(shape), sizes_of(strides), start + size_of(offset))
             return FromBuffer(ref, result.conjugate)
-        if isinstance(result, FromSizes):
-            return ScalarResult(size_of(result.value))
         raise CompileError("lower", f"result of type {type(result).__name__}")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.errors import page_of
+from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Tangent
 from lampwork.runtime.host import AssumptionFailed, Rerun
@@ -23,11 +23,12 @@ from lampwork.runtime.host import AssumptionFailed, Rerun
 #: Runs a program: (values of its inputs, generation) -> its results.
 Run = Callable[..., Sequence[Any]]
 
-_TWICE = (
-    "the gradients of a region compiled by lampwork are differentiated (create_graph=True), which is not supported: "
-    f"see {page_of('double-backward')}. Call the function uncompiled where second derivatives are needed, or take the "
-    "first ones inside of the compiled function."
-).encode()
+_TWICE = Diagnostic(
+    "double-backward",
+    "the gradients of a region that lampwork compiled are differentiated again",
+    remedy="Take the first ones inside of the compiled function, or call it uncompiled where second ones are needed.",
+)
+
 
 class Differentiated:
     """The programs of an entry whose results require grad. `call` takes and gives what `Host.call` does."""
@@ -122,9 +123,7 @@ class _Function(torch.autograd.Function):
             if values[index]._is_view():
                 raise Rerun from AssumptionFailed("an input that is written, and differentiated, is a view")
         results = run.results = owner.forward(values, run.generation)
-        outputs = [
-            values[each.index] if each.written else _own(results[each.index]) for each in joint.outputs
-        ]
+        outputs = [values[each.index] if each.written else _own(results[each.index]) for each in joint.outputs]
         ctx.run = run
         ctx.set_materialize_grads(False)
         if owner.written:
@@ -182,6 +181,6 @@ def _not_twice(gradients: Sequence[Any]) -> list[Any]:
     """The gradients, with a history that refuses to be differentiated."""
     found = [None if each is None else each.detach().requires_grad_() for each in gradients]
     present = [each for each in found if each is not None]
-    refusing = _torch.delayed_error(_TWICE, len(present))(*present)
+    refusing = _torch.delayed_error(f"{_TWICE} See {_TWICE.page}.".encode(), len(present))(*present)
     remaining = iter(refusing if isinstance(refusing, (tuple, list)) else (refusing,))
     return [None if each is None else next(remaining) for each in found]

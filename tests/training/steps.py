@@ -33,7 +33,9 @@ def close(left: Any, right: Any, what: str = "") -> None:
     assert left.stride() == right.stride(), f"{what}: strides {left.stride()} for {right.stride()}"
     assert left.requires_grad == right.requires_grad, f"{what}: requires_grad {left.requires_grad}"
     assert left.is_leaf == right.is_leaf, f"{what}: is_leaf {left.is_leaf}"
-    torch.testing.assert_close(left.detach(), right.detach(), rtol=2e-4, atol=2e-5, equal_nan=True, msg=lambda m: f"{what}: {m}")
+    torch.testing.assert_close(
+        left.detach(), right.detach(), rtol=2e-4, atol=2e-5, equal_nan=True, msg=lambda m: f"{what}: {m}"
+    )
 
 
 def same_module(left: torch.nn.Module, right: torch.nn.Module) -> None:
@@ -45,7 +47,9 @@ def same_module(left: torch.nn.Module, right: torch.nn.Module) -> None:
         close(one, other, name)
 
 
-def train(module: torch.nn.Module, args: Any, loss_of: Callable[[Any], torch.Tensor], steps: int = 3, **options: Any) -> Any:
+def train(
+    module: torch.nn.Module, args: Any, loss_of: Callable[[Any], torch.Tensor], steps: int = 3, **options: Any
+) -> Any:
     """`steps` steps of SGD on the compiled module and on an eager copy; compares everything after each.
 
     Returns the statistics of the compiled one.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from lampwork.verdict import zoo
 from tests.training.steps import tensors, train, whole
 
 
 def loss_of(result):
-    return sum(each.float().pow(2).mean() for each in tensors(result) if each.is_floating_point() and each.requires_grad)
+    return sum(
+        each.float().pow(2).mean() for each in tensors(result) if each.is_floating_point() and each.requires_grad
+    )
 
 
 @pytest.mark.parametrize("mode", ["eval", "train"])
