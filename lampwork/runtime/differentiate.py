@@ -51,7 +51,7 @@ class Differentiated:
     def tied(self, values: Sequence[Any], generation: object = None) -> Sequence[Any]:
         run = _Call(self, values, generation)
         with torch.enable_grad():
-            outputs = _Function.apply(run, *[values[index] for index in self.tracked])
+            outputs = LampworkRegion.apply(run, *[values[index] for index in self.tracked])
         if type(outputs) is not tuple:
             outputs = (outputs,)
         return self.finished(run.results, outputs, values)
@@ -112,7 +112,7 @@ class _Call:
         self.devices: tuple[tuple[torch.dtype, torch.device], ...] = ()
 
 
-class _Function(torch.autograd.Function):
+class LampworkRegion(torch.autograd.Function):
     """One node of eager's autograd for a whole region."""
 
     @staticmethod
