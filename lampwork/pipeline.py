@@ -47,10 +47,12 @@ def compile_call(
     settings: Settings,
     observe: Observer | None = None,
     varied: Collection[Any] = (),
+    contents: bool = True,
 ) -> Artifact:
     """An artifact that serves this call and every call that passes its guards.
 
     `varied`: what differed between calls so far (see `capture.dynamic.Varying`): those sizes become symbols.
+    `contents`: so do sizes that the contents of tensors decide.
 
     Raises `GraphBreak` when the call holds something capture does not put in a graph, `CompileError` naming the stage
     when a stage fails. The program's state is untouched either way.
@@ -59,7 +61,7 @@ def compile_call(
     observer = observe or (lambda stage, value: None)
     dynamic = settings.dynamic
     known = frozenset(varied)
-    policy = DynamicPolicy(dynamic is not False, dynamic is True, known)
+    policy = DynamicPolicy(dynamic is not False, dynamic is True, known, contents or settings.fullgraph)
     with collector.paused():
         try:
             with _stage("capture", seconds):
@@ -78,7 +80,7 @@ def compile_call(
             # Some stage cannot do it for symbols: an entry for these sizes alone.
             specialised = (Diagnostic("size-specialised", f"all sizes are fixed: {error}", error.location),)
             with _stage("capture", seconds):
-                fixed = capture(function, args, kwargs, settings, DynamicPolicy(allowed=False), not settings.fullgraph)
+                fixed = capture(function, args, kwargs, settings, _FIXED, not settings.fullgraph)
             artifact = compile_region(fixed, settings, observer, seconds)
         if region.sizes is not None:
             _check_marks(region.sizes)
@@ -89,22 +91,25 @@ def _capture(
     function: Callable, args: tuple, kwargs: Mapping[str, Any], settings: Settings, policy: DynamicPolicy
 ) -> Region:
     """The region of the call; with numbers for sizes where symbols would break it. Raises `GraphBreak`."""
-    fixed = DynamicPolicy(allowed=False)
     try:
         region = capture(function, args, kwargs, settings, policy, split=not settings.fullgraph)
     except GraphBreak as stop:
         if not stop.symbolic:
             raise
         try:
-            return capture(function, args, kwargs, settings, fixed)
+            return capture(function, args, kwargs, settings, _FIXED)
         except GraphBreak:
             raise stop from stop.__cause__
-    if isinstance(region.outcome, Continue) and region.sizes is not None:
+    if isinstance(region.outcome, Continue) and region.sizes is not None and region.sizes.of_the_call:
         try:
-            return capture(function, args, kwargs, settings, fixed)
+            return capture(function, args, kwargs, settings, _FIXED)
         except GraphBreak:
             pass  # it is not for the symbols
     return region
+
+
+#: No size is a symbol.
+_FIXED = DynamicPolicy(allowed=False, contents=False)
 
 
 def _check_marks(sizes: SymbolicSizes) -> None:
@@ -186,6 +191,8 @@ def _generate(
     target = target_of(functional.device)
     with _stage("lower", seconds):
         lowered = lower(functional, settings)
+        if region.sizes is not None:
+            lowered = replace(lowered, assumed=region.sizes.assumed())
     _verify_lowered(lowered)
     observe("lower", lowered)
     tuner = _tuner(settings, target, functional.device)

@@ -117,7 +117,7 @@ class _Attempt:
         self.split = split
         self.reason = reason
         self.suspended: Suspended | None = None
-        recorder = Recorder()
+        recorder = Recorder(sizes_by_contents=policy.contents)
         self.world = TorchWorld(recorder, policy)
         self.world.attach(recorder)
         self.machine = TorchMachine(self.world, step, native_errors=split)

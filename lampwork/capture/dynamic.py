@@ -25,12 +25,14 @@ Varying = tuple[Source, str, int]
 class DynamicPolicy:
     """`everything`: all sizes and integers of the call's arguments. `varied`: what differed between calls so far.
 
-    Neither: what is marked alone; `allowed` False: nothing at all.
+    Neither: what is marked alone; `allowed` False: nothing at all. `contents`: sizes that the contents of tensors
+    decide are symbols, too.
     """
 
     allowed: bool = True
     everything: bool = False
     varied: Collection[Varying] = field(default_factory=frozenset)
+    contents: bool = True
 
     def is_symbol(self, source: Source, kind: str, axis: int = 0) -> bool:
         return self.allowed and ((source, kind, axis) in self.varied or (self.everything and is_argument(source)))

@@ -34,9 +34,9 @@ import torch.fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lampwork import _torch
+from lampwork.capture.contents import Contents
 from lampwork.fakes import rules  # noqa: F401  (fills the table of shape rules)
 from lampwork.fakes.fake import (
-    DataDependent,
     Fake,
     FakeStorage,
     Unsupported,
@@ -80,16 +80,17 @@ class Recorder:
 
     `location_hook()` says which line of the user's program is running; the bytecode machine supplies it.
     `inputs`: the fakes of the placeholders, in order. `written`: storage keys of everything written to so far.
-    `sizes`: the symbols for sizes that are not fixed.
+    `sizes`: the symbols for sizes that are not fixed. `sizes_by_contents`: those that contents decide are among them.
     `uses_cuda`: whether a tensor on a CUDA device was met or made, so that the state of CUDA's libraries matters.
     """
 
-    def __init__(self, location_hook: Callable[[], Location] | None = None) -> None:
+    def __init__(self, location_hook: Callable[[], Location] | None = None, sizes_by_contents: bool = True) -> None:
         self.graph = torch.fx.Graph()
         self.inputs: list[Fake] = []
         self.location_hook = location_hook
         self.sizes = SymbolicSizes(self._location)
         self.written: set[int] = set()
+        self.contents = Contents(self, sizes_by_contents)
         self.uses_cuda = False
         #: What is recorded from now on belongs to the backward pass.
         self.differentiating = False
@@ -195,6 +196,8 @@ class Recorder:
             changed = _CHANGED_BEFORE_RECORDING[op.base](args, kwargs)
             if changed is not None:
                 return self.call(*changed)
+        elif op.overload in _INDEXING and any(each is not None and each.dtype in _MASKS for each in args[1]):
+            args = args[0], self.contents.without_masks(*args)
         elif op.base == "cudnn_batch_norm":
             return self._call_cudnn_batch_norm(*args, **kwargs)
         elif op.base == "_to_copy" and type(args[0]) in _NUMBER_TYPES:
@@ -368,7 +371,7 @@ class Recorder:
         if isinstance(first, Fake) and first.constant is not None and op.base == "_local_scalar_dense":
             if _torch.storage_key(first) not in self.written:
                 return first.constant.item()
-        raise DataDependent(str(op.overload))
+        return self.contents.call(op, args, kwargs)
 
     def _give_memory(self, fake: Fake, size: Any) -> None:
         """An empty tensor is resized: it gets memory of its own, with anything in it."""
@@ -424,6 +427,10 @@ class Recorder:
 
     def _location(self) -> Location:
         return self.location_hook() if self.location_hook is not None else Location()
+
+    def record(self, op: Operator, args: tuple, kwargs: dict, result: Any) -> None:
+        """Adds the node of an operator whose results are known."""
+        self._record(op, self._to_nodes(args), self._to_nodes(kwargs), result)
 
     def _record(self, op: Operator, args: Any, kwargs: Any, result: Any, rebind: bool = False) -> None:
         node = _torch.append_node(self.graph, op.base, op.overload, args, kwargs)
@@ -586,6 +593,8 @@ def _partly_overlaps(target: torch.Tensor, other: torch.Tensor) -> bool:
     return left < right_end and right < left_end
 
 
+_INDEXING = frozenset({torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor})
+_MASKS = (torch.bool, torch.uint8)
 #: What PyTorch makes of a Python number that it wraps as a tensor.
 _NUMBER_TYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 

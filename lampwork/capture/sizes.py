@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.fake import Fake
+from lampwork.capture.fake import DataDependent, Fake
 from lampwork.capture.load import is_plain
 from lampwork.fakes.symbolic import size_of
 
@@ -160,6 +160,8 @@ class SymbolicValues:
 
     def truth(self, value: Any) -> bool:
         if type(value) in SYMBOLIC:
+            if type(value) is torch.SymBool and value.node.known() is None and value.node.by_contents():
+                raise DataDependent("a branch on a number of elements")
             return bool(value)
         return super().truth(value)  # type: ignore[misc]
 

@@ -14,6 +14,7 @@ import sys
 import types
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -68,6 +69,21 @@ _ITERATORS = frozenset({
 }) - {operations.callable_iterator}  # fmt: skip
 
 
+_RELATIONS = {"==": torch.eq, "!=": torch.ne, "<": torch.lt, "<=": torch.le, ">": torch.gt, ">=": torch.ge}
+
+
+def _truth(node: Any) -> torch.Tensor:
+    """The answer to a question about sizes, as a tensor."""
+    if node.value is not None:
+        return torch.scalar_tensor(node.value, dtype=torch.bool)
+    if node.parts[0] in ("and", "or"):
+        word, left, right = node.parts
+        return (torch.logical_and if word == "and" else torch.logical_or)(_truth(left), _truth(right))
+    left, relation, right = node.parts
+    operands = [torch.scalar_tensor(node.sizes.wrap(each), dtype=torch.int64) for each in (left, right)]
+    return _RELATIONS[relation](*operands)
+
+
 class Templates:
     """Collects `objects` (what the region made) and `outputs` (tensors that the graph must return)."""
 
@@ -119,13 +135,22 @@ class Templates:
 
     def _symbol(self, value: Any) -> Template:
         """A number computed from sizes: from those that the call has."""
+        if type(value) is torch.SymBool and value.node.by_contents() and value.node.known() is None:
+            return self._found(lambda: _truth(value.node), "bool")
         if type(value) is not torch.SymInt:
             return ConstantValue(number(value))
         sizes = value.node.sizes
         resolved = sizes.resolve(value.node.value)
         if isinstance(resolved, int):
             return ConstantValue(resolved)
+        if sizes.by_contents(resolved):
+            return self._found(lambda: torch.scalar_tensor(value, dtype=torch.int64), "int")
         return SizeValue(*sizes.written(value.node.value))
+
+    def _found(self, compute: Callable[[], Any], kind: str) -> ScalarValue:
+        """A number that follows from sizes which contents decide: the graph computes it."""
+        with self.loader.tensors.recorder.recording(), torch.no_grad():
+            return ScalarValue(self._tensor(compute()).index, kind)
 
     def hook_number(self, position: int) -> Template:
         """The number of the hook that comes `position` after those that exist when the call begins."""

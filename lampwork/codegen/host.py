@@ -35,7 +35,7 @@ For `(x + 1) * 2` on 8 elements (on a GPU, `stream` stands for `threads()`, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from lampwork import _torch
@@ -93,6 +93,10 @@ class _HostWriter:
         self.extern_names: dict[str, str] = {}
         self.used_inputs: set[int] = set()
         self.committed = False
+        #: Sizes that are known midway, and are not yet; what is to be checked once they are.
+        self.late: set[str] = set()
+        self.found: set[str] = set()
+        self.assumed = list(program.assumed)
 
     def emit(self, line: str) -> None:
         self.lines.append(line)
@@ -193,6 +197,7 @@ class _HostWriter:
                 if isinstance(size, SizeExpr):
                     unbound |= symbols(size)
         unbound -= {step.name for step in self.program.steps if isinstance(step, ScalarOutput)}
+        unbound -= set(self.program.found)
         if not unbound:
             return
         for index, name in enumerate(self.program.inputs):
@@ -203,8 +208,10 @@ class _HostWriter:
             for kind, dims in (("shape[{}]", buffer.shape), ("stride({})", buffer.strides)):
                 for axis, size in enumerate(dims):
                     self._bind_symbol(size, lambda: f"{self._input(index)}.{kind.format(axis)}", unbound)
-        if unbound:
-            raise CompileError("host", f"no input has the sizes {sorted(unbound)}")
+        for name, axis in self.program.found.values():
+            self.late |= unbound & symbols(self.program.buffers[name].shape[axis])
+        if unbound - self.late:
+            raise CompileError("host", f"no input has the sizes {sorted(unbound - self.late)}")
 
     def _arena(self) -> None:
         """Memory whose size depends on the call's, and the views that depend on them: made anew when they change."""
@@ -242,7 +249,8 @@ class _HostWriter:
         if not isinstance(symbol, Symbol) or symbol.name not in unbound:
             return
         unbound.discard(symbol.name)
-        self.symbols.append(symbol.name)
+        if symbol.name not in self.late:
+            self.symbols.append(symbol.name)
         value = text() if not constant else f"({text()} - {constant})"
         self.emit(f"{symbol.name} = {value}" + (f" // {factor}" if factor != 1 else ""))
         self._set_size(symbol.name)
@@ -300,6 +308,8 @@ class _HostWriter:
         for position, step in enumerate(self.program.steps):
             if isinstance(step, Launch):
                 if not previous_launch:
+                    for launch in self._stretch(position):
+                        self._allocate(launch.buffers)
                     if any(self._writes_input(launch) for launch in self._stretch(position)):
                         self._commit()
                     self._run(stretch, position)
@@ -359,6 +369,8 @@ class _HostWriter:
         mutates_input = any(self._place(name).kind == "input" for name in step.mutates)
         if mutates_input or step.draws:
             self._commit()
+        if step.out_variant is not None:
+            self._allocate([name for name in step.outputs if name is not None])
         arguments = [self._argument(value) for value in step.args]
         arguments += [f"{name}={self._argument(value)}" for name, value in step.kwargs]
         if step.out_variant is not None:
@@ -390,12 +402,43 @@ class _HostWriter:
             return
         variable = self.extern_names.setdefault(name, f"e{len(self.extern_names)}")
         self.emit(f"{variable} = {value}")
+        self._find_sizes(name, variable)
         shape, strides = _dims(buffer.shape), _dims(buffer.strides)
         dtype = f"torch.{buffer.dtype}"
         self.emit(f"if {variable}.stride() != {strides} or {variable}.shape != {shape} or {variable}.dtype != {dtype}:")
         self.emit(f"    {variable} = restride({variable}, {shape}, {strides}, {dtype})")
         if name in self.slot:
             self.emit(f"p[{self.slot[name]}] = {variable}.data_ptr()")
+
+    def _find_sizes(self, name: str, variable: str) -> None:
+        """Sizes that the buffer is the first to have are known from here on, and what is assumed of them holds."""
+        here = [(symbol, axis) for symbol, (buffer, axis) in self.program.found.items() if buffer == name]
+        for symbol, axis in here:
+            self.emit(f"{symbol} = {variable}.shape[{axis}]")
+            self._set_size(symbol)
+            self._bind_symbol(self.program.buffers[name].shape[axis], lambda: symbol, self.late)
+        if not here:
+            return
+        unknown = {symbol for symbol in self.program.found if symbol not in self.found} - {symbol for symbol, _ in here}
+        self.found |= {symbol for symbol, _ in here}
+        for each in [each for each in self.assumed if unknown.isdisjoint(each.names)]:
+            self.assumed.remove(each)
+            where = f" at {each.location.file}:{each.location.line}" if each.location.file else ""
+            message = f"a size that the contents of a tensor decide is not one of those with {each.text}{where}"
+            self.emit(f"if not ({each.text}):")
+            self.emit(f"    raise SizeNotAssumed({message!r})")
+
+    def _allocate(self, names: Iterable[str]) -> None:
+        """Makes buffers that no call of ATen makes, and whose size was found midway."""
+        for name in names:
+            if self._place(name).kind != "extern" or name in self.extern_names:
+                continue
+            buffer = self.program.buffers[name]
+            variable = self.extern_names[name] = f"e{len(self.extern_names)}"
+            dtype = f"torch.{buffer.dtype}" if self.on_gpu else f"dtype=torch.{buffer.dtype}"
+            self.emit(f"{variable} = empty({_dims(buffer.shape)}, {_dims(buffer.strides)}, {dtype})")
+            if name in self.slot:
+                self.emit(f"p[{self.slot[name]}] = {variable}.data_ptr()")
 
     def _scalar(self, step: ScalarOutput) -> None:
         self.emit(f"{step.name} = {self._first(step.buffer)}.item()")

@@ -114,8 +114,8 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "data-dependent": Meaning(
         "break",
-        "The program asks for the contents of a tensor while it is being captured: `.item()`, `bool(tensor)`, "
-        "`nonzero`, a boolean mask as index.",
+        "The program asks for the contents of a tensor while it is being captured: `bool(tensor)`, a branch "
+        "on `x[mask].shape[0]`, a loop over what a mask picks.",
         "Keep the value in a tensor: `torch.where` in place of a branch, masks in place of indices; or compute it "
         "outside.",
     ),

@@ -208,6 +208,10 @@ class SizeNode(_Node):
     def ge(self, other: SizeNode) -> TruthNode:
         return self._compare(">=", other)
 
+    def in_layout(self, relation: str, other: Size) -> bool:
+        """See `SymbolicSizes.holds_in_layout`."""
+        return self.sizes.holds_in_layout(self.value, relation, other)
+
     # Layouts, for releases of PyTorch that ask the node.
 
     def _layout(self, sizes: Any, strides: Any, order: Any) -> TruthNode:
@@ -216,9 +220,9 @@ class SizeNode(_Node):
         answer = True
         for dim in order:
             size, stride = sizes[dim].value, strides[dim].value
-            if self.sizes.holds(size, "==", 1):
+            if self.sizes.holds_in_layout(size, "==", 1):
                 continue
-            if not self.sizes.holds(stride, "==", expected):
+            if self.sizes.holds_in_layout(stride, "!=", expected):
                 answer = False
                 break
             expected = mul(expected, size)
@@ -312,7 +316,32 @@ class TruthNode(_Node):
     def guard_bool(self, file: str, line: int) -> bool:
         return self.bool_()
 
-    expect_true = guard_size_oblivious = guard_or_false = guard_or_true = guard_bool
+    expect_true = guard_bool
+
+    def guard_or_false(self, file: str, line: int) -> bool:
+        """PyTorch asks so where False is right for every size, if less precise: nothing is assumed of what contents
+        decide."""
+        known = self.known()
+        if known is None and not self.by_contents():
+            known = self.bool_()
+        return known is True
+
+    guard_size_oblivious = guard_or_false
+
+    def guard_or_true(self, file: str, line: int) -> bool:
+        known = self.known()
+        if known is None and not self.by_contents():
+            known = self.bool_()
+        return known is not False
+
+    def by_contents(self) -> bool:
+        """Whether the contents of a tensor decide the answer."""
+        if self.value is not None:
+            return False
+        left, relation, right = self.parts
+        if left in ("and", "or"):
+            return relation.by_contents() or right.by_contents()
+        return self.sizes.by_contents(left) or self.sizes.by_contents(right)
 
     def statically_known_true(self, file: str, line: int) -> bool:
         return self.known() is True

@@ -8,6 +8,7 @@ test_shapes.py` checks each against PyTorch's own operator samples. A rule that 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from math import prod as product
 from typing import Any, NamedTuple
@@ -56,9 +57,36 @@ def overload(name: str) -> Any:
 # Strides ------------------------------------------------------------------------------------------
 
 
+def exceeds_one(size: Any) -> bool:
+    """Whether a dimension steps over anything."""
+    return size > 1 if type(size) is int else size.node.in_layout(">", 1)
+
+
+def differ(left: Any, right: Any) -> bool:
+    """Whether two strides differ."""
+    if type(left) is int:
+        return left != right if type(right) is int else right.node.in_layout("!=", left)
+    return left.node.in_layout("!=", right if type(right) is int else right.node.value)
+
+
+def less(left: Any, right: Any) -> bool:
+    """Whether a stride is less than another."""
+    if type(left) is int:
+        return left < right if type(right) is int else right.node.in_layout(">", left)
+    return left.node.in_layout("<", right if type(right) is int else right.node.value)
+
+
+def has_zero(shape: Iterable[Any]) -> bool:
+    """Whether a layout has no elements at all. Sizes that are symbols count as more."""
+    for size in shape:
+        if type(size) is int and size == 0:
+            return True
+    return False
+
+
 def at_least_one(size: Any) -> Any:
     """What a dimension counts for in strides: one of size 0 counts as 1."""
-    return size if size > 1 else 1
+    return size if exceeds_one(size) else 1
 
 
 def same_sizes(left: Sequence[Any], right: Sequence[Any]) -> bool:
@@ -72,7 +100,7 @@ def contiguous(shape: Iterable[int]) -> Shape:
     step = 1
     for size in reversed(shape if isinstance(shape, (tuple, list)) else tuple(shape)):
         strides.append(step)
-        step *= size if size > 1 else 1
+        step *= size if exceeds_one(size) else 1
     strides.reverse()
     return tuple(strides)
 
@@ -99,11 +127,11 @@ def permuted(shape: Sequence[int], order: Sequence[int]) -> Shape:
 
 
 def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    if 0 in shape:
+    if has_zero(shape):
         return True
     expected = 1
     for size, stride in zip(reversed(shape), reversed(strides)):
-        if size != 1 and stride != expected:
+        if exceeds_one(size) and differ(stride, expected):
             return False
         expected *= size
     return True
@@ -111,15 +139,25 @@ def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Non-overlapping and dense: a permutation of a contiguous tensor."""
-    if 0 in shape:
+    if has_zero(shape) or is_contiguous(shape, strides):
         return True
-    pairs = sorted((stride, size) for size, stride in zip(shape, strides) if size != 1)
+    pairs = [(stride, size) for size, stride in zip(shape, strides) if exceeds_one(size)]
+    pairs.sort(key=None if all(type(each) is int for pair in pairs for each in pair) else _by_stride)
     expected = 1
     for stride, size in pairs:
-        if stride != expected:
+        if differ(stride, expected):
             return False
         expected *= size
     return True
+
+
+@functools.cmp_to_key
+def _by_stride(one: tuple, other: tuple) -> int:
+    """Sorts (stride, size)."""
+    for left, right in zip(one, other):
+        if differ(left, right):
+            return -1 if less(left, right) else 1
+    return 0
 
 
 def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
@@ -128,8 +166,8 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
         return False
     expected = 1
     for dim in (1, 3, 2, 0):
-        if shape[dim] != 1:
-            if strides[dim] != expected:
+        if exceeds_one(shape[dim]):
+            if differ(strides[dim], expected):
                 return False
             expected *= shape[dim]
     return True
@@ -149,14 +187,14 @@ def suggests_channels_last(tensor: torch.Tensor) -> bool:
         return False
     least = 0
     for dim in order:
-        if shape[dim] == 0:
+        if has_zero(shape[dim : dim + 1]):
             return False
-        if strides[dim] < least:
+        if less(strides[dim], least):
             return False
         if dim == 0 and least == strides[1]:
             return False
         least = strides[dim]
-        if shape[dim] > 1:
+        if exceeds_one(shape[dim]):
             least *= shape[dim]
     return True
 
@@ -196,9 +234,9 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> Shape:
     for shape in shapes:
         shift = dims - len(shape)
         for index, size in enumerate(shape):
-            if size != 1:
+            if differ(size, 1):
                 current = result[shift + index]
-                if current == 1:
+                if not differ(current, 1):
                     result[shift + index] = size
                 elif current != size:
                     raise RuntimeError(
@@ -223,7 +261,7 @@ def iterated(tensors: Sequence[torch.Tensor], shape: Shape, all_same: bool, comm
         first = strides[0]
         same = True
         for other in strides:
-            if other != first:
+            if any(map(differ, other, first)):
                 same = False
                 break
         if same:
@@ -246,7 +284,7 @@ def iterated(tensors: Sequence[torch.Tensor], shape: Shape, all_same: bool, comm
         shift = dims - len(sizes)
         row = [0] * dims
         for index in range(len(sizes)):
-            if not (sizes[index] == 1 and shape[shift + index] != 1):
+            if differ(sizes[index], 1) or not differ(shape[shift + index], 1):
                 row[shift + index] = steps[index]
         table.append(row)
     return sorted_strides(table, shape)
@@ -268,7 +306,7 @@ def sorted_strides(table: list[list[int]], shape: Shape) -> Shape:
     order.reverse()
     if order == list(range(dims)):
         return contiguous(shape)
-    if 0 in shape:  # counted as it is here, alone of all
+    if has_zero(shape):  # counted as it is here, alone of all
         return tuple(product(shape[dim] for dim in order[order.index(each) + 1 :]) for each in range(dims))
     return permuted(shape, order)
 
@@ -279,11 +317,11 @@ def _compare(table: list[list[int]], shape: Shape, left: int, right: int) -> int
         first, second = row[left], row[right]
         if first == 0 or second == 0:
             continue
-        if first < second:
+        if less(first, second):
             return -1
-        if first > second:
+        if less(second, first):
             return 1
-        if shape[left] > shape[right]:
+        if less(shape[right], shape[left]):
             return 1
     return 0
 

@@ -13,6 +13,10 @@ A question whose answer the bounds of the symbols prove leaves no guard. Any oth
 noted as a guard in its simplest form: one symbol against a number narrows the symbol's bounds, an equality makes one of
 its symbols an expression of the others (`resolve`), everything else is kept as it is. So an expression made before an
 equality was known and one made after it resolve to the same.
+
+A size that the contents of a tensor decide (`mask.nonzero()`) is a symbol without a source. What is asked of it and
+does not follow from its bounds is no guard but an assumption, which the program checks as soon as it knows the size; it
+can do so as long as it has done nothing that the caller can see (`from_contents`). Nobody gets its number.
 """
 
 from __future__ import annotations
@@ -26,9 +30,11 @@ from typing import Any
 import torch
 
 from lampwork.errors import CompileError, Diagnostic
+from lampwork.fakes.fake import DataDependent
 from lampwork.fakes.nodes import OPPOSITE, SizeNode
 from lampwork.ir.guard import Guard, SizeRelation, SizeSource
 from lampwork.ir.location import Location
+from lampwork.ir.program import Assumed
 from lampwork.ir.size import (
     INFINITY,
     FloorDiv,
@@ -55,6 +61,8 @@ from lampwork.ir.source import Source, describe
 SMALLEST_SIZE = 2
 #: A symbol counts as at least this where something is decided for all its values, for the sake of speed alone.
 _LARGE = 64
+#: What sizes that contents decide are taken for where only speed depends on them.
+_USUAL_COUNT = 64
 
 
 @dataclass
@@ -99,6 +107,8 @@ class SymbolicSizes:
         self._noted: dict[tuple, _Noted] = {}
         self._known: dict[tuple, bool] = {}
         self._resolved: dict[Size, Size] = {}
+        #: Symbols for sizes that contents decide, and whether the program can check what is assumed of each.
+        self.contents: dict[str, bool] = {}
 
     def __bool__(self) -> bool:
         return bool(self.hints or self._required)
@@ -118,6 +128,22 @@ class SymbolicSizes:
             self.marked.add(name)
         self.sources[name] = SizeSource(name, source, kind, axis)
         return self._sym_int(self._new(name, hint, lower, upper))
+
+    def from_contents(self, lower: int = 0, upper: int = INFINITY, checkable: bool = True) -> torch.SymInt:
+        """A size that the contents of some tensor decide. `checkable`: when the program finds out, it has done nothing
+        that the caller can see."""
+        name = f"u{len(self.contents)}"
+        self.contents[name] = checkable
+        return self._sym_int(self._new(name, min(max(lower, _USUAL_COUNT), upper), lower, upper))
+
+    @property
+    def of_the_call(self) -> bool:
+        """Whether a symbol stands for something that the caller passes."""
+        return bool(self.sources or self._required)
+
+    def by_contents(self, value: Size) -> bool:
+        """Whether the contents of a tensor decide `value`."""
+        return bool(self.contents) and any(name in self.contents for name in symbols(self.resolve(value)))
 
     def _new(self, name: str, hint: int, lower: int, upper: int) -> Symbol:
         symbol = self._symbols[name] = Symbol(name, lower, upper)
@@ -178,9 +204,9 @@ class SymbolicSizes:
 
     # Questions --------------------------------------------------------------------------------------------------------
 
-    def known(self, left: Size, relation: str, right: Size) -> bool | None:
+    def known(self, left: Size, relation: str, right: Size, resolved: bool = False) -> bool | None:
         """Whether the relation holds for all sizes that pass the guards; None: it depends on them."""
-        difference = self._difference(left, right)
+        difference = add(left, mul(right, -1)) if resolved else self._difference(left, right)
         if isinstance(difference, int):
             return _HOLDS[relation](difference, 0)
         low, high = bounds(difference)
@@ -213,13 +239,51 @@ class SymbolicSizes:
             return found
         answer = self.known(left, relation, right)
         if answer is None:
-            answer = _HOLDS[relation](self.hint(left), self.hint(right))
+            if self.contents and self.by_contents(add(left, mul(right, -1))):
+                answer = self._assumption(left, relation, right)
+            else:
+                answer = _HOLDS[relation](self.hint(left), self.hint(right))
             self._note(left, relation if answer else OPPOSITE[relation], right)
         self._known[key] = answer
         return answer
 
+    def _assumption(self, left: Size, relation: str, right: Size) -> bool:
+        """What is assumed of sizes that contents decide: that operands fit, and that there is something to do.
+
+        Raises `DataDependent` where the program could not check it.
+        """
+        self._require_checkable(add(left, mul(right, -1)))
+        if relation not in ("==", "!="):
+            return _HOLDS[relation](self.hint(left), self.hint(right))
+        small = any(isinstance(each, int) and 0 <= each <= 1 for each in (left, right))
+        return (relation == "==") is not small
+
+    def _require_checkable(self, difference: Size) -> None:
+        if not all(self.contents.get(name, True) for name in symbols(self.resolve(difference))):
+            raise DataDependent("a question about the number of elements")
+
+    def holds_in_layout(self, left: Size, relation: str, right: Size) -> bool:
+        """`holds`, for a question whose answer decides nothing but a layout. A size that contents decide counts as more
+        than 1 there: layouts for less differ only in strides that step over nothing."""
+        answer = self.known(left, relation, right)
+        if answer is None and self.contents:
+            difference = add(left, mul(right, -1))
+            if self.by_contents(difference):
+                large = {name: Symbol(name, 2) for name in symbols(self.resolve(difference)) if name in self.contents}
+                answer = self.known(substitute(self.resolve(difference), large), relation, 0, resolved=True)
+                if answer is None and relation in ("==", "!="):
+                    answer = relation == "!="
+                    self._require_checkable(difference)
+                    self._note(left, "!=", right)
+        return self.holds(left, relation, right) if answer is None else answer
+
     def specialise(self, value: Size, reason: str) -> int:
-        """The number that `value` is, guarded. What asked for it is remembered where that costs a symbol."""
+        """The number that `value` is, guarded. What asked for it is remembered where that costs a symbol.
+
+        Raises `DataDependent` for what contents decide.
+        """
+        if self.by_contents(value):
+            raise DataDependent("the number of elements")
         number = self.hint(value)
         value = self.resolve(value)
         if isinstance(value, int):
@@ -293,8 +357,11 @@ class SymbolicSizes:
             (difference.constant, difference.terms) if isinstance(difference, Sum) else (0, ((1, difference),))
         )
         # The newest symbol goes: expressions made so far mostly speak of the older ones.
+        by_contents = self.contents and self.by_contents(difference)
         for factor, atom in sorted(terms, key=lambda term: -_age(term[1])):
             others = [other for _, other in terms if other is not atom]
+            if by_contents and not (isinstance(atom, Symbol) and atom.name in self.contents):
+                continue  # what the call passes is known first
             if not isinstance(atom, Symbol) or any(atom.name in symbols(other) for other in others):
                 continue
             rest: Size = constant
@@ -320,6 +387,8 @@ class SymbolicSizes:
         """`name` is `value` from here on; what is known of its bounds is said of the symbol in `value`, if any."""
         low, high = self._bounds[name]
         self._replaced[name] = value
+        if name in self.contents:
+            self.hints[name] = self.hint(value)
         if isinstance(value, int):
             self._implied.add(name)
         elif self._narrow(add(value, -low), ">=") and (high == INFINITY or self._narrow(add(value, -high), "<=")):
@@ -333,6 +402,8 @@ class SymbolicSizes:
         name = f"m{len(self._made)}"
         quotient = self._new(name, self.hints[value.name] // divisor, -(-low // divisor), high // divisor)
         self._made[name] = FloorDiv(value, divisor)
+        if value.name in self.contents:
+            self.contents[name] = self.contents[value.name]
         self._replaced[value.name] = mul(quotient, divisor)
         self._implied.add(value.name)
 
@@ -387,12 +458,36 @@ class SymbolicSizes:
                 found.append((SizeRelation(f"{lower}{name}{upper}", (source,)), where))
         for name, made in self._made.items():
             low, high = self._bounds[name]
-            if (low, high) != self._declared[name]:
+            if (low, high) != self._declared[name] and name not in self.contents:
                 text = f"{low} <= {made}" + (f" <= {high}" if high < INFINITY else "")
                 found.append((SizeRelation(text, self._sources_of(made)), nowhere))
-        found += [(self._relation(each), each.location) for each in self._noted.values()]
+        found += [(self._relation(each), each.location) for each in self._noted.values() if not self._assumes(each)]
         found += [(each, nowhere) for each in self._required.values()]
         return found
+
+    def _assumes(self, noted: _Noted) -> bool:
+        """Whether what was noted is an assumption about a size that contents decide."""
+        return bool(self.contents) and any(
+            name in self.contents for name in symbols(add(noted.left, mul(noted.right, -1)))
+        )
+
+    def assumed(self) -> tuple[Assumed, ...]:
+        """What the program has to check of the sizes that contents decide."""
+        found = []
+        for noted in self._noted.values():
+            if self._assumes(noted):
+                left, right = self._with_sources(noted.left), self._with_sources(noted.right)
+                names = symbols(add(left, mul(right, -1)))
+                found.append(
+                    Assumed(f"{_bare(left)} {noted.relation} {_bare(right)}", tuple(sorted(names)), noted.location)
+                )
+        for name in self.contents:
+            low, high = self._bounds[name]
+            if (low, high) != self._declared[name]:
+                made = self._made.get(name, self._symbols[name])
+                text = f"{low} <= {_bare(made)}" + (f" <= {high}" if high < INFINITY else "")
+                found.append(Assumed(text, tuple(sorted(symbols(made))), self._narrowed.get(name, Location())))
+        return tuple(found)
 
     def written(self, value: Size) -> tuple[str, tuple[SizeSource, ...]]:
         """`value` as a Python expression over integers that a call has, and where it has them."""
@@ -414,7 +509,9 @@ class SymbolicSizes:
 
 
 def _age(value: Size) -> int:
-    """How late a symbol was made; expressions come last."""
+    """How late a symbol was made; expressions come last, what contents decide first."""
+    if isinstance(value, Symbol) and value.name[0] == "u":
+        return (1 << 20) + int(value.name[1:])
     return int(value.name[1:]) if isinstance(value, Symbol) and value.name[0] == "s" else -1
 
 
@@ -462,6 +559,19 @@ def size_of(value: Any) -> Size:
     if type(value.node) is not SizeNode:
         raise CompileError("lower", f"a tensor of symbolic size {value}, which no capture of ours made")
     return value.node.resolved
+
+
+def by_contents(value: Any) -> bool:
+    """Whether the contents of a tensor decide a size."""
+    return type(value) is torch.SymInt and value.node.sizes.by_contents(value.node.value)
+
+
+def found_symbol(value: Any) -> str | None:
+    """The name of the symbol that a size was when it was found in some contents, whatever it is by now."""
+    if type(value) is not torch.SymInt:
+        return None
+    size = value.node.value
+    return size.name if isinstance(size, Symbol) and size.name in value.node.sizes.contents else None
 
 
 def sizes_of(values: Any) -> tuple[Size, ...]:

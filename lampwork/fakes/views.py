@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import torch
 
 from lampwork import _torch
-from lampwork.fakes.fake import Fake, fake_like_view
+from lampwork.fakes.fake import DataDependent, Fake, fake_like_view
 from lampwork.fakes.shapes import contiguous, is_contiguous, wrap_dim
+from lampwork.fakes.symbolic import by_contents
 
 aten = torch.ops.aten
 SymInt = torch.SymInt
@@ -273,10 +274,13 @@ def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, st
     size = shape[dim]
     if step <= 0:
         raise RuntimeError("slice step must be positive")
-    first = _bound(start, 0, size)
-    last = _bound(end, size, size)
-    if last < first:
-        last = first
+    if by_contents(size) or by_contents(start) or by_contents(end):
+        first, last = _clamped(start, 0, size), _clamped(end, size, size)
+        last = torch.sym_max(first, last)
+    else:
+        first, last = _bound(start, 0, size), _bound(end, size, size)
+        if last < first:
+            last = first
     strides = list(strides)
     shape[dim] = last - first if type(step) is int and step == 1 else (last - first + step - 1) // step
     offset = offset + first * strides[dim]
@@ -292,6 +296,18 @@ def _bound(value: Any, default: Any, size: Any) -> Any:
         value = value + size
         return 0 if value < 0 else value
     return size if value > size else value
+
+
+def _clamped(value: Any, default: Any, size: Any) -> Any:
+    """`_bound` as an expression, which asks nothing of sizes that contents decide."""
+    if value is None or (type(value) is int and value >= _LONGEST):
+        return default if value is None else size
+    if type(value) is not int and by_contents(value):
+        if value.node.sizes.known(value.node.value, ">=", 0) is not True:
+            raise DataDependent("a slice")
+    elif value < 0:
+        return torch.sym_max(value + size, 0)
+    return torch.sym_min(value, size)
 
 
 _LONGEST = (1 << 63) - 1

@@ -37,6 +37,7 @@ from lampwork.errors import CompileError
 from lampwork.fakes.fake import Fake, describe
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.shapes import is_contiguous, preserved, same_sizes
+from lampwork.fakes.symbolic import sizes_of
 from lampwork.graph.build import emit, place, same_metadata, select
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph, Region
 
@@ -443,7 +444,9 @@ class Functionalizer:
         if isinstance(result, AliasOfInput) or result.view is None or result.dtype is not None:
             return result
         value = outputs[result.index].meta["val"]
-        if result.view != (tuple(value.size()), value.stride(), 0):
+        shape, strides, offset = result.view
+        sizes = sizes_of((*shape, *strides, offset))
+        if len(shape) != value.dim() or sizes != sizes_of((*value.size(), *value.stride(), 0)):
             return result
         uses = sum(isinstance(other, FromGraph) and other.index == result.index for other in results)
         return FromGraph(result.index, conjugate=result.conjugate) if uses == 1 else result

@@ -164,7 +164,7 @@ def share_repeated_work(functional: FunctionalGraph) -> FunctionalGraph:
     owned = set(output.args[0])
     seen: dict[Any, Node] = {}
     for node in list(graph.nodes):
-        if node.op != "call_function" or is_random(node) or _has_effect(node) or node in owned:
+        if node.op != "call_function" or is_random(node) or _has_effect(node) or node in owned or finds_size(node):
             continue
         key = (node.target, _key(node.args), _key(node.kwargs), "backward" in node.meta)
         try:
@@ -198,13 +198,20 @@ def _has_effect(node: Node) -> bool:
     return not node.target._schema.returns or node.target.namespace not in ("aten", "prims", "mkldnn")
 
 
+def finds_size(node: Node) -> bool:
+    """Whether contents decide sizes of the operator's results: those that use the sizes need not use the results."""
+    return _torch.is_operator(node.target) and operator(node.target).kind == "data-dependent"
+
+
 def remove_dead(functional: FunctionalGraph) -> FunctionalGraph:
     """Nodes that nobody reads go, last first; random operators stay (they advance the generator), and so do operators
     without results and of unknown libraries."""
     graph = functional.graph
     for node in reversed(list(graph.nodes)):
         if node.op in ("call_function", "get_attr") and not node.users:
-            if node.op == "get_attr" or not (is_random(node) or _has_effect(node)) or _is_assertion(node):
+            if node.op == "get_attr" or not (is_random(node) or _has_effect(node) or finds_size(node)):
+                graph.erase_node(node)
+            elif _is_assertion(node):
                 graph.erase_node(node)
     return functional
 
@@ -219,7 +226,7 @@ def pure(functional: FunctionalGraph) -> FunctionalGraph:
     for node in functional.graph.nodes:
         if node.op == "call_function" and _torch.is_operator(node.target):
             kind = operator(node.target).kind
-            assert kind in ("functional", "view", "composite"), f"{node.format_node()} is {kind}"
+            assert kind in ("functional", "view", "composite", "data-dependent"), f"{node.format_node()} is {kind}"
             assert "val" in node.meta, f"{node.format_node()} has no value"
     functional.graph.lint()
     return functional

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, Union
 
-from lampwork.ir.location import Origin
+from lampwork.ir.location import Location, Origin
 from lampwork.ir.record import record
 
 if TYPE_CHECKING:  # the runtime reads programs and loads no loop IR
@@ -82,6 +82,16 @@ class Check:
     origin: Origin = Origin("", "")
 
 
+@record
+class Assumed:
+    """`text`, a relation of sizes, holds in this call, or the host raises SizeNotAssumed: it is looked at as soon as
+    the sizes that it names are known."""
+
+    text: str
+    names: tuple[str, ...]
+    location: Location = Location()
+
+
 Item = Union["LoopNest", Extern, ScalarOutput, Check]
 
 
@@ -141,6 +151,8 @@ class Lowered:
     buffer name, as (dtype, shape, bytes). `writes` are performed last; a nest may also store into an input buffer
     directly when lowering emitted it so (`store.buffer` is an input), in program order. `device`: as in `Program`.
     `sizes`: names of all symbols. `numbers`: inputs that are integers, which have no buffer: what each is in symbols.
+    `found`: symbols that a call of ATen decides: the result that has it, and for which dimension. `assumed`: what the
+    program takes for granted of those.
     """
 
     buffers: Mapping[str, Buffer]
@@ -152,6 +164,8 @@ class Lowered:
     sizes: tuple[str, ...] = ()
     device: str = "cpu"
     numbers: Mapping[str, Size] = field(default_factory=dict)
+    found: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    assumed: tuple[Assumed, ...] = ()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -176,7 +190,7 @@ class Placement:
     workspace  `offset` bytes into the call's workspace (64-byte aligned)
     arena      slot `index` of the call's arena: memory whose size depends on the call's sizes
     result     a fresh tensor made for result storage `index` (storages may serve several results: views)
-    extern     allocated by the extern that outputs it
+    extern     allocated by the extern that outputs it, or when it is first needed if its size is found midway
     constant   literal `index`
     """
 
@@ -210,7 +224,8 @@ class Program:
     `workspace_bytes`: size of the workspace leased per call. `arena`: bytes of each slot of the arena.
     `free_after[i]`: extern-allocated buffers whose last use is step i.
     `device`: the one device that kernels run on and planned memory lives on ("cpu", "cuda:0"). Buffers elsewhere (a CPU
-    scalar among the inputs of a CUDA program) are touched by externs alone. `sizes`, `numbers`: as in `Lowered`.
+    scalar among the inputs of a CUDA program) are touched by externs alone. `sizes`, `numbers`, `found`, `assumed`: as
+    in `Lowered`.
     """
 
     kernels: tuple[Kernel, ...]
@@ -230,6 +245,8 @@ class Program:
     device: str = "cpu"
     numbers: Mapping[str, Size] = field(default_factory=dict)
     arena: tuple[Size, ...] = ()
+    found: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    assumed: tuple[Assumed, ...] = ()
 
 
 def device_index(device: str) -> int:

@@ -29,7 +29,7 @@ from torch.fx import Node
 from lampwork import _torch
 from lampwork.config import Settings
 from lampwork.errors import CompileError
-from lampwork.fakes.symbolic import size_of, sizes_of
+from lampwork.fakes.symbolic import found_symbol, size_of, sizes_of
 from lampwork.ir.dtype import ITEM_SIZE_BYTES, NATIVE, STORED, compute_dtype
 from lampwork.ir.loops import Buffer, Compute, Expr, Index, Location, LoopNest, Origin, Reduction, Store
 from lampwork.ir.program import (
@@ -130,6 +130,8 @@ class Lowering:
         #: What a GPU has to assert: bools of one element that must be true, each with the message if not.
         self.buffers: dict[str, Buffer] = {}
         self.items: list[Any] = []
+        #: Symbols that calls of ATen decide: result and dimension of each.
+        self.found: dict[str, tuple[str, int]] = {}
         self.constants: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
         self.known: dict[str, Known] = {}
         self.values: dict[Node, Any] = {}
@@ -342,12 +344,19 @@ class Lowering:
         value = self.node.meta.get("val")
         places = [self.device_of(each) if isinstance(each, torch.Tensor) else "" for each in
                   ((value,) if single else value or ())]  # fmt: skip
+        finds = self.sizes_found()
         outputs: list[TensorValue | None] = []
         for position, meta in enumerate(metas):
-            if meta is None or not (single or self.needed(position)):
+            if meta is None or not (single or self.needed(position) or position in finds):
                 outputs.append(None)
             else:
-                outputs.append(self.new_buffer(meta, "" if single else str(position), places[position]))
+                made = self.new_buffer(meta, "" if single else str(position), places[position])
+                outputs.append(made)
+                for symbol, axis in finds.get(position, ()):
+                    self.found[symbol] = made.ref.buffer, axis
+                    self.sizes += [symbol, *sorted(symbols(made.ref.shape[axis]))]
+        if finds:
+            out_variant = None  # nobody can make room before the size is known
         self.items.append(
             Extern(
                 name,
@@ -361,6 +370,20 @@ class Lowering:
             )
         )
         return outputs[0] if single else tuple(outputs)
+
+    def sizes_found(self) -> dict[int, list[tuple[str, int]]]:
+        """Symbols that the current node's results are the first to have, by result: (name, dimension)."""
+        value = self.node.meta.get("val")
+        found: dict[int, list[tuple[str, int]]] = {}
+        seen = set(self.found)
+        for position, each in enumerate(value if isinstance(value, (tuple, list)) else (value,)):
+            if isinstance(each, torch.Tensor):
+                for axis, size in enumerate(each.size()):
+                    name = found_symbol(size)
+                    if name is not None and name not in seen:
+                        seen.add(name)
+                        found.setdefault(position, []).append((name, axis))
+        return found
 
     # Nodes ----------------------------------------
 
@@ -543,7 +566,7 @@ class Lowering:
         self.drop_unread()
         return Lowered(
             self.buffers, tuple(self.inputs), tuple(self.items), results, (), self.constants, self.all_sizes(),
-            self.device, self.numbers,
+            self.device, self.numbers, self.found,
         )  # fmt: skip
 
     def all_sizes(self) -> tuple[str, ...]:
@@ -554,7 +577,7 @@ class Lowering:
             dims = (*buffer.shape, *buffer.strides) if buffer is not None else (self.numbers.get(name, 0),)
             for size in dims:
                 found.update(dict.fromkeys(sorted(symbols(size))))
-        return (*found, *self.sizes)
+        return tuple(dict.fromkeys((*found, *self.sizes)))
 
     def drop_unread(self) -> None:
         """Removes the nests of known values that nobody reads from memory."""

@@ -136,6 +136,8 @@ def step_buffers(step: Extern) -> set[str]:
 def why_not(artifact: Artifact) -> Diagnostic | None:
     """Why the program can never be captured; None if nothing speaks against it."""
     program = artifact.program
+    if program.found:
+        return Diagnostic("graph-host-value", "a size depends on the contents of a tensor", remedy=HOST_REMEDY)
     elsewhere = {name for name, buffer in program.buffers.items() if buffer.device}
     for step in program.steps:
         if isinstance(step, Extern) and elsewhere.intersection(step_buffers(step)):

@@ -28,7 +28,7 @@ from lampwork.ir.continuation import Resumption
 from lampwork.ir.location import Location
 from lampwork.ir.region import Continue
 from lampwork.runtime.entry import MISS, Entry
-from lampwork.runtime.host import AssumptionFailed, Rerun
+from lampwork.runtime.host import AssumptionFailed, Rerun, SizeNotAssumed
 from lampwork.runtime.stats import Counters
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ class CompiledFunction:
         self._cache_read = False
         #: Sizes and integers that differed between calls: symbols in the entries compiled from then on.
         self._varied: frozenset[Varying] = frozenset()
+        #: Sizes that contents decide are symbols; no more once one was not what a program took it for.
+        self._sizes_by_contents = True
         self.root: CompiledFunction = self
         #: Of calls that break, by where they go on; shared by all entries of this function.
         self.continuations: dict[Resumption, CompiledFunction] = {}
@@ -111,6 +113,7 @@ class CompiledFunction:
             self._failures, self._last_failure, self._cache_read = 0, None, False
             self._warned.clear()
             self._varied = frozenset()
+            self._sizes_by_contents = True
             self.continuations = {}
 
     # Breaks -------------------------------------------------------------------------------------------------------
@@ -282,7 +285,9 @@ class CompiledFunction:
             return self._make_entry(self.function, args, kwargs, self.settings, self._eagerly)
         _start_gpu_compilers(self.function, args, kwargs)
         pipeline = importlib.import_module("lampwork.pipeline")  # every compiler stage: only on a miss
-        artifact = pipeline.compile_call(self.function, args, kwargs, self.settings, varied=self._varied)
+        artifact = pipeline.compile_call(
+            self.function, args, kwargs, self.settings, varied=self._varied, contents=self._sizes_by_contents
+        )
         for stage, seconds in artifact.compile_seconds.items():
             self.counters.spent(stage, seconds)
         start = time.perf_counter()
@@ -383,6 +388,8 @@ class CompiledFunction:
         result = self.function(*args, **kwargs)
         if isinstance(cause, AssumptionFailed):  # no defect: the program catches what it raises where its check fails
             diagnostic = Diagnostic("assumption-failed", str(cause))
+            if isinstance(cause, SizeNotAssumed) and not self.settings.fullgraph:
+                self._drop_assumed_sizes()
         elif environment.strict:
             raise CompileError("run", f"{type(cause).__name__}: {cause}, where eager succeeds") from cause
         else:
@@ -390,6 +397,14 @@ class CompiledFunction:
         self.warn_once(diagnostic.id, f"{self.name}: {diagnostic} The call ran eagerly.", diagnostic)
         self.counters.fell_back(diagnostic)
         return result
+
+    def _drop_assumed_sizes(self) -> None:
+        """From now on the program breaks where contents decide a size, instead of running eagerly for some of them."""
+        with self._lock:
+            self._sizes_by_contents = False
+            for entry in self.entries:
+                if entry.artifact.program.assumed:
+                    self._remove(entry)
 
     def warn_once(self, key: str, text: str, diagnostic: Diagnostic, hint: str = "") -> None:
         """One warning for each `key`, which names the page that explains it."""

@@ -31,6 +31,10 @@ class AssumptionFailed(LampworkError):
     """The contents of a tensor are not what the program was captured for; its message says where the program looks."""
 
 
+class SizeNotAssumed(AssumptionFailed):
+    """That is so of a size that the contents of a tensor decide."""
+
+
 class Host:
     """A bound host function with its memory. Safe to call from many threads at once.
 
@@ -121,6 +125,7 @@ class Host:
             "increment_version": _torch.increment_version,
             "Rerun": Rerun,
             "AssumptionFailed": AssumptionFailed,
+            "SizeNotAssumed": SizeNotAssumed,
         }
         if self.device != "cpu":
             from lampwork.runtime.cuda import host_names

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
-from lampwork.ir.loops import Buffer, Load, LoopNest
+from lampwork.ir.loops import Buffer, Index, Load, LoopNest
 from lampwork.ir.program import Check, Extern, Item, ScalarOutput, TensorRef
-from lampwork.ir.size import product
+from lampwork.ir.size import SizeExpr, product, symbols
 from lampwork.schedule.expressions import estimate, nodes
 
 
@@ -34,9 +34,15 @@ class Dependences:
     mutable: frozenset[str]
 
 
-def find_dependences(items: Sequence[Item], buffers: Mapping[str, Buffer]) -> Dependences:
+def find_dependences(
+    items: Sequence[Item], buffers: Mapping[str, Buffer], found: Mapping[str, tuple[str, int]] | None = None
+) -> Dependences:
     """Read-after-write, write-after-read and write-after-write, with respect to program order; what draws random
-    numbers follows what drew before it."""
+    numbers follows what drew before it, and what is checked before it.
+
+    `found`: sizes that calls decide, as in `Lowered`: what has to do with them reads the results that have them.
+    """
+    makers = _size_makers(found, buffers) if found else {}
     reads, writes, before = [], [], []
     last_write: dict[str, int] = {}
     reads_since: dict[str, set[int]] = {}
@@ -45,6 +51,8 @@ def find_dependences(items: Sequence[Item], buffers: Mapping[str, Buffer]) -> De
     last_draw: int | None = None
     for number, item in enumerate(items):
         item_reads, item_writes = _accesses(item)
+        if makers:
+            item_reads = tuple(dict.fromkeys([*item_reads, *_sizes_read(item, buffers, makers)]))
         waits: set[int] = set()
         for name in item_reads:
             if name in last_write:
@@ -55,9 +63,10 @@ def find_dependences(items: Sequence[Item], buffers: Mapping[str, Buffer]) -> De
             waits |= reads_since.get(name, set())
         if any(buffers[name].kind == "input" for name in item_writes):
             waits |= checks  # A failed check leaves the caller's memory as it was.
-        if isinstance(item, Check):
+        if isinstance(item, Check) or (makers and not set(item_writes).isdisjoint(makers.values())):
             checks.add(number)
         if isinstance(item, Extern) and item.draws:
+            waits |= checks
             if last_draw is not None:
                 waits.add(last_draw)
             last_draw = number
@@ -88,6 +97,56 @@ def _accesses(item: Item) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return (item.buffer,), ()
     found = dict.fromkeys(ref.buffer for ref in tensor_refs(item))
     return tuple(found), tuple(dict.fromkeys([*(name for name in item.outputs if name is not None), *item.mutates]))
+
+
+def _size_makers(found: Mapping[str, tuple[str, int]], buffers: Mapping[str, Buffer]) -> dict[str, str]:
+    """The buffer that is the first to have a size, by symbol; what inputs have is known without."""
+    inputs = [buffer for buffer in buffers.values() if buffer.kind == "input"]
+    known = {name for buffer in inputs for size in (*buffer.shape, *buffer.strides) for name in symbols(size)}
+    makers = {name: buffer for name, (buffer, _) in found.items()}
+    for buffer, axis in found.values():
+        for name in symbols(buffers[buffer].shape[axis]) - known:
+            makers.setdefault(name, buffer)
+    return makers
+
+
+def _sizes_read(item: Item, buffers: Mapping[str, Buffer], makers: Mapping[str, str]) -> Iterator[str]:
+    """Buffers whose sizes an item needs to know, but for those that it makes."""
+    sizes: list[Any] = []
+    made: tuple[str | None, ...] = ()
+    if isinstance(item, LoopNest):
+        made = (item.store.buffer,)
+        sizes += [axis.extent for axis in item.axes]
+        if item.reduction is not None:
+            sizes += [axis.extent for axis in item.reduction.axes]
+        for node in nodes([item.store.value, *(value for _, value in item.store.indirect)]):
+            if type(node) is Index:
+                sizes.append(node.value)
+            elif type(node) is Load:
+                sizes += node.index
+        sizes += item.store.index
+        names = [name for accessed in _accesses(item) for name in accessed]
+    elif isinstance(item, Extern):
+        made = item.outputs
+        sizes += [value for value in _leaves((item.args, item.kwargs)) if isinstance(value, SizeExpr)]
+        refs = list(tensor_refs(item))
+        sizes += [value for ref in refs for value in (*ref.shape, *ref.strides, ref.offset)]
+        names = [name for name in (*made, *item.mutates) if name is not None]
+    else:
+        names = [item.buffer]
+    sizes += [value for name in names for value in (*buffers[name].shape, *buffers[name].strides)]
+    for size in sizes:
+        for name in symbols(size):
+            if name in makers and makers[name] not in made:
+                yield makers[name]
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _leaves(part)
+    else:
+        yield value
 
 
 def tensor_refs(item: Extern) -> Iterator[TensorRef]:
@@ -133,9 +192,7 @@ def find_depths(items: Sequence[Item], dependences: Dependences, buffers: Mappin
 
 def _grows(number: int, dependences: Dependences, buffers: Mapping[str, Buffer]) -> bool:
     written = sum(_size_bytes(buffers[name]) for name in dependences.writes[number])
-    read = sum(
-        _size_bytes(buffers[name]) for name in dependences.reads[number] if buffers[name].kind == "intermediate"
-    )
+    read = sum(_size_bytes(buffers[name]) for name in dependences.reads[number] if buffers[name].kind == "intermediate")
     return written >= read
 
 

@@ -2,8 +2,8 @@
 
 Buffers that fusion eliminated have no place. A workspace buffer occupies its bytes from the step that first writes it
 to the step that last reads it; freed ranges are reused best fit. Buffers whose size is known at run time only share
-slots of an arena by the same rule: a slot is taken again by a buffer that is never larger. Parameters of one launch
-never overlap.
+slots of an arena by the same rule: a slot is taken again by a buffer that is never larger. Where it is not even known
+when the call begins, memory is allocated when it is first needed. Parameters of one launch never overlap.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Buffer
 from lampwork.ir.program import Check, Extern, FromBuffer, Launch, Lowered, Placement, ScalarOutput, Step
-from lampwork.ir.size import Size, add, bounds, common_factor, divided, mul
+from lampwork.ir.size import Size, add, bounds, common_factor, divided, mul, symbols
 from lampwork.schedule.dependences import tensor_refs
 
 ALIGNMENT_BYTES = 64
@@ -55,6 +55,10 @@ def place_buffers(
     for step in steps:
         if isinstance(step, Extern) and step.out_variant is None:
             placements.update((name, Placement("extern")) for name in step.outputs if name is not None)
+    late = late_sizes(lowered)
+    for name in dict.fromkeys(name for step in steps for name in step_buffers(step)) if late else ():
+        if any(late & symbols(value) for value in (*buffers[name].shape, *buffers[name].strides)):
+            placements.setdefault(name, Placement("extern"))
     storages: list[str] = []
     returned = [result.view.buffer for result in lowered.results if isinstance(result, FromBuffer)]
     for name in dict.fromkeys(returned):
@@ -91,6 +95,20 @@ def place_buffers(
             arena.give(name)
     frees = {step: tuple(names) for step, names in free_after.items()}
     return placements, tuple(storages), workspace.size_bytes, frees, tuple(arena.sizes)
+
+
+def late_sizes(lowered: Lowered) -> set[str]:
+    """Symbols that are not known when the call begins."""
+    late = set(lowered.found)
+    for name, axis in lowered.found.values():
+        late |= symbols(lowered.buffers[name].shape[axis])
+    for name in lowered.inputs:
+        known: tuple[Size, ...] = (lowered.numbers.get(name, 0),)
+        if name in lowered.buffers:
+            known = (*lowered.buffers[name].shape, *lowered.buffers[name].strides)
+        for size in known:
+            late -= symbols(size)
+    return late
 
 
 class _Arena:

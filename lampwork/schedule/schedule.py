@@ -37,7 +37,7 @@ def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choos
     """
     buffers = dict(lowered.buffers)
     items = [*lowered.items, *(_write_nest(write, lowered) for write in lowered.writes)]
-    dependences = find_dependences(items, buffers)
+    dependences = find_dependences(items, buffers, lowered.found)
     depths = find_depths(items, dependences, buffers)
     readers = _readers(lowered, items, dependences, depths)
 
@@ -114,6 +114,8 @@ def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choos
         device=lowered.device,
         numbers=lowered.numbers,
         arena=arena,
+        found=lowered.found,
+        assumed=lowered.assumed,
     )
 
 

@@ -14,7 +14,9 @@ from lampwork.fakes.shapes import (
     broadcast,
     channels_last,
     contiguous,
+    differ,
     exact_device,
+    has_zero,
     in_memory_format,
     is_contiguous,
     preserved,
@@ -27,6 +29,7 @@ from lampwork.fakes.shapes import (
     suggests_channels_last,
     wrap_dim,
 )
+from lampwork.fakes.symbolic import by_contents
 
 
 def _new(shape: Any, dtype: torch.dtype | None, device: Any, strides: Any = None) -> Spec:
@@ -223,7 +226,7 @@ def constant_pad_nd(x: torch.Tensor, pad: Any, value: Any = 0) -> Spec:
         raise Unknown
     for index in range(len(pad) // 2):
         shape[-1 - index] += pad[2 * index] + pad[2 * index + 1]
-    if any(size <= 0 for size in shape):
+    if any(size <= 0 for size in shape if type(size) is int or not by_contents(size)):
         raise Unknown
     if all(width <= 0 for width in pad):  # a copy of a slice
         return Spec(tuple(shape), preserved_of(shape, x.stride()), x.dtype)
@@ -235,7 +238,7 @@ def constant_pad_nd(x: torch.Tensor, pad: Any, value: Any = 0) -> Spec:
 
 @rule("cat")
 def cat(tensors: Any, dim: int = 0) -> Spec:
-    kept = [each for each in tensors if each.dim() != 1 or each.size()[0] != 0]
+    kept = [each for each in tensors if each.dim() != 1 or not has_zero(each.size())]
     if not kept or any(each.dim() == 0 for each in tensors):
         raise Unknown
     dims = kept[0].dim()
@@ -313,7 +316,10 @@ def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
 @rule("slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter", "copy")
 def view_scatter(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
     """These copy the whole storage range, so that every stride stays (unlike `clone`), unless elements overlap."""
-    overlaps = any(stride == 0 and size > 1 for size, stride in zip(x.size(), x.stride())) and x.numel()
+    overlaps = (
+        any(type(stride) is int and stride == 0 and size > 1 for size, stride in zip(x.size(), x.stride()))
+        and x.numel()
+    )
     return Spec(tuple(x.size()), preserved(x) if overlaps else x.stride(), x.dtype)
 
 
@@ -347,7 +353,8 @@ def index(x: torch.Tensor, indices: Any) -> Spec:
     for tensor in tensors:
         own, added = tensor.stride(), len(common) - tensor.dim()
         stretched = [0] * added + [
-            0 if size == 1 and common[added + dim] != 1 else own[dim] for dim, size in enumerate(tensor.size())
+            own[dim] if differ(size, 1) or not differ(common[added + dim], 1) else 0
+            for dim, size in enumerate(tensor.size())
         ]
         rows.append([*(0 for _ in first), *stretched, *(0 for _ in last)])
     return Spec(shape, contiguous(shape) if len(shape) < 2 else sorted_strides(rows, shape), x.dtype)

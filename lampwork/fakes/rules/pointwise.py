@@ -14,6 +14,7 @@ from lampwork.fakes.shapes import (
     as_float,
     broadcast,
     contiguous,
+    exceeds_one,
     is_contiguous,
     iterated,
     overload,
@@ -47,8 +48,8 @@ def elementwise(operands: Sequence[Any], dtype: torch.dtype, common: torch.dtype
         if shape and len(tensors) != len(operands):
             all_same = False
         strides = first.stride()
-        if len(tensors) == 1 and is_contiguous(shape, strides) and 0 not in shape:
-            if 1 not in shape:
+        if len(tensors) == 1 and is_contiguous(shape, strides):
+            if all(map(exceeds_one, shape)):
                 return Spec(shape, strides, dtype)
     else:
         shape = broadcast([tensor.size() for tensor in tensors])

@@ -12,6 +12,7 @@ from lampwork.fakes.shapes import (
     Unknown,
     as_float,
     contiguous,
+    has_zero,
     is_contiguous,
     real_dtype,
     rule,
@@ -71,9 +72,16 @@ def mean_dims(x: torch.Tensor, dim: Any, keepdim: bool = False, *, dtype: Any = 
     return _reduce(x, dim, keepdim, dtype)
 
 
+def _folds_nothing(x: torch.Tensor, dim: Any) -> bool:
+    """Whether a dimension that is reduced, or one whose size is known, is empty."""
+    if has_zero(x.size()):
+        return True
+    return bool(x.dim()) and any(x.size(each) == 0 for each in wrap_dims(dim, x.dim()))
+
+
 @rule("amax", "amin")
 def extreme(x: torch.Tensor, dim: Any = (), keepdim: bool = False) -> Spec:
-    if 0 in x.size():
+    if _folds_nothing(x, dim):
         raise Unknown
     return _reduce(x, dim, keepdim, x.dtype)
 
@@ -87,7 +95,7 @@ def extreme_all(x: torch.Tensor) -> Spec:
 
 @rule("max.dim", "min.dim")
 def extreme_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
-    if 0 in x.size():
+    if _folds_nothing(x, dim):
         raise Unknown
     one = _reduce(x, dim, keepdim, x.dtype)
     return one, one._replace(dtype=torch.int64)
@@ -95,7 +103,7 @@ def extreme_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
 
 @rule("argmax", "argmin")
 def argument_of_extreme(x: torch.Tensor, dim: Any = None, keepdim: bool = False) -> Spec:
-    if 0 in x.size():
+    if _folds_nothing(x, dim):
         raise Unknown
     return _reduce(x, dim, keepdim, torch.int64)
 

@@ -1,0 +1,200 @@
+"""Operators whose results have as many elements as the contents of a tensor say: `mask.nonzero()`, `x[mask]`, `unique`.
+
+    %nonzero = nonzero(%mask)               i64[u0, 2]: the size u0 is known once the graph has come this far
+    %select = select(%nonzero, 1, 0)
+    %index = index(%x, [%select])           f32[u0, 4]
+
+The number of elements is a symbol without a source (`SymbolicSizes.from_contents`). Masks are indexed with as eager
+does it, by the places where they are true, found once: tensors picked by one mask have one size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.capture.assumptions import may_assume
+from lampwork.capture.fake import DataDependent, Fake
+from lampwork.fakes.operators import operator
+from lampwork.fakes.shapes import Spec, broadcast, contiguous, materialize, wrap_dim
+from lampwork.ir.size import INFINITY
+
+aten = torch.ops.aten
+_MASKS = (torch.bool, torch.uint8)
+
+
+class Contents:
+    """The sizes that contents decided so far in one recording. `allowed`: else every such operator is a break."""
+
+    def __init__(self, recorder: Any, allowed: bool) -> None:
+        self.recorder = recorder
+        self.allowed = allowed
+        #: The places where masks are true, by how the mask was computed.
+        self._places: dict[Any, Fake] = {}
+
+    def call(self, op: Any, args: tuple, kwargs: dict) -> Any:
+        """What the operator returns, recorded. Raises `DataDependent` where no graph holds it."""
+        answer = _ANSWERS.get(op.overload)
+        if answer is None or not self.allowed:
+            raise DataDependent(str(op.overload))
+        return answer(self, *args, **kwargs)
+
+    def without_masks(self, x: Any, indices: Any) -> list[Any]:
+        """Indices with each mask replaced by the places where it is true, as eager does it.
+
+        Raises eager's errors, and `DataDependent`.
+        """
+        if not self.allowed:
+            raise DataDependent("indexing by a boolean mask")
+        found: list[Any] = []
+        for index in indices:
+            if index is None or index.dtype not in _MASKS:
+                found.append(index)
+                continue
+            for axis in range(index.dim()):
+                dim = len(found) + axis
+                if dim >= x.dim() or index.size(axis) != x.size(dim):
+                    raise IndexError(
+                        f"The shape of the mask {list(index.size())} at index {axis} does not match the shape of the "
+                        f"indexed tensor {list(x.size())} at index {dim}"
+                    )
+            places = self.nonzero(index)
+            found += [self.recorder.call(aten.select.int, (places, 1, axis), {}) for axis in range(index.dim())]
+        return found
+
+    def size(self, upper: Any = INFINITY, lower: int = 0) -> Any:
+        """A number of elements that is not known yet."""
+        upper = upper if type(upper) is int else INFINITY
+        return self.recorder.sizes.from_contents(lower, upper, may_assume(self.recorder))
+
+    def record(self, overload: Any, args: tuple, kwargs: dict, specs: Any) -> Any:
+        result = materialize(specs, args, kwargs)
+        self.recorder.record(operator(overload), args, kwargs, result)
+        return result
+
+    # The operators ----------------------------------------------------------------------------------------------------
+
+    def nonzero(self, x: Fake) -> Fake:
+        key = self._key(x)
+        made = self._places.get(key)
+        if made is None:
+            count = self.size(x.numel())
+            strides = (1, count) if x.dim() else contiguous((count, x.dim()))
+            made = self.record(aten.nonzero.default, (x,), {}, Spec((count, x.dim()), strides, torch.int64))
+            if key is not None:
+                self._places[key] = made
+        return made
+
+    def _key(self, value: Any) -> Any:
+        """Equal for values that are equal whatever the program's inputs hold; None: nothing is known to be equal."""
+        if isinstance(value, Fake):
+            if _torch.storage_key(value) in self.recorder.written:
+                return None
+            return self._key(self.recorder.node_of(value))
+        if isinstance(value, torch.fx.Node):
+            if value.op == "placeholder" or value.target is _torch.tensor_constant:
+                return value
+            result = value.meta["val"]
+            if not _torch.is_operator(value.target) or not isinstance(result, Fake):
+                return value
+            what = operator(value.target)
+            if what.kind not in ("functional", "view") or what.is_random or what.overload.namespace != "aten":
+                return value
+            if _torch.storage_key(result) in self.recorder.written:
+                return None
+            parts = [self._key(each) for each in (*value.args, *value.kwargs.items())]
+            return None if any(each is None for each in parts) else (value.target, *parts)
+        if isinstance(value, (list, tuple)):
+            parts = [self._key(each) for each in value]
+            return None if any(each is None for each in parts) else (type(value), *parts)
+        if isinstance(value, torch.SymInt):
+            return value.node.resolved
+        return type(value), repr(value) if isinstance(value, float) else value
+
+    def nonzero_numpy(self, x: Fake) -> Any:
+        if not x.dim():
+            x = self.recorder.call(aten.unsqueeze.default, (x, 0), {})
+        return list(self.recorder.call(aten.unbind.int, (self.nonzero(x), 1), {}))
+
+    def masked_select(self, x: Fake, mask: Fake) -> Any:
+        if mask.dtype is not torch.bool or x.dtype is torch.bool and not x.dim():
+            raise DataDependent("masked_select")
+        shape = list(broadcast([x.size(), mask.size()])) or [1]
+        call = self.recorder.call
+        x, mask = (self._expanded(each, shape) for each in (x, mask))
+        return call(aten.index.Tensor, (x, [mask]), {})
+
+    def _expanded(self, x: Fake, shape: list[Any]) -> Fake:
+        if list(x.size()) == shape:
+            return x
+        return self.recorder.call(aten.expand.default, (x, shape), {})
+
+    def unique(self, x: Fake, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
+        return self._unique(
+            aten._unique2.default, x, (sorted, return_inverse, return_counts), *(return_inverse, return_counts)
+        )
+
+    def unique_consecutive(
+        self, x: Fake, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+    ) -> Any:
+        if dim is not None:
+            raise DataDependent("unique_consecutive of a dimension")
+        rest = (return_inverse, return_counts)
+        return self._unique(aten.unique_consecutive.default, x, rest, *rest)
+
+    def _unique(self, overload: Any, x: Fake, rest: tuple, inverse: bool, counts: bool) -> Any:
+        count = self.size(x.numel(), 1 if type(x.numel()) is int and x.numel() else 0)
+        # Eager's kernel gives the inverse where counts are asked for, too.
+        places: Any = tuple(x.size()) if inverse or (counts and overload is aten._unique2.default) else (0,)
+        specs = (
+            Spec((count,), (1,), x.dtype),
+            Spec(places, contiguous(places), torch.int64),
+            Spec((count,) if counts else (0,), (1,), torch.int64),
+        )
+        return self.record(overload, (x, *rest), {}, specs)
+
+    def unique_dim(
+        self, x: Fake, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+    ) -> Any:
+        dim = wrap_dim(dim, x.dim())
+        length = x.size(dim)
+        if any(not size for size in x.size()):
+            raise DataDependent("unique of an empty tensor")
+        count = self.size(length, 1)
+        shape = (*x.size()[:dim], count, *x.size()[dim + 1 :])
+        specs = (
+            Spec(shape, contiguous(shape), x.dtype),
+            Spec((length,), (1,), torch.int64),
+            Spec((count,), (1,), torch.int64),
+        )
+        return self.record(aten.unique_dim.default, (x, dim, sorted, return_inverse, return_counts), {}, specs)
+
+    def bincount(self, x: Fake, weights: Any = None, minlength: int = 0) -> Any:
+        if x.dim() != 1 or minlength < 0 or (weights is not None and weights.size() != x.size()):
+            raise DataDependent("bincount")
+        dtype = torch.int64 if weights is None else torch.float32 if weights.dtype is torch.float32 else torch.float64
+        count = self.size(lower=minlength)
+        return self.record(aten.bincount.default, (x, weights, minlength), {}, Spec((count,), (1,), dtype))
+
+    def repeat_interleave(self, repeats: Fake, *, output_size: Any = None) -> Any:
+        if repeats.dim() != 1:
+            raise DataDependent("repeat_interleave")
+        count = self.size() if output_size is None else output_size
+        options = {} if output_size is None else {"output_size": output_size}
+        spec = Spec((count,), (1,), repeats.dtype)
+        return self.record(aten.repeat_interleave.Tensor, (repeats,), options, spec)
+
+
+_ANSWERS: dict[Any, Callable[..., Any]] = {
+    aten.nonzero.default: Contents.nonzero,
+    aten.nonzero_numpy.default: Contents.nonzero_numpy,
+    aten.masked_select.default: Contents.masked_select,
+    aten._unique2.default: Contents.unique,
+    aten.unique_consecutive.default: Contents.unique_consecutive,
+    aten.unique_dim.default: Contents.unique_dim,
+    aten.bincount.default: Contents.bincount,
+    aten.repeat_interleave.Tensor: Contents.repeat_interleave,
+}

@@ -1,0 +1,209 @@
+"""Sizes that the contents of tensors decide: one program for whatever a mask picks, nothing and one element included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import lampwork
+
+WEIGHT = torch.linspace(-1, 1, 35).reshape(5, 7)
+
+
+def _inputs() -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    one = torch.zeros(6, 5)
+    one[2, 3] = one[4, 0] = 1.0
+    return [torch.randn(6, 5), torch.zeros(6, 5), one, torch.randn(6, 5), torch.ones(6, 5)]
+
+
+def _equal(expected: Any, found: Any) -> None:
+    if isinstance(expected, (tuple, list)):
+        assert type(expected) is type(found) and len(expected) == len(found)
+        for pair in zip(expected, found):
+            _equal(*pair)
+    elif isinstance(expected, torch.Tensor):
+        assert expected.shape == found.shape and expected.dtype == found.dtype
+        if expected.numel():
+            kept = [dim for dim, size in enumerate(expected.shape) if size > 1]
+            assert [expected.stride(dim) for dim in kept] == [found.stride(dim) for dim in kept]
+        torch.testing.assert_close(expected, found, equal_nan=True)
+    else:
+        assert type(expected) is type(found) and expected == found
+
+
+def _check(program: Callable, fullgraph: bool = False) -> dict[str, Any]:
+    compiled = lampwork.compile(program, fullgraph=fullgraph, options={"cache": False})
+    with torch.no_grad():
+        for x in _inputs():
+            _equal(program(x.clone()), compiled(x.clone()))
+    return lampwork.stats(compiled)
+
+
+def _rows(x):
+    return x[x[:, 0] > 0]
+
+
+def _experts(x):
+    total = torch.zeros(6, 7)
+    for expert in range(3):
+        rows = torch.nonzero(x[:, 0] > expert * 0.3).flatten()
+        total.index_add_(0, rows, (x[rows] @ WEIGHT) * x[rows, 0, None])
+    return total
+
+
+def _written(x):
+    rows = _rows(x)
+    rows.mul_(2)
+    rows[:, 0] = 1.0
+    return rows
+
+
+def _one_hot_experts(x):
+    weight, chosen = (x @ WEIGHT).softmax(-1).topk(2)
+    mask = F.one_hot(chosen, 7).permute(2, 1, 0)
+    total = torch.zeros_like(x)
+    for expert in range(7):
+        place, row = torch.where(mask[expert])
+        total.index_add_(0, row, x[row] * expert * weight[row, place, None])
+    return total
+
+
+def _inverse(x):
+    values, places, counts = torch.unique(x.round(), return_inverse=True, return_counts=True)
+    return values[places], counts.float() / counts.sum()
+
+
+WHOLE = {
+    "mask": lambda x: x[x > 0] * 2 + 1,
+    "masks of one condition": lambda x: x[x > 0] * x.exp()[x > 0],
+    "masked_select": lambda x: (x.masked_select(x > 0), x.masked_select(x[0] > 0)),
+    "places": lambda x: (x > 0).nonzero().float().mean(0),
+    "where": lambda x: [each + 1 for each in torch.where(x > 0)],
+    "rows": lambda x: (_rows(x) @ WEIGHT).relu().sum(0),
+    "normalised": lambda x: F.layer_norm(_rows(x), (5,)),
+    "softmax": lambda x: _rows(x).softmax(-1) @ torch.ones(5, 3),
+    "statistics": lambda x: (x[x > 0].mean(), x[x > 0].std(), x[x > 0].sum()),
+    "extremes": lambda x: (_rows(x).max(1).values, _rows(x).amax(-1), _rows(x).argmin(1)),
+    "slices": lambda x: (_rows(x)[:2], x[x > 0][1:], x[x > 0][:-1], _rows(x)[-2:]),
+    "sorted": lambda x: (x[x > 0].sort().values, x[x > 0].cumsum(0)),
+    "joined": lambda x: (torch.cat([x[x > 0], torch.ones(3)]), torch.cat([_rows(x), x[x[:, 1] > 0]])),
+    "stacked": lambda x: (torch.stack([x[x > 0], x[x > 0] * 2]), torch.stack([x[x > 0], x[x > 0] * 2], 1)),
+    "made": lambda x: (
+        torch.zeros(_rows(x).shape[0], 3) + 1,
+        torch.arange(x[x > 0].numel()),
+        torch.ones_like(_rows(x)),
+    ),
+    "numbers": lambda x: (x[x > 0].numel(), _rows(x).shape[0] * 2, _rows(x).size(0) == 1),
+    "transposed": lambda x: _rows(x).t() * 2,
+    "reshaped": lambda x: x[x > 0].reshape(-1, 1) + torch.arange(3.0),
+    "expanded": lambda x: (_rows(x).expand(3, -1, -1), _rows(x).repeat(1, 2), _rows(x).unsqueeze(1) * x),
+    "padded": lambda x: (F.pad(_rows(x), (1, 1)), _rows(x).flip(0), _rows(x).split(2, 1)),
+    "unique": lambda x: (torch.unique(x), torch.unique_consecutive(x[0])),
+    "unique rows": lambda x: torch.unique(x.round(), dim=0),
+    "inverse": _inverse,
+    "counted": lambda x: torch.bincount((x > 0).long().flatten(), minlength=5),
+    "repeated": lambda x: torch.repeat_interleave(torch.arange(5.0), (x[0] > 0).long() + 1),
+    "columns": lambda x: x[:, x[0] > 0] + 1,
+    "experts": _experts,
+    "experts by one-hot": _one_hot_experts,
+    "written": _written,
+    "index of places": lambda x: x.index_select(0, (x[:, 0] > 0).nonzero().squeeze(-1)),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_one_graph_serves_all_contents(name):
+    stats = _check(WHOLE[name], fullgraph=True)
+    assert stats["captures"] == 1 and not stats["fallbacks"]
+
+
+def _branch(x):
+    rows = (x[:, 0] > 0).nonzero()
+    return x * 0 if rows.shape[0] == 0 else x[rows[:, 0]].sum(0)
+
+
+def _loop(x):
+    return sum((row * 2 for row in _rows(x)), torch.zeros(5))
+
+
+def _text(x):
+    count = (x > 0).nonzero().shape[0]
+    return f"{count}", [0] * count, count / 2, float(count)
+
+
+@pytest.mark.parametrize("program", [_branch, _loop, _text])
+def test_what_looks_at_the_number_breaks(program):
+    assert _check(program)["breaks"]
+
+
+def test_an_assumption_that_fails_is_made_once():
+    """`cdist` asks whether there is anything to compare."""
+
+    def program(x):
+        rows = _rows(x)
+        return torch.cdist(rows, x), rows.sum()
+
+    (failed,) = _check(program)["fallbacks"]
+    assert failed.id == "assumption-failed" and failed.count == 1
+
+
+def test_nothing_is_assumed_after_a_draw():
+    def program(x):
+        drawn = torch.rand(3)
+        return torch.cdist(_rows(x), x), drawn
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for x in _inputs():
+        torch.manual_seed(3)
+        expected = program(x)
+        torch.manual_seed(3)
+        _equal(expected, compiled(x))
+    assert not lampwork.stats(compiled)["fallbacks"]
+
+
+def test_draws_and_writes_wait_for_what_is_assumed():
+    def program(x):
+        distance = torch.cdist(_rows(x), x)
+        x.add_(1)
+        return distance.sum(), torch.rand(3)
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for x in _inputs():
+        torch.manual_seed(3)
+        mine, other = x.clone(), x.clone()
+        expected = program(mine)
+        torch.manual_seed(3)
+        _equal(expected, compiled(other))
+        _equal(mine, other)
+
+
+def test_a_check_comes_before_a_draw():
+    def program(x):
+        if not (x > 0).all():
+            raise ValueError("not positive")
+        return x + torch.randn(6, 5)
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    compiled(torch.ones(6, 5))
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    with pytest.raises(ValueError, match="not positive"):
+        compiled(torch.zeros(6, 5))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_with_sizes_of_the_call_that_vary():
+    def program(x):
+        return (x[x[:, 0] > 0] @ WEIGHT).relu() + x.shape[0]
+
+    compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+    torch.manual_seed(0)
+    for rows in (5, 9, 2, 30):
+        x = torch.randn(rows, 5)
+        _equal(program(x), compiled(x))
+    assert lampwork.stats(compiled)["captures"] <= 2
