@@ -139,7 +139,7 @@ def compile_region(
         return _eager_artifact(region, _outcome_of(stop), seconds)
     weights = frozenset(index for index, each in enumerate(region.inputs) if is_static(each))
     observe("prepare", functional)
-    program, native, source = _generate(functional, settings, observe, seconds, weights)
+    program, native, source = _generate(functional, settings, observe, seconds, weights, region.sizes)
     return Artifact(
         name=region.name,
         guards=_guards(region),
@@ -186,13 +186,15 @@ def _generate(
     observe: Observer,
     seconds: dict[str, float],
     weights: frozenset[int],
+    sizes: SymbolicSizes | None = None,
 ) -> tuple[Program, NativeCode, str]:
-    """Every stage behind the graph: program, machine code and host function."""
+    """Every stage behind the graph: program, machine code and host function. `sizes`: what it takes for granted of
+    those that contents decide is checked."""
     target = target_of(functional.device)
     with _stage("lower", seconds):
         lowered = lower(functional, settings)
-        if region.sizes is not None:
-            lowered = replace(lowered, assumed=region.sizes.assumed())
+        if sizes is not None:
+            lowered = replace(lowered, assumed=sizes.assumed())
     _verify_lowered(lowered)
     observe("lower", lowered)
     tuner = _tuner(settings, target, functional.device)

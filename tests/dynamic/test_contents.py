@@ -207,3 +207,21 @@ def test_with_sizes_of_the_call_that_vary():
         x = torch.randn(rows, 5)
         _equal(program(x), compiled(x))
     assert lampwork.stats(compiled)["captures"] <= 2
+
+
+@pytest.mark.parametrize("name", ["experts", "mask", "rows"])
+def test_gradients(name):
+    """A weight in front of what a mask picks learns what it does in eager."""
+    program = {
+        "experts": lambda x, w: _experts(x * w),
+        "mask": lambda x, w: (x * w)[x > 0].square(),
+        "rows": lambda x, w: (x * w)[x[:, 0] > 0].relu().sum(0),
+    }[name]
+    compiled = lampwork.compile(program, options={"cache": False})
+    for x in _inputs():
+        mine, other = torch.linspace(-1, 2, 5, requires_grad=True), torch.linspace(-1, 2, 5, requires_grad=True)
+        expected, found = program(x, mine), compiled(x, other)
+        _equal(expected.detach(), found.detach())
+        expected.sum().backward()
+        found.sum().backward()
+        torch.testing.assert_close(mine.grad, other.grad)
