@@ -375,8 +375,16 @@ class Lowering:
         """Symbols that the current node's results are the first to have, by result: (name, dimension)."""
         value = self.node.meta.get("val")
         found: dict[int, list[tuple[str, int]]] = {}
+        results = value if isinstance(value, (tuple, list)) else (value,)
+        if not any(found_symbol(size) for each in results if isinstance(each, torch.Tensor) for size in each.size()):
+            return found
         seen = set(self.found)
-        for position, each in enumerate(value if isinstance(value, (tuple, list)) else (value,)):
+        for name in self.inputs:  # a backward half gets what the forward one found
+            seen |= symbols(self.numbers.get(name, 0))
+            if name in self.buffers:
+                buffer = self.buffers[name]
+                seen |= {each for size in (*buffer.shape, *buffer.strides) for each in symbols(size)}
+        for position, each in enumerate(results):
             if isinstance(each, torch.Tensor):
                 for axis, size in enumerate(each.size()):
                     name = found_symbol(size)
