@@ -387,10 +387,10 @@ class Lowering:
         for position, each in enumerate(results):
             if isinstance(each, torch.Tensor):
                 for axis, size in enumerate(each.size()):
-                    name = found_symbol(size)
-                    if name is not None and name not in seen:
-                        seen.add(name)
-                        found.setdefault(position, []).append((name, axis))
+                    symbol = found_symbol(size)
+                    if symbol is not None and symbol not in seen:
+                        seen.add(symbol)
+                        found.setdefault(position, []).append((symbol, axis))
         return found
 
     # Nodes ----------------------------------------
