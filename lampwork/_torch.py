@@ -216,8 +216,13 @@ def copying_variant(op: OpOverload) -> OpOverload | None:
 def out_variant(op: OpOverload, device: str = "CPU") -> str | None:
     """Name of the overload of `op` with the same arguments that writes into given tensors, if `device` has a kernel of
     its own for it. The others copy from the functional result, so calling them gains nothing.
+
+    Not for decompositions with several results: they ask whether two of these share a storage, as parts of planned
+    memory do, and leave elements unwritten then (the lower triangle of `linalg_qr`'s second).
     """
     schema = op._schema
+    if len(schema.returns) > 1 and "linalg_" in schema.name:
+        return None
     if any(argument.alias_info is not None for argument in schema.arguments):
         return None
     if not all(str(result.type) == "Tensor" for result in schema.returns):

@@ -40,7 +40,7 @@ def run_backward(
     leaves = _leaves(outputs, nodes)
     asked = {id(each) for each in inputs}
     for leaf in leaves:
-        if leaf.lampwork_history and not asked:
+        if leaf.lampwork_history and (not asked or _lies_behind(world, inputs, leaf)):
             raise Break("autograd", "gradients flow into the history that a tensor has from outside")
     adding = [leaf for leaf in leaves if accumulate_grad and (not asked or id(leaf) in asked)]
     for each in inputs:
@@ -70,6 +70,13 @@ def run_backward(
             world.store_tensor_attribute(leaf, "grad", new)
     world.loader.freed_histories |= not keep_graph
     return answer
+
+
+def _lies_behind(world: Any, inputs: Iterable[Any], history: Fake) -> bool:
+    """Whether one of `inputs` may be part of what a tensor from outside was computed from: any other tensor from
+    outside may, since its history is not looked at."""
+    others = (each for each in inputs if world.loader.origin(each) is not None)
+    return any(each.lampwork_source is not history.lampwork_source for each in others)
 
 
 def _reached_nodes(outputs: Iterable[Any]) -> list[Any]:

@@ -20,7 +20,7 @@ def main(items_path: str, record_path: str, limit: str, device: str = "cpu", wha
 
     from tests.ops.categories import category
     from tests.ops.check import DEVICE_LOST, OUTCOMES, check_sample, full_name, samples
-    from tests.ops.gradients import gradient_samples
+    from tests.ops.gradients import check_gradient, gradient_samples
 
     torch.set_num_threads(1)
     by_name = {full_name(op): op for op in op_db}
@@ -41,7 +41,7 @@ def main(items_path: str, record_path: str, limit: str, device: str = "cpu", wha
                 cases = []
                 details.append(f"no samples: {type(error).__name__}: {error}"[:300])
             for label, function, args, kwargs in cases:
-                outcome = check_sample(op, function, args, kwargs)
+                outcome = (check_gradient if what else check_sample)(op, function, args, kwargs)
                 if label == "in-place" and outcome.kind == "fallback":
                     # Counted apart: `squeeze_` on a tensor that the caller holds says nothing about `squeeze`.
                     inplace = outcome.kind

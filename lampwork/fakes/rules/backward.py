@@ -59,6 +59,11 @@ def nll_loss(gradient: torch.Tensor, x: torch.Tensor, *args: Any) -> Spec:
     return _dense(x)
 
 
+@rule("multi_margin_loss_backward", "multilabel_margin_loss_backward", "fractional_max_pool3d_backward")
+def dense(gradient: torch.Tensor, x: torch.Tensor, *args: Any) -> Spec:
+    return _dense(x)
+
+
 @rule("_softmax_backward_data", "_log_softmax_backward_data")
 def softmax(gradient: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: torch.dtype) -> Spec:
     shape = tuple(gradient.size())

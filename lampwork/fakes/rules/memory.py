@@ -373,3 +373,31 @@ def topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: b
 def sort(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     strides = preserved(x)
     return Spec(tuple(x.size()), strides, x.dtype), Spec(tuple(x.size()), strides, torch.int64)
+
+
+def _embedding_bag(extra: int) -> Any:
+    def embedding_bag(weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, scaled: bool = False,
+                      mode: int = 0, sparse: bool = False, per_sample_weights: Any = None,
+                      include_last_offset: bool = False, padding_idx: int = -1) -> Any:  # fmt: skip
+        """Sums (mode 0), means (1) or maxima (2) of bags of rows, and what the derivative needs."""
+        if not weight.is_cpu or indices.dim() != 1 or indices.dtype != offsets.dtype:
+            raise Unknown
+        count, width = offsets.size()[0], weight.size()[1]
+        bags = count - 1 if include_last_offset else count
+        sizes = bags if mode or not include_last_offset else bags + extra
+        # The kernel for plain sums of rows does without knowing which bag each index is in.
+        is_plain = mode == 0 and padding_idx < 0 and weight.stride()[1] == 1
+        is_plain = is_plain and (per_sample_weights is None or per_sample_weights.stride()[0] == 1)
+        largest = (bags, width) if mode == 2 else (sizes,)
+        return (
+            Spec((bags, width), contiguous((bags, width)), weight.dtype),
+            Spec((0,) if is_plain else (indices.size()[0],), (1,), indices.dtype),
+            Spec((sizes,), (1,), indices.dtype),
+            Spec(largest, contiguous(largest), indices.dtype),
+        )
+
+    return embedding_bag
+
+
+rule("_embedding_bag")(_embedding_bag(0))
+rule("_embedding_bag_forward_only")(_embedding_bag(1))
