@@ -7,7 +7,6 @@ import copyreg
 import functools
 import inspect
 import itertools
-import logging
 import sys
 import types
 from types import FunctionType, MethodType
@@ -25,6 +24,7 @@ from lampwork.capture.library import install_library
 from lampwork.capture.load import HEAP_TYPE, is_plain
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import Callback, _check
+from lampwork.capture.output import install_output
 from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.sizes import SYMBOLIC
 from lampwork.capture.text import install_text
@@ -36,9 +36,8 @@ REFUSED = {
     sys._getframe: "sys._getframe()",
     _thread.start_new_thread: "starting a thread",
     inspect.currentframe: "inspect.currentframe()",
-    print: "print()", open: "open()", input: "input()",
+    open: "open()", input: "input()",
 }  # fmt: skip
-_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50, "log": None}
 
 
 def install_answers(world: Any) -> None:
@@ -78,8 +77,6 @@ def install_answers(world: Any) -> None:
     world.intrinsics.pop(all, None)
     add(torch.is_autocast_cache_enabled, _autocast_cache)
     add(torch.set_autocast_cache_enabled, _set_autocast_cache)
-    for name, level in _LEVELS.items():
-        add(getattr(logging.Logger, name), _log_at(level))
     add(dict.get, _dict_get)
     install_warned(world)
     install_introspection(world)
@@ -87,6 +84,7 @@ def install_answers(world: Any) -> None:
     install_library(world)
     install_checks(world)
     install_text(world)
+    install_output(world)
 
 
 def _autocast_cache(world: Any) -> bool:
@@ -300,27 +298,6 @@ def _reduce(world: Any, obj: Any, protocol: Any = 0) -> Any:
     elements = world.get_iter(obj) if isinstance(obj, list) else None
     pairs = world.get_iter(call(world.attribute(obj, "items"))) if isinstance(obj, dict) else None
     return copyreg.__newobj__, (cls,), state or None, elements, pairs  # type: ignore[attr-defined]
-
-
-def _log_at(level: int | None) -> Any:
-    """Logging: a message whose level is off does nothing, and what turns it off is guarded; one that is printed is not
-    for a graph."""
-
-    def answer(world: Any, logger: Any, *args: Any, **kwargs: Any) -> None:
-        wanted = args[0] if level is None and args else level
-        manager = world.attribute(logger, "manager")
-        off = world.attribute(logger, "disabled") or world.attribute(manager, "disable") >= wanted
-        current = logger
-        while not off and current is not None:
-            threshold = world.attribute(current, "level")
-            if threshold:
-                off = wanted < threshold
-                break
-            current = world.attribute(current, "parent")
-        if not off:
-            raise Break("logging", "a message is logged", "Log outside the compiled function.")
-
-    return answer
 
 
 def _dict_get(world: Any, mapping: Any, *args: Any) -> Any:

@@ -40,8 +40,7 @@ from lampwork.capture.resampling import interpolate
 from lampwork.capture.shadow import Break
 from lampwork.capture.tensors import OPERATOR_TYPES, is_tensor_function
 from lampwork.capture.torch_answers import install_torch_answers, legacy_tensor
-from lampwork.capture.unknown import UnknownNumber, item, items
-from lampwork.fakes.fake import DataDependent
+from lampwork.capture.unknown import UnknownNumber, install_numbers, item, items
 
 _ITERATORS = frozenset({
     *ITERATORS, map, filter, MachineGenerator, InterpretedIterator, ReversedIterator, SequenceIterator,
@@ -57,6 +56,8 @@ _NEW_ALLOWED = frozenset({
                 collections.deque, collections.defaultdict, types.SimpleNamespace, property, staticmethod, classmethod,
                 functools.partial, types.GenericAlias, weakref.ReferenceType)
 })  # fmt: skip
+#: Methods that keep what they are given, and do not look at it.
+_STORES = frozenset({list.append, collections.deque.append, collections.deque.appendleft})
 _IDENTITY_METHODS = frozenset({
     object.__init__, object.__init_subclass__, object.__hash__, object.__eq__, object.__ne__, object.__new__,
     object.__subclasshook__,
@@ -103,6 +104,7 @@ class NativeCalls:
         install_answers(self)
         install_torch_answers(self)
         install_arrays(self)
+        install_numbers(self)
 
     def leave_contexts(self) -> None:
         """Leaves what the program had entered in C when it was stopped."""
@@ -287,8 +289,10 @@ class NativeCalls:
             return UNBOUND
         if value.kind is kind:
             return value
-        if kind is int and value.kind is float:
-            raise DataDependent("int() of a number taken out of a tensor")  # it may be no number, or infinite
+        if kind is int and value.kind is float:  # it may be no number, or infinite
+            return self.behind(int, (value,), int, may_fail=True)  # type: ignore[attr-defined]
+        if value.tensor is None:
+            return self.behind(kind, (value,), kind, may_fail=kind is float)  # type: ignore[attr-defined]
         with torch.no_grad():
             return UnknownNumber(value.tensor.to(torch.float64 if kind is float else torch.int64), kind)
 
@@ -326,7 +330,7 @@ class NativeCalls:
                 answer = special(self, loader.unsettled[id(args[0])], *args[1:], **kwargs)
                 if answer is not UNBOUND:
                     return answer
-        for value in args:
+        for value in args[:1] if function in _STORES else args:
             self.touch(value)  # type: ignore[attr-defined]
         for value in kwargs.values():
             self.touch(value)  # type: ignore[attr-defined]

@@ -33,6 +33,7 @@ from lampwork.capture.shadow import MISSING, Break, Deferred
 from lampwork.capture.steps import StopHere, TorchMachine
 from lampwork.capture.suspend import Retry, Suspended, function_positions, rebuild, suspend
 from lampwork.capture.templates import Templates
+from lampwork.capture.unknown import check_assumed
 from lampwork.capture.world import TorchWorld
 from lampwork.config import Settings
 from lampwork.errors import Diagnostic, GraphBreak
@@ -41,7 +42,16 @@ from lampwork.ir.differentiation import Joint
 from lampwork.ir.guard import ArgumentCount, Guard
 from lampwork.ir.loops import Location
 from lampwork.ir.region import Outcome, Raise, Region, Return
-from lampwork.ir.template import CallSetAttribute, ConstantValue, DeleteItem, Effect, SetItem, SetState, SourceValue
+from lampwork.ir.template import (
+    CallSetAttribute,
+    ConstantValue,
+    DeleteItem,
+    Effect,
+    Evaluate,
+    SetItem,
+    SetState,
+    SourceValue,
+)
 
 #: Process state that every region depends on, whatever it reads: it decides what operators torch records.
 _ALWAYS_GUARDED = (
@@ -120,6 +130,7 @@ class _Attempt:
         recorder = Recorder(sizes_by_contents=policy.contents)
         self.world = TorchWorld(recorder, policy)
         self.world.attach(recorder)
+        self.world.output.effects = self._changed_so_far
         self.machine = TorchMachine(self.world, step, native_errors=split)
 
     def run(self) -> Region:
@@ -140,10 +151,13 @@ class _Attempt:
                     self.machine.finished = True
                     world.leave_contexts()
             check_shared_arrays(world)
+            late = check_assumed(world)
+            if late:
+                self._break_before(late, "data-dependent", "a number out of a tensor may fail where inputs are written")
             templates = Templates(world.loader)
             try:
                 outcome = self._outcome(end, templates, entered)
-                effects = collect_effects(world.loader, templates) + _global_effects(world, templates) + changed
+                effects = self._effects(templates, changed)
             except Break:
                 self._retry_outside()
                 raise
@@ -175,6 +189,36 @@ class _Attempt:
             undifferentiated=undifferentiated,
         )
 
+    def _effects(self, templates: Templates, changed: list[Effect]) -> list[Effect]:
+        """What happens behind the graph, in order. `changed`: process state that the program left changed."""
+        world = self.world
+        computed: list[Effect] = []
+        if world.assumed:
+            computed = [Evaluate(templates.items([number for number, _ in world.assumed]))]
+        told = world.output.described(templates)
+        effects = collect_effects(world.loader, templates) + _global_effects(world, templates) + changed
+        if not told:
+            return computed + effects
+        wrote = any(_torch.storage_key(fake) in world.recorder.written for fake in world.tensors.fakes_of_tensors())
+        first = world.output.come_first(self._changed_so_far() if effects else ([], []), wrote)
+        if type(first) is int:
+            self._break_before(first, "native-call", "code that may look at the program's effects is called among them")
+        return computed + (told + effects if first else effects + told)
+
+    def _changed_so_far(self) -> tuple[list[Effect], list[Any]]:
+        """What the program has changed until now, such that equal states compare equal."""
+        templates = Templates(self.world.loader)
+        effects = collect_effects(self.world.loader, templates) + _global_effects(self.world, templates)
+        return effects + _state_effects(self.world.initial_state, self.world), templates.objects
+
+    def _break_before(self, step: int, id: str, why: str) -> None:
+        """The region ends before `step`, which meets what comes later."""
+        stop = Break(id, why)
+        self.reason = _diagnostic(stop, self.function)
+        if not self.split:
+            raise stop
+        raise Retry(step)
+
     def release(self) -> None:
         """Nothing of the program stays alive because it was captured."""
         self.machine.finished = True
@@ -203,7 +247,7 @@ class _Attempt:
             return Return(templates.template(end[0]))
         if isinstance(end, Interruption):
             return self._continue(end, templates, entered)
-        stop = Break("exception", f"the program raised {type(end).__name__}: {end}")
+        stop = Break("exception", f"the program raised {_described(end)}")
         stop.__cause__ = end
         if not self.split:
             raise stop
@@ -350,6 +394,13 @@ def _global_effects(world: TorchWorld, templates: Templates) -> list[Effect]:
             else:
                 effects.append(SetItem(target, ConstantValue(name), templates.template(value)))
     return effects
+
+
+def _described(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Break:  # its text depends on what tensors hold
+        return type(error).__name__
 
 
 def _diagnostic(stop: Interruption, function: Any) -> Diagnostic:

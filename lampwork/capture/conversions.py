@@ -25,6 +25,8 @@ from lampwork.capture.machine.natives import INTRINSICS, Callback
 from lampwork.capture.machine.polyfills import POLYFILLS
 from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.sizes import SYMBOLIC
+from lampwork.capture.text import UnknownText, holds_unknown, joined
+from lampwork.capture.unknown import UnknownNumber
 
 _machine_repr, _machine_str, _machine_format = INTRINSICS[repr], INTRINSICS[str], INTRINSICS[format]
 
@@ -130,7 +132,9 @@ _FINAL = frozenset({round, math.floor, math.ceil, math.trunc, bytes})
 def is_object(value: Any) -> bool:
     """Whether `value` is an object of a Python class, whose special methods may be the program's."""
     kind = type(value)
-    return bool(kind.__flags__ & HEAP_TYPE) and kind not in SYMBOLIC and not isinstance(value, torch.Tensor)
+    if kind in SYMBOLIC or kind is UnknownNumber or kind is UnknownText:
+        return False
+    return bool(kind.__flags__ & HEAP_TYPE) and not isinstance(value, torch.Tensor)
 
 
 def _by_special_method(native: Any, names: tuple[str, ...]) -> Any:
@@ -234,7 +238,7 @@ def text_of_container(world: Any, value: Any) -> str | None:
     ):
         return None
     world.touch(value)
-    if world.is_data(value):
+    if world.is_data(value) and not holds_unknown(value):
         return None
     if id(value) in world.being_written:
         return _CYCLIC.get(kind, "...")
@@ -250,21 +254,24 @@ def _written(world: Any, value: Any, kind: type) -> str:
     if isinstance(value, dict):
         pairs = list(value.items())
         if kind is dict:
-            return "{" + ", ".join(f"{call(repr, (key,))}: {call(repr, (each,))}" for key, each in pairs) + "}"
+            return _woven("{", [[call(repr, (key,)), ": ", call(repr, (each,))] for key, each in pairs], "}")
         if sys.version_info >= (3, 12):
-            inner = ", ".join(f"{call(repr, (key,))}: {call(repr, (each,))}" for key, each in pairs)
-            return f"OrderedDict({{{inner}}})"
-        return (
-            "OrderedDict([" + ", ".join(f"({call(repr, (key,))}, {call(repr, (each,))})" for key, each in pairs) + "])"
-        )
-    parts = [call(repr, (each,)) for each in list(value)]
+            texts = [[call(repr, (key,)), ": ", call(repr, (each,))] for key, each in pairs]
+            return _woven("OrderedDict({", texts, "})")
+        texts = [["(", call(repr, (key,)), ", ", call(repr, (each,)), ")"] for key, each in pairs]
+        return _woven("OrderedDict([", texts, "])")
+    parts = [[call(repr, (each,))] for each in list(value)]
     if kind is tuple and len(parts) == 1:
-        return f"({parts[0]},)"
+        return _woven("(", parts, ",)")
     if kind is collections.deque:
         limit = "" if value.maxlen is None else f", maxlen={value.maxlen}"
-        return f"deque([{', '.join(parts)}]{limit})"
-    brackets = _BRACKETS[kind]
-    return brackets[0] + ", ".join(parts) + brackets[1]
+        return _woven("deque([", parts, f"]{limit})")
+    return _woven(_BRACKETS[kind][0], parts, _BRACKETS[kind][1])
+
+
+def _woven(before: str, parts: list[list[str]], after: str) -> str:
+    """The parts with commas between them, some of which may be unknown while capturing."""
+    return joined([before, *[each for part in parts for each in (", ", *part)][1:], after])
 
 
 #: Exceptions whose text is made of more than their arguments, by C code of their own.

@@ -80,6 +80,7 @@ class Recorder:
 
     `location_hook()` says which line of the user's program is running; the bytecode machine supplies it.
     `inputs`: the fakes of the placeholders, in order. `written`: storage keys of everything written to so far.
+    `writes`: how many writes that was.
     `sizes`: the symbols for sizes that are not fixed. `sizes_by_contents`: those that contents decide are among them.
     `uses_cuda`: whether a tensor on a CUDA device was met or made, so that the state of CUDA's libraries matters.
     """
@@ -90,6 +91,7 @@ class Recorder:
         self.location_hook = location_hook
         self.sizes = SymbolicSizes(self._location)
         self.written: set[int] = set()
+        self.writes = 0
         self.contents = Contents(self, sizes_by_contents)
         self.uses_cuda = False
         #: What is recorded from now on belongs to the backward pass.
@@ -492,6 +494,7 @@ class Recorder:
             if stride == 0 and size > 1 and op.base not in ("fill_", "zero_"):
                 # Eager refuses most of these and lets some through: it shall answer.
                 raise Unsupported(f"{op.overload} writes to an expanded tensor", "Call clone() on it first.")
+        self.writes += 1
         self.written.add(_torch.storage_key(target))
 
     # The end --------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import io
 import itertools
 import operator
 import sys
@@ -114,7 +115,11 @@ class Templates:
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if kind is UnknownNumber:
-            return ScalarValue(self._tensor(value.tensor).index, value.kind.__name__)
+            if value.made is None:
+                return ScalarValue(self._tensor(value.tensor).index, value.kind.__name__)
+            return self._once(value, lambda: self._computed(*value.made))
+        if kind is UnknownText:
+            return self._once(value, lambda: self._joined(value.pieces))
         if kind is IdentityNumber and value.subject:
             subject = self.template(value.subject[0])
             return self._after_parts(value, lambda: NewCall(self.loader.guards.reference(id), (subject,)))
@@ -132,6 +137,24 @@ class Templates:
                 raise Break("result", "a tuple that contains itself leaves the region")
             return NewValue(index)
         return self._new(value)
+
+    def _once(self, value: Any, make: Any) -> Template:
+        index = self._made.get(id(value))
+        return self._after_parts(value, make) if index is None else NewValue(index)
+
+    def _computed(self, function: Any, args: tuple, may_fail: bool) -> NewCall:
+        """What `function` makes of numbers when the graph has run."""
+        reference = self.loader.guards.reference
+        if not may_fail:
+            return NewCall(reference(function), self.items(args))
+        return NewCall(_ATTEMPT, (ObjectValue(reference(function)), *self.items(args)))
+
+    def _joined(self, pieces: tuple) -> NewCall:
+        parts = [
+            ConstantValue(each) if type(each) is str else self.call(each.function, *self.items(each.args))
+            for each in pieces
+        ]
+        return NewCall(self.loader.guards.reference(operations.joined), tuple(parts))
 
     def _symbol(self, value: Any) -> Template:
         """A number computed from sizes: from those that the call has."""
@@ -266,6 +289,9 @@ class Templates:
             return self._after_parts(value, lambda: self._generator(value))
         elif kind is Callback:
             return self.template(value.function)
+        elif kind is io.StringIO and not value.closed:
+            contents = self.items((value.getvalue(), value.tell()))
+            return self._after_parts(value, lambda: NewCall(reference(operations.string_io), contents))
         elif isinstance(value, BaseException):
             return self._exception(value)
         elif isinstance(value, tuple):
@@ -433,8 +459,6 @@ class Templates:
             items = self.items(list.__iter__(value))
         elif isinstance(value, (set, frozenset)):
             items = self.items(set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value))
-        elif cls is UnknownText:
-            raise Break("data-dependent", "text made of a tensor's contents leaves the program")
         elif isinstance(value, (int, float, str, bytes, complex)) and not isinstance(value, IdentityNumber):
             base: Any = next(each for each in cls.__mro__ if not each.__flags__ & HEAP_TYPE)
             number = self.template(base.__add__(value, base()))
@@ -479,6 +503,7 @@ def raised_at(error: BaseException, before: Any = None) -> tuple[Place, ...]:
 
 
 _OWN_DIRECTORY = __file__.removesuffix("capture/templates.py")
+_ATTEMPT = ObjectRef("function", "lampwork.runtime.deferred", "attempt")
 _TRACEBACK = ObjectRef("function", "lampwork.runtime.places", "traceback_of")
 #: Builtin exceptions with state of their own, all of which their constructor sets.
 _KEPT_BY_ARGUMENTS = frozenset({

@@ -62,6 +62,9 @@ class TensorInputs:
         self.fakes.append(symbol)
         return symbol
 
+    def fakes_of_tensors(self) -> list[Any]:
+        return [each for each in self.fakes if isinstance(each, torch.Tensor)]
+
     def finish(self) -> None:
         """The guards on all inputs together: none is another, and which of them overlap in memory."""
         if len(self.sources) < 1:

@@ -1,20 +1,27 @@
 """Numbers that a program takes out of tensors and only passes on: `losses.append(loss.item())`.
 
-Such a number is known once the graph has run. Until then it can be stored, returned, computed with in floating point,
-and meet tensors in arithmetic; it stays in the graph as a tensor of one element. Whatever looks at it (a branch, text,
-an index, a function in C) breaks the graph, and finds the number where the program goes on.
+Such a number is known once the graph has run. Until then it can be stored, returned, written into text, computed with,
+and meet tensors in arithmetic. It is a tensor of one element in the graph, or what a function of Python makes of such
+numbers behind it (`math.sqrt(loss.item())`), or both. Whatever else looks at it (a branch, an index, a function in C)
+breaks the graph, and finds the number where the program goes on.
+
+Functions that fail for some numbers (division, roots) are assumed to succeed: all of them are evaluated behind the
+graph, before anything that the caller can see is written; where one fails, the call runs eagerly (`assumed`).
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
 import torch
 
 from lampwork import _torch
+from lampwork.capture.assumptions import may_assume
 from lampwork.capture.fake import Fake
 from lampwork.fakes.fake import DataDependent
+from lampwork.ir import operations
 
 #: A list made by `tolist` is one graph result for each element.
 _LONGEST_LIST = 64
@@ -24,23 +31,31 @@ _PLAIN = {
     operator.truediv: operator.truediv, operator.iadd: operator.add, operator.isub: operator.sub,
     operator.imul: operator.mul, operator.itruediv: operator.truediv,
 }  # fmt: skip
+_BEHIND = _PLAIN | {
+    operator.floordiv: operator.floordiv, operator.mod: operator.mod, operator.pow: operator.pow,
+    operator.ifloordiv: operator.floordiv, operator.imod: operator.mod, operator.ipow: operator.pow,
+}  # fmt: skip
 _COMPARISONS = frozenset({operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge})
+_HALVES = frozenset({torch.float16, torch.bfloat16})
+_WHAT_IS_DONE = "what is done with a number taken out of a tensor"
 
 
 class UnknownNumber:
-    """What `tensor.item()` gives. `tensor`: a stand-in of one element, float64, int64 or bool, which nothing writes.
+    """What `tensor.item()` gives, or what is computed of it.
 
-    `kind`: the class that the number has for the program.
+    `tensor`: a stand-in of one element, float64, int64 or bool, which nothing writes; None for a number that is
+    computed behind the graph. `kind`: the class that the number has for the program. `made`: (function, arguments,
+    whether it may fail), for a number computed behind the graph.
     """
 
-    __slots__ = ("tensor", "kind")
+    __slots__ = ("tensor", "kind", "made")
 
-    def __init__(self, tensor: Fake, kind: type) -> None:
-        self.tensor, self.kind = tensor, kind
+    def __init__(self, tensor: Fake | None, kind: type, made: tuple[Any, tuple, bool] | None = None) -> None:
+        self.tensor, self.kind, self.made = tensor, kind, made
 
 
 def _refuse(self: Any, *args: Any) -> Any:
-    raise DataDependent("what is done with a number taken out of a tensor")
+    raise DataDependent(_WHAT_IS_DONE)
 
 
 for _name in (
@@ -87,22 +102,56 @@ def items(recorder: Any, tensor: Any) -> Any:
     return [items(recorder, each) for each in tensor.detach().unbind(0)] if tensor.dim() else item(recorder, tensor)
 
 
+def kind_of(value: Any) -> type | None:
+    """The class that a number has for the program; None for what is no number."""
+    kind = type(value)
+    if kind is UnknownNumber:
+        return value.kind
+    if kind is torch.SymInt:
+        return int
+    return kind if kind in (int, float, bool) else None
+
+
 class UnknownNumbers:
     """Operations on such numbers."""
 
+    recorder: Any
+    machine: Any
+    #: Numbers whose computation may fail, with the step that computes each.
+    assumed: list[tuple[UnknownNumber, int]]
+
+    def behind(self, function: Any, args: tuple, kind: type, may_fail: bool = False) -> UnknownNumber:
+        """The number that `function`, which has no effect, makes of `args` when the graph has run.
+
+        Raises `DataDependent` if it may fail where something has been written that the caller can see.
+        """
+        made = UnknownNumber(None, kind, (function, args, may_fail))
+        if may_fail:
+            if not may_assume(self.recorder):
+                raise DataDependent(_WHAT_IS_DONE)
+            self.assumed.append((made, self.machine.steps))
+        return made
+
     def binary_op(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) is UnknownNumber or type(right) is UnknownNumber:
-            return _compute(op, left, right)
+            return self._compute(op, left, right)
         return super().binary_op(op, left, right)  # type: ignore[misc]
 
     def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) is UnknownNumber:
-            return _compute(op, left, right)
+            return self._compute(op, left, right)
         if type(right) is UnknownNumber:
             if type(left) is Fake and op in _PLAIN:
                 return op(left, _beside(right, left))
-            return _compute(op, left, right)
+            return self._compute(op, left, right)
         return super().inplace_op(op, left, right)  # type: ignore[misc]
+
+    def unary_op(self, op: Any, value: Any) -> Any:
+        if type(value) is not UnknownNumber:
+            return super().unary_op(op, value)  # type: ignore[misc]
+        if op not in (operator.neg, operator.pos, operator.invert) or (op is operator.invert and value.kind is float):
+            raise DataDependent(_WHAT_IS_DONE)
+        return self.behind(op, (value,), float if value.kind is float else int)
 
     def compare_op(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) is UnknownNumber or type(right) is UnknownNumber:
@@ -110,6 +159,8 @@ class UnknownNumbers:
                 return op(left, _beside(right, left))
             if type(right) is Fake:
                 return op(_beside(left, right), right)
+            if op in _COMPARISONS and kind_of(left) is not None and kind_of(right) is not None:
+                return self.behind(op, (left, right), bool)
             raise DataDependent("the comparison of a number taken out of a tensor")
         return super().compare_op(op, left, right)  # type: ignore[misc]
 
@@ -125,38 +176,99 @@ class UnknownNumbers:
             raise DataDependent(f"the attribute {name} of a number taken out of a tensor")
         return super().load_attr(obj, name)  # type: ignore[misc]
 
+    def _compute(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is Fake or type(right) is Fake:
+            return _compute_with_tensor(_PLAIN.get(op), left, right)
+        plain = _BEHIND.get(op)
+        kinds = kind_of(left), kind_of(right)
+        if plain is None or None in kinds:
+            raise DataDependent(_WHAT_IS_DONE)
+        real = float in kinds
+        in_graph = plain in _PLAIN and real and (plain is not operator.truediv or _is_nonzero(right))
+        if in_graph and _has_tensor(left) and _has_tensor(right):
+            with torch.no_grad():
+                return UnknownNumber(plain(_as_float(left), _as_float(right)), float)
+        kind = float if real or plain is operator.truediv else int
+        may_fail = plain not in (operator.add, operator.sub, operator.mul)
+        if plain is operator.pow:
+            if type(right) not in (int, bool) or right < 0 or right > 1 << 10:  # of a negative number: complex
+                raise DataDependent(_WHAT_IS_DONE)
+            may_fail = real
+        elif real and int in kinds and not all(map(_fits_float, (left, right))):
+            may_fail = True
+        elif may_fail and _is_nonzero(right) and kind is float and plain is operator.truediv:
+            may_fail = not all(map(_fits_float, (left, right)))
+        return self.behind(plain, (left, right), kind, may_fail)
 
-def _compute(op: Any, left: Any, right: Any) -> Any:
-    plain = _PLAIN.get(op)
-    if plain is None:
-        raise DataDependent("what is done with a number taken out of a tensor")
-    if type(left) is Fake:
-        return plain(left, _beside(right, left))
-    if type(right) is Fake:
-        if plain is operator.truediv:  # as Tensor.__rtruediv__ computes it
-            return right.reciprocal() * _beside(left, right)
-        return plain(_beside(left, right), right)
-    divides_by_unknown = plain is operator.truediv and (type(right) is UnknownNumber or right == 0)
-    if divides_by_unknown or not (_is_float(left) or _is_float(right) or plain is operator.truediv):
-        # Python's integers have no bounds, and a divisor that is zero raises.
-        raise DataDependent("what is done with a number taken out of a tensor")
-    with torch.no_grad():
-        result = plain(_as_float(left), _as_float(right))
-        if not isinstance(result, Fake):
-            raise DataDependent("what is done with a number taken out of a tensor")
-        return UnknownNumber(result, float)
+
+def _has_tensor(value: Any) -> bool:
+    """Whether the graph can compute with the number in double precision, exactly as Python does."""
+    if type(value) is UnknownNumber:
+        return value.tensor is not None
+    return type(value) is float or (type(value) in (int, bool) and abs(value) < _EXACT_INTEGER)
 
 
-def _is_float(value: Any) -> bool:
-    return type(value) is float or (type(value) is UnknownNumber and value.kind is float)
+def _fits_float(value: Any) -> bool:
+    """Whether converting the number to floating point cannot fail."""
+    if type(value) is UnknownNumber:
+        return value.kind is not int or value.tensor is not None
+    return type(value) is not int or abs(value) < 1 << 1000
+
+
+def _is_nonzero(value: Any) -> bool:
+    return type(value) in (int, float, bool) and value != 0
 
 
 def _as_float(value: Any) -> Any:
-    if type(value) is UnknownNumber:
-        return value.tensor.to(torch.float64)
-    if type(value) is float or (type(value) in (int, bool) and abs(value) < _EXACT_INTEGER):
-        return float(value)
-    raise DataDependent("what is done with a number taken out of a tensor")
+    return value.tensor.to(torch.float64) if type(value) is UnknownNumber else float(value)
+
+
+# Numbers and tensors --------------------------------------------------------------------------------------------------
+
+#: Functions of Python that operators in double precision compute alike, to the last bits.
+_IN_GRAPH: dict[Any, Any] = {
+    operator.add: torch.add, operator.sub: torch.sub, operator.mul: torch.mul, operator.truediv: torch.div,
+    operator.neg: torch.neg, abs: torch.abs, math.sqrt: torch.sqrt, math.exp: torch.exp, math.log: torch.log,
+    math.sin: torch.sin, math.cos: torch.cos, math.tanh: torch.tanh, operator.pow: torch.pow,
+}  # fmt: skip
+
+
+def tensor_of(number: UnknownNumber) -> Fake:
+    """The number as a tensor of one element in the graph. Raises `DataDependent` if no operator computes it."""
+    if number.tensor is None:
+        assert number.made is not None
+        function, args, _ = number.made
+        compute = _IN_GRAPH.get(function)
+        if compute is None or number.kind is not float:
+            raise DataDependent(_WHAT_IS_DONE)
+        with torch.no_grad():
+            operands = [tensor_of(each) if type(each) is UnknownNumber else torch.tensor(each) for each in args]
+            number.tensor = compute(*[each.to(torch.float64) for each in operands])
+    assert number.tensor is not None
+    return number.tensor
+
+
+def _compute_with_tensor(plain: Any, left: Any, right: Any) -> Any:
+    if plain is None:
+        raise DataDependent(_WHAT_IS_DONE)
+    tensor, number = (left, right) if type(left) is Fake else (right, left)
+    if type(number) is not UnknownNumber:
+        raise DataDependent(_WHAT_IS_DONE)
+    if tensor.dtype in _HALVES and number.kind is not bool:  # which compute with numbers in single precision
+        with torch.no_grad():
+            beside = tensor_of(number).to(torch.float32)
+        if plain is operator.truediv and tensor is right:
+            return (right.reciprocal().float() * beside).to(tensor.dtype)
+        operands = (tensor.float(), beside) if tensor is left else (beside, tensor.float())
+        return plain(*operands).to(tensor.dtype)
+    if number.kind is float and not tensor.is_floating_point() and not tensor.is_complex():
+        tensor = tensor.to(torch.get_default_dtype())
+        left, right = (tensor, number) if number is right else (number, tensor)
+    if tensor is left:
+        return plain(left, _beside(right, left))
+    if plain is operator.truediv:  # as Tensor.__rtruediv__ computes it
+        return right.reciprocal() * _beside(left, right)
+    return plain(_beside(left, right), right)
 
 
 def _beside(number: Any, tensor: Any) -> Any:
@@ -167,6 +279,120 @@ def _beside(number: Any, tensor: Any) -> Any:
     """
     exact = tensor.dtype in (torch.float32, torch.float64) or (tensor.dtype is torch.int64 and number.kind is int)
     if number.kind is bool or not exact:
-        raise DataDependent("what is done with a number taken out of a tensor")
+        raise DataDependent(_WHAT_IS_DONE)
     with torch.no_grad():
-        return number.tensor.to(tensor.dtype)
+        return tensor_of(number).to(tensor.dtype)
+
+
+# Functions of numbers -------------------------------------------------------------------------------------------------
+
+#: native -> (the class of its result; None: that of its argument, whether it may fail)
+_FUNCTIONS: dict[Any, tuple[type | None, bool]] = {
+    abs: (None, False), math.fabs: (float, False), math.isnan: (bool, False), math.isinf: (bool, False),
+    math.isfinite: (bool, False), math.sqrt: (float, True), math.exp: (float, True), math.log: (float, True),
+    math.log2: (float, True), math.log10: (float, True), math.log1p: (float, True), math.expm1: (float, True),
+    math.sin: (float, True), math.cos: (float, True), math.tan: (float, True), math.tanh: (float, False),
+    math.atan: (float, False), math.floor: (int, True), math.ceil: (int, True), math.trunc: (int, True),
+}  # fmt: skip
+
+
+def install_numbers(world: Any) -> None:
+    """Registers what Python's functions of numbers make of unknown ones; others get what is registered already."""
+    world.assumed = []
+    for native in _FUNCTIONS:
+        _extend(world, native, _applied(native))
+    for native in (min, max):
+        _extend(world, native, _extreme(native))
+    _extend(world, round, _rounded)
+    _extend(world, bool, _as_bool)
+    _extend(world, sum, _total)
+
+
+def _extend(world: Any, native: Any, answer: Any) -> None:
+    """`answer(world, args, kwargs)` is asked first; it leaves with NotImplemented what is not its business."""
+    before = world.intrinsics.get(native)
+
+    def extended(world: Any, *args: Any, **kwargs: Any) -> Any:
+        found = answer(world, args, kwargs)
+        if found is not NotImplemented:
+            return found
+        return before(world, *args, **kwargs) if before is not None else world.call_native(native, args, kwargs)
+
+    world.add_intrinsic(native, extended)
+
+
+def _applied(native: Any) -> Any:
+    kind, may_fail = _FUNCTIONS[native]
+
+    def answer(world: Any, args: tuple, kwargs: dict) -> Any:
+        if len(args) != 1 or kwargs or type(args[0]) is not UnknownNumber:
+            return NotImplemented
+        return world.behind(native, args, kind or (float if args[0].kind is float else int), may_fail)
+
+    return answer
+
+
+def _extreme(native: Any) -> Any:
+    def answer(world: Any, args: tuple, kwargs: dict) -> Any:
+        values = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else args
+        if kwargs or not any(type(each) is UnknownNumber for each in values):
+            return NotImplemented
+        kinds = set(map(kind_of, values))
+        if len(kinds) != 1 or None in kinds:
+            raise DataDependent(_WHAT_IS_DONE)
+        return world.behind(native, tuple(values), kinds.pop()) if len(values) > 1 else values[0]
+
+    return answer
+
+
+def _rounded(world: Any, args: tuple, kwargs: dict) -> Any:
+    if not args or type(args[0]) is not UnknownNumber:
+        return NotImplemented
+    given = [*args[1:], *kwargs.values()]
+    if len(given) > 1 or kwargs.keys() - {"ndigits"} or not all(each is None or type(each) is int for each in given):
+        raise DataDependent(_WHAT_IS_DONE)
+    digits = given[0] if given else None
+    kind = float if digits is not None and args[0].kind is float else int
+    return world.behind(round, (args[0], digits), kind, args[0].kind is float)
+
+
+def _as_bool(world: Any, args: tuple, kwargs: dict) -> Any:
+    """`bool(x)`: a number, unless a branch is what asks."""
+    if len(args) != 1 or kwargs:
+        return NotImplemented
+    value = args[0]
+    if type(value) is Fake and value.numel() == 1:
+        value = item(world.recorder, value)
+        if type(value) is not UnknownNumber:
+            return bool(value)
+    if type(value) is not UnknownNumber:
+        return NotImplemented
+    if value.tensor is None:
+        return value if value.kind is bool else world.behind(operator.truth, (value,), bool)
+    with torch.no_grad():
+        return UnknownNumber(value.tensor if value.kind is bool else value.tensor != 0, bool)
+
+
+def _total(world: Any, args: tuple, kwargs: dict) -> Any:
+    """`sum` of numbers, by Python's own rules, which differ between versions."""
+    if len(args) != 1 or kwargs or type(args[0]) not in (list, tuple):
+        return NotImplemented
+    world.touch(args[0])
+    values = list(args[0])
+    kinds = set(map(kind_of, values))
+    if None in kinds or not any(type(each) is UnknownNumber for each in values):
+        return NotImplemented
+    return world.behind(operations.total, tuple(values), float if float in kinds else int)
+
+
+def check_assumed(world: Any) -> int:
+    """The step of the first computation that may fail where that would be noticed too late; 0 if there is none."""
+    if world.assumed and not may_assume(world.recorder):
+        return world.assumed[0][1]
+    return 0
+
+
+__all__ = [
+    "UnknownNumber", "UnknownNumbers", "check_assumed", "install_numbers", "item", "items", "kind_of",
+    "tensor_of",
+]  # fmt: skip

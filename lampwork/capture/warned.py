@@ -1,5 +1,4 @@
-"""`warnings.warn` where the filters in force let nothing out, or make it an exception; a warning that is shown is not
-for a graph.
+"""`warnings.warn`: the filters in force let nothing out, make it an exception, or have it shown (`output.py`).
 
 The filters are what the program sees: those from outside are guarded, those it sets under `warnings.catch_warnings` are
 its own. That filters were changed, and changed back, is an effect: Python then forgets which warnings it has shown.
@@ -10,12 +9,9 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from lampwork.capture.shadow import MISSING, Break
-
-
-def _shown() -> Break:
-    remedy = "Warn outside the compiled function, or filter the warning out while it runs."
-    return Break("native-call", "a warning is shown", remedy)
+from lampwork.capture.output import show_warning, shown
+from lampwork.capture.shadow import MISSING
+from lampwork.capture.text import UnknownText
 
 
 def install_warned(world: Any) -> None:
@@ -40,14 +36,15 @@ def _warn(
         category, text = type(message), call(str, (message,))
     else:
         category, text = UserWarning if category is None else category, message
-    if options or type(text) is not str or not (isinstance(category, type) and issubclass(category, Warning)):
-        raise _shown()
+    if options or not isinstance(text, str) or not (isinstance(category, type) and issubclass(category, Warning)):
+        raise shown()
     frame = world.machine.user_frame(max(stacklevel, 1) - 1)
     action = _action(world, text, category, frame)
     if action == "ignore":
         return
     if action != "error":
-        raise _shown()
+        show_warning(world, message, category, stacklevel, action)
+        return
     raise message if isinstance(message, Warning) else call(category, (text,))
 
 
@@ -57,11 +54,13 @@ def _action(world: Any, text: str, category: type, frame: Any) -> str:
     filters = world.read_name(namespace, "filters")
     world.touch(filters)
     for action, about, kind, module, line in list(filters):
+        if about is not None and type(text) is UnknownText:
+            raise shown()
         if (about is not None and not about.match(text)) or not issubclass(category, kind):
             continue
         if module is not None or line != 0:
             if frame is None:  # whoever calls the compiled function
-                raise _shown()
+                raise shown()
             name = frame.globals.get("__name__") or "<unknown>"
             if (module is not None and not module.match(name)) or line not in (0, frame.line):
                 continue

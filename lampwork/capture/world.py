@@ -37,7 +37,7 @@ from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.sizes import NUMBER_TYPES, SymbolicValues, number
 from lampwork.capture.tensor_attributes import TensorAttributes
 from lampwork.capture.tensors import TensorInputs
-from lampwork.capture.text import UnknownText
+from lampwork.capture.text import UnknownText, UnknownTexts, formatted, is_unknown, joined
 from lampwork.capture.unknown import UnknownNumber, UnknownNumbers
 from lampwork.ir.loops import Location
 from lampwork.ir.reference import code_digest
@@ -73,7 +73,9 @@ class Namespace:
         self.shadow: Any = None
 
 
-class TorchWorld(UnknownNumbers, SymbolicValues, NativeCalls, Containers, Modules, TensorAttributes, World):
+class TorchWorld(
+    UnknownTexts, UnknownNumbers, SymbolicValues, NativeCalls, Containers, Modules, TensorAttributes, World
+):  # fmt: skip
     """The world of one capture. Not shared between threads."""
 
     def __init__(self, recorder: Any, policy: DynamicPolicy = MARKED_ONLY) -> None:
@@ -606,6 +608,8 @@ class TorchWorld(UnknownNumbers, SymbolicValues, NativeCalls, Containers, Module
         return types.GeneratorType if type(value).__name__ == "MachineGenerator" else type(value)
 
     def branch(self, frame: Frame, value: Any, if_true: int, if_false: int) -> bool:
+        if type(value) is UnknownNumber and value.tensor is not None:
+            value = value.tensor
         if type(value) is Fake:
             assumed = assumed_branch(self, frame, value, if_true, if_false)
             if assumed is not None:
@@ -613,12 +617,14 @@ class TorchWorld(UnknownNumbers, SymbolicValues, NativeCalls, Containers, Module
         return super().branch(frame, value, if_true, if_false)
 
     def format_value(self, value: Any, conversion: int, spec: Any) -> str:
-        if type(value) in TENSOR_KINDS and getattr(value, "constant", None) is None:
-            return UnknownText()
+        if is_unknown(value):
+            if conversion:
+                value = self.convert_value(value, conversion)
+            return formatted(self, value, spec or "")
         return super().format_value(value, conversion, spec)
 
     def build_string(self, parts: list[str]) -> str:
-        return UnknownText() if UnknownText in map(type, parts) else super().build_string(parts)
+        return joined(parts)
 
     # ------------------------------------------------------------------------------------------------------------------
     # Imports

@@ -7,6 +7,7 @@ finds them again. No torch.
 from __future__ import annotations
 
 import collections
+import io
 import itertools
 from typing import Any
 
@@ -139,3 +140,28 @@ def merged_keywords(target: dict, mapping: Any, function: Any) -> dict:
             raise TypeError(f"{name} got multiple values for keyword argument '{key}'")
         target[key] = mapping[key]
     return target
+
+
+# What is computed behind a graph, of numbers and texts that were not known while capturing ----------------------------
+
+
+def total(*values: Any) -> Any:
+    """`sum(values)`."""
+    return sum(values)
+
+
+def joined(*parts: str) -> str:
+    """The parts as one text."""
+    return "".join(parts)
+
+
+def text_format(text: str, args: tuple, named: dict) -> str:
+    """`text.format(*args, **named)`."""
+    return text.format(*args, **named)
+
+
+def string_io(text: str, position: int) -> Any:
+    """An `io.StringIO` that holds `text`, at `position`."""
+    made = io.StringIO(text)
+    made.seek(position)
+    return made

@@ -266,7 +266,22 @@ class AdvanceIterator:
     exhausted: bool = False
 
 
+@record
+class Evaluate:
+    """The items are computed before any effect, whether something names them or not: computing them may fail."""
+
+    items: tuple[Template, ...]
+
+
+@record
+class Call:
+    """`function(*args)`: what the program writes, logs or warns of."""
+
+    function: ObjectRef
+    args: tuple[Template, ...]
+
+
 Effect = (
     SetAttribute | DeleteAttribute | CallSetAttribute | ReplaceItems | SetItem | DeleteItem | ReplaceDict | ReplaceSet
-    | SetCell | SetState | AdvanceIterator
+    | SetCell | SetState | AdvanceIterator | Evaluate | Call
 )  # fmt: skip

@@ -18,6 +18,7 @@ from lampwork.ir.differentiation import Backward
 from lampwork.ir.program import Extern, FromInput, Launch, Program
 from lampwork.ir.region import Continue, Raise, RunEagerly
 from lampwork.ir.source import Source
+from lampwork.runtime import deferred  # noqa: F401  (what entries call by name)
 from lampwork.runtime.guards import compile_check, explain_failure
 from lampwork.runtime.host import Host
 from lampwork.runtime.places import raise_it

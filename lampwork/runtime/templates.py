@@ -25,11 +25,13 @@ from lampwork.ir.region import Continue, Outcome, Raise, Return
 from lampwork.ir.source import Source
 from lampwork.ir.template import (
     AdvanceIterator,
+    Call,
     CallSetAttribute,
     ConstantValue,
     DeleteAttribute,
     DeleteItem,
     Effect,
+    Evaluate,
     NewCall,
     NewCell,
     NewDeque,
@@ -285,9 +287,9 @@ class TemplateWriter:
         for each in fields(effect):
             value = getattr(effect, each.name)
             if each.name in ("target", "value", "key", "function") and value is not None:
-                texts[each.name] = self.text(value)
-            elif each.name == "items":
-                texts["items"] = f"({self._items(value)})"
+                texts[each.name] = self.constant(resolve(value)) if isinstance(effect, Call) else self.text(value)
+            elif each.name in ("items", "args"):
+                texts[each.name] = f"({self._items(value)})"
             elif each.name == "pairs":
                 texts["pairs"] = "(" + "".join(f"({self.text(k)}, {self.text(v)}), " for k, v in value) + ")"
         for name, text in list(texts.items()):
@@ -322,6 +324,10 @@ class TemplateWriter:
                 )
             case SetState(name, _):
                 self.lines.append(f"{self.constant(_torch.SET_STATE[name])}({texts['value']})")
+            case Evaluate():
+                pass  # its texts were
+            case Call():
+                self.lines.append(f"{texts['function']}(*{texts['args']})")
             case AdvanceIterator(_, steps, exhausted):
                 self.lines.append(f"runtime.advance({texts['target']}, {steps}, {exhausted})")
             case _:

@@ -246,3 +246,69 @@ def number_as_key_and_in_comparisons(x):
 def list_of_numbers(x):
     rows = x.tolist()
     return rows, len(rows), x.sum(0).tolist()
+
+
+@program(together=lambda: (_x(), torch.tensor([3, 4, 5])))
+def counts_in_exact_arithmetic(x, counts):
+    a, b, c = counts.tolist()
+    return a * b + c, (a - b) // 1, a % 2 == 1, a**2, -b, [a < b, b != c], a * 10**18 * b
+
+
+@program(together=lambda: (_x(),))
+def statistics_of_rows(x):
+    means = [row.mean().item() for row in x]
+    return sum(means) / len(means), max(means), min(means), round(means[0], 3), abs(means[1])
+
+
+@program(together=lambda: (_x(),))
+def norm_clipped_by_a_number(x):
+    norm = math.sqrt(x.pow(2).sum().item())
+    scale = 1.0 / (norm + 1e-6)
+    return x * scale, norm
+
+
+@program(together=lambda: (_x(),))
+def perplexity_reported(x):
+    loss = x.abs().mean()
+    return {"loss": loss.item(), "ppl": math.exp(loss.item()), "text": f"{math.exp(loss.item()):.2f}"}
+
+
+@program(together=lambda: (_x(), {"best": 0.0}))
+def accuracy_as_percentage(x, record):
+    correct = int((x.argmax(1) == torch.arange(3)).sum())
+    record["accuracy"] = 100.0 * correct / len(x)
+    record["line"] = "{}/{} ({:.1f}%)".format(correct, len(x), record["accuracy"])
+    return x + 1
+
+
+@program(together=lambda: (_x(),))
+def flags_collected(x):
+    flags = [bool((row > 0.5).any()) for row in x]
+    return flags, bool(x.isnan().any()), not x.requires_grad
+
+
+@program(together=lambda: (values(3, 4).to(torch.float16), torch.arange(4)))
+def numbers_and_other_types(x, counts):
+    peak = x.max().item()
+    return x * peak, peak - x, counts * peak, counts / 2 + peak, peak * 2 > 1
+
+
+@program(together=lambda: (torch.tensor([-1.0, 4.0]),))
+def root_of_a_negative_number(x):
+    return [math.sqrt(each) for each in x.tolist()]
+
+
+@program(together=lambda: (_x(),))
+def number_after_a_write(x):
+    x.mul_(2)
+    top = x.max().item()
+    return x / top, f"{top:.2f}", int(top)
+
+
+@program(together=lambda: (_x(), []))
+def moving_average(x, history):
+    average = 0.0
+    for row in x:
+        average = 0.9 * average + 0.1 * row.sum().item()
+        history.append(average)
+    return x - average
