@@ -111,6 +111,7 @@ def install_output(world: Any) -> None:
     for name, level in _LEVELS.items():
         world.add_intrinsic(getattr(logging.Logger, name), _log_at(level))
     world.add_intrinsic(logging.Logger.exception, _exception)
+    world.add_intrinsic(logging.Manager.getLogger, _get_logger)
 
 
 # Streams --------------------------------------------------------------------------------------------------------------
@@ -217,6 +218,15 @@ def _log_at(level: int | None) -> Any:
         _log(world, logger, wanted, *args, **kwargs)
 
     return answer
+
+
+def _get_logger(world: Any, manager: Any, name: Any) -> Any:
+    """A logger that there is already, without the lock under which it would be made."""
+    loggers = world.attribute(manager, "loggerDict")
+    found = world.machine.call(dict.get, (loggers, name)) if type(name) is str else None
+    if not isinstance(found, logging.Logger):
+        raise Break("logging", "a logger is made", "Call logging.getLogger outside the compiled function.")
+    return found
 
 
 def _exception(world: Any, logger: Any, *args: Any, **kwargs: Any) -> None:

@@ -242,6 +242,9 @@ class Templates:
             return self._after_parts(value, lambda: NewSet(self.items(value), frozen=True))
         if kind is slice:
             return self._after_parts(value, lambda: NewSlice(*self.items((value.start, value.stop, value.step))))
+        if kind is types.MethodType and type(value.__self__) is UnknownText:
+            method = (self.template(value.__self__), ConstantValue(value.__func__.__name__))
+            return self._after_parts(value, lambda: NewCall(reference(getattr), method))
         if kind is types.MethodType:
             return self._after_parts(
                 value, lambda: NewMethod(self.template(value.__func__), self.template(value.__self__))

@@ -43,8 +43,14 @@ def _refused() -> Break:
     )  # fmt: skip
 
 
-def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
-    raise _refused()
+def _refusal(name: str) -> Any:
+    """A method that breaks the graph; its name says which method of the text runs natively then."""
+
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+        raise _refused()
+
+    refuse.__name__ = name
+    return refuse
 
 
 _KEPT = frozenset({
@@ -53,7 +59,7 @@ _KEPT = frozenset({
 })  # fmt: skip
 for _name in dir(str):
     if _name not in _KEPT:
-        setattr(UnknownText, _name, _refuse)
+        setattr(UnknownText, _name, _refusal(_name))
 
 
 def unknown_text(function: Any, *args: Any) -> UnknownText:
@@ -115,8 +121,11 @@ def _text_of_tensor(tensor: Any) -> str:
 
 def snapshot(tensor: Any) -> Fake:
     """A tensor that holds, and shows, what this one does at this point of the program."""
-    if type(tensor) is not Fake or tensor.is_conj() or tensor.is_neg() or not issubclass(
-        torch.nn.Parameter, tensor.real_class
+    if (
+        type(tensor) is not Fake
+        or tensor.is_conj()
+        or tensor.is_neg()
+        or not issubclass(torch.nn.Parameter, tensor.real_class)
     ):
         raise _refused()
     if tensor.requires_grad and not tensor.is_leaf:  # its history is shown, too

@@ -220,7 +220,7 @@ def _is_nonzero(value: Any) -> bool:
 
 
 def _as_float(value: Any) -> Any:
-    return value.tensor.to(torch.float64) if type(value) is UnknownNumber else float(value)
+    return tensor_of(value).to(torch.float64) if type(value) is UnknownNumber else float(value)
 
 
 # Numbers and tensors --------------------------------------------------------------------------------------------------
@@ -370,7 +370,8 @@ def _as_bool(world: Any, args: tuple, kwargs: dict) -> Any:
     if value.tensor is None:
         return value if value.kind is bool else world.behind(operator.truth, (value,), bool)
     with torch.no_grad():
-        return UnknownNumber(value.tensor if value.kind is bool else value.tensor != 0, bool)
+        truth: Any = value.tensor if value.kind is bool else value.tensor != 0
+        return UnknownNumber(truth, bool)
 
 
 def _total(world: Any, args: tuple, kwargs: dict) -> Any:

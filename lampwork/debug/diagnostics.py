@@ -181,7 +181,7 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "logging": Meaning(
         "break",
-        "A message is logged whose level is on.",
+        "A message is logged with more than plain data.",
         "Log outside the compiled function; messages whose level is off cost nothing.",
     ),
     "native-argument": Meaning(
@@ -196,7 +196,7 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "native-call": Meaning(
         "break",
-        "A function that acts on the world outside the program is called: `print`, `input`, `eval`, `sys._getframe`.",
+        "A function that acts on the world outside the program is called: `input`, `open`, `sys._getframe`.",
         "Do it outside the compiled function.",
     ),
     "native-class": Meaning(

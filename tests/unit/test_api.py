@@ -225,8 +225,12 @@ def test_gradients_run_eagerly_and_are_counted():
 
 
 def test_a_break_runs_the_call_eagerly(capsys):
+    @lampwork.disable
+    def say(text):
+        print(text, end="")
+
     def program(x):
-        print("seen", end="")
+        say("seen")
         return x + 1
 
     fast = lampwork.compile(program)
@@ -305,7 +309,7 @@ def test_explain_names_every_stage():
 
 def test_explain_a_break():
     def program(x):
-        print(x)
+        open("/dev/null").close()
         return x
 
     text = lampwork.explain(program, torch.ones(2))

@@ -187,18 +187,35 @@ def test_a_message_made_of_contents_costs_nothing():
     [
         lambda x: f"{x.sum()}",
         lambda x: f"{x}" + "!",
+        lambda x: "now: " + repr(x) + f"{x.sum():.2f}{x!r}",
+        lambda x: "{0} {1:.1f} {0}".format(x, x.sum()),
+        lambda x: "%s and %5.1f" % (x, x.sum()),
+        lambda x: str([x, {"a": (x.sum().item(),)}]),
+        lambda x: ", ".join([str(each.item()) for each in x]),
+        lambda x: ValueError(f"{x}").args,
+    ],
+)
+def test_text_of_contents_is_made_behind_the_graph(program):
+    function = compiled(program)
+    for each in (X, X * 2):
+        assert function(each) == program(each)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
         lambda x: len(f"{x}"),
         lambda x: f"{x}" == "tensor(3.)",
         lambda x: {f"{x}": 1},
         lambda x: x.sum() + 1 if f"{x}" else x.sum(),
         lambda x: [letter for letter in f"{x}"],
         lambda x: int(f"{x.sum():.0f}"),
-        lambda x: str(x),
-        lambda x: repr(x),
-        lambda x: "{}".format(x),
-        lambda x: "%s" % x,
-        lambda x: str([x]),
-        lambda x: print(x),
+        lambda x: str(x).upper(),
+        lambda x: repr(x) in ("", "tensor"),
+        lambda x: "{:>{}}".format(x.sum(), x.dim()),
+        lambda x: "%d" % x.sum(),
+        lambda x: "a".startswith(str([x])),
+        lambda x: f"{x}"[3:5],
     ],
 )
 def test_text_of_contents_that_is_looked_at_breaks(program):
