@@ -525,6 +525,21 @@ def below_autograd() -> Any:
 
 
 @contextlib.contextmanager
+def without_saved_tensor_hooks() -> Iterator[None]:
+    """What autograd saves in this thread goes to no hook: `saved_tensors_hooks` around a call are not for fakes."""
+    state = torch._C._autograd
+    hooks = []
+    while (top := state._top_saved_tensors_default_hooks(True)) is not None:
+        hooks.append(top)
+        state._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            state._push_saved_tensors_default_hooks(pack, unpack)
+
+
+@contextlib.contextmanager
 def without_autocast() -> Iterator[None]:
     """Autocast is off in this thread: backward passes run without it."""
     before = autocast_state()

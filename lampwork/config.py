@@ -49,11 +49,13 @@ class Options:
     freeze            weights are constant: packed weights, folded batch norm (see docs)
     recompile_limit   entries per compiled function before calls run eagerly with a warning
     cache             use the on-disk cache
+    memory_budget     what the backward pass may keep of the forward: 1.0 what is fastest, less is computed again
     """
 
     freeze: bool = False
     recompile_limit: int = 8
     cache: bool = True
+    memory_budget: float = 1.0
 
 
 @record
@@ -87,7 +89,11 @@ def make_settings(
         if name not in known:
             raise OptionError(f"unknown option {name!r}; known options: {', '.join(known)}")
         expected = type(known[name].default)
+        if expected is float and type(value) is int:
+            value = float(value)
         if type(value) is not expected:
             raise OptionError(f"option {name!r} must be of type {expected.__name__}, not {value!r}")
         values[name] = value
+    if not 0 <= values.get("memory_budget", 1.0) <= 1:
+        raise OptionError(f"option 'memory_budget' must be from 0 to 1, not {values['memory_budget']!r}")
     return Settings(fullgraph, dynamic, mode or "default", replace(Options(), **values))

@@ -141,7 +141,7 @@ class _Attempt:
         world.initial_state = initial  # type: ignore[attr-defined]
         for name in _ALWAYS_GUARDED:
             guards.equals(sources.state(name), initial[name])
-        with _restored_state(world):
+        with _restored_state(world), _torch.without_saved_tensor_hooks():
             with world.recorder.recording():
                 try:
                     end = self._run_to_end()

@@ -25,10 +25,11 @@ import torch.fx
 from torch.fx import Node
 
 from lampwork import _torch
+from lampwork.errors import CompileError
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
 from lampwork.fakes.symbolic import SymbolicSizes, sizes_of
-from lampwork.graph.build import emit, is_random
+from lampwork.graph.build import emit, is_random, place
 from lampwork.ir.differentiation import Backward, Joint, Tangent
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
 from lampwork.ir.size import SizeExpr, Symbol, symbols
@@ -110,11 +111,6 @@ _FREE = {
 
 def save_all(joined: Joined) -> set[Node]:
     """Everything that the backward half reads is saved."""
-    return _closure(joined, lambda node: False)
-
-
-def _closure(joined: Joined, again: Callable[[Node], bool]) -> set[Node]:
-    """Forward nodes to save when those that `again` accepts are computed again, like free ones."""
     saved: set[Node] = set()
     seen: set[Node] = set()
     pending = [each for node in joined.needed() for each in node.all_input_nodes]
@@ -124,7 +120,7 @@ def _closure(joined: Joined, again: Callable[[Node], bool]) -> set[Node]:
         if node in joined.backward or node in seen:
             continue
         seen.add(node)
-        if node.op != "placeholder" and (is_free(node) or again(node)):
+        if is_free(node):
             pending.extend(node.all_input_nodes)
         else:
             saved.add(node)
@@ -132,7 +128,7 @@ def _closure(joined: Joined, again: Callable[[Node], bool]) -> set[Node]:
 
 
 def partition(
-    functional: FunctionalGraph, joint: Joint, inputs: int, sizes: SymbolicSizes | None, choose: Choose = save_all
+    functional: FunctionalGraph, joint: Joint, inputs: int, sizes: SymbolicSizes | None, choose: Choose
 ) -> Halves:
     """The halves of `functional`, whose placeholders are `inputs` inputs, then tangents.
 
@@ -191,7 +187,7 @@ def _forward(joined: Joined, computed: list[Node], numbers: tuple[Any, ...]) -> 
     outputs: list[Node] = []
     places: dict[int, int] = {}
 
-    def place(index: int) -> int:
+    def output(index: int) -> int:
         if index not in places:
             places[index] = len(outputs)
             outputs.append(copies[joined.outputs[index]])
@@ -201,10 +197,10 @@ def _forward(joined: Joined, computed: list[Node], numbers: tuple[Any, ...]) -> 
     owned: dict[Node, int] = {}  # nodes whose memory is a result's as it is
     for result in joined.forward_results:
         if isinstance(result, FromGraph):
-            result = FromGraph(place(result.index), result.view, result.dtype, result.conjugate)
+            result = FromGraph(output(result.index), result.view, result.dtype, result.conjugate)
             owned.setdefault(outputs[result.index], result.index)
         results.append(result)
-    writes = tuple((target, place(source)) for target, source in functional.writes)
+    writes = tuple((target, output(source)) for target, source in functional.writes)
     first = len(results)
     for node in computed:
         copy = copies[node]
@@ -233,46 +229,57 @@ def _backward(
         copies[node] = _placeholder(graph, node.name, node.meta)
         placeholders.append(copies[node])
     needed = joined.needed()
-    for node in _again(joined, needed, copies):
-        needed.add(node)
     for node in joined.nodes:
-        if node in needed and node not in copies:
-            copies[node] = _copied(graph, node, copies)
+        if node in needed:
+            _emit(graph, node, copies)
     outputs: list[Node] = []
     results: list[Any] = []
     taken: dict[Node, Any] = {}
     for result in joined.gradient_results:
-        node = copies[joined.gradient_node(result)]
-        if isinstance(result, AliasOfInput) or (node in placeholders and result.view is None and not result.conjugate):
-            results.append(AliasOfInput(placeholders.index(node), result.view, result.dtype, result.conjugate))
-            continue
-        known = taken.get(node)
-        if known is None:
-            known = taken[node] = FromGraph(len(outputs), result.view, result.dtype, result.conjugate)
-            outputs.append(node)
-        elif (known.view, known.dtype) != (result.view, result.dtype):
-            # Autograd may keep each gradient as it is: two of them never share memory.
-            shape, strides, offset = result.view or (node.meta["val"].size(), node.meta["val"].stride(), 0)
-            start = offset + node.meta["val"].storage_offset()
-            view = emit(graph, aten.as_strided.default, (node, list(shape), list(strides), start), {}, node)
-            known = FromGraph(len(outputs))
-            outputs.append(emit(graph, aten.clone.default, (view,), {}, view))
-        results.append(known)
+        node = _emit(graph, joined.gradient_node(result), copies)
+        layout = (result.view, result.dtype, result.conjugate)
+        made = taken.get(node)
+        if made is None:
+            if isinstance(result, AliasOfInput) or (node in placeholders and result.view is None):
+                made = AliasOfInput(placeholders.index(node), *layout)
+            else:
+                made = FromGraph(len(outputs), *layout)
+                outputs.append(node)
+            taken[node] = made
+        elif layout != (None, None, False) or made.view is not None or made.conjugate:
+            # Autograd may keep each gradient as it is: two of them, if they are not one object, never share memory.
+            made = FromGraph(len(outputs))
+            outputs.append(_view_of(graph, node, result))
+        results.append(made)
     graph.output(tuple(outputs))
     return FunctionalGraph(graph, tuple(results), device=joined.functional.device)
 
 
-def _again(joined: Joined, needed: set[Node], copies: dict[Node, Node]) -> set[Node]:
-    """Forward nodes that the backward half computes again from what is saved."""
-    found: set[Node] = set()
-    pending = [each for node in needed for each in node.all_input_nodes]
-    pending += [joined.gradient_node(result) for result in joined.gradient_results]
+def _emit(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> Node:
+    """The node's copy. What it needs of the forward half and is not saved is computed again right before it."""
+    pending = [node]
     while pending:
-        node = pending.pop()
-        if node not in copies and node not in needed and node not in found:
-            found.add(node)
-            pending.extend(node.all_input_nodes)
-    return found
+        last = pending[-1]
+        missing = [each for each in last.all_input_nodes if each not in copies] if last not in copies else []
+        if missing:
+            pending.extend(missing)
+            continue
+        pending.pop()
+        if last not in copies:
+            copies[last] = _copied(graph, last, copies)
+    return copies[node]
+
+
+def _view_of(graph: torch.fx.Graph, node: Node, result: Any) -> Node:
+    """A copy of the part of `node` that `result` is."""
+    value = node.meta["val"]
+    if result.dtype is not None:
+        raise CompileError("partition", "two gradients share memory as different element types")
+    if result.view is not None:
+        shape, strides, offset = result.view
+        start = offset + value.storage_offset()
+        node = emit(graph, aten.as_strided.default, (node, list(shape), list(strides), start), {}, node)
+    return emit(graph, aten.clone.default, (node,), {}, node)
 
 
 def _placeholder(graph: torch.fx.Graph, name: str, meta: dict) -> Node:
@@ -282,6 +289,17 @@ def _placeholder(graph: torch.fx.Graph, name: str, meta: dict) -> Node:
 
 
 def _copied(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> Node:
-    copy = graph.node_copy(node, copies.__getitem__)
-    copy.meta = dict(node.meta)
-    return copy
+    if node.op != "call_function":
+        copy = graph.create_node(node.op, node.target, node.args, node.kwargs, node.name)
+        copy.meta = dict(node.meta)
+        return copy
+    args, kwargs = _mapped(node.args, copies), {key: _mapped(each, copies) for key, each in node.kwargs.items()}
+    return place(graph, node.target, args, kwargs, node.meta["val"], node)
+
+
+def _mapped(value: Any, copies: dict[Node, Node]) -> Any:
+    if isinstance(value, Node):
+        return copies[value]
+    if isinstance(value, (list, tuple)):
+        return type(value)(_mapped(each, copies) for each in value)
+    return value

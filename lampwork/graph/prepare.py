@@ -15,6 +15,7 @@ from lampwork.graph.layout import order_convolutions
 from lampwork.graph.padding import pad_products
 from lampwork.graph.partition import Halves, partition
 from lampwork.graph.products import use_vendor_products
+from lampwork.graph.recompute import cheapest
 from lampwork.graph.simplify import (
     embed_literals,
     pure,
@@ -80,7 +81,8 @@ def prepare_halves(region: Region, settings: Settings) -> Halves:
     functional = functionalize(region)
     functional = replace(functional, device=program_device(functional.graph))
     functional = _run((remove_dead, embed_literals, share_repeated_work, remove_no_ops, remove_dead), functional)
-    halves = partition(functional, region.joint, len(region.inputs), region.sizes)
+    choose = partial(cheapest, budget=settings.options.memory_budget)
+    halves = partition(functional, region.joint, len(region.inputs), region.sizes, choose)
     each_half = passes(replace(settings, options=replace(settings.options, freeze=False)), functional.device)
     halves.forward = _run(each_half, halves.forward)
     if halves.backward is not None:

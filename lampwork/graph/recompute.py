@@ -1,0 +1,292 @@
+"""What to save for the backward pass and what to compute again there: a minimum cut over time and memory.
+
+Each forward value that the backward half may need is saved, which costs what its bytes take to be read (and written,
+where no kernel of the forward would write them otherwise) and the memory they occupy meanwhile; or it is computed
+again, which costs its arithmetic and needs its arguments. The cheapest choice is a minimum cut: an edge for saving
+between the two halves of a node, an edge from the source for computing it again.
+
+        source --again(v)--> v_in --save(v)--> v_out --infinite--> u_in      for each u that is computed from v
+        v_out --infinite--> sink                                             where the backward half reads v
+
+With a memory budget, bytes cost more until the plan fits (a Lagrange multiplier, by bisection). Layers that are alike
+would all change sides at once: later ones count a little more, so that they go one by one.
+
+Costs are in bytes that the memory moves in the same time. Random operators are never computed again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch.fx import Node
+
+from lampwork import _torch
+from lampwork.fakes.fake import Fake
+from lampwork.fakes.operators import operator
+from lampwork.fakes.symbolic import hint_of
+from lampwork.graph.build import is_random
+from lampwork.graph.min_cut import INFINITE, Network
+from lampwork.graph.partition import Joined, is_free, save_all
+
+aten = torch.ops.aten
+
+#: Arithmetic that takes as long as moving a byte: float32 products on CPUs with AVX-512 (some 100 GFLOP/s to 15 GB/s a
+#: core), half precision on GPUs.
+_FLOPS_PER_BYTE = {"cpu": 8, "cuda": 150}
+#: How much more the last value of a program counts than the first.
+_SLOPE = 0.3
+_STEPS = 24
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`saved`: forward nodes; `bytes`: what those among them occupy that are no inputs; `cost`: time, in bytes moved."""
+
+    saved: frozenset[Node]
+    bytes: int
+    cost: int
+
+
+class Costs:
+    """What it costs to save each forward value and to compute it again."""
+
+    def __init__(self, joined: Joined, device: str) -> None:
+        self.joined = joined
+        self.flops_per_byte = _FLOPS_PER_BYTE["cpu" if device == "cpu" else "cuda"]
+        self.required = required(joined)
+        self.returned = set(joined.outputs)
+        self._bytes: dict[Node, int] = {}
+
+    def size(self, node: Node) -> int:
+        """Bytes of the node's value."""
+        if node not in self._bytes:
+            self._bytes[node] = sum(map(size_bytes, _tensors(node.meta.get("val"))))
+        return self._bytes[node]
+
+    def memory(self, node: Node) -> int:
+        """Bytes that stay occupied until the backward pass because the node is saved."""
+        if node.op == "placeholder":
+            return self.size(node) if node in self.joined.written else 0
+        return self.size(node)
+
+    def save(self, node: Node) -> int:
+        """The time that saving takes."""
+        size = self.size(node)
+        if node.op == "placeholder":
+            return 1 + size * (3 if node in self.joined.written else 1)
+        value = node.meta.get("val")
+        if not isinstance(value, Fake):
+            return INFINITE
+        if is_free(node):  # a view has no memory of its own: it would be copied
+            base = node.all_input_nodes[0] if node.all_input_nodes else None
+            if base is None or 2 * size > self.size(base):
+                return INFINITE
+            return 1 + 3 * size
+        return 1 + size * (1 if self.is_stored(node) else 2)
+
+    def again(self, node: Node) -> int:
+        """The time that computing it again takes, its arguments given."""
+        if node.op == "get_attr":
+            return 0
+        if node.op == "placeholder" or is_random(node) or not _can_run_again(node):
+            return INFINITE
+        if is_free(node) or node.target is _torch.getitem:
+            return 0
+        size = self.size(node)
+        if is_pointwise(node):
+            # What a product reads must be in memory.
+            stored = 2 * size if any(_reads_memory(user) for user in node.users if user in self.joined.backward) else 0
+            return 1 + size * _ARITHMETIC.get(node.target, 1) // 4 + stored
+        read = sum(self.size(each) for each in node.all_input_nodes)
+        return 1 + read + 2 * size + _flops(node) // self.flops_per_byte
+
+    def is_stored(self, node: Node) -> bool:
+        """Whether the forward half writes the value to memory in any case."""
+        if node in self.returned or not is_pointwise(node):
+            return True
+        readers = [user for user in users_behind_views(node) if user not in self.joined.backward]
+        return any(_reads_memory(user) for user in readers) or (
+            len(readers) > 1 and any(not is_pointwise(user) for user in readers)
+        )
+
+
+def required(joined: Joined) -> list[Node]:
+    """Forward nodes that the backward half reads, in order."""
+    found: set[Node] = set()
+    for node in joined.needed():
+        found.update(each for each in node.all_input_nodes if each not in joined.backward)
+    for result in joined.gradient_results:
+        node = joined.gradient_node(result)
+        if node not in joined.backward:
+            found.add(node)
+    return [node for node in joined.nodes if node in found]
+
+
+def cheapest(joined: Joined, budget: float = 1.0) -> set[Node]:
+    """The forward nodes to save: the fastest plan that saves at most `budget` times what a plan saves that computes
+    nothing again."""
+    costs = Costs(joined, joined.functional.device)
+    plan = plan_for(costs, 0.0)
+    if budget < 1.0:
+        limit = int(budget * sum(costs.memory(node) for node in save_all(joined)))
+        if plan.bytes > limit:
+            plan = within(costs, limit)
+    return set(plan.saved)
+
+
+def within(costs: Costs, limit: int) -> Plan:
+    """The fastest plan found that saves at most `limit` bytes; the smallest there is where none does."""
+    low, high = 0.0, 1e6
+    best = smallest = plan_for(costs, high)
+    if smallest.bytes > limit:
+        return smallest
+    for _ in range(_STEPS):
+        middle = math.sqrt((low + 1e-3) * high)
+        tried = plan_for(costs, middle)
+        if tried.bytes <= limit:
+            best, high = (tried if tried.cost <= best.cost else best), middle
+        else:
+            low = middle
+        if high < 1.02 * low + 1e-3:
+            break
+    return best
+
+
+def plan_for(costs: Costs, price: float) -> Plan:
+    """The cheapest plan where each byte that stays occupied costs `price` bytes moved."""
+    needed = _reached(costs, price)
+    number = {node: 2 * position for position, node in enumerate(needed)}
+    source, sink = 2 * len(needed), 2 * len(needed) + 1
+    network = Network(sink + 1)
+    saving: dict[Node, int] = {}
+    for position, node in enumerate(needed):
+        saving[node] = _priced(costs, node, price, position / max(len(needed), 1))
+        network.connect(number[node], number[node] + 1, saving[node])
+        network.connect(source, number[node], costs.again(node))
+        for each in node.all_input_nodes:
+            if each in number:
+                network.connect(number[each] + 1, number[node], INFINITE)
+    for node in costs.required:
+        network.connect(number[node] + 1, sink, INFINITE)
+    side = network.source_side(source, sink)
+    saved = frozenset(node for node in needed if number[node] in side and number[node] + 1 not in side)
+    again = [node for node in needed if number[node] not in side]
+    return Plan(
+        saved,
+        sum(costs.memory(node) for node in saved),
+        sum(costs.save(node) for node in saved) + sum(costs.again(node) for node in again),
+    )
+
+
+def _reached(costs: Costs, price: float) -> list[Node]:
+    """The forward nodes that may be needed, in order: behind one that is cheaper saved than computed nobody looks."""
+    found: set[Node] = set()
+    pending = list(costs.required)
+    while pending:
+        node = pending.pop()
+        if node in found:
+            continue
+        found.add(node)
+        if costs.again(node) < _priced(costs, node, price, 1.0):
+            pending.extend(node.all_input_nodes)
+    return [node for node in costs.joined.nodes if node in found]
+
+
+def _priced(costs: Costs, node: Node, price: float, place: float) -> int:
+    save = costs.save(node)
+    if save >= INFINITE or not price:
+        return save
+    return min(save + int(price * costs.memory(node) * (1 + _SLOPE * place)), INFINITE // 4)
+
+
+# Operators ------------------------------------------------------------------------------------------------------------
+
+
+def is_pointwise(node: Node) -> bool:
+    """Whether kernels compute each element from those at its place, so that it can be fused with what reads it."""
+    if node.op != "call_function" or not _torch.is_operator(node.target):
+        return False
+    return torch.Tag.pointwise in node.target.tags or node.target in _LIKE_POINTWISE
+
+
+def users_behind_views(node: Node) -> Iterable[Node]:
+    """Who reads the node's memory."""
+    pending = list(node.users)
+    seen: set[Node] = set()
+    while pending:
+        user = pending.pop()
+        if user in seen:
+            continue
+        seen.add(user)
+        if user.op == "call_function" and is_free(user):
+            pending.extend(user.users)
+        else:
+            yield user
+
+
+def _reads_memory(node: Node) -> bool:
+    """A call of ATen, which takes its arguments from memory."""
+    if node.op != "call_function" or not _torch.is_operator(node.target) or is_free(node) or is_pointwise(node):
+        return False
+    return node.target not in _FUSED
+
+
+def _can_run_again(node: Node) -> bool:
+    if node.target is _torch.getitem or node.target is _torch.tensor_constant:
+        return True
+    if not _torch.is_operator(node.target) or node.target.namespace not in ("aten", "prims"):
+        return False
+    return bool(node.target._schema.returns) and operator(node.target).kind in ("functional", "view", "composite")
+
+
+def size_bytes(fake: torch.Tensor) -> int:
+    return int(math.prod(hint_of(each) for each in fake.size())) * fake.element_size()
+
+
+def _tensors(value: object) -> list[Fake]:
+    if isinstance(value, Fake):
+        return [value]
+    return [each for each in value if isinstance(each, Fake)] if isinstance(value, (list, tuple)) else []
+
+
+def _numel(node: Node) -> int:
+    return sum(size_bytes(each) // each.element_size() for each in _tensors(node.meta["val"]))
+
+
+def _flops(node: Node) -> int:
+    """Additions and multiplications, for operators that have more of them than elements."""
+    arguments = [each for each in node.args if isinstance(each, Node)]
+    if node.target in _PRODUCTS:
+        left = arguments[_PRODUCTS[node.target]]
+        return 2 * _numel(node) * hint_of(left.meta["val"].size()[-1])
+    if node.target is aten.convolution.default:
+        weight = arguments[1].meta["val"]
+        return 2 * _numel(node) * size_bytes(weight) // weight.element_size() // max(hint_of(weight.size()[0]), 1)
+    if "attention" in str(node.target):
+        query, key = arguments[0].meta["val"], arguments[1].meta["val"]
+        return 4 * size_bytes(query) // query.element_size() * hint_of(key.size()[-2])
+    return 8 * _numel(node)
+
+
+_PRODUCTS = {aten.mm.default: 0, aten.bmm.default: 0, aten.addmm.default: 1, aten.baddbmm.default: 1}
+_LIKE_POINTWISE = {
+    aten._to_copy.default, aten.clone.default, aten.where.self, aten.gelu.default, aten.silu.default, aten.cat.default,
+    aten.constant_pad_nd.default, aten.copy.default,
+}  # fmt: skip
+#: Reductions that kernels of our own compute, together with what they read.
+_FUSED = {
+    aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.amax.default, aten.var_mean.correction,
+    aten._softmax.default, aten._log_softmax.default, aten.native_layer_norm.default, aten.native_group_norm.default,
+    aten.native_layer_norm_backward.default, aten._softmax_backward_data.default, aten.gelu_backward.default,
+    aten._log_softmax_backward_data.default, aten.threshold_backward.default, aten.silu_backward.default,
+    aten.embedding.default, aten.rsqrt.default,
+}  # fmt: skip
+#: Cost of an element of four bytes in bytes moved, where it is more than 1.
+_ARITHMETIC = {
+    aten.exp.default: 8, aten.tanh.default: 10, aten.erf.default: 10, aten.gelu.default: 12, aten.silu.default: 10,
+    aten.sigmoid.default: 10, aten.log.default: 8, aten.sin.default: 10, aten.cos.default: 10, aten.log1p.default: 10,
+    aten.pow.Tensor_Scalar: 4, aten.pow.Tensor_Tensor: 16, aten.div.Tensor: 2, aten.sqrt.default: 3, aten.rsqrt.default: 3,
+}  # fmt: skip
