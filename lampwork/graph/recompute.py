@@ -43,7 +43,7 @@ _STEPS = 24
 
 @dataclass(frozen=True)
 class Plan:
-    """`saved`: forward nodes; `bytes`: what those among them occupy that are no inputs; `cost`: time, in bytes moved."""
+    """`saved`: forward nodes; `bytes`: what those occupy that are no inputs; `cost`: time, in bytes moved."""
 
     saved: frozenset[Node]
     bytes: int
@@ -278,8 +278,9 @@ _LIKE_POINTWISE = {
 }  # fmt: skip
 #: Reductions that kernels of our own compute, together with what they read.
 _FUSED = {
-    aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.amax.default, aten.var_mean.correction,
-    aten._softmax.default, aten._log_softmax.default, aten.native_layer_norm.default, aten.native_group_norm.default,
+    aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.amax.default,
+    aten.var_mean.correction, aten._softmax.default, aten._log_softmax.default, aten.native_layer_norm.default,
+    aten.native_group_norm.default,
     aten.native_layer_norm_backward.default, aten._softmax_backward_data.default, aten.gelu_backward.default,
     aten._log_softmax_backward_data.default, aten.threshold_backward.default, aten.silu_backward.default,
     aten.embedding.default, aten.rsqrt.default,
@@ -288,5 +289,6 @@ _FUSED = {
 _ARITHMETIC = {
     aten.exp.default: 8, aten.tanh.default: 10, aten.erf.default: 10, aten.gelu.default: 12, aten.silu.default: 10,
     aten.sigmoid.default: 10, aten.log.default: 8, aten.sin.default: 10, aten.cos.default: 10, aten.log1p.default: 10,
-    aten.pow.Tensor_Scalar: 4, aten.pow.Tensor_Tensor: 16, aten.div.Tensor: 2, aten.sqrt.default: 3, aten.rsqrt.default: 3,
+    aten.pow.Tensor_Scalar: 4, aten.pow.Tensor_Tensor: 16, aten.div.Tensor: 2, aten.sqrt.default: 3,
+    aten.rsqrt.default: 3,
 }  # fmt: skip

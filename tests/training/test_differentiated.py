@@ -423,7 +423,7 @@ def test_autocast_outside_and_inside():
         with torch.autocast("cpu", torch.bfloat16):
             return (x @ w).float().sin()
 
-    make = lambda: (leaf(8, 8), leaf(8, 8, seed=1))  # noqa: E731
+    make = lambda: (leaf(8, 8), leaf(8, 8, seed=1))
     same(inside, make)
     with torch.autocast("cpu", torch.bfloat16):
         same(lambda x, w: x @ w, make, lambda results, inputs: results.float().sum().backward())
