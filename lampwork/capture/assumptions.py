@@ -6,7 +6,8 @@
 
 The assertion is checked when the program runs, before it writes anything that the caller can see; where it fails, the
 call runs eagerly and raises the program's own error (or takes the other side after all, if something catches it). So
-nothing is assumed once an input was written to or random numbers were drawn: such a branch breaks the graph.
+nothing is assumed once an input was written to: such a branch breaks the graph. Random numbers drawn by then are taken
+back, so that eager draws them again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import torch
 from lampwork import _torch
 from lampwork.capture.bytecode import OP
 from lampwork.capture.fake import Fake
-from lampwork.fakes.operators import operator
 
 _RAISE = OP["RAISE_VARARGS"]
 #: A side that goes on to any of these does not only raise.
@@ -51,22 +51,8 @@ def _only_raises(code: Any, start: int) -> bool:
 
 
 def may_assume(recorder: Any) -> bool:
-    """Whether nothing that the caller can see has happened in the recorded program."""
-    if any(_torch.storage_key(fake) in recorder.written for fake in recorder.inputs):
-        return False
-    return not any(_torch.is_operator(node.target) and draws(node) for node in recorder.graph.nodes)
-
-
-def draws(node: torch.fx.Node) -> bool:
-    """Whether an operator's call advances a random number generator. Attention does so for its dropout alone."""
-    op = operator(node.target)
-    if not op.is_random:
-        return False
-    if "dropout_p" not in op.positional:
-        return True
-    position = op.positional.index("dropout_p")
-    given = node.args[position] if position < len(node.args) else node.kwargs.get("dropout_p", 0.0)
-    return given != 0.0
+    """Whether nothing has happened in the recorded program that the caller can see and that cannot be taken back."""
+    return not any(_torch.storage_key(fake) in recorder.written for fake in recorder.inputs)
 
 
 def assume(world: Any, value: torch.Tensor, expected: bool) -> None:

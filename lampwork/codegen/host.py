@@ -5,6 +5,7 @@
 `values[k]` is the tensor of input k. The text is complete but for the names that `runtime/host.py` provides (`idle`,
 `give`, `runs`, `operator`, ...), so it prints and reads as the program it is. Anything that can fail and be repeated
 comes before `committed = True`; until then a failure is raised as `Rerun` and the caller may run the call eagerly.
+Random numbers drawn while the program may still find that it does not serve the call are taken back then.
 
 For `(x + 1) * 2` on 8 elements (on a GPU, `stream` stands for `threads()`, and what `run0` answers is looked at):
 
@@ -97,6 +98,17 @@ class _HostWriter:
         self.late: set[str] = set()
         self.found: set[str] = set()
         self.assumed = list(program.assumed)
+        #: The last step that may find that the program does not serve the call. Draws before it can be taken back.
+        self.last_doubt = max(
+            [number for number, step in enumerate(program.steps) if self._may_refuse(step)], default=-1
+        )
+        self.saved = False
+
+    def _may_refuse(self, step: Any) -> bool:
+        if isinstance(step, Check):
+            return step.error == "AssumptionFailed"
+        found = {buffer for buffer, _ in self.program.found.values()} if self.program.assumed else set()
+        return isinstance(step, Extern) and not found.isdisjoint(step.outputs)
 
     def emit(self, line: str) -> None:
         self.lines.append(line)
@@ -175,6 +187,8 @@ class _HostWriter:
             yield "    except LookupError:"
             yield f"        lease = new_lease({stream})"
         yield "    committed = False"
+        if self.saved:
+            yield "    generators = None"
         yield "    try:"
         if self.view_rows:
             yield "        w = lease.views"
@@ -182,6 +196,9 @@ class _HostWriter:
         yield "    except Exception as error:"
         yield "        if committed:"
         yield "            raise"
+        if self.saved:
+            yield "        if generators is not None:"
+            yield "            restore_generators(generators)"
         yield "        raise Rerun from error"
         if needs_lease:
             yield "    finally:"
@@ -318,7 +335,7 @@ class _HostWriter:
             else:
                 previous_launch = False
                 if isinstance(step, Extern):
-                    self._extern(step)
+                    self._extern(step, position)
                 elif isinstance(step, ScalarOutput):
                     self._scalar(step)
                 elif isinstance(step, Check):
@@ -365,10 +382,11 @@ class _HostWriter:
             self.committed = True
             self.emit("committed = True")
 
-    def _extern(self, step: Extern) -> None:
-        mutates_input = any(self._place(name).kind == "input" for name in step.mutates)
-        if mutates_input or step.draws:
+    def _extern(self, step: Extern, position: int) -> None:
+        if any(self._place(name).kind == "input" for name in step.mutates):
             self._commit()
+        elif step.draws:
+            self._draw(position)
         if step.out_variant is not None:
             self._allocate([name for name in step.outputs if name is not None])
         arguments = [self._argument(value) for value in step.args]
@@ -409,6 +427,14 @@ class _HostWriter:
         self.emit(f"    {variable} = restride({variable}, {shape}, {strides}, {dtype})")
         if name in self.slot:
             self.emit(f"p[{self.slot[name]}] = {variable}.data_ptr()")
+
+    def _draw(self, position: int) -> None:
+        """Before a call that draws random numbers: past the last doubt it commits, until then generators are saved."""
+        if position > self.last_doubt:
+            self._commit()
+        elif not self.saved and not self.committed:
+            self.saved = True
+            self.emit("generators = generator_states()")
 
     def _find_sizes(self, name: str, variable: str) -> None:
         """Sizes that the buffer is the first to have are known from here on, and what is assumed of them holds."""

@@ -17,7 +17,7 @@ from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.source import is_static
 from lampwork.runtime.derived import DerivedInputs
 from lampwork.runtime.memory import Lease, LeasePool, ResultMemory, arena, new_workspace
-from lampwork.runtime.randomness import OPERATORS
+from lampwork.runtime.randomness import OPERATORS, generator_states, restore_generators
 
 
 class Rerun(LampworkError):
@@ -122,6 +122,8 @@ class Host:
             "scrap": lambda: torch.empty(0, device=self.device),
             "operator": lambda name: OPERATORS.get(name) or _torch.direct_call(name),
             "below_autograd": _torch.below_autograd,
+            "generator_states": lambda: generator_states(self.device),
+            "restore_generators": lambda states: restore_generators(states, self.device),
             "increment_version": _torch.increment_version,
             "Rerun": Rerun,
             "AssumptionFailed": AssumptionFailed,

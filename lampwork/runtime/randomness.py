@@ -42,6 +42,19 @@ def draw_key(numels: Sequence[int], *, out: torch.Tensor) -> torch.Tensor:
     return out.fill_(_next_key(out.device.index, numels))
 
 
+def generator_states(device: str) -> tuple[torch.Tensor, ...]:
+    """The states of the generators that a program on `device` draws from: the CPU's and, on a GPU, the device's."""
+    state = torch.get_rng_state()
+    return (state,) if device == "cpu" else (state, torch.cuda.get_rng_state(device))
+
+
+def restore_generators(states: tuple[torch.Tensor, ...], device: str) -> None:
+    """The generators as `generator_states` found them."""
+    torch.set_rng_state(states[0])
+    if len(states) > 1:
+        torch.cuda.set_rng_state(states[1], device)
+
+
 class CapturedDraws:
     """The keys that a captured graph reads, in order."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -152,18 +153,41 @@ def test_an_assumption_that_fails_is_made_once():
     assert failed.id == "assumption-failed" and failed.count == 1
 
 
-def test_nothing_is_assumed_after_a_draw():
+def test_draws_are_taken_back():
     def program(x):
         drawn = torch.rand(3)
-        return torch.cdist(_rows(x), x), drawn
+        return torch.cdist(_rows(x), x), drawn, torch.rand(2)
 
     compiled = lampwork.compile(program, options={"cache": False})
     for x in _inputs():
         torch.manual_seed(3)
-        expected = program(x)
+        expected, state = program(x), torch.get_rng_state()
         torch.manual_seed(3)
         _equal(expected, compiled(x))
-    assert not lampwork.stats(compiled)["fallbacks"]
+        assert torch.equal(state, torch.get_rng_state())
+    stats = lampwork.stats(compiled)
+    assert [each.id for each in stats["fallbacks"]] == ["assumption-failed"]
+
+
+def test_a_failed_check_after_draws_leaves_generators_as_eager_does():
+    def program(x):
+        noise = torch.randn(6, 5)
+        if not (x + noise < 100).all():
+            raise ValueError("too large")
+        return x + noise, torch.rand(1)
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    torch.manual_seed(1)
+    compiled(torch.ones(6, 5))
+    for large in (False, True):
+        states = []
+        for function in (program, compiled):
+            torch.manual_seed(2)
+            with contextlib.suppress(ValueError):
+                function(torch.full((6, 5), 1000.0 if large else 1.0))
+            states.append(torch.get_rng_state())
+        assert torch.equal(*states)
+    assert not lampwork.stats(compiled)["breaks"]
 
 
 def test_draws_and_writes_wait_for_what_is_assumed():
