@@ -59,6 +59,7 @@ from lampwork.ir.program import (
     TorchConstant,
     ViewOfInput,
     device_index,
+    launch_rows,
 )
 from lampwork.ir.size import Size, SizeExpr, Symbol, linear_terms, symbols
 
@@ -353,8 +354,7 @@ class _HostWriter:
             return
         outside: dict[str, str] = {}
         for launch in self._stretch(start):
-            parameters = self.program.kernels[launch.kernel].parameters
-            for parameter, name in zip(parameters, launch.buffers, strict=True):
+            for parameter, name in self._arguments(launch):
                 place = self._place(name)
                 if place.kind in ("input", "extern"):
                     tensor = self._input(place.index) if place.kind == "input" else self.extern_names[name]
@@ -371,11 +371,16 @@ class _HostWriter:
             yield step
 
     def _writes_input(self, launch: Launch) -> bool:
-        parameters = self.program.kernels[launch.kernel].parameters
         return any(
             parameter.access != "read" and self._place(name).kind == "input"
-            for parameter, name in zip(parameters, launch.buffers, strict=True)
+            for parameter, name in self._arguments(launch)
         )
+
+    def _arguments(self, launch: Launch) -> Iterator[tuple[Any, str]]:
+        """Every parameter of every run of a launch, with the buffer it is given."""
+        kernel = self.program.kernels[launch.kernel]
+        for buffers, _ in launch_rows(launch, kernel):
+            yield from zip(kernel.parameters, buffers, strict=True)
 
     def _commit(self) -> None:
         if not self.committed:

@@ -83,14 +83,16 @@ def operator(origin: Origin) -> Facts:
 def kernels(program: Program) -> list[Facts]:
     """Each kernel: launches of one call, bytes of one launch, memory's time for them, and the lines it computes."""
     launches: Counter[int] = Counter()
+    last: dict[int, Launch] = {}
     origins: dict[int, dict[Origin, None]] = {}
     for step in program.steps:
         if isinstance(step, Launch):
             launches[step.kernel] += 1
+            last[step.kernel] = step
             origins.setdefault(step.kernel, {}).update(dict.fromkeys(step.origins))
     found = []
     for index, kernel in enumerate(program.kernels):
-        read, written = kernel_traffic(kernel)
+        read, written = kernel_traffic(kernel, last.get(index))
         found.append({
             "name": kernel.name,
             "launches": launches[index],

@@ -40,7 +40,7 @@ def kernel_text(kernel: Kernel) -> str:
         for p in kernel.parameters
     )
     sizes = f"; {', '.join(kernel.sizes)}" if kernel.sizes else ""
-    lines = [f"kernel {kernel.name}({parameters}{sizes})"]
+    lines = [f"kernel {kernel.name}({parameters}{sizes}){' many' if kernel.many else ''}"]
     for stmt in kernel.body:
         _stmt(stmt, 1, lines)
     return "\n".join(lines) + "\n"

@@ -15,9 +15,12 @@ Kernel:
  9. Accumulators declared outside a parallel loop are not folded inside it.
 10. Offsets whose bounds are known stay inside the parameter: 0 <= offset < numel (where numel is constant).
 
+11. A kernel that is `many` is one parallel loop.
+
 Program:
-11. Launches name a kernel and as many buffers and sizes as it has; types agree.
-12. Parameters of one launch are distinct buffers whose workspace ranges do not overlap, nor share a slot of the arena.
+11. Launches name a kernel and as many buffers and sizes as it has, for each row if it is `many`; types agree.
+12. Parameters of one run are distinct buffers whose workspace ranges do not overlap, nor share a slot of the arena.
+    What one row writes no other row of the launch touches.
 13. Every buffer of a step or result has a placement; workspace ranges are 64-byte aligned and inside the workspace;
     slots of the arena are never smaller than what they hold.
 14. A workspace, result or extern buffer is written before it is read.
@@ -51,7 +54,7 @@ from lampwork.ir.loops import (
     Stmt,
     Store,
 )
-from lampwork.ir.program import Extern, FromBuffer, Launch, Program, TensorRef
+from lampwork.ir.program import Extern, FromBuffer, Launch, Program, TensorRef, launch_rows
 from lampwork.ir.size import Size, Symbol, add, bounds, common_factor, divided, mul, substitute, symbols
 from lampwork.ir.verify import VerifyError
 
@@ -90,6 +93,9 @@ class _KernelCheck:
         for parameter in kernel.parameters:
             self.need(parameter.dtype in STORED, 1, f"{parameter.name} has type {parameter.dtype}")
             self.size(parameter.numel, frozenset(kernel.sizes))
+        if kernel.many:
+            loops = [stmt for stmt in kernel.body if isinstance(stmt, Loop) and stmt.kind == "parallel"]
+            self.need(len(loops) == len(kernel.body) == 1, 11, "many rows of something else than one parallel loop")
         self.body(kernel.body, {}, frozenset(kernel.sizes), (), {}, top=True)
 
     def body(
@@ -309,7 +315,7 @@ def step_accesses(program: Program, step: Any) -> tuple[tuple[str, ...], tuple[s
     """(buffers read, buffers written) by one step."""
     if isinstance(step, Launch):
         kernel = program.kernels[step.kernel]
-        pairs = list(zip(kernel.parameters, step.buffers))
+        pairs = [pair for buffers, _ in launch_rows(step, kernel) for pair in zip(kernel.parameters, buffers)]
         # A readwrite parameter that the same kernel fills first counts as written only.
         reads = tuple(name for p, name in pairs if p.access == "read")
         return reads, tuple(name for p, name in pairs if p.access != "read")
@@ -332,21 +338,35 @@ def _verify_launch(program: Program, number: int, step: Launch, ranges: dict[str
     if not 0 <= step.kernel < len(program.kernels):
         raise VerifyError(f"{where}: invariant 11: no kernel {step.kernel}")
     kernel = program.kernels[step.kernel]
-    if len(step.buffers) != len(kernel.parameters) or len(step.sizes) != len(kernel.sizes):
+    rows = launch_rows(step, kernel)
+    count = len(rows)
+    if len(step.buffers) != count * len(kernel.parameters) or len(step.sizes) != count * len(kernel.sizes):
         raise VerifyError(f"{where}: invariant 11: {kernel.name} has other numbers of buffers or sizes")
-    for parameter, name in zip(kernel.parameters, step.buffers):
-        if program.buffers[name].dtype != parameter.dtype:
-            raise VerifyError(f"{where}: invariant 11: {name} is not {parameter.dtype}")
-        numel = storage_numel(program.buffers[name])
-        if isinstance(parameter.numel, int) and parameter.numel != numel:
-            raise VerifyError(f"{where}: invariant 11: {name} has {numel} elements, {parameter.name} {parameter.numel}")
-    if len(set(step.buffers)) != len(step.buffers):
-        raise VerifyError(f"{where}: invariant 12: a buffer is passed twice")
-    places = [program.placements[name] for name in step.buffers if name in program.placements]
+    touched: dict[str, int] = {}
+    written: set[str] = set()
+    for row, (buffers, sizes) in enumerate(rows):
+        if kernel.many and not all(isinstance(size, int) and size > 0 for size in sizes):
+            raise VerifyError(f"{where}: invariant 11: row {row} has sizes {sizes}")
+        values = dict(zip(kernel.sizes, sizes)) if kernel.many else {}
+        for parameter, name in zip(kernel.parameters, buffers):
+            if program.buffers[name].dtype != parameter.dtype:
+                raise VerifyError(f"{where}: invariant 11: {name} is not {parameter.dtype}")
+            numel = storage_numel(program.buffers[name])
+            expected = substitute(parameter.numel, values)
+            if isinstance(expected, int) and expected != numel:
+                raise VerifyError(f"{where}: invariant 11: {name} has {numel} elements, {parameter.name} {expected}")
+            if touched.setdefault(name, row) != row and (parameter.access != "read" or name in written):
+                raise VerifyError(f"{where}: invariant 12: {name} is written by a row and touched by another")
+            if parameter.access != "read":
+                written.add(name)
+        if len(set(buffers)) != len(buffers):
+            raise VerifyError(f"{where}: invariant 12: a buffer is passed twice")
+    names = tuple(dict.fromkeys((*step.buffers, step.table) if step.table else step.buffers))
+    places = [program.placements[name] for name in names if name in program.placements]
     slots = [place.index for place in places if place.kind == "arena"]
     if len(set(slots)) != len(slots):
         raise VerifyError(f"{where}: invariant 12: two buffers in one slot of the arena")
-    placed = [name for name in step.buffers if name in ranges]
+    placed = [name for name in names if name in ranges]
     for place, one in enumerate(placed):
         for other in placed[place + 1 :]:
             if _overlap(ranges[one], ranges[other]):

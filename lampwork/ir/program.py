@@ -174,12 +174,29 @@ class Lowered:
 
 @record
 class Launch:
-    """Run `kernels[kernel]` on `buffers` (names, in parameter order) with `sizes`."""
+    """Run `kernels[kernel]` on `buffers` (names, in parameter order) with `sizes`.
+
+    A kernel that is `many` runs once for each row, side by side: `buffers` and `sizes`, which are numbers, are those of
+    all rows, one after the other. `table`: the int64 buffer that a GPU keeps their addresses in (`rows_table`).
+    """
 
     kernel: int
     buffers: tuple[str, ...]
     sizes: tuple[Size, ...] = ()
     origins: tuple[Origin, ...] = ()
+    table: str = ""
+
+
+def launch_rows(launch: Launch, kernel: Kernel) -> list[tuple[tuple[str, ...], tuple[Size, ...]]]:
+    """(buffers, sizes) of each run of a launch: one, unless the kernel is `many`."""
+    if not kernel.many:
+        return [(launch.buffers, launch.sizes)]
+    wide, long = len(kernel.parameters), len(kernel.sizes)
+    count = len(launch.buffers) // wide
+    return [
+        (launch.buffers[wide * row : wide * (row + 1)], launch.sizes[long * row : long * (row + 1)])
+        for row in range(count)
+    ]
 
 
 @record
@@ -263,6 +280,8 @@ class DeviceKernel:
     an "i32" takes the lower half of the size. `aligned`: numbers of the arguments that are divisible by 16.
     `constants`: values of the `tl.constexpr` arguments, which follow, by name. `grid`: up to three numbers of
     programs, as expressions of `Kernel.sizes`; a launch without programs is left out.
+
+    Of a kernel that is `many`, the arguments are a table of its rows and their number, and `grid` is that of one row.
 
     Filled in by compilation: `binary` (a cubin for `arch`), `entry` (the name of the function in it), `num_warps` as
     compiled, `shared_bytes`, `hidden` (how many null pointers Triton wants behind the arguments of the signature).

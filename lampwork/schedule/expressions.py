@@ -384,6 +384,12 @@ def affine_strides(value: Size, axes: Container[str]) -> tuple[dict[str, Size], 
     return strides, frozenset(other)
 
 
+#: The elements of one row of a kernel that is `many` (see `rows`), in units of 1 or `UNIT`; all rows are many together.
+ELEMENTS = Symbol("elements", 1, 1 << 26)
+UNIT = 16
+MANY_ELEMENTS = 1 << 20
+
+
 def estimate(value: Size) -> int:
     """A plausible number for `value`: dynamic sizes count as 64 within their bounds, loop indices as 0."""
     if isinstance(value, int):
@@ -392,6 +398,8 @@ def estimate(value: Size) -> int:
         name: 0 if symbol.lower == 0 and symbol.upper < INFINITY else max(symbol.lower, min(symbol.upper, 64))
         for name, symbol in _all_symbols(value).items()
     }
+    if ELEMENTS.name in names:
+        names[ELEMENTS.name] = MANY_ELEMENTS
     return evaluate(value, names)
 
 

@@ -33,7 +33,7 @@ def storage_numel(buffer: Buffer) -> Size:
 def step_buffers(step: Step) -> tuple[str, ...]:
     """Buffers that a step touches."""
     if isinstance(step, Launch):
-        return step.buffers
+        return (*step.buffers, step.table) if step.table else step.buffers
     if isinstance(step, (ScalarOutput, Check)):
         return (step.buffer,)
     names = [ref.buffer for ref in tensor_refs(step)]

@@ -78,7 +78,8 @@ def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choos
                     place = kernel_numbers[made.kernel.name] = len(kernels)
                     kernels.append(made.kernel)
                 origins = tuple(dict.fromkeys(nests[number].origin for number in made.nests))
-                steps.append(Launch(place, made.buffers, tuple(_size(name) for name in made.sizes), origins))
+                sizes = tuple(_size(size) if isinstance(size, str) else size for size in made.sizes)
+                steps.append(Launch(place, made.buffers, sizes, origins, made.table))
             refused += [
                 RefusedFusion(
                     one.refusal.id,

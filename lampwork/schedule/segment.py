@@ -13,28 +13,33 @@ from hashlib import blake2b
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.kernel_print import kernel_text
-from lampwork.ir.loops import Buffer, Compute, Constant, Expr, Index, Kernel, Load, LoopNest
+from lampwork.ir.loops import Buffer, Compute, Constant, Expr, Index, Kernel, Load, Loop, LoopNest
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, product, symbols
 from lampwork.ir.target import Target
 from lampwork.schedule.build import Built, build_kernel
-from lampwork.schedule.expressions import Pool, estimate, nodes
+from lampwork.schedule.expressions import ELEMENTS, MANY_ELEMENTS, Pool, estimate, nodes
 from lampwork.schedule.fuse import Refused, fuse
 from lampwork.schedule.inline import inline
 from lampwork.schedule.regions import split_regions
+from lampwork.schedule.rows import RowClass, find_rows
 from lampwork.schedule.split import split_reductions
 from lampwork.schedule.tiles import is_gpu
 
 
 @dataclass(frozen=True)
 class ScheduledKernel:
-    """A kernel of a segment, with the segment's names: `buffers` in parameter order, `nests` it came from."""
+    """A kernel of a segment, with the segment's names: `buffers` in parameter order, `nests` it came from.
+
+    For a kernel that is `many`: the buffers and sizes of all rows, the nests of the first; `table` as in `Launch`.
+    """
 
     kernel: Kernel
     buffers: tuple[str, ...]
-    sizes: tuple[str, ...]
+    sizes: tuple[str | int, ...]
     nests: tuple[int, ...]
     read_bytes: int
     written_bytes: int
+    table: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,9 @@ class Segment:
     refused: tuple[Refused, ...]
     unscheduled_bytes: int
 
+
+#: Tables of rows are filled by so many words at a time.
+SHORTEST_TABLE = 256
 
 #: Scheduled segments by content. Bounded: a process that compiles without end starts over now and then.
 _memo: dict[tuple, tuple[Segment, tuple[str, ...]]] = {}
@@ -81,6 +89,7 @@ def schedule_segment(
             item.nests,
             item.read_bytes,
             item.written_bytes,
+            renamed[item.table] if item.table else "",
         )
         for item in segment.kernels
     )
@@ -94,6 +103,65 @@ def _schedule(nests, buffers, live_out, mutable, target: Target, prefix: str) ->
     # A nest over an empty axis stores nothing.
     kept = [place for place, nest in enumerate(nests) if not any(axis.extent == 0 for axis in nest.axes)]
     nests = [nests[place] for place in kept]
+    stages = find_rows(nests, buffers, live_out, mutable)
+    if len(stages) == 1 and not stages[0].classes:
+        return _schedule_nests(nests, kept, buffers, live_out, mutable, target, prefix)
+    parts: list[Segment] = []
+    for number, stage in enumerate(stages):
+        inside = [nests[place] for place in stage.rest]
+        origin = [kept[place] for place in stage.rest]
+        own = f"{prefix}{number}_"
+        parts.append(_schedule_nests(inside, origin, buffers, stage.live_out, mutable, target, own))
+        for place, rows in enumerate(stage.classes):
+            made = _schedule_rows(rows, kept, target, f"{own}{place}_")
+            if made is None:
+                return _schedule_nests(nests, kept, buffers, live_out, mutable, target, prefix)
+            parts.append(made)
+    return Segment(
+        tuple(kernel for part in parts for kernel in part.kernels),
+        tuple(buffer for part in parts for buffer in part.new_buffers),
+        tuple(refused for part in parts for refused in part.refused),
+        sum(_nest_bytes(nest, buffers) for nest in nests),
+    )
+
+
+def _schedule_rows(rows: RowClass, kept: Sequence[int], target: Target, prefix: str) -> Segment | None:
+    """Kernels that are `many` for all rows of a class; None where they would not be plain loops over the elements."""
+    first = [kept[place] for place in rows.members[0]]
+    found = _schedule_nests(rows.nests, first, rows.buffers, rows.live_out, rows.mutable, target, prefix)
+    kernels, tables = [], []
+    for number, made in enumerate(found.kernels):
+        kernel = made.kernel
+        if made.sizes != (ELEMENTS.name,) or not _is_parallel_loop(kernel) or found.new_buffers:
+            return None
+        places = [int(name[1:]) for name in made.buffers]
+        table = ""
+        if is_gpu(target):
+            # For each row: where it begins among all programs, its size, its pointers.
+            shape = (max(len(rows.rows) * (2 + len(places)), SHORTEST_TABLE),)
+            tables.append(Buffer(f"{prefix}table{number}", "int64", shape, (1,)))
+            table = tables[-1].name
+        elements = rows.unit * sum(rows.sizes)
+        kernels.append(
+            ScheduledKernel(
+                _with_name(Kernel("", kernel.parameters, kernel.body, kernel.sizes, kernel.origins, many=True)),
+                tuple(row[place] for row in rows.rows for place in places),
+                rows.sizes,
+                made.nests,
+                made.read_bytes * elements // (rows.unit * MANY_ELEMENTS),
+                made.written_bytes * elements // (rows.unit * MANY_ELEMENTS),
+                table,
+            )
+        )
+    return Segment(tuple(kernels), tuple(tables), (), 0)
+
+
+def _is_parallel_loop(kernel: Kernel) -> bool:
+    return len(kernel.body) == 1 and isinstance(kernel.body[0], Loop) and kernel.body[0].kind == "parallel"
+
+
+def _schedule_nests(nests, kept, buffers, live_out, mutable, target: Target, prefix: str) -> Segment:
+    """`nests`, which are called by the numbers in `kept`, fused as far as they go."""
     split, new_buffers = split_reductions(nests, buffers, target, prefix)
     if new_buffers:
         buffers = {**buffers, **{buffer.name: buffer for buffer in new_buffers}}
@@ -106,8 +174,9 @@ def _schedule(nests, buffers, live_out, mutable, target: Target, prefix: str) ->
     operators = inline([nest for nest, _ in split], buffers, live_out, positions, pool)
     groups, found = fuse(operators, buffers, live_out, mutable, target)
     kernels = []
+    readers = _readers(groups)
     for group in groups:
-        needed = _needed(group, groups, live_out, mutable)
+        needed = _needed(group, readers, live_out, mutable)
         origin = tuple(places[member.operator.position] for member in group.members)
         # A thread of a GPU loads nothing where its mask is false, and a launch costs more than masks.
         for region in [group] if is_gpu(target) else split_regions(group, pool, mutable):
@@ -122,25 +191,37 @@ def _schedule(nests, buffers, live_out, mutable, target: Target, prefix: str) ->
     )
 
 
-def _needed(group, groups, live_out: frozenset[str], mutable: frozenset[str]) -> frozenset[str]:
+def _readers(groups) -> dict[str, list]:
+    """For each buffer the groups that read it."""
+    found: dict[str, list] = {}
+    for group in groups:
+        for name in {load.buffer for member in group.members for load in member.operator.loads}:
+            found.setdefault(name, []).append(group)
+    return found
+
+
+def _needed(group, readers, live_out: frozenset[str], mutable: frozenset[str]) -> frozenset[str]:
     """Buffers of the group that somebody outside it reads."""
     made = {member.buffer for member in group.members}
-    needed = {name for name in made if name in live_out or name in mutable}
-    for other in groups:
-        if other is not group:
-            for member in other.members:
-                needed.update(load.buffer for load in member.operator.loads if load.buffer in made)
-    return frozenset(needed)
+    return frozenset(
+        name
+        for name in made
+        if name in live_out or name in mutable or any(other is not group for other in readers.get(name, ()))
+    )
 
 
 def _named(built: Built, nests: tuple[int, ...]) -> ScheduledKernel:
     """The kernel under a name made from its content, so that equal kernels have equal names."""
-    kernel = built.kernel
+    return ScheduledKernel(
+        _with_name(built.kernel), built.buffers, built.sizes, nests, built.read_bytes, built.written_bytes
+    )
+
+
+def _with_name(kernel: Kernel) -> Kernel:
     text = kernel_text(kernel)
-    kind = "reduce" if "accumulator " in text else "pointwise"
+    kind = "reduce" if "accumulator " in text else "rows" if kernel.many else "pointwise"
     name = f"{kind}_{blake2b(text.encode(), digest_size=6).hexdigest()}"
-    kernel = Kernel(name, kernel.parameters, kernel.body, kernel.sizes, kernel.origins)
-    return ScheduledKernel(kernel, built.buffers, built.sizes, nests, built.read_bytes, built.written_bytes)
+    return Kernel(name, kernel.parameters, kernel.body, kernel.sizes, kernel.origins, kernel.many)
 
 
 def _nest_bytes(nest: LoopNest, buffers: Mapping[str, Buffer]) -> int:

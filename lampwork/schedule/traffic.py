@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Compute, Expr, If, Kernel, Let, Load, Loop, Stmt, Store
 from lampwork.ir.program import Launch, Program
-from lampwork.ir.size import Size, product, symbols
+from lampwork.ir.size import Size, product, substitute, symbols
 from lampwork.schedule.expressions import children, estimate
 
 
@@ -23,16 +23,23 @@ class LaunchTraffic:
 
 def traffic(program: Program) -> tuple[LaunchTraffic, ...]:
     """Memory traffic of every launch, in order. Dynamic sizes are estimated."""
-    by_kernel = [kernel_traffic(kernel) for kernel in program.kernels]
+    by_kernel = [None if kernel.many else kernel_traffic(kernel) for kernel in program.kernels]
     return tuple(
-        LaunchTraffic(number, program.kernels[step.kernel].name, *by_kernel[step.kernel])
+        LaunchTraffic(
+            number,
+            program.kernels[step.kernel].name,
+            *(by_kernel[step.kernel] or kernel_traffic(program.kernels[step.kernel], step)),
+        )
         for number, step in enumerate(program.steps)
         if isinstance(step, Launch)
     )
 
 
-def kernel_traffic(kernel: Kernel) -> tuple[int, int]:
-    """(bytes read, bytes written) of one run."""
+def kernel_traffic(kernel: Kernel, launch: Launch | None = None) -> tuple[int, int]:
+    """(bytes read, bytes written) of one run; of all rows of `launch`, if the kernel is `many`."""
+    values: dict[str, Size] = {}
+    if kernel.many and launch is not None:  # the rows' elements are read as one row's
+        values[kernel.sizes[0]] = sum(size for size in launch.sizes if isinstance(size, int))
     parameters = {parameter.name: parameter for parameter in kernel.parameters}
     read: dict[str, int] = {}
     written: dict[str, int] = {}
@@ -44,8 +51,9 @@ def kernel_traffic(kernel: Kernel) -> tuple[int, int]:
         if parameter is None:
             return  # A scratch row stays in the cache.
         used = symbols(index[0])
-        elements = estimate(product(extent for name, extent in loops.items() if gathered or name in used))
-        whole = elements if gathered else min(elements, estimate(parameter.numel))
+        sizes = [substitute(extent, values) for name, extent in loops.items() if gathered or name in used]
+        elements = estimate(product(sizes))
+        whole = elements if gathered else min(elements, estimate(substitute(parameter.numel, values)))
         found[buffer] = max(found.get(buffer, 0), whole * ITEM_SIZE_BYTES[parameter.dtype])
 
     def expression(expr: Expr, loops: dict[str, Size]) -> None:

@@ -10,6 +10,13 @@ Shapes of what is written:
     launch(context, threads, shares)             runs a loop function directly, or on threads through OpenMP
     worker(context)                              what each OpenMP thread runs: its share of the iterations
 
+A kernel that is `many` has two more:
+
+    rows_3(context, begin, end)                  the iterations [begin, end) of all rows, one behind the other
+
+with a context of its own: buffers and a table in the place of what the loop uses. The table has a record for each row:
+its iterations, the places of its buffers' pointers, its sizes.
+
 A context is an array of 64-bit slots: function, number of iterations, externals, then what the loop uses: pointers,
 sizes and other values from the scopes around it.
 """
@@ -27,8 +34,8 @@ from lampwork.codegen.llvm.lanes import expressions, statements
 from lampwork.codegen.llvm.sizes import SizeEmitter
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Accumulate, Index, Kernel, Load, Local, Loop, Parameter, Store
-from lampwork.ir.program import Launch, Program
-from lampwork.ir.size import Size, product, symbols
+from lampwork.ir.program import Launch, Program, launch_rows
+from lampwork.ir.size import Size, evaluate, product, symbols
 from lampwork.ir.target import Target
 
 ENTRY_SIGNATURE = "ptr %externals, ptr %buffers, ptr %sizes, i64 %threads"
@@ -141,6 +148,44 @@ class _ParallelKernel:
     grain: int
 
 
+_ROWS = """define internal void @{name}(ptr %context, i64 %begin, i64 %end) #1 {{
+entry:
+  %inner = alloca [{slots} x i64], align 16
+  %externals_slot = getelementptr i64, ptr %context, i64 2
+  %externals = load i64, ptr %externals_slot
+  %inner_externals = getelementptr i64, ptr %inner, i64 2
+  store i64 %externals, ptr %inner_externals
+  %buffers_slot = getelementptr i64, ptr %context, i64 3
+  %buffers = load ptr, ptr %buffers_slot
+  %table_slot = getelementptr i64, ptr %context, i64 4
+  %table = load ptr, ptr %table_slot
+  br label %row
+row:
+  %record = phi ptr [ %table, %entry ], [ %next, %after ]
+  %first = phi i64 [ 0, %entry ], [ %last, %after ]
+  %iterations = load i64, ptr %record
+  %last = add i64 %first, %iterations
+  %some = icmp sgt i64 %last, %begin
+  br i1 %some, label %work, label %after
+work:
+{fill}
+  %early = icmp slt i64 %first, %begin
+  %from = select i1 %early, i64 %begin, i64 %first
+  %late = icmp sgt i64 %last, %end
+  %to = select i1 %late, i64 %end, i64 %last
+  %row_begin = sub i64 %from, %first
+  %row_end = sub i64 %to, %first
+  call void @{kernel}(ptr %inner, i64 %row_begin, i64 %row_end)
+  br label %after
+after:
+  %next = getelementptr i64, ptr %record, i64 {width}
+  %done = icmp sge i64 %last, %end
+  br i1 %done, label %leave, label %row
+leave:
+  ret void
+}}"""
+
+
 class ModuleEmitter:
     """Collects the functions of one module. `text()` is the whole."""
 
@@ -169,6 +214,8 @@ class ModuleEmitter:
             self._loop_function(name, None, loops, sizes)
             extents = [loop.axis.extent for loop in loops]
             self._direct[name] = _ParallelKernel(product(extents), _grain(loops))
+            if kernel.many:
+                self.functions.append(_rows_function(name, len(kernel.parameters), len(kernel.sizes)))
             return
         emitter = FunctionEmitter(self, self._parallel)
         self._bind_parameters(emitter)
@@ -283,9 +330,16 @@ class ModuleEmitter:
             if symbol in needed:
                 place = build.pure("ptr", 1, f"getelementptr i64, ptr %sizes, i64 {i}")
                 emitter.symbols[symbol] = build.pure("i64", 1, f"load i64, {place}, align 8", place)
-        used = [_FIRST + len(launch.buffers) + len(launch.sizes) for name, launch in launches if name in self._direct]
+        used = [
+            _FIRST + (2 if kernels[launch.kernel].many else len(launch.buffers) + len(launch.sizes))
+            for name, launch in launches
+            if name in self._direct
+        ]
         context = build.allocate(f"[{max(used)} x i64]", 16) if used else ""
-        for function, launch in launches:
+        for number, (function, launch) in enumerate(launches):
+            if kernels[launch.kernel].many:
+                self._launch_rows(build, emitter, context, f"{name}_rows_{number}", function, launch, places, kernels)
+                continue
             arguments = []
             for buffer in launch.buffers:
                 place = build.pure("ptr", 1, f"getelementptr ptr, ptr %buffers, i64 {places[buffer]}")
@@ -302,6 +356,22 @@ class ModuleEmitter:
         self.functions.append(build.function(f"void @{name}({ENTRY_SIGNATURE})", "#1"))
         slots = {key: self.externals.slot(f"python:{symbol}") for key, symbol in _PYTHON}
         self.functions.append(_filled(_CALL, {"name": name, "contents": BYTES_CONTENTS, **slots}))
+
+    def _launch_rows(self, build: Builder, sizes: SizeEmitter, context: str, table: str, function: str, launch: Launch,
+                     places: Mapping[str, int], kernels: Sequence[Kernel]) -> None:  # fmt: skip
+        """Runs all rows of a launch as one space of iterations, and writes the table that says what they are."""
+        kernel, direct = kernels[launch.kernel], self._direct[function]
+        words: list[int] = []
+        total = 0
+        for buffers, row_sizes in launch_rows(launch, kernel):
+            numbers = [evaluate(size, {}) for size in row_sizes]
+            iterations = evaluate(direct.total, dict(zip(kernel.sizes, numbers)))
+            words += [iterations, *(places[buffer] for buffer in buffers), *numbers]
+            total += iterations
+        contents = ", ".join(f"i64 {word}" for word in words)
+        self.functions.append(f"@{table} = private unnamed_addr constant [{len(words)} x i64] [{contents}], align 64")
+        values = [Value("%buffers", "ptr"), Value(f"@{table}", "ptr")]
+        self._launch(build, sizes, context, _rows_name(function), values, build.integer(total), direct.grain)
 
     def text(self) -> str:
         """The module as LLVM assembly."""
@@ -321,6 +391,38 @@ class ModuleEmitter:
             "!1 = !{}",
             "",
         ])  # fmt: skip
+
+
+def _rows_name(kernel: str) -> str:
+    return f"{kernel}_rows"
+
+
+def _rows_function(kernel: str, pointers: int, sizes: int) -> str:
+    """The function that runs a stretch of the iterations of all rows of a kernel."""
+    lines = []
+    for word in range(1, 1 + pointers + sizes):
+        lines += [
+            f"  %word{word}_slot = getelementptr i64, ptr %record, i64 {word}",
+            f"  %word{word} = load i64, ptr %word{word}_slot",
+        ]
+        value = f"%word{word}"
+        if word <= pointers:
+            value = f"%pointer{word}"
+            lines += [
+                f"  {value}_slot = getelementptr i64, ptr %buffers, i64 %word{word}",
+                f"  {value} = load i64, ptr {value}_slot",
+            ]
+        lines += [
+            f"  %inner{word} = getelementptr i64, ptr %inner, i64 {_FIRST + word - 1}",
+            f"  store i64 {value}, ptr %inner{word}",
+        ]
+    return _ROWS.format(
+        name=_rows_name(kernel),
+        kernel=kernel,
+        slots=_FIRST + pointers + sizes,
+        fill="\n".join(lines),
+        width=1 + pointers + sizes,
+    )
 
 
 def _filled(template: str, values: Mapping[str, object]) -> str:
@@ -404,13 +506,15 @@ def overlapping(program: Program) -> dict[int, list[bool]]:
     for step in program.steps:
         if not isinstance(step, Launch):
             continue
-        parameters = program.kernels[step.kernel].parameters
-        for i, first in enumerate(step.buffers):
-            for j in range(i + 1, len(step.buffers)):
-                if parameters[i].access == "read" and parameters[j].access == "read":
-                    continue
-                if _share_memory(program, first, step.buffers[j], parameters[i], parameters[j]):
-                    result[step.kernel][i] = result[step.kernel][j] = False
+        kernel = program.kernels[step.kernel]
+        parameters = kernel.parameters
+        for buffers, _ in launch_rows(step, kernel):
+            for i, first in enumerate(buffers):
+                for j in range(i + 1, len(buffers)):
+                    if parameters[i].access == "read" and parameters[j].access == "read":
+                        continue
+                    if _share_memory(program, first, buffers[j], parameters[i], parameters[j]):
+                        result[step.kernel][i] = result[step.kernel][j] = False
     return result
 
 

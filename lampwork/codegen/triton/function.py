@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from lampwork.codegen.triton.expressions import HELPERS, POINTERS
 from lampwork.codegen.triton.folds import FoldWriter
+from lampwork.codegen.triton.rows import prologue
 from lampwork.codegen.triton.tiles import Form, Nest, Tiling, upper
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import STORED
@@ -41,6 +42,8 @@ class FunctionWriter(FoldWriter):
         for parameter in kernel.parameters:
             if parameter.dtype not in STORED:
                 raise CompileError("generate", f"kernel {kernel.name}: parameter of {parameter.dtype}")
+        if kernel.many:
+            self.lines += prologue(kernel, self.index_type)
         grid = self._outer()
         for stmt in self.form.row:
             if isinstance(stmt, Nest):
@@ -60,11 +63,18 @@ class FunctionWriter(FoldWriter):
             )
             if number
         ]
+        if kernel.many:
+            return self._device_kernel(("*i64", "i32"), (0,), blocks, grid)
         size_type = "i64" if self.index_type == "tl.int64" else "i32"
         signature = (*(POINTERS[p.dtype] for p in kernel.parameters), *(size_type for _ in kernel.sizes))
         aligned = tuple(place for place, p in enumerate(kernel.parameters) if p.aligned or aligned_inputs)
+        return self._device_kernel(signature, aligned, blocks, grid)
+
+    def _device_kernel(
+        self, signature: tuple[str, ...], aligned: tuple[int, ...], blocks: list[tuple[str, int]], grid: Size
+    ) -> DeviceKernel:
         return DeviceKernel(
-            kernel.name,
+            self.kernel.name,
             self._module([name for name, _ in blocks]),
             signature,
             aligned,
@@ -82,7 +92,8 @@ class FunctionWriter(FoldWriter):
         if "libdevice." in body:
             header.append("from triton.language.extra import libdevice")
         helpers = "".join(f"\n{HELPERS[name]}" for name in self.helpers)
-        arguments = [*self.parameters, *self.kernel.sizes, *(f"{name}: tl.constexpr" for name in blocks)]
+        given = ("table", "rows") if self.kernel.many else (*self.parameters, *self.kernel.sizes)
+        arguments = [*given, *(f"{name}: tl.constexpr" for name in blocks)]
         function = f"@triton.jit\ndef {self.kernel.name}({', '.join(arguments)}):\n{body}\n"
         return "\n".join(header) + f"\n{helpers}\n\n{function}"
 

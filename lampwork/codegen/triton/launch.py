@@ -24,9 +24,10 @@ from functools import reduce
 
 from lampwork.codegen.triton import launcher
 from lampwork.codegen.triton.launcher import BUFFERS, OPERATIONS, SIZES, TABLE, VALUES
+from lampwork.codegen.triton.rows import FILLED, is_wide
 from lampwork.errors import CompileError
-from lampwork.ir.program import DeviceKernel, Launch, NativeCode, Program
-from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol
+from lampwork.ir.program import DeviceKernel, Launch, NativeCode, Program, launch_rows
+from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, evaluate
 
 #: Addresses of null pointers behind a kernel's arguments.
 NULLS = 4
@@ -42,7 +43,7 @@ def launch_code(program: Program, stretches: Sequence[Sequence[Launch]], kernels
     places: dict[str, int] = {}
     for stretch in stretches:
         for launch in stretch:
-            for buffer in launch.buffers:
+            for buffer in (*launch.buffers, launch.table) if launch.table else launch.buffers:
                 places.setdefault(buffer, len(places))
     image = bytearray(launcher.CODE)
     runs, calls = [], []
@@ -91,15 +92,16 @@ class _Table:
 
     def bytes_of(self, stretch: Sequence[Launch]) -> bytes:
         checked = [self.places[buffer] for buffer in from_outside(self.program, stretch, self.kernels)]
-        launches: list[int] = []
+        launches: list[list[int]] = []
         for position, launch in enumerate(stretch):
-            launches += self._launch(position, launch)
+            many = self.program.kernels[launch.kernel].many
+            launches += self._launch_rows(position, launch) if many else [self._launch(position, launch)]
         if len(self.steps) > launcher.MOST_VALUES:
             raise CompileError("generate", f"the grids of {len(stretch)} launches take {len(self.steps)} computations")
         start = 4 + 2 * len(self.constants)
-        head = struct.pack("<4I", len(checked), len(self.steps), len(stretch), start)
+        head = struct.pack("<4I", len(checked), len(self.steps), len(launches), start)
         steps = [word for step in self.steps for word in step]
-        words = [*checked, *steps, *launches]
+        words = [*checked, *steps, *(word for launch in launches for word in launch)]
         return head + struct.pack(f"<{len(self.constants)}q", *self.constants) + struct.pack(f"<{len(words)}I", *words)
 
     def _launch(self, position: int, launch: Launch) -> list[int]:
@@ -107,12 +109,46 @@ class _Table:
         sizes = [self._value(size, self.symbols) for size in launch.sizes]
         inside = dict(zip(self.program.kernels[launch.kernel].sizes, sizes))
         grid = [self._value(size, inside) for size in (*kernel.grid, 1, 1)[:3]]
-        arguments = [self._word(BUFFERS, 8 * self.places[buffer]) for buffer in launch.buffers]
-        arguments += [*sizes, *[self._constant(0)] * NULLS]
+        arguments = [*(self._buffer(name) for name in launch.buffers), *sizes]
+        return self._record(launch.kernel, position, grid, arguments)
+
+    def _launch_rows(self, position: int, launch: Launch) -> list[list[int]]:
+        """Launches that fill the rows' table, and the one of the kernel."""
+        kernel, device = self.program.kernels[launch.kernel], self.kernels[launch.kernel]
+        rows = launch_rows(launch, kernel)
+        columns: list[list[int]] = [[] for _ in range(1 + len(kernel.sizes) + len(kernel.parameters))]
+        programs = 0
+        for buffers, sizes in rows:
+            numbers = [evaluate(size, {}) for size in sizes]
+            words = [*map(self._constant, [programs, *numbers]), *map(self._buffer, buffers)]
+            for column, word in zip(columns, words, strict=True):
+                column.append(word)
+            programs += evaluate(device.grid[0], dict(zip(kernel.sizes, numbers)))
+        values = [word for column in columns for word in column]
+        fill = len(self.program.kernels)  # it stands behind them
+        one, zero = self._constant(1), self._constant(0)
+        table = self._buffer(launch.table)
+        launches = []
+        for first in range(0, len(values), FILLED):
+            # The last stretch begins earlier: all are of one length. A table has room for one (`SHORTEST_TABLE`).
+            begin = max(0, min(first, len(values) - FILLED))
+            given = values[begin : begin + FILLED]
+            given += [zero] * (FILLED - len(given))
+            launches.append(self._record(fill, position, [one] * 3, [table, self._constant(begin), *given]))
+        grid = [self._constant(programs), one, one]
+        launches.append(self._record(launch.kernel, position, grid, [table, self._constant(len(rows))]))
+        return launches
+
+    def _record(self, number: int, position: int, grid: list[int], arguments: list[int]) -> list[int]:
+        kernel = self.kernels[number]
+        arguments = [*arguments, *[self._constant(0)] * NULLS]
         if len(arguments) > launcher.MOST_ARGUMENTS:
             raise CompileError("generate", f"kernel {kernel.name} has {len(arguments)} arguments")
-        external = len(launcher.EXTERNALS) + 2 * launch.kernel
+        external = len(launcher.EXTERNALS) + 2 * number
         return [external, position, *grid, 32 * kernel.num_warps, len(arguments), *arguments]
+
+    def _buffer(self, name: str) -> int:
+        return self._word(BUFFERS, 8 * self.places[name])
 
     # Values: words that say where 64 bits lie ------------------------------------------------------------------------
 
@@ -162,7 +198,12 @@ def from_outside(program: Program, stretch: Sequence[Launch], kernels: Sequence[
     """Buffers of a stretch that must be aligned and whose memory is not ours: inputs, and what ATen calls returned."""
     found: dict[str, None] = {}
     for launch in stretch:
-        for i in kernels[launch.kernel].aligned:
-            if i < len(launch.buffers) and program.placements[launch.buffers[i]].kind in ("input", "extern"):
-                found[launch.buffers[i]] = None
+        kernel = program.kernels[launch.kernel]
+        aligned: Sequence[int] = kernels[launch.kernel].aligned
+        if kernel.many:
+            aligned = [i for i in range(len(kernel.parameters)) if is_wide(kernel, i)]
+        for buffers, _ in launch_rows(launch, kernel):
+            for i in aligned:
+                if i < len(buffers) and program.placements[buffers[i]].kind in ("input", "extern"):
+                    found[buffers[i]] = None
     return tuple(found)

@@ -101,7 +101,9 @@ class LoopWriter(FunctionWriter):
         tiling, form = self.tiling, self.form
         flat = [axis for place, axis in enumerate(form.outer) if place != tiling.y_loop]
         program = "tl.program_id(0)"
-        if self.index_type == "tl.int64":
+        if self.kernel.many:
+            program = "block"
+        elif self.index_type == "tl.int64":
             program += ".to(tl.int64)"
         if tiling.y_loop >= 0:
             return self._outer_tiles(flat, form.outer[tiling.y_loop], program)

@@ -163,7 +163,7 @@ def choose_tiling(form: Form, kernel: Kernel, target: Target) -> Tiling:
         return _rows(form, accesses, target)
     if not form.nests and _has_column_values(form, accesses):
         return _columns_of_rows(form, accesses, target)
-    return _pointwise(form, accesses, target)
+    return _pointwise(form, accesses, target, kernel.many)
 
 
 def candidate_tilings(kernel: Kernel, target: Target) -> tuple[Tiling, ...]:
@@ -314,8 +314,12 @@ def _between(low: int, number: int, high: int) -> int:
 # -- Shapes -----------------------------------------------------------------------------------------------------------
 
 
-def _pointwise(form: Form, accesses: list[_Access], target: Target) -> Tiling:
-    numel = likely(product(axis.extent for axis in form.outer))
+#: What all rows of a kernel that is `many` have together, at least.
+MANY_ELEMENTS = 1 << 24
+
+
+def _pointwise(form: Form, accesses: list[_Access], target: Target, many: bool = False) -> Tiling:
+    numel = MANY_ELEMENTS if many else likely(product(axis.extent for axis in form.outer))
     moved = [access.item_bytes for access in accesses if not form.outer or access.stride(form.outer[-1]) != 0]
     item_bytes = min(moved, default=4)
     block = _between(256, 2 * TILE_BYTES // (2 * item_bytes), LARGEST_BLOCK)

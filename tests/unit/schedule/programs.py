@@ -14,7 +14,7 @@ from lampwork.ir.kernel_interpret import run_kernel
 from lampwork.ir.kernel_print import kernel_text
 from lampwork.ir.kernel_verify import verify_program
 from lampwork.ir.loops import Axis, Buffer, Compute, Constant, Expr, Index, Load, LoopNest, Origin, Reduction, Store
-from lampwork.ir.program import Extern, FromBuffer, InputWrite, Launch, Lowered, Program, TensorRef
+from lampwork.ir.program import Extern, FromBuffer, InputWrite, Launch, Lowered, Program, TensorRef, launch_rows
 from lampwork.ir.size import Size, Symbol, bounds
 from lampwork.ir.target import Target
 from lampwork.ir.verify import verify_lowered
@@ -205,8 +205,9 @@ def run_program(
     for number, step in enumerate(program.steps):
         if isinstance(step, Launch):
             kernel = program.kernels[step.kernel]
-            values = {name: evaluate(size, sizes or {}) for name, size in zip(kernel.sizes, step.sizes)}
-            run_kernel(kernel, [cells(name) for name in step.buffers], values)
+            for buffers, numbers in launch_rows(step, kernel):
+                values = {name: evaluate(size, sizes or {}) for name, size in zip(kernel.sizes, numbers)}
+                run_kernel(kernel, [cells(name) for name in buffers], values)
         else:
             cells(step.outputs[0])[:] = [2 * value for value in cells(step.args[0].buffer)]
         for name, last in last_use.items():

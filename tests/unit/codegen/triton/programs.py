@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,7 +15,8 @@ from lampwork.debug.interpret_lowered import _Run
 from lampwork.ir.alternative import Alternative, Choose
 from lampwork.ir.dtype import FLOAT8
 from lampwork.ir.kernel_verify import verify_program
-from lampwork.ir.program import Check, DeviceKernel, Extern, Launch, Lowered, Program, ScalarOutput
+from lampwork.ir.loops import Kernel
+from lampwork.ir.program import Check, DeviceKernel, Extern, Launch, Lowered, Program, ScalarOutput, launch_rows
 from lampwork.ir.size import evaluate
 from lampwork.ir.target import Target
 from lampwork.lower import lower
@@ -96,8 +98,27 @@ class _ProgramRun(_Run):
         return [self.result(result) for result in self.program.results]
 
     def launch(self, step: Launch) -> None:
+        kernel = self.program.kernels[step.kernel]
+        if kernel.many:
+            self.launch_rows(step, kernel)
+            return
+        memory = self.memory(step.buffers)
+        sizes = {name: evaluate(size, self.sizes) for name, size in zip(kernel.sizes, step.sizes)}
+        launch(self.kernels[step.kernel], memory, sizes)
+
+    def launch_rows(self, step: Launch, kernel: Kernel) -> None:
+        """As the launch code does it, but that the table is filled by hand."""
+        device = self.kernels[step.kernel]
+        records, programs = [], 0
+        for buffers, sizes in launch_rows(step, kernel):
+            records.append([programs, *sizes, *(tensor.data_ptr() for tensor in self.memory(buffers))])
+            programs += evaluate(device.grid[0], dict(zip(kernel.sizes, sizes)))
+        table = torch.tensor(records, dtype=torch.int64).T.contiguous().flatten()
+        launch(replace(device, grid=(programs,)), [table], {"rows": len(records)})
+
+    def memory(self, buffers: Sequence[str]) -> list[torch.Tensor]:
         memory = []
-        for name in step.buffers:
+        for name in buffers:
             if name not in self.tensors:
                 self.tensors[name] = self.allocate(name)
                 if self.tensors[name].is_floating_point():
@@ -107,9 +128,7 @@ class _ProgramRun(_Run):
                 tensor = tensor.view(torch.uint8)
             last = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride()))
             memory.append(tensor.as_strided((last + 1 if tensor.numel() else 0,), (1,)))
-        kernel = self.program.kernels[step.kernel]
-        sizes = {name: evaluate(size, self.sizes) for name, size in zip(kernel.sizes, step.sizes)}
-        launch(self.kernels[step.kernel], memory, sizes)
+        return memory
 
 
 def assert_like_eager(function: Callable, *arguments: torch.Tensor, target: Target = TARGET, **tolerances: float):

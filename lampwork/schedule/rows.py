@@ -1,0 +1,393 @@
+"""Rows: operators that do the same to many tensors, whatever their sizes, become kernels that run once for all of them.
+
+    p1 += -lr * g1;  p2 += -lr * g2;  ...     (300 parameters)  ->  one kernel, launched on 300 rows of buffers
+
+An optimizer's step is hundreds of components: nests over one tensor's elements that share no buffers with the others.
+Each is brought to one axis of unknown length; equal ones are one class, scheduled once, and its kernels are `many`.
+
+A component consists of *flat* nests: every buffer is read and written at the point of the axes, all buffers have one
+shape and one dense layout, or are single elements. Components with fewer equals than `FEWEST_ROWS`, or that hand larger
+values to other nests of the segment, stay with them, since fusing is worth more. The rest of the segment is cut in
+stages around the classes:
+
+    stage 0: norms of all gradients, the clipping coefficient -> updates of all parameters -> stage 1: what reads them
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lampwork.ir.loops import Axis, Buffer, Compute, Constant, Expr, Load, LoopNest, Store
+from lampwork.ir.size import Size, Symbol, mul
+from lampwork.schedule.expressions import ELEMENTS, UNIT, nodes
+from lampwork.schedule.group import loop_symbol
+
+#: Fewer equal components than this are not worth a kernel of their own.
+FEWEST_ROWS = 8
+
+
+@dataclass(frozen=True)
+class RowClass:
+    """Equal components as nests over one axis of `ELEMENTS` times `unit` elements.
+
+    `nests`, `buffers`, `live_out` and `mutable` describe one of them, with buffers called v0.. `rows[k]` are the names
+    of component k's buffers in that order, `sizes[k]` is its `ELEMENTS`, `members[k]` are its nests by number.
+    """
+
+    nests: tuple[LoopNest, ...]
+    buffers: dict[str, Buffer]
+    live_out: frozenset[str]
+    mutable: frozenset[str]
+    rows: tuple[tuple[str, ...], ...]
+    sizes: tuple[int, ...]
+    members: tuple[tuple[int, ...], ...]
+    unit: int = 1
+
+
+@dataclass(frozen=True)
+class Stage:
+    """`rest`: nests by number that are scheduled as usual, and whose buffers `live_out` are read outside of them; then
+    the classes, in any order."""
+
+    rest: tuple[int, ...]
+    live_out: frozenset[str]
+    classes: tuple[RowClass, ...]
+
+
+@dataclass(eq=False)
+class _Unit:
+    """What is scheduled as one: a nest of the rest, or a component of flat nests over `numel` elements."""
+
+    members: list[int]
+    numel: int = 0
+    key: tuple = ()
+    names: tuple[str, ...] = ()
+    stage: int = 0
+
+
+def find_rows(
+    nests: Sequence[LoopNest], buffers: Mapping[str, Buffer], live_out: frozenset[str], mutable: frozenset[str]
+) -> tuple[Stage, ...]:
+    """The stages of a segment, in order; one stage without classes where nothing repeats."""
+    everything = (Stage(tuple(range(len(nests))), live_out, ()),)
+    if len(nests) < FEWEST_ROWS:
+        return everything
+    reads = [_loaded(nest) for nest in nests]
+    numels = [_flat_numel(nest, buffers) for nest in nests]
+    if sum(numel > 0 for numel in numels) < FEWEST_ROWS:
+        return everything
+    components = _isolated(_components(nests, reads, numels, buffers), nests, reads, numels, buffers)
+    readers: dict[str, list[int]] = {}
+    for number, names in enumerate(reads):
+        for name in names:
+            readers.setdefault(name, []).append(number)
+    for unit in components:
+        unit.key, unit.names = _content(unit, nests, buffers, readers, live_out, mutable)
+    components = _frequent(components, lambda unit: unit.key)
+    while components:
+        units = _ordered(components, nests, reads)
+        kept = [unit for unit in units if unit.numel]
+        components = _frequent(kept, lambda unit: (unit.stage, unit.key))
+        if len(components) == len(kept):
+            return _stages(units, nests, buffers, readers, live_out, mutable)
+    return everything
+
+
+def _frequent(units: list[_Unit], key: Callable[[_Unit], tuple]) -> list[_Unit]:
+    counts = Counter(key(unit) for unit in units)
+    return [unit for unit in units if counts[key(unit)] >= FEWEST_ROWS]
+
+
+# -- Components -------------------------------------------------------------------------------------------------------
+
+
+def _loaded(nest: LoopNest) -> tuple[str, ...]:
+    values = [nest.store.value, *(value for _, value in nest.store.indirect)]
+    found = dict.fromkeys(node.buffer for node in nodes(values) if type(node) is Load)
+    if nest.partial or nest.store.mode == "add":
+        found.setdefault(nest.store.buffer)
+    return tuple(found)
+
+
+def _flat_numel(nest: LoopNest, buffers: Mapping[str, Buffer]) -> int:
+    """How many elements a flat nest runs over; 0 for any other, and for so many that offsets take more than 31 bits."""
+    store = nest.store
+    if nest.reduction is not None or nest.partial or store.mode != "write" or store.indirect:
+        return 0
+    target = buffers[store.buffer]
+    numel = _dense_numel(target)
+    if not 0 < numel <= ELEMENTS.upper * _unit(numel) or not _is_point(store.index, target, nest.axes):
+        return 0
+    layout = _layout(target)
+    for node in nodes([store.value]):
+        if type(node) is Load:
+            if node.indirect or node.mask is not None:
+                return 0
+            buffer = buffers[node.buffer]
+            if _is_single(buffer):
+                continue
+            if numel == 1 or buffer.shape != target.shape or _layout(buffer) != layout:
+                return 0
+            if not _is_point(node.index, buffer, nest.axes):
+                return 0
+        elif type(node) is not Compute and type(node) is not Constant:
+            return 0
+    return numel
+
+
+def _is_single(buffer: Buffer) -> bool:
+    return all(extent == 1 for extent in buffer.shape)
+
+
+def _is_point(index: tuple[Size, ...], buffer: Buffer, axes: tuple[Axis, ...]) -> bool:
+    """Whether `index` is the axes themselves, one for each dimension of the buffer that has more than one element."""
+    parts = [(part, extent) for part, extent in zip(index, buffer.shape) if extent != 1]
+    wide = [axis for axis in axes if axis.extent != 1]
+    return len(parts) == len(wide) and all(
+        isinstance(part, Symbol) and part.name == axis.name and extent == axis.extent
+        for (part, extent), axis in zip(parts, wide)
+    )
+
+
+def _layout(buffer: Buffer) -> tuple[tuple[Size, Size], ...]:
+    return tuple((extent, stride) for extent, stride in zip(buffer.shape, buffer.strides) if extent != 1)
+
+
+def _dense_numel(buffer: Buffer) -> int:
+    """Elements of a buffer without gaps, in whatever order of dimensions; 0 for any other."""
+    numel = 1
+    layout = _layout(buffer)
+    if not all(isinstance(extent, int) and isinstance(stride, int) for extent, stride in layout):
+        return 0
+    for extent, stride in sorted(layout, key=lambda part: part[1]):  # type: ignore[arg-type, return-value]
+        if stride != numel:
+            return 0
+        numel *= extent  # type: ignore[assignment]
+    return numel
+
+
+def _components(
+    nests: Sequence[LoopNest], reads: Sequence[tuple[str, ...]], shapes: Sequence[int], buffers: Mapping[str, Buffer]
+) -> list[_Unit]:
+    """Flat nests that share buffers, each set in program order. What single elements are read does not join."""
+    parents = list(range(len(nests)))
+
+    def root(number: int) -> int:
+        while parents[number] != number:
+            parents[number] = number = parents[parents[number]]
+        return number
+
+    users: dict[str, int] = {}
+    writers: dict[str, int] = {}
+    for number, nest in enumerate(nests):
+        if not shapes[number]:
+            continue
+        for name in reads[number]:
+            if not _is_single(buffers[name]):
+                parents[root(number)] = root(users.setdefault(name, number))
+            elif shapes[number] == 1 and name in writers:
+                parents[root(number)] = root(writers[name])
+        name = nest.store.buffer
+        other = users if shapes[number] > 1 else writers
+        parents[root(number)] = root(other.setdefault(name, number))
+    found: dict[int, _Unit] = {}
+    for number, numel in enumerate(shapes):
+        if numel:
+            found.setdefault(root(number), _Unit([], numel)).members.append(number)
+    return list(found.values())
+
+
+def _isolated(
+    units: list[_Unit],
+    nests: Sequence[LoopNest],
+    reads: Sequence[tuple[str, ...]],
+    numels: Sequence[int],
+    buffers: Mapping[str, Buffer],
+) -> list[_Unit]:
+    """Those that exchange nothing but single elements with nests outside of all of them."""
+    taken: set[str] = set()  # what the others write, and read: a component may read what they read, too
+    written: set[str] = set()
+    for number, nest in enumerate(nests):
+        if not numels[number]:
+            written.add(nest.store.buffer)
+            taken.update(reads[number])
+    found = []
+    for unit in units:
+        made = {nests[number].store.buffer for number in unit.members}
+        used = {name for number in unit.members for name in reads[number]}
+        if not any(not _is_single(buffers[name]) for name in (made & (taken | written)) | (used & written)):
+            found.append(unit)
+    return found
+
+
+def _unit(numel: int) -> int:
+    """Rows whose sizes are multiples of this have kernels of their own, which need no masks."""
+    return UNIT if numel % UNIT == 0 else 1
+
+
+def _content(
+    unit: _Unit,
+    nests: Sequence[LoopNest],
+    buffers: Mapping[str, Buffer],
+    readers: Mapping[str, Sequence[int]],
+    live_out: frozenset[str],
+    mutable: frozenset[str],
+) -> tuple[tuple, tuple[str, ...]]:
+    """What equal components have in common, and the buffers in order of appearance."""
+    numbers: dict[str, int] = {}
+
+    def token(expr: Expr) -> tuple:
+        if isinstance(expr, Compute):
+            return (expr.op, expr.dtype, *[token(arg) for arg in expr.args])
+        if isinstance(expr, Load):
+            return (numbers.setdefault(expr.buffer, len(numbers)),)
+        assert isinstance(expr, Constant)
+        return ("constant", repr(expr.value), expr.dtype)
+
+    tokens: list[tuple] = [(_unit(unit.numel), unit.numel == 1)]
+    for number in unit.members:
+        store = nests[number].store
+        tokens.append((token(store.value), numbers.setdefault(store.buffer, len(numbers))))
+    inside = set(unit.members)
+    for name in numbers:
+        buffer = buffers[name]
+        live = name in live_out or any(reader not in inside for reader in readers.get(name, ()))
+        tokens.append((buffer.dtype, _is_single(buffer), live, name in mutable))
+    return tuple(tokens), tuple(numbers)
+
+
+# -- Stages -----------------------------------------------------------------------------------------------------------
+
+
+def _ordered(components: list[_Unit], nests: Sequence[LoopNest], reads: Sequence[tuple[str, ...]]) -> list[_Unit]:
+    """All units with their stages, nests of the rest in program order. A component that would have to run both before
+    and after another nest is taken apart."""
+    units = list(components)
+    of = {number: unit for unit in components for number in unit.members}
+    for number in range(len(nests)):
+        if number not in of:
+            of[number] = _Unit([number])
+            units.append(of[number])
+    place = {id(unit): index for index, unit in enumerate(units)}
+    before: list[set[int]] = [set() for _ in units]
+    last_write: dict[str, int] = {}
+    reads_since: dict[str, set[int]] = {}
+    for number, nest in enumerate(nests):
+        me = place[id(of[number])]
+        for name in reads[number]:
+            if name in last_write:
+                before[me].add(last_write[name])
+        written = nest.store.buffer
+        if written in last_write:
+            before[me].add(last_write[written])
+        before[me] |= reads_since.get(written, set())
+        for name in reads[number]:
+            reads_since.setdefault(name, set()).add(me)
+        last_write[written] = me
+        reads_since[written] = set()
+    after: list[list[int]] = [[] for _ in units]
+    waiting = []
+    for me, earlier in enumerate(before):
+        earlier.discard(me)
+        waiting.append(len(earlier))
+        for other in earlier:
+            after[other].append(me)
+    for unit in units:
+        unit.stage = 0
+    ready = [me for me, count in enumerate(waiting) if not count]
+    order = []
+    while ready:
+        me = ready.pop()
+        order.append(me)
+        for other in after[me]:
+            units[other].stage = max(units[other].stage, units[me].stage + (1 if units[me].numel else 0))
+            waiting[other] -= 1
+            if not waiting[other]:
+                ready.append(other)
+    stuck = {id(unit) for unit, count in zip(units, waiting) if count}
+    if stuck:
+        return _ordered([unit for unit in components if id(unit) not in stuck], nests, reads)
+    for me in reversed(order):  # a nest of the rest runs with its first reader, which it may be fused with
+        if not units[me].numel and after[me]:
+            units[me].stage = min(units[other].stage for other in after[me])
+    return units
+
+
+def _stages(
+    units: list[_Unit],
+    nests: Sequence[LoopNest],
+    buffers: Mapping[str, Buffer],
+    readers: Mapping[str, Sequence[int]],
+    live_out: frozenset[str],
+    mutable: frozenset[str],
+) -> tuple[Stage, ...]:
+    result = []
+    for stage in range(max(unit.stage for unit in units) + 1):
+        here = [unit for unit in units if unit.stage == stage]
+        rest = tuple(unit.members[0] for unit in here if not unit.numel)
+        inside = set(rest)
+        live = frozenset(
+            name
+            for name in (nests[number].store.buffer for number in rest)
+            if name in live_out or any(reader not in inside for reader in readers.get(name, ()))
+        )
+        classes: dict[tuple, list[_Unit]] = {}
+        for unit in here:
+            if unit.numel:
+                classes.setdefault(unit.key, []).append(unit)
+        made = tuple(_row_class(found, nests, buffers, mutable) for found in classes.values())
+        result.append(Stage(rest, live, made))
+    return tuple(result)
+
+
+def _row_class(
+    units: list[_Unit], nests: Sequence[LoopNest], buffers: Mapping[str, Buffer], mutable: frozenset[str]
+) -> RowClass:
+    first = units[0]
+    names = {name: f"v{number}" for number, name in enumerate(first.names)}
+    unit = _unit(first.numel)
+    extent = mul(ELEMENTS, unit)
+    index = (loop_symbol("e", extent),)
+    singles = {name for name in names if first.numel > 1 and _is_single(buffers[name])}
+    made: dict[int, Expr] = {}
+
+    def rewrite(expr: Expr) -> Expr:
+        found = made.get(id(expr))
+        if found is None:
+            if isinstance(expr, Compute):
+                found = Compute(expr.op, tuple([rewrite(arg) for arg in expr.args]), expr.dtype)
+            elif isinstance(expr, Load):
+                found = Load(names[expr.buffer], () if expr.buffer in singles else index, expr.dtype)
+            else:
+                found = expr
+            made[id(expr)] = found
+        return found
+
+    rows = []
+    for number in first.members:
+        nest = nests[number]
+        store = Store(names[nest.store.buffer], index, rewrite(nest.store.value))
+        rows.append(LoopNest((Axis("e", extent),), store, origin=nest.origin))
+    own = {nests[number].store.buffer for number in first.members} - mutable
+    flags = first.key[-len(first.names) :]
+    return RowClass(
+        nests=tuple(rows),
+        buffers={
+            new: Buffer(
+                new,
+                buffers[old].dtype,
+                () if old in singles else (extent,),
+                () if old in singles else (1,),
+                "intermediate" if old in own else "input",
+            )
+            for old, new in names.items()
+        },
+        live_out=frozenset(new for new, flag in zip(names.values(), flags) if flag[2]),
+        mutable=frozenset(new for new, flag in zip(names.values(), flags) if flag[3]),
+        rows=tuple(each.names for each in units),
+        sizes=tuple(each.numel // unit for each in units),
+        members=tuple(tuple(each.members) for each in units),
+        unit=unit,
+    )
