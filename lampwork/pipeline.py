@@ -164,6 +164,7 @@ def _backward(
     """The backward half compiled: an artifact that has a program only."""
     if halves.backward is None:
         return halves.link
+    observe("partition", halves.joined)
     observe("prepare backward", halves.backward)
     spent: dict[str, float] = {}
 

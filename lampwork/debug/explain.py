@@ -17,6 +17,7 @@ from typing import Any
 from lampwork.config import Settings, environment
 from lampwork.debug import facts as make
 from lampwork.debug import text
+from lampwork.debug.memory import budgets
 from lampwork.errors import CompileError, Diagnostic, GraphBreak
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.guard import Guard
@@ -36,11 +37,13 @@ SECTIONS = {
     "specialised": "sizes that could have varied and are fixed",
     "cuda_graphs": "why launches are not replayed as one",
     "fusion": "operators that did not share a kernel, and what that costs",
+    "memory": "what the backward pass keeps of the forward, by memory_budget, and the time it takes to keep less",
     "guards": "what must hold for the compiled entry to serve a call",
     "seconds": "time by stage",
     "history": "what happened so far",
     "graph": "the captured operators",
     "functional": "the same after functionalisation",
+    "backward": "the operators of the backward pass",
     "loops": "one loop nest per operator, ATen calls for the rest",
     "kernels": "fused kernels",
     "host": "the function that runs the program",
@@ -50,8 +53,8 @@ SECTIONS = {
 }
 #: Sections that answer questions; the others show stages.
 OVERVIEW = (
-    "summary", "breaks", "fallbacks", "recompiles", "specialised", "cuda_graphs", "fusion", "guards", "seconds",
-    "history",
+    "summary", "breaks", "fallbacks", "recompiles", "specialised", "cuda_graphs", "fusion", "memory", "guards",
+    "seconds", "history",
 )  # fmt: skip
 
 
@@ -128,6 +131,7 @@ def explain_call(function: Callable, args: tuple, kwargs: dict, settings: Settin
     if known is None and failure is None and artifact is not None and _is_broken(artifact):
         ran = _run(function, args, kwargs, settings)
     facts = _facts(function, args, kwargs, artifact, failure, ran)
+    facts["memory"] = budgets(seen["partition"]) if "partition" in seen else []
     return Explanation(_sections(seen, artifact, _artifacts(artifact, ran), facts), artifact, facts)
 
 
@@ -216,6 +220,7 @@ def _sections(
     for kind, name in names.items():
         sections[name] = text.issues(each for each in facts["issues"] if each["kind"] == kind)
     sections["fusion"] = text.fusions(facts["fusions"])
+    sections["memory"] = text.memory(facts["memory"])
     sections["guards"] = text.guards(facts["guards"])
     sections["seconds"] = "\n".join(f"{name:12s} {time / 1e3:.4f}" for name, time in facts["stages_ms"].items())
     if facts["history"] is not None:
@@ -224,6 +229,8 @@ def _sections(
         sections["graph"] = _graph(seen["capture"].graph)
     if "prepare" in seen:
         sections["functional"] = _graph(seen["prepare"].graph)
+    if "prepare backward" in seen:
+        sections["backward"] = _graph(seen["prepare backward"].graph)
     if "lower" in seen:
         from lampwork.ir.print import lowered_text
 

@@ -40,6 +40,12 @@ def _verdict(facts: dict[str, Any]) -> str:
     return ", ".join(counts) if counts else "one graph, nothing refused"
 
 
+def memory(points: Iterable[dict[str, Any]]) -> str:
+    """One line for each budget."""
+    lines = [f"{each['budget']:4.1f}  {size(each['bytes']):>10s}  {each['ms']:8.2f} ms more" for each in points]
+    return "\n".join(["memory_budget, memory kept, estimated time", *lines]) if lines else ""
+
+
 def issues(found: Iterable[dict[str, Any]]) -> str:
     return "\n\n".join(_issue(each) for each in found)
 

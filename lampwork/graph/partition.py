@@ -42,11 +42,13 @@ Choose = Callable[["Joined"], set[Node]]
 
 @dataclass
 class Halves:
-    """The two graphs, and how they fit together. `backward` is None where there is nothing to compute."""
+    """The two graphs, and how they fit together. `backward` is None where there is nothing to compute. `joined`: the
+    graph that they were cut from."""
 
     forward: FunctionalGraph
     backward: FunctionalGraph | None
     link: Backward
+    joined: Joined
 
 
 class Joined:
@@ -137,7 +139,7 @@ def partition(
     """
     joined = Joined(functional, joint, inputs)
     if not joint.wanted:
-        return Halves(_forward(joined, [], ())[0], None, Backward(joint))
+        return Halves(_forward(joined, [], ())[0], None, Backward(joint), joined)
     chosen = choose(joined)
     saved = [node for node in joined.nodes if node in chosen]
     kept_inputs = [node for node in saved if node.op == "placeholder" and node not in joined.written]
@@ -153,7 +155,7 @@ def partition(
         numbers=tuple(range(first + len(computed), first + len(computed) + len(numbers))),
         tangents=tuple(_tangent(node.meta["val"]) for node in joined.tangents),
     )
-    return Halves(forward, backward, link)
+    return Halves(forward, backward, link, joined)
 
 
 def _symbols(nodes: Iterable[Node]) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from lampwork.fakes.operators import operator
 from lampwork.fakes.symbolic import hint_of
 from lampwork.graph.build import is_random
 from lampwork.graph.min_cut import INFINITE, Network
-from lampwork.graph.partition import Joined, is_free, save_all
+from lampwork.graph.partition import Joined, is_free
 
 aten = torch.ops.aten
 
@@ -38,7 +38,7 @@ aten = torch.ops.aten
 _FLOPS_PER_BYTE = {"cpu": 8, "cuda": 150}
 #: How much more the last value of a program counts than the first.
 _SLOPE = 0.3
-_STEPS = 24
+_STEPS = 16
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class Costs:
         self.required = required(joined)
         self.returned = set(joined.outputs)
         self._bytes: dict[Node, int] = {}
+        self._save: dict[Node, int] = {}
+        self._again: dict[Node, int] = {}
 
     def size(self, node: Node) -> int:
         """Bytes of the node's value."""
@@ -74,6 +76,17 @@ class Costs:
 
     def save(self, node: Node) -> int:
         """The time that saving takes."""
+        if node not in self._save:
+            self._save[node] = self._time_to_save(node)
+        return self._save[node]
+
+    def again(self, node: Node) -> int:
+        """The time that computing it again takes, its arguments given."""
+        if node not in self._again:
+            self._again[node] = self._time_again(node)
+        return self._again[node]
+
+    def _time_to_save(self, node: Node) -> int:
         size = self.size(node)
         if node.op == "placeholder":
             return 1 + size * (3 if node in self.joined.written else 1)
@@ -87,8 +100,7 @@ class Costs:
             return 1 + 3 * size
         return 1 + size * (1 if self.is_stored(node) else 2)
 
-    def again(self, node: Node) -> int:
-        """The time that computing it again takes, its arguments given."""
+    def _time_again(self, node: Node) -> int:
         if node.op == "get_attr":
             return 0
         if node.op == "placeholder" or is_random(node) or not _can_run_again(node):
@@ -126,45 +138,61 @@ def required(joined: Joined) -> list[Node]:
 
 
 def cheapest(joined: Joined, budget: float = 1.0) -> set[Node]:
-    """The forward nodes to save: the fastest plan that saves at most `budget` times what a plan saves that computes
-    nothing again."""
+    """The forward nodes to save: those of the fastest plan, or of the fastest that keeps `budget` of its memory."""
     costs = Costs(joined, joined.functional.device)
     plan = plan_for(costs, 0.0)
-    if budget < 1.0:
-        limit = int(budget * sum(costs.memory(node) for node in save_all(joined)))
-        if plan.bytes > limit:
-            plan = within(costs, limit)
+    if budget < 1.0 and plan.bytes:
+        plan = within(costs, int(budget * plan.bytes))
     return set(plan.saved)
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a memory budget means: bytes that are kept, and the bytes moved in the time that keeping and computing
+    again take (both beside what the program does in any case)."""
+
+    budget: float
+    bytes: int
+    cost: int
+
+
+def curve(joined: Joined, budgets: Iterable[float] = (1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)) -> list[Point]:
+    """Memory against estimated time."""
+    costs = Costs(joined, joined.functional.device)
+    fastest = plan_for(costs, 0.0)
+    found = []
+    for budget in budgets:
+        plan = fastest if budget >= 1.0 else within(costs, int(budget * fastest.bytes))
+        found.append(Point(budget, plan.bytes, plan.cost))
+    return found
 
 
 def within(costs: Costs, limit: int) -> Plan:
     """The fastest plan found that saves at most `limit` bytes; the smallest there is where none does."""
-    low, high = 0.0, 1e6
-    best = smallest = plan_for(costs, high)
-    if smallest.bytes > limit:
-        return smallest
+    low, high = 1e-2, 1e4
+    best = plan_for(costs, high)
+    if best.bytes > limit:
+        return best
     for _ in range(_STEPS):
-        middle = math.sqrt((low + 1e-3) * high)
+        middle = math.sqrt(low * high)
         tried = plan_for(costs, middle)
         if tried.bytes <= limit:
             best, high = (tried if tried.cost <= best.cost else best), middle
         else:
             low = middle
-        if high < 1.02 * low + 1e-3:
+        if high < 1.01 * low:
             break
     return best
 
 
 def plan_for(costs: Costs, price: float) -> Plan:
     """The cheapest plan where each byte that stays occupied costs `price` bytes moved."""
-    needed = _reached(costs, price)
-    number = {node: 2 * position for position, node in enumerate(needed)}
-    source, sink = 2 * len(needed), 2 * len(needed) + 1
+    reached = _reached(costs, price)
+    number = {node: 2 * position for position, node in enumerate(reached)}
+    source, sink = 2 * len(reached), 2 * len(reached) + 1
     network = Network(sink + 1)
-    saving: dict[Node, int] = {}
-    for position, node in enumerate(needed):
-        saving[node] = _priced(costs, node, price, position / max(len(needed), 1))
-        network.connect(number[node], number[node] + 1, saving[node])
+    for position, node in enumerate(reached):
+        network.connect(number[node], number[node] + 1, _priced(costs, node, price, position / len(reached)))
         network.connect(source, number[node], costs.again(node))
         for each in node.all_input_nodes:
             if each in number:
@@ -172,8 +200,8 @@ def plan_for(costs: Costs, price: float) -> Plan:
     for node in costs.required:
         network.connect(number[node] + 1, sink, INFINITE)
     side = network.source_side(source, sink)
-    saved = frozenset(node for node in needed if number[node] in side and number[node] + 1 not in side)
-    again = [node for node in needed if number[node] not in side]
+    saved = frozenset(node for node in reached if number[node] in side and number[node] + 1 not in side)
+    again = [node for node in reached if number[node] not in side]
     return Plan(
         saved,
         sum(costs.memory(node) for node in saved),

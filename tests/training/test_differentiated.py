@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import threading
 
@@ -12,6 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import lampwork
+from lampwork.runtime.backend import lampwork_backend
 from tests.training.steps import OPTIONS, close, same_module, tensors, train, whole
 
 
@@ -594,3 +596,18 @@ def test_module_hooks():
         each(x).pow(2).sum().backward()
     same_module(other, eager)
     assert len(seen) == 2 and seen[0] == pytest.approx(seen[1], rel=1e-4)
+
+
+# Other front ends -----------------------------------------------------------------------------------------------------
+
+
+def test_as_a_back_end_of_torch_compile():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.BatchNorm1d(8), nn.Linear(8, 2))
+    eager = copy.deepcopy(model)
+    compiled = torch.compile(model, backend=lampwork_backend)
+    x = leaf(6, 4).detach()
+    for _ in range(2):
+        for each in (eager, compiled):
+            each(x).pow(2).sum().backward()
+        same_module(model, eager)
