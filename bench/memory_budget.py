@@ -69,7 +69,7 @@ def main() -> None:
             if number:
                 times[name].append(time.perf_counter() - start)
     for name, run in runs.items():
-        kept = kept_bytes(lambda: run(*workload.args), module)  # noqa: B023
+        kept = kept_bytes(lambda: run(*workload.args), module)
         print(f"{name:12s} {kept / 2**20:10.1f} MiB kept {statistics.median(times[name]) * 1e3:10.1f} ms a step")
 
 

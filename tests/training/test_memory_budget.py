@@ -33,7 +33,7 @@ def test_less_is_kept(name):
         for one, other in zip(gradients(module, compiled, workload.args), expected):
             close(one, other)
         assert not lampwork.stats(compiled)["fallbacks"]
-        kept[budget] = kept_bytes(lambda: compiled(*workload.args), module)  # noqa: B023
+        kept[budget] = kept_bytes(lambda: compiled(*workload.args), module)
     assert kept[1.0] < kept["eager"]
     inputs = sum(each.untyped_storage().nbytes() for each in workload.args)  # tokens are kept in any case
     assert kept[0.5] <= 0.5 * kept[1.0] + inputs and kept[0.2] <= 0.2 * kept[1.0] + inputs, kept
