@@ -26,6 +26,7 @@ from torch.nn import functional
 from lampwork.verdict.measure import geometric_mean, measure_interleaved
 from lampwork.verdict.verify import compare
 
+aten = torch.ops.aten
 KEPT = 4  # outputs that stay alive in the "kept" half
 
 
@@ -34,7 +35,7 @@ class Case:
     """A function and its inputs; `inputs()` makes them anew, equal each time."""
 
     name: str
-    function: Callable[..., torch.Tensor]
+    function: Callable[..., Any]
     inputs: Callable[[], tuple[torch.Tensor, ...]]
 
 
@@ -66,6 +67,65 @@ def silu_gate(x, y):
     return functional.silu(x) * y
 
 
+# Derivatives, as autograd calls them ----------------------------------------
+
+
+def gelu_gradients(g, x):
+    of_input = aten.gelu_backward(g, x)
+    return of_input, of_input.sum(0)
+
+
+def layer_norm_gradients(g, x, weight, bias):
+    mean, variance = x.mean(-1, keepdim=True), x.var(-1, correction=0, keepdim=True)
+    return aten.native_layer_norm_backward(
+        g, x, [x.shape[-1]], mean, (variance + 1e-5).rsqrt(), weight, bias, [True, True, True]
+    )
+
+
+def softmax_gradient(g, y):
+    return aten._softmax_backward_data(g, y, -1, y.dtype)
+
+
+def cross_entropy_gradient(logits, target):
+    y = torch.log_softmax(logits, -1)
+    loss, total = aten.nll_loss_forward(y, target, None, 1, -100)
+    picked = aten.nll_loss_backward(torch.ones_like(loss), y, target, None, 1, -100, total)
+    return loss, aten._log_softmax_backward_data(picked, y, 1, y.dtype)
+
+
+def embedding_gradient(g, indices):
+    return aten.embedding_dense_backward(g, indices, 8192, -1, False)
+
+
+def batch_norm_gradients(g, x, weight, mean, rstd):
+    return aten.native_batch_norm_backward(
+        g, x, weight, None, None, mean, rstd.abs() + 0.5, True, 1e-5, [True, True, True]
+    )
+
+
+def group_norm_gradients(g, x, weight, mean, rstd):
+    n, c, h, w = x.shape
+    return aten.native_group_norm_backward(
+        g, x, mean, rstd.abs() + 0.5, weight, n, c, h * w, mean.shape[1], [True, True, True]
+    )
+
+
+def max_pool_gradient(g, x):
+    indices = aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1])[1]
+    return aten.max_pool2d_with_indices_backward(g, x, [3, 3], [2, 2], [1, 1], [1, 1], False, indices)
+
+
+def slices_gradient(q, k, v):
+    """Of a tensor that was cut into three: the sum of three gradients among zeros."""
+    size = [q.shape[0], 3 * q.shape[1]]
+    width = q.shape[1]
+    return (
+        aten.slice_backward(q, size, 1, 0, width, 1)
+        + aten.slice_backward(k, size, 1, width, 2 * width, 1)
+        + aten.slice_backward(v, size, 1, 2 * width, 3 * width, 1)
+    )
+
+
 def _random(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Callable[[], tuple[torch.Tensor, ...]]:
     def inputs() -> tuple[torch.Tensor, ...]:
         generator = torch.Generator().manual_seed(5)
@@ -74,7 +134,18 @@ def _random(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Cal
     return inputs
 
 
+def _with_numbers(shape: tuple[int, ...], numbers: tuple[int, ...], below: int) -> Callable[[], tuple]:
+    """A random tensor and random integers of shape `numbers` below a bound."""
+
+    def inputs() -> tuple[torch.Tensor, ...]:
+        generator = torch.Generator().manual_seed(5)
+        return torch.randn(shape, generator=generator), torch.randint(0, below, numbers, generator=generator)
+
+    return inputs
+
+
 SQUARE = (4096, 4096)
+IMAGES = (16, 64, 56, 56)
 CASES = [
     Case("gelu(x*s+b) f32 4096x4096", gelu_affine, _random(SQUARE, (4096,), (4096,))),
     Case("gelu(x*s+b) bf16 4096x4096", gelu_affine, _random(SQUARE, (4096,), (4096,), dtype=torch.bfloat16)),
@@ -84,6 +155,19 @@ CASES = [
     Case("sum dim 1 4096x4096", sum_columns, _random(SQUARE)),
     Case("transpose copy 4096x4096", transpose_copy, _random(SQUARE)),
     Case("silu-gate 4096x4096", silu_gate, _random(SQUARE, SQUARE)),
+    Case("gelu, bias gradients 4096x3072", gelu_gradients, _random((4096, 3072), (4096, 3072))),
+    Case("layer_norm gradients 8192x768", layer_norm_gradients, _random((8192, 768), (8192, 768), (768,), (768,))),
+    Case("softmax gradient 2048x2048", softmax_gradient, _random((2048, 2048), (2048, 2048))),
+    Case("cross entropy, gradient 512x32000", cross_entropy_gradient, _with_numbers((512, 32000), (512,), 32000)),
+    Case("embedding gradient 4096 of 8192x768", embedding_gradient, _with_numbers((4096, 768), (4096,), 8192)),
+    Case("batch_norm gradients 16x64x56x56", batch_norm_gradients, _random(IMAGES, IMAGES, (64,), (64,), (64,))),
+    Case(
+        "group_norm gradients 16x64x56x56",
+        group_norm_gradients,
+        _random(IMAGES, IMAGES, (64,), (16, 8), (16, 8)),
+    ),
+    Case("max_pool, gradient 16x64x56x56", max_pool_gradient, _random((16, 64, 28, 28), IMAGES)),
+    Case("gradient of three slices 4096x2304", slices_gradient, _random((4096, 768), (4096, 768), (4096, 768))),
 ]
 
 
@@ -93,8 +177,10 @@ def measure_case(case: Case, seconds: float, compilers: dict[str, Callable[[Any]
     found: dict[str, Any] = {"name": case.name, "errors": {}}
     with torch.no_grad():
         expected = case.function(*inputs)
-        reference = case.function(*(tensor.double() for tensor in inputs))
-        found["bytes"] = sum(tensor.nbytes for tensor in inputs) + expected.nbytes
+        reference = case.function(*(each.double() if each.is_floating_point() else each for each in inputs))
+        results = expected if isinstance(expected, tuple) else (expected,)
+        found["bytes"] = sum(tensor.nbytes for tensor in (*inputs, *results))
+        del results
         calls: dict[str, Callable[[], Any]] = {}
         for column, compiler in compilers.items():
             try:

@@ -13,6 +13,7 @@ from lampwork.lower import (  # noqa: F401  (each registers its rules)
     normalization_backward,
     pointwise,
     pooling,
+    pooling_backward,
     reduction,
     view,
     view_backward,

@@ -20,7 +20,7 @@ from lampwork.ir.loops import Expr
 from lampwork.ir.size import Size, add, floordiv, mul, product
 from lampwork.lower import expressions as ex
 from lampwork.lower.lower import Lowering
-from lampwork.lower.normalization import regrouped, usable
+from lampwork.lower.normalization import usable
 from lampwork.lower.reduction import sum_of
 from lampwork.lower.rules import rule
 from lampwork.lower.values import IndexTuple, TensorValue
@@ -43,18 +43,31 @@ def _of_rows(
     centered: bool,
 ) -> Body:
     """`index -> r * (h - mean(h) - y * mean(h * y))`, means over `dims`; without mean(h) unless `centered`."""
-    chosen = frozenset(dims)
-    kept = lambda index: tuple([each for k, each in enumerate(index) if k not in chosen])
-    count = product(shape[k] for k in dims)
-    numel = lowering.operand(count, (), (), dtype)
     along = lowering.reduce("sum", shape, dims, lambda index: ex.mul(h(index), y(index)), dtype, "along")
     sums = lowering.reduce("sum", shape, dims, h, dtype, "sum") if centered else None
+    return _of_sums(lowering, shape, dims, dtype, h, y, r, along, sums)
+
+
+def _of_sums(
+    lowering: Lowering,
+    shape: tuple[Size, ...],
+    dims: Sequence[int],
+    dtype: str,
+    h: Body,
+    y: Body,
+    r: Body,
+    along: TensorValue,
+    plain: TensorValue | None,
+) -> Body:
+    """As `_of_rows`, given the sums of h * y and of h."""
+    chosen = frozenset(dims)
+    numel = lowering.operand(product(shape[k] for k in dims), (), (), dtype)
 
     def body(index: IndexTuple) -> Expr:
-        row = kept(index)
+        row = tuple([each for k, each in enumerate(index) if k not in chosen])
         value = h(index)
-        if sums is not None:
-            value = ex.sub(value, ex.div(sums.load(row), numel))
+        if plain is not None:
+            value = ex.sub(value, ex.div(plain.load(row), numel))
         return ex.mul(r(index), ex.sub(value, ex.mul(y(index), ex.div(along.load(row), numel))))
 
     return body
@@ -165,32 +178,43 @@ def _group_norm(
         return NotImplemented
     dtype = compute_dtype(input.dtype)
     each = floordiv(C, group)
-    grouped = (shape[0], group, each, *shape[2:])  # [N, G, C/G, spatial]
-    g, x = (_loaded(regrouped(value, grouped), dtype) for value in (grad_out, input))
-    r: Body = lambda index: ex.cast(rstd.load(index[:2]), dtype)
-    y: Body = lambda index: ex.mul(ex.sub(x(index), ex.cast(mean.load(index[:2]), dtype)), r(index))
-    channel: Body | None = None
-    if weight is not None:
-        channel = lambda index: ex.cast(weight.load((add(mul(index[1], each), index[2]),)), dtype)
+    count = product((each, *shape[2:]))
+    g, x = _loaded(grad_out, dtype), _loaded(input, dtype)
+    group_of: Callable[[IndexTuple], IndexTuple] = lambda index: (index[0], floordiv(index[1], each))
+    r: Body = lambda index: ex.cast(rstd.load(group_of(index)), dtype)
+    y: Body = lambda index: ex.mul(ex.sub(x(index), ex.cast(mean.load(group_of(index)), dtype)), r(index))
+    scale: Body | None = None if weight is None else lambda index: ex.cast(weight.load((index[1],)), dtype)
+    # All sums are sums of these two, of one number for each image and channel.
+    spatial = tuple(range(2, len(shape)))
+    along = lowering.reduce("sum", shape, spatial, lambda index: ex.mul(g(index), y(index)), dtype, "along")
+    plain = lowering.reduce("sum", shape, spatial, g, dtype, "plain")
     results: list[Any] = [None, None, None]
     if output_mask[0] and lowering.needed(0):
-        dims = tuple(range(2, len(grouped)))
-        body = _of_rows(lowering, grouped, dims, dtype, _scaled(g, channel), y, r, True)
+        space = (shape[0], group, each)
 
-        def at(index: IndexTuple) -> Expr:
-            row = floordiv(index[1], each)
-            return body((index[0], row, add(index[1], mul(row, mul(each, -1))), *index[2:]))
+        def mean_of_group(part: str, value: TensorValue) -> TensorValue:
+            def at(index: IndexTuple) -> Expr:
+                pair = (index[0], add(mul(index[1], each), index[2]))
+                return value.load(pair) if scale is None else ex.mul(value.load(pair), scale(pair))
 
-        results[0] = lowering.compute(lowering.out[0], at, "0")
-    plain_g, plain_x = _loaded(grad_out, dtype), _loaded(input, dtype)
+            total = lowering.reduce("sum", space, (2,), at, dtype, part)
+            numel = lowering.operand(count, (), (), dtype)
+            return lowering.compute_fresh(
+                total.shape, dtype, lambda index: ex.div(total.load(index), numel), f"{part}_mean"
+            )
 
-    def plain_y(index: IndexTuple) -> Expr:
-        row = (index[0], floordiv(index[1], each))
-        centered = ex.sub(plain_x(index), ex.cast(mean.load(row), dtype))
-        return ex.mul(centered, ex.cast(rstd.load(row), dtype))
+        slope, shift = mean_of_group("group_along", along), mean_of_group("group_plain", plain)
+        h = _scaled(g, scale)
 
-    dims = tuple(k for k in range(len(shape)) if k != 1)
-    _of_parameters(lowering, shape, dims, plain_g, plain_y, output_mask, results)
+        def body(index: IndexTuple) -> Expr:
+            row = group_of(index)
+            rest = ex.sub(ex.sub(h(index), shift.load(row)), ex.mul(y(index), slope.load(row)))
+            return ex.mul(r(index), rest)
+
+        results[0] = lowering.compute(lowering.out[0], body, "0")
+    for position, value in ((1, along), (2, plain)):
+        if output_mask[position] and lowering.needed(position):
+            results[position] = sum_of(lowering, shape[:2], (0,), value.load, lowering.out[position], str(position))
     return tuple(results)
 
 
@@ -228,13 +252,21 @@ def _batch_norm(
     scale: Body | None = None if weight is None else lambda index: ex.cast(weight.load((index[1],)), dtype)
     dims = tuple(k for k in range(len(shape)) if k != 1)
     results: list[Any] = [None, None, None]
-    if output_mask[0] and lowering.needed(0):
-        if train:
-            body = _of_rows(lowering, shape, dims, dtype, g, y, _scaled(r, scale), True)
-        else:
+    if not train:
+        if output_mask[0] and lowering.needed(0):
             body = _scaled(lambda index: ex.mul(g(index), r(index)), scale)
+            results[0] = lowering.compute(lowering.out[0], body, "0")
+        _of_parameters(lowering, shape, dims, g, y, output_mask, results)
+        return tuple(results)
+    # The sums of the first result are the other two.
+    along = lowering.reduce("sum", shape, dims, lambda index: ex.mul(g(index), y(index)), dtype, "along")
+    plain = lowering.reduce("sum", shape, dims, g, dtype, "plain")
+    if output_mask[0] and lowering.needed(0):
+        body = _of_sums(lowering, shape, dims, dtype, g, y, _scaled(r, scale), along, plain)
         results[0] = lowering.compute(lowering.out[0], body, "0")
-    _of_parameters(lowering, shape, dims, g, y, output_mask, results)
+    for position, value in ((1, along), (2, plain)):
+        if output_mask[position] and lowering.needed(position):
+            results[position] = lowering.compute(lowering.out[position], value.load, str(position))
     return tuple(results)
 
 

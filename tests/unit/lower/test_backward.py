@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
+from lampwork.config import Settings
+from lampwork.debug.interpret_lowered import interpret_lowered
 from lampwork.ir.loops import LoopNest
-from tests.unit.lower.graphs import assert_like_eager, operators
+from lampwork.lower import lower
+from lampwork.lower.lower import Lowering
+from tests.unit.lower.graphs import assert_like_eager, functional_graph, operators
 
 aten = torch.ops.aten
 EDGES = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 3.0, -3.0, 0.5, -0.5, 1.0, -1.0, 2.5, 30.0])
@@ -127,4 +133,72 @@ def test_windows_that_overlap_are_added(step):
     count = (11 - 3) // step + 1
     windows = torch.randn(2, count, 3)
     lowered = assert_like_eager(lambda g: aten.unfold_backward(g, [2, 11], 1, 3, step), windows)
+    assert not operators(lowered)[1]
+
+
+# Pooling ----------------------------------------
+
+
+def _channels_last(*tensors):
+    return tuple(each.to(memory_format=torch.channels_last) for each in tensors)
+
+
+@pytest.mark.parametrize(
+    "kernel, stride, padding, ceil, counted", [
+        (2, 2, 0, False, True), (3, 2, 1, False, True), (3, 2, 1, True, False), (3, 3, 0, False, True),
+        (2, 3, 1, True, True), (3, 1, 1, False, False),
+    ],
+)  # fmt: skip
+def test_averages(kernel, stride, padding, ceil, counted):
+    (x,) = _channels_last(torch.randn(2, 3, 7, 9))
+    geometry = ([kernel] * 2, [stride] * 2, [padding] * 2, ceil, counted, None)
+    (g,) = _channels_last(torch.randn_like(aten.avg_pool2d(x, *geometry)))
+    lowered = assert_like_eager(lambda g, x: aten.avg_pool2d_backward(g, x, *geometry), g, x, rtol=1e-4, atol=1e-5)
+    assert not operators(lowered)[1]
+
+
+@pytest.mark.parametrize(
+    "kernel, stride, padding, dilation, ceil",
+    [(2, 2, 0, 1, False), (3, 2, 1, 1, False), (3, 2, 1, 1, True), (3, 1, 1, 2, False), (2, 3, 1, 1, False)],
+)
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_maxima(kernel, stride, padding, dilation, ceil, on_gpu, monkeypatch):
+    """Indices are ATen's; the derivative is generated for GPUs."""
+    x = torch.randn(2, 3, 7, 9)
+    x[0, 0, :3, :3] = 1.0  # the first of equal ones counts
+    geometry = ([kernel] * 2, [stride] * 2, [padding] * 2, [dilation] * 2, ceil)
+    if not on_gpu:
+        lowered = assert_like_eager(lambda x: aten.max_pool2d_with_indices(x, *geometry), x)
+        assert not operators(lowered)[1]
+        return
+    values, indices = aten.max_pool2d_with_indices(x, *geometry)
+    gradient = lambda g, x, at: aten.max_pool2d_with_indices_backward(g, x, *geometry, at)
+    arguments = torch.randn_like(values), x, indices
+    functional = dataclasses.replace(functional_graph(gradient, arguments), device="cuda:0")
+    monkeypatch.setattr(Lowering, "device_of", lambda self, tensor: "")
+    lowered = lower(functional, Settings())
+    assert not operators(lowered)[1]
+    torch.testing.assert_close(interpret_lowered(lowered, arguments)[0], gradient(*arguments))
+
+
+@pytest.mark.parametrize("factor", [2, 3])
+def test_repeated_pixels(factor):
+    (g,) = _channels_last(torch.randn(2, 3, 4 * factor, 5 * factor))
+    sizes = [4 * factor, 5 * factor], [2, 3, 4, 5]
+    lowered = assert_like_eager(lambda g: aten.upsample_nearest2d_backward(g, *sizes), g, rtol=1e-4, atol=1e-5)
+    assert not operators(lowered)[1]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_group_norm(weighted):
+    x, g = torch.randn(2, 6, 4, 5), torch.randn(2, 6, 4, 5)
+    weight = torch.randn(6) if weighted else None
+    _, mean, rstd = aten.native_group_norm(x, weight, None, 2, 6, 20, 3, 1e-5)
+
+    def gradient(g, x, mean, rstd, *weight):
+        mask = [True, bool(weight), bool(weight)]
+        found = aten.native_group_norm_backward(g, x, mean, rstd, weight[0] if weight else None, 2, 6, 20, 3, mask)
+        return found if weight else found[0]
+
+    lowered = assert_like_eager(gradient, g, x, mean, rstd, *([weight] if weighted else []), rtol=1e-4, atol=1e-5)
     assert not operators(lowered)[1]
