@@ -9,7 +9,7 @@ from typing import Any
 
 from lampwork.ir.dtype import FLOATING, compute_dtype
 from lampwork.ir.loops import Compute, Expr
-from lampwork.ir.size import Size, add, bounds, floordiv, maximum, minimum, mod, mul, product
+from lampwork.ir.size import Size, add, bounds, floordiv, maximum, minimum, mod, mul
 from lampwork.lower import expressions as ex
 from lampwork.lower.expressions import as_index
 from lampwork.lower.indexing import fresh_symbol
@@ -76,7 +76,7 @@ def _max_pool(
             rest = in_window.load(index)
             position: Expr = ex.constant(0, "int64")
             for k in range(count):
-                inner = product(kernel[k + 1 :])
+                inner = math.prod(kernel[k + 1 :])
                 step, rest = _divided(rest, inner)
                 start = as_index(add(mul(index[spatial + k], stride[k]), -padding[k]))
                 at = ex.add(start, ex.mul(step, ex.constant(dilation[k], "int64")))
