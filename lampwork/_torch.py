@@ -970,6 +970,23 @@ def empty_cuda() -> Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], to
     return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device="cuda")
 
 
+_attention_order_settled = False
+
+
+def settle_attention_order() -> None:
+    """Has PyTorch decide in which order it tries attention kernels, as the first choice among them in a process does.
+
+    That order is guarded (`cuda_state`), and the first choice might be a capture's.
+    """
+    global _attention_order_settled
+    if _attention_order_settled or not torch.cuda.is_initialized() or is_cuda_capturing():
+        return
+    with kernels_only(), torch._C.DisableTorchFunction():
+        x = torch.empty((1, 1, 1, 8), dtype=torch.float16, device="cuda")
+        torch.ops.aten._fused_sdp_choice.default(x, x, x)
+    _attention_order_settled = True
+
+
 def is_cuda_capturing() -> bool:
     """Whether the current stream is being captured into a CUDA graph."""
     return torch._C._cuda_isCurrentStreamCapturing()

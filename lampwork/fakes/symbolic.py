@@ -146,7 +146,7 @@ class SymbolicSizes:
         return bool(self.contents) and any(name in self.contents for name in symbols(self.resolve(value)))
 
     def _new(self, name: str, hint: int, lower: int, upper: int) -> Symbol:
-        symbol = self._symbols[name] = Symbol(name, lower, upper)
+        symbol = self._symbols[name] = Symbol(name, lower, upper, hint)
         self.hints[name] = hint
         self._bounds[name] = self._declared[name] = (lower, upper)
         return symbol

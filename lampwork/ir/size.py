@@ -13,7 +13,7 @@ the bounds of the symbols; each names its precondition.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import gcd
 
@@ -56,11 +56,15 @@ Size = int | SizeExpr
 
 @dataclass(frozen=True)
 class Symbol(SizeExpr):
-    """A loop index, a dynamic size, or an integer value computed in the kernel. `lower <= value <= upper`."""
+    """A loop index, a dynamic size, or an integer value computed in the kernel. `lower <= value <= upper`.
+
+    `seen`: what a dynamic size was in the call that was captured, 0 if nobody knows; speed alone may depend on it.
+    """
 
     name: str
     lower: int = 0
     upper: int = INFINITY
+    seen: int = field(default=0, repr=False)
 
     def __str__(self) -> str:
         return self.name
@@ -528,6 +532,30 @@ def symbols(value: Size) -> frozenset[str]:
     if isinstance(value, (Min, Max)):
         return symbols(value.left) | symbols(value.right)
     raise TypeError(f"not a size: {value!r}")
+
+
+def seen_value(value: Size) -> int | None:
+    """What `value` was in the call that was captured; None if some symbol in it has no such number."""
+    seen: dict[str, int] = {}
+
+    def visit(part: Size) -> None:
+        if isinstance(part, Symbol):
+            seen[part.name] = part.seen
+        elif isinstance(part, Sum):
+            for _, atom in part.terms:
+                visit(atom)
+        elif isinstance(part, Product):
+            for factor in part.factors:
+                visit(factor)
+        elif isinstance(part, (FloorDiv, Mod)):
+            visit(part.value)
+            visit(part.divisor)
+        elif isinstance(part, (Min, Max)):
+            visit(part.left)
+            visit(part.right)
+
+    visit(value)
+    return evaluate(value, seen) if all(seen.values()) else None
 
 
 def evaluate(value: Size, values: Mapping[str, int]) -> int:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from lampwork import _torch
 from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Backward
@@ -125,6 +126,8 @@ class Entry:
         if isinstance(artifact.outcome, RunEagerly):
             self.serve = self._eager_entry(artifact.outcome, eagerly)
             return
+        if artifact.program.device.startswith("cuda"):
+            _torch.settle_attention_order()
         if run is None:
             self.host = Host(artifact)
             run = self.host.call

@@ -440,6 +440,7 @@ def _start_gpu_compilers(function: Any, args: tuple, kwargs: dict) -> None:
     """A call on CUDA tensors starts the processes that compile kernels; they get ready while it is captured."""
     device = next((device for device in _devices(function, args, kwargs) if device.type == "cuda"), None)
     if device is not None and torch.version.hip is None:
+        _torch.settle_attention_order()
         major, minor = torch.cuda.get_device_capability(device)
         importlib.import_module("lampwork.codegen.triton.compile").start_compilers(f"sm_{major}{minor}")
 

@@ -156,7 +156,8 @@ class _Builder:
                         found[name] = symbol
         self.size_names = tuple(used)
         self.size_values = {
-            name: Symbol(f"s{place}", found[name].lower, found[name].upper) for place, name in enumerate(used)
+            name: Symbol(f"s{place}", found[name].lower, found[name].upper, found[name].seen)
+            for place, name in enumerate(used)
         }
         self.values = {
             phase: {

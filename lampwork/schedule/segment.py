@@ -302,7 +302,7 @@ def _size_token(value: Size, axes: Mapping[str, int]) -> object:
         return value
     if isinstance(value, Symbol):
         number = axes.get(value.name)
-        return (value.name, value.lower, value.upper) if number is None else (number, value.lower, value.upper)
+        return (value.name if number is None else number, value.lower, value.upper, value.seen)
     if isinstance(value, Sum):
         return (value.constant, *[(factor, _size_token(atom, axes)) for factor, atom in value.terms])
     if isinstance(value, Product):

@@ -49,6 +49,8 @@ from lampwork.ir.target import Target
 EARLY_REGISTERS, EARLY_PROGRAMS = 96, 8
 #: Rows of long kernels that a multiprocessor works on at a time.
 RESIDENT_ROWS = 4
+#: Blocks of a row that begins anywhere from which on the full ones have a loop of their own.
+FULL_BLOCKS = 4
 
 
 def kernel_source(
@@ -197,7 +199,7 @@ class LoopWriter(FunctionWriter):
             ahead = self.name(f"{first} - {base}")
             end = self.name(f"{ahead} + {size}")
             aligned = AlignedRow(row, base, ahead, end, rows)
-            if rows:
+            if rows or self.tiling.r_block < row.line or likely(length) < FULL_BLOCKS * self.tiling.r_block:
                 return [Stretch("start", f"range(0, {size} + {row.line - 1}, RBLOCK)", True, True, aligned)]
             long = bounds(length)[0] >= self.tiling.r_block
             blocks = self.name(f"{end} // RBLOCK" if long else f"tl.maximum({end} // RBLOCK, 1)")

@@ -31,7 +31,7 @@ from lampwork.ir.loops import (
     Stmt,
     Store,
 )
-from lampwork.ir.size import Size, bounds, coefficient, product, symbols
+from lampwork.ir.size import Size, bounds, coefficient, product, seen_value, symbols
 from lampwork.ir.target import Target
 
 #: Bytes of one vectorised access, and what a program's tile aims at: two of them a thread in four warps.
@@ -288,9 +288,13 @@ def _accesses(form: Form, kernel: Kernel) -> Iterator[_Access]:
 
 
 def likely(value: Size) -> int:
-    """A plausible number for `value`: the least it can be, but not less than 4096 if it may be that."""
+    """A plausible number for `value`: what it was in the call that was captured; else the least it can be, but not less
+    than 4096 if it may be that."""
+    if isinstance(value, int):
+        return value
     low, high = bounds(value)
-    return max(low, min(high, 4096))
+    seen = seen_value(value)
+    return max(low, min(high, 4096 if seen is None else seen))
 
 
 def upper(extent: Size) -> Size:

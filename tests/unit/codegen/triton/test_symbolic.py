@@ -11,7 +11,7 @@ from lampwork.graph.prepare import prepare
 from lampwork.lower import lower
 from tests.dynamic.test_programs import PROGRAMS
 from tests.unit.codegen.triton.interpret import available
-from tests.unit.codegen.triton.programs import run_program, scheduled
+from tests.unit.codegen.triton.programs import run_program, scheduled, sources
 from tests.unit.lower.graphs import _flatten
 
 pytestmark = pytest.mark.skipif(bool(available()), reason=available())
@@ -42,3 +42,18 @@ def test_one_text_at_several_sizes(name):
             found = run_program(program, [arguments[index].clone() for index in order])
         for ours, theirs in zip(found, [each for each in expected if isinstance(each, torch.Tensor)], strict=True):
             torch.testing.assert_close(ours, theirs, equal_nan=True)
+
+
+@pytest.mark.parametrize("length, block", [(700, 1024), (100, 128), (9000, 4096)])
+def test_tiles_fit_the_sizes_seen(length, block):
+    """Rows of any length are read in blocks; what the captured call had decides how large those are."""
+    x, settings = torch.randn(40, length), Settings(dynamic=True)
+    with torch.no_grad():
+        region = capture(lambda x: x.softmax(-1), (x,), {}, settings)
+        program = scheduled(lower(prepare(region, settings), settings))
+        (kernel,) = sources(program)
+        assert dict(kernel.constants)["RBLOCK"] == block
+        assert "for start in range(0, s" in kernel.source
+        for columns in (length, 5000):
+            other = torch.randn(3, columns)
+            torch.testing.assert_close(run_program(program, [other])[0], other.softmax(-1))
