@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.capture import functions
 from lampwork.capture.assumptions import install_checks
 from lampwork.capture.conversions import install_conversions
 from lampwork.capture.fake import TENSOR_KINDS
@@ -68,7 +69,7 @@ def install_answers(world: Any) -> None:
     install_identities(world)
     add(object.__reduce_ex__, _reduce)
     add(_torch.dispatch_stack_length, lambda world: max(_torch.dispatch_stack_length() - 1, 0))
-    add(torch.autograd.Function.apply.__func__, _apply_function)
+    add(torch.autograd.Function.apply.__func__, functions.apply)
     add(type(torch.autograd.Function), _autograd_function_class)
     tag = _torch.generation_tag()
     if tag is not None:
@@ -245,28 +246,6 @@ def _filterfalse(predicate: Any, iterable: Any) -> Any:
     for element in iterable:
         if not (element if predicate is None else predicate(element)):
             yield element
-
-
-def _apply_function(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """`Function.apply` where nothing is differentiated: the forward alone, on a context of Python's."""
-    if torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args):
-        raise Break("autograd-function", f"the custom autograd function {cls.__qualname__} is applied to tensors that "
-                    "require grad", "Run inference under torch.no_grad().")  # fmt: skip
-    context = torch.autograd.function.FunctionCtx()
-    context.needs_input_grad = tuple(False for _ in args)  # type: ignore[attr-defined]
-    call = world.machine.call
-    forward = world.attribute(cls, "forward")
-    setup = world.attribute(cls, "setup_context")
-    enabled = torch.is_grad_enabled()
-    _torch.SET_STATE["grad_mode"](False)
-    try:
-        if setup is torch.autograd.Function.setup_context:
-            return call(forward, (context, *args), kwargs)
-        result = call(forward, args, kwargs)
-        call(setup, (context, args, result))
-        return result
-    finally:
-        _torch.SET_STATE["grad_mode"](enabled)
 
 
 def _autograd_function_class(world: Any, *args: Any, **kwargs: Any) -> Any:

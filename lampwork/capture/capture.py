@@ -9,6 +9,7 @@ capture succeeds or not. Where the program does something that no graph holds, t
 from __future__ import annotations
 
 import functools
+import re
 import traceback
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -170,7 +171,9 @@ class _Attempt:
             world.tensors.finish()
             outputs = templates.outputs
             needs_grad = _needs_grad(outputs, templates.spent, world.recorder.inputs)
-            joint, undifferentiated = _differentiated(world, templates) if needs_grad else (None, None)
+            joint = undifferentiated = None
+            if needs_grad:
+                joint, undifferentiated = self._differentiated(templates, effects, changed)
             graph = world.recorder.finish(outputs)
         return Region(
             name=_name(self.function),
@@ -218,6 +221,32 @@ class _Attempt:
         if not self.split:
             raise stop
         raise Retry(step)
+
+    def _differentiated(
+        self, templates: Templates, effects: list[Effect], changed: list[Effect]
+    ) -> tuple[Joint | None, Diagnostic | None]:
+        """The joint graph's description, its gradients recorded; or why there is none.
+
+        Hooks and backward methods of the program are interpreted meanwhile. They may record, and do nothing else:
+        `effects` are what the program did before.
+        """
+        from lampwork.capture.differentiate import differentiate  # calls without gradients do without
+
+        world, machine = self.world, self.machine
+        machine.stop_at, steps = 0, machine.steps
+        try:
+            with world.recorder.recording():
+                joint = differentiate(world.recorder, templates.outputs, templates.spent)
+            if machine.steps != steps:
+                count = len(templates.outputs)
+                after = self._effects(templates, changed)
+                same = after == effects or _in_full(after, templates.objects) == _in_full(effects, templates.objects)
+                if not same or len(templates.outputs) != count:
+                    raise Break("needs-grad", "a hook or a backward method of the program changes what others can see")
+        except (GraphBreak, Interruption) as stop:
+            found = stop.diagnostic if isinstance(stop, GraphBreak) else _diagnostic(stop, self.function)
+            return None, replace(found, id="needs-grad")
+        return joint, None
 
     def release(self) -> None:
         """Nothing of the program stays alive because it was captured."""
@@ -337,15 +366,13 @@ def _needs_grad(outputs: list[Any], spent: Collection[int], inputs: list[Any]) -
     )
 
 
-def _differentiated(world: TorchWorld, templates: Templates) -> tuple[Joint | None, Diagnostic | None]:
-    """The joint graph's description, its gradients recorded; or why there is none."""
-    from lampwork.capture.differentiate import differentiate  # calls without gradients do without
-
-    with world.recorder.recording():
-        try:
-            return differentiate(world.recorder, templates.outputs, templates.spent), None
-        except GraphBreak as stop:
-            return None, replace(stop.diagnostic, id="needs-grad")
+def _in_full(effects: list[Effect], objects: list[Any]) -> str:
+    """The effects as text, with the first levels of the objects that they name written out: some are described anew
+    each time (numbers of hooks)."""
+    text = repr(effects)
+    for _ in range(2):
+        text = re.sub(r"NewValue\(index=(\d+)\)", lambda match: repr(objects[int(match[1])]), text)
+    return text
 
 
 def _state_effects(initial: Mapping[str, Any], world: TorchWorld) -> list[Effect]:

@@ -99,6 +99,7 @@ class Recorder:
         #: Is told of every `fake.data = other`, whoever caused it.
         self.data_hook: Callable[[Fake, Fake], None] | None = None
         self._storages: dict[int, FakeStorage] = {}
+        self._tangents: list[torch.fx.Node] = []
         self._mode = _Mode(self)
         self._handlers: dict[str, Callable] = {
             "functional": self._call_functional,
@@ -128,6 +129,16 @@ class Recorder:
         if isinstance(fake, Fake):
             fake.node = node
         self.inputs.append(fake)
+        return fake
+
+    def tangent(self, fake: Fake) -> Fake:
+        """A placeholder behind all inputs, those that are met later among them: the gradient of a result."""
+        node = self.graph.create_node("placeholder", f"tangent_{len(self._tangents) + 1}")
+        after = self._tangents[-1] if self._tangents else self.inputs[-1].lampwork_placeholder
+        after.append(node)
+        node.meta = {"val": fake, "location": self._location(), "grad_enabled": False}
+        fake.node = node
+        self._tangents.append(node)
         return fake
 
     def input(self, tensor: torch.Tensor, source: Any = None, layout: tuple[tuple, tuple] | None = None) -> Fake:

@@ -79,8 +79,8 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "autograd-function": Meaning(
         "break",
-        "A custom autograd function is applied to tensors that require grad.",
-        "Run inference under `torch.no_grad()`.",
+        "A custom autograd function is applied with arguments by name, or inside of a function transform.",
+        "Give the arguments by position, or run inference under `torch.no_grad()`.",
     ),
     "cached-function": Meaning(
         "break",

@@ -574,8 +574,74 @@ class Scaled(torch.autograd.Function):
         return gradient * x * ctx.factor, None
 
 
+class Written(torch.autograd.Function):
+    """Writes its argument in place; separate set-up; materialises nothing."""
+
+    @staticmethod
+    def forward(x, y):
+        return x.mul_(2), y.abs(), y > 0
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_dirty(inputs[0])
+        ctx.mark_non_differentiable(output[2])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(output[2])
+
+    @staticmethod
+    def backward(ctx, doubled, absolute, mask):
+        (mask,) = ctx.saved_tensors
+        factor = torch.where(mask, 1.0, -1.0)
+        return None if doubled is None else doubled * 2, None if absolute is None else absolute * factor
+
+
+class Straight(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        return gradient.clamp(-1, 1)
+
+
 def test_functions_with_a_backward_of_their_own():
-    same(lambda x, w: (Scaled.apply(x * w, 3.0) + x).sin(), lambda: (leaf(3, 4), leaf(3, 4, seed=1)), breaks=1)
+    make = lambda: (leaf(3, 4), leaf(3, 4, seed=1))
+    stats = same(lambda x, w: (Scaled.apply(x * w, 3.0) + x).sin(), make)
+    assert stats["captures"] == 1
+    same(lambda x, w: Straight.apply(x * 3) * w, make)
+    same(lambda x, w: Written.apply(x * 1, w), make, lambda results, inputs: backward(results[:2]))
+    same(lambda x, w: Written.apply(x * 1, w), make, lambda results, inputs: backward(results[:1]))
+
+
+COUNT = []
+
+
+class Counting(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        COUNT.append(1)
+        return gradient * 2
+
+
+def test_a_backward_that_does_more_than_compute():
+    COUNT.clear()
+    same(lambda x: Counting.apply(x).sin(), lambda: (leaf(3),), fallbacks=1)
+    assert len(COUNT) == 4
+
+
+def test_hooks_on_tensors_inside():
+    def program(x, w):
+        y = x * w
+        y.register_hook(lambda gradient: gradient * 3)
+        return y.sin()
+
+    same(program, lambda: (leaf(3, 4), leaf(3, 4, seed=1)))
 
 
 def test_module_hooks():

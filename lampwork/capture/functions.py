@@ -1,0 +1,96 @@
+"""A user's `torch.autograd.Function` inside a region: forward and backward are interpreted and recorded.
+
+Where something is differentiated, eager's engine gets a node of ours in the place of the user's. Its two halves have
+the machine run the user's methods, on a context of Python's own; so the backward lands wherever the engine calls it: in
+a region that takes gradients, or in the backward half of one whose results require grad.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.function import FunctionCtx
+
+from lampwork import _torch
+from lampwork.capture.shadow import Break
+
+
+def apply(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """`cls.apply(*args)`."""
+    call = _Call(world, cls)
+    if torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args):
+        if kwargs:
+            remedy = "Give the arguments by position."
+            raise Break("autograd-function", f"{cls.__qualname__}.apply is called with arguments by name", remedy)
+        if _torch.active_transforms():
+            raise Break("autograd-function", f"{cls.__qualname__} is applied inside of a function transform")
+        return _Node.apply(call, *args)
+    enabled = torch.is_grad_enabled()
+    _torch.SET_STATE["grad_mode"](False)
+    try:
+        return call.forward(args, kwargs, tuple(False for _ in args))
+    finally:
+        _torch.SET_STATE["grad_mode"](enabled)
+
+
+class _Call:
+    """One application of a user's function."""
+
+    def __init__(self, world: Any, cls: Any) -> None:
+        self.world, self.cls = world, cls
+        self.context = FunctionCtx()
+
+    def forward(self, args: tuple, kwargs: dict[str, Any], wanted: tuple[bool, ...]) -> Any:
+        """What the user's forward returns."""
+        world, context = self.world, self.context
+        context.needs_input_grad = wanted  # type: ignore[attr-defined]
+        run = world.machine.call
+        forward = world.attribute(self.cls, "forward")
+        setup = world.attribute(self.cls, "setup_context")
+        if setup is torch.autograd.Function.setup_context:
+            return run(forward, (context, *args), kwargs)
+        result = run(forward, args, kwargs)
+        run(setup, (context, args, result))
+        return result
+
+    def told(self, name: str) -> Any:
+        """What the forward told the context by one of its methods."""
+        return self.world.attribute_or(self.context, name, None)
+
+    def backward(self, saved: tuple, gradients: tuple, wanted: tuple[bool, ...]) -> tuple:
+        """The gradients that the user's backward returns, one for each argument."""
+        world = self.world
+        world.instance_store(self.context, "saved_tensors", saved)
+        world.instance_store(self.context, "needs_input_grad", wanted)
+        found = world.machine.call(world.attribute(self.cls, "backward"), (self.context, *gradients))
+        found = found if type(found) is tuple else (found,)
+        if len(found) > len(wanted) and all(each is None for each in found[len(wanted) :]):
+            found = found[: len(wanted)]
+        return found
+
+
+class _Node(torch.autograd.Function):
+    """What eager's engine knows of it."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, *args: Any) -> Any:
+        result = call.forward(args, {}, ctx.needs_input_grad[1:])
+        ctx.call = call
+        saved = call.told("to_save")
+        if saved is not None:
+            ctx.save_for_backward(*saved)
+        for name, mark in (("dirty_tensors", ctx.mark_dirty), ("non_differentiable", ctx.mark_non_differentiable)):
+            marked = call.told(name)
+            if marked:
+                mark(*marked)
+        if call.told("materialize_grads") is False:
+            ctx.set_materialize_grads(False)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None, *ctx.call.backward(ctx.saved_tensors, gradients, ctx.needs_input_grad[1:])
+
+
+__all__ = ["apply"]
