@@ -4,8 +4,9 @@
                                                 mask[i] = random(key + number, i) < 0.9 * 2**32
                                                 y[i] = x[i] * mask[i] * (1 / 0.9)
 
-The mask is stored where it is read later. Draws are not eager's, the generator's state afterwards is
-(`runtime/randomness.py`). On the CPU, and for every other random operator, ATen draws: eager's very numbers.
+The derivative draws its mask again: a mask is stored only where it is a result, or given to ATen. Draws are not
+eager's, the generator's state afterwards is (`runtime/randomness.py`). On the CPU, and for every other random operator,
+ATen draws: eager's very numbers.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ def _native_dropout(lowering: Lowering, input: TensorValue, p: float, train: boo
         bits = Compute("random", (key, Index(_position(index, meta))), "uint32")
         return ex.compare("lt", bits, ex.constant(threshold, "uint32"))
 
-    mask = lowering.compute(mask_meta, is_kept, "1") if lowering.needed(1) else None
+    mask = None
+    if lowering.needed(1):
+        mask = lowering.compute(mask_meta, is_kept, "1")
+        lowering.remember(mask, is_kept)  # derivatives draw it once more instead of loading it
     if not lowering.needed(0):
         return None, mask
 

@@ -1,7 +1,7 @@
 """Typed builders of scalar expressions. Each returns a well-typed `Expr`; operands must already have one type.
 
-Folds only what is exact: conversions of literals, sums and products of int64 index arithmetic. `x + 0`, `x * 0` and
-the like stay (signed zeros, NaN).
+Folds only what is exact: conversions of literals, sums and products of int64 index arithmetic, products and quotients
+with 1 (the derivative of a sum is full of them). `x + 0`, `x * 0` and the like stay (signed zeros, NaN).
 """
 
 from __future__ import annotations
@@ -133,10 +133,20 @@ def mul(a: Expr, b: Expr) -> Expr:
         folded = _index_arithmetic(size.mul, a, b)
         if folded is not None:
             return folded
+    if _is_one(b):
+        return a
+    if _is_one(a):
+        return b
     return Compute("mul" if a.dtype != "bool" else "and", (a, b), a.dtype)
 
 
+def _is_one(value: Expr) -> bool:
+    return type(value) is Constant and value.dtype != "bool" and value.value == 1
+
+
 def div(a: Expr, b: Expr) -> Expr:
+    if _is_one(b):
+        return a
     return Compute("div", (a, b), a.dtype)
 
 

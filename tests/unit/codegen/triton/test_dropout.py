@@ -190,3 +190,17 @@ def test_random_bits_are_philox():
     assert random_bits(0, 0) == 0xFF1DAE59
     assert random_bits(0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF) == 0x2C3F628B
     assert random_bits(0x13198A2E, 0x85A308D3243F6A88) == 0xDD7CE038
+
+
+def test_the_derivative_draws_its_mask_again():
+    """The product between them keeps the two in kernels of their own; no mask is stored."""
+    x, w = torch.randn(64, 128), torch.randn(128, 128)
+
+    def step(x, w):
+        y, mask = torch.native_dropout(x, 0.3, True)
+        z = y @ w
+        return y, torch.ops.aten.native_dropout_backward(z, mask, 1 / 0.7), z
+
+    program, (y, gradient, z) = drawn(step, x, w)
+    assert not any(buffer.dtype == "bool" for buffer in program.buffers.values())
+    torch.testing.assert_close(gradient, torch.where(y != 0, z / 0.7, 0.0))
