@@ -10,12 +10,13 @@ test:
 test-slow:
 	$(PYTHON) -m pytest -m slow
 
-# The operators, then their first derivatives. Resumes where it stopped; `make test-ops OPS="--fresh --samples all"`
+# The operators, then their first derivatives both ways. Resumes where it stopped; `make test-ops OPS="--fresh --samples all"`
 # starts again with every sample.
 test-ops:
 	@status=0; \
 	$(PYTHON) -m tests.ops.sweep $(OPS) || status=1; \
-	$(PYTHON) -m tests.ops.sweep --gradients $(OPS) || status=1; \
+	$(PYTHON) -m tests.ops.sweep --gradients whole $(OPS) || status=1; \
+	$(PYTHON) -m tests.ops.sweep --gradients apart $(OPS) || status=1; \
 	exit $$status
 
 # For a machine with an NVIDIA GPU, about 4 minutes on 16 cores; the operators resume where they stopped.

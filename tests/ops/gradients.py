@@ -4,7 +4,8 @@
         leaves = [each.detach().requires_grad_() for each in differentiable arguments]
         return torch.autograd.grad(operator(arguments), leaves, cotangents)
 
-The whole program is compiled, so the operator's derivative lies in the same graph as the operator.
+Either the whole program is compiled, so that the operator's derivative lies in the same graph as the operator; or the
+operator alone, whose derivative is then a program of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 
+import lampwork
 from tests.ops.check import Outcome, call_as_it_is, check_sample, leave_seeding_to_the_check, spread
 
 #: Derivatives that eager itself gives other values on every call, or that stand for memory nobody wrote.
@@ -24,9 +26,15 @@ UNDEFINED = frozenset("empty_like new_empty new_empty_strided empty_permuted res
 OTHER_LAYOUT = frozenset({"ormqr"})
 
 
-def check_gradient(op: Any, program: Any, args: tuple, kwargs: dict) -> Outcome:
+def check_gradient(op: Any, program: Any, args: tuple, kwargs: dict, how: str = "whole") -> Outcome:
     """`check_sample` for a program of `gradient_samples`. Strides are compared where they say something: not those of
-    dimensions of size 1."""
+    dimensions of size 1.
+
+    `how`: "whole", the program is compiled; "apart", the operator alone is, and its compiled derivative is called by
+    eager's engine.
+    """
+    if how == "apart":  # gradients that are views of cotangents in eager are tensors of their own
+        return check_sample(op, program, args, kwargs, CompiledForward(program), "none")
     return check_sample(op, program, args, kwargs, strides="none" if op.name in OTHER_LAYOUT else "significant")
 
 
@@ -57,27 +65,48 @@ def _case(op: Any, sample: Any) -> tuple[Callable, tuple, dict] | None:
     if wrapper.__name__ == "wrapper_set_seed":
         wrapper = call_as_it_is
 
-    def results(leaves: list[torch.Tensor], arguments: Any) -> list[torch.Tensor]:
-        """What the operator gives on `arguments`, of which the wanted tensors become leaves; those with a gradient."""
-        args, kwargs = _with_leaves(arguments, iter(wanted), leaves)
+    def forward(args: tuple, kwargs: dict) -> list[torch.Tensor]:
+        """The operator's results that have a gradient."""
         return [each for each in _tensors(finish(wrapper(function, *args, **kwargs))) if each.requires_grad]
 
     def program(arguments: Any, cotangents: list[torch.Tensor]) -> tuple[Any, ...]:
         leaves: list[torch.Tensor] = []
         with torch.enable_grad():
-            outputs = results(leaves, arguments)
-            return torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True)
+            args, kwargs = _with_leaves(arguments, iter(wanted), leaves)
+            return torch.autograd.grad(forward(args, kwargs), leaves, cotangents, allow_unused=True)
 
     torch.manual_seed(11)
     try:
         with torch.enable_grad():
-            outputs = results([], _copied(arguments))
+            outputs = forward(*_with_leaves(_copied(arguments), iter(wanted), []))
     except Exception:
         return None  # eager refuses the sample
     if not any(wanted) or not outputs:
         return None
+    program.forward, program.wanted = forward, wanted  # type: ignore[attr-defined]
     torch.manual_seed(13)
     return program, (arguments, [torch.randn_like(each) for each in outputs]), {}
+
+
+class CompiledForward:
+    """A compiler for `check_sample` that compiles the operator alone: eager's engine takes the gradients."""
+
+    reset, stats = staticmethod(lampwork.reset), staticmethod(lambda compiled: lampwork.stats(compiled.forward))
+
+    def __init__(self, program: Any) -> None:
+        self.program = program
+
+    def compile(self, function: Any, options: Any) -> Any:
+        forward, wanted = lampwork.compile(self.program.forward, options=options), self.program.wanted
+
+        def compiled(arguments: Any, cotangents: list[torch.Tensor]) -> tuple[Any, ...]:
+            leaves: list[torch.Tensor] = []
+            with torch.enable_grad():
+                args, kwargs = _with_leaves(arguments, iter(wanted), leaves)
+                return torch.autograd.grad(forward(args, kwargs), leaves, cotangents, allow_unused=True)
+
+        compiled.forward = forward  # type: ignore[attr-defined]
+        return compiled
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

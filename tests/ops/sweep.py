@@ -5,7 +5,7 @@ failed. What was checked for the present source of lampwork is in a record and s
 operator failed or if 5% of them or more fell back, with 3 if `--budget` did not suffice for all.
 
 `--gradients` checks the first derivatives of differentiable operators in float32, each compiled together with the
-operator. `--device cuda` checks the operators that a GPU program consists of, in float32 and bfloat16, integers and truth values
+operator; `--gradients apart` compiles the operator and leaves its derivative to eager's engine, which calls ours. `--device cuda` checks the operators that a GPU program consists of, in float32 and bfloat16, integers and truth values
 where they are what matters; `--all` every operator.
 """
 
@@ -39,7 +39,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.ops.sweep", description=__doc__.splitlines()[0])
     parser.add_argument("--samples", default="4", help="samples an operator and dtype: a number, or all (4)")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="where the samples are (cpu)")
-    parser.add_argument("--gradients", action="store_true", help="derivatives instead of the operators themselves")
+    parser.add_argument(
+        "--gradients", nargs="?", const="whole", choices=["whole", "apart"], help="derivatives instead of the operators"
+    )
     parser.add_argument("--all", action="store_true", help="on a GPU, every operator")
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="stop in time")
     parser.add_argument("--dtypes", nargs="+", metavar="DTYPE", help=f"{' '.join(str(each)[6:] for each in DTYPES)}")
@@ -75,7 +77,13 @@ def main() -> int:
     folder = Path(options.record)
     folder.mkdir(parents=True, exist_ok=True)
     source = source_digest()
-    where = "-gradients" if options.gradients else "" if options.device == "cpu" else f"-{options.device}"
+    where = (
+        f"-gradients-{options.gradients}"
+        if options.gradients
+        else ""
+        if options.device == "cpu"
+        else f"-{options.device}"
+    )
     kept = folder / f"results{where}-{options.samples}.jsonl"
     results = {} if options.fresh else read_results(kept, None if options.any_source else source)
     todo = [item for item in items if item not in results]
@@ -245,7 +253,7 @@ class Worker:
             "LAMPWORK_COMPILE_WORKERS": "0",
             "PYTHONWARNINGS": "ignore",
         }
-        how = [options.samples, options.device, *(["gradients"] if options.gradients else [])]
+        how = [options.samples, options.device, *([options.gradients] if options.gradients else [])]
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.ops.worker", str(self.items), str(self.record), *how],

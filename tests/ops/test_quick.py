@@ -58,12 +58,13 @@ def test_operator_equals_eager(op, dtype):
         assert outcome.kind in allowed, f"sample {label}: {outcome}"
 
 
+@pytest.mark.parametrize("how", ["whole", "apart"])
 @pytest.mark.parametrize("op", GRADIENTS, ids=[full_name(op) for op in GRADIENTS])
-def test_gradients_equal_eager(op):
+def test_gradients_equal_eager(op, how):
     cases = gradient_samples(op, torch.float32, 2)
     assert cases
     for label, program, args, kwargs in cases:
-        outcome = check_gradient(op, program, args, kwargs)
+        outcome = check_gradient(op, program, args, kwargs, how)
         assert outcome.kind in ("native", "aten"), f"sample {label}: {outcome}"
 
 

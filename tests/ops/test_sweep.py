@@ -65,7 +65,7 @@ def test_a_hanging_or_dying_process_costs_one_operator(tmp_path, monkeypatch):
 
     monkeypatch.setattr(sweep.subprocess, "Popen", stand_in)
     items = [(name, "float32") for name in ("first", "hangs", "second", "dies", "third")]
-    options = argparse.Namespace(jobs=1, samples="4", timeout=1.0, device="cpu", budget=None, gradients=False)
+    options = argparse.Namespace(jobs=1, samples="4", timeout=1.0, device="cpu", budget=None, gradients=None)
     found = {each["op"]: each for each in sweep.run(items, options, tmp_path, Console(quiet=True))}
     assert {name: each["outcome"] for name, each in found.items()} == {
         "first": "native",
@@ -102,7 +102,7 @@ def test_an_operator_that_breaks_the_device_is_blamed_alone(tmp_path, monkeypatc
 
     monkeypatch.setattr(sweep.subprocess, "Popen", stand_in)
     items = [(name, "float32") for name in ("first", "breaks", "second", "third")]
-    options = argparse.Namespace(jobs=1, samples="1", timeout=5.0, device="cuda", budget=60.0, gradients=False)
+    options = argparse.Namespace(jobs=1, samples="1", timeout=5.0, device="cuda", budget=60.0, gradients=None)
     found = [(each["op"], each["outcome"]) for each in sweep.run(items, options, tmp_path, Console(quiet=True))]
     assert found == [("first", "native"), ("breaks", "failed"), ("second", "native"), ("third", "native")]
 

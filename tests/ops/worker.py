@@ -1,7 +1,7 @@
 """Checks operators one after the other and writes a line of JSON for each: run by `sweep.py` in processes of their own.
 
-`python -m tests.ops.worker ITEMS.json RECORD.jsonl LIMIT [DEVICE [gradients]]` where ITEMS lists [operator, dtype]
-pairs; "gradients": the derivatives of the operators instead of the operators.
+`python -m tests.ops.worker ITEMS.json RECORD.jsonl LIMIT [DEVICE [GRADIENTS]]` where ITEMS lists [operator, dtype]
+pairs. GRADIENTS, "whole" or "apart": the derivatives of the operators instead of the operators.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ def main(items_path: str, record_path: str, limit: str, device: str = "cpu", wha
                 cases = []
                 details.append(f"no samples: {type(error).__name__}: {error}"[:300])
             for label, function, args, kwargs in cases:
-                outcome = (check_gradient if what else check_sample)(op, function, args, kwargs)
+                if what:
+                    outcome = check_gradient(op, function, args, kwargs, what)
+                else:
+                    outcome = check_sample(op, function, args, kwargs)
                 if label == "in-place" and outcome.kind == "fallback":
                     # Counted apart: `squeeze_` on a tensor that the caller holds says nothing about `squeeze`.
                     inplace = outcome.kind
