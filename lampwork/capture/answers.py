@@ -30,6 +30,7 @@ from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.sizes import SYMBOLIC
 from lampwork.capture.text import install_text
 from lampwork.capture.unknown import UnknownNumber
+from lampwork.capture.unknown_arrays import UnknownArray
 from lampwork.capture.warned import install_warned
 
 #: The program cannot be followed through these: they reach frames, other threads or the outside world.
@@ -145,6 +146,8 @@ _NATIVE_METACLASSES = frozenset({
 def _instance_check(world: Any, subject: Any, classes: Any) -> bool:
     if type(subject) in SYMBOLIC or type(subject) is UnknownNumber:
         subject = world.type_of(subject)(2)
+    if type(subject) is UnknownArray:
+        return issubclass(subject.kind, classes)
     kind = type(classes)
     if kind is tuple:
         return any(_instance_check(world, subject, each) for each in classes)

@@ -15,6 +15,7 @@ import torch
 from lampwork import _torch
 from lampwork.capture.natives import declare
 from lampwork.capture.shadow import Break
+from lampwork.capture.unknown_arrays import UnknownArray, array_of
 
 _FUNCTIONS = """
     array asarray ascontiguousarray arange zeros empty prod sum mean max min amax amin linspace logspace stack
@@ -40,7 +41,8 @@ def install_arrays(world: Any) -> None:
     world.shared_arrays = []
     for function in _PYTHON_FUNCTIONS:
         world.add_intrinsic(function, _purely(function))
-    for function in (torch.from_numpy, torch.as_tensor, torch.asarray):
+    world.add_intrinsic(torch.Tensor.numpy, lambda world, tensor, **options: array_of(tensor, **options))
+    for function in (torch.from_numpy, torch.as_tensor, torch.asarray, torch.tensor):
         world.add_intrinsic(function, _shares_memory(function))
 
 
@@ -56,6 +58,8 @@ def _purely(function: Any) -> Any:
 
 def _shares_memory(function: Any) -> Any:
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        if args and type(args[0]) is UnknownArray:
+            return _over_unknown(function, *args, **kwargs)
         if not args or not isinstance(args[0], (numpy.ndarray, numpy.generic)) or not world.are_data(args, kwargs):
             return world.call_native(function, args, kwargs)
         with world.recorder._paused():
@@ -65,6 +69,16 @@ def _shares_memory(function: Any) -> Any:
         return literal
 
     return answer
+
+
+def _over_unknown(function: Any, array: UnknownArray, *args: Any, **kwargs: Any) -> Any:
+    """A tensor made of an array with unknown contents: over its memory, or a copy in another type or place."""
+    if function is torch.tensor:
+        return torch.Tensor.to(array.tensor, *args, copy=True, **kwargs)
+    if array.scalar and function is torch.from_numpy:
+        raise Break("tensor-argument", "torch.from_numpy is called with a number")
+    tensor = array.tensor.clone() if array.scalar else array.tensor.detach()
+    return tensor.to(*args, **kwargs) if args or kwargs else tensor
 
 
 def check_shared_arrays(world: Any) -> None:

@@ -41,6 +41,15 @@ from lampwork.capture.shadow import Break
 from lampwork.capture.tensors import OPERATOR_TYPES, is_tensor_function
 from lampwork.capture.torch_answers import install_torch_answers, legacy_tensor
 from lampwork.capture.unknown import UnknownNumber, install_numbers, item, items
+from lampwork.capture.unknown_arrays import (
+    UnknownArray,
+    call_function,
+    call_method,
+    holds_array,
+    install_unknown_arrays,
+    is_numpy_function,
+)
+from lampwork.ir.operations import ArrayMethod
 
 _ITERATORS = frozenset({
     *ITERATORS, map, filter, MachineGenerator, InterpretedIterator, ReversedIterator, SequenceIterator,
@@ -105,6 +114,7 @@ class NativeCalls:
         install_torch_answers(self)
         install_arrays(self)
         install_numbers(self)
+        install_unknown_arrays(self)
 
     def leave_contexts(self) -> None:
         """Leaves what the program had entered in C when it was stopped."""
@@ -120,6 +130,8 @@ class NativeCalls:
 
     def call(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         kind = type(function)
+        if kind is ArrayMethod:
+            return call_method(self, function.array, function.name, args, kwargs)
         if kind is FunctionType:
             rule = self.function_rule(function)
             if rule == "tensor":
@@ -235,6 +247,15 @@ class NativeCalls:
         kind = type(function)
         if not callable(function):
             return function(*args, **kwargs)  # which words the error
+        if kind is ArrayMethod:
+            return call_method(self, function.array, function.name, args, kwargs)
+        if holds_array(args):
+            if is_numpy_function(function):
+                return call_function(self, function, args, kwargs)
+            if function is len:
+                return self.length(args[0])  # type: ignore[attr-defined]
+            if type(args[0]) is UnknownArray and args[0].scalar and getattr(function, "__module__", "") == "math":
+                return self.call(function, (item(self.recorder, args[0].tensor), *args[1:]), kwargs)  # type: ignore[attr-defined]
         if kind is BuiltinFunctionType or kind is _BUILTIN_METHOD:
             owner = bound_owner(function)
             if owner is not None:
@@ -279,7 +300,9 @@ class NativeCalls:
         return function(*args, **kwargs)
 
     def _converted(self, kind: type, value: Any) -> Any:
-        """`float(x)` and `int(x)` of a tensor of one element; UNBOUND for other values."""
+        """`float(x)` and `int(x)` of a tensor or array of one element; UNBOUND for other values."""
+        if type(value) is UnknownArray and (value.scalar or not value.tensor.dim()):
+            value = value.tensor
         if type(value) is Fake and value.numel() == 1:
             number = item(self.recorder, value)  # type: ignore[attr-defined]
             if type(number) is not UnknownNumber:

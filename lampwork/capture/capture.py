@@ -253,7 +253,7 @@ class _Attempt:
         self.machine.finished = True
         self.machine.frames.clear()
         self.machine.first_raised.clear()
-        self.machine.raised_by_torch.clear()
+        self.machine.doubtful.clear()
         self.world.loader.release()
         self.world._keep.clear()
         self.world.identified.clear()
@@ -284,7 +284,7 @@ class _Attempt:
         if step == 0 or id(end) in self.world.loader.exceptions:
             return Raise(templates.template(end))
         if step > 0:
-            if id(end) not in self.machine.raised_by_torch and is_certain(end):
+            if id(end) not in self.machine.doubtful and is_certain(end):
                 try:
                     return Raise(templates.template(end))
                 except Break:

@@ -27,6 +27,7 @@ from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.sizes import SYMBOLIC
 from lampwork.capture.text import UnknownText, holds_unknown, joined
 from lampwork.capture.unknown import UnknownNumber
+from lampwork.capture.unknown_arrays import UnknownArray
 
 _machine_repr, _machine_str, _machine_format = INTRINSICS[repr], INTRINSICS[str], INTRINSICS[format]
 
@@ -132,7 +133,7 @@ _FINAL = frozenset({round, math.floor, math.ceil, math.trunc, bytes})
 def is_object(value: Any) -> bool:
     """Whether `value` is an object of a Python class, whose special methods may be the program's."""
     kind = type(value)
-    if kind in SYMBOLIC or kind is UnknownNumber or kind is UnknownText:
+    if kind in SYMBOLIC or kind in (UnknownNumber, UnknownText, UnknownArray):
         return False
     return bool(kind.__flags__ & HEAP_TYPE) and not isinstance(value, torch.Tensor)
 

@@ -12,6 +12,7 @@ from lampwork.capture.templates import Templates, raised_at
 from lampwork.ir.guard import Distinct
 from lampwork.ir.template import (
     CallSetAttribute,
+    ConstantValue,
     DeleteAttribute,
     DeleteItem,
     Effect,
@@ -55,6 +56,10 @@ def _tensor_effects(loader: Loader, templates: Templates) -> list[Effect]:
     """Attributes and gradients of tensors: of those from outside, and of those that leave the region, which an
     attribute of another may be. So this comes last."""
     effects: list[Effect] = []
+    inputs = loader.tensors
+    for raw, source, fake in zip(inputs.values, inputs.sources, inputs.fakes_of_tensors()):
+        if fake.is_leaf and fake.requires_grad is not raw.requires_grad:  # `x.requires_grad_()`
+            effects.append(CallSetAttribute(SourceValue(source), "requires_grad", ConstantValue(fake.requires_grad)))
     for slots in list(loader.slots.values()):
         if isinstance(slots.owner, torch.Tensor) and loader.origin(slots.owner) is not None:
             effects += _slot_effects(slots, loader, templates)

@@ -32,6 +32,7 @@ _OWN_WORDS = (
     "Pending", "Callback", " at 0x",
 )  # fmt: skip
 _OWN_DIRECTORY = __file__.rpartition("/")[0] + "/"
+_MACHINE_DIRECTORY = _OWN_DIRECTORY + "machine/"
 _OWN_NAMESPACES = frozenset({"aten", "prims", "prim"})
 
 
@@ -47,16 +48,17 @@ def has_own_words(error: BaseException) -> bool:
 
 def is_certain(error: BaseException) -> bool:
     """Whether a native function of Python that raised `error` on guarded values raises an equal one on every call."""
-    return not has_own_words(error) and all(map(is_plain, error.args)) and _raised_deliberately(error)
+    return not has_own_words(error) and all(map(is_plain, error.args))
 
 
-def _raised_deliberately(error: BaseException) -> bool:
+def raised_deliberately(error: BaseException) -> bool:
     """Whether the line of ours that raised `error`, if it is one, calls something or raises: what else fails in our own
-    code is a defect, and the program is better off without it."""
+    code (but the machine's, which does what instructions do) is a defect, and the program is better off without it."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
-    if traceback is None or not traceback.tb_frame.f_code.co_filename.startswith(_OWN_DIRECTORY):
+    file = "" if traceback is None else traceback.tb_frame.f_code.co_filename
+    if traceback is None or not file.startswith(_OWN_DIRECTORY) or file.startswith(_MACHINE_DIRECTORY):
         return True
     operation = traceback.tb_frame.f_code.co_code[traceback.tb_lasti]
     return dis.opname[operation].startswith(("CALL", "RAISE"))

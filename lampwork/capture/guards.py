@@ -27,6 +27,7 @@ from lampwork.ir.loops import Location
 from lampwork.ir.reference import reference
 from lampwork.ir.source import (
     Argument,
+    ArrayMemory,
     Attribute,
     Cell,
     ClassAttribute,
@@ -93,6 +94,9 @@ class Sources:
 
     def referent(self, base: Source) -> Source:
         return self._intern((Referent, id(base)), Referent, base)
+
+    def array_memory(self, base: Source) -> Source:
+        return self._intern((ArrayMemory, id(base)), ArrayMemory, base)
 
     def remembered(self, base: Source, args: tuple, kwargs: tuple) -> Source:
         key = (Remembered, id(base), repr((args, kwargs)))

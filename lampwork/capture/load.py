@@ -39,6 +39,7 @@ from lampwork.capture.shadow import (
     SetShadow,
     SlotShadow,
 )
+from lampwork.capture.unknown_arrays import UnknownArray, can_follow
 from lampwork.ir.source import Source
 
 #: Immutable plain data whose value is guarded with `Equals`.
@@ -359,6 +360,17 @@ class Loader:
         self.opaque.add(id(raw))
         return self.remember(raw, raw, source)
 
+    def _load_array(self, raw: numpy.ndarray, source: Source) -> Any:
+        """A numpy array: a tensor over its memory is an input of the graph."""
+        origin = self._known(raw, source)
+        if origin is not None:
+            return origin.value
+        self.guards.type_is(source, numpy.ndarray)
+        with self.tensors.recorder._paused():
+            tensor = torch.from_numpy(raw)
+        memory = self.tensors.load(tensor, self.sources.array_memory(source))
+        return self.remember(UnknownArray(memory), raw, source)
+
     def _load_pattern(self, raw: re.Pattern, source: Source) -> Any:
         self.guards.type_is(source, re.Pattern)
         for name in ("pattern", "flags"):
@@ -389,6 +401,8 @@ class Loader:
         if isinstance(raw, types.ModuleType):
             return self._load_identity(raw, source)
         kind = type(raw)
+        if can_follow(raw):
+            return self._load_array(raw, source)
         if isinstance(raw, tuple):
             if kind.__new__ is tuple.__new__ or hasattr(kind, "_fields"):
                 return self._load_tuple(raw, source)

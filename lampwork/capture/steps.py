@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lampwork.capture.bytecode import OP
-from lampwork.capture.failures import eager_error
+from lampwork.capture.failures import eager_error, raised_deliberately
 from lampwork.capture.fake import Fake
 from lampwork.capture.machine import NULL, Frame, Machine
 from lampwork.capture.operations import STEP_NUMBERS, operands_of
@@ -58,8 +58,8 @@ class TorchMachine(Machine):
         #: Exceptions, with the step that raised each first; 0: a `raise` statement, an unbound variable, or what eager
         #: raises.
         self.first_raised: dict[int, tuple[BaseException, int]] = {}
-        #: Those that torch's own machinery raised: it may know less here than in eager.
-        self.raised_by_torch: set[int] = set()
+        #: Those that torch's own machinery raised, which may know less here than in eager, or a defect of capture.
+        self.doubtful: set[int] = set()
         for number in STEP_NUMBERS:
             self.handlers[number] = self._step(self.handlers[number])
 
@@ -119,6 +119,10 @@ class TorchMachine(Machine):
             if type(value) is Deferred:
                 stack[position] = self.world.loader.load(value.raw, value.source)
 
+    def note_raised(self, error: BaseException) -> None:
+        if not raised_deliberately(error):
+            self.doubtful.add(id(error))
+
     def unwind(self, error: BaseException, fresh: bool = True) -> bool:
         if isinstance(error, GraphBreak):
             diagnostic = error.diagnostic
@@ -133,7 +137,7 @@ class TorchMachine(Machine):
                     raise Break("operator-error", f"a tensor operator raises {type(error).__name__}: {error}") from None
                 error, certain = eager, True
             elif not certain and self._calls_torch(frame):
-                self.raised_by_torch.add(id(error))
+                self.doubtful.add(id(error))
             self.first_raised[id(error)] = (error, 0 if certain else begun(frame)[1])
         return super().unwind(error, fresh)
 

@@ -29,6 +29,7 @@ from lampwork.capture.shadow import MISSING, Break, Deferred, HookNumber, Identi
 from lampwork.capture.sizes import SYMBOLIC, number
 from lampwork.capture.text import UnknownText
 from lampwork.capture.unknown import UnknownNumber
+from lampwork.capture.unknown_arrays import UnknownArray
 from lampwork.ir import operations
 from lampwork.ir.continuation import Place
 from lampwork.ir.guard import ObjectRef
@@ -118,6 +119,12 @@ class Templates:
             if value.made is None:
                 return ScalarValue(self._tensor(value.tensor).index, value.kind.__name__)
             return self._once(value, lambda: self._computed(*value.made))
+        if kind is UnknownArray:
+            parts = (self._tensor(value.tensor), ConstantValue(value.scalar))
+            return self._once(value, lambda: NewCall(_ARRAY_OF, parts))
+        if kind is operations.ArrayMethod:
+            method = (self.template(value.array), ConstantValue(value.name))
+            return self._once(value, lambda: NewCall(self.loader.guards.reference(getattr), method))
         if kind is UnknownText:
             return self._once(value, lambda: self._joined(value.pieces))
         if kind is IdentityNumber and value.subject:
@@ -507,6 +514,7 @@ def raised_at(error: BaseException, before: Any = None) -> tuple[Place, ...]:
 
 _OWN_DIRECTORY = __file__.removesuffix("capture/templates.py")
 _ATTEMPT = ObjectRef("function", "lampwork.runtime.deferred", "attempt")
+_ARRAY_OF = ObjectRef("function", "lampwork.runtime.deferred", "array_of")
 _TRACEBACK = ObjectRef("function", "lampwork.runtime.places", "traceback_of")
 #: Builtin exceptions with state of their own, all of which their constructor sets.
 _KEPT_BY_ARGUMENTS = frozenset({

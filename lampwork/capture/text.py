@@ -17,6 +17,7 @@ import torch
 from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.shadow import Break
 from lampwork.capture.unknown import UnknownNumber, item
+from lampwork.capture.unknown_arrays import UnknownArray
 from lampwork.ir import operations
 
 
@@ -89,7 +90,7 @@ def _made(pieces: tuple[str | Piece, ...]) -> UnknownText:
 
 def is_unknown(value: Any) -> bool:
     """Whether the text of `value` depends on what tensors hold."""
-    return type(value) in (UnknownText, UnknownNumber, Fake)
+    return type(value) in (UnknownText, UnknownNumber, UnknownArray, Fake)
 
 
 def holds_unknown(value: Any, depth: int = 6) -> bool:
@@ -110,6 +111,8 @@ def text_of(world: Any, value: Any, function: Any = str) -> str:
         return value if function is str else unknown_text(function, value)
     if kind is UnknownNumber:
         return unknown_text(function, value)
+    if kind is UnknownArray:
+        return unknown_text(function, UnknownArray(snapshot(value.tensor), value.scalar))
     return _text_of_tensor(value)
 
 
@@ -147,6 +150,13 @@ def formatted(world: Any, value: Any, spec: Any) -> str:
         value = item(world.recorder, value)
         if type(value) is not UnknownNumber:
             return format(value, spec)
+    if type(value) is UnknownArray:
+        if not value.scalar:
+            if spec:
+                raise _refused()
+            return text_of(world, value)
+        format(value.kind(1), spec)
+        return unknown_text(operations.formatted, value, 0, spec)
     if not spec and type(value) is UnknownText:
         return value
     if spec.endswith("c"):

@@ -300,15 +300,15 @@ def install_numbers(world: Any) -> None:
     """Registers what Python's functions of numbers make of unknown ones; others get what is registered already."""
     world.assumed = []
     for native in _FUNCTIONS:
-        _extend(world, native, _applied(native))
+        extend_answer(world, native, _applied(native))
     for native in (min, max):
-        _extend(world, native, _extreme(native))
-    _extend(world, round, _rounded)
-    _extend(world, bool, _as_bool)
-    _extend(world, sum, _total)
+        extend_answer(world, native, _extreme(native))
+    extend_answer(world, round, _rounded)
+    extend_answer(world, bool, _as_bool)
+    extend_answer(world, sum, _total)
 
 
-def _extend(world: Any, native: Any, answer: Any) -> None:
+def extend_answer(world: Any, native: Any, answer: Any) -> None:
     """`answer(world, args, kwargs)` is asked first; it leaves with NotImplemented what is not its business."""
     before = world.intrinsics.get(native)
 
@@ -394,6 +394,6 @@ def check_assumed(world: Any) -> int:
 
 
 __all__ = [
-    "UnknownNumber", "UnknownNumbers", "check_assumed", "install_numbers", "item", "items", "kind_of",
+    "UnknownNumber", "UnknownNumbers", "check_assumed", "extend_answer", "install_numbers", "item", "items", "kind_of",
     "tensor_of",
 ]  # fmt: skip

@@ -39,6 +39,7 @@ from lampwork.capture.tensor_attributes import TensorAttributes
 from lampwork.capture.tensors import TensorInputs
 from lampwork.capture.text import UnknownText, UnknownTexts, formatted, is_unknown, joined
 from lampwork.capture.unknown import UnknownNumber, UnknownNumbers
+from lampwork.capture.unknown_arrays import UnknownArray, UnknownArrays
 from lampwork.ir.loops import Location
 from lampwork.ir.reference import code_digest
 from lampwork.ir.source import Source
@@ -74,7 +75,8 @@ class Namespace:
 
 
 class TorchWorld(
-    UnknownTexts, UnknownNumbers, SymbolicValues, NativeCalls, Containers, Modules, TensorAttributes, World
+    UnknownTexts, UnknownArrays, UnknownNumbers, SymbolicValues, NativeCalls, Containers, Modules, TensorAttributes,
+    World,
 ):  # fmt: skip
     """The world of one capture. Not shared between threads."""
 
@@ -603,7 +605,7 @@ class TorchWorld(
             return NUMBER_TYPES[kind]
         if kind is UnknownText:
             return str
-        if kind is UnknownNumber:
+        if kind is UnknownNumber or kind is UnknownArray:
             return value.kind
         return types.GeneratorType if type(value).__name__ == "MachineGenerator" else type(value)
 

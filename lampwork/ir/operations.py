@@ -160,6 +160,16 @@ def text_format(text: str, args: tuple, named: dict) -> str:
     return text.format(*args, **named)
 
 
+class ArrayMethod:
+    """A method of a numpy array whose contents are not known while capturing."""
+
+    def __init__(self, array: Any, name: str) -> None:
+        self.array, self.name = array, name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.array, self.name)(*args, **kwargs)
+
+
 def string_io(text: str, position: int) -> Any:
     """An `io.StringIO` that holds `text`, at `position`."""
     made = io.StringIO(text)

@@ -119,6 +119,13 @@ class Remembered:
 
 
 @record
+class ArrayMemory:
+    """A tensor over the memory of the numpy array `base`, made anew for each call."""
+
+    base: Source
+
+
+@record
 class State:
     """Process state by name: grad_mode, inference_mode, autocast, default_dtype, deterministic, num_threads, ..."""
 
@@ -127,7 +134,7 @@ class State:
 
 Source = (
     Root | Argument | Keyword | PythonModule | Named | InstanceDict | Attribute | Item | KeyAt | Cell | TypeOf
-    | Referent | ClassAttribute | Remembered | State
+    | Referent | ClassAttribute | Remembered | ArrayMemory | State
 )  # fmt: skip
 
 
@@ -168,6 +175,8 @@ def describe(source: Source) -> str:
             shown = [describe(each) if is_source(each) else repr(each) for each in args]
             shown += [f"{name}={describe(each) if is_source(each) else repr(each)}" for name, each in kwargs]
             return f"{describe(base)}({', '.join(shown)})"
+        case ArrayMemory(base):
+            return describe(base)
         case State(name):
             return name.replace("_", " ")
     raise TypeError(f"not a source: {source!r}")
@@ -176,7 +185,7 @@ def describe(source: Source) -> str:
 def is_static(source: Source) -> bool:
     """The path does not start at the call's arguments or at process state: weights, modules, classes, globals."""
     while True:
-        if isinstance(source, (Argument, Keyword, State, Remembered)):
+        if isinstance(source, (Argument, Keyword, State, Remembered, ArrayMemory)):
             return False
         if isinstance(source, Item) and is_source(source.key) and not is_static(source.key):
             return False

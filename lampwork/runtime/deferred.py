@@ -10,6 +10,8 @@ import warnings
 from types import FrameType
 from typing import Any
 
+import torch
+
 from lampwork.runtime.host import AssumptionFailed, Rerun
 
 _OWN_DIRECTORY = __file__.removesuffix("runtime/deferred.py")
@@ -22,6 +24,12 @@ def attempt(function: Any, *args: Any) -> Any:
     except Exception as error:
         name = getattr(function, "__name__", function)
         raise Rerun from AssumptionFailed(f"{name} of numbers taken out of tensors fails: {error}")
+
+
+def array_of(tensor: torch.Tensor, scalar: bool) -> Any:
+    """The numpy array over the tensor's memory; with `scalar`, the number in it."""
+    array = tensor.numpy()
+    return array[()] if scalar else array
 
 
 def write(stream: Any, text: str) -> None:

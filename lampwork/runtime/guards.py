@@ -46,6 +46,7 @@ from lampwork.ir.guard import (
 from lampwork.ir.reference import code_digest, find, resolve
 from lampwork.ir.source import (
     Argument,
+    ArrayMemory,
     Attribute,
     Cell,
     ClassAttribute,
@@ -235,6 +236,8 @@ class CheckWriter:
                 return f"type({self._load(base)})"
             case Referent(base):
                 return f"{self._load(base)}()"
+            case ArrayMemory(base):
+                return f"reading.array_memory({self._load(base)})"
             case Remembered(base, args, kwargs):
                 part = lambda each: self._load(each) if is_source(each) else self.constant(each)
                 shown = "".join(f"{part(each)}, " for each in args)

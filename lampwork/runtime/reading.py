@@ -46,6 +46,7 @@ from lampwork.ir.record import record
 from lampwork.ir.reference import code_digest, find, resolve
 from lampwork.ir.source import (
     Argument,
+    ArrayMemory,
     Attribute,
     Cell,
     ClassAttribute,
@@ -90,6 +91,13 @@ class Scope:
     known: dict[int, Any] = dataclass_field(default_factory=dict)
 
 
+def array_memory(array: Any) -> torch.Tensor:
+    """The tensor over an array's memory. Raises TypeError or ValueError if there is none."""
+    if not array.flags.writeable:
+        raise ValueError("an array that may not be written")
+    return torch.from_numpy(array)
+
+
 def read(source: Source, scope: Scope) -> Any:
     """The value at `source` in `scope`; raises one of `READ_ERRORS` where the path leads nowhere."""
     if id(source) in scope.known:
@@ -126,6 +134,8 @@ def _read(source: Source, scope: Scope) -> Any:
             return read(base, scope)()
         case ClassAttribute(base, name):
             return class_attribute(read(base, scope), name)
+        case ArrayMemory(base):
+            return array_memory(read(base, scope))
         case Remembered(base, args, kwargs):
             return remembered(
                 read(base, scope),

@@ -311,11 +311,15 @@ class Machine(Handlers):
             except BaseException as raised:
                 error = raised
             if error is not None:
+                self.note_raised(error)
                 error.__traceback__ = strip(error.__traceback__)
                 self.unwind(error)
                 error = None
             if self.attention or len(frames) <= base:
                 return
+
+    def note_raised(self, error: BaseException) -> None:
+        """An instruction raised `error`, whose traceback still shows where."""
 
     def unwind(self, error: BaseException, fresh: bool = True) -> bool:
         """Transfers control to the handler of an exception, popping frames that have none.

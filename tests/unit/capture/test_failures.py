@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import lampwork
-from lampwork.capture.failures import has_own_words, is_certain
+from lampwork.capture import failures
+from lampwork.capture.failures import has_own_words, is_certain, raised_deliberately
 
 CALLS = []
 
@@ -80,11 +81,16 @@ def test_defects_of_capture_are_not_the_programs_errors():
     try:
         None.missing  # type: ignore[attr-defined]
     except AttributeError as error:
-        assert is_certain(error)  # raised outside of lampwork
-    from lampwork.capture import failures
-
+        assert raised_deliberately(error) and is_certain(error)  # raised outside of lampwork
     try:
         failures._zeros(None)  # type: ignore[arg-type]
     except AttributeError as error:
-        assert not is_certain(error)
+        assert not raised_deliberately(error)
     assert has_own_words(TypeError("unsupported operand type(s) for +: 'Fake' and 'str'"))
+
+
+def test_a_defect_leaves_the_program_to_eager(monkeypatch):
+    monkeypatch.delattr("lampwork.capture.conversions.index_of")
+    monkeypatch.delattr("lampwork.capture.containers.index_of")
+    compiled = lampwork.compile(lambda x: x[1], options={"cache": False})
+    assert float(compiled(torch.arange(3.0))) == 1
