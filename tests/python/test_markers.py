@@ -88,11 +88,11 @@ def _break_in_contexts(x, holder):
         _break_in_contexts,
         lambda x, h: x if x.sum() > 0 else h,
         lambda x, h: len(f"{x.sum().item():.1f}"),
-        lambda x, h: x.nonzero(),
+        lambda x, h: range(x.sum()),
         lambda x, h: open("/dev/null"),
         lambda x, h: x * id(h),
         lambda x, h: (x, str(id(h))),
-        lambda x, h: x.numpy(),
+        lambda x, h: x.numpy(force=True),
         lambda x, h: [][5],
     ],
 )
