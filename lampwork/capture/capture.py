@@ -201,12 +201,12 @@ class _Attempt:
         told = world.output.described(templates)
         effects = collect_effects(world.loader, templates) + _global_effects(world, templates) + changed
         if not told:
-            return computed + effects
+            return [*computed, *effects, *templates.placed]
         wrote = any(_torch.storage_key(fake) in world.recorder.written for fake in world.tensors.fakes_of_tensors())
         first = world.output.come_first(self._changed_so_far() if effects else ([], []), wrote)
         if type(first) is int:
             self._break_before(first, "native-call", "code that may look at the program's effects is called among them")
-        return computed + (told + effects if first else effects + told)
+        return [*computed, *(told + effects if first else effects + told), *templates.placed]
 
     def _changed_so_far(self) -> tuple[list[Effect], list[Any]]:
         """What the program has changed until now, such that equal states compare equal."""

@@ -217,10 +217,41 @@ class Recorder:
             return self._copy_of_number(op, *args, **kwargs)
         elif op.base == "_efficientzerotensor":
             return self._call_zero_tensor(*args, **kwargs)
+        first = args[0] if args else None
+        if type(first) in _NUMBERS and _takes_tensor(op) and not any(isinstance(each, Fake) for each in args):
+            return self._call_on_numbers(op, args, kwargs)
         inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
         result = infer(op.overload, args, kwargs)
         self._record(op, *inputs, result)
+        if type(first) is Fake and first.constant is not None and type(result) is Fake:
+            result.constant = self._folded(op, args, kwargs)
         return result
+
+    def _call_on_numbers(self, op: Operator, args: tuple, kwargs: dict) -> Fake:
+        """`torch.div(7, 2, rounding_mode="trunc")`: a tensor whose value is known."""
+        if op.is_random:
+            raise Unsupported(f"{op.overload} of plain numbers")
+        plain = [int(each) if type(each) is torch.SymInt else each for each in args]
+        with self._paused():
+            made = op.overload(*plain, **kwargs)
+        return self.constant(made)
+
+    def _folded(self, op: Operator, args: tuple, kwargs: dict) -> torch.Tensor | None:
+        """What an operator makes of literals of one element; None where something else takes part."""
+        if op.is_random or kwargs or op.overload.namespace != "aten":
+            return None
+        values = []
+        for each in args:
+            if isinstance(each, Fake):
+                if each.constant is None or each.numel() != 1 or _torch.storage_key(each) in self.written:
+                    return None
+                each = each.constant
+            elif type(each) not in _NUMBER_TYPES:
+                return None
+            values.append(each)
+        with self._paused(), torch.no_grad():
+            made = op.overload(*values)
+        return made if made.numel() == 1 else None
 
     def _call_cudnn_batch_norm(self, x: Fake, *rest: Any) -> Any:
         """Recorded as the operator that other batch norms are: the library's says neither that training writes the
@@ -607,10 +638,18 @@ def _partly_overlaps(target: torch.Tensor, other: torch.Tensor) -> bool:
     return left < right_end and right < left_end
 
 
-_INDEXING = frozenset({torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor})
-_MASKS = (torch.bool, torch.uint8)
 #: What PyTorch makes of a Python number that it wraps as a tensor.
 _NUMBER_TYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+_NUMBERS = frozenset({*_NUMBER_TYPES, torch.SymInt})
+
+
+def _takes_tensor(op: Operator) -> bool:
+    """Whether the operator's first argument is a tensor, or a number that stands for one."""
+    return str(op.overload._schema.arguments[0].type) == "Tensor"
+
+
+_INDEXING = frozenset({torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor})
+_MASKS = (torch.bool, torch.uint8)
 
 
 def _batch_norm_writes_statistics(args: tuple, kwargs: dict) -> Any:

@@ -34,6 +34,7 @@ from lampwork.ir import operations
 from lampwork.ir.continuation import Place
 from lampwork.ir.guard import ObjectRef
 from lampwork.ir.template import (
+    Call,
     ConstantValue,
     NewCall,
     NewCell,
@@ -86,6 +87,9 @@ def _truth(node: Any) -> torch.Tensor:
     return _RELATIONS[relation](*operands)
 
 
+_LIST_ITERATORS = frozenset({type(iter([])), type(reversed([]))})
+
+
 class Templates:
     """Collects `objects` (what the region made) and `outputs` (tensors that the graph must return)."""
 
@@ -95,6 +99,8 @@ class Templates:
         self.outputs: list[Any] = []
         #: Indices of outputs whose history a `backward()` freed.
         self.spent: set[int] = set()
+        #: What puts iterators into their place, behind all other effects.
+        self.placed: list[Call] = []
         self._output_index: dict[int, int] = {}
         self._made: dict[int, int | None] = {}
         self._keep: list[Any] = []
@@ -293,6 +299,8 @@ class Templates:
             self._fill_cell(value)
         elif kind is types.FunctionType:
             return self._function(value)
+        elif kind in _LIST_ITERATORS and id(value.__reduce__()[1][0]) in self.loader.by_value:
+            return self._list_iterator(value)
         elif kind in _ITERATORS:
             return self._after_parts(value, lambda: self._iterator(value))
         elif kind is MachineGenerator:
@@ -395,6 +403,16 @@ class Templates:
         self.objects.append(made)
         rest = self.template(state[0])
         return NewCall(self.loader.guards.reference(operations.restore), (NewValue(index), rest))
+
+    def _list_iterator(self, value: Any) -> Template:
+        """One over a list from outside takes its place once the list has what the program put into it: set earlier, it
+        would be cut off at the list's end."""
+        function, args, *state = value.__reduce__()
+        made = self._after_parts(value, lambda: NewCall(self.loader.guards.reference(function), self.items(args)))
+        if state:
+            restore = self.loader.guards.reference(operations.restore)
+            self.placed.append(Call(restore, (made, ConstantValue(state[0]))))
+        return made
 
     def _generator(self, value: MachineGenerator) -> NewCall:
         """A generator that has not begun: the call that makes it."""
