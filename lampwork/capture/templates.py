@@ -87,7 +87,7 @@ def _truth(node: Any) -> torch.Tensor:
     return _RELATIONS[relation](*operands)
 
 
-_LIST_ITERATORS = frozenset({type(iter([])), type(reversed([]))})
+_LIST_ITERATORS: frozenset[type] = frozenset({type(iter([])), type(reversed([]))})
 
 
 class Templates:
