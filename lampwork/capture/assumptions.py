@@ -19,6 +19,7 @@ import torch
 from lampwork import _torch
 from lampwork.capture.bytecode import OP
 from lampwork.capture.fake import Fake
+from lampwork.fakes.operators import operator
 
 _RAISE = OP["RAISE_VARARGS"]
 #: A side that goes on to any of these does not only raise.
@@ -53,6 +54,25 @@ def _only_raises(code: Any, start: int) -> bool:
 def may_assume(recorder: Any) -> bool:
     """Whether nothing has happened in the recorded program that the caller can see and that cannot be taken back."""
     return not any(_torch.storage_key(fake) in recorder.written for fake in recorder.inputs)
+
+
+def may_rerun(recorder: Any) -> bool:
+    """Whether the call can run eagerly after the whole graph has run: it has not drawn random numbers either."""
+    return may_assume(recorder) and not any(
+        _torch.is_operator(node.target) and draws(node) for node in recorder.graph.nodes
+    )
+
+
+def draws(node: torch.fx.Node) -> bool:
+    """Whether an operator's call advances a random number generator. Attention does so for its dropout alone."""
+    op = operator(node.target)
+    if not op.is_random:
+        return False
+    if "dropout_p" not in op.positional:
+        return True
+    position = op.positional.index("dropout_p")
+    given = node.args[position] if position < len(node.args) else node.kwargs.get("dropout_p", 0.0)
+    return given != 0.0
 
 
 def assume(world: Any, value: torch.Tensor, expected: bool) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.capture.assumptions import may_assume
+from lampwork.capture.assumptions import may_rerun
 from lampwork.capture.fake import Fake
 from lampwork.fakes.fake import DataDependent
 from lampwork.ir import operations
@@ -127,7 +127,7 @@ class UnknownNumbers:
         """
         made = UnknownNumber(None, kind, (function, args, may_fail))
         if may_fail:
-            if not may_assume(self.recorder):
+            if not may_rerun(self.recorder):
                 raise DataDependent(_WHAT_IS_DONE)
             self.assumed.append((made, self.machine.steps))
         return made
@@ -388,7 +388,7 @@ def _total(world: Any, args: tuple, kwargs: dict) -> Any:
 
 def check_assumed(world: Any) -> int:
     """The step of the first computation that may fail where that would be noticed too late; 0 if there is none."""
-    if world.assumed and not may_assume(world.recorder):
+    if world.assumed and not may_rerun(world.recorder):
         return world.assumed[0][1]
     return 0
 

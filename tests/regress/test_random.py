@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+
 import torch
 
 import lampwork
@@ -19,3 +22,19 @@ def test_a_draw_that_waits_for_a_product_stays_before_one_that_waits_for_nothing
     torch.manual_seed(1)
     found = compiled(*arguments)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, expected))
+
+
+def test_a_number_that_fails_behind_the_graph_takes_no_draws_with_it():
+    def program(x):
+        drawn = torch.rand(3)
+        return drawn + x, math.sqrt(x.sum().item())
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for value in (1.0, -1.0):
+        states = []
+        for function in (program, compiled):
+            torch.manual_seed(0)
+            with contextlib.suppress(ValueError):
+                function(torch.full((3,), value))
+            states.append(torch.get_rng_state())
+        assert torch.equal(*states)
