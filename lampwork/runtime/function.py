@@ -85,6 +85,8 @@ class CompiledFunction:
         self._last_failure: tuple[Diagnostic, bool] | None = None
         self._warned: set[str] = set()
         self._cache_read = False
+        #: Entries from the on-disk cache that have not fitted a call of this process yet.
+        self._waiting: tuple[Entry, ...] = ()
         #: Sizes and integers that differed between calls: symbols in the entries compiled from then on.
         self._varied: frozenset[Varying] = frozenset()
         #: Sizes that contents decide are symbols; no more once one was not what a program took it for.
@@ -107,9 +109,9 @@ class CompiledFunction:
     def reset(self) -> None:
         """Forget all entries and counters; memory they kept is given back."""
         with self._lock:
-            for entry in self.entries:
+            for entry in (*self.entries, *self._waiting):
                 entry.release()
-            self.serves, self._entries, self.counters = (), {}, Counters()
+            self.serves, self._entries, self._waiting, self.counters = (), {}, (), Counters()
             self._failures, self._last_failure, self._cache_read = 0, None, False
             self._warned.clear()
             self._varied = frozenset()
@@ -224,6 +226,7 @@ class CompiledFunction:
             assert self._last_failure is not None
             return self._last_failure[0]
         if not self.serves:
+            self._note_what_varied(args, kwargs)
             return self._compile(args, kwargs)
         from lampwork.runtime.recompiles import recompile
 
@@ -238,11 +241,11 @@ class CompiledFunction:
 
     def _note_what_varied(self, args: tuple, kwargs: dict) -> None:
         """A call that misses every entry, and one of them by sizes or integers alone: those vary."""
-        if self.settings.dynamic is not None or not self.serves:
+        if self.settings.dynamic is not None or not (self.serves or self._waiting):
             return
         from lampwork.runtime.varying import what_varied
 
-        guards = [entry.artifact.guards for entry in self.entries]
+        guards = [entry.artifact.guards for entry in (*self.entries, *self._waiting)]
         self._varied |= what_varied(guards, self.function, args, kwargs) or frozenset()
 
     def _compile(self, args: tuple, kwargs: dict) -> Callable | Diagnostic:
@@ -309,8 +312,19 @@ class CompiledFunction:
         return self._make_entry is None and environment.cache and self.settings.options.cache
 
     def _stored(self, args: tuple, kwargs: dict) -> Entry | None:
-        """An entry from the on-disk cache that serves this call, inserted."""
-        if self._cache_read or not self._uses_cache():
+        """An entry from the on-disk cache that serves this call, inserted.
+
+        Those that do not fit wait for a call that they fit: the cache holds what every process compiled of this code,
+        for other closures and other modules too, so they are none of the entries that `recompile_limit` counts.
+        """
+        if not self._uses_cache():
+            return None
+        for entry in self._waiting:
+            if entry.holds(self.function, args, kwargs):
+                self._waiting = tuple(other for other in self._waiting if other is not entry)
+                self._serve_from_cache(entry)
+                return entry
+        if self._cache_read:
             return None
         from lampwork.runtime import cache
 
@@ -318,8 +332,8 @@ class CompiledFunction:
         start = time.perf_counter()
         found = None
         limit = self.settings.options.recompile_limit
-        for artifact in cache.candidates(self.function, self.settings, self._cache_note):
-            if len(self.serves) >= limit:
+        for count, artifact in enumerate(cache.candidates(self.function, self.settings, self._cache_note)):
+            if count >= limit:
                 break
             self._varied |= artifact.varied
             try:
@@ -327,19 +341,19 @@ class CompiledFunction:
             except Exception as error:
                 self._cache_note(f"an entry cannot serve here: {type(error).__name__}: {error}")
                 continue
-            if entry.holds(self.function, args, kwargs):
-                found = found or entry
-                self.counters.cache_hits += 1
-                self._insert(entry)
-            else:
+            if found is None and entry.holds(self.function, args, kwargs):
+                found = entry
+                self._serve_from_cache(entry)
+                continue
+            if found is None:
                 self._cache_note(f"an entry does not fit: {entry.why_missed(self.function, args, kwargs)}")
-                self._insert_last(entry)
+            self._waiting = (*self._waiting, entry)
         self.counters.spent("load", time.perf_counter() - start)
         return found
 
-    def _insert_last(self, entry: Entry) -> None:
-        self._entries = {**self._entries, entry.serve: entry}
-        self.serves = (*self.serves, entry.serve)
+    def _serve_from_cache(self, entry: Entry) -> None:
+        self.counters.cache_hits += 1
+        self._insert(entry)
 
     def _cache_note(self, text: str) -> None:
         self.counters.cache_notes.append(text)
