@@ -25,6 +25,7 @@ from lampwork.capture.library import install_library
 from lampwork.capture.load import HEAP_TYPE, is_plain
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import Callback, _check
+from lampwork.capture.numbers import HostNumber
 from lampwork.capture.output import install_output
 from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.sizes import SYMBOLIC
@@ -144,7 +145,7 @@ _NATIVE_METACLASSES = frozenset({
 
 
 def _instance_check(world: Any, subject: Any, classes: Any) -> bool:
-    if type(subject) in SYMBOLIC or type(subject) is UnknownNumber:
+    if type(subject) in SYMBOLIC or type(subject) is UnknownNumber or type(subject) is HostNumber:
         subject = world.type_of(subject)(2)
     if type(subject) is UnknownArray:
         return issubclass(subject.kind, classes)

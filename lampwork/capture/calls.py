@@ -36,6 +36,7 @@ from lampwork.capture.natives import (
     STATE_READERS,
     STATE_WRITERS,
 )
+from lampwork.capture.numbers import HostNumber, mention_numbers
 from lampwork.capture.resampling import interpolate
 from lampwork.capture.shadow import Break
 from lampwork.capture.tensors import OPERATOR_TYPES, is_tensor_function
@@ -49,6 +50,7 @@ from lampwork.capture.unknown_arrays import (
     install_unknown_arrays,
     is_numpy_function,
 )
+from lampwork.fakes.numbers import number_behind
 from lampwork.ir.operations import ArrayMethod
 
 _ITERATORS = frozenset({
@@ -57,7 +59,7 @@ _ITERATORS = frozenset({
 #: Pure objects of C classes that hold plain data or loaded values only.
 _DATA_TYPES = frozenset({
     *TENSOR_KINDS, *PLAIN_TYPES, torch.finfo, torch.iinfo, type({}.keys()), type({}.values()), type({}.items()),
-    bytearray, types.CodeType, torch.SymInt, torch.SymBool, numpy.dtype,
+    bytearray, types.CodeType, torch.SymInt, torch.SymBool, torch.SymFloat, numpy.dtype,
 })  # fmt: skip
 _NEW_ALLOWED = frozenset({
     id(cls)
@@ -281,6 +283,16 @@ class NativeCalls:
         return _hashable(function) and EFFECTS.get(function) in ("holds", "method", "identity")
 
     def call_tensor(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        for name in _TAKE_NUMBERS & kwargs.keys():
+            if type(kwargs[name]) is Fake and not kwargs[name].dim():  # it gives its number
+                kwargs = {**kwargs, name: self._item(kwargs[name])}
+        if function in _MAKE_TENSORS and args and type(args[0]) is HostNumber:
+            made = self._tensor_of_number(*args, **kwargs)
+            if made is not None:
+                return made
+        if mention_numbers(args) or (kwargs and mention_numbers(kwargs.values())):
+            args = tuple(map(self.symbolic, args))  # type: ignore[attr-defined]
+            kwargs = {name: self.symbolic(each) for name, each in kwargs.items()}  # type: ignore[attr-defined]
         if not self.are_data(args, kwargs):
             raise Break(
                 "tensor-argument",
@@ -292,12 +304,33 @@ class NativeCalls:
             if name == "tolist":
                 return items(self.recorder, owner)  # type: ignore[attr-defined]
             if isinstance(owner, torch.Tensor) and owner.numel() == 1:
-                return item(self.recorder, owner)  # type: ignore[attr-defined]
+                return self._item(owner)
         if name == "storage_offset":
             self.recorder.note_offset(function.__self__ if not args else args[0])  # type: ignore[attr-defined]
         if function is attention:
             args, kwargs = self.attention_calls.simplified(args, kwargs)
         return function(*args, **kwargs)
+
+    def _tensor_of_number(self, number: HostNumber, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+        """`torch.tensor(number)`: computed in the graph; None where it must be the number that it is now."""
+        self.read_state("default_dtype")
+        dtype = dtype or torch.get_default_dtype()
+        if options or not dtype.is_floating_point:
+            return None
+        made = self.host_numbers.made_tensor(number, dtype)  # type: ignore[attr-defined]
+        return made if device is None else made.to(device)
+
+    def _item(self, tensor: Any) -> Any:
+        """`tensor.item()`: a number that the host knows, or one that the graph does."""
+        known = None
+        if type(tensor) is Fake:
+            known = self.host_numbers.item(tensor, self.loader.origin(tensor))  # type: ignore[attr-defined]
+        return item(self.recorder, tensor) if known is None else known  # type: ignore[attr-defined]
+
+    def note_write(self, op: str, tensor: Any, args: tuple, kwargs: dict) -> None:
+        """The recorder writes to a tensor."""
+        args = tuple([number_behind(each) for each in args]) if not kwargs else ()
+        self.host_numbers.note_write(op, tensor, args, self.loader.origin(tensor))  # type: ignore[attr-defined]
 
     def _converted(self, kind: type, value: Any) -> Any:
         """`float(x)` and `int(x)` of a tensor or array of one element; UNBOUND for other values."""
@@ -566,6 +599,9 @@ def adds_no_behaviour(kind: type) -> bool:
     return True
 
 
+_MAKE_TENSORS = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
+#: Keywords of operators that are numbers.
+_TAKE_NUMBERS = frozenset({"value", "alpha"})
 _MAKING = frozenset({"__new__", "__init__", "__init_subclass__", "__class_getitem__", "__getattr__"})
 #: Methods of C classes that are told the class that defines them: a subclass of the usual kind.
 _BUILTIN_METHOD = type(re.compile("").search)

@@ -169,6 +169,7 @@ class _Attempt:
             guard_distinct(world.loader)
             guard_identities(world.loader, world.identified)
             world.tensors.finish()
+            world.host_numbers.finish()
             outputs = templates.outputs
             needs_grad = _needs_grad(outputs, templates.spent, world.recorder.inputs)
             joint = undifferentiated = None

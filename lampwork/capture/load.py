@@ -27,6 +27,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.guards import GuardList, Sources
+from lampwork.capture.numbers import in_parameter_group
 from lampwork.capture.shadow import (
     MISSING,
     Break,
@@ -91,11 +92,13 @@ def has_identity_hash(value: Any) -> bool:
 class Loader:
     """Tables of everything from outside that the program has met, and `load`, which adds to them."""
 
-    def __init__(self, guards: GuardList, sources: Sources, tensors: Any) -> None:
+    def __init__(self, guards: GuardList, sources: Sources, tensors: Any, numbers: Any) -> None:
         self.guards = guards
         self.sources = sources
         #: `TensorInputs`: makes fakes and graph inputs.
         self.tensors = tensors
+        #: `HostNumbers`: numbers that may be others on the next call.
+        self.numbers = numbers
         self.by_raw: dict[int, Origin] = {}
         self.by_value: dict[int, Origin] = {}
         self.dicts: dict[int, DictShadow] = {}
@@ -121,6 +124,7 @@ class Loader:
         for kind in PLAIN_TYPES:
             self._by_type[kind] = self._load_plain
         self._by_type[int] = self._load_integer
+        self._by_type[float] = self._load_float
         for kind in BUILTIN_TYPES:
             self._by_type[kind] = self._load_identity
         self._by_type.update({
@@ -193,6 +197,13 @@ class Loader:
             if known is not None:
                 self.integers[id(source)] = known
                 return known
+        self.guards.equals(source, raw)
+        return raw
+
+    def _load_float(self, raw: float, source: Source) -> Any:
+        if in_parameter_group(source) or self.tensors.policy.is_symbol(source, "value"):
+            self.guards.type_is(source, float)
+            return self.numbers.at(source, "value", raw)
         self.guards.equals(source, raw)
         return raw
 
@@ -339,7 +350,7 @@ class Loader:
         return value
 
     def _load_tuple(self, raw: Any, source: Source) -> Any:
-        if is_plain(raw) and not self.tensors.policy.opens(source):
+        if is_plain(raw) and not self.tensors.policy.opens(source) and not _holds_hyper_parameters(raw, source):
             self.guards.equals(source, raw)
             return raw
         origin = self._known(raw, source)
@@ -706,6 +717,10 @@ class Loader:
         shadow.loaded = True
         shadow.written = True
         shadow.value = value
+
+
+def _holds_hyper_parameters(raw: tuple, source: Source) -> bool:
+    return in_parameter_group(source) and float in map(type, raw)
 
 
 def bound_owner(function: Any) -> Any:

@@ -44,6 +44,7 @@ from lampwork.fakes.fake import (
     make_fake,
     spec_of,
 )
+from lampwork.fakes.numbers import mentions_numbers
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.shapes import Unknown, broadcast, exact_device, infer, promoted
 from lampwork.fakes.symbolic import SymbolicSizes
@@ -98,6 +99,10 @@ class Recorder:
         self.differentiating = False
         #: Is told of every `fake.data = other`, whoever caused it.
         self.data_hook: Callable[[Fake, Fake], None] | None = None
+        #: Is told of every write to a tensor: (operator, target, other arguments, keywords).
+        self.write_hook: Callable[[str, Fake, tuple, dict], None] | None = None
+        #: What knows the numbers that operators were called with and capture does not know, if there are any.
+        self.numbers: Any = None
         self._storages: dict[int, FakeStorage] = {}
         self._tangents: list[torch.fx.Node] = []
         self._mode = _Mode(self)
@@ -196,6 +201,16 @@ class Recorder:
         if question is not None:
             return question(args[0])
         op = operator(func)
+        if op.base.startswith("_foreach_"):
+            from lampwork.capture.lists import on_each
+
+            done = on_each(self, op, args, kwargs)
+            if done is not NotImplemented:
+                return done
+        if self.numbers is not None and (mentions_numbers(args) or (kwargs and mentions_numbers(kwargs))):
+            from lampwork.capture.scalars import Scalars
+
+            return Scalars(self).call(op, args, kwargs)
         if kwargs:
             device = kwargs.get("device")
             if device is not None and device.type == "cuda":
@@ -312,6 +327,8 @@ class Recorder:
         for target in targets:
             for each in target if isinstance(target, (list, tuple)) else (target,):
                 if each is not None:
+                    if self.write_hook is not None and type(each) is Fake:
+                        self.write_hook(op.base, each, args[1:], kwargs)
                     self._note_write(each, op)
         result = self._results_of_inplace(op, args, kwargs, targets)  # may give a target other memory
         inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}

@@ -25,6 +25,7 @@ from lampwork.capture.fake import Fake
 from lampwork.capture.load import HEAP_TYPE, Loader, getattr_dict, is_plain
 from lampwork.capture.machine import MachineGenerator
 from lampwork.capture.machine.natives import Callback
+from lampwork.capture.numbers import HostNumber
 from lampwork.capture.shadow import MISSING, Break, Deferred, HookNumber, IdentityNumber, Pending
 from lampwork.capture.sizes import SYMBOLIC, number
 from lampwork.capture.text import UnknownText
@@ -121,6 +122,10 @@ class Templates:
             return SourceValue(origin.source)
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
+        if kind is HostNumber:
+            if value.reads_tensors:  # whose contents the program may have changed by the time that templates are read
+                return ScalarValue(self._tensor(value.numbers.tensor(value)).index, "float")
+            return SizeValue(value.text, tuple(value.sources.values()))
         if kind is UnknownNumber:
             if value.made is None:
                 return ScalarValue(self._tensor(value.tensor).index, value.kind.__name__)

@@ -15,6 +15,7 @@ from torch.utils.hooks import RemovableHandle
 from lampwork import _torch
 from lampwork.capture.backward import register_hook, register_post_accumulate_hook, retain_grad, run_backward
 from lampwork.capture.fake import Fake
+from lampwork.capture.fused import KERNELS
 from lampwork.capture.machine import Enter
 from lampwork.capture.shadow import Break, HookNumber, IdentityNumber
 from lampwork.fakes.shapes import is_dense
@@ -25,6 +26,8 @@ _MAX_SEED = (1 << 63) - 1
 def install_torch_answers(world: Any) -> None:
     """Registers the answers of this module with a world."""
     add = world.add_intrinsic
+    for name, written_out in KERNELS.items():
+        world.add_substitute(getattr(torch, name), written_out)
     add(torch.random.manual_seed, _manual_seed)
     add(torch.random.get_rng_state, _get_rng_state)
     add(torch.random.set_rng_state, _set_rng_state)

@@ -33,6 +33,7 @@ from lampwork.capture.load import HEAP_TYPE, Loader
 from lampwork.capture.machine import UNBOUND, Frame, World
 from lampwork.capture.machine.attributes import NATIVE_KINDS
 from lampwork.capture.modules import Modules
+from lampwork.capture.numbers import HostNumber, HostNumbers, NumberOperations
 from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.sizes import NUMBER_TYPES, SymbolicValues, number
 from lampwork.capture.tensor_attributes import TensorAttributes
@@ -75,8 +76,8 @@ class Namespace:
 
 
 class TorchWorld(
-    UnknownTexts, UnknownArrays, UnknownNumbers, SymbolicValues, NativeCalls, Containers, Modules, TensorAttributes,
-    World,
+    NumberOperations, UnknownTexts, UnknownArrays, UnknownNumbers, SymbolicValues, NativeCalls, Containers, Modules,
+    TensorAttributes, World,
 ):  # fmt: skip
     """The world of one capture. Not shared between threads."""
 
@@ -86,7 +87,8 @@ class TorchWorld(
         self.sources = Sources()
         self.guards = GuardList(self.location)
         self.tensors = TensorInputs(recorder, self.guards, policy)
-        self.loader = Loader(self.guards, self.sources, self.tensors)
+        self.host_numbers = HostNumbers(recorder, self.guards, self.tensors)
+        self.loader = Loader(self.guards, self.sources, self.tensors, self.host_numbers)
         self.namespaces: dict[int, Namespace] = {}
         #: Digests of all functions whose bytecode was interpreted.
         self.code_digests: dict[str, str] = {}
@@ -104,6 +106,7 @@ class TorchWorld(
     def attach(self, recorder: Any) -> None:
         recorder.location_hook = self.location
         recorder.data_hook = self.note_data
+        recorder.write_hook = self.note_write
 
     # ------------------------------------------------------------------------------------------------------------------
     # Where we are
@@ -607,6 +610,8 @@ class TorchWorld(
             return str
         if kind is UnknownNumber or kind is UnknownArray:
             return value.kind
+        if kind is HostNumber:
+            return float
         return types.GeneratorType if type(value).__name__ == "MachineGenerator" else type(value)
 
     def branch(self, frame: Frame, value: Any, if_true: int, if_false: int) -> bool:

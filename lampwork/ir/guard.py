@@ -10,6 +10,8 @@ a guard whenever it READS a value, never when it copies one.
 
 from __future__ import annotations
 
+import ctypes
+import math
 from dataclasses import field
 from typing import Any
 
@@ -167,8 +169,9 @@ class ModuleIsPlain:
 
 @record
 class SizeSource:
-    """The integer called `name` in a `SizeRelation`. `kind`: "shape" or "stride" of dimension `axis` of the tensor at
-    `source`, its storage "offset", or the "value" at `source` itself (an int)."""
+    """The number called `name` in a `SizeRelation`. `kind`: "shape" or "stride" of dimension `axis` of the tensor at
+    `source`, its storage "offset", the "value" at `source` itself (an int or float), or the "item" of the tensor of one
+    element there."""
 
     name: str
     source: Source
@@ -177,12 +180,25 @@ class SizeSource:
 
 
 def size_text(size: SizeSource, value: str) -> str:
-    """The expression for the integer, where the expression `value` is the tensor or int at its source."""
+    """The expression for the number, where the expression `value` is the tensor or number at its source."""
+    if size.kind == "item":
+        return f"{value}.item()"
     if size.kind == "shape":
         return f"{value}.shape[{size.axis}]"
     if size.kind == "stride":
         return f"{value}.stride({size.axis})"
     return f"{value}.storage_offset()" if size.kind == "offset" else value
+
+
+def single(value: float) -> float:
+    """`value` rounded to single precision, as a tensor of float32 stores it."""
+    return ctypes.c_float(value).value
+
+
+#: What expressions over numbers may name, beside the numbers.
+NUMBER_FUNCTIONS: dict[str, Any] = {
+    "math": math, "single": single, "min": min, "max": max, "abs": abs, "float": float, "int": int, "type": type,
+}  # fmt: skip
 
 
 @record

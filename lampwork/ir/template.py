@@ -56,7 +56,8 @@ class ScalarValue:
 
 @record
 class SizeValue:
-    """A Python int: `text`, an expression over the integers named by `sizes` (`2*s0`, `s0` the size of an input)."""
+    """A Python number: `text`, an expression over the numbers named by `sizes` (`2*s0`, `s0` the size of an input) and
+    `ir.guard.NUMBER_FUNCTIONS`."""
 
     text: str
     sizes: tuple[SizeSource, ...]

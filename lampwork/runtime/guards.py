@@ -25,6 +25,7 @@ import torch
 
 from lampwork._torch import STATE, state_test
 from lampwork.ir.guard import (
+    NUMBER_FUNCTIONS,
     ArgumentCount,
     ClassLookup,
     Distinct,
@@ -38,6 +39,7 @@ from lampwork.ir.guard import (
     ModuleIsPlain,
     SameObject,
     SizeRelation,
+    SizeSource,
     StorageGroups,
     TensorIs,
     TypeIs,
@@ -55,6 +57,7 @@ from lampwork.ir.source import (
     KeyAt,
     Keyword,
     Named,
+    Numbers,
     PythonModule,
     Referent,
     Remembered,
@@ -245,6 +248,10 @@ class CheckWriter:
                 return f"reading.remembered({self._load(base)}, ({shown}), {{{named}}})"
             case ClassAttribute(base, name):
                 return f"reading.class_attribute({self._load(base)}, {name!r})"
+            case Numbers(texts, numbers):
+                named = {number.name: number for number in numbers}
+                shown = ", ".join([self._expression_of_numbers(text, named) for text in texts])
+                return f"reading.number_tensor(({shown}, ))"
             case State(name):
                 return f"{self.constant(STATE[name])}()"
         raise TypeError(f"not a source: {source!r}")
@@ -422,15 +429,23 @@ class CheckWriter:
         self.require(f"reading.aliasing_is(({pointers}), {sizes}, {self.constant(test.groups)})")
 
     def _size_relation(self, value: str, test: SizeRelation, source: Source) -> None:
-        text = test.text
-        for size in test.sizes:
-            key = (id(size.source), size.kind, size.axis)
-            name = self._size_names.get(key)
-            if name is None:
-                name = self._size_names[key] = f"n{len(self._size_names)}"
-                self._lines.append(f"{name} = {size_text(size, self._load(size.source))}")
-            text = re.sub(rf"\b{size.name}\b", name, text)
-        self.require(text)
+        self.require(self._expression_of_numbers(test.text, test.sizes))
+
+    def _expression_of_numbers(self, text: str, sizes: Sequence[SizeSource] | dict[str, SizeSource]) -> str:
+        self._constants.update(NUMBER_FUNCTIONS)
+        named = sizes if isinstance(sizes, dict) else {size.name: size for size in sizes}
+        return re.sub(r"\b[a-z]+\d+\b", lambda found: self._number(named, found.group()), text)
+
+    def _number(self, named: dict[str, SizeSource], name: str) -> str:
+        size = named.get(name)
+        if size is None:
+            return name
+        key = (id(size.source), size.kind, size.axis)
+        local = self._size_names.get(key)
+        if local is None:
+            local = self._size_names[key] = f"n{len(self._size_names)}"
+            self._lines.append(f"{local} = {size_text(size, self._load(size.source))}")
+        return local
 
     def _module_is_plain(self, value: str, test: ModuleIsPlain, source: Source) -> None:
         kind = self._type(source)

@@ -24,6 +24,7 @@ from lampwork import _torch
 from lampwork._torch import STATE
 from lampwork.ir.dtype import ITEM_SIZE_BYTES, SHORT
 from lampwork.ir.guard import (
+    NUMBER_FUNCTIONS,
     ArgumentCount,
     ClassLookup,
     Distinct,
@@ -55,6 +56,7 @@ from lampwork.ir.source import (
     KeyAt,
     Keyword,
     Named,
+    Numbers,
     PythonModule,
     Referent,
     Remembered,
@@ -77,7 +79,7 @@ READ_ERRORS = (
     ValueError,
     LookupError,
     StopIteration,
-    ZeroDivisionError,
+    ArithmeticError,
 )
 
 
@@ -142,6 +144,9 @@ def _read(source: Source, scope: Scope) -> Any:
                 [read(each, scope) if is_source(each) else each for each in args],
                 {name: read(each, scope) if is_source(each) else each for name, each in kwargs},
             )
+        case Numbers(texts, numbers):
+            known = {number.name: size_at(number, scope) for number in numbers}
+            return number_tensor([evaluate_sizes(text, known) for text in texts])
         case State(name):
             return STATE[name]()
     raise TypeError(f"not a source: {source!r}")
@@ -442,19 +447,27 @@ def _difference(guard: Guard, value: Any, scope: Scope) -> str:
     return ""
 
 
-def size_at(size: SizeSource, scope: Scope) -> int:
-    """The integer that a relation speaks of, in this call."""
+def number_tensor(values: Sequence[float]) -> torch.Tensor:
+    """The numbers as one float64 tensor on the CPU, whatever modes are active."""
+    with torch.inference_mode(False):
+        return torch.tensor(values, dtype=torch.float64, device="cpu")
+
+
+def size_at(size: SizeSource, scope: Scope) -> Any:
+    """The number that a relation speaks of, in this call."""
     value = read(size.source, scope)
     if size.kind == "value":
         return value
+    if size.kind == "item":
+        return value.item()
     if size.kind == "offset":
         return value.storage_offset()
     return value.shape[size.axis] if size.kind == "shape" else value.stride(size.axis)
 
 
-def evaluate_sizes(text: str, numbers: dict[str, int]) -> Any:
+def evaluate_sizes(text: str, numbers: dict[str, Any]) -> Any:
     """What an expression of a guard or a template is for these numbers."""
-    return eval(text, {"__builtins__": {"min": min, "max": max}}, numbers)
+    return eval(text, {"__builtins__": NUMBER_FUNCTIONS}, numbers)
 
 
 def in_words(test: SizeRelation) -> str:
@@ -462,8 +475,8 @@ def in_words(test: SizeRelation) -> str:
     text = test.text
     for size in test.sizes:
         where = describe(size.source)
-        if size.kind == "offset":
-            where = f"{where}.storage_offset()"
+        if size.kind in ("offset", "item"):
+            where = f"{where}.{'storage_offset' if size.kind == 'offset' else 'item'}()"
         elif size.kind != "value":
             where = f"{where}.{'size' if size.kind == 'shape' else 'stride'}({size.axis})"
         text = re.sub(rf"\b{size.name}\b", where, text)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.ir.guard import SizeSource, size_text
+from lampwork.ir.guard import NUMBER_FUNCTIONS, SizeSource, size_text
 from lampwork.ir.reference import resolve
 from lampwork.ir.region import Continue, Outcome, Raise, Return
 from lampwork.ir.source import Source
@@ -90,7 +90,7 @@ class TemplateWriter:
         #: Results that are the very tensor passed in: their class and grad flag are theirs already.
         self.inputs_kept = inputs_kept
         self.lines: list[str] = []
-        self.constants: dict[str, Any] = {"runtime": _HELPERS}
+        self.constants: dict[str, Any] = {"runtime": _HELPERS, **NUMBER_FUNCTIONS}
         self._names: dict[int, str] = {}
         self._tensors: dict[int, str] = {}
         self._uses = _count_uses(objects)

@@ -1,0 +1,524 @@
+"""Numbers from outside that may be others on the next call, and what the program computes from them.
+
+    group["lr"]                     a `HostNumber`: f0, which is the number at its source
+    1 - group["lr"] * 0.01          another: (1 - (f0 * 0.01))
+    if group["momentum"] != 0:      decided by the number seen, guarded: f1 != 0
+    step.item()                     f2.item(), where `step` is a tensor on the CPU that came from outside
+
+The host computes them in Python on each call, so they are exactly what eager computes, and hands those that meet
+tensors to the graph in one tensor (`ir.source.Numbers`). Hyper-parameters of an optimizer are such numbers from the
+first call on, and its step counters; other floats are, once they have varied.
+
+Whatever cannot be written as an expression (text, keys of dicts, indices) takes the number as it is now and guards
+that.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.capture.fake import Fake
+from lampwork.capture.unknown import UnknownNumber
+from lampwork.fakes.fake import TensorSpec, make_fake
+from lampwork.fakes.numbers import symbolic_float
+from lampwork.fakes.symbolic import size_of
+from lampwork.ir.guard import SizeRelation, SizeSource, single
+from lampwork.ir.source import InstanceDict, Item, Numbers, Source
+
+#: Expressions that grow longer are taken as the number they are now.
+_LONGEST_TEXT = 2000
+#: How many numbers one graph may take.
+_CAPACITY = 1 << 14
+_OPERATORS = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
+    operator.mod: "%", operator.pow: "**",
+}  # fmt: skip
+_INPLACE = {
+    operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul,
+    operator.itruediv: operator.truediv, operator.ifloordiv: operator.floordiv, operator.imod: operator.mod,
+    operator.ipow: operator.pow,
+}  # fmt: skip
+_COMPARISONS = {
+    operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=", operator.gt: ">", operator.ge: ">=",
+}  # fmt: skip
+_FUNCTIONS: dict[Any, str] = {
+    **{
+        getattr(math, name): f"math.{name}"
+        for name in (
+            "sqrt", "cos", "sin", "tan", "exp", "log", "log2", "log10", "pow", "floor", "ceil", "trunc", "fabs", "tanh",
+            "isnan", "isinf", "isfinite", "expm1", "log1p", "atan", "copysign", "hypot", "erf",
+        )
+    },
+    abs: "abs", min: "min", max: "max", float: "float",
+}  # fmt: skip
+_NUMERIC = frozenset({int, float, bool})
+
+
+class HostNumber:
+    """A Python float: `text`, an expression over the numbers named in `sources`, which was `value` in this call."""
+
+    __slots__ = ("numbers", "text", "sources", "value")
+
+    def __init__(self, numbers: HostNumbers, text: str, sources: dict[str, SizeSource], value: float) -> None:
+        self.numbers, self.text, self.sources, self.value = numbers, text, sources, value
+
+    @property
+    def reads_tensors(self) -> bool:
+        return any(source.kind == "item" for source in self.sources.values())
+
+    def take(self) -> float:
+        """The number, guarded."""
+        self.numbers.relation(f"{self.text} == {_literal(self.value)}", self.sources)
+        return self.value
+
+    # Native code that looks at the number gets it.
+
+    def __float__(self) -> float:
+        return self.take()
+
+    def __hash__(self) -> int:
+        return hash(self.take())
+
+
+def _taking(name: str) -> Callable:
+    def answer(self: HostNumber, *args: Any) -> Any:
+        taken = [each.take() if type(each) is HostNumber else each for each in args]
+        return getattr(self.take(), name)(*taken)
+
+    return answer
+
+
+def _computing(op: Any, swapped: bool) -> Callable:
+    def answer(self: HostNumber, other: Any) -> Any:
+        if type(other) is not HostNumber and type(other) not in _NUMERIC:
+            return NotImplemented
+        return self.numbers.compute(op, other, self) if swapped else self.numbers.compute(op, self, other)
+
+    return answer
+
+
+for _name in ("bool", "str", "repr", "format", "round", "trunc", "floor", "ceil", "int", "divmod", "rdivmod",
+              "abs", "complex"):  # fmt: skip
+    setattr(HostNumber, f"__{_name}__", _taking(f"__{_name}__"))
+
+
+def _comparing(op: Any) -> Callable:
+    def answer(self: HostNumber, other: Any) -> Any:
+        if type(other) is not HostNumber and type(other) not in _NUMERIC:
+            return NotImplemented
+        return self.numbers.compare(op, self, other)
+
+    return answer
+
+
+for _op in _COMPARISONS:
+    setattr(HostNumber, f"__{_op.__name__}__", _comparing(_op))
+for _op in _OPERATORS:
+    setattr(HostNumber, f"__{_op.__name__}__", _computing(_op, False))
+    setattr(HostNumber, f"__r{_op.__name__}__", _computing(_op, True))
+HostNumber.__neg__ = lambda self: self.numbers.compute(operator.mul, self, -1.0)  # type: ignore[attr-defined]
+
+
+def in_parameter_group(source: Source) -> bool:
+    """Whether the value at `source` is a hyper-parameter: in a dict of some object's `param_groups`."""
+    while isinstance(source, Item):
+        groups = source.base
+        if isinstance(groups, Item) and groups.key == "param_groups" and isinstance(groups.base, InstanceDict):
+            return True
+        source = source.base
+    return False
+
+
+class HostNumbers:
+    """The numbers of one capture: their names, guards on them, and the tensor that takes them to the graph."""
+
+    def __init__(self, recorder: Any, guards: Any, tensors: Any) -> None:
+        self.recorder, self.guards, self.tensors = recorder, guards, tensors
+        self._names: dict[tuple[int, str], SizeSource] = {}
+        self._texts: dict[str, int] = {}
+        self._used: dict[str, SizeSource] = {}
+        self._scalars: dict[str, Fake] = {}
+        #: Expressions for what tensors of single precision or less hold.
+        self._singles: set[str] = set()
+        self._placeholder: Fake | None = None
+        self._position = -1
+        #: What the program knows to be in tensors of one element on the CPU, by storage: a number, or an expression.
+        self.contents: dict[int, Any] = {}
+
+    # Numbers --------------------------------------------------------------------------------------
+
+    def at(self, source: Source, kind: str, value: float) -> HostNumber:
+        """The number at a source ("value"), or in the tensor there ("item")."""
+        named = self._names.get((id(source), kind))
+        if named is None:
+            named = self._names[id(source), kind] = SizeSource(f"f{len(self._names)}", source, kind)
+        return HostNumber(self, named.name, {named.name: named}, value)
+
+    def relation(self, text: str, sources: dict[str, SizeSource]) -> None:
+        """Guards that `text` is true."""
+        if sources:
+            names = tuple(sources.values())
+            self.guards.add(names[0].source, ("number", text), lambda: SizeRelation(text, names))
+
+    def compute(self, op: Any, left: Any, right: Any) -> Any:
+        """`op(left, right)` of numbers; guards what would make it raise, or be of another class."""
+        (one, left_sources, a), (two, right_sources, b) = self._parts(left), self._parts(right)
+        sources = {**left_sources, **right_sources}
+        try:
+            value = op(a, b)
+        except ArithmeticError:
+            return op(self.taken(left), self.taken(right))
+        text = f"({one} {_OPERATORS[op]} {two})"
+        if type(value) is not float or len(text) > _LONGEST_TEXT:
+            return op(self.taken(left), self.taken(right))
+        if op in (operator.truediv, operator.floordiv, operator.mod):
+            self.relation(f"{two} != 0", right_sources)
+        elif op is operator.pow:
+            self.relation(f"type({text}) is float", sources)
+        return HostNumber(self, text, sources, value)
+
+    def compare(self, op: Any, left: Any, right: Any) -> bool:
+        """`op(left, right)` of numbers, guarded."""
+        (one, left_sources, a), (two, right_sources, b) = self._parts(left), self._parts(right)
+        value = op(a, b)
+        text = f"{one} {_COMPARISONS[op]} {two}"
+        self.relation(text if value else f"not {text}", {**left_sources, **right_sources})
+        return value
+
+    def function(self, function: Any, args: tuple) -> Any:
+        """`function(*args)` of numbers, for functions of `_FUNCTIONS`."""
+        parts = [self._parts(each) for each in args]
+        sources = {name: source for _, each, _ in parts for name, source in each.items()}
+        text = f"{_FUNCTIONS[function]}({', '.join(each for each, _, _ in parts)})"
+        try:
+            value = function(*[each for _, _, each in parts])
+        except (ArithmeticError, ValueError):
+            return function(*map(self.taken, args))
+        if type(value) is not float or len(text) > _LONGEST_TEXT:
+            self.relation(f"{text} == {_literal(value)}", sources)
+            return value
+        if function not in (float, abs, min, max):
+            self.relation(f"type({text}) is float", sources)  # it does not raise
+        return HostNumber(self, text, sources, value)
+
+    def _parts(self, value: Any) -> tuple[str, dict[str, SizeSource], Any]:
+        if type(value) is HostNumber:
+            return value.text, value.sources, value.value
+        if type(value) is torch.SymInt:
+            size = size_of(value)
+            if isinstance(size, int):
+                return _literal(size), {}, size
+            text, sizes = value.node.sizes.written(value.node.value)
+            return f"({text})", {each.name: each for each in sizes}, value.node.hint
+        return _literal(value), {}, value
+
+    @staticmethod
+    def taken(value: Any) -> Any:
+        """The number itself, guarded."""
+        if type(value) is HostNumber:
+            return value.take()
+        return int(value) if type(value) is torch.SymInt else value
+
+    # In the graph ---------------------------------------------------------------------------------
+
+    def unknown(self, number: HostNumber) -> UnknownNumber:
+        """The number as one that the graph computes with."""
+        return UnknownNumber(self.tensor(number), float)
+
+    def tensor(self, number: HostNumber) -> Fake:
+        """A float64 tensor of no dimensions with the number."""
+        found = self._scalars.get(number.text)
+        if found is not None:
+            return found
+        if self._placeholder is None:
+            with self.recorder._paused():
+                fake = make_fake(TensorSpec((_CAPACITY,), (1,), torch.float64))
+            self._placeholder = self.recorder.placeholder(fake)
+            self._position = len(self.tensors.inputs)
+            self.tensors.inputs.append(None)
+            self.tensors.fakes.append(fake)
+        index = len(self._texts)
+        if index == _CAPACITY:
+            raise AssertionError("more numbers than a graph takes")
+        self._texts[number.text] = index
+        self._used.update(number.sources)
+        made = self.recorder.call(torch.ops.aten.select.int, (self._placeholder, 0, index), {})
+        self._scalars[number.text] = made
+        return made
+
+    def finish(self) -> None:
+        """Makes the input of the graph that has all numbers."""
+        if self._placeholder is None:
+            return
+        self.tensors.inputs[self._position] = Numbers(tuple(self._texts), tuple(self._used.values()))
+        with self.recorder._paused():
+            exact = make_fake(TensorSpec((len(self._texts),), (1,), torch.float64))
+        exact.node = self._placeholder.node
+        exact.node.meta["val"] = exact  # type: ignore[union-attr]
+        self.tensors.fakes[self._position] = exact
+
+    # Tensors of one element -----------------------------------------------------------------------
+
+    def item(self, tensor: Any, origin: Any) -> Any:
+        """The number in a tensor of one element on the CPU, where the host can tell; None: only the graph can."""
+        if tensor.numel() != 1 or tensor.device.type != "cpu" or not tensor.is_floating_point():
+            return None
+        key = _torch.storage_key(tensor)
+        if key in self.contents:
+            return self.contents[key]
+        if key in self.recorder.written:
+            return None
+        if origin is None:
+            return self._made(tensor)
+        if not _is_whole(origin.raw):
+            return None
+        with self.recorder._paused():
+            value = origin.raw.item()
+        found = self.contents[key] = self.at(origin.source, "item", value)
+        if tensor.dtype is not torch.float64:
+            self._singles.add(found.text)
+        return found
+
+    def _made(self, tensor: Any) -> Any:
+        """The number in a tensor that the program made and wrote to never since, told from how it was made."""
+        node = tensor.node
+        if type(node) is not torch.fx.Node or node.op != "call_function":
+            return None
+        if node.target in _FACTORIES:
+            number = _FACTORIES[node.target]
+            value = float(node.args[1]) if number is None and type(node.args[1]) in _NUMERIC else number
+            return None if value is None else self._stored(value, tensor.dtype)
+        if node.target in _COPIES:
+            source = node.args[0].meta["val"]
+            if source.numel() == 1 and source.device == tensor.device:
+                known = self._content(source, None)
+                return None if known is None else self._stored(known, tensor.dtype)
+        return None
+
+    def note_write(self, op: str, tensor: Any, args: tuple, origin: Any) -> None:
+        """The program writes to `tensor` with the in-place operator `op`."""
+        key = _torch.storage_key(tensor)
+        known = None
+        if tensor.device.type == "cpu" and tensor.numel() == 1 and len(args) == 1 and (op in _STEPS or op in _STORES):
+            operand = args[0]
+            if type(operand) is Fake:
+                operand = self._content(operand, None) if operand.numel() == 1 else None
+            if type(operand) in _NUMERIC or type(operand) is HostNumber:
+                operand = known = self._stored(operand, tensor.dtype)
+            if operand is not None and op in _STEPS:
+                known = self._content(tensor, origin)
+                if known is not None:
+                    known = self._stored(self._applied(_STEPS[op], known, operand), tensor.dtype)
+        if known is None:
+            self.contents.pop(key, None)
+        else:
+            self.contents[key] = known
+
+    def _content(self, tensor: Any, origin: Any) -> Any:
+        key = _torch.storage_key(tensor)
+        if key not in self.contents and tensor.constant is not None and key not in self.recorder.written:
+            with self.recorder._paused():
+                return tensor.constant.item()
+        return self.item(tensor, origin)
+
+    def made_tensor(self, number: HostNumber, dtype: torch.dtype) -> Fake:
+        """`torch.tensor(number, dtype=dtype)`."""
+        tensor = self.tensor(number)
+        made = self.recorder.call(torch.ops.aten._to_copy.default, (tensor,), {"dtype": dtype})
+        known = self._stored(number, dtype)
+        if known is not None:
+            self.contents[_torch.storage_key(made)] = known
+        return made
+
+    def _applied(self, step: Any, known: Any, operand: Any) -> Any:
+        if type(known) is not HostNumber and type(operand) is not HostNumber:
+            return step(known, operand)
+        return self.compute(step, known, operand)
+
+    def _stored(self, value: Any, dtype: torch.dtype) -> Any:
+        """What a tensor of `dtype` makes of a number; sums and products of single precision are rounded once."""
+        if dtype is torch.float64:
+            return value
+        if dtype is not torch.float32:
+            return None
+        if type(value) is not HostNumber:
+            return single(value)
+        if value.text in self._singles:
+            return value
+        text = f"single({value.text})"
+        self._singles.add(text)
+        return HostNumber(self, text, value.sources, single(value.value))
+
+
+#: In-place operators whose results on one element the host computes as well: two numbers of single precision, added or
+#: multiplied in double precision and then rounded, are rounded once.
+_FACTORIES = {
+    torch.ops.aten.zeros.default: 0.0, torch.ops.aten.ones.default: 1.0, torch.ops.aten.full.default: None,
+    torch.ops.aten.zeros_like.default: 0.0, torch.ops.aten.ones_like.default: 1.0,
+}  # fmt: skip
+_COPIES = frozenset({
+    torch.ops.aten.clone.default, torch.ops.aten._to_copy.default, torch.ops.aten.detach.default,
+    torch.ops.aten.alias.default,
+})  # fmt: skip
+_STORES = frozenset({"copy_", "fill_"})
+_STEPS = {"add_": operator.add, "sub_": operator.sub, "mul_": operator.mul}
+
+
+def _is_whole(raw: torch.Tensor) -> bool:
+    return raw.numel() == 1 and raw.untyped_storage().nbytes() == raw.element_size()
+
+
+def _literal(value: Any) -> str:
+    if type(value) is float and not math.isfinite(value):
+        return "math.nan" if math.isnan(value) else "math.inf" if value > 0 else "(-math.inf)"
+    return f"({value!r})" if value < 0 or (type(value) is float and math.copysign(1.0, value) < 0) else repr(value)
+
+
+class NumberOperations:
+    """The part of a world that knows such numbers: before the one that knows numbers out of tensors."""
+
+    host_numbers: HostNumbers
+
+    def binary_op(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is HostNumber or type(right) is HostNumber:
+            if op in _OPERATORS and _is_number(left) and _is_number(right):
+                return self.host_numbers.compute(op, left, right)
+            if type(left) is Fake or type(right) is Fake:
+                return op(self.symbolic(left), self.symbolic(right))
+            return super().binary_op(op, *self._operands(left, right))  # type: ignore[misc]
+        if op in _OPERATORS and _makes_float(op, left, right):
+            return self.host_numbers.compute(op, left, right)
+        return super().binary_op(op, left, right)  # type: ignore[misc]
+
+    def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is HostNumber or type(right) is HostNumber:
+            plain = _INPLACE.get(op)
+            if plain is not None and _is_number(left) and _is_number(right):
+                return self.host_numbers.compute(plain, left, right)
+            if type(left) is Fake or type(right) is Fake:
+                return op(self.symbolic(left), self.symbolic(right))
+            return super().inplace_op(op, *self._operands(left, right))  # type: ignore[misc]
+        if op in _INPLACE and _makes_float(_INPLACE[op], left, right):
+            return self.host_numbers.compute(_INPLACE[op], left, right)
+        return super().inplace_op(op, left, right)  # type: ignore[misc]
+
+    def _operands(self, left: Any, right: Any) -> tuple[Any, Any]:
+        """Numbers beside numbers out of tensors become part of the graph; beside anything else, what they are now."""
+        for one, other in ((left, right), (right, left)):
+            if type(one) is HostNumber and type(other) is not UnknownNumber:
+                return HostNumbers.taken(left), HostNumbers.taken(right)
+        known = self.host_numbers.unknown
+        return tuple([known(each) if type(each) is HostNumber else each for each in (left, right)])  # type: ignore
+
+    def unary_op(self, op: Any, value: Any) -> Any:
+        if type(value) is HostNumber:
+            if op is operator.neg:
+                return self.host_numbers.compute(operator.mul, value, -1.0)
+            return value if op is operator.pos else op(value.take())
+        return super().unary_op(op, value)  # type: ignore[misc]
+
+    def compare_op(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is HostNumber or type(right) is HostNumber:
+            if _is_number(left) and _is_number(right):
+                return self.host_numbers.compare(op, left, right)
+            if type(left) is Fake or type(right) is Fake:
+                return op(self.symbolic(left), self.symbolic(right))
+            if type(left) is UnknownNumber or type(right) is UnknownNumber:
+                left, right = self._operands(left, right)
+            else:
+                left, right = HostNumbers.taken(left), HostNumbers.taken(right)
+        elif _is_mixed(left, right):
+            return self.host_numbers.compare(op, left, right)
+        return super().compare_op(op, left, right)  # type: ignore[misc]
+
+    def truth(self, value: Any) -> bool:
+        if type(value) is HostNumber:
+            return self.host_numbers.compare(operator.ne, value, 0)
+        return super().truth(value)  # type: ignore[misc]
+
+    def load_attr(self, obj: Any, name: str) -> Any:
+        if type(obj) is HostNumber:
+            return float if name == "__class__" else super().load_attr(obj.take(), name)  # type: ignore[misc]
+        return super().load_attr(obj, name)  # type: ignore[misc]
+
+    def call_native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if _mention_numbers(args) or (kwargs and _mention_numbers(tuple(kwargs.values()))):
+            if not kwargs and function.__hash__ is not None and function in _FUNCTIONS:
+                values = tuple(args[0]) if function in (min, max) and len(args) == 1 else args
+                if all(map(_is_number, values)):
+                    return self.host_numbers.function(function, values)
+            if not self.takes_symbols(function):  # type: ignore[attr-defined]
+                args = tuple(map(_taken, args))
+                kwargs = {name: _taken(each) for name, each in kwargs.items()}
+        return super().call_native(function, args, kwargs)  # type: ignore[misc]
+
+    def set_item(self, container: Any, key: Any, value: Any) -> None:
+        if type(container) is Fake and type(value) is HostNumber:
+            if container.is_floating_point() and container.device.type == "cpu":
+                value = self.host_numbers.made_tensor(value, container.dtype)
+            else:
+                value = value.take()
+        super().set_item(container, key, value)  # type: ignore[misc]
+
+    def format_value(self, value: Any, conversion: int, spec: Any) -> str:
+        return super().format_value(HostNumbers.taken(value), conversion, spec)  # type: ignore[misc]
+
+    def symbolic(self, value: Any) -> Any:
+        """What native functions of tensors are given in place of a number; containers likewise."""
+        kind = type(value)
+        if kind is HostNumber or (kind is UnknownNumber and value.kind is float):
+            self.recorder.numbers = self.host_numbers  # type: ignore[attr-defined]
+            return symbolic_float(value)
+        if kind is list or kind is tuple:
+            return kind([self.symbolic(each) for each in value])
+        return value
+
+
+def _taken(value: Any) -> Any:
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return kind([_taken(each) for each in value]) if _mention_numbers(value) else value
+    return HostNumbers.taken(value) if kind is HostNumber else value
+
+
+def _mention_numbers(values: Any) -> bool:
+    for each in values:
+        kind = type(each)
+        if kind is HostNumber or ((kind is list or kind is tuple) and _mention_numbers(each)):
+            return True
+    return False
+
+
+def mention_numbers(values: Any) -> bool:
+    """Whether a number that is not known yet is among the values, or in lists and tuples among them."""
+    for each in values:
+        kind = type(each)
+        if kind is HostNumber or kind is UnknownNumber:
+            return True
+        if (kind is list or kind is tuple) and mention_numbers(each):
+            return True
+    return False
+
+
+def _is_number(value: Any) -> bool:
+    kind = type(value)
+    return kind is HostNumber or kind in _NUMERIC or kind is torch.SymInt
+
+
+def _is_mixed(left: Any, right: Any) -> bool:
+    return {type(left), type(right)} == {torch.SymInt, float}
+
+
+def _makes_float(op: Any, left: Any, right: Any) -> bool:
+    """Whether arithmetic of a symbolic integer gives a floating-point number."""
+    if type(left) is not torch.SymInt and type(right) is not torch.SymInt:
+        return False
+    if _is_mixed(left, right):
+        return True
+    return op is operator.truediv and _is_number(left) and _is_number(right)
