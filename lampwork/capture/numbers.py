@@ -122,7 +122,7 @@ for _op in _COMPARISONS:
 for _op in _OPERATORS:
     setattr(HostNumber, f"__{_op.__name__}__", _computing(_op, False))
     setattr(HostNumber, f"__r{_op.__name__}__", _computing(_op, True))
-HostNumber.__neg__ = lambda self: self.numbers.compute(operator.mul, self, -1.0)  # type: ignore[attr-defined]
+setattr(HostNumber, "__neg__", lambda self: self.numbers.compute(operator.mul, self, -1.0))  # noqa: B010
 
 
 def in_parameter_group(source: Source) -> bool:

@@ -249,8 +249,8 @@ class CheckWriter:
             case ClassAttribute(base, name):
                 return f"reading.class_attribute({self._load(base)}, {name!r})"
             case Numbers(texts, numbers):
-                named = {number.name: number for number in numbers}
-                shown = ", ".join([self._expression_of_numbers(text, named) for text in texts])
+                by_name = {number.name: number for number in numbers}
+                shown = ", ".join([self._expression_of_numbers(text, by_name) for text in texts])
                 return f"reading.number_tensor(({shown}, ))"
             case State(name):
                 return f"{self.constant(STATE[name])}()"

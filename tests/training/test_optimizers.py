@@ -109,8 +109,26 @@ def test_half_precision_parameters():
         F.mse_loss(model(x.bfloat16()), y.bfloat16()).backward()
         optimizer.step()
 
-    training(lambda model: torch.optim.AdamW(model.parameters(), lr=0.01), body, lambda: mlp().bfloat16(), rtol=1e-2,
-             atol=1e-3)  # fmt: skip
+    def make(model):
+        return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=0.1)
+
+    training(make, body, lambda: mlp().bfloat16(), rtol=2e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_updates_are_rounded_as_in_eager(dtype):
+    def make() -> Steps:
+        parameter = torch.randn(40).to(dtype).requires_grad_()
+        optimizer = torch.optim.AdamW([parameter], lr=0.01)
+        directions = torch.randn(5, 40).to(dtype)
+
+        def step(direction):
+            parameter.grad = direction
+            optimizer.step()
+
+        return Steps(step, lambda: state_of_optimizer(optimizer), lambda number: (directions[number],))
+
+    check_steps(make, rtol=1e-2, atol=1e-3)
 
 
 class Lion(torch.optim.Optimizer):
