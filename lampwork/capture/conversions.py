@@ -23,6 +23,7 @@ from lampwork.capture.load import HEAP_TYPE
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import INTRINSICS, Callback
 from lampwork.capture.machine.polyfills import POLYFILLS
+from lampwork.capture.numbers import HostNumber
 from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.sizes import SYMBOLIC
 from lampwork.capture.text import UnknownText, holds_unknown, joined
@@ -133,7 +134,7 @@ _FINAL = frozenset({round, math.floor, math.ceil, math.trunc, bytes})
 def is_object(value: Any) -> bool:
     """Whether `value` is an object of a Python class, whose special methods may be the program's."""
     kind = type(value)
-    if kind in SYMBOLIC or kind in (UnknownNumber, UnknownText, UnknownArray):
+    if kind in SYMBOLIC or kind in (UnknownNumber, UnknownText, UnknownArray, HostNumber):
         return False
     return bool(kind.__flags__ & HEAP_TYPE) and not isinstance(value, torch.Tensor)
 

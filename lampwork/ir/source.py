@@ -119,19 +119,19 @@ class Remembered:
 
 
 @record
-<<<<<<< HEAD
 class ArrayMemory:
     """A tensor over the memory of the numpy array `base`, made anew for each call."""
 
     base: Source
-=======
+
+
+@record
 class Numbers:
     """A float64 tensor made on each call: the values of `texts`, Python expressions over the numbers named by `numbers`
     (each a `SizeSource`; see `ir.guard.NUMBER_FUNCTIONS` for what else they may name)."""
 
     texts: tuple[str, ...]
     numbers: tuple[Any, ...]
->>>>>>> daa9a6e (Optimizers in compiled steps: hyper-parameters and step counters are numbers that the host computes on each call)
 
 
 @record
@@ -143,11 +143,7 @@ class State:
 
 Source = (
     Root | Argument | Keyword | PythonModule | Named | InstanceDict | Attribute | Item | KeyAt | Cell | TypeOf
-<<<<<<< HEAD
-    | Referent | ClassAttribute | Remembered | ArrayMemory | State
-=======
-    | Referent | ClassAttribute | Remembered | Numbers | State
->>>>>>> daa9a6e (Optimizers in compiled steps: hyper-parameters and step counters are numbers that the host computes on each call)
+    | Referent | ClassAttribute | Remembered | ArrayMemory | Numbers | State
 )  # fmt: skip
 
 
@@ -188,13 +184,10 @@ def describe(source: Source) -> str:
             shown = [describe(each) if is_source(each) else repr(each) for each in args]
             shown += [f"{name}={describe(each) if is_source(each) else repr(each)}" for name, each in kwargs]
             return f"{describe(base)}({', '.join(shown)})"
-<<<<<<< HEAD
         case ArrayMemory(base):
             return describe(base)
-=======
         case Numbers(texts):
             return f"{len(texts)} numbers"
->>>>>>> daa9a6e (Optimizers in compiled steps: hyper-parameters and step counters are numbers that the host computes on each call)
         case State(name):
             return name.replace("_", " ")
     raise TypeError(f"not a source: {source!r}")
@@ -203,11 +196,7 @@ def describe(source: Source) -> str:
 def is_static(source: Source) -> bool:
     """The path does not start at the call's arguments or at process state: weights, modules, classes, globals."""
     while True:
-<<<<<<< HEAD
-        if isinstance(source, (Argument, Keyword, State, Remembered, ArrayMemory)):
-=======
-        if isinstance(source, (Argument, Keyword, State, Remembered, Numbers)):
->>>>>>> daa9a6e (Optimizers in compiled steps: hyper-parameters and step counters are numbers that the host computes on each call)
+        if isinstance(source, (Argument, Keyword, State, Remembered, ArrayMemory, Numbers)):
             return False
         if isinstance(source, Item) and is_source(source.key) and not is_static(source.key):
             return False
