@@ -267,7 +267,7 @@ class HostNumbers:
 
     def item(self, tensor: Any, origin: Any) -> Any:
         """The number in a tensor of one element on the CPU, where the host can tell; None: only the graph can."""
-        if tensor.numel() != 1 or tensor.device.type != "cpu" or not tensor.is_floating_point():
+        if tensor.device.type != "cpu" or not tensor.is_floating_point() or not _has_one(tensor):
             return None
         key = _torch.storage_key(tensor)
         if key in self.contents:
@@ -296,7 +296,7 @@ class HostNumbers:
             return None if value is None else self._stored(value, tensor.dtype)
         if node.target in _COPIES:
             source = node.args[0].meta["val"]
-            if source.numel() == 1 and source.device == tensor.device:
+            if _has_one(source) and source.device == tensor.device:
                 known = self._content(source, None)
                 return None if known is None else self._stored(known, tensor.dtype)
         return None
@@ -305,10 +305,10 @@ class HostNumbers:
         """The program writes to `tensor` with the in-place operator `op`."""
         key = _torch.storage_key(tensor)
         known = None
-        if tensor.device.type == "cpu" and tensor.numel() == 1 and len(args) == 1 and (op in _STEPS or op in _STORES):
+        if tensor.device.type == "cpu" and len(args) == 1 and (op in _STEPS or op in _STORES) and _has_one(tensor):
             operand = args[0]
             if type(operand) is Fake:
-                operand = self._content(operand, None) if operand.numel() == 1 else None
+                operand = self._content(operand, None) if _has_one(operand) else None
             if type(operand) in _NUMERIC or type(operand) is HostNumber:
                 operand = known = self._stored(operand, tensor.dtype)
             if operand is not None and op in _STEPS:
@@ -368,6 +368,11 @@ _COPIES = frozenset({
 })  # fmt: skip
 _STORES = frozenset({"copy_", "fill_"})
 _STEPS = {"add_": operator.add, "sub_": operator.sub, "mul_": operator.mul}
+
+
+def _has_one(tensor: Any) -> bool:
+    """Whether the tensor has one element; a symbolic size is not asked."""
+    return all(type(size) is int and size == 1 for size in tensor.size())
 
 
 def _is_whole(raw: torch.Tensor) -> bool:
