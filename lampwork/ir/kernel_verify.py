@@ -345,7 +345,7 @@ def _verify_launch(program: Program, number: int, step: Launch, ranges: dict[str
     touched: dict[str, int] = {}
     written: set[str] = set()
     for row, (buffers, sizes) in enumerate(rows):
-        if kernel.many and not all(isinstance(size, int) and size > 0 for size in sizes):
+        if kernel.many and not all(isinstance(size, int) and size >= 0 for size in sizes):
             raise VerifyError(f"{where}: invariant 11: row {row} has sizes {sizes}")
         values = dict(zip(kernel.sizes, sizes)) if kernel.many else {}
         for parameter, name in zip(kernel.parameters, buffers):

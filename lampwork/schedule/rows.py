@@ -6,7 +6,8 @@ An optimizer's step is hundreds of components: nests over one tensor's elements 
 Each is brought to one axis of unknown length; equal ones are one class, scheduled once, and its kernels are `many`.
 
 A component consists of *flat* nests: every buffer is read and written at the point of the axes, all buffers have one
-shape and one dense layout, or are single elements. Components with fewer equals than `FEWEST_ROWS`, or that hand larger
+shape and one dense layout, or are single elements. Numbers that the caller gives as a list (learning rates, corrections
+by the step) are read at a place that is a size of the row. Components with fewer equals than `FEWEST_ROWS`, or that hand larger
 values to other nests of the segment, stay with them, since fusing is worth more. The rest of the segment is cut in
 stages around the classes:
 
@@ -33,7 +34,8 @@ class RowClass:
     """Equal components as nests over one axis of `ELEMENTS` times `unit` elements.
 
     `nests`, `buffers`, `live_out` and `mutable` describe one of them, with buffers called v0.. `rows[k]` are the names
-    of component k's buffers in that order, `sizes[k]` is its `ELEMENTS`, `members[k]` are its nests by number.
+    of component k's buffers in that order, `sizes[k]` are its `ELEMENTS` and the places of numbers in lists, by name,
+    `members[k]` are its nests by number. `elements`: of all of them.
     """
 
     nests: tuple[LoopNest, ...]
@@ -41,9 +43,9 @@ class RowClass:
     live_out: frozenset[str]
     mutable: frozenset[str]
     rows: tuple[tuple[str, ...], ...]
-    sizes: tuple[int, ...]
+    sizes: tuple[dict[str, int], ...]
     members: tuple[tuple[int, ...], ...]
-    unit: int = 1
+    elements: int
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class _Unit:
     numel: int = 0
     key: tuple = ()
     names: tuple[str, ...] = ()
+    places: tuple[tuple[str, Size], ...] = ()
     stage: int = 0
 
 
@@ -75,16 +78,17 @@ def find_rows(
     if len(nests) < FEWEST_ROWS:
         return everything
     reads = [_loaded(nest) for nest in nests]
-    numels = [_flat_numel(nest, buffers) for nest in nests]
-    if sum(numel > 0 for numel in numels) < FEWEST_ROWS:
+    flats = [_flat(nest, buffers, mutable) for nest in nests]
+    if sum(flat is not None for flat in flats) < FEWEST_ROWS:
         return everything
-    components = _isolated(_components(nests, reads, numels, buffers), nests, reads, numels, buffers)
     readers: dict[str, list[int]] = {}
     for number, names in enumerate(reads):
         for name in names:
             readers.setdefault(name, []).append(number)
+    inside = {nest.store.buffer for nest in nests} - live_out - mutable
+    components = _isolated(_components(nests, reads, flats, readers, inside), nests, reads, flats, buffers)
     for unit in components:
-        unit.key, unit.names = _content(unit, nests, buffers, readers, live_out, mutable)
+        _describe(unit, nests, buffers, readers, live_out, mutable)
     components = _frequent(components, lambda unit: unit.key)
     while components:
         units = _ordered(components, nests, reads)
@@ -111,30 +115,45 @@ def _loaded(nest: LoopNest) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _flat_numel(nest: LoopNest, buffers: Mapping[str, Buffer]) -> int:
-    """How many elements a flat nest runs over; 0 for any other, and for so many that offsets take more than 31 bits."""
+@dataclass(frozen=True)
+class _Flat:
+    """A flat nest: how many elements it runs over, and the buffers of so many, if they are more than one."""
+
+    numel: int
+    tensors: tuple[str, ...]
+
+
+def _flat(nest: LoopNest, buffers: Mapping[str, Buffer], mutable: frozenset[str]) -> _Flat | None:
+    """The nest as a flat one; None for any other, and for so many elements that offsets take more than 31 bits."""
     store = nest.store
     if nest.reduction is not None or nest.partial or store.mode != "write" or store.indirect:
-        return 0
+        return None
     target = buffers[store.buffer]
     numel = _dense_numel(target)
     if not 0 < numel <= ELEMENTS.upper * _unit(numel) or not _is_point(store.index, target, nest.axes):
-        return 0
+        return None
     layout = _layout(target)
+    tensors = {} if numel == 1 else {store.buffer: None}
     for node in nodes([store.value]):
         if type(node) is Load:
             if node.indirect or node.mask is not None:
-                return 0
+                return None
             buffer = buffers[node.buffer]
-            if _is_single(buffer):
+            if _is_single(buffer) or _is_number(node, buffer) and node.buffer not in mutable:
                 continue
             if numel == 1 or buffer.shape != target.shape or _layout(buffer) != layout:
-                return 0
+                return None
             if not _is_point(node.index, buffer, nest.axes):
-                return 0
+                return None
+            tensors[node.buffer] = None
         elif type(node) is not Compute and type(node) is not Constant:
-            return 0
-    return numel
+            return None
+    return _Flat(numel, tuple(tensors))
+
+
+def _is_number(load: Load, buffer: Buffer) -> bool:
+    """Whether the load is of a certain element of a list of numbers from outside."""
+    return buffer.kind == "input" and len(load.index) == 1 and isinstance(load.index[0], int)
 
 
 def _is_single(buffer: Buffer) -> bool:
@@ -169,9 +188,16 @@ def _dense_numel(buffer: Buffer) -> int:
 
 
 def _components(
-    nests: Sequence[LoopNest], reads: Sequence[tuple[str, ...]], shapes: Sequence[int], buffers: Mapping[str, Buffer]
+    nests: Sequence[LoopNest],
+    reads: Sequence[tuple[str, ...]],
+    flats: Sequence[_Flat | None],
+    readers: Mapping[str, Sequence[int]],
+    inside: set[str],
 ) -> list[_Unit]:
-    """Flat nests that share buffers, each set in program order. What single elements are read does not join."""
+    """Flat nests that share buffers, each set in program order.
+
+    What single elements are read does not join, but a number that one component alone needs is made in it.
+    """
     parents = list(range(len(nests)))
 
     def root(number: int) -> int:
@@ -180,37 +206,51 @@ def _components(
         return number
 
     users: dict[str, int] = {}
-    writers: dict[str, int] = {}
-    for number, nest in enumerate(nests):
-        if not shapes[number]:
+    for number, flat in enumerate(flats):
+        for name in flat.tensors if flat is not None else ():
+            parents[root(number)] = root(users.setdefault(name, number))
+    absorbed = set()
+    for number in range(len(nests) - 1, -1, -1):
+        flat, name = flats[number], nests[number].store.buffer
+        if flat is None or flat.numel > 1 or name not in inside:
             continue
-        for name in reads[number]:
-            if not _is_single(buffers[name]):
-                parents[root(number)] = root(users.setdefault(name, number))
-            elif shapes[number] == 1 and name in writers:
-                parents[root(number)] = root(writers[name])
-        name = nest.store.buffer
-        other = users if shapes[number] > 1 else writers
-        parents[root(number)] = root(other.setdefault(name, number))
-    found: dict[int, _Unit] = {}
-    for number, numel in enumerate(shapes):
-        if numel:
-            found.setdefault(root(number), _Unit([], numel)).members.append(number)
-    return list(found.values())
+        found = readers.get(name, ())
+        if all(flats[reader] is not None for reader in found) and len({root(reader) for reader in found}) == 1:
+            if all(_numel(flats[reader]) > 1 or reader in absorbed for reader in found):
+                absorbed.add(number)
+                parents[number] = root(found[0])
+    writers: dict[str, int] = {}
+    for number, flat in enumerate(flats):
+        if flat is not None and flat.numel == 1 and number not in absorbed:
+            for name in (*reads[number], nests[number].store.buffer):
+                if name in writers:
+                    parents[root(number)] = root(writers[name])
+            writers[nests[number].store.buffer] = number
+    components: dict[int, _Unit] = {}
+    for number, flat in enumerate(flats):
+        if flat is not None:
+            unit = components.setdefault(root(number), _Unit([]))
+            unit.members.append(number)
+            unit.numel = max(unit.numel, flat.numel)
+    return list(components.values())
+
+
+def _numel(flat: _Flat | None) -> int:
+    return 0 if flat is None else flat.numel
 
 
 def _isolated(
     units: list[_Unit],
     nests: Sequence[LoopNest],
     reads: Sequence[tuple[str, ...]],
-    numels: Sequence[int],
+    flats: Sequence[_Flat | None],
     buffers: Mapping[str, Buffer],
 ) -> list[_Unit]:
     """Those that exchange nothing but single elements with nests outside of all of them."""
     taken: set[str] = set()  # what the others write, and read: a component may read what they read, too
     written: set[str] = set()
     for number, nest in enumerate(nests):
-        if not numels[number]:
+        if flats[number] is None:
             written.add(nest.store.buffer)
             taken.update(reads[number])
     found = []
@@ -227,35 +267,42 @@ def _unit(numel: int) -> int:
     return UNIT if numel % UNIT == 0 else 1
 
 
-def _content(
+def _describe(
     unit: _Unit,
     nests: Sequence[LoopNest],
     buffers: Mapping[str, Buffer],
     readers: Mapping[str, Sequence[int]],
     live_out: frozenset[str],
     mutable: frozenset[str],
-) -> tuple[tuple, tuple[str, ...]]:
-    """What equal components have in common, and the buffers in order of appearance."""
-    numbers: dict[str, int] = {}
+) -> None:
+    """Fills in what equal components have in common, and what they do not: names of buffers, places of numbers."""
+    names: dict[str, int] = {}
+    places: dict[tuple[str, Size], int] = {}
 
     def token(expr: Expr) -> tuple:
         if isinstance(expr, Compute):
             return (expr.op, expr.dtype, *[token(arg) for arg in expr.args])
         if isinstance(expr, Load):
-            return (numbers.setdefault(expr.buffer, len(numbers)),)
+            number = names.setdefault(expr.buffer, len(names))
+            buffer = buffers[expr.buffer]
+            if _is_single(buffer) or not _is_number(expr, buffer):
+                return (number,)
+            return (number, places.setdefault((expr.buffer, expr.index[0]), len(places)))
         assert isinstance(expr, Constant)
         return ("constant", repr(expr.value), expr.dtype)
 
     tokens: list[tuple] = [(_unit(unit.numel), unit.numel == 1)]
     for number in unit.members:
         store = nests[number].store
-        tokens.append((token(store.value), numbers.setdefault(store.buffer, len(numbers))))
+        tokens.append((token(store.value), names.setdefault(store.buffer, len(names))))
     inside = set(unit.members)
-    for name in numbers:
+    numbers = {name for name, _ in places}
+    for name in names:
         buffer = buffers[name]
         live = name in live_out or any(reader not in inside for reader in readers.get(name, ()))
-        tokens.append((buffer.dtype, _is_single(buffer), live, name in mutable))
-    return tuple(tokens), tuple(numbers)
+        shape = buffer.shape if name in numbers else _is_single(buffer)
+        tokens.append((buffer.dtype, shape, live, name in mutable))
+    unit.key, unit.names, unit.places = tuple(tokens), tuple(names), tuple(places)
 
 
 # -- Stages -----------------------------------------------------------------------------------------------------------
@@ -349,7 +396,12 @@ def _row_class(
     names = {name: f"v{number}" for number, name in enumerate(first.names)}
     unit = _unit(first.numel)
     extent = mul(ELEMENTS, unit)
-    index = (loop_symbol("e", extent),)
+    point = (loop_symbol("e", extent),)
+    numbers = {
+        key: Symbol(f"number{slot}", 0, buffers[key[0]].shape[0] - 1)  # type: ignore[operator]
+        for slot, key in enumerate(first.places)
+    }
+    lists = {name for name, _ in first.places}
     singles = {name for name in names if first.numel > 1 and _is_single(buffers[name])}
     made: dict[int, Expr] = {}
 
@@ -359,7 +411,10 @@ def _row_class(
             if isinstance(expr, Compute):
                 found = Compute(expr.op, tuple([rewrite(arg) for arg in expr.args]), expr.dtype)
             elif isinstance(expr, Load):
-                found = Load(names[expr.buffer], () if expr.buffer in singles else index, expr.dtype)
+                index: tuple[Size, ...] = () if expr.buffer in singles else point
+                if expr.buffer in lists:
+                    index = (numbers[expr.buffer, expr.index[0]],)
+                found = Load(names[expr.buffer], index, expr.dtype)
             else:
                 found = expr
             made[id(expr)] = found
@@ -368,26 +423,29 @@ def _row_class(
     rows = []
     for number in first.members:
         nest = nests[number]
-        store = Store(names[nest.store.buffer], index, rewrite(nest.store.value))
-        rows.append(LoopNest((Axis("e", extent),), store, origin=nest.origin))
+        single = nest.store.buffer in singles
+        store = Store(names[nest.store.buffer], () if single else point, rewrite(nest.store.value))
+        rows.append(LoopNest(() if single else (Axis("e", extent),), store, origin=nest.origin))
     own = {nests[number].store.buffer for number in first.members} - mutable
+    described: dict[str, Buffer] = {}
+    for old, new in names.items():
+        shape: tuple[Size, ...] = () if old in singles else (extent,)
+        strides: tuple[Size, ...] = () if old in singles else (1,)
+        if old in lists:
+            shape, strides = buffers[old].shape, buffers[old].strides
+        described[new] = Buffer(new, buffers[old].dtype, shape, strides, "intermediate" if old in own else "input")
     flags = first.key[-len(first.names) :]
     return RowClass(
         nests=tuple(rows),
-        buffers={
-            new: Buffer(
-                new,
-                buffers[old].dtype,
-                () if old in singles else (extent,),
-                () if old in singles else (1,),
-                "intermediate" if old in own else "input",
-            )
-            for old, new in names.items()
-        },
+        buffers=described,
         live_out=frozenset(new for new, flag in zip(names.values(), flags) if flag[2]),
         mutable=frozenset(new for new, flag in zip(names.values(), flags) if flag[3]),
         rows=tuple(each.names for each in units),
-        sizes=tuple(each.numel // unit for each in units),
+        sizes=tuple(
+            {ELEMENTS.name: each.numel // unit}
+            | {symbol.name: int(place[1]) for symbol, place in zip(numbers.values(), each.places)}  # type: ignore[call-overload]
+            for each in units
+        ),
         members=tuple(tuple(each.members) for each in units),
-        unit=unit,
+        elements=sum(each.numel for each in units),
     )

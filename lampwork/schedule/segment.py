@@ -132,24 +132,23 @@ def _schedule_rows(rows: RowClass, kept: Sequence[int], target: Target, prefix: 
     kernels, tables = [], []
     for number, made in enumerate(found.kernels):
         kernel = made.kernel
-        if made.sizes != (ELEMENTS.name,) or not _is_parallel_loop(kernel) or found.new_buffers:
+        if made.sizes[:1] != (ELEMENTS.name,) or not _is_parallel_loop(kernel) or found.new_buffers:
             return None
         places = [int(name[1:]) for name in made.buffers]
         table = ""
         if is_gpu(target):
-            # For each row: where it begins among all programs, its size, its pointers.
-            shape = (max(len(rows.rows) * (2 + len(places)), SHORTEST_TABLE),)
+            # For each row: where it begins among all programs, its sizes, its pointers.
+            shape = (max(len(rows.rows) * (1 + len(made.sizes) + len(places)), SHORTEST_TABLE),)
             tables.append(Buffer(f"{prefix}table{number}", "int64", shape, (1,)))
             table = tables[-1].name
-        elements = rows.unit * sum(rows.sizes)
         kernels.append(
             ScheduledKernel(
                 _with_name(Kernel("", kernel.parameters, kernel.body, kernel.sizes, kernel.origins, many=True)),
                 tuple(row[place] for row in rows.rows for place in places),
-                rows.sizes,
+                tuple(sizes[str(name)] for sizes in rows.sizes for name in made.sizes),
                 made.nests,
-                made.read_bytes * elements // (rows.unit * MANY_ELEMENTS),
-                made.written_bytes * elements // (rows.unit * MANY_ELEMENTS),
+                made.read_bytes * rows.elements // MANY_ELEMENTS,
+                made.written_bytes * rows.elements // MANY_ELEMENTS,
                 table,
             )
         )

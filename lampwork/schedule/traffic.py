@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Compute, Expr, If, Kernel, Let, Load, Loop, Stmt, Store
-from lampwork.ir.program import Launch, Program
+from lampwork.ir.program import Launch, Program, launch_rows
 from lampwork.ir.size import Size, product, substitute, symbols
 from lampwork.schedule.expressions import children, estimate
 
@@ -39,7 +39,7 @@ def kernel_traffic(kernel: Kernel, launch: Launch | None = None) -> tuple[int, i
     """(bytes read, bytes written) of one run; of all rows of `launch`, if the kernel is `many`."""
     values: dict[str, Size] = {}
     if kernel.many and launch is not None:  # the rows' elements are read as one row's
-        values[kernel.sizes[0]] = sum(size for size in launch.sizes if isinstance(size, int))
+        values[kernel.sizes[0]] = sum(size for _, (size, *_) in launch_rows(launch, kernel) if isinstance(size, int))
     parameters = {parameter.name: parameter for parameter in kernel.parameters}
     read: dict[str, int] = {}
     written: dict[str, int] = {}

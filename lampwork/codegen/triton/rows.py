@@ -1,7 +1,7 @@
 """Kernels that are `many`: how a program finds its row, and how the rows' addresses get onto the device.
 
-    table     int64[(2 + parameters) * rows], on the device: for each row the number of its first program; its size;
-              then for each parameter the rows' addresses
+    table     int64[(1 + sizes + parameters) * rows], on the device: for each row the number of its first program; for
+              each size the rows' ones; for each parameter the rows' addresses
     fill      a kernel that stores its arguments to a stretch of a table, so that addresses travel as arguments of
               launches do: in order with them, and under a CUDA graph
 

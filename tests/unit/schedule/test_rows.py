@@ -106,6 +106,44 @@ def test_counters_of_one_element_are_rows_that_come_first():
     assert many(program) == [(True, FEWEST_ROWS)] * 2
 
 
+def test_numbers_from_a_list_are_made_where_they_are_needed():
+    g = Graph()
+    numbers = g.input((40,), "float64")
+    for n in range(FEWEST_ROWS):
+        value, gradient = g.input((16 + 16 * n,)), g.input((16 + 16 * n,))
+        rate = g.pointwise((), lambda: op("cast", g.load(numbers, 3 * n + 2), dtype="float32"))
+        half = g.pointwise((), lambda: op("mul", g.load(rate), constant(0.5)))
+        t = g.pointwise((16 + 16 * n,), lambda i: op("mul", g.load(gradient, i), g.load(half)))
+        last = lambda i: op("cast", g.load(numbers, 39), dtype="float32")
+        g.write(value, g.pointwise((16 + 16 * n,), lambda i: op("add", g.load(t, i), op("mul", g.load(rate), last(i)))))
+    program = assert_same(g.finish())
+    assert len(program.kernels) == len(program.steps) == 1
+    (kernel,), (step,) = program.kernels, program.steps
+    assert kernel.sizes == ("s0", "s1", "s2")
+    assert sorted(step.sizes[1:3]) == [2, 39] and sorted(step.sizes[4:6]) == [5, 39]
+
+
+def test_a_number_that_two_components_need_is_made_once():
+    g = Graph()
+    step = g.input(())
+    rate = g.pointwise((), lambda: op("reciprocal", g.load(step)))
+    for n in range(FEWEST_ROWS):
+        decay(g, g.input((16 + 16 * n,)), g.input((16 + 16 * n,)), rate)
+    program = assert_same(g.finish())
+    assert many(program) == [(False, 0), (True, FEWEST_ROWS)]
+
+
+def test_a_list_that_is_written_is_no_list_of_numbers():
+    g = Graph()
+    numbers = g.input((40,))
+    for n in range(FEWEST_ROWS):
+        value = g.input((16,))
+        g.write(value, g.pointwise((16,), lambda i: op("mul", g.load(value, i), g.load(numbers, n))))
+    g.write(numbers, g.pointwise((40,), lambda i: op("neg", g.load(numbers, i))))
+    program = assert_same(g.finish())
+    assert not any(found for found, _ in many(program))
+
+
 def test_what_is_read_before_it_is_written():
     g = Graph()
     scale = g.input(())

@@ -48,6 +48,14 @@ def test_rows_of_all_sizes(dtype):
     assert sum(isinstance(step, Launch) for step in program.steps) == 2
 
 
+def test_numbers_from_a_list():
+    numbers = torch.linspace(-1, 1, len(SHAPES), dtype=torch.float64)
+    scaled = lambda numbers, *values: [value * numbers[place].float() for place, value in enumerate(values)]
+    program = assert_like_eager(scaled, numbers, *tensors())
+    assert [kernel.many for kernel in program.kernels] == [True, True]
+    assert [len(kernel.sizes) for kernel in program.kernels] == [2, 2]
+
+
 def test_more_rows_than_are_looked_at_at_once():
     program = assert_like_eager(lambda *values: [value * 2 + 1 for value in values], *tensors(shapes=[(16,)] * 600))
     assert len(program.kernels) == len(program.steps) == 1
