@@ -6,10 +6,10 @@ An optimizer's step is hundreds of components: nests over one tensor's elements 
 Each is brought to one axis of unknown length; equal ones are one class, scheduled once, and its kernels are `many`.
 
 A component consists of *flat* nests: every buffer is read and written at the point of the axes, all buffers have one
-shape and one dense layout, or are single elements. Numbers that the caller gives as a list (learning rates, corrections
-by the step) are read at a place that is a size of the row. Components with fewer equals than `FEWEST_ROWS`, or that hand larger
-values to other nests of the segment, stay with them, since fusing is worth more. The rest of the segment is cut in
-stages around the classes:
+shape and one dense layout, or are single elements. Numbers that the caller gives as a list (learning rates,
+corrections by the step) are read at a place that is a size of the row. Components with fewer equals than `FEWEST_ROWS`,
+or that hand larger values to other nests of the segment, stay with them, since fusing is worth more. The rest of the
+segment is cut in stages around the classes:
 
     stage 0: norms of all gradients, the clipping coefficient -> updates of all parameters -> stage 1: what reads them
 """
@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lampwork.ir.loops import Axis, Buffer, Compute, Constant, Expr, Load, LoopNest, Store
-from lampwork.ir.size import Size, Symbol, mul
+from lampwork.ir.size import Size, Symbol, evaluate, mul
 from lampwork.schedule.expressions import ELEMENTS, UNIT, nodes
 from lampwork.schedule.group import loop_symbol
 
@@ -66,7 +66,7 @@ class _Unit:
     numel: int = 0
     key: tuple = ()
     names: tuple[str, ...] = ()
-    places: tuple[tuple[str, Size], ...] = ()
+    places: tuple[tuple[str, int], ...] = ()
     stage: int = 0
 
 
@@ -153,7 +153,9 @@ def _flat(nest: LoopNest, buffers: Mapping[str, Buffer], mutable: frozenset[str]
 
 def _is_number(load: Load, buffer: Buffer) -> bool:
     """Whether the load is of a certain element of a list of numbers from outside."""
-    return buffer.kind == "input" and len(load.index) == 1 and isinstance(load.index[0], int)
+    if buffer.kind != "input" or len(load.index) != 1:
+        return False
+    return isinstance(load.index[0], int) and isinstance(buffer.shape[0], int)
 
 
 def _is_single(buffer: Buffer) -> bool:
@@ -277,7 +279,7 @@ def _describe(
 ) -> None:
     """Fills in what equal components have in common, and what they do not: names of buffers, places of numbers."""
     names: dict[str, int] = {}
-    places: dict[tuple[str, Size], int] = {}
+    places: dict[tuple[str, int], int] = {}
 
     def token(expr: Expr) -> tuple:
         if isinstance(expr, Compute):
@@ -287,7 +289,7 @@ def _describe(
             buffer = buffers[expr.buffer]
             if _is_single(buffer) or not _is_number(expr, buffer):
                 return (number,)
-            return (number, places.setdefault((expr.buffer, expr.index[0]), len(places)))
+            return (number, places.setdefault((expr.buffer, evaluate(expr.index[0], {})), len(places)))
         assert isinstance(expr, Constant)
         return ("constant", repr(expr.value), expr.dtype)
 
@@ -398,7 +400,7 @@ def _row_class(
     extent = mul(ELEMENTS, unit)
     point = (loop_symbol("e", extent),)
     numbers = {
-        key: Symbol(f"number{slot}", 0, buffers[key[0]].shape[0] - 1)  # type: ignore[operator]
+        key: Symbol(f"number{slot}", 0, evaluate(buffers[key[0]].shape[0], {}) - 1)
         for slot, key in enumerate(first.places)
     }
     lists = {name for name, _ in first.places}
@@ -413,7 +415,7 @@ def _row_class(
             elif isinstance(expr, Load):
                 index: tuple[Size, ...] = () if expr.buffer in singles else point
                 if expr.buffer in lists:
-                    index = (numbers[expr.buffer, expr.index[0]],)
+                    index = (numbers[expr.buffer, evaluate(expr.index[0], {})],)
                 found = Load(names[expr.buffer], index, expr.dtype)
             else:
                 found = expr
@@ -443,7 +445,7 @@ def _row_class(
         rows=tuple(each.names for each in units),
         sizes=tuple(
             {ELEMENTS.name: each.numel // unit}
-            | {symbol.name: int(place[1]) for symbol, place in zip(numbers.values(), each.places)}  # type: ignore[call-overload]
+            | {symbol.name: place for symbol, (_, place) in zip(numbers.values(), each.places)}
             for each in units
         ),
         members=tuple(tuple(each.members) for each in units),
