@@ -95,8 +95,10 @@ class Recorder:
         self.writes = 0
         self.contents = Contents(self, sizes_by_contents)
         self.uses_cuda = False
-        #: What is recorded from now on belongs to the backward pass.
+        #: What is recorded from now on belongs to the backward pass; and to which checkpointed function, 0 for none.
         self.differentiating = False
+        self._checkpoint = self._checkpoints = 0
+        self._written_in_checkpoint: set[int] = set()
         #: Is told of every `fake.data = other`, whoever caused it.
         self.data_hook: Callable[[Fake, Fake], None] | None = None
         #: Is told of every write to a tensor: (operator, target, other arguments, keywords).
@@ -188,6 +190,19 @@ class Recorder:
                 yield self
         finally:
             torch.set_autocast_cache_enabled(cache)
+
+    @contextmanager
+    def checkpoint(self) -> Iterator[set[int]]:
+        """What is recorded inside is computed again by the backward pass (`meta["checkpoint"]`, a number). Gives the
+        set of storages that are written inside, which is complete at the end."""
+        outer, before = self._checkpoint, self._written_in_checkpoint
+        self._checkpoints += 1
+        self._checkpoint, self._written_in_checkpoint = self._checkpoints, set()
+        try:
+            yield self._written_in_checkpoint
+        finally:
+            before |= self._written_in_checkpoint
+            self._checkpoint, self._written_in_checkpoint = outer, before
 
     @contextmanager
     def _paused(self) -> Iterator[None]:
@@ -498,6 +513,8 @@ class Recorder:
         node.meta = {"val": result, "location": self._location(), "grad_enabled": torch.is_grad_enabled()}
         if self.differentiating:
             node.meta["backward"] = True
+        elif self._checkpoint:
+            node.meta["checkpoint"] = self._checkpoint
         if type(result) is Fake:
             if result.node is None or rebind:
                 result.node = node
@@ -555,6 +572,7 @@ class Recorder:
                 raise Unsupported(f"{op.overload} writes to an expanded tensor", "Call clone() on it first.")
         self.writes += 1
         self.written.add(_torch.storage_key(target))
+        self._written_in_checkpoint.add(_torch.storage_key(target))
 
     # The end --------------------------------------------------------------------------------------
 

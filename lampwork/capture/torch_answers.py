@@ -229,12 +229,23 @@ def _register_hook(world: Any, hooks: Any, *, extra_dict: Any = None) -> Any:
 
 
 def _checkpoint(world: Any, function: Any, *args: Any, **options: Any) -> Any:
-    """Where nothing is differentiated, a checkpointed function is the function."""
-    if torch.is_grad_enabled() or options.get("use_reentrant") is None or "context_fn" in options:
+    """What a checkpointed function computes is marked, so that the backward pass computes it again; where nothing is
+    differentiated, it is a function like others. Eager runs it twice, this does not: it may write to nothing of its
+    caller's."""
+    enabled, reentrant = torch.is_grad_enabled(), options.get("use_reentrant")
+    if reentrant is None or "context_fn" in options or (enabled and reentrant):
         return Enter(torch.utils.checkpoint.checkpoint, (function, *args), options)
-    for name in ("use_reentrant", "determinism_check", "debug", "early_stop"):
+    for name in ("use_reentrant", "determinism_check", "debug", "early_stop", "preserve_rng_state"):
         options.pop(name, None)
-    return world.call(function, args, options)
+    if not enabled:
+        return world.call(function, args, options)
+    recorder = world.recorder
+    with recorder.checkpoint() as written:
+        result = world.machine.call(function, args, options)
+    outside = [*recorder.inputs, *(each for each in (*args, *options.values()))]
+    if written & {_torch.storage_key(each) for each in outside if type(each) is Fake}:
+        raise Break("native-call", "a checkpointed function writes to tensors of its caller's, which eager does twice")
+    return result
 
 
 def _group_tensors(world: Any, *args: Any, **kwargs: Any) -> Any:

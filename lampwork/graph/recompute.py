@@ -11,6 +11,8 @@ between the two halves of a node, an edge from the source for computing it again
 With a memory budget, bytes cost more until the plan fits (a Lagrange multiplier, by bisection). Layers that are alike
 would all change sides at once: later ones count a little more, so that they go one by one.
 
+What a checkpointed function computes for itself alone is not saved, if it can be computed again.
+
 Costs are in bytes that the memory moves in the same time. Random operators are never computed again.
 """
 
@@ -58,6 +60,8 @@ class Costs:
         self.flops_per_byte = _FLOPS_PER_BYTE["cpu" if device == "cpu" else "cuda"]
         self.required = required(joined)
         self.returned = set(joined.outputs)
+        #: What autograd reads itself. The caller may write to other results, which are not saved for that.
+        self.read = _with_bases(self.required)
         self._bytes: dict[Node, int] = {}
         self._save: dict[Node, int] = {}
         self._again: dict[Node, int] = {}
@@ -93,6 +97,9 @@ class Costs:
         value = node.meta.get("val")
         if not isinstance(value, Fake):
             return INFINITE
+        unwanted = self.is_inside_checkpoint(node) or (node in self.returned and node not in self.read)
+        if unwanted and self.again(node) < INFINITE:
+            return INFINITE
         if is_free(node):  # a view has no memory of its own: it would be copied
             base = node.all_input_nodes[0] if node.all_input_nodes else None
             if base is None or 2 * size > self.size(base):
@@ -115,6 +122,14 @@ class Costs:
         read = sum(self.size(each) for each in node.all_input_nodes)
         return 1 + read + 2 * size + _flops(node) // self.flops_per_byte
 
+    def is_inside_checkpoint(self, node: Node) -> bool:
+        """Whether only a checkpointed function that computes the node reads it: the program wants it computed again."""
+        number = node.meta.get("checkpoint")
+        if number is None:
+            return False
+        readers = (user for user in node.users if user not in self.joined.backward and user.op != "output")
+        return all(user.meta.get("checkpoint") == number for user in readers)
+
     def is_stored(self, node: Node) -> bool:
         """Whether the forward half writes the value to memory in any case."""
         if node in self.returned or not is_pointwise(node):
@@ -135,6 +150,19 @@ def required(joined: Joined) -> list[Node]:
         if node not in joined.backward:
             found.add(node)
     return [node for node in joined.nodes if node in found]
+
+
+def _with_bases(nodes: Iterable[Node]) -> set[Node]:
+    """The nodes, and what they are views of."""
+    found: set[Node] = set()
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        if node not in found:
+            found.add(node)
+            if is_free(node):
+                pending.extend(node.all_input_nodes)
+    return found
 
 
 def cheapest(joined: Joined, budget: float = 1.0) -> set[Node]:

@@ -157,7 +157,7 @@ def share_repeated_work(functional: FunctionalGraph) -> FunctionalGraph:
         %a = exp(%x);  %b = exp(%x);  %c = add(%a, %b)   ->   %a = exp(%x);  %c = add(%a, %a)
 
     Not for random operators, nor where both are outputs (results own their memory), nor across the halves of a joint
-    graph: what the backward half computes again is not to be kept. Exact.
+    graph or into checkpointed functions: what the backward half computes again is not to be kept. Exact.
     """
     graph = functional.graph
     output = next(iter(reversed(graph.nodes)))
@@ -166,7 +166,7 @@ def share_repeated_work(functional: FunctionalGraph) -> FunctionalGraph:
     for node in list(graph.nodes):
         if node.op != "call_function" or is_random(node) or _has_effect(node) or node in owned or finds_size(node):
             continue
-        key = (node.target, _key(node.args), _key(node.kwargs), "backward" in node.meta)
+        key = (node.target, _key(node.args), _key(node.kwargs), "backward" in node.meta, node.meta.get("checkpoint"))
         try:
             first = seen.setdefault(key, node)
         except TypeError:  # an argument that cannot be a key

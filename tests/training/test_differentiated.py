@@ -266,6 +266,21 @@ def test_writing_to_what_the_backward_needs_is_noticed():
     same(lambda x, w: x * w, lambda: (leaf(3, 4), leaf(3, 4, seed=1)), use_input)
 
 
+def test_writing_to_what_eager_does_not_need():
+    """A result that is not read by any derivative is not saved, however cheap that would be."""
+
+    def program(x, w):
+        y = x @ w + 1
+        return y, (y + 1).cos()
+
+    def use(results, inputs):
+        with torch.no_grad():
+            results[0].add_(1)
+        results[1].sum().backward()
+
+    same(program, lambda: (leaf(3, 4), leaf(4, 4, seed=1)), use)
+
+
 def test_inputs_that_share_memory():
     def make():
         x = leaf(4, 4)
@@ -558,7 +573,30 @@ def test_checkpointed_blocks():
                 x = checkpoint(block, x, use_reentrant=False)
             return x
 
-    train(Model(), (leaf(2, 4).detach(),), lambda y: y.sum())
+    model, x = Model(), leaf(64, 4).detach()
+    whole(train(model, (x,), lambda y: y.sum()))
+    compiled = lampwork.compile(model, options=OPTIONS)
+    for each in (model, compiled):
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+            each(x)
+    activations = [each for each in kept if each.shape == (64, 4)]
+    assert len(activations) == 3  # of each block its input
+
+
+def test_checkpointed_functions_that_write():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = model
+
+        def forward(self, x):
+            return checkpoint(self.inner, x * 2, use_reentrant=False).sin()
+
+    stats = train(Model(), (leaf(6, 4).detach(),), lambda y: y.pow(2).sum())
+    assert not stats["fallbacks"] and len(stats["breaks"]) == 1
 
 
 class Scaled(torch.autograd.Function):
