@@ -76,7 +76,7 @@ class FloorDiv(SizeExpr):
     divisor: Size
 
     def __str__(self) -> str:
-        return f"({self.value} // {self.divisor})"
+        return f"({self.value} // {_divisor_text(self.divisor)})"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Mod(SizeExpr):
     divisor: Size
 
     def __str__(self) -> str:
-        return f"({self.value} % {self.divisor})"
+        return f"({self.value} % {_divisor_text(self.divisor)})"
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,11 @@ class Sum(SizeExpr):
 
     def __str__(self) -> str:
         return f"({self.text})"
+
+
+def _divisor_text(divisor: Size) -> str:
+    """A product is no factor of what stands before it: `a // (b*c)`, where `a // b*c` is `(a // b)*c`."""
+    return f"({divisor})" if isinstance(divisor, Product) else str(divisor)
 
 
 def linear_terms(value: Size) -> tuple[int, tuple[tuple[int, SizeExpr], ...]]:

@@ -21,7 +21,8 @@ leaves = st.one_of(st.integers(-12, 12), st.sampled_from(SYMBOLS))
 
 
 def _divisor(strategy):
-    positive = [SYMBOLS[4], ("add", SYMBOLS[4], SYMBOLS[0]), ("add", ("mul", SYMBOLS[4], 2), -1)]
+    n = SYMBOLS[4]
+    positive = [n, ("add", n, SYMBOLS[0]), ("add", ("mul", n, 2), -1), ("mul", n, n), ("mul", n, ("add", n, SYMBOLS[0]))]
     return st.one_of(st.integers(1, 12), st.sampled_from(positive))
 
 
@@ -70,6 +71,7 @@ def test_simplifying_keeps_the_value(program):
     for point in POINTS[::3]:
         expected = value(program, point)
         assert size.evaluate(expression, point) == expected, f"{program} became {expression}"
+        assert eval(str(expression), {}, point) == expected, f"{program} is written {expression}"
         assert low <= expected <= high, f"bounds {low}..{high} of {expression} miss {expected}"
 
 
