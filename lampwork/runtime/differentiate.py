@@ -50,11 +50,16 @@ class Differentiated:
 
     def tied(self, values: Sequence[Any], generation: object = None) -> Sequence[Any]:
         run = _Call(self, values, generation)
-        with torch.enable_grad():
-            outputs = LampworkRegion.apply(run, *[values[index] for index in self.tracked])
+        tracked = [values[index] for index in self.tracked]
+        if torch.is_grad_enabled():
+            outputs = LampworkRegion.apply(run, *tracked)
+        else:  # the program enables it itself
+            with torch.enable_grad():
+                outputs = LampworkRegion.apply(run, *tracked)
         if type(outputs) is not tuple:
             outputs = (outputs,)
-        return self.finished(run.results, outputs, values)
+        results, run.results = run.results, ()  # the history owns `run`, and must own no result
+        return self.finished(results, outputs, values)
 
     def untied(self, values: Sequence[Any], generation: object = None) -> Sequence[Any]:
         """For results that are views of inputs, and nothing else is differentiated."""
@@ -86,7 +91,10 @@ class Differentiated:
         ]
         assert self.backward is not None
         try:
-            with torch.no_grad():
+            if torch.is_grad_enabled():  # for second derivatives
+                with torch.no_grad():
+                    found = self.backward((*saved, *run.sizes, *laid))
+            else:
                 found = self.backward((*saved, *run.sizes, *laid))
         except Rerun as failure:
             assert failure.__cause__ is not None

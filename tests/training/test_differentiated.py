@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
 import threading
+import weakref
 
 import pytest
 import torch
@@ -402,6 +404,37 @@ def test_hooks_on_saved_tensors():
         packed[name] = (sorted(shapes), x.grad, w.grad)
     assert packed["compiled"][0] == packed["eager"][0] == [(3, 4), (3, 5), (4, 5)]
     close(packed["compiled"][1], packed["eager"][1])
+
+
+def test_memory_is_freed_as_in_eager():
+    """Nothing is in a cycle; what was saved goes with the backward pass, or with the results."""
+    gc.collect()
+    gc.disable()
+    try:
+        for each in (
+            lambda x, w: (x @ w).sin().exp(),
+            lampwork.compile(lambda x, w: (x @ w).sin().exp(), options=OPTIONS),
+        ):
+            alive = []
+
+            def pack(tensor, alive=alive):
+                copy = tensor.clone()
+                alive.append(weakref.ref(copy))
+                return copy
+
+            for ends_by_backward in (True, False):
+                alive.clear()
+                x, w = leaf(8, 8), leaf(8, 8, seed=1)
+                with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+                    result = each(x, w)
+                mine = weakref.ref(result)
+                if ends_by_backward:
+                    result.sum().backward()
+                    assert alive and not any(reference() is not None for reference in alive)
+                del result
+                assert mine() is None and not any(reference() is not None for reference in alive)
+    finally:
+        gc.enable()
 
 
 def test_anomaly_mode():
