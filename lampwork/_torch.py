@@ -556,7 +556,7 @@ def overload(name: str) -> Any:
     namespace, _, rest = name.partition("::")
     operator, _, variant = rest.partition(".")
     if namespace == "lampwork":
-        _define_random_state_operators()
+        _define_operators()
     elif namespace == _PURE:
         digits, _, rest = operator[2:].partition("_")
         origin, rest = rest[: int(digits)], rest[int(digits) + 1 :]
@@ -587,12 +587,18 @@ def random_state_operator(name: str) -> OpOverload:
 
     manual_seed(int seed) of all devices, get_rng_state() and set_rng_state(Tensor) of the CPU.
     """
-    _define_random_state_operators()
+    _define_operators()
     return getattr(torch.ops.lampwork, name).default
 
 
+def many_of_one() -> OpOverload:
+    """Our operator that gives as many elements, all in one place, as an integer tensor of one element says: so a graph
+    knows the integer as a size. What runs it is in `runtime/numbers.py`."""
+    return overload("lampwork::many_of_one")
+
+
 @_once
-def _define_random_state_operators() -> Any:
+def _define_operators() -> Any:
     library = torch.library.Library("lampwork", "DEF")
     tag = (torch.Tag.nondeterministic_seeded,)
     key = "CompositeExplicitAutograd"
@@ -602,6 +608,7 @@ def _define_random_state_operators() -> Any:
     library.impl("get_rng_state", lambda: torch.default_generator.get_state(), key)
     library.define("set_rng_state(Tensor state) -> ()", tags=tag)
     library.impl("set_rng_state", lambda state: torch.default_generator.set_state(state) and None, key)
+    library.define("many_of_one(Tensor number) -> Tensor", tags=(torch.Tag.dynamic_output_shape,))
     return library  # which lives as long as what it registers
 
 
@@ -1087,6 +1094,7 @@ def backend_names() -> list[str]:
 def backend(name: str) -> Callable[..., Any]:
     """The back end that `torch.compile` knows by `name`, one of `backend_names()`."""
     return importlib.import_module("torch._dynamo.backends.registry").lookup_backend(name)
+
 
 #: Makes results whose differentiation raises an error with the given text.
 delayed_error = torch._C._functions.DelayedError

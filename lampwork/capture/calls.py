@@ -294,9 +294,12 @@ class NativeCalls:
             args = tuple(map(self.symbolic, args))  # type: ignore[attr-defined]
             kwargs = {name: self.symbolic(each) for name, each in kwargs.items()}  # type: ignore[attr-defined]
         if not self.are_data(args, kwargs):
+            shown = self.describe_arguments(args, kwargs)
+            args, kwargs = self.with_sizes(args), self.with_sizes(kwargs)
+        if not self.are_data(args, kwargs):
             raise Break(
                 "tensor-argument",
-                f"{_name(function)} is called with {self.describe_arguments(args, kwargs)}",
+                f"{_name(function)} is called with {shown}",
             )
         name = getattr(function, "__name__", "")
         if name == "tolist" or (name == "item" and args == () == tuple(kwargs)):
@@ -331,6 +334,19 @@ class NativeCalls:
         """The recorder writes to a tensor."""
         args = tuple([number_behind(each) for each in args]) if not kwargs else ()
         self.host_numbers.note_write(op, tensor, args, self.loader.origin(tensor))  # type: ignore[attr-defined]
+
+    def with_sizes(self, value: Any) -> Any:
+        """Arguments of an operator, with integers that were taken out of tensors as sizes which contents decide."""
+        kind = type(value)
+        if kind is UnknownNumber and value.kind is int and value.tensor is not None:
+            return self.recorder.contents.of_number(value.tensor)  # type: ignore[attr-defined]
+        if kind is tuple or (kind is list and id(value) not in self.loader.unsettled):
+            return kind([self.with_sizes(each) for each in value])
+        if kind is dict and id(value) not in self.loader.unsettled:
+            return {name: self.with_sizes(each) for name, each in value.items()}
+        if kind is slice:
+            return slice(*[self.with_sizes(each) for each in (value.start, value.stop, value.step)])
+        return value
 
     def _converted(self, kind: type, value: Any) -> Any:
         """`float(x)` and `int(x)` of a tensor or array of one element; UNBOUND for other values."""
@@ -559,9 +575,13 @@ class NativeCalls:
             return all(map(self.is_data, value.values())) and all(map(self.is_data, value))
         if isinstance(value, type):
             return kind.__repr__ is type.__repr__
-        return is_plain(value) or kind.__module__ == "re" or isinstance(value, numpy.generic) or (
-            isinstance(value, BaseException) and adds_no_behaviour(kind) and all(map(self.is_data, value.args))
-        ) or (isinstance(value, (str, int, float, bytes, complex)) and adds_no_behaviour(kind))
+        return (
+            is_plain(value)
+            or kind.__module__ == "re"
+            or isinstance(value, numpy.generic)
+            or (isinstance(value, BaseException) and adds_no_behaviour(kind) and all(map(self.is_data, value.args)))
+            or (isinstance(value, (str, int, float, bytes, complex)) and adds_no_behaviour(kind))
+        )
 
     def is_plain_data(self, value: Any) -> bool:
         """As `is_data`, without tensors: comparing and hashing it natively is right."""

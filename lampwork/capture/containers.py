@@ -103,6 +103,11 @@ class Containers:
 
     def tensor_key(self, key: Any) -> Any:
         """An index of a tensor: everything in it loaded, nothing but plain data and tensors."""
+        if type(key) is slice or type(key) is tuple:
+            if not self.is_data(key):  # type: ignore[attr-defined]
+                parts = key if type(key) is tuple else (key,)
+                sized = [self.with_sizes(each) if type(each) is slice else each for each in parts]  # type: ignore[attr-defined]
+                key = tuple(sized) if type(key) is tuple else sized[0]
         if not self.is_data(key):  # type: ignore[attr-defined]
             raise Break("tensor-argument", f"a tensor is indexed with a {type(key).__name__}")
         return key
@@ -410,6 +415,8 @@ _NATIVE_EQUALITY = (
 def _own_method(container: Any, name: str) -> bool:
     """Whether the container's class keeps the builtin method `name`."""
     cls = type(container)
-    return cls in BUILTIN or cls in (collections.OrderedDict, collections.defaultdict, collections.deque) or (
-        type(getattr(cls, name, None)).__name__ != "function"
+    return (
+        cls in BUILTIN
+        or cls in (collections.OrderedDict, collections.defaultdict, collections.deque)
+        or (type(getattr(cls, name, None)).__name__ != "function")
     )

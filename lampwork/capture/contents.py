@@ -34,6 +34,8 @@ class Contents:
         self.allowed = allowed
         #: The places where masks are true, by how the mask was computed.
         self._places: dict[Any, Fake] = {}
+        #: Tensors of one element that became sizes, with the size.
+        self._numbers: dict[int, tuple[Fake, Any]] = {}
 
     def call(self, op: Any, args: tuple, kwargs: dict) -> Any:
         """What the operator returns, recorded. Raises `DataDependent` where no graph holds it."""
@@ -69,6 +71,18 @@ class Contents:
         """A number of elements that is not known yet."""
         upper = upper if type(upper) is int else INFINITY
         return self.recorder.sizes.from_contents(lower, upper, may_assume(self.recorder))
+
+    def of_number(self, number: Any) -> Any:
+        """The integer that a tensor of one element holds, as a size. Where it is negative the call runs eagerly."""
+        known = self._numbers.get(id(number))
+        if known is None:
+            if not self.allowed or not may_assume(self.recorder):
+                raise DataDependent("a number taken out of a tensor, as a size,")
+            count = self.recorder.sizes.from_contents(usual=2)  # it mostly is part of something
+            with torch.no_grad():
+                self.record(_torch.many_of_one(), (number,), {}, Spec((count,), (0,), torch.bool))
+            known = self._numbers[id(number)] = number, count
+        return known[1]
 
     def record(self, overload: Any, args: tuple, kwargs: dict, specs: Any) -> Any:
         result = materialize(specs, args, kwargs)

@@ -129,12 +129,14 @@ class SymbolicSizes:
         self.sources[name] = SizeSource(name, source, kind, axis)
         return self._sym_int(self._new(name, hint, lower, upper))
 
-    def from_contents(self, lower: int = 0, upper: int = INFINITY, checkable: bool = True) -> torch.SymInt:
+    def from_contents(
+        self, lower: int = 0, upper: int = INFINITY, checkable: bool = True, usual: int = _USUAL_COUNT
+    ) -> torch.SymInt:
         """A size that the contents of some tensor decide. `checkable`: when the program finds out, it has done nothing
-        that the caller can see."""
+        that the caller can see. `usual`: what it is taken for where a guess must do."""
         name = f"u{len(self.contents)}"
         self.contents[name] = checkable
-        return self._sym_int(self._new(name, min(max(lower, _USUAL_COUNT), upper), lower, upper))
+        return self._sym_int(self._new(name, min(max(lower, usual), upper), lower, upper))
 
     @property
     def of_the_call(self) -> bool:

@@ -417,7 +417,7 @@ class CompiledFunction:
         with self._lock:
             self._sizes_by_contents = False
             for entry in self.entries:
-                if entry.artifact.program.assumed:
+                if entry.artifact.program.found:
                     self._remove(entry)
 
     def warn_once(self, key: str, text: str, diagnostic: Diagnostic, hint: str = "") -> None:

@@ -17,7 +17,11 @@ from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.source import is_static
 from lampwork.runtime.derived import DerivedInputs
 from lampwork.runtime.memory import Lease, LeasePool, ResultMemory, arena, new_workspace
+from lampwork.runtime.numbers import AssumptionFailed, SizeNotAssumed, many_of_one
 from lampwork.runtime.randomness import OPERATORS, generator_states, restore_generators
+
+
+_OPERATORS = {**OPERATORS, "lampwork::many_of_one.default": many_of_one}
 
 
 class Rerun(LampworkError):
@@ -25,14 +29,6 @@ class Rerun(LampworkError):
 
     `__cause__` is what happened.
     """
-
-
-class AssumptionFailed(LampworkError):
-    """The contents of a tensor are not what the program was captured for; its message says where the program looks."""
-
-
-class SizeNotAssumed(AssumptionFailed):
-    """That is so of a size that the contents of a tensor decide."""
 
 
 class Host:
@@ -120,7 +116,7 @@ class Host:
             "constant": self._constants.__getitem__,
             "restride": restride,
             "scrap": lambda: torch.empty(0, device=self.device),
-            "operator": lambda name: OPERATORS.get(name) or _torch.direct_call(name),
+            "operator": lambda name: _OPERATORS.get(name) or _torch.direct_call(name),
             "below_autograd": _torch.below_autograd,
             "generator_states": lambda: generator_states(self.device),
             "restore_generators": lambda states: restore_generators(states, self.device),

@@ -233,6 +233,44 @@ def test_with_sizes_of_the_call_that_vary():
     assert lampwork.stats(compiled)["captures"] <= 2
 
 
+COUNTS = {
+    "made": lambda n, x: (torch.zeros(n.item(), 3) + 1, torch.arange(int(n)) + n, torch.full((int(n),), 2.5)),
+    "sliced": lambda n, x: (x[: int(n)] * 2, x[int(n) :].sum(), x[:, : n.item()] + 1),
+    "split": lambda n, x: [part.sum(0) for part in x.split([n.item(), (6 - n).item()])],
+    "narrowed": lambda n, x: x.narrow(0, 0, n.item()) + 1,
+    "mask of lengths": lambda n, x: torch.arange(int(n.max()))[None, :] < n.reshape(-1, 1),
+    "used twice": lambda n, x: (torch.ones(n.item()), x[: n.item()], n.item()),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_number_in_a_tensor_is_a_size(name):
+    program = COUNTS[name]
+    compiled = lampwork.compile(program, fullgraph=True, options={"cache": False})
+    x = torch.arange(24.0).reshape(6, 4)
+    for count in (3, 0, 1, 4):
+        _equal(program(torch.tensor(count), x), compiled(torch.tensor(count), x))
+    stats = lampwork.stats(compiled)
+    assert stats["captures"] == 1 and not stats["fallbacks"]
+
+
+def test_a_negative_number_is_no_size():
+    def program(n, x):
+        return x[: n.item()], torch.rand(2)
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    x = torch.arange(24.0).reshape(6, 4)
+    for count in (2, -2, -1, 3):
+        torch.manual_seed(0)
+        expected = program(torch.tensor(count), x)
+        torch.manual_seed(0)
+        _equal(expected, compiled(torch.tensor(count), x))
+    made = lampwork.compile(lambda n: torch.zeros(n.item()), options={"cache": False})
+    made(torch.tensor(2))
+    with pytest.raises(RuntimeError, match="negative dimension"):
+        made(torch.tensor(-2))
+
+
 @pytest.mark.parametrize("name", ["experts", "mask", "rows"])
 def test_gradients(name):
     """A weight in front of what a mask picks learns what it does in eager."""
