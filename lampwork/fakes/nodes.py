@@ -208,6 +208,13 @@ class SizeNode(_Node):
     def ge(self, other: SizeNode) -> TruthNode:
         return self._compare(">=", other)
 
+    def equals_surely(self, left: Size, right: Size) -> bool:
+        """Whether two sizes are equal; where contents decide, for all contents."""
+        known = self.sizes.known(left, "==", right)
+        if known is None and (self.sizes.by_contents(left) or self.sizes.by_contents(right)):
+            return False
+        return self.sizes.holds(left, "==", right) if known is None else known
+
     def in_layout(self, relation: str, other: Size) -> bool:
         """See `SymbolicSizes.holds_in_layout`."""
         return self.sizes.holds_in_layout(self.value, relation, other)

@@ -76,6 +76,21 @@ def less(left: Any, right: Any) -> bool:
     return left.node.in_layout("<", right if type(right) is int else right.node.value)
 
 
+def surely_same(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Whether two shapes are equal. Where contents decide, whatever they are: nothing is assumed."""
+    if len(left) != len(right):
+        return False
+    for one, other in zip(left, right):
+        if type(one) is int and type(other) is int:
+            if one != other:
+                return False
+        else:
+            node = one.node if type(one) is torch.SymInt else other.node
+            if not node.equals_surely(*[each if type(each) is int else each.node.value for each in (one, other)]):
+                return False
+    return True
+
+
 def has_zero(shape: Iterable[Any]) -> bool:
     """Whether a layout has no elements at all. Sizes that are symbols count as more."""
     for size in shape:
@@ -315,7 +330,7 @@ def _compare(table: list[list[int]], shape: Shape, left: int, right: int) -> int
     """1: dimension `left` goes outside `right`; -1: inside; 0: no operand says."""
     for row in table:
         first, second = row[left], row[right]
-        if first == 0 or second == 0:
+        if any(type(each) is int and each == 0 for each in (first, second)):
             continue
         if less(first, second):
             return -1

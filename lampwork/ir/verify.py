@@ -245,6 +245,9 @@ class _Expressions:
             return
         if not isinstance(extent, int):
             return  # not provable with these bounds; checked where sizes are known
+        axes = [name for name in found if name in self.axes and name not in bound]
+        for name in axes:
+            _symbols_of(self.axes[name], found)
         points = 1
         for symbol in found.values():
             points *= symbol.upper - symbol.lower + 1
@@ -253,7 +256,10 @@ class _Expressions:
         names = list(found)
         ranges = [range(found[name].lower, found[name].upper + 1) for name in names]
         for point in itertools.product(*ranges):
-            value = evaluate(index, dict(zip(names, point)))
+            values = dict(zip(names, point))
+            if any(values[name] >= evaluate(self.axes[name], values) for name in axes):
+                continue  # the axis ends before
+            value = evaluate(index, values)
             self.fail(0 <= value < extent, f"E4: index {index} of {buffer} reaches {value}, extent {extent}")
 
     def check(self, value: Expr, mask: Expr | None, masked: bool) -> None:

@@ -20,7 +20,6 @@ from lampwork.runtime.memory import Lease, LeasePool, ResultMemory, arena, new_w
 from lampwork.runtime.numbers import AssumptionFailed, SizeNotAssumed, many_of_one
 from lampwork.runtime.randomness import OPERATORS, generator_states, restore_generators
 
-
 _OPERATORS = {**OPERATORS, "lampwork::many_of_one.default": many_of_one}
 
 

@@ -23,6 +23,7 @@ from lampwork.fakes.shapes import (
     real_dtype,
     rule,
     same_sizes,
+    surely_same,
     wrap_dim,
 )
 
@@ -40,7 +41,7 @@ def elementwise(operands: Sequence[Any], dtype: torch.dtype, common: torch.dtype
     shape = first.size()
     all_same = True
     for other in tensors[1:]:
-        if not same_sizes(other.size(), shape):
+        if not surely_same(other.size(), shape):
             all_same = False
             break
     if all_same:
