@@ -397,6 +397,39 @@ def _index_fill(lowering: Lowering, self: TensorValue, dim: int, index: TensorVa
     return target
 
 
+@rule("embedding_dense_backward")
+def _embedding_backward(
+    lowering: Lowering,
+    grad_output: TensorValue,
+    indices: TensorValue,
+    num_weights: Size,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
+) -> Any:
+    """Rows of the gradient added up where their indices say, in order. A GPU's sums would be in any order: ATen sorts
+    the indices there. The forward operator has checked them."""
+    if lowering.device != "cpu" or scale_grad_by_freq or not _may_add(grad_output.dtype) or 0 in lowering.out.shape:
+        return NotImplemented
+    if indices.dtype not in ("int64", "int32") or 0 in indices.shape:
+        return NotImplemented
+    symbol = fresh_symbol(lowering, num_weights)
+    zero = ex.constant(0, grad_output.dtype)
+    target = lowering.compute(lowering.out, lambda point: zero)
+
+    def locate(point: IndexTuple) -> Any:
+        row = ex.maximum(ex.cast(indices.load(point[:-1]), "int64"), ex.constant(0, "int64"))
+        return (symbol, point[-1]), ((symbol.name, ex.minimum(row, as_index(add(num_weights, -1)))),)
+
+    def value(point: IndexTuple) -> Expr:
+        if padding_idx < 0:
+            return grad_output.load(point)
+        row = ex.cast(indices.load(point[:-1]), "int64")
+        return ex.where(ex.compare("eq", row, ex.constant(padding_idx, "int64")), zero, grad_output.load(point))
+
+    partial_store(lowering, target, (*indices.shape, lowering.out.shape[1]), locate, value, "add")
+    return target
+
+
 # Negative log likelihood: a gather of the target's entry, weighted, then a mean
 
 

@@ -3,6 +3,7 @@
     row-wise softmax [4096, 768]     parallel i0 in 4096: vector i1 in 768 (three times)
     sum down columns [768, 4096]     parallel i0: vector i1 in 128 columns: serial i2 in 768
     transpose [512, 500]             parallel tiles of 16 x 16
+    scatter of rows [2048, 768]      serial i0 in 2048: vector i1 in 768
 
 Precondition: members with their times. Guarantee: every atom is an expression of loop indices, the same for all
 members of one phase. Non-goal: the result never depends on the number of threads.
@@ -55,6 +56,9 @@ class _Arrangement:
             column_cost = self._cost(column, inside) if column is not None else 0.0
             plan.column_mode = safe and column is not None and column_cost < row_cost
         vector_outer = column if safe and (plan.column_mode or not spaces) else None
+        alone = _alone_in_a_scatter(self.timed, self.accesses)
+        if alone is not None:  # rows are gone through in order, the elements of each side by side
+            outer, vector_outer = [atom for atom in group.outer_atoms if atom != alone] + [alone], alone
         names = _names("i")
         self._plan_outer(plan, outer, vector_outer, every, safe, names)
         for space, found in spaces.items():
@@ -250,6 +254,25 @@ def _iterations_independent(member: Member) -> bool:
         return True
     used = {name for part in member.index(store.index) for name in symbols(part)}
     return set(member.kept) <= used and all(type(part) is Symbol or isinstance(part, int) for part in store.index)
+
+
+def _alone_in_a_scatter(timed: list[Timed], accesses: list[tuple[Timed, planning.Access]]) -> str | None:
+    """The atom along which a scatter stores side by side: no two of its places are one element, wherever the rest of
+    the index leads."""
+    if len(timed) != 1 or timed[0].space or not timed[0].member.operator.store.indirect:
+        return None
+    member = timed[0].member
+    store = member.operator.store
+    found = next((access for _, access in accesses if access.store), None)
+    if found is None:
+        return None
+    index = member.index(store.index)
+    for part in index:
+        if type(part) is Symbol and part.name in member.atoms and found.strides.get(part.name) == 1:
+            elsewhere = [other for other in index if other is not part]
+            if part.name not in found.irregular and not any(part.name in symbols(other) for other in elsewhere):
+                return part.name
+    return None
 
 
 def _names(prefix: str):
