@@ -539,6 +539,11 @@ def without_saved_tensor_hooks() -> Iterator[None]:
             state._push_saved_tensors_default_hooks(pack, unpack)
 
 
+def are_saved_tensors_hooked() -> bool:
+    """Whether `saved_tensors_hooks` (`save_on_cpu` is one) see what autograd saves in this thread."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
 @contextlib.contextmanager
 def without_autocast() -> Iterator[None]:
     """Autocast is off in this thread: backward passes run without it."""

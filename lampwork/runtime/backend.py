@@ -25,8 +25,8 @@ def lampwork_backend(
 ) -> Callable:
     """A callable with the results of `graph_module`, compiled on its first call (the example inputs may be fakes).
 
-    Inference only: calls whose results need gradients run the graph module eagerly and are counted in `lampwork.stats`
-    of the returned callable. Raises `OptionError` for unknown options.
+    Results that require grad have a compiled backward pass: the torch-level graph is recorded anew, above autograd.
+    `lampwork.stats` of the returned callable counts what runs eagerly. Raises `OptionError` for unknown options.
     """
     _torch.finish_graph_module(graph_module)
     return wrap(CompiledFunction(graph_module, make_settings(mode=mode, options={"cache": False, **(options or {})})))

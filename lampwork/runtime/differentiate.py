@@ -110,7 +110,7 @@ class Differentiated:
 class _Call:
     """One call of the forward program, and what its backward needs beside saved tensors."""
 
-    __slots__ = ("owner", "values", "generation", "results", "sizes", "layouts", "devices")
+    __slots__ = ("owner", "values", "generation", "results", "sizes", "layouts", "devices", "strides")
 
     def __init__(self, owner: Differentiated, values: Sequence[Any], generation: object) -> None:
         self.owner, self.values, self.generation = owner, values, generation
@@ -118,6 +118,8 @@ class _Call:
         self.sizes: tuple[int, ...] = ()
         self.layouts: tuple[Tangent, ...] = ()
         self.devices: tuple[tuple[torch.dtype, torch.device], ...] = ()
+        #: Of saved tensors, where hooks may hand back others.
+        self.strides: tuple[tuple[int, ...], ...] = ()
 
 
 class LampworkRegion(torch.autograd.Function):
@@ -140,9 +142,11 @@ class LampworkRegion(torch.autograd.Function):
         run.devices = tuple([(output.dtype, output.device) for output in outputs])
         if not owner.fixed:
             run.layouts = tuple([_layout(output) for output in outputs])
-        ctx.save_for_backward(
-            *[values[index] for index in link.saved_inputs], *[results[index] for index in link.saved_results]
-        )
+        saved = [values[index] for index in link.saved_inputs]
+        saved += [results[index] for index in link.saved_results]
+        if _torch.are_saved_tensors_hooked():
+            run.strides = tuple([tensor.stride() for tensor in saved])
+        ctx.save_for_backward(*saved)
         run.values = ()
         return tuple(outputs)
 
@@ -151,6 +155,8 @@ class LampworkRegion(torch.autograd.Function):
         run: _Call = ctx.run
         owner = run.owner
         saved = ctx.saved_tensors
+        if run.strides:
+            saved = [_in_strides(tensor, strides) for tensor, strides in zip(saved, run.strides, strict=True)]
         found = owner.gradients(run, saved, tangents)
         if torch.is_grad_enabled():  # for second derivatives: an error for who takes them
             found = _not_twice(found)
@@ -183,6 +189,14 @@ def _laid_out(tangent: torch.Tensor | None, layout: Tangent, kind: tuple[torch.d
         return tangent
     with torch.no_grad():
         return torch.empty_strided(shape, strides, dtype=kind[0], device=kind[1]).copy_(tangent)
+
+
+def _in_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """What a hook handed back, in the strides that the backward program was compiled for."""
+    if tensor.stride() == strides:
+        return tensor
+    with torch.no_grad():
+        return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def _not_twice(gradients: Sequence[Any]) -> list[Any]:

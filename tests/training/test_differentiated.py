@@ -406,6 +406,22 @@ def test_hooks_on_saved_tensors():
     close(packed["compiled"][1], packed["eager"][1])
 
 
+def test_hooks_that_hand_back_other_strides():
+    def program(x, w):
+        return (x.t() @ w).sin().t().exp()
+
+    def run(each):
+        x, w = leaf(4, 3), leaf(4, 5, seed=1)
+        turned = w.t().detach().contiguous().t().requires_grad_()
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.contiguous().clone(), lambda t: t):
+            result = each(x, turned)
+        result.sum().backward()
+        return x.grad, turned.grad
+
+    for one, other in zip(run(lampwork.compile(program, options=OPTIONS)), run(program)):
+        close(one, other)
+
+
 def test_memory_is_freed_as_in_eager():
     """Nothing is in a cycle; what was saved goes with the backward pass, or with the results."""
     gc.collect()
@@ -748,3 +764,44 @@ def test_as_a_back_end_of_torch_compile():
         for each in (eager, compiled):
             each(x).pow(2).sum().backward()
         same_module(model, eager)
+
+
+def test_numbers_beside_results():
+    def program(x, w):
+        loss = (x * w).pow(2).mean()
+        return loss, loss.item(), {"n": loss.detach().sqrt().item()}
+
+    stats = same(program, lambda: (leaf(3, 4), leaf(3, 4, seed=1)))
+    assert stats["captures"] == 1
+
+
+def test_results_stored_in_objects_of_the_caller():
+    class Log:
+        pass
+
+    def program(log, x, w):
+        log.hidden = (x * w).sin()
+        return log.hidden.sum()
+
+    def use(results, inputs):
+        (results + inputs[0].hidden.exp().sum()).backward()
+
+    same(program, lambda: (Log(), leaf(3, 4), leaf(3, 4, seed=1)), use)
+
+
+def test_optimizer_and_clipping_outside():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 16), nn.SiLU(), nn.Linear(16, 2))
+    eager = copy.deepcopy(model)
+    compiled = lampwork.compile(model, options=OPTIONS)
+    for each, owner in ((compiled, model), (eager, eager)):
+        optimizer = torch.optim.AdamW(owner.parameters(), lr=0.01)
+        for step in range(5):
+            for part in range(2):  # gradients of two batches add up
+                loss = each(leaf(8, 4, seed=2 * step + part).detach()).pow(2).mean()
+                loss.backward()
+            torch.nn.utils.clip_grad_norm_(owner.parameters(), 0.1)
+            optimizer.step()
+            optimizer.zero_grad()
+    same_module(model, eager)
+    whole(lampwork.stats(compiled))
