@@ -63,7 +63,8 @@ class TensorInputs:
         return symbol
 
     def fakes_of_tensors(self) -> list[Any]:
-        return [each for each in self.fakes if isinstance(each, torch.Tensor)]
+        """Those of `values`: without symbols, and without the tensor that numbers come in."""
+        return [each for each in self.fakes if isinstance(each, torch.Tensor) and each.lampwork_source is not None]
 
     def finish(self) -> None:
         """The guards on all inputs together: none is another, and which of them overlap in memory."""

@@ -99,7 +99,9 @@ class StaticGuards:
             self._pause = self._next_pause
             self._next_pause = min(self._next_pause * 2, LONGEST_PAUSE)
         state = self._stamped(function)
-        if state is None:
+        if state is None:  # what the program reads cannot be stamped: gradients, which each training step makes anew
+            self._pause = self._next_pause
+            self._next_pause = min(self._next_pause * 2, LONGEST_PAUSE)
             return self._unstamped(found)
         self.state = state
         return state

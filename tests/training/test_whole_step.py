@@ -1,0 +1,48 @@
+"""Fifty whole steps of small models: AdamW, clipping, a cosine schedule, dropout off, against eager and float64.
+
+    python -m pytest tests/training/test_whole_step.py -m ""        # all seven models; a quick run takes the first two
+"""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+import lampwork
+from lampwork.verdict import training
+
+STEPS = 50
+QUICK = ("mlp", "gpt2")
+SLOW = ("resnet", "vit", "bert", "llama", "unet")
+
+
+@pytest.mark.parametrize("kind", ["plain", "fused"])
+@pytest.mark.parametrize("name", [*QUICK, *[pytest.param(name, marks=pytest.mark.slow) for name in SLOW]])
+def test_fifty_steps(name, kind):
+    """One graph a step, no compile after the second, losses and parameters as good as eager's."""
+    if name in SLOW and kind == "fused":
+        pytest.skip("one implementation will do")
+    pytest.importorskip("transformers") if name not in ("mlp", "unet") else None
+    workload = training.prepare(name, size="tiny")
+    start = {key: value.detach().clone() for key, value in workload.module.named_parameters()}
+    compile_step = functools.partial(lampwork.compile, options={"cache": False})
+    compiled = training.Trainer(workload, "cpu", optimizer=kind, compile_step=compile_step)
+    eager = training.Trainer(workload, "cpu", optimizer=kind)
+    exact = training.Trainer(workload, "cpu", optimizer=kind, dtype=torch.float64)
+    early = training.train(compiled, 2)
+    found = lampwork.stats(compiled.compiled)
+    captures = found["captures"]
+    late = training.train(compiled, STEPS - 2)
+    ours = training.Outcome(
+        early.losses + late.losses, early.first_gradients, late.gradients, late.parameters, late.buffers
+    )
+    outcome = training.train(eager, STEPS)
+    reference = training.train(exact, STEPS)
+    found = lampwork.stats(compiled.compiled)
+    assert not found["breaks"] and not found["fallbacks"], [*found["breaks"], *found["fallbacks"]]
+    assert found["captures"] == captures <= 2, found["recompiles"]
+    assert found["graphs"] == found["entries"] <= 2
+    verdict = training.compare(ours, outcome, reference, start, torch.float32)
+    assert verdict["accepted"], verdict["reasons"]
