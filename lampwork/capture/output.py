@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.load import is_plain
+from lampwork.capture.load import HEAP_TYPE, is_plain
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.natives import declare_methods
 from lampwork.capture.shadow import Break
@@ -283,6 +283,10 @@ def _kept(value: Any) -> Any:
         return (list if kind is list else tuple)([_kept(each) for each in value])
     if kind is dict:
         return {_kept(key): _kept(each) for key, each in value.items()}
+    if isinstance(value, BaseException) and not vars(value) and all(map(is_plain, value.args)):
+        base = next(each for each in kind.__mro__ if not each.__flags__ & HEAP_TYPE)
+        if base.__basicsize__ == BaseException.__basicsize__:
+            return value
     raise _logged()
 
 

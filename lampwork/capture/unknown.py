@@ -142,7 +142,7 @@ class UnknownNumbers:
             return self._compute(op, left, right)
         if type(right) is UnknownNumber:
             if type(left) is Fake and op in _PLAIN:
-                return op(left, _beside(right, left))
+                return op(left, beside(right, left))
             return self._compute(op, left, right)
         return super().inplace_op(op, left, right)  # type: ignore[misc]
 
@@ -156,9 +156,9 @@ class UnknownNumbers:
     def compare_op(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) is UnknownNumber or type(right) is UnknownNumber:
             if type(left) is Fake:
-                return op(left, _beside(right, left))
+                return op(left, beside(right, left))
             if type(right) is Fake:
-                return op(_beside(left, right), right)
+                return op(beside(left, right), right)
             if op in _COMPARISONS and kind_of(left) is not None and kind_of(right) is not None:
                 return self.behind(op, (left, right), bool)
             raise DataDependent("the comparison of a number taken out of a tensor")
@@ -178,7 +178,7 @@ class UnknownNumbers:
 
     def _compute(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) is Fake or type(right) is Fake:
-            return _compute_with_tensor(_PLAIN.get(op), left, right)
+            return compute_with_tensor(_PLAIN.get(op), left, right)
         plain = _BEHIND.get(op)
         kinds = kind_of(left), kind_of(right)
         if plain is None or None in kinds:
@@ -248,7 +248,7 @@ def tensor_of(number: UnknownNumber) -> Fake:
     return number.tensor
 
 
-def _compute_with_tensor(plain: Any, left: Any, right: Any) -> Any:
+def compute_with_tensor(plain: Any, left: Any, right: Any) -> Any:
     if plain is None:
         raise DataDependent(_WHAT_IS_DONE)
     tensor, number = (left, right) if type(left) is Fake else (right, left)
@@ -256,22 +256,29 @@ def _compute_with_tensor(plain: Any, left: Any, right: Any) -> Any:
         raise DataDependent(_WHAT_IS_DONE)
     if tensor.dtype in _HALVES and number.kind is not bool:  # which compute with numbers in single precision
         with torch.no_grad():
-            beside = tensor_of(number).to(torch.float32)
+            wide = tensor_of(number).to(torch.float32)
         if plain is operator.truediv and tensor is right:
-            return (right.reciprocal().float() * beside).to(tensor.dtype)
-        operands = (tensor.float(), beside) if tensor is left else (beside, tensor.float())
+            return (right.reciprocal().float() * wide).to(tensor.dtype)
+        operands = (tensor.float(), wide) if tensor is left else (wide, tensor.float())
         return plain(*operands).to(tensor.dtype)
     if number.kind is float and not tensor.is_floating_point() and not tensor.is_complex():
         tensor = tensor.to(torch.get_default_dtype())
         left, right = (tensor, number) if number is right else (number, tensor)
     if tensor is left:
-        return plain(left, _beside(right, left))
+        return plain(left, beside(right, left))
     if plain is operator.truediv:  # as Tensor.__rtruediv__ computes it
-        return right.reciprocal() * _beside(left, right)
-    return plain(_beside(left, right), right)
+        return right.reciprocal() * beside(left, right)
+    return plain(beside(left, right), right)
 
 
-def _beside(number: Any, tensor: Any) -> Any:
+def compute_in_place(method: Any, tensor: Any, number: Any) -> Any:
+    """`tensor.add_(number)` and the like."""
+    if type(tensor) is not Fake or type(number) is not UnknownNumber:
+        raise DataDependent(_WHAT_IS_DONE)
+    return method(tensor, beside(number, tensor))
+
+
+def beside(number: Any, tensor: Any) -> Any:
     """The number as what it becomes next to `tensor` in an operator: a tensor of one element of the same type.
 
     Half types compute with the number in single precision, and integers become floating-point next to a float: those
@@ -394,6 +401,7 @@ def check_assumed(world: Any) -> int:
 
 
 __all__ = [
-    "UnknownNumber", "UnknownNumbers", "check_assumed", "extend_answer", "install_numbers", "item", "items", "kind_of",
+    "UnknownNumber", "UnknownNumbers", "beside", "check_assumed", "compute_in_place", "compute_with_tensor",
+    "extend_answer", "install_numbers", "item", "items", "kind_of",
     "tensor_of",
 ]  # fmt: skip

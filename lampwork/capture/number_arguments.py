@@ -1,0 +1,103 @@
+"""Operators that are given a number out of a tensor: `x.clamp(max=x.mean().item())`.
+
+The number is handed on as the tensor that it is in the graph, to those operators whose results are the same with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lampwork.capture.fake import DataDependent, Fake
+from lampwork.capture.unknown import UnknownNumber, beside, compute_in_place, compute_with_tensor, tensor_of
+
+_DTYPES: dict[type, Any] = {int: torch.int64, bool: torch.bool}
+
+
+def call_with_numbers(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What `function` gives. Raises `DataDependent` where it is in no table, or looks at the number."""
+    name = getattr(function, "__name__", "")
+    owner = getattr(function, "__self__", None)
+    if type(owner) is Fake:
+        args = (owner, *args)
+    answer = _ANSWERS.get(name)
+    if answer is None:
+        raise _refused(name)
+    try:
+        return answer(*args, **kwargs)
+    except TypeError:  # options that are not in the signatures below
+        raise _refused(name) from None
+
+
+def has_number(args: tuple, kwargs: dict[str, Any]) -> bool:
+    return any(type(each) is UnknownNumber for each in (*args, *kwargs.values()))
+
+
+def _refused(name: str) -> DataDependent:
+    return DataDependent(f"{name} with a number taken out of a tensor")
+
+
+def _bound(x: Fake, value: Any) -> Any:
+    """A number beside `x`, known or not, as a tensor; None stays."""
+    if value is None or type(value) is UnknownNumber:
+        return value if value is None else beside(value, x)
+    if type(value) not in (int, float) or (type(value) is float and not x.is_floating_point()):
+        raise _refused("an operator")
+    return torch.tensor(value, dtype=x.dtype)
+
+
+def _clamp(x: Any, min: Any = None, max: Any = None) -> Any:
+    return torch.clamp(x, min=_bound(x, min), max=_bound(x, max))
+
+
+def _masked_fill(x: Any, mask: Any, value: Any) -> Any:
+    return torch.masked_fill(x, mask, beside(value, x))
+
+
+def _masked_fill_in_place(x: Any, mask: Any, value: Any) -> Any:
+    return x.masked_fill_(mask, beside(value, x))
+
+
+def _fill(x: Any, value: Any) -> Any:
+    return x.fill_(beside(value, x))
+
+
+def _where(condition: Any, x: Any, y: Any) -> Any:
+    tensor = x if type(x) is Fake else y
+    if type(tensor) is not Fake:
+        raise _refused("where")
+    return torch.where(condition, *[each if type(each) is Fake else _bound(tensor, each) for each in (x, y)])
+
+
+def _tensor(number: Any, dtype: Any = None) -> Any:
+    return tensor_of(number).to(dtype or _DTYPES.get(number.kind) or torch.get_default_dtype(), copy=True)
+
+
+def _full(size: Any, number: Any, dtype: Any = None) -> Any:
+    if type(number) is not UnknownNumber:
+        raise _refused("full")
+    made = torch.empty(size, dtype=dtype or _DTYPES.get(number.kind) or torch.get_default_dtype())
+    return made.copy_(tensor_of(number))
+
+
+def _full_like(x: Any, number: Any) -> Any:
+    return torch.empty_like(x).copy_(beside(number, x))
+
+
+def _arithmetic(plain: Any) -> Any:
+    return lambda x, y: compute_with_tensor(plain, x, y)
+
+
+def _in_place(plain: Any) -> Any:
+    return lambda x, y: compute_in_place(plain, x, y)
+
+
+_ANSWERS: dict[str, Any] = {
+    "clamp": _clamp, "clip": _clamp, "clamp_min": lambda x, min: _clamp(x, min=min),
+    "clamp_max": lambda x, max: _clamp(x, max=max), "masked_fill": _masked_fill,
+    "masked_fill_": _masked_fill_in_place, "fill_": _fill, "where": _where, "tensor": _tensor, "full": _full,
+    "full_like": _full_like, "add": _arithmetic(torch.add), "sub": _arithmetic(torch.sub),
+    "mul": _arithmetic(torch.mul), "add_": _in_place(torch.Tensor.add_), "sub_": _in_place(torch.Tensor.sub_),
+    "mul_": _in_place(torch.Tensor.mul_), "div_": _in_place(torch.Tensor.div_),
+}  # fmt: skip
