@@ -24,6 +24,7 @@ import torch
 from lampwork.capture.load import HEAP_TYPE, is_plain
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.natives import declare_methods
+from lampwork.capture.numbers import HostNumber
 from lampwork.capture.shadow import Break
 from lampwork.capture.sizes import mentions_symbols
 from lampwork.capture.text import UnknownText, holds_unknown, joined, snapshot, unknown_text
@@ -277,7 +278,7 @@ def _kept(value: Any) -> Any:
     kind = type(value)
     if kind is torch.Tensor or isinstance(value, torch.Tensor):
         return snapshot(value)
-    if is_plain(value) or kind in (UnknownText, UnknownNumber, torch.SymInt):
+    if is_plain(value) or kind in (UnknownText, UnknownNumber, HostNumber, torch.SymInt):
         return value
     if kind in (list, tuple) or isinstance(value, torch.Size):
         return (list if kind is list else tuple)([_kept(each) for each in value])

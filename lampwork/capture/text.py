@@ -1,4 +1,4 @@
-"""Text made of what tensors hold: `f"{mask.sum()} tokens"`.
+"""Text made of what tensors hold, and of numbers that vary from call to call: `f"{mask.sum()} tokens at {lr:.1e}"`.
 
 Nobody knows it while the program is captured. It may be made, put together, stored, returned and printed: it is made
 anew behind the graph on every call. Whatever looks at it breaks the graph.
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from lampwork.capture.fake import TENSOR_KINDS, Fake
+from lampwork.capture.numbers import HostNumber
 from lampwork.capture.shadow import Break
 from lampwork.capture.unknown import UnknownNumber, item
 from lampwork.capture.unknown_arrays import UnknownArray
@@ -90,7 +91,7 @@ def _made(pieces: tuple[str | Piece, ...]) -> UnknownText:
 
 def is_unknown(value: Any) -> bool:
     """Whether the text of `value` depends on what tensors hold."""
-    return type(value) in (UnknownText, UnknownNumber, UnknownArray, Fake)
+    return type(value) in (UnknownText, UnknownNumber, HostNumber, UnknownArray, Fake)
 
 
 def holds_unknown(value: Any, depth: int = 6) -> bool:
@@ -109,7 +110,7 @@ def text_of(world: Any, value: Any, function: Any = str) -> str:
     kind = type(value)
     if kind is UnknownText:
         return value if function is str else unknown_text(function, value)
-    if kind is UnknownNumber:
+    if kind is UnknownNumber or kind is HostNumber:
         return unknown_text(function, value)
     if kind is UnknownArray:
         return unknown_text(function, UnknownArray(snapshot(value.tensor), value.scalar))
@@ -161,7 +162,8 @@ def formatted(world: Any, value: Any, spec: Any) -> str:
         return value
     if spec.endswith("c"):
         raise _refused()
-    format("x" if type(value) is UnknownText else value.kind(1), spec)  # raises what every number of the kind raises
+    sample = "x" if type(value) is UnknownText else 1.0 if type(value) is HostNumber else value.kind(1)
+    format(sample, spec)  # raises what every number of the kind raises
     return unknown_text(operations.formatted, value, 0, spec)
 
 
@@ -206,9 +208,9 @@ class UnknownTexts:
                 continue
             if type(value) is Fake:
                 value = item(self.recorder, value) if value.numel() == 1 else value
-            if type(value) is not UnknownNumber and type(value) not in (int, float, bool):
+            if type(value) not in (UnknownNumber, HostNumber, int, float, bool):
                 raise _refused()
-            if conversion in "di" and type(value) is UnknownNumber and value.kind is float:
+            if conversion in "di" and (type(value) is HostNumber or getattr(value, "kind", int) is float):
                 raise _refused()  # infinite ones have no integer
             made.append(value)
         plain = re.sub(r"(%[#0\- +]*[\d]*(?:\.[\d]+)?[hlL]?)r", r"\1s", text)

@@ -76,7 +76,7 @@ class Namespace:
 
 
 class TorchWorld(
-    NumberOperations, UnknownTexts, UnknownArrays, UnknownNumbers, SymbolicValues, NativeCalls, Containers, Modules,
+    UnknownTexts, NumberOperations, UnknownArrays, UnknownNumbers, SymbolicValues, NativeCalls, Containers, Modules,
     TensorAttributes, World,
 ):  # fmt: skip
     """The world of one capture. Not shared between threads."""

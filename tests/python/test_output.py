@@ -235,3 +235,24 @@ def test_a_stored_entry_prints(tmp_path):
     lines = [run.stdout.splitlines() for run in runs]
     assert lines[0][:-1] == lines[1][:-1] == ["sum tensor(3.) 1.00", "WARNING 9 shape (3,)"]
     assert lines[0][-1] == "1 0 0 True" and lines[1][-1] == "0 1 0 False"
+
+
+def test_counters_are_printed_without_compiling_again():
+    def step(x, count):
+        count.add_(1)
+        now = count.item()
+        print(f"step {now:.0f}, rate {0.1 / now:.2e}", now, [now], "%g" % now)
+        return x * now
+
+    fast = compiled(step)
+    texts = []
+    for function in (step, fast):
+        count = torch.tensor(0.0)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            for _ in range(12):
+                function(X, count)
+        texts.append(printed.getvalue())
+    assert texts[0] == texts[1]
+    stats = lampwork.stats(fast)
+    assert stats["captures"] <= 2 and not stats["fallbacks"]
