@@ -1037,7 +1037,7 @@ _UNMARKED = SizeMarks({}, frozenset(), frozenset())
 def size_marks(tensor: torch.Tensor) -> SizeMarks:
     """The marks of `lampwork.mark_dynamic` and of `torch._dynamo.mark_dynamic` and its like: attributes of the tensor
     object (`_dynamo_dynamic_indices`, `_dynamo_dynamic_range`, `_dynamo_weak_dynamic_indices`,
-    `_dynamo_static_indices`)."""
+    `_dynamo_static_indices`, and those of `mark_unbacked`, whose sizes are symbols like others here)."""
     attributes = tensor.__dict__
     if not attributes:
         return _UNMARKED
@@ -1048,7 +1048,9 @@ def size_marks(tensor: torch.Tensor) -> SizeMarks:
         dynamic[each.dim] = (each.min, each.max)
     dynamic.update(attributes.get("_lampwork_dynamic") or {})
     static = {*(attributes.get("_dynamo_static_indices") or ()), *(attributes.get("_lampwork_static") or ())}
-    maybe = frozenset(attributes.get("_dynamo_weak_dynamic_indices") or ())
+    dynamic.update(dict.fromkeys(attributes.get("_dynamo_strict_unbacked_indices") or (), (None, None)))
+    weak = attributes.get("_dynamo_weak_dynamic_indices") or ()
+    maybe = frozenset({*weak, *(attributes.get("_dynamo_unbacked_indices") or ())})
     for axis in attributes.get("_lampwork_dynamic") or ():
         static.discard(axis)
     return SizeMarks(dynamic, maybe, frozenset(static))

@@ -175,7 +175,8 @@ class _StandIns:
         found = self.storages.get(key)
         if found is None:
             storage = held.untyped_storage() if isinstance(held, torch.Tensor) else held
-            size = int(storage.nbytes())
+            # The storage of a tensor of symbolic sizes is a name.
+            size = 0 if isinstance(storage, _torch.MemoryName) else int(storage.nbytes())
             last = sum((int(size) - 1) * int(step) for size, step in zip(fake.size(), fake.stride()))
             size = max(size, (int(fake.storage_offset()) + last + 1) * fake.itemsize)
             self.room -= size

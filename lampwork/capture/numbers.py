@@ -24,10 +24,11 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.fake import Fake
+from lampwork.capture.machine import UNBOUND
 from lampwork.capture.unknown import UnknownNumber
 from lampwork.fakes.fake import TensorSpec, make_fake
 from lampwork.fakes.numbers import symbolic_float
-from lampwork.fakes.symbolic import size_of
+from lampwork.fakes.symbolic import by_contents, size_of
 from lampwork.ir.guard import SizeRelation, SizeSource, single
 from lampwork.ir.source import InstanceDict, Item, Numbers, Source
 
@@ -57,6 +58,10 @@ _FUNCTIONS: dict[Any, str] = {
     },
     abs: "abs", min: "min", max: "max", float: "float",
 }  # fmt: skip
+#: Those that give an integer for an integer, and questions.
+_KEEP_INTEGERS = frozenset({
+    abs, min, max, math.floor, math.ceil, math.trunc, math.isnan, math.isinf, math.isfinite
+})  # fmt: skip
 _NUMERIC = frozenset({int, float, bool})
 
 
@@ -395,6 +400,8 @@ class NumberOperations:
             if op in _OPERATORS and _is_number(left) and _is_number(right):
                 return self.host_numbers.compute(op, left, right)
             if type(left) is Fake or type(right) is Fake:
+                if op is operator.pow:  # PyTorch takes exponents and bases as numbers only, or as tensors
+                    return op(self._as_tensor(left, right), self._as_tensor(right, left))
                 return op(self.symbolic(left), self.symbolic(right))
             return super().binary_op(op, *self._operands(left, right))  # type: ignore[misc]
         if op in _OPERATORS and _makes_float(op, left, right):
@@ -412,6 +419,11 @@ class NumberOperations:
         if op in _INPLACE and _makes_float(_INPLACE[op], left, right):
             return self.host_numbers.compute(_INPLACE[op], left, right)
         return super().inplace_op(op, left, right)  # type: ignore[misc]
+
+    def _as_tensor(self, value: Any, other: Any) -> Any:
+        if type(value) is not HostNumber:
+            return value
+        return self.host_numbers.tensor(value) if other.is_floating_point() else value.take()
 
     def _operands(self, left: Any, right: Any) -> tuple[Any, Any]:
         """Numbers beside numbers out of tensors become part of the graph; beside anything else, what they are now."""
@@ -452,6 +464,10 @@ class NumberOperations:
             return float if name == "__class__" else super().load_attr(obj.take(), name)  # type: ignore[misc]
         return super().load_attr(obj, name)  # type: ignore[misc]
 
+    def python_special(self, obj: Any, name: str) -> Any:
+        """The methods that `HostNumber` has are for native code: a float's are C's."""
+        return UNBOUND if type(obj) is HostNumber else super().python_special(obj, name)  # type: ignore[misc]
+
     def call_native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         if _mention_numbers(args) or (kwargs and _mention_numbers(tuple(kwargs.values()))):
             if not kwargs and function.__hash__ is not None and function in _FUNCTIONS:
@@ -461,6 +477,9 @@ class NumberOperations:
             if not self.takes_symbols(function):  # type: ignore[attr-defined]
                 args = tuple(map(_taken, args))
                 kwargs = {name: _taken(each) for name, each in kwargs.items()}
+        elif len(args) == 1 and type(args[0]) is torch.SymInt and not kwargs and _is_float_function(function):
+            if not by_contents(args[0]):
+                return self.host_numbers.function(function, args)
         return super().call_native(function, args, kwargs)  # type: ignore[misc]
 
     def set_item(self, container: Any, key: Any, value: Any) -> None:
@@ -483,6 +502,11 @@ class NumberOperations:
         if kind is list or kind is tuple:
             return kind([self.symbolic(each) for each in value])
         return value
+
+
+def _is_float_function(function: Any) -> bool:
+    """Whether a function makes floating-point numbers of integers."""
+    return function.__hash__ is not None and function in _FUNCTIONS and function not in _KEEP_INTEGERS
 
 
 def _taken(value: Any) -> Any:

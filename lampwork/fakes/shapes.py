@@ -512,22 +512,33 @@ def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
     _torch.keep_dynamo_unloaded()
     device = device_of((*args, *kwargs.values()), kwargs)
     copies: dict[int, torch.Tensor] = {}
+    in_numbers = False
 
     def to_meta(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             if id(value) not in copies:
-                copies[id(value)] = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")
+                size, stride = value.size(), value.stride()
+                if in_numbers:
+                    size, stride = torch.Size(map(int, size)), tuple(map(int, stride))
+                copies[id(value)] = torch.empty_strided(size, stride, dtype=value.dtype, device="meta")
             return copies[id(value)]
+        if in_numbers and isinstance(value, torch.SymInt):
+            return int(value)
         if isinstance(value, (list, tuple)):
             return type(value)(to_meta(each) for each in value)
         if isinstance(value, torch.device):
             return torch.device("meta")
         return value
 
-    meta_args = to_meta(args)
-    meta_kwargs = {key: to_meta(value) for key, value in kwargs.items()}
     try:
-        result = op(*meta_args, **meta_kwargs)
+        try:
+            result = op(*to_meta(args), **{key: to_meta(value) for key, value in kwargs.items()})
+        except RuntimeError as error:
+            if "concrete integers" not in str(error):
+                raise
+            in_numbers = True  # its native code knows nothing of symbols: the sizes are fixed
+            copies.clear()
+            result = op(*to_meta(args), **{key: to_meta(value) for key, value in kwargs.items()})
     except NotImplementedError as error:
         raise Unsupported(f"{op}: {error}") from error
     except RuntimeError as error:

@@ -68,7 +68,7 @@ def _tensor_changes(source: Source, test: TensorIs, value: Any) -> set[Varying] 
 
 
 def _number_changes(source: Source, before: Any, now: Any) -> set[Varying] | None:
-    if type(before) is int and type(now) is int:
+    if type(before) is type(now) and type(now) in (int, float):
         return {(source, "value", 0)}
     if type(before) is type(now) is tuple and len(before) == len(now):
         found: set[Varying] = set()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -116,3 +119,45 @@ def test_marks_of_the_framework_are_honoured():
     z._dynamo_weak_dynamic_indices = {1}
     h(z)
     assert call(h, (4, 7), (4, 9)) == 1
+    for attribute in ("_dynamo_unbacked_indices", "_dynamo_strict_unbacked_indices"):
+        k = compiled()
+        z = torch.randn(4, 6)
+        setattr(z, attribute, {1})
+        k(z)
+        assert call(k, (4, 7), (4, 9)) == 1
+
+
+PROGRAM = """
+import torch, lampwork
+from torch import _dynamo
+
+def double(x):
+    return x.relu() * 2
+
+def captures(mark, first, shapes, **options):
+    compiled = lampwork.compile(double, options={"cache": False}, **options)
+    x = torch.randn(first)
+    mark(x)
+    compiled(x)
+    for shape in shapes:
+        x = torch.randn(shape)
+        assert torch.equal(compiled(x), double(x))
+    return lampwork.stats(compiled)["captures"]
+
+print(
+    captures(lambda x: _dynamo.mark_dynamic(x, 0, min=3, max=9), (4, 6), [(3, 6), (9, 6), (5, 6)]),
+    captures(lambda x: _dynamo.mark_dynamic(x, 0, min=3, max=9), (4, 6), [(10, 6)]),
+    captures(lambda x: _dynamo.mark_dynamic(x, [0, 1]), (4, 6), [(5, 9), (100, 3)]),
+    captures(lambda x: _dynamo.maybe_mark_dynamic(x, 1), (4, 6), [(4, 9)]),
+    captures(lambda x: _dynamo.mark_static(x, 1), (4, 6), [(5, 6), (4, 7)], dynamic=True),
+    captures(lambda x: _dynamo.mark_static(x), (4, 6), [(5, 6)], dynamic=True),
+    captures(lambda x: _dynamo.decorators.mark_unbacked(x, 0), (4, 6), [(5, 6), (2, 6)]),
+)
+"""
+
+
+def test_marks_made_by_the_functions_of_the_framework(tmp_path):
+    script = tmp_path / "marks.py"
+    script.write_text(PROGRAM)
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=200)
+    assert run.stdout.split() == ["1", "2", "1", "1", "2", "2", "1"], run.stdout + run.stderr

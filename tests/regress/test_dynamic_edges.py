@@ -73,3 +73,27 @@ def test_products_first_seen_with_few_rows_are_chosen_for_many(monkeypatch):
             torch.testing.assert_close(compiled(x), layer(x), rtol=1e-4, atol=1e-4)
     stats = lampwork.stats(compiled)
     assert stats["captures"] == 1 and "mkldnn::_linear_pointwise.default" in stats["extern_calls"]
+
+
+def test_a_division_by_a_product_is_written_as_such():
+    def program(x, n, m):
+        return x.reshape(n, -1, m) + 1, x.view(n, -1, m)
+
+    check(program, [(torch.randn(25, 5), 5, 5), (torch.randn(24, 6), 4, 3), (torch.randn(7, 6), 2, 3)], captures=1)
+
+
+def test_an_operator_that_refuses_is_asked_for_its_error_with_symbolic_sizes():
+    def program(x, y):
+        try:
+            return torch.cat([x > 0, y]) * 2
+        except RuntimeError:
+            return x + 1
+
+    check(program, [(torch.randn(n, n + 1), torch.randn(n + 1, n)) for n in (3, 5)], captures=2)
+
+
+def test_native_shape_code_that_knows_no_symbols_gets_numbers():
+    def program(x, y):
+        return torch.where(x > 0, x, y)
+
+    check(program, [(torch.randn(n, 4), torch.randn((), dtype=torch.float64)) for n in (3, 5)], captures=2)
