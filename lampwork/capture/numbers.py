@@ -477,9 +477,8 @@ class NumberOperations:
             if not self.takes_symbols(function):  # type: ignore[attr-defined]
                 args = tuple(map(_taken, args))
                 kwargs = {name: _taken(each) for name, each in kwargs.items()}
-        elif len(args) == 1 and type(args[0]) is torch.SymInt and not kwargs and _is_float_function(function):
-            if not by_contents(args[0]):
-                return self.host_numbers.function(function, args)
+        elif len(args) == 1 and not kwargs and _is_size(args[0]) and _is_float_function(function):
+            return self.host_numbers.function(function, args)
         return super().call_native(function, args, kwargs)  # type: ignore[misc]
 
     def set_item(self, container: Any, key: Any, value: Any) -> None:
@@ -537,16 +536,21 @@ def mention_numbers(values: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     kind = type(value)
-    return kind is HostNumber or kind in _NUMERIC or kind is torch.SymInt
+    return kind is HostNumber or kind in _NUMERIC or _is_size(value)
+
+
+def _is_size(value: Any) -> bool:
+    """Whether it is a symbolic integer that the call has: others are known when the graph has run."""
+    return type(value) is torch.SymInt and not by_contents(value)
 
 
 def _is_mixed(left: Any, right: Any) -> bool:
-    return {type(left), type(right)} == {torch.SymInt, float}
+    return (_is_size(left) and type(right) is float) or (_is_size(right) and type(left) is float)
 
 
 def _makes_float(op: Any, left: Any, right: Any) -> bool:
     """Whether arithmetic of a symbolic integer gives a floating-point number."""
-    if type(left) is not torch.SymInt and type(right) is not torch.SymInt:
+    if not _is_size(left) and not _is_size(right):
         return False
     if _is_mixed(left, right):
         return True

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import lampwork
-from tests.dynamic.support import check, relations
+from tests.dynamic.support import check, compare, relations
 
 
 def test_a_guard_that_divides_by_a_size_misses_where_that_is_zero():
@@ -97,3 +97,14 @@ def test_native_shape_code_that_knows_no_symbols_gets_numbers():
         return torch.where(x > 0, x, y)
 
     check(program, [(torch.randn(n, 4), torch.randn((), dtype=torch.float64)) for n in (3, 5)], captures=2)
+
+
+def test_a_size_that_depends_on_contents_in_floating_point_arithmetic():
+    def program(x):
+        count = x.nonzero().shape[0]
+        return x * (count * 0.5), x / (count / 2 + 1), x * (1.0 if count > 2.5 else 2.0)
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for length in (3, 5, 4):
+        x = torch.arange(float(length))
+        compare(compiled(x), program(x))
