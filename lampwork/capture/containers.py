@@ -11,8 +11,10 @@ import operator
 from types import FunctionType
 from typing import Any
 
+import torch
+
 from lampwork.capture.conversions import index_of
-from lampwork.capture.fake import TENSOR_KINDS
+from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.keys import only_reads
 from lampwork.capture.load import HEAP_TYPE, has_identity_hash
 from lampwork.capture.machine import MachineGenerator
@@ -20,6 +22,17 @@ from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIter
 from lampwork.capture.machine.operators import BUILTIN
 from lampwork.capture.natives import ITERATORS
 from lampwork.capture.shadow import MISSING, Break, DictShadow, ListShadow, SetShadow
+from lampwork.fakes.symbolic import by_contents
+
+
+def fits_as_it_is(tensor: Any, key: Any, value: Any) -> bool:
+    """Whether `tensor[key] = value` is `index_put_` for a value whose size contents decide."""
+    if type(tensor) is not Fake or type(key) is not Fake or type(value) is not Fake or not value.dim():
+        return False
+    if value.dtype != tensor.dtype or value.device != tensor.device or key.dtype is not torch.int64 or key.dim() != 1:
+        return False
+    return value.dim() == tensor.dim() and by_contents(value.size(0))
+
 
 _CONTAINERS = (list, dict, set, frozenset, tuple, collections.deque)
 #: What is indexed with numbers, natively.
@@ -84,7 +97,11 @@ class Containers:
         elif id(container) in self.loader.opaque:
             self.refuse(container)
         elif type(container) in TENSOR_KINDS:
-            container[self.tensor_key(key)] = value
+            key = self.tensor_key(key)
+            if fits_as_it_is(container, key, value):
+                container.index_put_((key,), value)  # torch would ask whether there is just one
+            else:
+                container[key] = value
             return
         self.check_key(container, key)
         super().set_item(container, key, value)  # type: ignore[misc]

@@ -390,6 +390,14 @@ def _literal(value: Any) -> str:
     return f"({value!r})" if value < 0 or (type(value) is float and math.copysign(1.0, value) < 0) else repr(value)
 
 
+def counted(value: Any) -> Any:
+    """A number of elements that contents decide, as a number out of a tensor; anything else unchanged."""
+    if not by_contents(value):
+        return value
+    with torch.no_grad():
+        return UnknownNumber(torch.scalar_tensor(value, dtype=torch.int64), int)
+
+
 class NumberOperations:
     """The part of a world that knows such numbers: before the one that knows numbers out of tensors."""
 
@@ -405,6 +413,8 @@ class NumberOperations:
                 return op(self.symbolic(left), self.symbolic(right))
             return super().binary_op(op, *self._operands(left, right))  # type: ignore[misc]
         if op in _OPERATORS and _makes_float(op, left, right):
+            if by_contents(left) or by_contents(right):
+                return super().binary_op(op, counted(left), counted(right))  # type: ignore[misc]
             return self.host_numbers.compute(op, left, right)
         return super().binary_op(op, left, right)  # type: ignore[misc]
 
@@ -417,6 +427,8 @@ class NumberOperations:
                 return op(self.symbolic(left), self.symbolic(right))
             return super().inplace_op(op, *self._operands(left, right))  # type: ignore[misc]
         if op in _INPLACE and _makes_float(_INPLACE[op], left, right):
+            if by_contents(left) or by_contents(right):
+                return super().inplace_op(op, counted(left), counted(right))  # type: ignore[misc]
             return self.host_numbers.compute(_INPLACE[op], left, right)
         return super().inplace_op(op, left, right)  # type: ignore[misc]
 

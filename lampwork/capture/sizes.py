@@ -162,6 +162,8 @@ class SymbolicValues:
         if type(value) in SYMBOLIC:
             if type(value) is torch.SymBool and value.node.known() is None and value.node.by_contents():
                 raise DataDependent("a branch on a number of elements")
+            if type(value) is torch.SymInt:
+                return self.truth(value != 0)
             return bool(value)
         return super().truth(value)  # type: ignore[misc]
 

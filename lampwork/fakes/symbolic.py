@@ -492,7 +492,12 @@ class SymbolicSizes:
         return tuple(found)
 
     def written(self, value: Size) -> tuple[str, tuple[SizeSource, ...]]:
-        """`value` as a Python expression over integers that a call has, and where it has them."""
+        """`value` as a Python expression over integers that a call has, and where it has them.
+
+        Raises `DataDependent` for what contents decide.
+        """
+        if self.by_contents(value):
+            raise DataDependent("the number of elements")
         value = self._with_sources(value)
         return _bare(value), self._sources_of(value)
 

@@ -64,6 +64,14 @@ def _written(x):
     return rows
 
 
+def _scattered(x):
+    total = torch.zeros(6, 7)
+    for expert in range(3):
+        (rows,) = torch.where(x[:, 0] > expert * 0.3)
+        total[rows] = x[rows] @ WEIGHT
+    return total
+
+
 def _one_hot_experts(x):
     weight, chosen = (x @ WEIGHT).softmax(-1).topk(2)
     mask = F.one_hot(chosen, 7).permute(2, 1, 0)
@@ -99,6 +107,8 @@ WHOLE = {
         torch.arange(x[x > 0].numel()),
         torch.ones_like(_rows(x)),
     ),
+    "share": lambda x: (x[x > 0].numel() / x.numel(), len(_rows(x)) * 0.5),
+    "scattered": lambda x: _scattered(x),
     "numbers": lambda x: (x[x > 0].numel(), _rows(x).shape[0] * 2, _rows(x).size(0) == 1),
     "transposed": lambda x: _rows(x).t() * 2,
     "reshaped": lambda x: x[x > 0].reshape(-1, 1) + torch.arange(3.0),

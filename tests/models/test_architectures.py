@@ -19,7 +19,6 @@ BREAKS = {
     "reformer": "data-dependent",  # hashing chooses buckets by the smallest and largest index
     "switch-transformers": "data-dependent",  # experts gather their tokens by `nonzero`
     "encodec": "data-dependent",  # padding is computed in tensors
-    "idefics3": "data-dependent",  # images that are all padding are left out
     "qwen2-vl": "data-dependent",  # sizes of images come in a tensor
 }
 

@@ -209,3 +209,26 @@ def scalar_arithmetic_by_torch(x):
 @program(together=lambda: (_x(),))
 def typing_checks_of_torch(x):
     return torch.is_tensor(x), torch.is_floating_point(x), torch.is_complex(x), isinstance(x, torch.FloatTensor)
+
+
+@program(together=lambda: (_x(), nn.Linear(4, 4)))
+def checkpointed_block_in_a_loop(x, layer):
+    with torch.no_grad():
+        for _ in range(3):
+            x = checkpoint(lambda value: torch.relu(layer(value)), x, use_reentrant=False)
+    return x
+
+
+@program(together=lambda: (_x(),))
+def counter_guarded_by_a_lock(x):
+    lock = threading.Lock()
+    total = 0
+    with lock:
+        total += 1
+    return x + total
+
+
+@program(together=lambda: (_x(),))
+def operator_looked_up_by_name(x):
+    operators = torch.ops.aten
+    return operators.add(x, x), getattr(operators, "mul")(x, 2)

@@ -132,3 +132,69 @@ def slices_as_arguments(x, rows, both):
 @program(together=lambda: (values(3, 5), torch.tensor(1)))
 def scalar_tensor_as_index(x, position):
     return x[position], x[position, 2]
+
+
+# Sizes that contents decide -------------------------------------------------------------------------------------------
+
+
+@program(together=lambda: (values(6, 4),))
+def rows_above_their_mean(x):
+    chosen = x[x.mean(1) > x.mean()]
+    return chosen, chosen.shape[0], chosen.sum(0)
+
+
+@program(together=lambda: (values(8, 3), integers(8, high=4)))
+def tokens_routed_to_experts(x, expert):
+    result = torch.zeros_like(x)
+    for number in range(4):
+        (rows,) = torch.where(expert == number)
+        result[rows] = x[rows] * (number + 1)
+    return result
+
+
+@program(together=lambda: (values(5, 2), torch.tensor([1.0, 0.9, 0.8, 0.7, 0.6])))
+def boxes_kept_by_score(boxes, scores):
+    keep = scores > 0.65
+    order = scores[keep].argsort()
+    return boxes[keep][order], scores[keep][order]
+
+
+@program(together=lambda: (torch.tensor([3, 1, 2]), values(6, 2)))
+def sequences_unpacked(lengths, packed):
+    return [part.mean(0) for part in packed.split(lengths.tolist())]
+
+
+@program(together=lambda: (torch.tensor([3, 1, 4]),))
+def mask_of_lengths(lengths):
+    longest = int(lengths.max())
+    return torch.arange(longest)[None, :] < lengths[:, None]
+
+
+@program(together=lambda: (integers(10, high=5), values(10)))
+def mean_of_each_label(labels, x):
+    names, places, counts = labels.unique(return_inverse=True, return_counts=True)
+    totals = torch.zeros(names.shape[0]).index_add_(0, places, x)
+    return names, totals / counts
+
+
+@program(together=lambda: (values(4, 6),))
+def longest_run_of_columns(x):
+    columns = (x > 0).all(0).nonzero().flatten()
+    return x[:, columns] if columns.numel() else x
+
+
+@program(together=lambda: (integers(2, 6, high=9),))
+def padding_removed(tokens):
+    flat = tokens[tokens != 0]
+    return flat, torch.cat([flat, flat.new_zeros(2)]), len(flat)
+
+
+@program(together=lambda: (values(6), torch.tensor(2)))
+def best_of_a_number(x, k):
+    return x.topk(int(k)).values, x.sort(descending=True).values[: int(k)]
+
+
+@program(together=lambda: (values(3, 4),))
+def masked_statistics(x):
+    picked = torch.masked_select(x, x > 0)
+    return picked.mean(), picked.max(), picked.numel() / x.numel()

@@ -187,3 +187,28 @@ def recursion_over_halves(x):
         return total(part[:middle]) + total(part[middle:]) * 0.5
 
     return total(x)
+
+
+@program(together=lambda: (torch.ones(3), [4, 5, 6]))
+def position_found_by_index(x, table):
+    for place, entry in enumerate(reversed(table)):
+        x = x * entry + place
+    return x, table.index(5)
+
+
+@program(together=lambda: (torch.ones(3),))
+def two_iterators_side_by_side(x):
+    odd, even = iter([1, 3, 5]), iter([2, 4])
+    taken = []
+    for number in odd:
+        taken.append((number, next(even, None)))
+        x = x + number
+    return x, taken
+
+
+@program(together=lambda: (torch.arange(6.0).reshape(3, 2),))
+def rows_of_what_a_mask_picks(x):
+    total = torch.zeros(2)
+    for row in x[x.sum(1) > 2]:
+        total = total + row
+    return total

@@ -125,3 +125,35 @@ def weights_initialised(x):
     nn.init.xavier_uniform_(weight)
     nn.init.kaiming_normal_(weight[:2])
     return x @ weight
+
+
+@program(together=lambda: (_x(),))
+def policy_sampled_and_scored(x):
+    torch.manual_seed(2)
+    policy = torch.distributions.Categorical(logits=x)
+    action = policy.sample()
+    return action, policy.log_prob(action).sum(), policy.entropy().mean()
+
+
+@program(together=lambda: (_x(),))
+def latent_drawn_with_its_gradient_path(x):
+    torch.manual_seed(2)
+    mean, log_scale = x.chunk(2, 1)
+    drawn = torch.distributions.Normal(mean, log_scale.exp()).rsample()
+    prior = torch.distributions.Normal(torch.zeros_like(mean), torch.ones_like(mean))
+    return drawn, prior.log_prob(drawn).sum(1)
+
+
+@program(together=lambda: (_x(), torch.Generator().manual_seed(1)))
+def generator_handed_to_a_helper(x, generator):
+    def noise(shape):
+        return torch.randn(shape, generator=generator)
+
+    return x + noise(x.shape), noise((2,))
+
+
+@program(together=lambda: (_x(),))
+def kept_where_a_draw_says(x):
+    torch.manual_seed(9)
+    keep = torch.rand(x.shape[0]) < 0.7
+    return x[keep], keep.sum()

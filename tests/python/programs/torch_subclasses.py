@@ -161,3 +161,27 @@ def sparse_tensor(matrix, x):
 @program(together=lambda: (torch.quantize_per_tensor(_x(), 0.1, 0, torch.qint8),))
 def quantized_tensor(x):
     return x.dequantize()
+
+
+class Wrapped:
+    """A tensor behind a class of the user's, with the operators that it needs."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __getattr__(self, name):
+        return getattr(self.data, name)
+
+    def __matmul__(self, other):
+        return Wrapped(self.data @ other.data)
+
+
+@program(together=lambda: (_x(), values(4, 2, seed=1)))
+def wrapped_tensors(x, y):
+    product = Wrapped(x) @ Wrapped(y)
+    return product.data.sum(), product.shape
+
+
+@program(together=lambda: (_x().as_subclass(Plain), values(2, 4, seed=2)))
+def subclass_beside_a_tensor(x, y):
+    return torch.add(x, y), type(x + y).__name__
