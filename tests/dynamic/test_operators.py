@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 import lampwork
+import tests.ops  # noqa: F401  before the samples: stands in for a package that they import
+
+from torch.testing._internal.common_methods_invocations import op_db  # isort: skip
 
 STRIDE = 1 if os.environ.get("LAMPWORK_SWEEP") else 9
 RANDOM = ("rand", "bernoulli", "multinomial", "normal", "uniform", "cauchy", "exponential", "geometric", "dropout", "rrelu",
