@@ -44,7 +44,7 @@ def _bound(x: Fake, value: Any) -> Any:
         return value if value is None else beside(value, x)
     if type(value) not in (int, float) or (type(value) is float and not x.is_floating_point()):
         raise _refused("an operator")
-    return torch.tensor(value, dtype=x.dtype)
+    return torch.tensor(value, dtype=x.dtype).to(x.device)
 
 
 def _clamp(x: Any, min: Any = None, max: Any = None) -> Any:

@@ -227,8 +227,9 @@ def _as_float(value: Any) -> Any:
 
 #: Functions of Python that operators in double precision compute alike, to the last bits.
 _IN_GRAPH: dict[Any, Any] = {
-    operator.add: torch.add, operator.sub: torch.sub, operator.mul: torch.mul, operator.truediv: torch.div,
-    operator.neg: torch.neg, abs: torch.abs, math.sqrt: torch.sqrt, math.exp: torch.exp, math.log: torch.log,
+    operator.add: operator.add, operator.sub: operator.sub, operator.mul: operator.mul,
+    operator.truediv: operator.truediv, operator.neg: torch.neg, abs: torch.abs, math.sqrt: torch.sqrt,
+    math.exp: torch.exp, math.log: torch.log,
     math.sin: torch.sin, math.cos: torch.cos, math.tanh: torch.tanh, operator.pow: torch.pow,
 }  # fmt: skip
 
@@ -242,8 +243,7 @@ def tensor_of(number: UnknownNumber) -> Fake:
         if compute is None or number.kind is not float:
             raise DataDependent(_WHAT_IS_DONE)
         with torch.no_grad():
-            operands = [tensor_of(each) if type(each) is UnknownNumber else torch.tensor(each) for each in args]
-            number.tensor = compute(*[each.to(torch.float64) for each in operands])
+            number.tensor = compute(*map(_as_float, args))
     assert number.tensor is not None
     return number.tensor
 
