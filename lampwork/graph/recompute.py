@@ -246,7 +246,7 @@ def _reached(costs: Costs, price: float) -> list[Node]:
         if node in found:
             continue
         found.add(node)
-        if costs.again(node) < _priced(costs, node, price, 1.0):
+        if costs.again(node) <= _priced(costs, node, price, 1.0):  # equal costs may be cut on either side
             pending.extend(node.all_input_nodes)
     return [node for node in costs.joined.nodes if node in found]
 

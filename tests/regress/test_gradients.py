@@ -68,3 +68,15 @@ def test_bags_of_rows():
     function = compiled(program)
     torch.testing.assert_close(function(*arguments), program(*arguments))
     assert not lampwork.stats(function)["fallbacks"]
+
+
+def test_values_without_elements_cost_the_same_saved_or_computed():
+    """`polar` of nothing was computed again in the backward half, which had not been given its arguments."""
+    magnitude, angle = torch.empty(0, 1, requires_grad=True), torch.empty(5, requires_grad=True)
+
+    def gradients(function):
+        result = function(magnitude, angle)
+        return torch.autograd.grad(result, (magnitude, angle), torch.ones_like(result))
+
+    expected, found = gradients(torch.polar), gradients(compiled(lambda x, y: torch.polar(x, y)))
+    assert [each.shape for each in found] == [each.shape for each in expected]
