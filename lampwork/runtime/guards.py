@@ -136,6 +136,7 @@ class CheckWriter:
             if isinstance(guard.test, TensorIs):
                 self._extents[id(guard.source)] = reading.extent_bytes(guard.test)
         self._size_names: dict[tuple, str] = {}
+        self._key_tuples: dict[int, str] = {}
         self._written = ""
 
     # The function ----------------------------------------------------------------------------------------------------
@@ -232,7 +233,12 @@ class CheckWriter:
                     return f"{value}[{position}]"
                 return f"reading.item({value}, {position})"
             case KeyAt(base, index):
-                return f"reading.key_at({self._load(base)}, {index})"
+                value = self._load(base)
+                keys = self._key_tuples.get(id(base))
+                if keys is None:  # once for all keys: an optimizer's state has one for each parameter
+                    keys = self._key_tuples[id(base)] = f"q{len(self._key_tuples)}"
+                    self._lines.append(f"{keys} = reading.keys_of({value})")
+                return f"{keys}[{index}]"
             case Cell(base, index):
                 return f"{self._load(base)}.__closure__[{index}].cell_contents"
             case TypeOf(base):

@@ -203,12 +203,14 @@ def item(value: Any, key: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no builtin container")
 
 
+def keys_of(value: Any) -> tuple:
+    """The keys of a dict (or elements of any set-like container), in order."""
+    return tuple(value if not issubclass(type(value), dict) else dict.keys(value))
+
+
 def key_at(value: Any, index: int) -> Any:
-    """The `index`-th key of a dict (or element of any set-like container in its order)."""
-    for position, key in enumerate(value if not issubclass(type(value), dict) else dict.keys(value)):
-        if position == index:
-            return key
-    raise IndexError(index)
+    """The `index`-th of them."""
+    return keys_of(value)[index]
 
 
 _MISSING = object()
@@ -465,9 +467,14 @@ def size_at(size: SizeSource, scope: Scope) -> Any:
     return value.shape[size.axis] if size.kind == "shape" else value.stride(size.axis)
 
 
+@functools.lru_cache(maxsize=1 << 14)
+def _compiled(text: str) -> Any:
+    return compile(text, "<lampwork numbers>", "eval")
+
+
 def evaluate_sizes(text: str, numbers: dict[str, Any]) -> Any:
     """What an expression of a guard or a template is for these numbers."""
-    return eval(text, {"__builtins__": NUMBER_FUNCTIONS}, numbers)
+    return eval(_compiled(text), {"__builtins__": NUMBER_FUNCTIONS}, numbers)
 
 
 def in_words(test: SizeRelation) -> str:
