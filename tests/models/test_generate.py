@@ -45,6 +45,40 @@ def test_tokens_and_compiles(name, cache):
     assert not stats["breaks"] and not stats["fallbacks"]
 
 
+STRATEGIES = {
+    "beams": {"num_beams": 3},
+    "sampling": {"do_sample": True, "temperature": 0.8, "top_k": 20, "top_p": 0.9},
+    "sampled beams": {"num_beams": 2, "do_sample": True},
+    "penalties": {"repetition_penalty": 1.3, "no_repeat_ngram_size": 2},
+}
+
+
+def chosen(model, ids, cache, strategy):
+    """Tokens that `strategy` chooses, drawn from the same seed each time."""
+    kind = {} if cache == "growing" else {"cache_implementation": "static", "disable_compile": True}
+    torch.manual_seed(0)
+    options = {"do_sample": False, **STRATEGIES[strategy]}
+    return model.generate(input_ids=ids, max_new_tokens=NEW, min_new_tokens=NEW, **kind, **options)
+
+
+@pytest.mark.parametrize(
+    "name, cache, strategy",
+    [(name, "growing", strategy) for name in NAMES for strategy in ("beams", "sampling")]
+    + [("llama", "static", "beams"), ("llama", "static", "sampling"), ("gpt2", "growing", "sampled beams"),
+       ("t5", "growing", "penalties")],
+)  # fmt: skip
+def test_strategies(name, cache, strategy):
+    model, ids = built(name)
+    texts = ids, ids.flip(0, 1)
+    expected = [chosen(model, each, cache, strategy) for each in texts]
+    model.forward = forward = lampwork.compile(model.forward, options={"cache": False})
+    for each, tokens in zip(texts, expected):
+        assert torch.equal(chosen(model, each, cache, strategy), tokens)
+    stats = lampwork.stats(forward)
+    print(f"{name}, {cache} cache, {strategy}: {stats['captures']} compiles for {stats['calls']} calls")
+    assert stats["captures"] <= LARGEST and not stats["breaks"] and not stats["fallbacks"]
+
+
 @pytest.mark.parametrize("name", ["llama", "t5"])
 def test_padding_and_prompts_of_many_lengths(name):
     model, ids = built(name)
