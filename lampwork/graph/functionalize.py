@@ -248,6 +248,15 @@ class Functionalizer:
         span = _end(fake) - fake.storage_offset()
         if offset < 0 or offset + span > _end(root.fake) - root.fake.storage_offset():
             raise self.fail("a write through as_strided outside of its tensor")
+        if len(view.memory.inputs) > 1:
+            # `as_strided_scatter` counts from the beginning of the storage; on other calls the inputs may lie elsewhere
+            # in it. A slice is counted from the root.
+            if not _is_contiguous(fake) or not same_sizes(new.meta["val"].size(), fake.size()):
+                raise self.fail("an input without the layout of a slice shares memory with others")
+            if fake.dim() != 1:
+                new = self.emit(aten.clone.default, new, memory_format=torch.contiguous_format)
+                new = self.emit(aten.view.default, new, [span])
+            return self.emit(aten.slice_scatter.default, base, new, 0, offset, offset + span)
         offset += base.meta["val"].storage_offset()
         return self.emit(
             aten.as_strided_scatter.default, base, new, list(new.meta["val"].size()), list(fake.stride()), offset
@@ -489,6 +498,16 @@ class Functionalizer:
                 continue
             writes.append((index, len(outputs)))
             outputs.append(value)
+
+
+def _is_contiguous(fake: Any) -> bool:
+    """In order and without gaps, as far as numbers say."""
+    step = 1
+    for size, stride in zip(reversed(fake.size()), reversed(fake.stride())):
+        if type(size) is not int or type(stride) is not int or size > 1 and stride != step:
+            return False
+        step *= size
+    return True
 
 
 def _end(fake: torch.Tensor) -> int:

@@ -23,6 +23,7 @@ class Recorder:
         self.current = 0
         self.times = (1.0, 1.0)
         self.fails = ""
+        self.state: list[torch.Tensor] = []  # what a run writes in place; recording a run changes nothing
 
     def stream(self):
         return self.current
@@ -40,7 +41,10 @@ class Recorder:
         if self.fails:
             raise NotCapturable("graph-failed", self.fails)
         self.recorded += 1
+        before = [tensor.clone() for tensor in self.state]
         results = run()
+        for tensor, was in zip(self.state, before):
+            tensor.copy_(was)
 
         def replay():
             self.replayed += 1
@@ -152,6 +156,42 @@ def test_written_inputs_are_written():
         version = x._version
         (result,) = call(runner, x)
         assert torch.equal(x, wanted) and torch.equal(result, wanted * 2) and x._version > version
+
+
+def test_state_is_written_in_place():
+    """An optimizer's step: what a function holds is updated where it is, in every replay, and says so."""
+    parameters = [torch.randn(16 + 16 * n) for n in range(9)]
+    averages = [torch.randn(16 + 16 * n, 1) for n in range(9)]
+    eager = [[each.clone() for each in values] for values in (parameters, averages)]
+    state = [parameters, averages]
+
+    def step(gradient):
+        for parameter, average in zip(*state):
+            average.mul_(0.9).add_(gradient)
+            parameter.sub_(average[:, 0], alpha=0.1)
+        return gradient * 2
+
+    runner, device = runner_for(step, torch.ones(1))
+    by_shape = {tuple(each.shape): each for each in (*parameters, *averages)}
+    device.state = list(by_shape.values())
+    static = [cuda_graphs.is_static(source) for source in runner.artifact.inputs]
+    assert static.count(True) == 18
+    versions = {id(each): each._version for each in by_shape.values()}
+    for number in range(PLAIN_CALLS + 4):
+        gradient = torch.full((1,), 0.5 + number)
+        values = [
+            by_shape[tuple(runner.artifact.program.buffers[name].shape)] if kept else gradient
+            for name, kept in zip(runner.artifact.program.inputs, static)
+        ]
+        call(runner, *values)
+        for parameter, average in zip(*eager):
+            average.mul_(0.9).add_(gradient)
+            parameter.sub_(average[:, 0], alpha=0.1)
+        for ours, theirs in zip((*parameters, *averages), (*eager[0], *eager[1])):
+            torch.testing.assert_close(ours, theirs)
+            assert ours._version > versions[id(ours)]
+            versions[id(ours)] = ours._version
+    assert runner.captures == 1 and device.replayed == 4
 
 
 def test_changed_weights_are_captured_again():
