@@ -251,12 +251,13 @@ class Functionalizer:
         if len(view.memory.inputs) > 1:
             # `as_strided_scatter` counts from the beginning of the storage; on other calls the inputs may lie elsewhere
             # in it. A slice is counted from the root.
-            if not _is_contiguous(fake) or not same_sizes(new.meta["val"].size(), fake.size()):
+            if _is_contiguous(fake) and same_sizes(new.meta["val"].size(), fake.size()):
+                if fake.dim() != 1:
+                    new = self.emit(aten.clone.default, new, memory_format=torch.contiguous_format)
+                    new = self.emit(aten.view.default, new, [span])
+                return self.emit(aten.slice_scatter.default, base, new, 0, offset, offset + span)
+            if root.fake.storage_offset() != 0:
                 raise self.fail("an input without the layout of a slice shares memory with others")
-            if fake.dim() != 1:
-                new = self.emit(aten.clone.default, new, memory_format=torch.contiguous_format)
-                new = self.emit(aten.view.default, new, [span])
-            return self.emit(aten.slice_scatter.default, base, new, 0, offset, offset + span)
         offset += base.meta["val"].storage_offset()
         return self.emit(
             aten.as_strided_scatter.default, base, new, list(new.meta["val"].size()), list(fake.stride()), offset
