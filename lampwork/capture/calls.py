@@ -36,7 +36,7 @@ from lampwork.capture.natives import (
     STATE_READERS,
     STATE_WRITERS,
 )
-from lampwork.capture.number_arguments import call_with_numbers, has_number
+from lampwork.capture.number_arguments import call_with_numbers, has_number, takes_numbers
 from lampwork.capture.numbers import HostNumber, mention_numbers
 from lampwork.capture.resampling import interpolate
 from lampwork.capture.shadow import Break
@@ -295,7 +295,11 @@ class NativeCalls:
             args = tuple(map(self.symbolic, args))  # type: ignore[attr-defined]
             kwargs = {name: self.symbolic(each) for name, each in kwargs.items()}  # type: ignore[attr-defined]
         if has_number(args, kwargs):
-            return call_with_numbers(function, args, kwargs)
+            if takes_numbers(function):
+                return call_with_numbers(function, args, kwargs)
+            args, kwargs = self.with_sizes(args), self.with_sizes(kwargs)
+            if has_number(args, kwargs):
+                return call_with_numbers(function, args, kwargs)  # which says why not
         if not self.are_data(args, kwargs):
             shown = self.describe_arguments(args, kwargs)
             args, kwargs = self.with_sizes(args), self.with_sizes(kwargs)

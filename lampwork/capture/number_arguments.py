@@ -30,6 +30,11 @@ def call_with_numbers(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any
         raise _refused(name) from None
 
 
+def takes_numbers(function: Any) -> bool:
+    """Whether `call_with_numbers` knows the function; integers given to others are sizes."""
+    return getattr(function, "__name__", "") in _ANSWERS
+
+
 def has_number(args: tuple, kwargs: dict[str, Any]) -> bool:
     return any(type(each) is UnknownNumber for each in (*args, *kwargs.values()))
 

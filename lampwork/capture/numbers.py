@@ -412,9 +412,9 @@ class NumberOperations:
                     return op(self._as_tensor(left, right), self._as_tensor(right, left))
                 return op(self.symbolic(left), self.symbolic(right))
             return super().binary_op(op, *self._operands(left, right))  # type: ignore[misc]
+        if _counts_in_float(op, left, right):
+            return super().binary_op(op, counted(left), counted(right))  # type: ignore[misc]
         if op in _OPERATORS and _makes_float(op, left, right):
-            if by_contents(left) or by_contents(right):
-                return super().binary_op(op, counted(left), counted(right))  # type: ignore[misc]
             return self.host_numbers.compute(op, left, right)
         return super().binary_op(op, left, right)  # type: ignore[misc]
 
@@ -426,9 +426,9 @@ class NumberOperations:
             if type(left) is Fake or type(right) is Fake:
                 return op(self.symbolic(left), self.symbolic(right))
             return super().inplace_op(op, *self._operands(left, right))  # type: ignore[misc]
+        if _counts_in_float(_INPLACE.get(op), left, right):
+            return super().inplace_op(op, counted(left), counted(right))  # type: ignore[misc]
         if op in _INPLACE and _makes_float(_INPLACE[op], left, right):
-            if by_contents(left) or by_contents(right):
-                return super().inplace_op(op, counted(left), counted(right))  # type: ignore[misc]
             return self.host_numbers.compute(_INPLACE[op], left, right)
         return super().inplace_op(op, left, right)  # type: ignore[misc]
 
@@ -558,6 +558,13 @@ def _is_size(value: Any) -> bool:
 
 def _is_mixed(left: Any, right: Any) -> bool:
     return (_is_size(left) and type(right) is float) or (_is_size(right) and type(left) is float)
+
+
+def _counts_in_float(op: Any, left: Any, right: Any) -> bool:
+    """Whether arithmetic of a size that contents decide gives a floating-point number."""
+    if op not in _OPERATORS or not (by_contents(left) or by_contents(right)):
+        return False
+    return float in (type(left), type(right)) or (op is operator.truediv and Fake not in (type(left), type(right)))
 
 
 def _makes_float(op: Any, left: Any, right: Any) -> bool:
