@@ -13,7 +13,7 @@
 Every storage of the recording is one `Memory` with one value, that of its root: the tensor that made the storage, or
 the input. All other tensors in it are `View`s, kept as the chain of view operators from the root. A write to a view
 makes a new value of the root (through `*_scatter`), and a view that is read later is computed anew from it. Inputs that
-lie in one storage, of which one is written, get a flat root that covers them all.
+overlap, and are written, get a flat root that covers them all.
 
 Preconditions: nodes carry fakes whose storages tell aliasing; no metadata is changed in place. The recorder sees to
 both.
@@ -85,6 +85,8 @@ class Functionalizer:
         #: Old node -> new node (several results) or list of views.
         self.results: dict[Node, Any] = {}
         self.placeholders: list[Node] = []
+        #: Keys of the storages that the program writes to.
+        self.written: set[int] = set()
         self.node: Node | None = None
 
     def run(self) -> FunctionalGraph:
@@ -116,13 +118,15 @@ class Functionalizer:
             self.placeholders.append(new)
             if isinstance(node.meta["val"], Fake):
                 groups.setdefault(_torch.storage_key(node.meta["val"]), []).append(index)
-        written = written_storages(all_nodes)
+        self.written = written_storages(all_nodes)
         for key, members in groups.items():
-            if len(members) > 1 and key in written:
-                self.add_overlapping_inputs(nodes, members)
-                continue
-            for index in members:
-                self.add_root(nodes[index], self.placeholders[index], (index,))
+            fakes = [nodes[index].meta["val"] for index in members]
+            for cluster in _overlapping(fakes) if key in self.written else [[each] for each in range(len(members))]:
+                indices = [members[each] for each in cluster]
+                if len(indices) > 1:
+                    self.add_overlapping_inputs(nodes, indices)
+                else:
+                    self.add_root(nodes[indices[0]], self.placeholders[indices[0]], tuple(indices))
 
     def add_root(self, node: Node, value: Node, inputs: tuple[int, ...] = ()) -> View:
         memory = Memory(value, inputs)
@@ -249,19 +253,30 @@ class Functionalizer:
         if offset < 0 or offset + span > _end(root.fake) - root.fake.storage_offset():
             raise self.fail("a write through as_strided outside of its tensor")
         if len(view.memory.inputs) > 1:
-            # `as_strided_scatter` counts from the beginning of the storage; on other calls the inputs may lie elsewhere
-            # in it. A slice is counted from the root.
-            if _is_contiguous(fake) and same_sizes(new.meta["val"].size(), fake.size()):
-                if fake.dim() != 1:
-                    new = self.emit(aten.clone.default, new, memory_format=torch.contiguous_format)
-                    new = self.emit(aten.view.default, new, [span])
-                return self.emit(aten.slice_scatter.default, base, new, 0, offset, offset + span)
-            if root.fake.storage_offset() != 0:
-                raise self.fail("an input without the layout of a slice shares memory with others")
+            return self.scatter_into_flat(base, new, fake, offset, span)
         offset += base.meta["val"].storage_offset()
         return self.emit(
             aten.as_strided_scatter.default, base, new, list(new.meta["val"].size()), list(fake.stride()), offset
         )
+
+    def scatter_into_flat(self, base: Node, new: Node, fake: Fake, offset: int, span: int) -> Node:
+        """As `scatter_into_root`, for the root over several inputs, which is one-dimensional. `as_strided_scatter` counts
+        from the beginning of the storage, and on other calls the inputs may lie elsewhere in it."""
+        sizes = new.meta["val"].size()
+        flat = self.flattened(new)
+        if _is_contiguous(fake) and same_sizes(sizes, fake.size()):
+            return self.emit(aten.slice_scatter.default, base, flat, 0, offset, offset + span)
+        places = self.emit(aten.arange.default, base.meta["val"].size()[0], device=fake.device)
+        places = self.emit(aten.as_strided.default, places, list(sizes), list(fake.stride()), offset)
+        return self.emit(aten.scatter.src, base, 0, self.flattened(places), flat)
+
+    def flattened(self, value: Node) -> Node:
+        """The elements of `value` in one dimension."""
+        fake = value.meta["val"]
+        if fake.dim() == 1:
+            return value
+        value = self.emit(aten.clone.default, value, memory_format=torch.contiguous_format)
+        return self.emit(aten.view.default, value, [fake.numel()])
 
     def converted(self, value: Node, like: Fake) -> Node:
         """`value` cast and expanded to the dtype and shape of `like`, as an in-place operator stores it."""
@@ -322,6 +337,8 @@ class Functionalizer:
         if op is aten.as_strided.default:
             # The offset is one into the storage, whatever view it is called on: make it a view of the root.
             root = parent.memory.root
+            if parent.memory.inputs and _torch.storage_key(fake) in self.written and not _covers(root.fake, fake):
+                raise self.fail("as_strided reaches beyond an input, into memory that is written")
             size, stride = list(args[0]), list(args[1])
             if fake.dtype == root.fake.dtype:
                 offset = fake.storage_offset() - root.fake.storage_offset()
@@ -516,6 +533,32 @@ def _end(fake: torch.Tensor) -> int:
     if 0 in fake.size():
         return fake.storage_offset()
     return fake.storage_offset() + 1 + sum((size - 1) * stride for size, stride in zip(fake.size(), fake.stride()))
+
+
+def _overlapping(fakes: list[Fake]) -> list[list[int]]:
+    """The inputs of one storage, by number, in groups that overlap; a guard (`StorageGroups`) says which do, and how.
+    Of others the program may know nothing but that they are apart: on another call they have storages of their own."""
+    groups: list[list[int]] = []
+    end = 0
+    for index in sorted(range(len(fakes)), key=lambda index: int(fakes[index].storage_offset()) * fakes[index].itemsize):
+        fake = fakes[index]
+        start, stop = fake.storage_offset() * fake.itemsize, _end(fake) * fake.itemsize
+        if start == stop:  # no elements
+            groups.insert(0, [index])
+        elif start < end:
+            groups[-1].append(index)
+            end = max(end, stop)
+        else:
+            groups.append([index])
+            end = stop
+    return [sorted(group) for group in groups]
+
+
+def _covers(root: Fake, fake: Fake) -> bool:
+    """Whether all elements of `fake` lie between the first and the last one of `root`."""
+    if fake.dtype != root.dtype:
+        return True  # refused elsewhere
+    return root.storage_offset() <= fake.storage_offset() and _end(fake) <= _end(root)
 
 
 def _is_stretched(view: View) -> bool:
