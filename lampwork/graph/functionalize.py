@@ -260,8 +260,8 @@ class Functionalizer:
         )
 
     def scatter_into_flat(self, base: Node, new: Node, fake: Fake, offset: int, span: int) -> Node:
-        """As `scatter_into_root`, for the root over several inputs, which is one-dimensional. `as_strided_scatter` counts
-        from the beginning of the storage, and on other calls the inputs may lie elsewhere in it."""
+        """As `scatter_into_root`, for the flat root over several inputs. `as_strided_scatter` counts from the beginning
+        of the storage, and on other calls the inputs may lie elsewhere in it."""
         sizes = new.meta["val"].size()
         flat = self.flattened(new)
         if _is_contiguous(fake) and same_sizes(sizes, fake.size()):
@@ -540,7 +540,8 @@ def _overlapping(fakes: list[Fake]) -> list[list[int]]:
     Of others the program may know nothing but that they are apart: on another call they have storages of their own."""
     groups: list[list[int]] = []
     end = 0
-    for index in sorted(range(len(fakes)), key=lambda index: int(fakes[index].storage_offset()) * fakes[index].itemsize):
+    begins = [int(fake.storage_offset()) * fake.itemsize for fake in fakes]
+    for index in sorted(range(len(fakes)), key=begins.__getitem__):
         fake = fakes[index]
         start, stop = fake.storage_offset() * fake.itemsize, _end(fake) * fake.itemsize
         if start == stop:  # no elements
