@@ -124,6 +124,12 @@ def _names(value: Any, kind: str, module: str, qualname: str) -> list[tuple[str,
     return names
 
 
+def decides_by_code(ref: ObjectRef) -> bool:
+    """Whether `ref`, from another process, names a function that is told by its code alone: its name leads elsewhere,
+    as that of a method which a decorator has replaced."""
+    return ref.live is None and not ref.portable and ref.kind == "function" and bool(ref.digest)
+
+
 def resolve(ref: ObjectRef) -> Any:
     """The object `ref` names: the live one, else the one found by name. Raises `LookupError` when there is none.
 

@@ -33,7 +33,7 @@ from lampwork.config import Settings, environment
 from lampwork.errors import LampworkWarning
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.continuation import Resumption, SuspendedFrames
-from lampwork.ir.guard import FunctionIs
+from lampwork.ir.guard import ClassLookup, FunctionIs
 from lampwork.ir.program import Extern, Launch
 from lampwork.ir.reference import code_digest
 from lampwork.ir.region import RunEagerly
@@ -186,7 +186,8 @@ def _portable(artifact: Artifact, note: Note) -> bool:
         if isinstance(guard.test, FunctionIs):
             continue  # its digest decides, not its name
         for ref in (getattr(guard.test, "ref", None), getattr(guard.test, "found", None)):
-            if ref is not None and not ref.portable:
+            by_code = isinstance(guard.test, ClassLookup) and ref is not None and ref.kind == "function" and ref.digest
+            if ref is not None and not ref.portable and not by_code:
                 note(f"not stored: {ref.module}.{ref.qualname} cannot be found by name in another process")
                 return False
     return True

@@ -45,7 +45,7 @@ from lampwork.ir.guard import (
     TypeIs,
     size_text,
 )
-from lampwork.ir.reference import code_digest, find, resolve
+from lampwork.ir.reference import code_digest, decides_by_code, find, resolve
 from lampwork.ir.source import (
     Argument,
     ArrayMemory,
@@ -395,6 +395,10 @@ class CheckWriter:
     def _class_lookup(self, value: str, test: ClassLookup, source: Source) -> None:
         if test.found is None:
             self.refuse(f"class_lookup({value}, {test.name!r}) is not None")
+            return
+        if decides_by_code(test.found):
+            actual = f"class_lookup({value}, {test.name!r})"
+            self.require(f"reading.has_code({actual}, {test.found.digest!r})")
             return
         found = resolve(test.found)
         if test.found.kind != "function":

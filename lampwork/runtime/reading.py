@@ -44,7 +44,7 @@ from lampwork.ir.guard import (
     TypeIs,
 )
 from lampwork.ir.record import record
-from lampwork.ir.reference import code_digest, find, resolve
+from lampwork.ir.reference import code_digest, decides_by_code, find, resolve
 from lampwork.ir.source import (
     Argument,
     ArrayMemory,
@@ -69,6 +69,7 @@ from lampwork.ir.source import (
 )
 
 _CachedFunction: Any = type(functools.cache(len))
+_MISSING = object()
 
 #: What reading a path, or a relation of sizes, may raise when the objects of the program changed: the guard fails.
 READ_ERRORS = (
@@ -189,9 +190,13 @@ def attribute(value: Any, name: str) -> Any:
 
 
 def item(value: Any, key: Any) -> Any:
-    """`value[key]` by the builtin container's own method, whatever subclass `value` is."""
+    """`value[key]` by the builtin container's own method, whatever subclass `value` is. Changes nothing: a missing key
+    of a `defaultdict` stays missing."""
     if issubclass(type(value), dict):
-        return dict.__getitem__(value, key)
+        found = dict.get(value, key, _MISSING)  # `dict.__getitem__` asks a subclass's `__missing__`
+        if found is _MISSING:
+            raise KeyError(key)
+        return found
     if issubclass(type(value), list):
         return list.__getitem__(value, key)
     if issubclass(type(value), tuple):
@@ -213,7 +218,6 @@ def key_at(value: Any, index: int) -> Any:
     return keys_of(value)[index]
 
 
-_MISSING = object()
 
 
 def class_attribute(cls: type, name: str) -> Any:
@@ -418,7 +422,12 @@ def _difference(guard: Guard, value: Any, scope: Scope) -> str:
                 return f"{'lost' if present else 'gained'} the key {key!r}"
         case ClassLookup(name, found):
             actual = class_lookup(value, name)
-            if not lookup_is(actual, None if found is None else resolve(found), "" if found is None else found.digest):
+            if found is not None and decides_by_code(found):
+                same = has_code(actual, found.digest)
+            else:
+                expected = None if found is None else resolve(found)
+                same = lookup_is(actual, expected, "" if found is None else found.digest)
+            if not same:
                 return f".{name} was {'absent' if found is None else found.qualname}, is now {short(actual)}"
         case SameObject(other):
             if value is not read(other, scope):
@@ -522,6 +531,13 @@ def has_key(value: Any, key: Any) -> bool:
     if issubclass(type(value), (list, tuple, MappingProxyType)):
         return key in value
     raise TypeError(f"{type(value).__name__} is no builtin container")
+
+
+def has_code(actual: Any, digest: str) -> bool:
+    """The class entry is a Python function with this code, of whatever name; what it closes over has its own guards."""
+    if issubclass(type(actual), (staticmethod, classmethod)):
+        actual = actual.__func__
+    return function_is(actual, digest)
 
 
 def lookup_is(actual: Any, expected: Any, digest: str) -> bool:

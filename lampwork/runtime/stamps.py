@@ -337,7 +337,7 @@ class Stamps:
     def _item(self, container: Any, key: Any) -> Any:
         if isinstance(container, dict):
             self._dict(container)
-            return dict.__getitem__(container, key)
+            return reading.item(container, key)
         if type(container) is tuple or id(container) in self._class_dicts:
             return container[key]
         if type(container) is list and type(key) is int:

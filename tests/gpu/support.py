@@ -33,7 +33,7 @@ def assert_compiled(function, captures=1):
     """The function ran compiled: kernels of our own, no fall-back, as many captures as told."""
     stats = lampwork.stats(function)
     assert list(stats["fallbacks"]) == []
-    assert stats["captures"] == captures
+    assert stats["captures"] == captures, [str(each.diagnostic) for each in stats["recompiles"]]
     assert stats["native_kernels"] > 0
 
 

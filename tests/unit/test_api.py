@@ -212,7 +212,7 @@ def test_results_may_be_kept():
     assert any(fast(x).data_ptr() == address for _ in range(4))
 
 
-def test_gradients_run_eagerly_and_are_counted():
+def test_gradients_are_compiled():
     model = Model()
     fast = lampwork.compile(model)
     x = torch.randn(4, 8)
@@ -221,7 +221,7 @@ def test_gradients_run_eagerly_and_are_counted():
         fast(x)
     assert model.first.weight.grad is not None
     found = lampwork.stats(fast)
-    assert found["captures"] == 1 and found["fallbacks"][0].count == 2
+    assert found["captures"] == 1 and not found["fallbacks"] and found["graphs"] == 1
 
 
 def test_a_break_runs_the_call_eagerly(capsys):

@@ -141,6 +141,9 @@ class Calls(Part):
             return obj
         found, initialise = self.class_lookup(type(obj), "__init__")
         if type(initialise) is FunctionType:
+            if initialise in self.intrinsics:
+                self.intrinsics[initialise](self, obj, *args, **kwargs)
+                return obj
             return Enter(initialise, (obj, *args), kwargs, obj)
         if type(initialise) in NATIVE_KINDS:
             initialise(obj, *args, **kwargs)

@@ -20,8 +20,8 @@ from lampwork.fakes.shapes import (
 )
 
 
-@rule("sigmoid_backward", "tanh_backward", "gelu_backward", "threshold_backward", "silu_backward", "mish_backward",
-      "hardswish_backward", "hardsigmoid_backward", "hardtanh_backward", "softplus_backward",
+@rule("sigmoid_backward", "tanh_backward", "gelu_backward", "threshold_backward", "hardswish_backward",
+      "hardsigmoid_backward", "hardtanh_backward", "softplus_backward",
       "hardshrink_backward", "softshrink_backward", "logit_backward")  # fmt: skip
 def activation(gradient: torch.Tensor, x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
     dtype = promoted((gradient, x))
