@@ -425,8 +425,8 @@ def _difference(guard: Guard, value: Any, scope: Scope) -> str:
             if found is not None and decides_by_code(found):
                 same = has_code(actual, found.digest)
             else:
-                expected = None if found is None else resolve(found)
-                same = lookup_is(actual, expected, "" if found is None else found.digest)
+                wanted = None if found is None else resolve(found)
+                same = lookup_is(actual, wanted, "" if found is None else found.digest)
             if not same:
                 return f".{name} was {'absent' if found is None else found.qualname}, is now {short(actual)}"
         case SameObject(other):
