@@ -53,7 +53,7 @@ def _only_raises(code: Any, start: int) -> bool:
 
 def may_assume(recorder: Any) -> bool:
     """Whether nothing has happened in the recorded program that the caller can see and that cannot be taken back."""
-    return not any(_torch.storage_key(fake) in recorder.written for fake in recorder.inputs)
+    return not any(_torch.storage_key(fake) in recorder.written for fake in recorder.inputs if isinstance(fake, Fake))
 
 
 def may_rerun(recorder: Any) -> bool:

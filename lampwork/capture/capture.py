@@ -36,8 +36,8 @@ from lampwork.capture.suspend import Retry, Suspended, function_positions, rebui
 from lampwork.capture.templates import Templates
 from lampwork.capture.unknown import check_assumed
 from lampwork.capture.world import TorchWorld
-from lampwork.config import Settings
-from lampwork.errors import Diagnostic, GraphBreak
+from lampwork.config import Settings, environment
+from lampwork.errors import CompileError, Diagnostic, GraphBreak
 from lampwork.ir.continuation import Resumption, SuspendedFrames
 from lampwork.ir.differentiation import Joint
 from lampwork.ir.guard import ArgumentCount, Guard
@@ -266,6 +266,8 @@ class _Attempt:
         try:
             return (self._run_program(),)
         except Interruption as stop:
+            if environment.strict and getattr(stop, "id", "") == "capture-failed":
+                raise CompileError("capture", str(stop)) from stop.__cause__
             return stop
         except GraphBreak as stop:
             return Break(stop.diagnostic.id, stop.diagnostic.reason, stop.diagnostic.remedy)

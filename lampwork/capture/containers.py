@@ -25,15 +25,26 @@ from lampwork.capture.shadow import MISSING, Break, DictShadow, ListShadow, SetS
 from lampwork.fakes.symbolic import by_contents
 
 
-def fits_as_it_is(tensor: Any, key: Any, value: Any) -> bool:
-    """Whether `tensor[key] = value` is `index_put_` for a value whose size contents decide."""
-    if type(tensor) is not Fake or type(key) is not Fake or type(value) is not Fake or not value.dim():
-        return False
-    if value.dtype != tensor.dtype or value.device != tensor.device or key.dtype is not torch.int64 or key.dim() != 1:
-        return False
-    return value.dim() == tensor.dim() and by_contents(value.size(0))
+def places_written(tensor: Any, key: Any, value: Any) -> tuple[Any, ...] | None:
+    """The indices with which `tensor[key] = value` is `index_put_`, for a value whose size contents decide."""
+    parts = key if type(key) is tuple else (key,)
+    if type(tensor) is not Fake or type(value) is not Fake or not any(map(by_contents, value.size())):
+        return None
+    if value.dtype != tensor.dtype or value.device != tensor.device:
+        return None
+    for each in parts:
+        whole = type(each) is slice and each.start is each.stop is each.step is None
+        if not whole and (type(each) is not Fake or not each.dim() or each.dtype not in _PLACES):
+            return None
+    masks = [each for each in parts if type(each) is Fake and each.dtype is torch.bool]
+    dims = [1 if each.dtype is torch.bool else each.dim() for each in parts if type(each) is Fake]
+    indexed = len(dims) + sum(each.dim() - 1 for each in masks)
+    if not dims or value.dim() > tensor.dim() - indexed + max(dims):
+        return None
+    return tuple([None if type(each) is slice else each for each in parts])
 
 
+_PLACES = (torch.int64, torch.bool)
 _CONTAINERS = (list, dict, set, frozenset, tuple, collections.deque)
 #: What is indexed with numbers, natively.
 _INDEXED = (list, tuple, str, bytes, bytearray, range, collections.deque, *TENSOR_KINDS)
@@ -98,8 +109,9 @@ class Containers:
             self.refuse(container)
         elif type(container) in TENSOR_KINDS:
             key = self.tensor_key(key)
-            if fits_as_it_is(container, key, value):
-                container.index_put_((key,), value)  # torch would ask whether there is just one
+            places = places_written(container, key, value)
+            if places is not None:
+                container.index_put_(places, value)  # torch would ask whether there is just one
             else:
                 container[key] = value
             return

@@ -20,6 +20,7 @@ from lampwork.capture.assumptions import may_assume
 from lampwork.capture.fake import DataDependent, Fake
 from lampwork.fakes.operators import operator
 from lampwork.fakes.shapes import Spec, broadcast, contiguous, materialize, wrap_dim
+from lampwork.fakes.symbolic import found_symbol, size_of
 from lampwork.ir.size import INFINITY
 
 aten = torch.ops.aten
@@ -36,6 +37,8 @@ class Contents:
         self._places: dict[Any, Fake] = {}
         #: Tensors of one element that became sizes, with the size.
         self._numbers: dict[int, tuple[Fake, Any]] = {}
+        #: Sizes that mostly are the least that they can be, by name, with that number.
+        self._mostly: dict[str, int] = {}
 
     def call(self, op: Any, args: tuple, kwargs: dict) -> Any:
         """What the operator returns, recorded. Raises `DataDependent` where no graph holds it."""
@@ -83,6 +86,16 @@ class Contents:
                 self.record(_torch.many_of_one(), (number,), {}, Spec((count,), (0,), torch.bool))
             known = self._numbers[id(number)] = number, count
         return known[1]
+
+    def number_of(self, size: Any) -> int | None:
+        """`size` as a number, where one is known or may be assumed: classes are counted so that none is above the last
+        (`bincount(minlength=...)`)."""
+        if type(size) is torch.SymInt:
+            usual = self._mostly.get(found_symbol(size) or "")
+            if usual is not None and may_assume(self.recorder) and not size == usual:
+                return None
+            size = size_of(size)
+        return size if type(size) is int else None
 
     def record(self, overload: Any, args: tuple, kwargs: dict, specs: Any) -> Any:
         result = materialize(specs, args, kwargs)
@@ -191,6 +204,8 @@ class Contents:
             raise DataDependent("bincount")
         dtype = torch.int64 if weights is None else torch.float32 if weights.dtype is torch.float32 else torch.float64
         count = self.size(lower=minlength)
+        if minlength > 1:
+            self._mostly[str(count)] = minlength
         return self.record(aten.bincount.default, (x, weights, minlength), {}, Spec((count,), (1,), dtype))
 
     def repeat_interleave(self, repeats: Fake, *, output_size: Any = None) -> Any:

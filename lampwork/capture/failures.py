@@ -21,6 +21,7 @@ from lampwork.capture.fake import Fake
 from lampwork.capture.load import is_plain
 from lampwork.capture.machine import Frame
 from lampwork.capture.operations import Operation, operation_of
+from lampwork.capture.shadow import Break
 from lampwork.capture.sizes import SYMBOLIC, number
 from lampwork.capture.tensors import OPERATOR_TYPES, is_tensor_function
 
@@ -32,6 +33,7 @@ _OWN_WORDS = (
     "Pending", "Callback", " at 0x",
 )  # fmt: skip
 _OWN_DIRECTORY = __file__.rpartition("/")[0] + "/"
+_PACKAGE = _OWN_DIRECTORY.rpartition("capture/")[0]
 _MACHINE_DIRECTORY = _OWN_DIRECTORY + "machine/"
 _OWN_NAMESPACES = frozenset({"aten", "prims", "prim"})
 
@@ -58,7 +60,7 @@ def raised_deliberately(error: BaseException) -> bool:
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
     file = "" if traceback is None else traceback.tb_frame.f_code.co_filename
-    if traceback is None or not file.startswith(_OWN_DIRECTORY) or file.startswith(_MACHINE_DIRECTORY):
+    if traceback is None or not file.startswith(_PACKAGE) or file.startswith(_MACHINE_DIRECTORY):
         return True
     operation = traceback.tb_frame.f_code.co_code[traceback.tb_lasti]
     return dis.opname[operation].startswith(("CALL", "RAISE"))
@@ -92,6 +94,16 @@ def eager_error(recorder: Any, frame: Frame, stack: list[Any], error: Exception)
         return None
     second.__traceback__ = _without_own(second.__traceback__)
     return second
+
+
+def break_for(error: Exception) -> Break:
+    """The break where `error` was raised on fakes, and `eager_error` knows none: the operator's own, or a defect of
+    ours. Under LAMPWORK_STRICT the latter ends the capture."""
+    if raised_deliberately(error):
+        return Break("operator-error", f"a tensor operator raises {type(error).__name__}: {error}")
+    stop = Break("capture-failed", f"recording an operation failed with {type(error).__name__}: {error}")
+    stop.__cause__ = error
+    return stop
 
 
 def _operation(frame: Frame, stack: list[Any]) -> Operation | None:

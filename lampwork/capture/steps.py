@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lampwork.capture.bytecode import OP
-from lampwork.capture.failures import eager_error, raised_deliberately
+from lampwork.capture.failures import break_for, eager_error, raised_deliberately
 from lampwork.capture.fake import Fake
 from lampwork.capture.machine import NULL, Frame, Machine
 from lampwork.capture.operations import STEP_NUMBERS, operands_of
@@ -134,7 +134,7 @@ class TorchMachine(Machine):
             if self.native_errors and isinstance(error, Exception) and self._raised_by_operator(error):
                 eager = eager_error(self.world.recorder, frame, begun(frame)[0], error)
                 if eager is None:
-                    raise Break("operator-error", f"a tensor operator raises {type(error).__name__}: {error}") from None
+                    raise break_for(error)
                 error, certain = eager, True
             elif not certain and self._calls_torch(frame):
                 self.doubtful.add(id(error))

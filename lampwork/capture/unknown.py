@@ -92,7 +92,7 @@ def item(recorder: Any, tensor: Any) -> Any:
 
 def items(recorder: Any, tensor: Any) -> Any:
     """`tensor.tolist()`."""
-    if type(tensor) is not Fake or not all(type(size) is int for size in tensor.shape):
+    if type(tensor) is not Fake or any(recorder.contents.number_of(size) is None for size in tensor.shape):
         raise DataDependent("Tensor.tolist")
     if tensor.constant is not None and _torch.storage_key(tensor) not in recorder.written:
         with recorder._paused():

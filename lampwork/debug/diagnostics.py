@@ -87,6 +87,11 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "A function behind `functools.lru_cache` is called with tensors or objects, or returns some.",
         "Cache outside the compiled function, or take the cache off: compiled code computes constants once anyway.",
     ),
+    "capture-failed": Meaning(
+        "break",
+        "Lampwork's own code failed while it recorded an operation, which runs natively.",
+        "Report it: the reason and the line are what is needed.",
+    ),
     "class-made": Meaning(
         "break",
         "A class is made whose creation runs code of the program from C: `__init_subclass__`, `__set_name__`.",

@@ -107,6 +107,8 @@ class SymbolicSizes:
         self._noted: dict[tuple, _Noted] = {}
         self._known: dict[tuple, bool] = {}
         self._resolved: dict[Size, Size] = {}
+        #: Expressions of several symbols that are no less than zero: sizes that contents decide are equal to them.
+        self._not_negative: list[Size] = []
         #: Symbols for sizes that contents decide, and whether the program can check what is assumed of each.
         self.contents: dict[str, bool] = {}
 
@@ -256,6 +258,14 @@ class SymbolicSizes:
         """
         self._require_checkable(add(left, mul(right, -1)))
         if relation not in ("==", "!="):
+            for rest in self._not_negative:  # what is left of a total when parts are taken from it
+                more = self.known(add(left, rest), relation, right)
+                less = self.known(add(left, mul(rest, -1)), relation, right)
+                upwards = relation in (">", ">=")  # what holds for less holds for `left`, then
+                if (less if upwards else more) is True:
+                    return True
+                if (more if upwards else less) is False:
+                    return False
             return _HOLDS[relation](self.hint(left), self.hint(right))
         small = any(isinstance(each, int) and 0 <= each <= 1 for each in (left, right))
         return (relation == "==") is not small
@@ -273,6 +283,8 @@ class SymbolicSizes:
             if self.by_contents(difference):
                 large = {name: Symbol(name, 2) for name in symbols(self.resolve(difference)) if name in self.contents}
                 answer = self.known(substitute(self.resolve(difference), large), relation, 0, resolved=True)
+                if answer is None and isinstance(right, int) and 0 <= right <= 1:  # what is left over of others
+                    answer = self.known(Symbol("size", 2), relation, right, resolved=True)
                 if answer is None and relation in ("==", "!="):
                     answer = relation == "!="
                     self._require_checkable(difference)
@@ -395,6 +407,8 @@ class SymbolicSizes:
             self._implied.add(name)
         elif self._narrow(add(value, -low), ">=") and (high == INFINITY or self._narrow(add(value, -high), "<=")):
             self._implied.add(name)
+        elif name in self.contents and low >= 0:
+            self._not_negative.append(add(value, -low))
 
     def _divide(self, value: Size, divisor: int) -> None:
         """`value % divisor == 0`: a symbol becomes a multiple of a new one."""
@@ -571,6 +585,11 @@ def size_of(value: Any) -> Size:
 def by_contents(value: Any) -> bool:
     """Whether the contents of a tensor decide a size."""
     return type(value) is torch.SymInt and value.node.sizes.by_contents(value.node.value)
+
+
+def may_be_zero(value: Any) -> bool:
+    """Whether a size is zero in the call at hand, which is guarded, or for some contents, of which nothing is assumed."""
+    return bounds(size_of(value))[0] <= 0 if by_contents(value) else value == 0
 
 
 def found_symbol(value: Any) -> str | None:

@@ -30,6 +30,7 @@ from lampwork.config import Settings
 from lampwork.fakes.evaluate import evaluate
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
+from lampwork.fakes.symbolic import may_be_zero
 from lampwork.graph.build import emit, place, value_of
 from lampwork.graph.freeze import Freezer
 from lampwork.ir.region import FunctionalGraph
@@ -88,7 +89,7 @@ class _Relaying:
         """Gives the convolution operands with channels last, if its result then has them last too."""
         x, weight, *rest = node.args
         image, kernel = value_of(x), value_of(weight)
-        if image.dim() != 4 or not image.numel() or not kernel.numel():
+        if image.dim() != 4 or any(map(may_be_zero, (*image.size(), *kernel.size()))):
             return
         result = evaluate(node.target, (in_order(image), in_order(kernel), *value_of(rest)), {})
         if not _is_last(result):

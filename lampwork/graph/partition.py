@@ -16,7 +16,7 @@ held.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,8 +28,9 @@ from lampwork import _torch
 from lampwork.errors import CompileError
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
-from lampwork.fakes.symbolic import SymbolicSizes, sizes_of
+from lampwork.fakes.symbolic import SymbolicSizes, by_contents, found_symbol, size_of, sizes_of
 from lampwork.graph.build import emit, is_random, place
+from lampwork.graph.simplify import finds_size
 from lampwork.ir.differentiation import Backward, Joint, Tangent
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
 from lampwork.ir.size import SizeExpr, Symbol, symbols
@@ -144,7 +145,7 @@ def partition(
     saved = [node for node in joined.nodes if node in chosen]
     kept_inputs = [node for node in saved if node.op == "placeholder" and node not in joined.written]
     computed = [node for node in saved if node.op != "placeholder" or node in joined.written]
-    names = _symbols(joined.nodes) if sizes is not None else ()
+    names = dict.fromkeys((*_symbols(joined.nodes), *_found_before(joined))) if sizes is not None else ()
     numbers = tuple(sizes.wrap(Symbol(name)) for name in names) if sizes is not None else ()
     forward, first = _forward(joined, computed, numbers)
     backward = _backward(joined, kept_inputs, computed, numbers)
@@ -168,6 +169,32 @@ def _symbols(nodes: Iterable[Node]) -> tuple[str, ...]:
             for size in sizes_of(dims):
                 names.update(dict.fromkeys(sorted(symbols(size))))
     return tuple(names)
+
+
+def _found_before(joined: Joined) -> tuple[str, ...]:
+    """Names of the symbols that the backward half needs and that contents decide in the forward half."""
+    needed = joined.needed()
+    names: dict[str, None] = {}
+    own: set[str | None] = set()
+    for node in joined.nodes:
+        if node not in needed and node not in joined.tangents:
+            continue
+        for size in filter(by_contents, _sizes((node.meta.get("val"), node.args, tuple(node.kwargs.values())))):
+            names.update(dict.fromkeys(sorted(symbols(size_of(size)))))
+        if node in needed and finds_size(node):
+            own |= set(map(found_symbol, _sizes(node.meta["val"])))
+    return tuple(name for name in names if name not in own)
+
+
+def _sizes(value: Any) -> Iterator[Any]:
+    """The sizes in metadata or arguments of a node; its arguments' own metadata is theirs."""
+    if isinstance(value, Fake):
+        yield from (*value.size(), *value.stride())
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _sizes(each)
+    else:
+        yield value
 
 
 def _tangent(fake: Any) -> Tangent:

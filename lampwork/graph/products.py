@@ -20,7 +20,7 @@ from torch.fx import Node
 
 from lampwork import _torch
 from lampwork.fakes.shapes import same_sizes
-from lampwork.fakes.symbolic import large_hint_of
+from lampwork.fakes.symbolic import large_hint_of, may_be_zero
 from lampwork.graph.build import emit, place
 from lampwork.ir.region import FunctionalGraph
 
@@ -110,8 +110,8 @@ def use_vendor_products(
             continue
         x, factor, bias = parts
         rows, inner = map(large_hint_of, x.meta["val"].size())
-        if factor.meta["val"].numel() == 0:
-            continue  # the vendor's operator refuses half-precision products over nothing
+        if may_be_zero(x.meta["val"].size()[1]):
+            continue  # the vendor's operator refuses products over nothing
         columns = large_hint_of(factor.meta["val"].size()[1])
         if factor.meta["val"].is_cpu and pays(rows, inner, columns, x.meta["val"].dtype):
             with functional.graph.inserting_before(node):

@@ -281,6 +281,99 @@ def test_a_negative_number_is_no_size():
         made(torch.tensor(-2))
 
 
+class _Routed(torch.nn.Module):
+    """Each expert gets the rows that are routed to it."""
+
+    def __init__(self, expert_of: Callable) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.experts = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(5))
+        self.expert_of = expert_of
+
+    def forward(self, x, route):
+        return self.expert_of(self.experts, x, route)
+
+
+def _by_places(experts, x, route):
+    total = torch.zeros_like(x)
+    for number, expert in enumerate(experts):
+        places = (route == number).nonzero().squeeze(-1)
+        total.index_add_(0, places, expert(x[places]))
+    return total
+
+
+def _by_masks(experts, x, route):
+    total = torch.zeros_like(x)
+    for number, expert in enumerate(experts):
+        mask = route == number
+        total[mask] = total[mask] + expert(x[mask])
+    return total
+
+
+def _by_conditions(experts, x, route):
+    total = torch.zeros_like(x)
+    for number, expert in enumerate(experts):
+        (places,) = torch.where(route == number)
+        total[places] += expert(x[places])
+    return total
+
+
+def _by_counts(experts, x, route):
+    order = route.argsort(stable=True)
+    counts = torch.bincount(route, minlength=len(experts)).tolist()
+    parts = [expert(part) for expert, part in zip(experts, x[order].split(counts))]
+    return torch.empty_like(x).index_copy(0, order, torch.cat(parts))
+
+
+def _where_any(experts, x, route):
+    total = torch.zeros_like(x)
+    for number, expert in enumerate(experts):
+        places = (route == number).nonzero().squeeze(-1)
+        if places.numel() == 0:
+            continue
+        total.index_add_(0, places, expert(x[places]))
+    return total
+
+
+_ROUTES = [[0, 1, 2, 3, 4, 0, 1, 2, 3], [0] * 9, [4] * 9, [0, 1] * 4 + [2], [2] * 8 + [1], [3, 3, 1, 1, 1, 4, 4, 4, 4]]
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize(
+    "captures, expert_of", [(1, _by_places), (1, _by_masks), (1, _by_conditions), (1, _by_counts), (12, _where_any)]
+)
+def test_experts(expert_of, captures, trained):
+    """One program whatever the routes, experts without rows and with one among them."""
+    mine, theirs = _Routed(expert_of), _Routed(expert_of)
+    compiled = lampwork.compile(mine, options={"cache": False})
+    for route in map(torch.tensor, _ROUTES):
+        x = torch.linspace(-1, 1, 72).reshape(9, 8)
+        with torch.set_grad_enabled(trained):
+            found, expected = compiled(x, route), theirs(x, route)
+            torch.testing.assert_close(found, expected)
+            if trained:
+                found.square().sum().backward()
+                expected.square().sum().backward()
+                for one, other in zip(mine.parameters(), theirs.parameters()):
+                    assert (one.grad is None) == (other.grad is None)
+                    if one.grad is not None:
+                        torch.testing.assert_close(one.grad, other.grad)
+    stats = lampwork.stats(compiled)
+    assert stats["captures"] <= captures and not stats["fallbacks"]
+    assert captures > 1 or not stats["breaks"]
+
+
+def test_more_classes_than_were_counted():
+    """That `bincount` counts as many as its `minlength` says is assumed where the number matters, and checked."""
+
+    def program(classes):
+        return torch.bincount(classes, minlength=3).tolist()
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for classes in ([0, 1, 2, 2], [0, 0], [5, 1], [1, 2], [7]):
+        assert compiled(torch.tensor(classes)) == program(torch.tensor(classes))
+
+
 @pytest.mark.parametrize("name", ["experts", "mask", "rows"])
 def test_gradients(name):
     """A weight in front of what a mask picks learns what it does in eager."""

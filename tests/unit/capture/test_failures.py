@@ -8,6 +8,8 @@ import torch
 import lampwork
 from lampwork.capture import failures
 from lampwork.capture.failures import has_own_words, is_certain, raised_deliberately
+from lampwork.config import environment
+from lampwork.fakes import shapes
 
 CALLS = []
 
@@ -94,3 +96,20 @@ def test_a_defect_leaves_the_program_to_eager(monkeypatch):
     monkeypatch.delattr("lampwork.capture.containers.index_of")
     compiled = lampwork.compile(lambda x: x[1], options={"cache": False})
     assert float(compiled(torch.arange(3.0))) == 1
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_failure_of_our_own_is_not_taken_for_the_operators(monkeypatch, strict):
+    rules = {}
+    exec(compile("def defect(x): return [x][len(x.shape)]", shapes.__file__, "exec"), rules)
+    monkeypatch.setitem(shapes.RULES, torch.ops.aten.erf.default, rules["defect"])
+    monkeypatch.setitem(vars(environment), "strict", strict)
+    compiled = lampwork.compile(lambda x: torch.erf(x + 1) * 2, options={"cache": False})
+    x = torch.ones(3)
+    if strict:
+        with pytest.raises(lampwork.CompileError, match="IndexError"):
+            compiled(x)
+        return
+    torch.testing.assert_close(compiled(x), torch.erf(x + 1) * 2)
+    (stop,) = lampwork.stats(compiled)["breaks"]
+    assert stop.diagnostic.id == "capture-failed"
