@@ -588,7 +588,7 @@ def by_contents(value: Any) -> bool:
 
 
 def may_be_zero(value: Any) -> bool:
-    """Whether a size is zero in the call at hand, which is guarded, or for some contents, of which nothing is assumed."""
+    """Whether a size is zero in the call at hand, which is guarded, or for some contents: no assumption is made."""
     return bounds(size_of(value))[0] <= 0 if by_contents(value) else value == 0
 
 
