@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import lampwork
+from lampwork import _torch
 
 ROOT = Path(lampwork.__file__).parents[1]
 PRIVATE = re.compile(
@@ -32,14 +34,27 @@ def private_uses(tree):
             yield node.lineno
 
 
-def test_private_names_of_torch_stay_in_one_module():
+def test_private_names_of_torch_stay_in_one_folder():
     found = {
         f"{path.relative_to(ROOT)}:{line}"
         for path in (ROOT / "lampwork").rglob("*.py")
-        if path.name != "_torch.py"
+        if path.parent.name != "_torch"
         for line in private_uses(ast.parse(path.read_text()))
     }
     assert not found, "\n".join(sorted(found))
+
+
+def test_every_private_name_is_listed():
+    folder = ROOT / "lampwork" / "_torch"
+    listed = {
+        (node.module.rpartition(".")[2], alias.name)
+        for node in ast.walk(ast.parse((folder / "__init__.py").read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("lampwork._torch.")
+        for alias in node.names
+    }
+    assert {file for file, _ in listed} == {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    for file, name in listed:
+        assert getattr(_torch, name) is getattr(importlib.import_module(f"lampwork._torch.{file}"), name)
 
 
 def test_importing_lampwork_loads_neither_compiler_stages_nor_the_peers():

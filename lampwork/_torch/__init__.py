@@ -1,0 +1,139 @@
+"""Every use of PyTorch's private names, so that a new release breaks one folder.
+
+Each function says which private name it leans on and what would replace it. Callers write `_torch.overload(...)`: the
+files are how this folder is ordered, not something to import. What only a compile needs is loaded when it is first
+asked for (a warm start needs the four files of the first list).
+"""
+
+# ruff: noqa: F401 (this page is the list of names)
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from lampwork._torch.library import (
+    cpu_random_state_bytes,
+    direct_call,
+    draws_random_numbers,
+    functional_of_custom,
+    many_of_one,
+    out_arguments,
+    overload,
+    random_state_operator,
+)
+from lampwork._torch.modes import (
+    ENTER_DUAL_LEVEL,
+    EXIT_DUAL_LEVEL,
+    active_modes,
+    active_transforms,
+    below_autograd,
+    dispatch_stack_length,
+    is_recording,
+    kernels_only,
+    leave_transforms,
+    load_decompositions,
+    no_torch_function,
+    without_modes,
+    without_torch_function,
+)
+from lampwork._torch.state import (
+    CUDA_SWITCHES,
+    SET_STATE,
+    STATE,
+    attention_state,
+    autocast_state,
+    cuda_state,
+    cuda_switches,
+    current_cuda_device,
+    deterministic_state,
+    state_test,
+    without_autocast,
+)
+from lampwork._torch.tensor_impl import (
+    TensorLayout,
+    increment_version,
+    storage_address,
+    storage_use_count_at,
+    tensor_layout,
+)
+
+if TYPE_CHECKING:
+    from lampwork._torch.autograd import (
+        FORWARD_DERIVATIVES,
+        REFUSE_SAVED_HOOKS,
+        are_saved_tensors_hooked,
+        delayed_error,
+        gradients_of_transform,
+        run_backward,
+        saved_hooks_refusal,
+        without_saved_tensor_hooks,
+    )
+    from lampwork._torch.cuda import (
+        cuda_stream_reader,
+        empty_cuda,
+        is_cuda_capturing,
+        literals_start_on_cpu,
+        settle_attention_order,
+    )
+    from lampwork._torch.dynamo import (
+        allowed_in_graph,
+        backend,
+        backend_names,
+        generation_tag,
+        keep_dynamo_unloaded,
+        peer_guard_check,
+        without_disabling,
+    )
+    from lampwork._torch.fx import append_node, finish_graph_module, getitem, tensor_constant
+    from lampwork._torch.mark_dynamic import SizeMarks, size_marks
+    from lampwork._torch.natives import (
+        BUILTIN_MODULES,
+        CONSTANT_ANSWERS,
+        PRIVATE_TENSOR_MODULES,
+        AttentionBackend,
+        InferenceModeContext,
+        group_tensors,
+        pybind_metaclass,
+    )
+    from lampwork._torch.schemas import (
+        copying_variant,
+        decompose,
+        functional_of_inplace,
+        functional_of_out,
+        has_composite_implementation,
+        has_meta_kernel,
+        is_operator,
+        operator_name,
+        out_variant,
+        returns_alias,
+        scalar_type_name,
+        written_arguments,
+    )
+    from lampwork._torch.subclass import (
+        MemoryName,
+        as_subclass,
+        storage_key,
+        tensor_without_memory,
+        zeros_without_memory,
+    )
+    from lampwork._torch.vendor import (
+        convolution_adds_bias_last,
+        convolution_is_channels_last,
+        convolution_writes_bias_first,
+        has_vendor_products,
+        vendor_supports_bfloat16,
+    )
+
+#: The files of the names in the second list.
+_LATER = ("subclass", "fx", "schemas", "autograd", "mark_dynamic", "natives", "dynamo", "vendor", "cuda")
+
+
+def __getattr__(name: str) -> Any:
+    if not name.startswith("__"):
+        for file in _LATER:
+            home = importlib.import_module(f"lampwork._torch.{file}")
+            if name in vars(home):
+                value = globals()[name] = vars(home)[name]
+                return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

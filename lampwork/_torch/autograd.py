@@ -1,0 +1,43 @@
+"""The autograd engine and what it saves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+#: What `torch.autograd.grad` and `backward` hand to the engine; and how gradients are taken inside `torch.func`.
+run_backward = torch.autograd.graph._engine_run_backward
+gradients_of_transform = torch._functorch.eager_transforms._autograd_grad
+
+#: Whether forward derivatives are on; switching them.
+FORWARD_DERIVATIVES = (torch._C._is_fwd_grad_enabled, torch._C._set_fwd_grad_enabled)
+
+#: Why hooks on saved tensors are forbidden; forbidding and allowing them.
+saved_hooks_refusal = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
+REFUSE_SAVED_HOOKS = (torch._C._autograd._saved_tensors_hooks_disable, torch._C._autograd._saved_tensors_hooks_enable)
+
+
+@contextlib.contextmanager
+def without_saved_tensor_hooks() -> Iterator[None]:
+    """What autograd saves in this thread goes to no hook: `saved_tensors_hooks` around a call are not for fakes."""
+    state = torch._C._autograd
+    hooks = []
+    while (top := state._top_saved_tensors_default_hooks(True)) is not None:
+        hooks.append(top)
+        state._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            state._push_saved_tensors_default_hooks(pack, unpack)
+
+
+def are_saved_tensors_hooked() -> bool:
+    """Whether `saved_tensors_hooks` (`save_on_cpu` is one) see what autograd saves in this thread."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+#: Makes results whose differentiation raises an error with the given text.
+delayed_error = torch._C._functions.DelayedError

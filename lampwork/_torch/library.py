@@ -1,0 +1,138 @@
+"""Operators by name, and those that Lampwork registers itself."""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+
+def overload(name: str) -> Any:
+    """The `torch.ops` overload named "aten::addmm.out" ("aten::relu" and "aten::relu.default" are the same)."""
+    namespace, _, rest = name.partition("::")
+    operator, _, variant = rest.partition(".")
+    if namespace == "lampwork":
+        _define_operators()
+    elif namespace == _PURE:
+        digits, _, rest = operator[2:].partition("_")
+        origin, rest = rest[: int(digits)], rest[int(digits) + 1 :]
+        pure = functional_of_custom(getattr(getattr(getattr(torch.ops, origin), rest), variant or "default"))
+        assert pure is not None
+        return pure
+    return getattr(getattr(getattr(torch.ops, namespace), operator), variant or "default")
+
+
+def direct_call(name: str) -> Callable:
+    """The C++ callable behind the overload `name`, without the Python `OpOverload.__call__` around it."""
+    found = overload(name)
+    return getattr(found, "_op", found)
+
+
+def out_arguments(name: str) -> tuple[str, ...]:
+    """Names of the arguments that the overload `name` writes its results to, in order."""
+    return tuple(argument.name for argument in overload(name)._schema.arguments if argument.is_out)
+
+
+def draws_random_numbers(name: str) -> bool:
+    """Whether the operator `name` advances a random number generator."""
+    return torch.Tag.nondeterministic_seeded in overload(name).tags
+
+
+_registering = threading.RLock()
+
+
+def _once(function: Any) -> Any:
+    """`functools.cache` for what registers operators: two threads that ask first do not register twice."""
+    cached = functools.cache(function)
+
+    @functools.wraps(function)
+    def one_at_a_time(*args: Any) -> Any:
+        with _registering:
+            return cached(*args)
+
+    return one_at_a_time
+
+
+@_once
+def random_state_operator(name: str) -> OpOverload:
+    """Our own operators on the random number generators, so that a graph can hold them in order with the draws:
+
+    manual_seed(int seed) of all devices, get_rng_state() and set_rng_state(Tensor) of the CPU.
+    """
+    _define_operators()
+    return getattr(torch.ops.lampwork, name).default
+
+
+def many_of_one() -> OpOverload:
+    """Our operator that gives as many elements, all in one place, as an integer tensor of one element says: so a graph
+    knows the integer as a size. What runs it is in `runtime/numbers.py`."""
+    return overload("lampwork::many_of_one")
+
+
+@_once
+def _define_operators() -> Any:
+    library = torch.library.Library("lampwork", "DEF")
+    tag = (torch.Tag.nondeterministic_seeded,)
+    key = "CompositeExplicitAutograd"
+    library.define("manual_seed(int seed) -> ()", tags=tag)
+    library.impl("manual_seed", lambda seed: torch.manual_seed(seed) and None, key)
+    library.define("get_rng_state() -> Tensor", tags=tag)
+    library.impl("get_rng_state", lambda: torch.default_generator.get_state(), key)
+    library.define("set_rng_state(Tensor state) -> ()", tags=tag)
+    library.impl("set_rng_state", lambda state: torch.default_generator.set_state(state) and None, key)
+    library.define("many_of_one(Tensor number) -> Tensor", tags=(torch.Tag.dynamic_output_shape,))
+    return library  # which lives as long as what it registers
+
+
+@functools.cache
+def cpu_random_state_bytes() -> int:
+    return torch.default_generator.get_state().numel()
+
+
+_PURE = "lampwork_pure"
+
+
+@_once
+def functional_of_custom(op: OpOverload) -> OpOverload | None:
+    """For an operator of a user's that writes to tensors: our operator with its results, followed by what it would have
+    written, which leaves its arguments alone. None for lists of tensors that are written, or results that alias.
+
+    `OpOverload._schema`; the new operator lives in a library of ours, under a name that `overload` can read.
+    """
+    schema = op._schema
+    positions = [
+        position for position, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]  # fmt: skip
+    if any(str(schema.arguments[position].type) != "Tensor" or schema.arguments[position].kwarg_only
+           for position in positions) or any(result.alias_info is not None for result in schema.returns):  # fmt: skip
+        return None
+    origin, _, name = schema.name.partition("::")
+    arguments = re.sub(r"\([a-z]\d*!?\)", "", str(schema))
+    arguments = arguments[arguments.index("(") : arguments.rindex(" -> ")]
+    results = [str(each.type) for each in schema.returns] + ["Tensor"] * len(positions)
+    pure = f"of{len(origin)}_{origin}_{name}"
+    full = pure if op._overloadname == "default" else f"{pure}.{op._overloadname}"
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = list(args)
+        for position in positions:
+            given[position] = given[position].clone()
+        result = op(*given, **kwargs)
+        results = () if result is None else result if isinstance(result, tuple) else (result,)
+        results += tuple(given[position] for position in positions)
+        return results[0] if len(results) == 1 else results
+
+    library = torch.library.Library(_PURE, "FRAGMENT")
+    library.define(f"{full}{arguments} -> ({', '.join(results)})")
+    library.impl(full, call, "CompositeExplicitAutograd")
+    _libraries.append(library)
+    return getattr(getattr(getattr(torch.ops, _PURE), pure), op._overloadname)
+
+
+_libraries: list[Any] = []  # they live as long as what they register

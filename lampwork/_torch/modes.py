@@ -1,0 +1,71 @@
+"""Modes and function transforms that are active in this thread, and running without them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def is_recording() -> bool:
+    """Whether a dispatch mode is active in this thread, such as a recording's."""
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
+#: How many dispatch modes are active; native.
+dispatch_stack_length = torch._C._len_torch_dispatch_stack
+
+
+def active_modes() -> int:
+    """How many torch function modes, dispatch modes and functorch transforms are active in this thread."""
+    return (
+        torch._C._len_torch_function_stack()
+        + torch._C._len_torch_dispatch_stack()
+        + (torch._C._functorch.peek_interpreter_stack() is not None)
+    )
+
+
+#: Context manager: operators skip `__torch_dispatch__` and run the device's own kernel.
+kernels_only = torch._C._DisableTorchDispatch
+
+#: The same to a reader who thinks of modes: none (a recording's included) sees what is called inside.
+without_modes = kernels_only
+
+#: Context manager of native code: operators called inside skip the `__torch_function__` of subclasses.
+without_torch_function = torch._C.DisableTorchFunctionSubclass
+
+#: The `__torch_function__` of a subclass that wants none.
+no_torch_function = torch._C._disabled_torch_function_impl
+
+#: Dispatch keys above the kernels: what was recorded is already below autograd, view tracking and autocast.
+_ABOVE_KERNELS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+for _name in ("AutogradCPU", "AutogradCUDA", "AutogradOther", "AutogradMeta", "AutocastCPU", "AutocastCUDA"):
+    if hasattr(torch._C.DispatchKey, _name):
+        _ABOVE_KERNELS = _ABOVE_KERNELS | torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _name))
+
+
+def below_autograd() -> Any:
+    """Context manager: operators called inside skip autograd, view tracking and autocast."""
+    return torch._C._ExcludeDispatchKeyGuard(_ABOVE_KERNELS)
+
+
+def active_transforms() -> int:
+    """How many transforms of `torch.func` are active in this thread (`torch._C._functorch`'s stack)."""
+    return torch._C._functorch.get_dynamic_layer_stack_depth()
+
+
+def leave_transforms(depth: int, dual_levels: list[int]) -> None:
+    """Leaves the function transforms that were entered beyond `depth`, and these levels of forward derivatives."""
+    torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+    while dual_levels:
+        torch._C._exit_dual_level(level=dual_levels.pop())
+
+
+#: Entering and leaving a level of forward derivatives, each under the names it has (PyTorch 2.11 has them in `torch._C`
+#: alone).
+_dual_levels = [module for module in (torch._C, torch._functorch.predispatch) if hasattr(module, "_enter_dual_level")]
+ENTER_DUAL_LEVEL = tuple(module._enter_dual_level for module in _dual_levels)
+EXIT_DUAL_LEVEL = tuple(module._exit_dual_level for module in _dual_levels)
+
+#: Loads, once in a process, what `vmap` needs.
+load_decompositions = torch._functorch.predispatch.lazy_load_decompositions

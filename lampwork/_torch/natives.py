@@ -1,0 +1,42 @@
+"""Natives, classes and modules that capture knows by identity or by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+#: The class of classes that pybind11 makes: their attributes are C++'s and never change.
+pybind_metaclass = type(torch._C._SDPBackend)
+
+#: The kinds of fused attention by which `sdpa_kernel` names them: constants.
+AttentionBackend = torch._C._SDPBackend
+
+#: What `torch.inference_mode` enters: a class whose `__enter__` and `__exit__` are native.
+InferenceModeContext = torch._C._InferenceMode
+
+#: Natives whose answer does not depend on anything a program can change, where this release has them.
+CONSTANT_ANSWERS: tuple[Any, ...] = tuple(
+    getattr(torch._C, name)
+    for name in (
+        "_get_tracing_state", "_is_tracing", "_log_api_usage_once", "_is_torch_function_mode_enabled",
+        "_len_torch_function_stack", "_get_privateuse1_backend_name", "_current_graph_task_id",
+        "_are_functorch_transforms_active", "_accelerator_getAccelerator",
+    )
+    if hasattr(torch._C, name)
+)  # fmt: skip
+
+#: How optimizers sort their tensors for one call of a `_foreach` operator.
+group_tensors = torch._C._group_tensors_by_device_and_dtype
+
+#: Private modules whose Python functions take tensors and plain data only, and run as one unit on fakes.
+PRIVATE_TENSOR_MODULES = frozenset({
+    "torch._tensor", "torch._refs", "torch._refs.nn.functional", "torch._ops", "torch._linalg_utils", "torch._lowrank",
+    "torch._functorch.predispatch",
+})  # fmt: skip
+
+#: Modules written in C whose functions are operators on tensors.
+BUILTIN_MODULES = frozenset({
+    "torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C._nested", "torch._C._sparse",
+    "torch._C._functorch",
+})  # fmt: skip

@@ -1,0 +1,137 @@
+"""Operators: what their schemas say, and which other operator does the same into fresh or into given memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+
+def is_operator(target: Any) -> bool:
+    return isinstance(target, OpOverload)
+
+
+def operator_name(op: OpOverload) -> str:
+    """`aten::add.Tensor`, `aten::relu.default` (`OpOverload._schema`, `_overloadname`)."""
+    return f"{op._schema.name}.{op._overloadname}"
+
+
+def has_composite_implementation(op: OpOverload) -> bool:
+    """Whether `op` is written in terms of others at the dispatcher (CompositeImplicitAutograd)."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
+
+
+def has_meta_kernel(name: str) -> bool:
+    """Whether the operator `aten::add.Tensor` says on "meta" tensors what its result looks like."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return has_kernel(name, "Meta") or has_kernel(name, "CompositeExplicitAutograd")
+
+
+def decompose(op: OpOverload, args: tuple, kwargs: dict) -> Any:
+    """Run the composite implementation of `op`: the C++ one, as eager does, though Python may have one for tracing."""
+    return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+
+
+def returns_alias(op: OpOverload) -> bool:
+    """Whether a result of `op` shares memory with an argument (a view, or a written argument)."""
+    return any(result.alias_info is not None for result in op._schema.returns)
+
+
+def written_arguments(op: OpOverload) -> tuple[int | str, ...]:
+    """Arguments `op` writes in place: position, or name for keyword-only ones."""
+    return tuple(
+        argument.name if argument.kwarg_only else position
+        for position, argument in enumerate(op._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+
+
+def copying_variant(op: OpOverload) -> OpOverload | None:
+    """The operator that copies where view `op` aliases, as `view_as_real_copy` for `view_as_real`; None without one."""
+    namespace, _, name = op._schema.name.partition("::")
+    name = name.lstrip("_") if not hasattr(getattr(torch.ops, namespace), f"{name}_copy") else name
+    packet = getattr(getattr(torch.ops, namespace), f"{name}_copy", None)
+    overload = getattr(packet, op._overloadname, None) if packet is not None else None
+    return overload if isinstance(overload, OpOverload) else None
+
+
+def out_variant(op: OpOverload, device: str = "CPU") -> str | None:
+    """Name of the overload of `op` with the same arguments that writes into given tensors, if `device` has a kernel of
+    its own for it. The others copy from the functional result, so calling them gains nothing.
+
+    Not for decompositions with several results: they ask whether two of these share a storage, as parts of planned
+    memory do, and leave elements unwritten then (the lower triangle of `linalg_qr`'s second).
+    """
+    schema = op._schema
+    if len(schema.returns) > 1 and "linalg_" in schema.name:
+        return None
+    if any(argument.alias_info is not None for argument in schema.arguments):
+        return None
+    if not all(str(result.type) == "Tensor" for result in schema.returns):
+        return None
+    wanted = [(argument.name, str(argument.type)) for argument in schema.arguments]
+    packet = op.overloadpacket
+    for name in packet.overloads():
+        candidate = getattr(packet, name)
+        arguments = candidate._schema.arguments
+        outs = [argument for argument in arguments if argument.is_out]
+        if len(outs) != len(schema.returns) or not outs:
+            continue
+        if [(a.name, str(a.type)) for a in arguments if not a.is_out] != wanted:
+            continue
+        if torch._C._dispatch_has_kernel_for_dispatch_key(candidate.name(), device):
+            return operator_name(candidate)
+    return None
+
+
+def functional_of_out(op: OpOverload) -> OpOverload | None:
+    """`aten::add.out` -> `aten::add.Tensor`: the overload with the same arguments less the out= ones.
+
+    None if there is none.
+    """
+    wanted = [(argument.name, str(argument.type)) for argument in op._schema.arguments if not argument.is_out]
+    packet = getattr(getattr(torch.ops, op.namespace), op._schema.name.split("::")[1])
+    for name in packet.overloads():
+        candidate = getattr(packet, name)
+        arguments = candidate._schema.arguments
+        if any(argument.alias_info is not None for argument in arguments):
+            continue
+        names = [(argument.name, str(argument.type)) for argument in arguments]
+        tail = {"dtype", "layout", "device", "pin_memory"}
+        if [each for each in names if each[0] not in tail] == [each for each in wanted if each[0] not in tail]:
+            return candidate
+    return None
+
+
+def functional_of_inplace(op: OpOverload) -> OpOverload | None:
+    """`aten::add_.Tensor` -> `aten::add.Tensor`: same arguments, fresh results. None if there is none."""
+    name = op._schema.name.split("::")[1]
+    special = {"zero_": "zero", "normal_": "normal_functional"}
+    candidates = [special.get(name, name[:-1] if name.endswith("_") else name), f"{name.rstrip('_')}_functional"]
+    wanted = [str(argument.type) for argument in op._schema.arguments]
+    for candidate in candidates:
+        packet = getattr(getattr(torch.ops, op.namespace), candidate, None)
+        if packet is None:
+            continue
+        names = packet.overloads()
+        if op._overloadname in names:
+            names = [op._overloadname, *names]
+        if op._overloadname == "float" and "p" in packet.overloads():
+            names = ["p"]  # bernoulli_.float
+        for overload_name in names:
+            found = getattr(packet, overload_name)
+            if found is not op and [str(argument.type) for argument in found._schema.arguments] == wanted:
+                if not any(a.alias_info is not None and a.alias_info.is_write for a in found._schema.arguments):
+                    return found
+    return None
+
+
+def scalar_type_name(dtype: torch.dtype) -> str:
+    """The name of `dtype` in PyTorch's error messages: `Float`, `Long`."""
+    names = {
+        torch.float32: "Float", torch.float64: "Double", torch.float16: "Half", torch.bfloat16: "BFloat16",
+        torch.int64: "Long", torch.int32: "Int", torch.int16: "Short", torch.int8: "Char", torch.uint8: "Byte",
+        torch.bool: "Bool", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble",
+    }  # fmt: skip
+    return names.get(dtype, str(dtype)[6:])

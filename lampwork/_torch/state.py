@@ -1,0 +1,195 @@
+"""State of the process and the thread that programs read (`ir.source.State`), and its setters for `SetState`."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from lampwork._torch.modes import active_modes
+
+
+def autocast_state() -> tuple:
+    """`((device, enabled, dtype), ..., cache enabled)` for the devices whose autocast this process can switch."""
+    return (
+        ("cpu", torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")),
+        ("cuda", torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")),
+        torch.is_autocast_cache_enabled(),
+    )
+
+
+def deterministic_state() -> tuple[bool, bool, bool]:
+    """(deterministic algorithms, warn only, fill uninitialized memory).
+
+    The others mean nothing while the first is off.
+    """
+    if not torch._C._get_deterministic_algorithms():
+        return (False, False, False)
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,
+    )
+
+
+def attention_state() -> tuple[bool, ...]:
+    """Which fused attention implementations may be chosen (flash, memory efficient, math, cudnn)."""
+    return (
+        torch._C._get_flash_sdp_enabled(),
+        torch._C._get_mem_efficient_sdp_enabled(),
+        torch._C._get_math_sdp_enabled(),
+        torch._C._get_cudnn_sdp_enabled(),
+    )
+
+
+def current_cuda_device() -> int:
+    """What `torch.cuda.current_device()` answers, without starting CUDA in a process that has not (then 0)."""
+    return torch._C._cuda_getDevice() if torch.cuda.is_initialized() else 0
+
+
+def cuda_state() -> tuple:
+    """What recording a program on CUDA tensors depends on beside the tensors.
+
+    (current device, cuDNN enabled, cuDNN deterministic, order in which attention implementations are tried). The
+    switches for TF32 and reduced precision are not among them: the recorded operators read those whenever they run.
+    """
+    c = torch._C
+    order = tuple(c._get_sdp_priority_order())
+    return (current_cuda_device(), c._get_cudnn_enabled(), c._get_cudnn_deterministic(), order)
+
+
+#: Switches of CUDA's libraries that a program may read, by the native function that reads each.
+CUDA_SWITCHES: tuple[Any, ...] = tuple(
+    getattr(torch._C, name)
+    for name in (
+        "_get_cublas_allow_tf32", "_get_cublas_allow_fp16_reduced_precision_reduction",
+        "_get_cublas_allow_bf16_reduced_precision_reduction", "_get_cublas_allow_fp16_accumulation",
+        "_get_cudnn_allow_tf32", "_get_cudnn_enabled", "_get_cudnn_benchmark", "_get_cudnn_deterministic",
+    )
+    if hasattr(torch._C, name)
+)  # fmt: skip
+
+
+def cuda_switches() -> tuple:
+    """The answers of `CUDA_SWITCHES`. Those that newer interfaces replaced raise when both were used: that is told."""
+    return tuple(repr(_answer(reader)) for reader in CUDA_SWITCHES)
+
+
+def _answer(reader: Callable[[], Any]) -> Any:
+    try:
+        return reader()
+    except RuntimeError:
+        return "mixed"
+
+
+#: name -> reader. Every value is in the domain of `ir.guard.Equals`.
+STATE: dict[str, Callable[[], Any]] = {
+    "grad_mode": torch.is_grad_enabled,
+    "inference_mode": torch.is_inference_mode_enabled,
+    "autocast": autocast_state,
+    "default_dtype": torch.get_default_dtype,
+    "deterministic": deterministic_state,
+    "num_threads": torch.get_num_threads,
+    "attention": attention_state,
+    "float32_matmul_precision": torch.get_float32_matmul_precision,
+    "modes": active_modes,
+    "anomaly": torch.is_anomaly_enabled,
+    "cuda": lambda: cuda_state(),
+    "cuda_switches": lambda: cuda_switches(),
+}
+
+
+def state_test(name: str, expected: Any) -> tuple[str, dict[str, Any]] | None:
+    """A condition that is true when `STATE[name]()` differs from `expected`, and the names it uses; None: call `STATE`.
+
+    The same answers as reading the state and comparing, in a fifth of the time.
+    """
+    c = torch._C
+    if name == "autocast" and not any(enabled for _, enabled, _ in expected[:-1]):
+        names = {"any_autocast": c._is_any_autocast_enabled, "autocast_dtype": torch.get_autocast_dtype}
+        tests = ["any_autocast()"]
+        for device, _, dtype in expected[:-1]:
+            names[f"autocast_{device}"] = dtype
+            tests.append(f"autocast_dtype({device!r}) is not autocast_{device}")
+        names["autocast_cache"] = torch.is_autocast_cache_enabled
+        tests.append(f"autocast_cache() is not {expected[-1]}")
+        return " or ".join(tests), names
+    if name == "deterministic" and not expected[0]:
+        return "deterministic()", {"deterministic": c._get_deterministic_algorithms}
+    if name == "attention":
+        readers = (
+            c._get_flash_sdp_enabled,
+            c._get_mem_efficient_sdp_enabled,
+            c._get_math_sdp_enabled,
+            c._get_cudnn_sdp_enabled,
+        )
+        names = {f"attention_{index}": reader for index, reader in enumerate(readers)}
+        return " or ".join(f"{each}() is not {value}" for each, value in zip(names, expected)), names
+    if name == "cuda":
+        device, enabled, deterministic, order = expected
+        names = {
+            "cuda_device": c._cuda_getDevice if torch.cuda.is_initialized() else current_cuda_device,
+            "cudnn": c._get_cudnn_enabled, "cudnn_deterministic": c._get_cudnn_deterministic,
+            "attention_order": c._get_sdp_priority_order,
+        }  # fmt: skip
+        test = f"cuda_device() != {device} or cudnn() is not {enabled} or cudnn_deterministic() is not {deterministic}"
+        return f"{test} or attention_order() != {list(order)}", names
+    if name == "modes" and expected == 0:
+        names = {
+            "function_modes": c._len_torch_function_stack, "dispatch_modes": c._len_torch_dispatch_stack,
+            "transforms": c._functorch.peek_interpreter_stack,
+        }  # fmt: skip
+        return "function_modes() or dispatch_modes() or transforms() is not None", names
+    return None
+
+
+def _set_autocast(value: tuple) -> None:
+    for device, enabled, dtype in value[:-1]:
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+    torch.set_autocast_cache_enabled(value[-1])
+
+
+def _set_deterministic(value: tuple[bool, bool, bool]) -> None:
+    torch.use_deterministic_algorithms(value[0], warn_only=value[1])
+    torch.utils.deterministic.fill_uninitialized_memory = value[2]
+
+
+def _set_attention(state: tuple[bool, ...]) -> None:
+    torch._C._set_sdp_use_flash(state[0])
+    torch._C._set_sdp_use_mem_efficient(state[1])
+    torch._C._set_sdp_use_math(state[2])
+    torch._C._set_sdp_use_cudnn(state[3])
+
+
+def _forget_warnings_shown(_: None) -> None:
+    """What every change of the warning filters does: places that warned once may warn again."""
+    with warnings.catch_warnings():
+        pass
+
+
+SET_STATE: dict[str, Callable[[Any], None]] = {
+    "attention": _set_attention,
+    "grad_mode": torch._C._set_grad_enabled,
+    "autocast": _set_autocast,
+    "default_dtype": torch.set_default_dtype,
+    "deterministic": _set_deterministic,
+    "num_threads": torch.set_num_threads,
+    "float32_matmul_precision": torch.set_float32_matmul_precision,
+    "warning_filters": _forget_warnings_shown,
+}
+
+
+@contextlib.contextmanager
+def without_autocast() -> Iterator[None]:
+    """Autocast is off in this thread: backward passes run without it."""
+    before = autocast_state()
+    try:
+        for device, _, _ in before[:-1]:
+            torch.set_autocast_enabled(device, False)
+        yield
+    finally:
+        _set_autocast(before)

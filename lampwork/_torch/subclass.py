@@ -1,0 +1,61 @@
+"""Tensor subclasses: tensors without memory, and which storage a tensor lies in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def tensor_without_memory(
+    cls: type,
+    shape: tuple,
+    strides: tuple | None,
+    dtype: torch.dtype,
+    device: torch.device,
+    requires_grad: bool = False,
+    offset: Any = None,
+) -> torch.Tensor:
+    """A tensor of subclass `cls` on `device` whose storage has a size but no memory (`Tensor._make_wrapper_subclass`).
+
+    Sizes, strides and `offset` may be `torch.SymInt`. Costs 2 us. Kernels must never run on it; views of it are exact,
+    because view kernels only compute metadata.
+    """
+    made = torch.Tensor._make_wrapper_subclass(
+        cls, shape, strides, offset, None, dtype, torch.strided, device, False, requires_grad
+    )
+    for size in shape:
+        if type(size) is torch.SymInt:
+            made.lampwork_storage = MemoryName()  # its storage has a symbolic size and refuses to be looked at
+            break
+    return made
+
+
+class MemoryName:
+    """Stands for the storage of tensors whose storage cannot be named."""
+
+    @property
+    def _cdata(self) -> int:
+        return -id(self)
+
+
+def zeros_without_memory(cls: type, shape: tuple, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """As `tensor_without_memory`, known to hold zeros: PyTorch computes with it as with its own zero tensors."""
+    return torch.Tensor._make_wrapper_subclass(
+        cls, shape, None, None, None, dtype, torch.strided, device, False, False,
+        _extra_dispatch_keys=torch._C.DispatchKeySet(torch._C.DispatchKey.ZeroTensor),
+    )  # fmt: skip
+
+
+def as_subclass(cls: type, tensor: torch.Tensor, requires_grad: bool = False) -> Any:
+    """`tensor`'s metadata and storage as a new object of subclass `cls`, with no history (`Tensor._make_subclass`)."""
+    return torch.Tensor._make_subclass(cls, tensor, requires_grad)
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """Equal for tensors that share one storage, while both are alive (`UntypedStorage._cdata`).
+
+    Fakes of symbolic sizes name the storage that they lie in as `lampwork_storage`.
+    """
+    named = getattr(tensor, "lampwork_storage", None)
+    return tensor.untyped_storage()._cdata if named is None else named._cdata

@@ -1,0 +1,106 @@
+"""`TensorImpl` and `StorageImpl`: where they keep metadata (probed when the process starts), owners, versions."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import NamedTuple
+
+import torch
+
+
+class TensorLayout(NamedTuple):
+    """Byte offsets of what the runtime looks at in tensors.
+
+    In a Python tensor: of its `at::Tensor`. In a `TensorImpl`: of the first and past the last word of its metadata, of
+    its storage and its autograd metadata. In that: of `requires_grad` and of the gradient function. In a `StorageImpl`:
+    of its data.
+    """
+
+    handle: int
+    first: int
+    last: int
+    storage: int
+    autograd: int
+    requires_grad: int
+    grad_fn: int
+    data: int
+
+
+@functools.cache
+def tensor_layout() -> TensorLayout | None:
+    """The layout, found by looking for known values in tensors made for the purpose; None where they are not found."""
+    with torch.inference_mode(False), torch.no_grad():
+        plain = torch.empty(5, 7, dtype=torch.float32)
+        odd = torch.empty(2, 11, dtype=torch.float64)[:, 3:8:2]
+        leaf = torch.empty(3).requires_grad_()
+        handle = _offset_of([(id(each), each._cdata) for each in (plain, odd, leaf)], 64)
+        storage = _offset_of([(each._cdata, each.untyped_storage()._cdata) for each in (plain, odd, leaf)], 64)
+        keys = _offset_of([(each._cdata, torch._C._dispatch_keys(each).raw_repr()) for each in (plain, odd, leaf)], 400)
+        sizes = _offset_of([(plain._cdata, 5), (odd._cdata, 2), (leaf._cdata, 3)], 400)
+        strides = _offset_of([(plain._cdata, 7), (odd._cdata, 11), (leaf._cdata, 1)], 400)
+        right, lower = odd[:, 1:], odd[1:]
+        offset = _offset_of([(odd._cdata, 3), (right._cdata, 5), (lower._cdata, 14)], 400)
+        storages = [each.untyped_storage() for each in (plain, leaf)]
+        data = _offset_of([(each._cdata, each.data_ptr()) for each in storages], 96)
+        if None in (handle, storage, keys, sizes, strides, offset, data):
+            return None
+        assert storage is not None and keys is not None and sizes and strides and offset and handle and data
+        # In order: storage, autograd metadata, ..., sizes and strides, offset, count, dtype, device, flags, keys.
+        autograd = storage + 8
+        if not storage < autograd < sizes < offset < keys or not storage < strides < keys:
+            return None
+        if _word(plain._cdata + autograd) or not _word(leaf._cdata + autograd):
+            return None
+        other = torch.empty(5, 7, dtype=torch.int32)
+        between = range(storage + 8, keys, 8)
+        if all(_word(plain._cdata + at) == _word(other._cdata + at) for at in between):
+            return None  # the element type is kept somewhere else
+        requires_grad = _requires_grad_offset(leaf, _word(leaf._cdata + autograd))
+        with torch.enable_grad():
+            result = leaf.requires_grad_() * 2
+        node = _word(id(result.grad_fn) + 16)  # the C++ node a Python function object stands for
+        grad_fn = _offset_of([(_word(result._cdata + autograd), node), (_word(leaf._cdata + autograd), 0)], 200)
+        if requires_grad is None or grad_fn is None:
+            return None
+        return TensorLayout(handle, storage, keys + 8, storage, autograd, requires_grad, grad_fn, data)
+
+
+def _word(address: int) -> int:
+    return int.from_bytes(ctypes.string_at(address, 8), "little")
+
+
+def _offset_of(places: list[tuple[int, int]], limit: int) -> int | None:
+    """The first offset at which every object holds its value."""
+    for offset in range(8, limit, 8):
+        if all(_word(address + offset) == value & 0xFFFFFFFFFFFFFFFF for address, value in places):
+            return offset
+    return None
+
+
+def _requires_grad_offset(leaf: torch.Tensor, meta: int) -> int | None:
+    """The byte of autograd metadata that follows `requires_grad_`; 1 for true."""
+    found = set(range(8, 160))
+    for value in (True, False, True, False):
+        leaf.requires_grad_(value)
+        data = ctypes.string_at(meta, 160)
+        found = {at for at in found if data[at] == value}
+    return found.pop() if len(found) == 1 else None
+
+
+def storage_address(tensor: torch.Tensor) -> int:
+    """What `untyped_storage()._cdata` is, without making the storage's Python object. Needs `tensor_layout()`."""
+    layout = tensor_layout()
+    assert layout is not None
+    return _word(tensor._cdata + layout.storage)
+
+
+def storage_use_count_at(address: int) -> int:
+    """How many owners (tensors, views, exports) the storage whose `_cdata` is `address` has. It must be alive."""
+    return torch._C._storage_Use_Count(address)
+
+
+def increment_version(tensor: torch.Tensor) -> None:
+    """The tensor was written: autograd and version checks see it. Inference tensors keep no version."""
+    if not tensor.is_inference():
+        torch._C._increment_version((tensor,))

@@ -1,0 +1,68 @@
+"""Vendors' libraries: oneDNN's fused operators, and which library ATen hands a convolution to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lampwork._torch.modes import kernels_only
+from lampwork._torch.subclass import tensor_without_memory
+
+
+def has_vendor_products() -> bool:
+    """Whether this build has oneDNN's fused linear and convolution operators (`torch.ops.mkldnn`)."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def vendor_supports_bfloat16() -> bool:
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _convolution_backend(x: torch.Tensor, weight: torch.Tensor, bias: Any, *geometry: Any) -> Any:
+    """ATen's choice for a convolution of these; fakes will do."""
+    if x.dim() == 3 and not x.is_contiguous():
+        # ATen copies such an input before it chooses, and fakes have no memory to copy.
+        batch, channels, length = x.size()
+        strides = (channels * length, length, 1)
+        x = tensor_without_memory(type(x), (batch, channels, length), strides, x.dtype, x.device)
+    with kernels_only():  # it makes views of one-dimensional images
+        return torch._C._select_conv_backend(x, weight, bias, *geometry)
+
+
+def convolution_writes_bias_first(x: torch.Tensor, weight: torch.Tensor, *geometry: Any) -> bool:
+    """Whether ATen runs this convolution by its plain algorithm, which copies the bias over the output beforehand.
+
+    `geometry`: stride, padding, dilation, transposed, output padding, groups. Fakes will do. False for what ATen
+    refuses.
+    """
+    try:
+        backend = _convolution_backend(x, weight, None, *geometry)
+    except RuntimeError:
+        return False
+    return backend in (torch._C._ConvBackend.Slow2d, torch._C._ConvBackend.Slow3d)
+
+
+def convolution_adds_bias_last(x: torch.Tensor, weight: torch.Tensor, *geometry: Any) -> bool:
+    """Whether ATen runs this convolution by cuDNN and then adds the bias in a pass of its own.
+
+    `geometry` as in `convolution_writes_bias_first`. Fakes will do. False for what ATen refuses.
+    """
+    try:
+        backend = _convolution_backend(x, weight, None, *geometry)
+    except RuntimeError:
+        return False
+    return backend in (torch._C._ConvBackend.Cudnn, torch._C._ConvBackend.CudnnTranspose)
+
+
+def convolution_is_channels_last(x: torch.Tensor, weight: torch.Tensor, bias: Any, *geometry: Any) -> bool:
+    """Whether eager's convolution of these (fakes will do) gives its result in channels-last order.
+
+    `geometry`: stride, padding, dilation, transposed, output padding, groups. Raises what ATen raises for arguments
+    that it refuses.
+    """
+    sizes = tuple(bias.size()) if bias is not None else None
+    backend = _convolution_backend(x, weight, bias, *geometry, sizes)
+    with kernels_only():
+        chosen = torch._C._conv_determine_backend_memory_format(x, weight, backend)
+    return chosen in (torch.channels_last, torch.channels_last_3d)
