@@ -8,6 +8,7 @@ Each stage is a function from a value to a value. With LAMPWORK_VERIFY=1 the ver
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError
 from lampwork.fakes.symbolic import SymbolicSizes
 from lampwork.graph.prepare import Halves, prepare, prepare_halves
+from lampwork.graph.replay import replay_of
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Backward
 from lampwork.ir.guard import Guard
@@ -178,7 +180,11 @@ def _backward(
         f"backward of {region.name}", (), tuple(map(Argument, range(len(program.inputs)))), (), (),
         Return(ConstantValue(None)), program, native, source, versions=versions(),
     )  # fmt: skip
-    return replace(halves.link, artifact=made)
+    link = replace(halves.link, artifact=made)
+    replay = replay_of(region)
+    if isinstance(replay, str):
+        return replace(link, unrepeatable=replay)
+    return replace(link, replay=pickle.dumps(replay, pickle.HIGHEST_PROTOCOL), replayed=replay.inputs)
 
 
 def _generate(

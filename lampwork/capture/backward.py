@@ -183,6 +183,7 @@ def _register(world: Any, tensor: Any, hook: Any, name: str) -> Any:
         table = OrderedDict()
         world.store_tensor_attribute(tensor, name, table)
         if tensor.grad_fn is not None:  # its history knows the hooks from here on; those of leaves are looked up
+            world.recorder.own_gradients = "a hook changes gradients in it"
             tensor._backward_hooks = OrderedDict({0: _gradient_hook(world, table)})
             tensor.grad_fn._register_hook_dict(tensor)
     handle = world.intrinsics[torch.utils.hooks.RemovableHandle](world, table)

@@ -191,6 +191,7 @@ class _Attempt:
             sizes=world.recorder.sizes if world.recorder.sizes else None,
             joint=joint,
             undifferentiated=undifferentiated,
+            own_gradients=world.recorder.own_gradients,
         )
 
     def _effects(self, templates: Templates, changed: list[Effect]) -> list[Effect]:

@@ -25,6 +25,7 @@ def apply(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
             raise Break("autograd-function", f"{cls.__qualname__}.apply is called with arguments by name", remedy)
         if _torch.active_transforms():
             raise Break("autograd-function", f"{cls.__qualname__} is applied inside of a function transform")
+        world.recorder.own_gradients = f"it applies {cls.__qualname__}, whose backward is the user's"
         return _Node.apply(call, *args)
     enabled = torch.is_grad_enabled()
     _torch.SET_STATE["grad_mode"](False)

@@ -95,6 +95,8 @@ class Recorder:
         self.writes = 0
         self.contents = Contents(self, sizes_by_contents)
         self.uses_cuda = False
+        #: Why eager would compute other gradients than the graph's operators have: a function or hook of the user's.
+        self.own_gradients = ""
         #: What is recorded from now on belongs to the backward pass; and to which checkpointed function, 0 for none.
         self.differentiating = False
         self._checkpoint = self._checkpoints = 0

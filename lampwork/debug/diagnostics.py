@@ -323,9 +323,9 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "Make tensors that require grad outside of the compiled function, or run inference under `torch.no_grad()`.",
     ),
     "double-backward": Meaning(
-        "error",
-        "Gradients of a compiled region, taken with `create_graph=True`, are differentiated again.",
-        "Take the first gradients inside of the compiled function, or call it uncompiled where second ones are needed.",
+        "fallback",
+        "Gradients of a compiled region are taken with `create_graph=True`: eager computes them, forward included.",
+        "Take them inside of the compiled function, where second derivatives are part of the graph.",
     ),
     "no-back-end": Meaning(
         "fallback",

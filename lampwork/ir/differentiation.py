@@ -72,6 +72,9 @@ class Backward:
     The forward program's results are those of the region, then hidden bases, then what is saved. The backward program
     (None where nothing is to be computed) takes the inputs `saved_inputs` of the graph, the forward's results
     `saved_results` and `numbers` (sizes that vary), then tangents; it returns the gradients of `joint.wanted`.
+
+    `replay`: a pickled `lampwork.ir.replay.Replay`, for second derivatives, which reads the graph inputs `replayed`; or
+    nothing, and `unrepeatable` says why.
     """
 
     joint: Joint
@@ -80,3 +83,6 @@ class Backward:
     numbers: tuple[int, ...] = ()
     tangents: tuple[Tangent, ...] = ()
     artifact: Artifact | None = None
+    replay: bytes = b""
+    replayed: tuple[int, ...] = ()
+    unrepeatable: str = ""

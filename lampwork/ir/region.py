@@ -82,6 +82,7 @@ class Region:
     that templates name by `TensorValue(index)`, as one flat tuple.
     `requires_grad_outputs`: some result would require grad in eager. Then `joint` says how the graph goes on with the
     gradients (its placeholders and outputs behind those named above are the joint's); or `undifferentiated` why not.
+    `own_gradients`: why these are not those of the graph's operators, empty if they are.
     `code_digests`: digests of every function whose bytecode was interpreted, by "module:qualname".
     `sizes`: the symbols in the graph (`fakes.symbolic.SymbolicSizes`), None without any. Its guards are not in
     `guards`: later stages may ask questions that add to them. An input of the graph may be a symbolic integer.
@@ -101,6 +102,7 @@ class Region:
     sizes: Any = None
     joint: Joint | None = None
     undifferentiated: Diagnostic | None = None
+    own_gradients: str = ""
 
 
 @record

@@ -9,8 +9,9 @@ saved tensors see it, writes to it are noticed, and it is freed with the graph.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,25 +20,32 @@ from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Tangent
 from lampwork.runtime.host import AssumptionFailed, Rerun
+from lampwork.runtime.replay import Gone, Kept, Replayed
+
+if TYPE_CHECKING:
+    from lampwork.runtime.entry import FellBack
 
 #: Runs a program: (values of its inputs, generation) -> its results.
 Run = Callable[..., Sequence[Any]]
 
 _TWICE = Diagnostic(
     "double-backward",
-    "the gradients of a region that lampwork compiled are differentiated again",
-    remedy="Take the first ones inside of the compiled function, or call it uncompiled where second ones are needed.",
+    "gradients of a compiled region were taken with create_graph=True; eager computes them, forward included",
+    remedy="Take them inside of the compiled function, where second derivatives are part of the graph.",
 )
 
 
 class Differentiated:
     """The programs of an entry whose results require grad. `call` takes and gives what `Host.call` does."""
 
-    def __init__(self, artifact: Artifact, forward: Run, backward: Run | None) -> None:
+    def __init__(self, artifact: Artifact, forward: Run, backward: Run | None, fell_back: FellBack) -> None:
         assert artifact.backward is not None
         link = self.link = artifact.backward
         joint = self.joint = link.joint
-        self.forward, self.backward = forward, backward
+        self.forward, self.backward, self.fell_back = forward, backward, fell_back
+        #: Graph inputs that second derivatives need and autograd does not keep.
+        self.kept = tuple(index for index in link.replayed if index not in link.saved_inputs)
+        self.replayed: Replayed | None = None
         self.written = tuple(each.index for each in joint.outputs if each.written)
         #: Graph inputs that the function gets as tensors: those with gradients, then those that are written.
         self.tracked = (*joint.wanted, *(index for index in self.written if index not in joint.wanted))
@@ -91,11 +99,7 @@ class Differentiated:
         ]
         assert self.backward is not None
         try:
-            if torch.is_grad_enabled():  # for second derivatives
-                with torch.no_grad():
-                    found = self.backward((*saved, *run.sizes, *laid))
-            else:
-                found = self.backward((*saved, *run.sizes, *laid))
+            found = self.backward((*saved, *run.sizes, *laid))
         except Rerun as failure:
             assert failure.__cause__ is not None
             raise failure.__cause__ from None
@@ -106,11 +110,31 @@ class Differentiated:
             ]
         return found
 
+    def differentiable_gradients(
+        self, run: _Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any]
+    ) -> Sequence[Any]:
+        """`gradients` with a history, computed by eager; with one that refuses to be differentiated where it cannot."""
+        why = self.link.unrepeatable
+        if self.link.replay:
+            start = time.perf_counter()
+            try:
+                inputs = dict(zip(self.kept, run.kept.get() if run.kept is not None else (), strict=True))
+                inputs.update(zip(self.link.saved_inputs, saved))
+                if self.replayed is None:
+                    self.replayed = Replayed(self.link.replay)
+                found = self.replayed.gradients(inputs, self.joint.wanted, tangents)
+                self.fell_back(_TWICE, time.perf_counter() - start)
+                return found
+            except Gone as stop:
+                why = str(stop)
+        with torch.no_grad():
+            return _refusing(self.gradients(run, saved, tangents), why)
+
 
 class _Call:
     """One call of the forward program, and what its backward needs beside saved tensors."""
 
-    __slots__ = ("owner", "values", "generation", "results", "sizes", "layouts", "devices", "strides")
+    __slots__ = ("owner", "values", "generation", "results", "sizes", "layouts", "devices", "strides", "kept")
 
     def __init__(self, owner: Differentiated, values: Sequence[Any], generation: object) -> None:
         self.owner, self.values, self.generation = owner, values, generation
@@ -120,6 +144,7 @@ class _Call:
         self.devices: tuple[tuple[torch.dtype, torch.device], ...] = ()
         #: Of saved tensors, where hooks may hand back others.
         self.strides: tuple[tuple[int, ...], ...] = ()
+        self.kept: Kept | None = None
 
 
 class LampworkRegion(torch.autograd.Function):
@@ -147,6 +172,8 @@ class LampworkRegion(torch.autograd.Function):
         if _torch.are_saved_tensors_hooked():
             run.strides = tuple([tensor.stride() for tensor in saved])
         ctx.save_for_backward(*saved)
+        if owner.kept:
+            run.kept = Kept([values[index] for index in owner.kept])
         run.values = ()
         return tuple(outputs)
 
@@ -157,9 +184,8 @@ class LampworkRegion(torch.autograd.Function):
         saved = ctx.saved_tensors
         if run.strides:
             saved = [_in_strides(tensor, strides) for tensor, strides in zip(saved, run.strides, strict=True)]
-        found = owner.gradients(run, saved, tangents)
-        if torch.is_grad_enabled():  # for second derivatives: an error for who takes them
-            found = _not_twice(found)
+        twice = torch.is_grad_enabled()
+        found = (owner.differentiable_gradients if twice else owner.gradients)(run, saved, tangents)
         return None, *found, *owner.no_gradients
 
 
@@ -199,10 +225,14 @@ def _in_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
         return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
-def _not_twice(gradients: Sequence[Any]) -> list[Any]:
+def _refusing(gradients: Sequence[Any], why: str) -> list[Any]:
     """The gradients, with a history that refuses to be differentiated."""
     found = [None if each is None else each.detach().requires_grad_() for each in gradients]
     present = [each for each in found if each is not None]
-    refusing = _torch.delayed_error(f"{_TWICE} See {_TWICE.page}.".encode(), len(present))(*present)
+    text = (
+        f"the gradients of a region that lampwork compiled cannot be differentiated again [{_TWICE.id}]: {why}. "
+        f"{_TWICE.remedy} See {_TWICE.page}."
+    )
+    refusing = _torch.delayed_error(text.encode(), len(present))(*present)
     remaining = iter(refusing if isinstance(refusing, (tuple, list)) else (refusing,))
     return [None if each is None else next(remaining) for each in found]

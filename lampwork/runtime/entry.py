@@ -36,6 +36,8 @@ MISS = object()
 
 #: Runs a call eagerly and counts it as a fall-back for the reason given.
 Eagerly = Callable[[Diagnostic, bool, tuple, dict], Any]
+#: Is told of something that eager did in place of the entry, and of the seconds that it took.
+FellBack = Callable[[Diagnostic, float], None]
 
 #: Modes that replay CUDA graphs, and when.
 GRAPHS: dict[str, Literal["always", "auto"]] = {
@@ -115,10 +117,13 @@ class Entry:
         run: Run | None = None,
         mode: str = "max-autotune-no-cudagraphs",
         break_point: Callable[[Continue], tuple[Callable, Callable | None]] | None = None,
+        fell_back: FellBack = lambda diagnostic, seconds: None,
     ) -> None:
         """`run`: what runs the graph in place of the artifact's program (a foreign back end). `mode`: see `config`.
-        `break_point`: for regions that end at a break, as `CompiledFunction.break_point`.
+        `break_point`: for regions that end at a break, as `CompiledFunction.break_point`. `fell_back`: for backward
+        passes, as `CompiledFunction.fell_back`.
         """
+        self.fell_back = fell_back
         self.artifact = artifact
         self.host: Host | None = None
         self.backward: Host | None = None
@@ -184,7 +189,8 @@ class Entry:
 
         if link.artifact is not None:
             self.backward = Host(link.artifact)
-        return Differentiated(self.artifact, forward, self.backward.call if self.backward is not None else None).call
+        backward = self.backward.call if self.backward is not None else None
+        return Differentiated(self.artifact, forward, backward, self.fell_back).call
 
     def _eager_entry(self, outcome: RunEagerly, eagerly: Eagerly) -> Callable:
         check = compile_check(self.artifact.guards, ())

@@ -294,9 +294,19 @@ class CompiledFunction:
         for stage, seconds in artifact.compile_seconds.items():
             self.counters.spent(stage, seconds)
         start = time.perf_counter()
-        entry = Entry(artifact, self._eagerly, mode=self.settings.mode, break_point=self.break_point)
+        entry = self._entry(artifact)
         self.counters.spent("entry", time.perf_counter() - start)
         return entry
+
+    def _entry(self, artifact: Artifact) -> Entry:
+        return Entry(
+            artifact, self._eagerly, mode=self.settings.mode, break_point=self.break_point, fell_back=self.fell_back
+        )
+
+    def fell_back(self, diagnostic: Diagnostic, seconds: float) -> None:
+        """Eager has done a part of a call, in `seconds`."""
+        self.counters.fell_back(diagnostic)
+        self.counters.took(diagnostic, seconds)
 
     def _insert(self, entry: Entry) -> None:
         self._entries = {**self._entries, entry.serve: entry}
@@ -337,7 +347,7 @@ class CompiledFunction:
                 break
             self._varied |= artifact.varied
             try:
-                entry = Entry(artifact, self._eagerly, mode=self.settings.mode, break_point=self.break_point)
+                entry = self._entry(artifact)
             except Exception as error:
                 self._cache_note(f"an entry cannot serve here: {type(error).__name__}: {error}")
                 continue

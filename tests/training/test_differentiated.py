@@ -376,15 +376,6 @@ def test_a_write_without_grad():
 # Around the call ------------------------------------------------------------------------------------------------------
 
 
-def test_second_derivatives_are_refused_in_words():
-    compiled = lampwork.compile(lambda x: (x**3).sum(), options=OPTIONS)
-    x = leaf(4)
-    (gradient,) = torch.autograd.grad(compiled(x), x, create_graph=True)
-    close(gradient.detach(), 3 * x.detach() ** 2)
-    with pytest.raises(RuntimeError, match="double-backward"):
-        gradient.sum().backward()
-
-
 def test_hooks_on_saved_tensors():
     def program(x, w):
         return (x @ w).sin()

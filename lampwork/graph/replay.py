@@ -1,0 +1,167 @@
+"""Makes the `Replay` of a region that is differentiated: what eager runs again where second derivatives are taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from lampwork import _torch
+from lampwork.fakes.fake import Fake
+from lampwork.fakes.operators import operator
+from lampwork.fakes.symbolic import size_of
+from lampwork.graph.build import is_random
+from lampwork.ir.region import Region
+from lampwork.ir.replay import Call, Expression, Replay, Value
+from lampwork.ir.size import Symbol, symbols
+
+
+def replay_of(region: Region) -> Replay | str:
+    """The replay of `region`, whose graph is as it was recorded; or why what it does cannot be run again.
+
+    Guarantees: running it changes nothing that the caller can see, and gives the results that the region gave.
+    """
+    if region.own_gradients:
+        return region.own_gradients
+    try:
+        return _Writer(region).write()
+    except _Unrepeatable as stop:
+        return str(stop)
+
+
+class _Unrepeatable(Exception):
+    """What the region does cannot be run again."""
+
+
+class _Writer:
+    def __init__(self, region: Region) -> None:
+        assert region.joint is not None
+        self.joint = region.joint
+        self.count = len(region.inputs)
+        nodes = list(region.graph.nodes)
+        self.placeholders = [node for node in nodes if node.op == "placeholder"][: self.count]
+        self.outputs: tuple[Any, ...] = nodes[-1].args[0]
+        self.nodes = [node for node in nodes if node.op == "call_function" and not node.meta.get("backward")]
+        self.numbers: dict[Node, int] = {}
+        self.symbols: dict[str, tuple[int, int | None]] = {}
+
+    def write(self) -> Replay:
+        if any(each.written for each in self.joint.outputs):
+            raise _Unrepeatable("it writes to tensors that require grad")
+        self.check_writes()
+        self.find_symbols()
+        wanted = [self.outputs[each.index] for each in self.joint.outputs]
+        used = self.needed(wanted)
+        inputs = [(index, node) for index, node in enumerate(self.placeholders) if node in used]
+        literals: list[tuple[str, tuple[int, ...], bytes]] = []
+        for _, node in inputs:
+            self.numbers[node] = len(self.numbers)
+        calls = [node for node in self.nodes if node in used]
+        for node in calls:
+            if node.target is _torch.tensor_constant:
+                self.numbers[node] = len(self.numbers)
+                literals.append(node.args)  # type: ignore[arg-type]
+        made = []
+        for node in calls:
+            if node not in self.numbers:
+                made.append(self.call(node))
+                self.numbers[node] = len(self.numbers)
+        return Replay(
+            tuple(index for index, _ in inputs),
+            tuple(literals),
+            tuple(made),
+            tuple(self.numbers[node] for node in wanted),
+            tuple((name, index, dimension) for name, (index, dimension) in self.symbols.items()),
+        )
+
+    def check_writes(self) -> None:
+        """Nothing is written but memory of the region's own."""
+        outside = {
+            _torch.storage_key(node.meta["val"]) for node in self.placeholders if isinstance(node.meta["val"], Fake)
+        }
+        for node in self.nodes:
+            if not _torch.is_operator(node.target):
+                continue
+            if is_random(node):
+                raise _Unrepeatable(f"it draws random numbers ({node.target})")
+            for position in operator(node.target).written:
+                written = node.args[position] if type(position) is int else node.kwargs.get(position)
+                for each in written if isinstance(written, (list, tuple)) else (written,):
+                    if isinstance(each, Node) and _torch.storage_key(each.meta["val"]) in outside:
+                        raise _Unrepeatable("it writes to tensors from outside")
+
+    def find_symbols(self) -> None:
+        for index, node in enumerate(self.placeholders):
+            value = node.meta["val"]
+            if isinstance(value, Fake):
+                for dimension, extent in enumerate(value.size()):
+                    self.find_symbol(extent, index, dimension)
+            elif isinstance(value, torch.SymInt):
+                self.find_symbol(value, index, None)
+
+    def find_symbol(self, extent: Any, index: int, dimension: int | None) -> None:
+        if isinstance(extent, torch.SymInt):
+            size = size_of(extent)
+            if isinstance(size, Symbol):
+                self.symbols.setdefault(size.name, (index, dimension))
+
+    def needed(self, wanted: list[Any]) -> set[Node]:
+        """The nodes that the outputs need: those that they name, and all that write to memory of the region."""
+        writing = [node for node in self.nodes if _torch.is_operator(node.target) and operator(node.target).written]
+        found: set[Node] = set()
+        pending = [*wanted, *writing]
+        while pending:
+            node = pending.pop()
+            if node not in found:
+                found.add(node)
+                pending.extend(node.all_input_nodes)
+        for name in {name for node in found for name in _names(node)}:
+            if name not in self.symbols:
+                raise _Unrepeatable("contents of tensors decide its sizes")
+            found.add(self.placeholders[self.symbols[name][0]])
+        return found
+
+    def call(self, node: Node) -> Call:
+        grad = bool(node.meta.get("grad_enabled", True))
+        if node.target is _torch.getitem:
+            return Call("", (self.argument(node.args[0]),), (), node.args[1], grad)  # type: ignore[arg-type]
+        if not _torch.is_operator(node.target):
+            raise _Unrepeatable(f"it calls {node.target}")
+        name: str = node.target.name()  # type: ignore[union-attr]
+        if name.startswith("lampwork"):
+            raise _Unrepeatable(f"it calls {name}")
+        args = tuple(self.argument(each) for each in node.args)
+        kwargs = tuple((key, self.argument(each)) for key, each in node.kwargs.items())
+        return Call(name, args, kwargs, None, grad)
+
+    def argument(self, value: Any) -> Any:
+        if isinstance(value, Node):
+            return Value(self.numbers[value])
+        if isinstance(value, torch.SymInt):
+            return Expression(size_of(value))
+        if isinstance(value, (list, tuple)):
+            return [self.argument(each) for each in value]
+        if isinstance(value, _PLAIN):
+            return value
+        raise _Unrepeatable(f"an operator takes a {type(value).__name__}")
+
+
+def _names(node: Node) -> set[str]:
+    """The symbols among a node's arguments."""
+    found: set[str] = set()
+
+    def look(value: Any) -> None:
+        if isinstance(value, torch.SymInt):
+            found.update(symbols(size_of(value)))
+        elif isinstance(value, (list, tuple)):
+            for each in value:
+                look(each)
+
+    look((node.args, tuple(node.kwargs.values())))
+    return found
+
+
+_PLAIN = (
+    type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format,
+)  # fmt: skip

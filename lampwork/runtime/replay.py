@@ -1,0 +1,125 @@
+"""Runs the operators of a region again, in eager and above autograd: gradients of its gradients go through that.
+
+The compiled backward program has no derivative. Where a backward pass is asked for gradients that can be
+differentiated (`create_graph=True`), they are computed by eager from the region's inputs, which makes that call of the
+backward pass as slow as eager's own, forward included; it is counted as a fall-back.
+"""
+
+from __future__ import annotations
+
+import pickle
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.ir.replay import Call, Expression, Replay, Value
+from lampwork.ir.size import evaluate
+
+
+class Gone(Exception):
+    """An input is no more what it was when the region ran; the text says how."""
+
+
+class Kept:
+    """The inputs of one call that a replay needs and autograd does not save: parameters, and what lives elsewhere.
+
+    Memory is kept for as long as eager would: activations that nothing else saves are referred to weakly.
+    """
+
+    __slots__ = ("values", "versions")
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self.values = [_reference(value) for value in values]
+        self.versions = [_version(value) for value in values]
+
+    def get(self) -> list[Any]:
+        """The values. Raises `Gone`."""
+        found = []
+        for held, version in zip(self.values, self.versions, strict=True):
+            value = held() if type(held) is weakref.ref else held
+            if value is None and type(held) is weakref.ref:
+                raise Gone("an input of the region is freed; keep a reference to it")
+            if _version(value) != version:
+                raise Gone("an input of the region was changed in place since")
+            found.append(value)
+        return found
+
+
+def _reference(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and not (value.is_leaf and value.requires_grad):
+        return weakref.ref(value)
+    return value
+
+
+def _version(value: Any) -> int:
+    return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else 0
+
+
+class Replayed:
+    """`data`: a pickled `Replay`, read when it is first needed."""
+
+    def __init__(self, data: bytes) -> None:
+        self.replay: Replay = pickle.loads(data)
+
+    def gradients(self, inputs: dict[int, Any], wanted: Sequence[int], tangents: Sequence[Any]) -> list[Any]:
+        """Gradients of the graph inputs `wanted`, with a history; `inputs`: values of graph inputs by index.
+
+        None where an input is not reached.
+        """
+        replay = self.replay
+        with torch.enable_grad(), _torch.without_autocast():
+            # As views, so that gradients stop at this region's inputs where one was computed from another.
+            own = {index: _cut(inputs[index]) for index in replay.inputs}
+            outputs = self.outputs(own)
+            pairs = [
+                (output, tangent)
+                for output, tangent in zip(outputs, tangents, strict=True)
+                if tangent is not None and output.requires_grad
+            ]
+            reached = [index for index in wanted if index in own and own[index].requires_grad]
+            found: dict[int, Any] = {}
+            if pairs and reached:
+                gradients = torch.autograd.grad(
+                    [output for output, _ in pairs], [own[index] for index in reached],
+                    [tangent for _, tangent in pairs], create_graph=True, allow_unused=True,
+                )  # fmt: skip
+                found = dict(zip(reached, gradients, strict=True))
+        return [found.get(index) for index in wanted]
+
+    def outputs(self, inputs: dict[int, Any]) -> list[torch.Tensor]:
+        """What the region's differentiated outputs were, computed by eager's operators."""
+        replay = self.replay
+        sizes = {
+            name: int(inputs[index]) if dimension is None else inputs[index].shape[dimension]
+            for name, index, dimension in replay.symbols
+        }
+        values = [inputs[index] for index in replay.inputs]
+        values += [_torch.tensor_constant(*literal) for literal in replay.literals]
+        for call in replay.calls:
+            with torch.set_grad_enabled(call.grad):
+                values.append(_run(call, values, sizes))
+        return [values[index] for index in replay.outputs]
+
+
+def _cut(value: Any) -> Any:
+    return value.view_as(value) if isinstance(value, torch.Tensor) else value
+
+
+def _run(call: Call, values: list[Any], sizes: dict[str, int]) -> Any:
+    args = [_load(each, values, sizes) for each in call.args]
+    if call.item is not None:
+        return args[0][call.item]
+    return _torch.overload(call.op)(*args, **{key: _load(each, values, sizes) for key, each in call.kwargs})
+
+
+def _load(argument: Any, values: list[Any], sizes: dict[str, int]) -> Any:
+    if isinstance(argument, Value):
+        return values[argument.index]
+    if isinstance(argument, Expression):
+        return evaluate(argument.size, sizes)
+    if isinstance(argument, list):
+        return [_load(each, values, sizes) for each in argument]
+    return argument
