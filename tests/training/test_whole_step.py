@@ -1,6 +1,6 @@
 """Fifty whole steps of small models: AdamW, clipping, a cosine schedule, dropout off, against eager and float64.
 
-    python -m pytest tests/training/test_whole_step.py -m ""        # all seven models; a quick run takes the first two
+python -m pytest tests/training/test_whole_step.py -m ""        # all seven models; a quick run takes the first two
 """
 
 from __future__ import annotations
@@ -46,3 +46,22 @@ def test_fifty_steps(name, kind):
     assert found["graphs"] == found["entries"] <= 2
     verdict = training.compare(ours, outcome, reference, start, torch.float32)
     assert verdict["accepted"], verdict["reasons"]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_autocast(name):
+    """AdamW with bfloat16 autocast: gradients, losses and parameters, which stay float32, are as good as eager's."""
+    pytest.importorskip("transformers") if name == "gpt2" else None
+    workload = training.prepare(name, size="tiny")
+    start = {key: value.detach().clone() for key, value in workload.module.named_parameters()}
+    compile_step = functools.partial(lampwork.compile, options={"cache": False})
+    compiled = training.Trainer(workload, "cpu", autocast=torch.bfloat16, compile_step=compile_step)
+    eager = training.Trainer(workload, "cpu", autocast=torch.bfloat16)
+    exact = training.Trainer(workload, "cpu", optimizer="plain", dtype=torch.float64)
+    ours, outcome, reference = (training.train(each, 10) for each in (compiled, eager, exact))
+    found = lampwork.stats(compiled.compiled)
+    assert not found["breaks"] and not found["fallbacks"], [*found["breaks"], *found["fallbacks"]]
+    assert found["captures"] == found["graphs"] <= 2, found["recompiles"]
+    assert all(value.dtype == torch.float32 for value in ours.parameters.values())
+    verdict = training.compare(ours, outcome, reference, start, torch.bfloat16)
+    assert verdict["accepted"] and "parameters" in verdict["errors"], verdict["reasons"]

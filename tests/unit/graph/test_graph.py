@@ -176,6 +176,12 @@ def test_small_and_scaled_products_stay():
     assert aten.addmm.default in targets(functional)
 
 
+def test_gradients_of_weights_stay(products_always):
+    """Their left factor is by columns, and `mm` writes what may be large into planned memory."""
+    functional = check(lambda dy, x: dy.t() @ x, torch.randn(64, 512), torch.randn(64, 512), tolerance=1e-3)
+    assert aten.mm.default in targets(functional)
+
+
 def test_weight_of_either_orientation(products_always):
     check(lambda b, x, w: torch.addmm(b, x, w), torch.randn(512), torch.randn(64, 512), torch.randn(512, 512), tolerance=1e-3)
 
