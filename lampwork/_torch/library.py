@@ -24,6 +24,10 @@ def overload(name: str) -> Any:
         pure = functional_of_custom(getattr(getattr(getattr(torch.ops, origin), rest), variant or "default"))
         assert pure is not None
         return pure
+    elif namespace == DRAWING:
+        from lampwork._torch.drawing import drawing
+
+        return drawing(overload(f"aten::{rest}"))
     return getattr(getattr(getattr(torch.ops, namespace), operator), variant or "default")
 
 
@@ -35,7 +39,8 @@ def direct_call(name: str) -> Callable:
 
 def out_arguments(name: str) -> tuple[str, ...]:
     """Names of the arguments that the overload `name` writes its results to, in order."""
-    return tuple(argument.name for argument in overload(name)._schema.arguments if argument.is_out)
+    arguments = overload(name)._schema.arguments
+    return tuple(each.name for each in arguments if each.alias_info is not None and each.alias_info.is_write)
 
 
 def draws_random_numbers(name: str) -> bool:
@@ -46,7 +51,7 @@ def draws_random_numbers(name: str) -> bool:
 _registering = threading.RLock()
 
 
-def _once(function: Any) -> Any:
+def once(function: Any) -> Any:
     """`functools.cache` for what registers operators: two threads that ask first do not register twice."""
     cached = functools.cache(function)
 
@@ -58,7 +63,7 @@ def _once(function: Any) -> Any:
     return one_at_a_time
 
 
-@_once
+@once
 def random_state_operator(name: str) -> OpOverload:
     """Our own operators on the random number generators, so that a graph can hold them in order with the draws:
 
@@ -74,7 +79,7 @@ def many_of_one() -> OpOverload:
     return overload("lampwork::many_of_one")
 
 
-@_once
+@once
 def _define_operators() -> Any:
     library = torch.library.Library("lampwork", "DEF")
     tag = (torch.Tag.nondeterministic_seeded,)
@@ -95,9 +100,10 @@ def cpu_random_state_bytes() -> int:
 
 
 _PURE = "lampwork_pure"
+DRAWING = "lampwork_drawing"
 
 
-@_once
+@once
 def functional_of_custom(op: OpOverload) -> OpOverload | None:
     """For an operator of a user's that writes to tensors: our operator with its results, followed by what it would have
     written, which leaves its arguments alone. None for lists of tensors that are written, or results that alias.
@@ -131,8 +137,8 @@ def functional_of_custom(op: OpOverload) -> OpOverload | None:
     library = torch.library.Library(_PURE, "FRAGMENT")
     library.define(f"{full}{arguments} -> ({', '.join(results)})")
     library.impl(full, call, "CompositeExplicitAutograd")
-    _libraries.append(library)
+    libraries.append(library)
     return getattr(getattr(getattr(torch.ops, _PURE), pure), op._overloadname)
 
 
-_libraries: list[Any] = []  # they live as long as what they register
+libraries: list[Any] = []  # they live as long as what they register

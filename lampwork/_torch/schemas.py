@@ -7,6 +7,9 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from lampwork._torch.drawing import drawn_by
+from lampwork._torch.library import DRAWING
+
 
 def is_operator(target: Any) -> bool:
     return isinstance(target, OpOverload)
@@ -64,6 +67,8 @@ def out_variant(op: OpOverload, device: str = "CPU") -> str | None:
     memory do, and leave elements unwritten then (the lower triangle of `linalg_qr`'s second).
     """
     schema = op._schema
+    if op.namespace == DRAWING:
+        return drawn_by(op)
     if len(schema.returns) > 1 and "linalg_" in schema.name:
         return None
     if any(argument.alias_info is not None for argument in schema.arguments):

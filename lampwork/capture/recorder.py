@@ -46,7 +46,7 @@ from lampwork.fakes.fake import (
 )
 from lampwork.fakes.numbers import mentions_numbers
 from lampwork.fakes.operators import Operator, operator
-from lampwork.fakes.shapes import Unknown, broadcast, exact_device, infer, promoted
+from lampwork.fakes.shapes import Unknown, broadcast, exact_device, infer, promoted, surely_same
 from lampwork.fakes.symbolic import SymbolicSizes
 from lampwork.fakes.views import has_symbols, view
 from lampwork.ir.loops import Location
@@ -460,6 +460,8 @@ class Recorder:
         if op.base == "resize_" and not kwargs and not args[0].numel() and not args[0].requires_grad:
             self._give_memory(args[0], args[1])
             return args[0]
+        if op.base == "resize_" and not kwargs and surely_same(args[0].size(), args[1]):
+            return args[0]  # as it is
         raise Unsupported(f"{op.overload} changes the memory or size of a tensor in place", id="storage-changed")
 
     # Literals -------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from keyword import iskeyword
 from typing import Any
 
 from lampwork import _torch
@@ -395,7 +396,11 @@ class _HostWriter:
         if step.out_variant is not None:
             self._allocate([name for name in step.outputs if name is not None])
         arguments = [self._argument(value) for value in step.args]
-        arguments += [f"{name}={self._argument(value)}" for name, value in step.kwargs]
+        arguments += [
+            f"**{{{name!r}: {self._argument(value)}}}" if iskeyword(name) else f"{name}={self._argument(value)}"
+            for name, value in step.kwargs
+            if step.out_variant is None or name not in _torch.DRAWN_LAYOUT
+        ]
         if step.out_variant is not None:
             for name, output in zip(_out_arguments(step.out_variant), step.outputs, strict=True):
                 if output is None:

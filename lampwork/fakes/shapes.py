@@ -530,6 +530,7 @@ def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
             return torch.device("meta")
         return value
 
+    kwargs = {**kwargs, **_on_no_device(op, kwargs)}
     try:
         try:
             result = op(*to_meta(args), **{key: to_meta(value) for key, value in kwargs.items()})
@@ -547,6 +548,13 @@ def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
             raise Unsupported(f"{op}, a custom operator without a fake", remedy, "custom-operator") from error
         raise
     return _from_meta(result, device)
+
+
+def _on_no_device(op: Any, kwargs: dict) -> dict[str, torch.device]:
+    """For an operator that makes a tensor where it is told to: not on the CPU, where it would compute and draw."""
+    if kwargs.get("device") is None and any(each.name == "device" for each in op._schema.arguments):
+        return {"device": torch.device("meta")}
+    return {}
 
 
 def _from_meta(value: Any, device: torch.device) -> Any:

@@ -12,6 +12,7 @@ from lampwork import _torch
 from lampwork.fakes.evaluate import evaluate
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
+from lampwork.fakes.shapes import Spec, materialize
 from lampwork.fakes.symbolic import sizes_of
 
 
@@ -39,6 +40,17 @@ def place(graph: torch.fx.Graph, target: Any, args: tuple, kwargs: dict, value: 
     node = _torch.append_node(graph, base, target, args, kwargs)
     node.meta = {**like.meta, "val": value} if like is not None else {"val": value}
     return node
+
+
+def drawn(graph: torch.fx.Graph, op: Any, layout: torch.Tensor, arguments: dict[str, Any], like: Node) -> Node:
+    """What `op`, which fills a tensor with random numbers, writes to memory with the metadata of `layout`.
+
+    `arguments`: the others, by name.
+    """
+    size, stride = list(layout.size()), list(layout.stride())
+    about = dict(zip(_torch.DRAWN_LAYOUT, (size, stride, layout.dtype, layout.device)))
+    value = materialize(Spec(tuple(size), tuple(stride), layout.dtype, layout.device), (), {})
+    return place(graph, _torch.drawing(op), (), arguments | about, value, like)
 
 
 def select(graph: torch.fx.Graph, parent: Node, index: int) -> Node:

@@ -19,8 +19,9 @@ Preconditions: nodes carry fakes whose storages tell aliasing; no metadata is ch
 both.
 
 Guarantees: no operator in the result writes to its arguments; values have the strides that eager gives them; random
-operators keep their order. Raises `CompileError` for writes that cannot be told apart statically (inputs of different
-element types in one storage, views outside of their input).
+operators keep their order, and draw what eager draws into memory of the recorded layout. Raises `CompileError` for
+writes that cannot be told apart statically (inputs of different element types in one storage, views outside of their
+input).
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from lampwork import _torch
 from lampwork.errors import CompileError
 from lampwork.fakes.fake import Fake, describe
 from lampwork.fakes.operators import Operator, operator
-from lampwork.fakes.shapes import is_contiguous, preserved, same_sizes
+from lampwork.fakes.shapes import same_sizes
 from lampwork.fakes.symbolic import sizes_of
-from lampwork.graph.build import emit, place, same_metadata, select
+from lampwork.graph.build import drawn, emit, place, same_metadata, select
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph, Region
 
 aten = torch.ops.aten
@@ -360,11 +361,13 @@ class Functionalizer:
         if shortcut is not None and shortcut(self, node):
             self.remember_written(node, [arguments[name] for name in written])
             return
+        if op.is_random and op.base in _FILLS:
+            del arguments[written[0]]
+            self.draw(node, self.views[node.args[0]], arguments)
+            return
         functional = _functional_of(node.target)
         if functional is None:
             raise self.fail("no operator without side effects does the same")
-        if op.is_random:
-            self.check_random_layout(arguments[written[0]])
         args, kwargs = self.argument(node.args), {key: self.argument(each) for key, each in node.kwargs.items()}
         given = len(args)
         for argument, plain in zip(node.target._schema.arguments[given:], functional._schema.arguments[given:]):
@@ -412,6 +415,10 @@ class Functionalizer:
                 self.results[node] = new
 
     def call_out(self, node: Node, written: list[str]) -> None:
+        if operator(node.target).is_random and len(written) == 1:
+            arguments = dict(zip(operator(node.target).positional, node.args)) | dict(node.kwargs)
+            self.draw(node, self.views[arguments.pop(written[0])], arguments)
+            return
         functional = _torch.functional_of_out(node.target)
         if functional is None:
             raise self.fail("an out= variant without the plain operator")
@@ -428,11 +435,11 @@ class Functionalizer:
         else:
             self.views[node] = self.views[targets[0]]
 
-    def check_random_layout(self, target: Node) -> None:
-        """Random fills draw in memory order, by another algorithm for contiguous tensors: a copy must be alike."""
-        fake = self.views[target].fake
-        if is_contiguous(fake.size(), fake.stride()) != is_contiguous(fake.size(), preserved(fake)):
-            raise self.fail("random numbers drawn into a tensor with gaps")
+    def draw(self, node: Node, target: View, arguments: dict[str, Any]) -> None:
+        """Random numbers become `target`'s contents: those that are drawn into memory that lies as its does."""
+        others = {name: self.argument(each) for name, each in arguments.items()}
+        self.write(target, drawn(self.graph, node.target, target.fake, others, node))
+        self.views[node] = target
 
     # The end --------------------------------------------------------------------------------------
 
@@ -697,6 +704,11 @@ def _conj_physical(run: Functionalizer, node: Node) -> bool:
         run.write(target, run.emit(aten._conj_physical.default, run.read(target)))
     return True
 
+
+#: Random operators that do not look at what the tensor held before.
+_FILLS = frozenset({
+    "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_",
+})  # fmt: skip
 
 _SHORTCUTS: dict[Any, Callable[[Functionalizer, Node], bool]] = {
     aten.polygamma_.default: _polygamma,

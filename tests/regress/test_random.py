@@ -6,6 +6,7 @@ import contextlib
 import math
 
 import torch
+import torch.nn.functional as F
 
 import lampwork
 
@@ -38,3 +39,22 @@ def test_a_number_that_fails_behind_the_graph_takes_no_draws_with_it():
                 function(torch.full((3,), value))
             states.append(torch.get_rng_state())
         assert torch.equal(*states)
+
+
+def test_a_mask_for_a_transposed_tensor_is_drawn_as_it_lies_in_memory():
+    program = lambda x: F.dropout(x.transpose(0, 1), 0.5)
+    compiled = lampwork.compile(program, options={"cache": False})
+    x = torch.ones(3, 5)
+    torch.manual_seed(0)
+    expected = program(x)
+    torch.manual_seed(0)
+    assert torch.equal(compiled(x), expected)
+
+
+def test_capture_draws_nothing():
+    program = lambda x: torch.normal(1.0, 2.0, (3,), out=x) * 1
+    compiled = lampwork.compile(program, options={"cache": False})
+    torch.manual_seed(0)
+    expected = program(torch.zeros(3))
+    torch.manual_seed(0)
+    assert torch.equal(compiled(torch.zeros(3)), expected)

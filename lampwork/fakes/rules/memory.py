@@ -152,7 +152,26 @@ def new_empty_strided(x: torch.Tensor, size: Any, stride: Any, *, dtype: Any = N
 
 @rule("bernoulli", "bernoulli.p")
 def bernoulli(x: torch.Tensor, p: Any = None, *, generator: Any = None) -> Spec:
-    return Spec(tuple(x.size()), contiguous(x.size()) if p is None else preserved(x), x.dtype)
+    return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
+
+
+@rule("normal.Tensor_Tensor")
+def normal(mean: torch.Tensor, std: torch.Tensor, *, generator: Any = None) -> Spec:
+    shape = broadcast([mean.size(), std.size()])
+    return Spec(shape, contiguous(shape), mean.dtype)
+
+
+@rule("rrelu_with_noise")
+def rrelu(x: torch.Tensor, noise: torch.Tensor, lower: Any = 0.125, upper: Any = 1 / 3, training: bool = False,
+          generator: Any = None) -> Spec:  # fmt: skip
+    if not training or not x.is_cpu:
+        raise Unknown
+    return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
+
+
+@rule("rrelu_with_noise_functional")
+def rrelu_and_noise(x: torch.Tensor, noise: torch.Tensor, *others: Any, **more: Any) -> tuple[Spec, Spec]:
+    return rrelu(x, noise, *others, **more), Spec(tuple(noise.size()), preserved(noise), noise.dtype)
 
 
 @rule("native_dropout")
