@@ -76,7 +76,7 @@ if TYPE_CHECKING:
         literals_start_on_cpu,
         settle_attention_order,
     )
-    from lampwork._torch.drawing import DRAWN_LAYOUT, drawing, drawn_by
+    from lampwork._torch.draws import DRAWN_LAYOUT, drawing, drawn_by
     from lampwork._torch.dynamo import (
         allowed_in_graph,
         backend,
@@ -127,7 +127,7 @@ if TYPE_CHECKING:
     )
 
 #: The files of the names in the second list.
-_LATER = ("subclass", "fx", "schemas", "autograd", "mark_dynamic", "natives", "dynamo", "vendor", "cuda", "drawing")
+_LATER = ("subclass", "fx", "schemas", "autograd", "mark_dynamic", "natives", "dynamo", "vendor", "cuda", "draws")
 
 
 def __getattr__(name: str) -> Any:

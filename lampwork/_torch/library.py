@@ -25,7 +25,7 @@ def overload(name: str) -> Any:
         assert pure is not None
         return pure
     elif namespace == DRAWING:
-        from lampwork._torch.drawing import drawing
+        from lampwork._torch.draws import drawing
 
         return drawing(overload(f"aten::{rest}"))
     return getattr(getattr(getattr(torch.ops, namespace), operator), variant or "default")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lampwork._torch.drawing import drawn_by
+from lampwork._torch.draws import drawn_by
 from lampwork._torch.library import DRAWING
 
 
