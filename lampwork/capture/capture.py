@@ -168,7 +168,7 @@ class _Attempt:
                 guards.equals(sources.state("cuda"), initial["cuda"])
             guard_distinct(world.loader)
             guard_identities(world.loader, world.identified)
-            world.tensors.finish()
+            world.tensors.finish(copied=bool(world.copied_storages))
             world.host_numbers.finish()
             outputs = templates.outputs
             needs_grad = _needs_grad(outputs, templates.spent, world.recorder.inputs)

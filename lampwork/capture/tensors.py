@@ -66,14 +66,21 @@ class TensorInputs:
         """Those of `values`: without symbols, and without the tensor that numbers come in."""
         return [each for each in self.fakes if isinstance(each, torch.Tensor) and each.lampwork_source is not None]
 
-    def finish(self) -> None:
-        """The guards on all inputs together: none is another, and which of them overlap in memory."""
+    def finish(self, copied: bool) -> None:
+        """The guards on all inputs together: none is another, and which of them overlap in memory.
+
+        The latter matters to programs that write to an input, and to those that have `copied` storages whole: readers
+        cannot tell memory that is shared from memory that is not.
+        """
         if len(self.sources) < 1:
             return
         sources = tuple(self.sources)
         if len(sources) > 1:
             first = sources[0]
             self.guards.add(first, ("distinct",), lambda: Distinct(sources[1:]))
+            written = any(_torch.storage_key(fake) in self.recorder.written for fake in self.fakes_of_tensors())
+            if not written and not copied:
+                return
             groups = overlapping(self.values)
             for group in groups:
                 if len({_torch.storage_key(self.values[index]) for index, _ in group}) > 1:
