@@ -57,13 +57,14 @@ def install_answers(world: Any) -> None:
     add(torch.jit.is_scripting, lambda world: False)
     add(torch.jit.is_tracing, lambda world: False)
     add(torch._jit_internal.is_scripting, lambda world: False)
-    for native in (map, filter, functools.reduce):
+    for native in (map, filter):
         add(native, _calls_first(native))
     add(inspect.signature, _signature)
     substitute = world.add_substitute
     substitute(any, _any)
     substitute(all, _all)
     substitute(itertools.accumulate, _accumulate)
+    substitute(functools.reduce, _reduced)
     substitute(itertools.starmap, _starmap)
     substitute(itertools.takewhile, _takewhile)
     substitute(itertools.dropwhile, _dropwhile)
@@ -223,6 +224,22 @@ def _accumulate(iterable: Any, func: Any = None, *, initial: Any = None) -> Any:
     for element in iterator:
         total = total + element if func is None else func(total, element)
         yield total
+
+
+def _reduced(function: Any, iterable: Any, /, *initial: Any) -> Any:
+    if len(initial) > 1:
+        raise TypeError(f"reduce expected at most 3 arguments, got {2 + len(initial)}")
+    iterator = iter(iterable)
+    if initial:
+        (total,) = initial
+    else:
+        try:
+            total = next(iterator)
+        except StopIteration:
+            raise TypeError("reduce() of empty iterable with no initial value") from None
+    for element in iterator:
+        total = function(total, element)
+    return total
 
 
 def _starmap(function: Any, iterable: Any) -> Any:

@@ -39,7 +39,7 @@ from lampwork.capture.natives import (
 from lampwork.capture.number_arguments import call_with_numbers, has_number, takes_numbers
 from lampwork.capture.numbers import HostNumber, mention_numbers
 from lampwork.capture.resampling import interpolate
-from lampwork.capture.shadow import Break
+from lampwork.capture.shadow import Break, Deferred
 from lampwork.capture.tensors import OPERATOR_TYPES, is_tensor_function
 from lampwork.capture.torch_answers import install_torch_answers, legacy_tensor
 from lampwork.capture.unknown import UnknownNumber, install_numbers, item, items
@@ -98,6 +98,8 @@ class NativeCalls:
         self.autocast_cache: bool | None = None
         #: Why hooks on saved tensors are forbidden at the moment, if they are.
         self.saved_hooks_refusal: str | None = None
+        #: What suspended frames held when this region began.
+        self.resumed_with: tuple = ()
         #: Objects whose `id()` was taken: which of them are the same is guarded at the end.
         self.identified: dict[int, Any] = {}
         #: Leaves whose gradients the autograd engine is adding to.
@@ -268,7 +270,7 @@ class NativeCalls:
         if is_tensor_function(function):
             return self.call_tensor(function, args, kwargs)
         if kind is weakref.ReferenceType and not args and not kwargs:
-            return function()  # what it was made of, or what was loaded for it
+            return self._referent(function)
         effect = EFFECTS.get(function) if _hashable(function) else None
         if effect is not None:
             return self._perform(function, effect, args, kwargs)
@@ -413,6 +415,8 @@ class NativeCalls:
             self.touch(value)  # type: ignore[attr-defined]
         for value in kwargs.values():
             self.touch(value)  # type: ignore[attr-defined]
+        if len(args) == _FILLS_DICTS.get(function):
+            args = (*args[:-1], self.as_pairs(args[-1]))
         if effect == "data":
             args = tuple([self.materialise(value) for value in args])
             if not self.are_data(args, kwargs):
@@ -431,6 +435,30 @@ class NativeCalls:
             if not all(self.is_plain_data(value) or self._all_identity(value) for value in args):
                 return self.compare_elements(function, args)  # type: ignore[attr-defined]
         return function(*args, **kwargs)
+
+    def _referent(self, reference: weakref.ReferenceType) -> Any:
+        """What a weak reference was made of, or what was loaded for it."""
+        value = reference()
+        origin = self.loader.origin(value)
+        if origin is not None and any(origin.raw is each for each in self.resumed_with):
+            held = [each for frame in self.machine.frames for each in (*frame.locals, *frame.stack)]
+            if not any(each is value or (type(each) is Deferred and each.raw is origin.raw) for each in held):
+                # It may live for the sake of this call alone; a native one is made when this call is over.
+                raise Break("opaque-value", "a weak reference leads to what the program let go of")
+        return value
+
+    def as_pairs(self, value: Any) -> Any:
+        """What native code makes a dict of as it does of `value`, without running Python code."""
+        if isinstance(value, (*_ITERATORS, list, tuple, type(None))) or type(value) in (dict, collections.OrderedDict):
+            return value
+        keys = self.attribute_or(value, "keys", UNBOUND)  # type: ignore[attr-defined]
+        if keys is UNBOUND:
+            return self.native_iterable(value)  # type: ignore[attr-defined]
+        if isinstance(value, dict) and type(value).keys is dict.keys and type(value).__iter__ is dict.__iter__:
+            return value
+        made: dict = {}
+        self.dict_update(made, value)  # type: ignore[attr-defined]
+        return made
 
     def _all_identity(self, value: Any) -> bool:
         if isinstance(value, (list, tuple, set, frozenset, collections.deque)):
@@ -533,6 +561,8 @@ class NativeCalls:
                 raise Break("native-class", f"{cls.__qualname__} fills itself from native code")
         for value in args:
             self.touch(value)  # type: ignore[attr-defined]
+        if issubclass(cls, dict) and len(args) == (2 if issubclass(cls, collections.defaultdict) else 1):
+            args = (*args[:-1], self.as_pairs(args[-1]))
         if issubclass(cls, (int, float, str, complex, bytes)) and not self.are_data(args, kwargs):
             raise Break("native-argument", f"{cls.__qualname__} is made of {self.describe_arguments(args, kwargs)}")
         return cls(*args, **kwargs)
@@ -627,6 +657,11 @@ def adds_no_behaviour(kind: type) -> bool:
 
 
 _MAKE_TENSORS = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
+#: What fills a dict from its last argument, with the number of arguments.
+_FILLS_DICTS: dict[Any, int] = {
+    dict: 1, collections.OrderedDict: 1, collections.defaultdict: 2, dict.update: 2, dict.__init__: 2, dict.__ior__: 2,
+    collections.OrderedDict.update: 2,
+}  # fmt: skip
 #: Keywords of operators that are numbers.
 _TAKE_NUMBERS = frozenset({"value", "alpha"})
 _MAKING = frozenset({"__new__", "__init__", "__init_subclass__", "__class_getitem__", "__getattr__"})

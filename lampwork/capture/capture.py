@@ -259,6 +259,7 @@ class _Attempt:
         self.world.loader.release()
         self.world._keep.clear()
         self.world.identified.clear()
+        self.world.resumed_with = ()
         self.suspended = None
         self.args = ()
 
@@ -313,6 +314,7 @@ class _Attempt:
     def _resume(self, resumption: Resumption) -> Any:
         """Goes on with suspended frames."""
         loader, sources, raw = self.world.loader, self.world.sources, self.args
+        self.world.resumed_with = raw
         values: list[Any] = [Deferred(value, sources.argument(index)) for index, value in enumerate(raw)]
 
         def look(position: int) -> Any:

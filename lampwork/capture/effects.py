@@ -11,6 +11,7 @@ from lampwork.capture.shadow import MISSING, Break, CellShadow, DictShadow, List
 from lampwork.capture.templates import Templates, raised_at
 from lampwork.ir.guard import Distinct
 from lampwork.ir.template import (
+    Call,
     CallSetAttribute,
     ConstantValue,
     DeleteAttribute,
@@ -224,7 +225,7 @@ def _slot_effects(shadow: SlotShadow, loader: Loader, templates: Templates) -> l
             continue
         owner = templates.template(shadow.owner)
         if value is MISSING:
-            effects.append(DeleteAttribute(owner, name))
+            effects.append(Call(loader.guards.reference(delattr), (owner, ConstantValue(name))))
         elif name == "grad" and value is None and loader.origin(shadow.owner) is None:
             continue
         else:

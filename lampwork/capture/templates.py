@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import gc
 import io
 import itertools
 import operator
@@ -72,6 +73,13 @@ _ITERATORS = frozenset({
     ],
 }) - {operations.callable_iterator}  # fmt: skip
 
+
+#: Iterators over dicts: what they give, and whether from the end.
+_DICT_ITERATORS: dict[type, tuple[str, bool]] = {
+    type(turn(getattr({}, view)())): (view, turn is reversed)
+    for view in ("keys", "values", "items")
+    for turn in (iter, reversed)
+}
 
 _RELATIONS = {"==": torch.eq, "!=": torch.ne, "<": torch.lt, "<=": torch.le, ">": torch.gt, ">=": torch.ge}
 
@@ -306,6 +314,8 @@ class Templates:
             return self._function(value)
         elif kind in _LIST_ITERATORS and id(value.__reduce__()[1][0]) in self.loader.by_value:
             return self._list_iterator(value)
+        elif kind in _DICT_ITERATORS:
+            return self._after_parts(value, lambda: self._dict_iterator(value))
         elif kind in _ITERATORS:
             return self._after_parts(value, lambda: self._iterator(value))
         elif kind is MachineGenerator:
@@ -418,6 +428,23 @@ class Templates:
             restore = self.loader.guards.reference(operations.restore)
             self.placed.append(Call(restore, (made, ConstantValue(state[0]))))
         return made
+
+    def _dict_iterator(self, value: Any) -> NewCall:
+        """One that reads the dict itself, as it will be then, and notices if it grew or shrank."""
+        owner = next((each for each in gc.get_referents(value) if isinstance(each, dict)), None)
+        if owner is None:  # exhausted
+            return NewCall(self.loader.guards.reference(iter), (NewTuple(()),))
+        try:
+            value.__reduce__()
+            size, place = len(owner), len(owner) - value.__length_hint__()
+        except RuntimeError:  # it has grown or shrunk already
+            size, place = -1, 0
+        view, backwards = _DICT_ITERATORS[type(value)]
+        entries = self.template(owner)
+        if view != "keys":
+            entries = self.call(getattr(dict, view), entries)
+        numbers = ConstantValue(place), ConstantValue(size), ConstantValue(backwards)
+        return NewCall(self.loader.guards.reference(operations.rest_of_dict), (entries, *numbers))
 
     def _generator(self, value: MachineGenerator) -> NewCall:
         """A generator that has not begun: the call that makes it."""

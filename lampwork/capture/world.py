@@ -505,6 +505,17 @@ class TorchWorld(
         if self.loader.origin(obj) is None:
             super().instance_delete(obj, name)
             return
+        found, attribute = self.class_lookup(type(obj), name)
+        if found and isinstance(attribute, property):
+            raise AttributeError(f"property {name!r} of {type(obj).__name__!r} object has no deleter")
+        if found and type(attribute) in NATIVE_KINDS and hasattr(attribute, "__set__"):
+            if type(attribute) is not types.MemberDescriptorType:
+                raise Break("attribute-write", f"{type(obj).__name__}.{name} of an object from outside is deleted")
+            self.native_attribute(attribute, obj)  # which raises where there is nothing
+            slots = self._slots(obj, attribute)
+            slots.values[name] = MISSING
+            slots.written.add(name)
+            return
         shadow = self.loader.instance_dict(obj)
         if shadow is None or not self.loader.dict_delete(shadow, name):
             raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")

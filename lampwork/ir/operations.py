@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import io
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 #: Delivered in place of a value by an iterator that is exhausted.
@@ -70,6 +71,17 @@ def restore(made: Any, state: Any) -> Any:
     """`made` after `__setstate__(state)`: iterators part of the way."""
     made.__setstate__(state)
     return made
+
+
+def rest_of_dict(entries: Any, place: int, size: int, backwards: bool) -> Iterator[Any]:
+    """What an iterator over a dict, or a view of one, that began at `size` entries gives from `place` on: what is there
+    when it is asked."""
+    if len(entries) != size:
+        raise RuntimeError("dictionary changed size during iteration")
+    iterator = reversed(entries) if backwards else iter(entries)
+    for _ in range(place):
+        next(iterator)
+    yield from iterator
 
 
 def formatted(value: Any, conversion: int, spec: str) -> str:

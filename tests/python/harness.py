@@ -9,7 +9,8 @@ A program is a function and makers of its arguments. Every file of `programs/` i
 executed afresh twice, once for each side, so globals, classes, closures and caches of the two sides share nothing and all
 of them can be compared as effects.
 
-The calls: twice on fresh arguments, then once more on the arguments of the second call. After each call both sides must
+The calls: twice on fresh arguments, then once more on the arguments of the second call; a program of several `calls`
+gets the arguments of each, one after the other, and those of the last once more. After each call both sides must
 agree in result or exception (type, args, chain, the lines of the program in its traceback), arguments, globals, printed
 text, warnings, log records and random number generators; `compare.py` says what equal means. State outside the arguments
 stays from call to call.
@@ -39,8 +40,10 @@ from lampwork.errors import LampworkError, LampworkWarning
 from tests.python.compare import Comparison, Failure, Mismatch
 
 PROGRAMS = Path(__file__).parent / "programs"
-#: Calls of one program: the index of the arguments each is given.
+#: Calls of a program with one kind of arguments: the index of the arguments each is given.
 CALLS = (0, 1, 1)
+#: Programs that do not equal eager yet, with the reason.
+REMAINING = {"weak_references_with_callbacks": "what finishes natively is held by the call until it is over"}
 #: Entries come from, and go to, the on-disk cache.
 CACHED = os.environ.get("LAMPWORK_PROGRAMS_CACHED") == "1"
 _PACKAGE = "tests.python.programs"
@@ -50,17 +53,26 @@ _PACKAGE = "tests.python.programs"
 class Program:
     """`function(*[make() for make in makers])`, or `function(*together())` where arguments share parts.
 
-    `grad`: it runs with gradients enabled, as only programs about them do.
+    `grad`: it runs with gradients enabled, as only programs about them do. `calls`: makers of the arguments of calls
+    that differ.
     """
 
     function: Callable
     makers: tuple[Callable[[], Any], ...]
     grad: bool = False
     together: Callable[[], Iterable[Any]] | None = None
+    calls: tuple[Callable[[], Iterable[Any]], ...] = ()
 
-    def arguments(self) -> list[Any]:
-        """The arguments, made afresh."""
+    def arguments(self, which: int = 0) -> list[Any]:
+        """The arguments of a call, made afresh."""
+        if self.calls:
+            return list(self.calls[which]())
         return [make() for make in self.makers] if self.together is None else list(self.together())
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Which arguments each call gets."""
+        return (*range(len(self.calls)), len(self.calls) - 1) if self.calls else CALLS
 
     @property
     def name(self) -> str:
@@ -71,12 +83,16 @@ _registry: list[Program] = []
 
 
 def program(
-    *makers: Callable[[], Any], grad: bool = False, together: Callable[[], Iterable[Any]] | None = None
+    *makers: Callable[[], Any],
+    grad: bool = False,
+    together: Callable[[], Iterable[Any]] | None = None,
+    calls: Iterable[Callable[[], Iterable[Any]]] = (),
 ) -> Callable[[Callable], Callable]:
-    """Registers a program; each of `makers` gives one argument afresh, or `together` gives all of them."""
+    """Registers a program; each of `makers` gives one argument afresh, `together` gives all of them, and each of
+    `calls` gives all of one call."""
 
     def register(function: Callable) -> Callable:
-        _registry.append(Program(function, makers, grad, together))
+        _registry.append(Program(function, makers, grad, together, tuple(calls)))
         return function
 
     return register
@@ -159,7 +175,7 @@ class Side:
             stack.enter_context(torch.set_grad_enabled(self.program.grad))
             RemovableHandle.next_id = self.next_hook  # hooks are numbered in the process: each side counts its own
             if which not in self.arguments:
-                self.arguments[which] = self.program.arguments()
+                self.arguments[which] = self.program.arguments(which)
             stack.enter_context(contextlib.redirect_stdout(self.printed))
             stack.enter_context(contextlib.redirect_stderr(self.printed))
             caught = stack.enter_context(warnings.catch_warnings(record=True))
@@ -217,7 +233,7 @@ def run_program(feature: str, name: str) -> Outcome:
     torch.manual_seed(0)
     eager, compiled = Side(feature, name, False), Side(feature, name, True)
     outcome = Outcome(feature, name)
-    for number, which in enumerate(CALLS):
+    for number, which in enumerate(eager.program.order):
         expected = eager.call(which, number)
         found = compiled.call(which, number)
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 import pytest
 import torch
 
@@ -63,4 +65,61 @@ def test_nothing_is_seen_twice(program):
         expected: list = []
         found: list = []
         assert torch.equal(program(torch.ones(2), expected), compiled(torch.ones(2), found))
+        assert found == expected
+
+
+def values_written_while_walked(x, table):
+    found = []
+    for name, value in table.items():
+        found.append((name, value))
+        table["b"] = 5.0
+        _numbers()
+    return x + sum(value for _, value in found), found
+
+
+def grows_while_walked(x, table):
+    try:
+        for name in table:
+            _numbers()
+            table[name + "x"] = 1.0
+    except RuntimeError as error:
+        return str(error), x + len(table)
+    return x
+
+
+def view_made_before(x, table):
+    backwards = reversed(table.values())
+    first = next(backwards)
+    _numbers()
+    table["a"] = 7.0
+    return x * first, list(backwards)
+
+
+@pytest.mark.parametrize("kind", [dict, lambda **given: collections.defaultdict(float, given)])
+@pytest.mark.parametrize("program", [values_written_while_walked, grows_while_walked, view_made_before])
+def test_an_iterator_over_a_dict_reads_the_dict(program, kind):
+    compiled = lampwork.compile(program, options={"cache": False})
+    for _ in range(2):
+        expected, found = kind(a=1.0, b=2.0), kind(a=1.0, b=2.0)
+        assert str(program(torch.ones(2), expected)) == str(compiled(torch.ones(2), found))
+        assert found == expected
+
+
+def test_a_deque_is_walked_on():
+    def program(x, queue):
+        seen = []
+        try:
+            for number in queue:
+                seen.append(number)
+                _numbers()
+                if number == 2:
+                    queue.append(9)
+        except RuntimeError as error:
+            seen.append(str(error))
+        return x + len(seen), seen
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for numbers in ([1, 3], [1, 2, 3], []):
+        expected, found = collections.deque(numbers), collections.deque(numbers)
+        assert str(program(torch.ones(2), expected)) == str(compiled(torch.ones(2), found))
         assert found == expected
