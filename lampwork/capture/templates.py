@@ -433,7 +433,7 @@ class Templates:
         """One that reads the dict itself, as it will be then, and notices if it grew or shrank."""
         owner = next((each for each in gc.get_referents(value) if isinstance(each, dict)), None)
         if owner is None:  # exhausted
-            return NewCall(self.loader.guards.reference(iter), (NewTuple(()),))
+            return NewCall(self.loader.guards.reference(iter), (ConstantValue(()),))
         try:
             value.__reduce__()
             size, place = len(owner), len(owner) - value.__length_hint__()

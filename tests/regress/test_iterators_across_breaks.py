@@ -123,3 +123,15 @@ def test_a_deque_is_walked_on():
         expected, found = collections.deque(numbers), collections.deque(numbers)
         assert str(program(torch.ones(2), expected)) == str(compiled(torch.ones(2), found))
         assert found == expected
+
+
+def test_an_exhausted_iterator_stays_so():
+    def program(x, table):
+        names = iter(table)
+        found = list(names)
+        _numbers()
+        table["z"] = 1.0
+        return x + len(found), list(names)
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    assert str(compiled(torch.ones(2), {"a": 1.0})) == str(program(torch.ones(2), {"a": 1.0}))
