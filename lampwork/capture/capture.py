@@ -170,6 +170,7 @@ class _Attempt:
             guard_identities(world.loader, world.identified)
             world.tensors.finish(copied=bool(world.copied_storages))
             world.host_numbers.finish()
+            world.host_numbers.guard_equal()
             outputs = templates.outputs
             needs_grad = _needs_grad(outputs, templates.spent, world.recorder.inputs)
             joint = undifferentiated = None
@@ -455,6 +456,7 @@ def _graph_break(world: TorchWorld, stop: Interruption, function: Any, reason: D
 
 
 def _guards_so_far(world: TorchWorld) -> tuple[Guard, ...]:
+    world.host_numbers.guard_equal()
     return (*world.guards.finish(set()), *world.recorder.sizes.guards())
 
 

@@ -35,7 +35,11 @@ class DynamicPolicy:
     contents: bool = True
 
     def is_symbol(self, source: Source, kind: str, axis: int = 0) -> bool:
-        return self.allowed and ((source, kind, axis) in self.varied or (self.everything and is_argument(source)))
+        if not self.allowed:
+            return False
+        if self.everything and is_argument(source):
+            return True
+        return bool(self.varied) and (source, kind, axis) in self.varied
 
     def opens(self, source: Source) -> bool:
         """Whether something inside the tuple at `source` may be a symbol."""
@@ -74,6 +78,8 @@ def symbolic_layout(
     if not policy.allowed:
         return None
     marks = _torch.size_marks(tensor)
+    if not policy.varied and not policy.everything and not marks.dynamic and not marks.maybe:
+        return None
     shape: list[Any] = list(tensor.size())
     for axis, size in enumerate(shape):
         if size < SMALLEST_SIZE or marks.is_static(axis):

@@ -149,8 +149,12 @@ class HostNumbers:
         self._texts: dict[str, int] = {}
         self._used: dict[str, SizeSource] = {}
         self._scalars: dict[str, Fake] = {}
+        self._operands: dict[tuple[str, torch.dtype], Fake] = {}
         #: Expressions for what tensors of single precision or less hold.
         self._singles: set[str] = set()
+        #: Counters that the program takes for one number, by name, type and value; and how many were left out for that.
+        self._counters: dict[tuple, list[SizeSource]] = {}
+        self._equal = 0
         self._placeholder: Fake | None = None
         self._position = -1
         #: What the program knows to be in tensors of one element on the CPU, by storage: a number, or an expression.
@@ -257,6 +261,19 @@ class HostNumbers:
         self._scalars[number.text] = made
         return made
 
+    def operand(self, number: HostNumber, dtype: torch.dtype) -> Fake:
+        """The number in a tensor of no dimensions and of `dtype`, which nothing writes to."""
+        if dtype is torch.float64:
+            return self.tensor(number)
+        key = number.text, dtype
+        found = self._operands.get(key)
+        if found is None:
+            tensor = self.tensor(number)
+            found = self._operands[key] = self.recorder.call(
+                torch.ops.aten._to_copy.default, (tensor,), {"dtype": dtype}
+            )
+        return found
+
     def finish(self) -> None:
         """Makes the input of the graph that has all numbers."""
         if self._placeholder is None:
@@ -285,10 +302,33 @@ class HostNumbers:
             return None
         with self.recorder._paused():
             value = origin.raw.item()
-        found = self.contents[key] = self.at(origin.source, "item", value)
+        found = self.contents[key] = self._like_others(origin.source, value, tensor.dtype)
         if tensor.dtype is not torch.float64:
             self._singles.add(found.text)
         return found
+
+    def _like_others(self, source: Source, value: float, dtype: torch.dtype) -> HostNumber:
+        """The number in a tensor from outside. Counters of one name that stand at the same number (`state[p]["step"]`
+        of every parameter) are one number to the program, guarded to be equal: what is computed of it is computed once.
+        """
+        if type(source) is not Item or type(source.key) is not str or math.isnan(value):
+            return self.at(source, "item", value)
+        counters = self._counters.setdefault((source.key, dtype, value), [])
+        found = self.at(counters[0].source if counters else source, "item", value)
+        named = found.sources[found.text]
+        if not counters:
+            counters.append(named)
+        elif source is not counters[0].source:
+            counters.append(SizeSource(f"e{self._equal}", source, "item"))
+            self._equal += 1
+        return found
+
+    def guard_equal(self) -> None:
+        """Guards that counters which the program took for one number are one. Call it when capture ends."""
+        for counters in self._counters.values():
+            if len(counters) > 1:
+                text = " == ".join(each.name for each in counters)
+                self.guards.add(counters[0].source, ("number", text), lambda: SizeRelation(text, tuple(counters)))  # noqa: B023
 
     def _made(self, tensor: Any) -> Any:
         """The number in a tensor that the program made and wrote to never since, told from how it was made."""

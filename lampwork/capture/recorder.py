@@ -514,11 +514,12 @@ class Recorder:
 
     def _record(self, op: Operator, args: Any, kwargs: Any, result: Any, rebind: bool = False) -> None:
         node = _torch.append_node(self.graph, op.base, op.overload, args, kwargs)
-        node.meta = {"val": result, "location": self._location(), "grad_enabled": torch.is_grad_enabled()}
+        meta = node.meta  # setting the attribute would go through `Node.__setattr__`
+        meta["val"], meta["location"], meta["grad_enabled"] = result, self._location(), torch.is_grad_enabled()
         if self.differentiating:
-            node.meta["backward"] = True
+            meta["backward"] = True
         elif self._checkpoint:
-            node.meta["checkpoint"] = self._checkpoint
+            meta["checkpoint"] = self._checkpoint
         if type(result) is Fake:
             if result.node is None or rebind:
                 result.node = node

@@ -64,13 +64,12 @@ class Scalars:
         if type(value) is not torch.SymFloat:
             return value
         number = value.node.number
-        if type(number) is HostNumber:
-            tensor = number.numbers.tensor(number)
-        elif type(number) is float:
-            return number
-        else:
-            tensor = tensor_of(number)
         wanted = torch.float32 if dtype in _HALF else dtype
+        if type(number) is HostNumber:
+            return number.numbers.operand(number, wanted)
+        if type(number) is float:
+            return number
+        tensor = tensor_of(number)
         return tensor if tensor.dtype is wanted else self.run(aten._to_copy.default, tensor, dtype=wanted)
 
     def wide(self, tensor: Any) -> Any:

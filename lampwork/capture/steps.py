@@ -68,7 +68,7 @@ class TorchMachine(Machine):
 
         def run(frame: Frame, argument: Any) -> Any:
             self.steps = step = self.steps + 1
-            frame.before = (frame.stack[:], step, root.prev, frame.index)
+            frame.before = (frame.stack[:], step, root._prev, frame.index)
             if step == self.stop_at:
                 raise StopHere
             return handler(frame, argument)

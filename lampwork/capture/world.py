@@ -100,6 +100,9 @@ class TorchWorld(
         self._made_functions: set[int] = set()
         self._module_paths: dict[int, str] = {}
         self._keep: list[Any] = []
+        #: The innermost two frames when last asked where we are, the frame that the answer is about, and its module.
+        self._located: tuple[Frame, Frame | None, Frame, str] | None = None
+        self._locations: dict[tuple[int, int, str], Location] = {}
         self._checked_getattribute: set[int] = set()
         self.install_natives()
 
@@ -116,6 +119,11 @@ class TorchWorld(
         machine = self.__dict__.get("machine")
         if machine is None or not machine.frames:
             return Location()
+        top = machine.frames[-1]
+        below = machine.frames[-2] if len(machine.frames) > 1 else None  # a generator's frame has several in its life
+        known = self._located
+        if known is not None and known[0] is top and known[1] is below:
+            return self._location_at(known[2], known[3])
         chosen = None
         module = ""
         for frame in reversed(machine.frames):
@@ -128,8 +136,18 @@ class TorchWorld(
                 module = self.module_path(frame.locals[0])
             if chosen is not None and module:
                 break
-        frame = chosen if chosen is not None else machine.frames[-1]
-        return Location(frame.code.raw.co_filename, frame.code.line(frame.index - 1), module)
+        frame = chosen if chosen is not None else top
+        self._located = top, below, frame, module  # the frames below stand still while the innermost one runs
+        return self._location_at(frame, module)
+
+    def _location_at(self, frame: Frame, module: str) -> Location:
+        code = frame.code
+        key = id(code), frame.index, module
+        found = self._locations.get(key)
+        if found is None:
+            found = self._locations[key] = Location(code.raw.co_filename, code.line(frame.index - 1), module)
+            self._keep.append(code)
+        return found
 
     # ------------------------------------------------------------------------------------------------------------------
     # Names

@@ -288,6 +288,23 @@ def function_is(value: Any, digest: str) -> bool:
     return type(value) is FunctionType and code_digest(value.__code__) == digest
 
 
+def _is_same_tensor(value: torch.Tensor, test: TensorIs) -> bool:
+    """Whether a strided tensor is such a one, where `test` names all sizes; it may be one where this is false."""
+    return (
+        value.layout is torch.strided
+        and value.shape == test.shape
+        and value.stride() == test.strides
+        and value.requires_grad == test.requires_grad
+        and getattr(torch, test.dtype) is value.dtype
+        and str(value.device) == test.device
+        and (test.is_leaf is None or value.is_leaf == test.is_leaf)
+        and test.layout == "strided"
+        and value.is_inference() == test.is_inference
+        and value.is_conj() == test.is_conj
+        and value.is_neg() == test.is_neg
+    )
+
+
 def tensor_is(value: Any, test: TensorIs) -> str:
     """What differs between the tensor `value` and `test`, in words; empty when it is such a tensor."""
     kind = type(value)
@@ -295,6 +312,8 @@ def tensor_is(value: Any, test: TensorIs) -> str:
     if name != test.tensor_type:
         return f"was a {test.tensor_type}, is now a {name}"
     with _torch.without_torch_function():
+        if _is_same_tensor(value, test):
+            return ""
         found = TensorIs(
             name,
             str(value.dtype).removeprefix("torch."),
@@ -377,7 +396,6 @@ def why_not(guard: Guard, scope: Scope) -> str:
 
     Empty when it holds.
     """
-    where = describe(guard.source)
     try:
         if isinstance(guard.test, ArgumentCount):
             value: Any = None
@@ -385,8 +403,8 @@ def why_not(guard: Guard, scope: Scope) -> str:
             value = read(guard.source, scope)
         text = _difference(guard, value, scope)
     except READ_ERRORS as error:
-        return f"{where} cannot be read any more ({type(error).__name__}: {error})"
-    return f"{where} {text}" if text else ""
+        return f"{describe(guard.source)} cannot be read any more ({type(error).__name__}: {error})"
+    return f"{describe(guard.source)} {text}" if text else ""
 
 
 def _difference(guard: Guard, value: Any, scope: Scope) -> str:
@@ -444,7 +462,8 @@ def _difference(guard: Guard, value: Any, scope: Scope) -> str:
         case SizeRelation(text, sizes):
             numbers = {size.name: size_at(size, scope) for size in sizes}
             if not evaluate_sizes(text, numbers):
-                return f"needs {in_words(guard.test)}, which does not hold for {', '.join(map(str, numbers.values()))}"
+                found = ", ".join(map(str, sorted(set(numbers.values())) if " == f" in text else numbers.values()))
+                return f"needs {in_words(guard.test)}, which does not hold for {found}"
         case ModuleIsPlain(names, empty):
             attributes = instance_dict(value)
             for name in names:
@@ -486,9 +505,16 @@ def evaluate_sizes(text: str, numbers: dict[str, Any]) -> Any:
     return eval(_compiled(text), {"__builtins__": NUMBER_FUNCTIONS}, numbers)
 
 
+#: A chain of more equal numbers than these is not written out.
+_NUMBERS_IN_WORDS = 6
+
+
 def in_words(test: SizeRelation) -> str:
     """The relation with its integers named by where they come from: `2 <= argument 0.size(1)`."""
     text = test.text
+    if len(test.sizes) > _NUMBERS_IN_WORDS and text == " == ".join(size.name for size in test.sizes):
+        first, last = (f"{describe(size.source)}.item()" for size in (test.sizes[0], test.sizes[-1]))
+        return f"{first} and {len(test.sizes) - 1} other numbers like {last} to be equal"
     for size in test.sizes:
         where = describe(size.source)
         if size.kind in ("offset", "item"):
@@ -579,8 +605,20 @@ def short(value: Any, limit: int = 60) -> str:
             return f"{value.__module__}.{value.__qualname__}"
         if not issubclass(type(value), enum.Enum):
             return f"a {type(value).__module__}.{type(value).__qualname__}"
+    if type(value) is tuple:
+        return _short_tuple(value, limit)
     text = repr(value).replace("\n", " ")
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _short_tuple(values: tuple, limit: int) -> str:
+    """As `short`; what is not printed is not made into text: printing hundreds of tensors takes a second."""
+    text = "("
+    for index, each in enumerate(values):
+        text += f"{short(each, limit)}{', ' if index + 1 < len(values) else ',' if len(values) == 1 else ''}"
+        if len(text) >= limit:
+            return text[: limit - 3] + "..."
+    return text + ")" if len(text) < limit else text[: limit - 3] + "..."
 
 
 def first_failure(guards: Sequence[Guard], function: Callable, args: tuple, kwargs: dict) -> tuple[Guard, str] | None:

@@ -333,18 +333,19 @@ def nodes(roots: Iterable[Expr]) -> list[Expr]:
     """Every distinct node object below `roots`, operands before users."""
     order: list[Expr] = []
     seen: set[int] = set()
-
-    def visit(expr: Expr) -> None:
-        if id(expr) in seen:
-            return
-        seen.add(id(expr))
-        for child in children(expr):
-            visit(child)
-        order.append(expr)
-
     for root in roots:
-        visit(root)
+        _visit(root, seen, order)
     return order
+
+
+def _visit(expr: Expr, seen: set[int], order: list[Expr]) -> None:
+    # Not a closure that calls itself: asked for each nest of an optimizer several times, it is a cycle of garbage each.
+    if id(expr) in seen:
+        return
+    seen.add(id(expr))
+    for child in children(expr):
+        _visit(child, seen, order)
+    order.append(expr)
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:

@@ -39,6 +39,10 @@ def elementwise(operands: Sequence[Any], dtype: torch.dtype, common: torch.dtype
     tensors = [each for each in operands if isinstance(each, torch.Tensor)]
     first = tensors[0]
     shape = first.size()
+    if len(tensors) > 1:
+        plain = _plain_layout(tensors)
+        if plain is not None:
+            return Spec(*plain, dtype)
     all_same = True
     for other in tensors[1:]:
         if not surely_same(other.size(), shape):
@@ -55,6 +59,28 @@ def elementwise(operands: Sequence[Any], dtype: torch.dtype, common: torch.dtype
     else:
         shape = broadcast([tensor.size() for tensor in tensors])
     return Spec(shape, iterated(tensors, shape, all_same, common or dtype), dtype)
+
+
+def _plain_layout(tensors: Sequence[torch.Tensor]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Sizes and strides of the result where they are plain to see: beside tensors of no dimensions, those that are
+    contiguous and of one shape with no size of 1. None for everything else."""
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    for tensor in tensors:
+        size = tuple(tensor.size())
+        if not size:
+            continue
+        if not shape:
+            if not all(type(each) is int and each > 1 for each in size):
+                return None
+            shape, strides = size, tensor.stride()
+            if not is_contiguous(shape, strides):
+                return None
+        elif len(size) != len(shape) or not all(type(each) is int for each in size):
+            return None
+        elif size != shape or tensor.stride() != strides:
+            return None
+    return (shape, strides) if shape else None
 
 
 def _each(names: str, make: Callable[[str], Callable]) -> None:
