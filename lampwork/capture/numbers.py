@@ -328,7 +328,7 @@ class HostNumbers:
         for counters in self._counters.values():
             if len(counters) > 1:
                 text = " == ".join(each.name for each in counters)
-                self.guards.add(counters[0].source, ("number", text), lambda: SizeRelation(text, tuple(counters)))  # noqa: B023
+                self.guards.add(counters[0].source, ("number", text), lambda: SizeRelation(text, tuple(counters)))
 
     def _made(self, tensor: Any) -> Any:
         """The number in a tensor that the program made and wrote to never since, told from how it was made."""

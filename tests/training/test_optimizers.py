@@ -7,6 +7,8 @@ import torch
 from torch.nn import functional as F
 from torch.optim import lr_scheduler
 
+import lampwork
+from lampwork.ir.source import Numbers
 from tests.training.support import Steps, check_steps, state_of
 from tests.training.test_backward import batch, mlp
 
@@ -233,3 +235,37 @@ def test_a_hyper_parameter_that_becomes_zero_is_another_entry():
 
     found = check_steps(make, count=6, whole=False)
     assert found["entries"] == 3 and not found["breaks"]
+
+
+def test_step_counters_that_part_are_told_apart():
+    """Counters that stand at one number are one number to the program; those of another step are not taken for it."""
+    torch.manual_seed(0)
+    values = [torch.randn(8) for _ in range(10)]
+    gradients = [torch.randn(8) for _ in range(10)]
+    runs = []
+    for compiled in (False, True):
+        params = [torch.nn.Parameter(value.clone()) for value in values]
+        for param, gradient in zip(params, gradients):
+            param.grad = gradient.clone()
+        optimizer = torch.optim.AdamW(params, lr=0.1)
+        step = lampwork.compile(optimizer.step) if compiled else optimizer.step
+        for _ in range(3):
+            step()
+        if compiled:
+            assert len(step_inputs(step)) == 2  # 1 - beta1 ** step and the like, once for all ten
+        with torch.no_grad():
+            optimizer.state[params[7]]["step"] += 5
+        for _ in range(3):
+            step()
+        if compiled:
+            assert lampwork.stats(step)["captures"] == 3 and not lampwork.stats(step)["fallbacks"]
+        runs.append((params, [state["step"] for state in optimizer.state.values()]))
+    for one, other in zip(runs[0][0], runs[1][0]):
+        torch.testing.assert_close(one, other)
+    assert runs[0][1] == runs[1][1]
+
+
+def step_inputs(step) -> list[str]:
+    """The expressions with a step counter that the newest graph of a compiled step is given."""
+    numbers = [each for each in step.__lampwork__.entries[0].artifact.inputs if isinstance(each, Numbers)]
+    return [text for each in numbers for text in each.texts if "single(" in text]
