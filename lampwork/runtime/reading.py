@@ -218,8 +218,6 @@ def key_at(value: Any, index: int) -> Any:
     return keys_of(value)[index]
 
 
-
-
 def class_attribute(cls: type, name: str) -> Any:
     """The raw entry `name` along the MRO of `cls`; raises AttributeError where there is none."""
     for base in cls.__mro__:
