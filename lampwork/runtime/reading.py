@@ -460,8 +460,8 @@ def _difference(guard: Guard, value: Any, scope: Scope) -> str:
         case SizeRelation(text, sizes):
             numbers = {size.name: size_at(size, scope) for size in sizes}
             if not evaluate_sizes(text, numbers):
-                found = ", ".join(map(str, sorted(set(numbers.values())) if " == f" in text else numbers.values()))
-                return f"needs {in_words(guard.test)}, which does not hold for {found}"
+                known = ", ".join(dict.fromkeys(map(str, numbers.values())))
+                return f"needs {in_words(guard.test)}, which does not hold for {known}"
         case ModuleIsPlain(names, empty):
             attributes = instance_dict(value)
             for name in names:
