@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from lampwork.verdict import device as devices
 from lampwork.verdict.measure import geometric_mean
-from lampwork.verdict.modes_report import number, table
+from lampwork.verdict.tables import number, table
 from lampwork.verdict.verify import compare
 
 DROPPED = 0.1

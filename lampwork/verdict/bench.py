@@ -1,8 +1,8 @@
 """`lampwork bench`: eager, torch.compile and lampwork on the same work in one run.
 
-Every cell runs in a process of its own (`worker.py`), so a crash is reported where it happened and start-up is measured
-from nothing: cold with empty cache folders, warm with the folders that the cold run filled. This module starts those
-processes and puts their answers together; it imports no torch itself.
+Every cell runs in a process of its own (`job.py`; what is measured there says `bench_jobs.py`), so a crash is reported
+where it happened and start-up is measured from nothing: cold with empty cache folders, warm with the folders that the
+cold run filled. This module starts those processes and puts their answers together; it imports no torch itself.
 """
 
 from __future__ import annotations
@@ -21,34 +21,27 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from lampwork.config import MODES
-from lampwork.verdict.worker import OURS, Job
+from lampwork.verdict import cells, plan, processes
+from lampwork.verdict.columns import is_ours
 
+OURS = ("lampwork", "freeze")
 NAMES = {"eager": "eager", "peer": "torch.compile", "lampwork": "lampwork", "freeze": "lampwork freeze"}
 
 
-@dataclass(frozen=True)
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(plan.Settings):
     """What `lampwork bench` was asked for; goes into the JSON report."""
 
     models: tuple[str, ...]
-    columns: tuple[str, ...]
-    device: str = "cpu"
     task: str = "infer"
-    dtype: str = "float32"
     mode: str | None = None
     grad_mode: str = "no_grad"
     size: str = "full"
-    seconds: float = 8.0
-    min_rounds: int = 10
-    repeats: int = 1
     start: bool = True
-    threads: int | None = None
-    timeout: float = 1200.0
-    compiler: str = "lampwork:compile"
-    peer_backend: str = "inductor"
+
+    jobs: ClassVar[str] = "lampwork.verdict.bench_jobs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,6 +98,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print the tables, write the report; 0 if lampwork's numbers were accepted, 1 if not, 2 if misused."""
+    from lampwork.config import MODES  # here, since the processes that measure load this page before they load lampwork
+
     if arguments.repeats < 1 or (arguments.seconds or 1.0) <= 0 or arguments.min_rounds < 1:
         print("lampwork bench: --repeats, --seconds and --min-rounds must be positive", file=sys.stderr)
         return 2
@@ -180,19 +175,19 @@ def measure_all(
         results["overhead"] = _Cells(settings, root, "(tiny)", show).overhead()
         finished(1)
         for model in settings.models:
-            cells = _Cells(settings, root, model, show)
+            model_cells = _Cells(settings, root, model, show)
             found: dict[str, Any] = {"columns": {name: {} for name in settings.columns}}
             if settings.start:
                 for column in settings.columns:
-                    found["columns"][column].update(cells.starts(column))
+                    found["columns"][column].update(model_cells.starts(column))
                     finished(1)
-            steady = cells.steady()
+            steady = model_cells.steady()
             for column, values in steady.pop("columns", {}).items():
                 found["columns"][column].update(values)
             found.update(steady)
             results["models"][model] = found
             finished(1)
-            cells.clean()
+            model_cells.clean()
         results["environment"] = results["overhead"].get("environment")
     finally:
         shutil.rmtree(root, ignore_errors=True)
@@ -270,49 +265,17 @@ class _Cells:
         }
 
     def _every_column(self, kind: str) -> dict[str, Any]:
-        """A job of all columns. A column that takes the process down is left out of a second and third try."""
-        columns = list(self.settings.columns)
-        lost: dict[str, dict[str, Any]] = {}
-        caches = {column: self.folder / f"{column}-0" for column in columns}
-        while True:
-            found = self._work(kind, tuple(columns), caches, "")
-            culprit = found.get("culprit")
-            if "error" not in found or culprit not in columns or culprit == "eager":
-                break
-            lost[culprit] = {"error": found["error"]}
-            columns.remove(culprit)
-        if "error" in found:
-            lost.update({name: {"error": found["error"]} for name in columns})
-        found["columns"] = {**found.get("columns", {}), **lost}
-        return found
+        """A job of all columns."""
+        caches = {column: self.folder / f"{column}-0" for column in self.settings.columns}
+        return cells.without_culprits(self.settings.columns, lambda columns: self._work(kind, columns, caches, ""))
 
     def _work(self, kind: str, columns: tuple[str, ...], caches: dict[str, Path], step: str) -> dict[str, Any]:
-        """Run one worker; its result, or `error` with how it ended and `culprit`, the column it was at."""
-        settings = self.settings
+        """Run one process; what `result_of` tells of it."""
         folder = Path(tempfile.mkdtemp(dir=self.folder))
-        job = Job(
-            kind=kind,
-            model=self.model,
-            columns=columns,
-            result=str(folder / "result.json"),
-            progress=str(folder / "progress"),
-            device=settings.device,
-            dtype=settings.dtype,
-            mode=settings.mode,
-            grad_mode=settings.grad_mode,
-            size=settings.size,
-            seconds=settings.seconds,
-            min_rounds=settings.min_rounds,
-            threads=settings.threads,
-            compiler=settings.compiler,
-            peer_backend=settings.peer_backend,
-        )
-        (folder / "job.json").write_text(json.dumps(asdict(job)))
-        (folder / "progress").touch()
-        command = [sys.executable, "-P", str(Path(__file__).with_name("worker.py")), str(folder / "job.json")]
+        job = cells.write_job(folder, self.settings, kind, self.model, self.settings.size, columns)
         with open(folder / "log", "w") as log:
             process = subprocess.Popen(
-                command,
+                [sys.executable, "-P", cells.SCRIPT, str(job)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -322,41 +285,16 @@ class _Cells:
             try:
                 ended = self._watch(process, folder / "progress", columns, step)
             finally:
-                _end(process)
-        try:
-            return json.loads((folder / "result.json").read_text())
-        except (OSError, ValueError):
-            last = _last_event(folder / "progress")
-            lines = (folder / "log").read_text(errors="replace").strip().splitlines()
-            told = next((line for line in reversed(lines) if line.strip() and not line.startswith(" ")), "")
-            at = f" while {last['step']}" if last else ""
-            return {
-                "error": f"the process {ended}{at}: {told}"[:600],
-                "culprit": last.get("column", columns[0]),
-                "log": lines[-40:],
-            }
+                processes.end(process.pid)
+                process.wait()
+        return cells.result_of(folder, ended, columns)
 
     def _environment(self, folder: Path, caches: dict[str, Path]) -> dict[str, str]:
-        """The worker's environment: cache folders of its own, and the same modules as this process finds.
-
-        The folder for temporary files belongs to the caches: torch.compile keeps part of what makes a start warm there,
-        and a new one for each process costs its warm start 6 s (3.6 s become 9.4 s for mlp).
-        """
+        """The process's environment: cache folders of its own, and the same modules as this process finds."""
         ours = caches.get("lampwork") or caches.get("freeze") or folder / "cache"
         peer = caches.get("peer") or folder / "cache"
-        temporary = (caches.get("peer") or ours) / "tmp"
-        temporary.mkdir(parents=True, exist_ok=True)
-        package_root = str(Path(__file__).resolve().parents[2])
-        paths = [package_root, os.getcwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        return {
-            **os.environ,
-            "LAMPWORK_CACHE_DIR": str(ours / "lampwork"),
-            "TORCHINDUCTOR_CACHE_DIR": str(peer / "inductor"),
-            "TRITON_CACHE_DIR": str(peer / "triton"),
-            "TMPDIR": str(temporary),
-            "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
-            "TRANSFORMERS_VERBOSITY": "error",
-        }
+        temporary = caches.get("peer") or ours
+        return {**processes.environment(), **cells.cache_folders(ours, peer, temporary)}
 
     def _watch(self, process: subprocess.Popen[bytes], progress: Path, columns: tuple[str, ...], step: str) -> str:
         """Wait for the worker, showing what it does; how it ended, in words."""
@@ -366,31 +304,15 @@ class _Cells:
                 code = process.wait(timeout=0.05 if len(columns) == 1 else 0.2)
                 break
             except subprocess.TimeoutExpired:
-                event = _last_event(progress)
+                event = cells.last_event(progress)
                 column = event.get("column", columns[0])
                 doing = ", ".join(filter(None, (step, event.get("step", "importing torch"))))
                 self.show(self.model, NAMES.get(column, column), doing)
                 if time.monotonic() > deadline:
                     return f"was stopped after {self.settings.timeout:.0f} s"
-        if code < 0:
-            return f"was ended by {signal.Signals(-code).name}"
-        return f"ended with status {code}"
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Stop a worker and the compile processes that it started, if any of them still run."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
-    process.wait()
-
-
-def _last_event(progress: Path) -> dict[str, str]:
-    lines = progress.read_text().splitlines()
-    return json.loads(lines[-1]) if lines else {}
+        return processes.how(code)
 
 
 def _start_seconds(sample: dict[str, Any], column: str) -> float:
     """From the program's first touch of the compiler to the first result: our import, the compile and the call."""
-    return sample["first_call_seconds"] + (sample["import_seconds"] if column in OURS else 0.0)
+    return sample["first_call_seconds"] + (sample["import_seconds"] if is_ours(column) else 0.0)

@@ -6,7 +6,9 @@ wall clock gives what the program waits, CUDA events give what the GPU took from
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import platform
 import random
 import time
 from collections import Counter
@@ -161,6 +163,21 @@ def kernel_profile(call: Callable[[], Any], device: str, calls: int = 3) -> dict
         "launches": launches.total() / calls,
         "milliseconds": sum(microseconds.values()) / 1e3 / calls,
         "kernels": longest,
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Versions and machine, as far as they bear on the figures."""
+    cpu = platform.processor()
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        cpu = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), cpu)
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cpu": cpu,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "system": platform.platform(),
     }
 
 

@@ -23,9 +23,6 @@ import sys
 import tempfile
 import traceback
 
-#: What must not be loaded before a measurement starts, named in its result if it is.
-COMPILERS = ("torch._dynamo", "torch._inductor", "sympy", "triton", "llvmlite", "lampwork")
-
 
 def main(classes: list[str]) -> None:
     import torch  # noqa: F401
@@ -38,7 +35,7 @@ def main(classes: list[str]) -> None:
     gc.collect()
     gc.freeze()
     forks = not has_opened_gpu()
-    answer({"ready": [name for name in COMPILERS if name in sys.modules], "forks": forks})
+    answer({"forks": forks})
     for line in sys.stdin:
         order = json.loads(line)
         if forks:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
+from lampwork.verdict.columns import is_ours
 from lampwork.verdict.measure import geometric_mean
-from lampwork.verdict.modes_worker import is_ours
+from lampwork.verdict.tables import counted, machine, mean_line, median, number, ratio, stage_lines, table
 
 
 def text(results: dict[str, Any]) -> str:
@@ -15,7 +15,7 @@ def text(results: dict[str, Any]) -> str:
     models = results["models"]
     if models:
         parts.append(steady_table(models))
-        parts += [start_table(models), "\n".join(stage_lines(results["stages"])), inside_table(models)]
+        parts += [start_table(models), "\n".join(stage_lines(models)), inside_table(models)]
         parts.append("\n".join(summary(models)))
     parts.append(overhead_line(results["overhead"]))
     parts.append("\n".join(failures(results)))
@@ -23,32 +23,8 @@ def text(results: dict[str, Any]) -> str:
 
 
 def heading(results: dict[str, Any]) -> str:
-    plan, machine = results["plan"], results.get("environment") or results["overhead"].get("environment") or {}
-    where = machine.get("gpu") or f"{machine.get('cpu', '?')}, {machine.get('threads', '?')} threads"
-    versions = [f"torch {machine.get('torch', '?')}", f"Python {machine.get('python', '?')}"]
-    versions += [f"Triton {machine['triton']}"] if "triton" in machine else []
-    return f"lampwork bench infer, {plan['dtype']}, {plan['grad_mode']}, on {where} ({', '.join(versions)})"
-
-
-def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell, the first two to the left; rows of one first cell are kept together."""
-    if not rows:
-        return ""
-    widths = [max(len(row[index]) for row in [headings, *rows]) for index in range(len(headings))]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = [
-            cell.ljust(width) if index < 2 else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(cells, widths))
-        ]
-        return "  ".join(padded).rstrip()
-
-    lines = [title, line(headings), "-" * (sum(widths) + 2 * len(widths) - 2)]
-    before = None
-    for row in rows:
-        lines.append(line([row[0] if row[0] != before else "", *row[1:]]))
-        before = row[0]
-    return "\n".join(lines)
+    plan = results["plan"]
+    return f"lampwork bench infer, {plan['dtype']}, {plan['grad_mode']}, on {machine(results)}"
 
 
 def steady_table(models: dict[str, Any]) -> str:
@@ -89,17 +65,6 @@ def same_mode(column: str) -> str:
     return f"peer:{column.partition(':')[2]}" if is_ours(column) else ""
 
 
-def median(model: dict[str, Any], column: str) -> float | None:
-    timing = model["columns"].get(column, {}).get("timing")
-    return timing["median_ms"] if timing else None
-
-
-def ratio(model: dict[str, Any], over: str, column: str) -> float | None:
-    """How many times faster `column` is than `over`; None if one of them was not timed, or they are the same."""
-    ours, theirs = median(model, column), median(model, over)
-    return None if column == over or not ours or not theirs else theirs / ours
-
-
 def start_table(models: dict[str, Any]) -> str:
     rows = []
     for name, model in models.items():
@@ -114,15 +79,6 @@ def start_table(models: dict[str, Any]) -> str:
                 rows.append([name, column, *cells])
     title = "Start: seconds to the first result in a fresh process, and the share of torch.compile's"
     return table(title, ["case", "column", "cold s", "share", "warm s", "share"], rows)
-
-
-def stage_lines(stages: dict[str, Any]) -> list[str]:
-    """Where a cold start of ours spends its time: milliseconds by stage, from `lampwork.stats`."""
-    lines = []
-    for name, seconds in stages.items():
-        told = ", ".join(f"{stage} {value * 1e3:.0f}" for stage, value in seconds.items() if value >= 0.0005)
-        lines.append(f"{name}, ms by stage: {told}")
-    return lines
 
 
 def first_start(model: dict[str, Any], kind: str) -> float | None:
@@ -178,24 +134,14 @@ def summary(models: dict[str, Any]) -> list[str]:
     for column in columns:
         for over in dict.fromkeys(("eager", same_mode(column))):
             found = {name: value for name, model in measured.items() if (value := ratio(model, over, column))}
-            if found:
-                worst = min(found, key=lambda name: found[name])
-                lines.append(
-                    f"{column} over {over}: {geometric_mean(list(found.values())):.3f}x in geometric mean of "
-                    f"{len(found)}, least {found[worst]:.3f}x ({worst})"
-                )
+            lines += mean_line(f"{column} over {over}", found, "{:.3f}x")
     best = {}
     for name, model in measured.items():
         ours = [value for column in columns if is_ours(column) and (value := median(model, column))]
         theirs = [value for column in columns if column.startswith("peer") and (value := median(model, column))]
         if ours and theirs:
             best[name] = min(theirs) / min(ours)
-    if best:
-        worst = min(best, key=lambda name: best[name])
-        lines.append(
-            f"best mode over torch.compile's best: {geometric_mean(list(best.values())):.3f}x in geometric mean of "
-            f"{len(best)}, least {best[worst]:.3f}x ({worst})"
-        )
+    lines += mean_line("best mode over torch.compile's best", best, "{:.3f}x")
     for kind in ("cold", "warm"):
         shares = {}
         for name, model in models.items():
@@ -248,15 +194,7 @@ def failures(results: dict[str, Any]) -> list[str]:
                 lines[f"{name}, {column}: {why}"] = None
             elif not found.get("kept", {"right": True})["right"]:
                 lines[f"{name}, {column}: kept outputs: {found['kept']['why']}"] = None
-            for key in ("start_error", "profile_error", "stats_error", "guard_error"):
-                if key in found:
-                    lines[f"{name}, {column}, {key.replace('_', ' ')}: {found[key]}"] = None
-            stats = found.get("stats") or {}
-            for reason in stats.get("fallbacks") or ():
-                lines[f"{name}, {column}, ran eagerly: {reason}"] = None
-            for account in stats.get("cuda_graphs") or ():
-                if account["refused"]:
-                    lines[f"{name}, {column}, no CUDA graph: {account['refused']}"] = None
+            lines |= dict.fromkeys(counted(f"{name}, {column}", found))
     return list(lines)
 
 
@@ -269,11 +207,3 @@ def accepted(results: dict[str, Any]) -> bool:
         for column, found in model["columns"].items()
         if is_ours(column)
     )
-
-
-def number(value: float | None, form: str = "") -> str:
-    if value is None:
-        return "-"
-    if form:
-        return form.format(value)
-    return f"{value:.4f}" if value < 0.1 else f"{value:.3f}" if value < 10 else f"{value:.2f}"

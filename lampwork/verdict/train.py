@@ -1,75 +1,34 @@
 """`lampwork bench --task train`: whole training steps, eager, by torch.compile and by lampwork, in one run.
 
-Carried out as `modes.py` does it: a fresh process for each part, made of one that has torch loaded, and a record that a
-run goes on with. This module imports no torch.
+`train_jobs.py` says what the columns are and what is measured of them. This module imports no torch.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
-import signal
 import sys
-import time
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
-from lampwork.verdict import modes
-from lampwork.verdict.cases import Case, training_cases
-from lampwork.verdict.train_worker import COLUMNS, Job
+from lampwork.verdict import plan
+from lampwork.verdict.carry_out import carry_out
+from lampwork.verdict.cases import training_cases
+
+COLUMNS = ("eager", "peer", "lampwork:module", "lampwork:step")
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True)
+class Plan(plan.Plan):
     """What a run was asked for."""
 
-    cases: tuple[Case, ...]
-    columns: tuple[str, ...]
-    started: tuple[str, ...]
-    device: str
-    dtype: str
-    mode: str | None
-    steps: int
-    optimizer: str
-    dropout: bool
-    seconds: float
-    min_rounds: int
-    repeats: int
-    timeout: float
-    threads: int | None
-    compiler: str
-    peer_backend: str
+    mode: str | None = None
+    steps: int = 5
+    optimizer: str = "fused"
+    dropout: bool = False
 
-    worker: ClassVar[str] = "train_worker.py"
-    overhead: ClassVar[bool] = False
-
-    def job(self, kind: str, case: Case, columns: tuple[str, ...], result: str, progress: str) -> Job:
-        """What one process is told to do."""
-        return Job(
-            kind=kind,
-            model=case.model,
-            size=case.size,
-            columns=columns,
-            result=result,
-            progress=progress,
-            device=self.device,
-            dtype=self.dtype,
-            mode=self.mode,
-            steps=self.steps,
-            optimizer=self.optimizer,
-            dropout=self.dropout,
-            seconds=self.seconds,
-            min_rounds=self.min_rounds,
-            threads=self.threads,
-            compiler=self.compiler,
-            peer_backend=self.peer_backend,
-        )
-
-    def digest(self) -> str:
-        """Changes with what bears on a figure; not with which cases run and which columns are started."""
-        same = {key: value for key, value in asdict(self).items() if key not in ("cases", "started")}
-        return hashlib.sha256(json.dumps({"task": "train", **same}, sort_keys=True).encode()).hexdigest()[:12]
+    jobs: ClassVar[str] = "lampwork.verdict.train_jobs"
+    task: ClassVar[str] = "train"
+    told_by_start: ClassVar[tuple[str, ...]] = ("cold_seconds", "warm_seconds", "peak_mib", "held_mib")
 
 
 def make_plan(arguments: argparse.Namespace) -> Plan:
@@ -92,6 +51,7 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
         seconds=arguments.seconds if arguments.seconds is not None else 4.0 if on_gpu else 8.0,
         min_rounds=arguments.min_rounds,
         repeats=arguments.repeats,
+        overhead=False,
         timeout=arguments.timeout or (200.0 if on_gpu else 1200.0),
         threads=arguments.threads,
         compiler=arguments.compiler,
@@ -100,7 +60,7 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, print the tables; 0 if lampwork's numbers were accepted, 1 if not, 2 if misused, 3 if out of time."""
+    """Measure and print the tables; what `carry_out` gives."""
     from lampwork.verdict import train_report
 
     if len(arguments.mode or ()) > 1 or arguments.peer_mode:
@@ -109,41 +69,4 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dtype == "float64" or arguments.steps < 2:
         print("lampwork bench: --task train wants --dtype of 32 or 16 bits and at least 2 --steps", file=sys.stderr)
         return 2
-    plan = make_plan(arguments)
-    if plan.device == "cuda" and (missing := modes.no_gpu()):
-        print(f"lampwork bench: --device cuda: {missing}", file=sys.stderr)
-        return 2
-    record = modes.Record(arguments.json, plan.digest(), modes.source_digest(), arguments.resume, arguments.any_source)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    deadline = time.monotonic() + arguments.budget if arguments.budget else None
-    left = modes.measure_all(plan, record, deadline)
-    results = assemble(plan, record)
-    print(train_report.text(results))
-    if left:
-        print(f"out of time, not measured: {', '.join(left)}; run it again with --resume", file=sys.stderr)
-        return modes.OUT_OF_TIME
-    return 0 if train_report.accepted(results) else 1
-
-
-def assemble(plan: Plan, record: modes.Record) -> dict[str, Any]:
-    """All that is known of the plan's cases: the plan, the machine, and by case what was found for each column."""
-    models: dict[str, Any] = {}
-    environment = None
-    for case in plan.cases:
-        steady = record.get(case.name, "steady")
-        starts = {column: record.get(case.name, "start", column) for column in plan.started}
-        if not steady and not any(starts.values()):
-            continue
-        columns: dict[str, Any] = {column: dict(steady.get("columns", {}).get(column, {})) for column in plan.columns}
-        for column, found in starts.items():
-            if "error" in found:
-                columns[column]["start_error"] = found["error"]
-            wanted = ("cold_seconds", "warm_seconds", "peak_mib", "held_mib")
-            columns[column] |= {key: found[key] for key in wanted if key in found}
-            if "cold" in found:
-                environment = environment or found["cold"][0].get("environment")
-                stats = found["cold"][0].get("stats") or {}
-                columns[column]["stages"] = stats.get("compile_seconds", {})
-        environment = environment or steady.get("environment")
-        models[case.name] = {"columns": columns, "reference": steady.get("reference"), "measured": bool(steady)}
-    return {"plan": asdict(plan), "environment": environment, "models": models}
+    return carry_out(make_plan(arguments), arguments, train_report.text, train_report.accepted)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lampwork.verdict.measure import geometric_mean
-from lampwork.verdict.modes_report import number, ratio, table
+from lampwork.verdict.columns import is_ours
+from lampwork.verdict.tables import counted, machine, mean_line, number, ratio, stage_lines, table
 
 PEER = "peer"
 
@@ -13,20 +13,17 @@ PEER = "peer"
 def text(results: dict[str, Any]) -> str:
     """Everything that was measured, for a terminal."""
     models = results["models"]
-    parts = [heading(results), steps_table(models), right_table(models), stage_lines(models)]
+    parts = [heading(results), steps_table(models), right_table(models), "\n".join(stage_lines(models))]
     parts += ["\n".join(summary(models)), "\n".join(remarks(models))]
     return "\n\n".join(part for part in parts if part)
 
 
 def heading(results: dict[str, Any]) -> str:
-    plan, machine = results["plan"], results.get("environment") or {}
-    where = machine.get("gpu") or f"{machine.get('cpu', '?')}, {machine.get('threads', '?')} threads"
-    versions = [f"torch {machine.get('torch', '?')}", f"Python {machine.get('python', '?')}"]
-    versions += [f"Triton {machine['triton']}"] if "triton" in machine else []
+    plan = results["plan"]
     precision = plan["dtype"] if plan["dtype"] == "float32" else f"autocast {plan['dtype']}"
     return (
         f"lampwork bench train, {precision}, AdamW ({plan['optimizer']}), clipping, mode {plan['mode'] or 'default'}, "
-        f"dropout {'on' if plan['dropout'] else 'off'}, on {where} ({', '.join(versions)})"
+        f"dropout {'on' if plan['dropout'] else 'off'}, on {machine(results)}"
     )
 
 
@@ -46,7 +43,7 @@ def steps_table(models: dict[str, Any]) -> str:
             row += [number(ratio(model, PEER, column), "{:.2f}x")]
             for kind in ("cold_seconds", "warm_seconds"):
                 row.append(number(found.get(kind), "{:.2f}"))
-                compared = column.startswith("lampwork") and kind in found and kind in peer
+                compared = is_ours(column) and kind in found and kind in peer
                 row.append(f"1/{peer[kind] / found[kind]:.1f}" if compared else "-")
             row.append(number(found.get("peak_mib"), "{:.0f}"))
             rows.append(row)
@@ -93,18 +90,6 @@ def pair(verified: dict[str, Any] | None, part: str) -> str:
     return f"{ours:.1e} ({eager:.1e})"
 
 
-def stage_lines(models: dict[str, Any]) -> str:
-    lines = []
-    for name, model in models.items():
-        for column, found in model["columns"].items():
-            stages = [
-                f"{stage} {value * 1e3:.0f}" for stage, value in (found.get("stages") or {}).items() if value >= 5e-4
-            ]
-            if stages:
-                lines.append(f"{name}, {column}, ms by stage: {', '.join(stages)}")
-    return "\n".join(lines)
-
-
 def summary(models: dict[str, Any]) -> list[str]:
     """Geometric means over the cases and the worst of them. Columns that ran eagerly are counted, and said to be."""
     measured = {name: model for name, model in models.items() if model["measured"]}
@@ -114,7 +99,7 @@ def summary(models: dict[str, Any]) -> list[str]:
         note = f"; {eagerly} of them ran eagerly" if eagerly else ""
         for over in ("eager", PEER):
             found = {name: value for name, model in measured.items() if (value := ratio(model, over, column))}
-            lines += _mean(f"{column} over {over}", found, "{:.3f}x", note)
+            lines += mean_line(f"{column} over {over}", found, "{:.3f}x", note)
     for kind in ("cold", "warm"):
         for column in ("lampwork:module", "lampwork:step"):
             shares = {}
@@ -124,23 +109,15 @@ def summary(models: dict[str, Any]) -> list[str]:
                     shares[name] = peer / ours
             eagerly = sum(ran_eagerly(model["columns"].get(column, {})) for model in measured.values())
             note = f"; {eagerly} of them ran eagerly" if eagerly else ""
-            lines += _mean(f"{kind} start of {column}, torch.compile's divided by it", shares, "{:.1f}", note)
+            lines += mean_line(f"{kind} start of {column}, torch.compile's divided by it", shares, "{:.1f}", note)
     for column in ("lampwork:module", "lampwork:step"):
         shares = {}
         for name, model in models.items():
             ours, peer = (model["columns"].get(each, {}).get("peak_mib") for each in (column, PEER))
             if ours and peer:
                 shares[name] = peer / ours
-        lines += _mean(f"peak memory of {column}, torch.compile's divided by it", shares, "{:.3f}", "")
+        lines += mean_line(f"peak memory of {column}, torch.compile's divided by it", shares, "{:.3f}", "")
     return lines
-
-
-def _mean(what: str, found: dict[str, float], form: str, note: str) -> list[str]:
-    if not found:
-        return []
-    worst = min(found, key=lambda name: found[name])
-    mean, least = (form.format(value) for value in (geometric_mean(list(found.values())), found[worst]))
-    return [f"{what}: {mean} in geometric mean of {len(found)}, least {least} ({worst}){note}"]
 
 
 def ran_eagerly(found: dict[str, Any]) -> bool:
@@ -166,19 +143,11 @@ def remarks(models: dict[str, Any]) -> list[str]:
         for column, found in model["columns"].items():
             if model["measured"] and (why := wrong(found)):
                 lines[f"{name}, {column}: {why}"] = None
-            for key in ("start_error", "stats_error"):
-                if key in found:
-                    lines[f"{name}, {column}, {key.replace('_', ' ')}: {found[key]}"] = None
-            stats = found.get("stats") or {}
-            for record in stats.get("fallbacks") or ():
-                lines[f"{name}, {column}, ran eagerly: {record}"] = None
-            for record in stats.get("breaks") or ():
+            lines |= dict.fromkeys(counted(f"{name}, {column}", found))
+            for record in (found.get("stats") or {}).get("breaks") or ():
                 lines[f"{name}, {column}, broke: {record}"] = None
             if found.get("late_recompiles"):
                 lines[f"{name}, {column}: captured {found['late_recompiles']} times in the timed steps"] = None
-            for account in stats.get("cuda_graphs") or ():
-                if account["refused"]:
-                    lines[f"{name}, {column}, no CUDA graph: {account['refused']}"] = None
     return list(lines)
 
 
@@ -189,5 +158,5 @@ def accepted(results: dict[str, Any]) -> bool:
         for model in results["models"].values()
         if model["measured"]
         for column, found in model["columns"].items()
-        if column.startswith("lampwork")
+        if is_ours(column)
     )

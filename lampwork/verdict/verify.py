@@ -8,6 +8,7 @@ point must be equal.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -155,3 +156,26 @@ def _largest(first: torch.Tensor, second: torch.Tensor) -> float:
 
 def _describe(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype}{list(tensor.shape)} on {tensor.device}"
+
+
+def reference_outputs(workload: Any, precisions: tuple[str, ...] = ("float64", "float32")) -> tuple[Any, str | None]:
+    """The outputs of a workload in the first of `precisions` that it runs in (a library may have no float64), without
+    TF32, and which; (None, None) where it is a plain function, which may hold weights."""
+    from lampwork.verdict import zoo
+
+    if workload.module is None:
+        return None, None
+    tensor_cores = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    try:
+        for name in precisions:
+            dtype = getattr(torch, name)
+            try:
+                module = copy.deepcopy(workload.module).to(dtype)
+                args, kwargs = (zoo.convert(each, dtype=dtype) for each in (workload.args, workload.kwargs))
+                return module(*args, **kwargs), name
+            except (RuntimeError, TypeError, NotImplementedError):
+                module = args = kwargs = None
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tensor_cores
+    return None, None

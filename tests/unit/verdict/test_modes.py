@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lampwork import cli
-from lampwork.verdict import modes, modes_report, modes_worker
+from lampwork.verdict import carry_out, modes_jobs, modes_report
 from lampwork.verdict.cases import CASES, cases
 
 STAND_INS = """
@@ -76,7 +76,7 @@ def test_record_and_resume(run, capsys):
 
 def test_a_budget_stops_in_time_and_says_so(run, capsys):
     status, record = run("honest", "--budget", "1")
-    assert (status, record) == (modes.OUT_OF_TIME, [])
+    assert (status, record) == (carry_out.OUT_OF_TIME, [])
     assert "not measured: stand_ins:model" in capsys.readouterr().err
 
 
@@ -149,7 +149,7 @@ def test_a_peer_that_overwrites_outputs_is_told_and_ours_refused():
 
 def test_varied_inputs_keep_their_kind():
     image = torch.rand(2, 3, 4, 4).to(memory_format=torch.channels_last)
-    first, second = modes_worker.varied((image, torch.arange(6), 3), 2)
+    first, second = modes_jobs.varied((image, torch.arange(6), 3), 2)
     assert torch.equal(first[0], image) and not torch.equal(second[0], image)
     assert second[0].stride() == image.stride()
     assert second[1].tolist() == [5, 0, 1, 2, 3, 4] and second[2] == 3
