@@ -105,6 +105,27 @@ class _HostWriter:
             [number for number, step in enumerate(program.steps) if self._may_refuse(step)], default=-1
         )
         self.saved = False
+        #: The last step whose operator may turn out to return something else than was planned.
+        self.last_trial = max(
+            [number for number, step in enumerate(program.steps) if isinstance(step, Extern) and _returns(step)],
+            default=-1,
+        )
+        self.tried = self._written_before(self.last_trial)
+        self.draws_tried = any(isinstance(step, Extern) and step.draws for step in program.steps[: self.last_trial])
+
+    def _written_before(self, last: int) -> list[int]:
+        """Inputs that steps up to `last` write to."""
+        written: set[int] = set()
+        start = 0
+        for position, step in enumerate(self.program.steps):
+            if not isinstance(step, Launch):
+                names = step.mutates if isinstance(step, Extern) else ()
+                start = position + 1
+            else:  # launches in a row run as one
+                names = tuple(name for parameter, name in self._arguments(step) if parameter.access != "read")
+            if start <= last:
+                written.update(self._place(name).index for name in names if self._place(name).kind == "input")
+        return sorted(written)
 
     def _may_refuse(self, step: Any) -> bool:
         if isinstance(step, Check):
@@ -131,15 +152,30 @@ class _HostWriter:
         has_externs = any(isinstance(step, (Extern, ScalarOutput, Check)) for step in program.steps)
         if has_externs:
             steps = ["with below_autograd():", *("    " + line for line in steps or ["pass"])]
+        trial = self._trial()
+        if trial:
+            self.emit("if kept is not None:")
+            self.emit(f"    trials.proven.add({self._call_sizes()})")
         for index in program.written_inputs:
             self.emit(f"increment_version({self._input(index)})")
         values = "".join(f"{self._result(result)}, " for result in program.results)
         self.emit(f"return ({values})")
-        body = [*setup, *steps, *self.lines]
+        body = [*setup, *trial, *steps, *self.lines]
         body = [*self._weights(), *body]
         unpack = [f"x{index} = values[{index}]" for index in sorted(self.used_inputs)]
         needs_lease = bool(self.views) or any("lease" in line for line in body)
         return "\n".join([*self._tables(), *self._frame(unpack, body, needs_lease)]) + "\n"
+
+    def _trial(self) -> list[str]:
+        """Lines that make the first run one that can be taken back, where it may fail with something written."""
+        if not self.tried and not self.draws_tried:
+            return []
+        tensors = "".join(f"{self._input(index)}, " for index in self.tried)
+        return [f"kept = trials.keep({self._call_sizes()}, ({tensors}), {self.draws_tried})"]
+
+    def _call_sizes(self) -> str:
+        """The sizes that are known when the call begins, as a tuple."""
+        return f"({''.join(name + ', ' for name in self.symbols)})"
 
     def _tables(self) -> Iterator[str]:
         program = self.program
@@ -188,7 +224,10 @@ class _HostWriter:
             yield f"        lease = idle({stream})"
             yield "    except LookupError:"
             yield f"        lease = new_lease({stream})"
+        tried = bool(self.tried or self.draws_tried)
         yield "    committed = False"
+        if tried:
+            yield "    kept = None"
         if self.saved:
             yield "    generators = None"
         yield "    try:"
@@ -197,7 +236,12 @@ class _HostWriter:
         yield from ("        " + line for line in body)
         yield "    except Exception as error:"
         yield "        if committed:"
-        yield "            raise"
+        if tried:
+            yield "            if kept is None:"
+            yield "                raise"
+            yield "            put_back(kept)"
+        else:
+            yield "            raise"
         if self.saved:
             yield "        if generators is not None:"
             yield "            restore_generators(generators)"
@@ -433,7 +477,8 @@ class _HostWriter:
         self._find_sizes(name, variable)
         shape, strides = _dims(buffer.shape), _dims(buffer.strides)
         dtype = f"torch.{buffer.dtype}"
-        self.emit(f"if {variable}.stride() != {strides} or {variable}.shape != {shape} or {variable}.dtype != {dtype}:")
+        fits = f"{variable}.stride() == {strides} and {variable}.shape == {shape} and {variable}.dtype == {dtype}"
+        self.emit(f"if {variable} is None or not ({fits}):")
         self.emit(f"    {variable} = restride({variable}, {shape}, {strides}, {dtype})")
         if name in self.slot:
             self.emit(f"p[{self.slot[name]}] = {variable}.data_ptr()")
@@ -610,6 +655,11 @@ class _HostWriter:
 def _out_arguments(name: str) -> tuple[str, ...]:
     """Names of the arguments that operator `name` writes to; our own write to `out`."""
     return ("out",) if name.startswith("lampwork::") else _torch.out_arguments(name)
+
+
+def _returns(step: Extern) -> bool:
+    """Whether the call's results are tensors that ATen makes, not planned memory."""
+    return step.out_variant is None and any(name is not None for name in step.outputs)
 
 
 def _size_bytes(buffer: Buffer) -> int:

@@ -25,6 +25,7 @@ from lampwork.ir.program import (
 )
 from lampwork.ir.size import SizeExpr, Symbol, linear_terms
 from lampwork.runtime.randomness import OPERATORS
+from lampwork.runtime.recurrent import OPERATORS as RECURRENT
 
 
 def interpret_lowered(lowered: Lowered, inputs: Sequence[Any]) -> list[Any]:
@@ -126,7 +127,7 @@ class _Run:
             return
         namespace, _, name = item.op.partition("::")
         packet, _, overload = name.partition(".")
-        op = getattr(getattr(getattr(torch.ops, namespace), packet), overload)
+        op = RECURRENT.get(item.op) or getattr(getattr(getattr(torch.ops, namespace), packet), overload)
         results = op(*[self.argument(v) for v in item.args], **{k: self.argument(v) for k, v in item.kwargs})
         if not isinstance(results, (tuple, list)):
             results = (results,)

@@ -14,6 +14,7 @@ from lampwork.lower import (  # noqa: F401  (each registers its rules)
     pointwise,
     pooling,
     pooling_backward,
+    recurrent,
     reduction,
     view,
     view_backward,

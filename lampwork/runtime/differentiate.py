@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lampwork import _torch
-from lampwork.errors import Diagnostic
+from lampwork.config import environment
+from lampwork.errors import CompileError, Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Tangent
 from lampwork.runtime.host import AssumptionFailed, Rerun
@@ -101,8 +102,7 @@ class Differentiated:
         try:
             found = self.backward((*saved, *run.sizes, *laid))
         except Rerun as failure:
-            assert failure.__cause__ is not None
-            raise failure.__cause__ from None
+            found = self.gradients_by_eager(run, saved, tangents, failure)
         if self.partial:
             return [
                 gradient if any(tangents[each] is not None for each in depends) else None
@@ -110,23 +110,44 @@ class Differentiated:
             ]
         return found
 
+    def gradients_by_eager(
+        self, run: _Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any], failure: Rerun
+    ) -> Sequence[Any]:
+        """`gradients`, after the backward program failed; raises what made it fail where the region has no replay."""
+        cause = failure.__cause__
+        assert cause is not None
+        why = f"the compiled backward pass raised {type(cause).__name__}: {cause}"
+        if environment.strict:
+            raise CompileError("run", why) from cause
+        start = time.perf_counter()
+        try:
+            found = self.replay(run, saved, tangents)
+        except Gone:
+            raise cause from None
+        self.fell_back(Diagnostic("run-failed", why), time.perf_counter() - start)
+        return [None if each is None else each.detach() for each in found]
+
+    def replay(self, run: _Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any]) -> list[Any]:
+        """Gradients with a history, computed by eager from the region's inputs. Raises `Gone` where it cannot."""
+        if not self.link.replay:
+            raise Gone(self.link.unrepeatable)
+        inputs = dict(zip(self.kept, run.kept.get() if run.kept is not None else (), strict=True))
+        inputs.update(zip(self.link.saved_inputs, saved))
+        if self.replayed is None:
+            self.replayed = Replayed(self.link.replay)
+        return self.replayed.gradients(inputs, self.joint.wanted, tangents)
+
     def differentiable_gradients(
         self, run: _Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any]
     ) -> Sequence[Any]:
         """`gradients` with a history, computed by eager; with one that refuses to be differentiated where it cannot."""
-        why = self.link.unrepeatable
-        if self.link.replay:
-            start = time.perf_counter()
-            try:
-                inputs = dict(zip(self.kept, run.kept.get() if run.kept is not None else (), strict=True))
-                inputs.update(zip(self.link.saved_inputs, saved))
-                if self.replayed is None:
-                    self.replayed = Replayed(self.link.replay)
-                found = self.replayed.gradients(inputs, self.joint.wanted, tangents)
-                self.fell_back(_TWICE, time.perf_counter() - start)
-                return found
-            except Gone as stop:
-                why = str(stop)
+        start = time.perf_counter()
+        try:
+            found = self.replay(run, saved, tangents)
+            self.fell_back(_TWICE, time.perf_counter() - start)
+            return found
+        except Gone as stop:
+            why = str(stop)
         with torch.no_grad():
             return _refusing(self.gradients(run, saved, tangents), why)
 

@@ -15,12 +15,14 @@ from lampwork.errors import LampworkError
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.source import is_static
+from lampwork.runtime import recurrent
 from lampwork.runtime.derived import DerivedInputs
 from lampwork.runtime.memory import Lease, LeasePool, ResultMemory, arena, new_workspace
 from lampwork.runtime.numbers import AssumptionFailed, SizeNotAssumed, many_of_one
 from lampwork.runtime.randomness import OPERATORS, generator_states, restore_generators
+from lampwork.runtime.trial import Trials, put_back
 
-_OPERATORS = {**OPERATORS, "lampwork::many_of_one.default": many_of_one}
+_OPERATORS = {**OPERATORS, **recurrent.OPERATORS, "lampwork::many_of_one.default": many_of_one}
 
 
 class Rerun(LampworkError):
@@ -119,6 +121,8 @@ class Host:
             "below_autograd": _torch.below_autograd,
             "generator_states": lambda: generator_states(self.device),
             "restore_generators": lambda states: restore_generators(states, self.device),
+            "trials": Trials(self.device),
+            "put_back": put_back,
             "increment_version": _torch.increment_version,
             "Rerun": Rerun,
             "AssumptionFailed": AssumptionFailed,
@@ -202,8 +206,10 @@ def restride(tensor: torch.Tensor, shape: tuple, strides: tuple, dtype: torch.dt
     """What an operator returned, with the strides the program was planned for: a view of it if they differ only where
     there is nothing to step over (dimensions of size 1), else a copy.
 
-    Raises RuntimeError when the shape or the element type is another than planned.
+    Raises RuntimeError when the shape or the element type is another than planned, or there is no tensor.
     """
+    if tensor is None:
+        raise RuntimeError(f"an operator returned nothing, planned was {dtype}{list(shape)}")
     if tuple(tensor.shape) != tuple(shape) or tensor.dtype != dtype:
         raise RuntimeError(f"an operator returned {tensor.dtype}{list(tensor.shape)}, planned was {dtype}{list(shape)}")
     if all(size == 1 or step == planned for size, step, planned in zip(shape, tensor.stride(), strides)):

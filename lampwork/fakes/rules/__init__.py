@@ -1,3 +1,12 @@
 """Shape rules by family of operators; importing this package fills `fakes.shapes.RULES`."""
 
-from lampwork.fakes.rules import backward, linalg, linear, memory, normalization, pointwise, reduction  # noqa: F401
+from lampwork.fakes.rules import (  # noqa: F401
+    backward,
+    linalg,
+    linear,
+    memory,
+    normalization,
+    pointwise,
+    recurrent,
+    reduction,
+)

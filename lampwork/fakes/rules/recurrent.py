@@ -1,0 +1,40 @@
+"""Shape rules of recurrent layers."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.fakes.shapes import Spec, contiguous, rule
+
+
+@rule("mkldnn_rnn_layer")
+def mkldnn_rnn_layer(
+    x: torch.Tensor, w0: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, w3: torch.Tensor, hx: torch.Tensor,
+    cx: torch.Tensor, reverse: bool, batch_sizes: Any, mode: int, hidden_size: int, num_layers: int, has_biases: bool,
+    bidirectional: bool, batch_first: bool, train: bool,
+) -> tuple[Spec, ...]:  # fmt: skip
+    """The workspace is what oneDNN wants for these sizes, which only it knows; there is one where grad mode is on."""
+    length, batch = (x.size()[1], x.size()[0]) if batch_first else (x.size()[0], x.size()[1])
+    shape = (batch, length, hidden_size) if batch_first else (length, batch, hidden_size)
+    bytes_ = 0
+    if torch.is_grad_enabled():
+        sizes = tuple(tuple(int(size) for size in each.size()) for each in (x, w0, w1, w2, w3, hx, cx))
+        others = (reverse, tuple(batch_sizes), mode, hidden_size, num_layers, has_biases, bidirectional, batch_first)
+        bytes_ = _workspace_bytes(sizes, x.dtype, (*others, train))
+    states = [Spec(tuple(each.size()), contiguous(each.size()), each.dtype) for each in (hx, cx)]
+    return Spec(shape, contiguous(shape), x.dtype), *states, Spec((bytes_,), (1,), torch.uint8)
+
+
+@functools.cache
+def _workspace_bytes(sizes: tuple, dtype: torch.dtype, others: tuple) -> int:
+    """What a layer of these sizes saves for its derivative: one is run."""
+    with _torch.without_modes(), torch.inference_mode(False), torch.no_grad():
+        tensors = [torch.zeros(size, dtype=dtype) for size in sizes]
+        with torch.enable_grad():
+            reverse, batch_sizes, *rest = others
+            made = torch.ops.aten.mkldnn_rnn_layer.default(*tensors, reverse, list(batch_sizes), *rest)
+    return made[3].numel()
