@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.location import Origin
-from lampwork.ir.program import Extern, Launch, Program, RefusedFusion, TensorRef, launch_rows
+from lampwork.ir.program import Extern, Launch, Program, RefusedFusion, launch_rows
 from lampwork.ir.size import product
+from lampwork.schedule.dependences import tensor_refs
 from lampwork.schedule.expressions import estimate
 
 
@@ -46,7 +47,7 @@ def _around_calls(program: Program) -> Iterator[RefusedFusion]:
                 if parameter.access != "read":
                     made[name] = (_of(step, -1), False)
         elif isinstance(step, Extern):
-            for name in _read(step):
+            for name in {each.buffer for each in tensor_refs(step)}:
                 if name in made and not made[name][1]:
                     yield _refused(program, name, made[name][0], step.origin, step.origin)
             for output in (*step.outputs, *step.mutates):
@@ -56,18 +57,6 @@ def _around_calls(program: Program) -> Iterator[RefusedFusion]:
 
 def _of(step: Launch, index: int) -> Origin:
     return step.origins[index] if step.origins else Origin("", "")
-
-
-def _read(step: Extern) -> set[str]:
-    found: set[str] = set()
-    pending = [*step.args, *(value for _, value in step.kwargs)]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, TensorRef):
-            found.add(value.buffer)
-        elif isinstance(value, tuple):
-            pending.extend(value)
-    return found
 
 
 def _refused(program: Program, name: str, producer: Origin, consumer: Origin, call: Origin) -> RefusedFusion:

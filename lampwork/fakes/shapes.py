@@ -122,13 +122,7 @@ def contiguous(shape: Iterable[int]) -> Shape:
 
 def channels_last(shape: Sequence[int]) -> Shape:
     """Strides of an NHWC (or NDHWC) tensor whose logical shape is NCHW (NCDHW)."""
-    order = (0, *range(2, len(shape)), 1)
-    strides = [0] * len(shape)
-    step = 1
-    for dim in reversed(order):
-        strides[dim] = step
-        step *= at_least_one(shape[dim])
-    return tuple(strides)
+    return permuted(shape, (0, *range(2, len(shape)), 1))
 
 
 def permuted(shape: Sequence[int], order: Sequence[int]) -> Shape:

@@ -53,6 +53,7 @@ from lampwork.ir.loops import (
     Scratch,
     Stmt,
     Store,
+    storage_numel,
 )
 from lampwork.ir.program import Extern, FromBuffer, Launch, Program, TensorRef, launch_rows
 from lampwork.ir.size import Size, Symbol, add, bounds, common_factor, divided, mul, substitute, symbols
@@ -247,9 +248,7 @@ class _KernelCheck:
 
 def _tight(value: Size, extents: dict[str, Size]) -> Size:
     """`value` with every loop symbol bounded by its loop's extent."""
-    known = {
-        name: Symbol(name, 0, max(extent - 1, 0)) for name, extent in extents.items() if isinstance(extent, int)
-    }
+    known = {name: Symbol(name, 0, max(extent - 1, 0)) for name, extent in extents.items() if isinstance(extent, int)}
     return substitute(value, known)
 
 
@@ -392,13 +391,3 @@ def _workspace_ranges(program: Program) -> dict[str, tuple[int, int]]:
 
 def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return one[0] < other[1] and other[0] < one[1]
-
-
-def storage_numel(buffer: Any) -> Size:
-    """Elements from the first to the last of a strided buffer."""
-    if any(extent == 0 for extent in buffer.shape):
-        return 0
-    last: Size = 1
-    for extent, stride in zip(buffer.shape, buffer.strides):
-        last = add(last, mul(add(extent, -1), stride))
-    return last

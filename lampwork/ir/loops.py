@@ -30,7 +30,7 @@ from typing import Final, Literal, final
 
 from lampwork.ir.location import Location as Location
 from lampwork.ir.location import Origin as Origin
-from lampwork.ir.size import Size
+from lampwork.ir.size import Size, add, mul
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Expressions
@@ -192,6 +192,16 @@ class Buffer:
     strides: tuple[Size, ...]
     kind: BufferKind = "intermediate"
     device: str = ""
+
+
+def storage_numel(buffer: Buffer) -> Size:
+    """Elements from the first to the last of a strided buffer."""
+    if any(extent == 0 for extent in buffer.shape):
+        return 0
+    last: Size = 1
+    for extent, stride in zip(buffer.shape, buffer.strides):
+        last = add(last, mul(add(extent, -1), stride))
+    return last
 
 
 # ---------------------------------------------------------------------------------------------------------------------

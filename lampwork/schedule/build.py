@@ -31,6 +31,7 @@ from lampwork.ir.loops import (
     Scratch,
     Stmt,
     Store,
+    storage_numel,
 )
 from lampwork.ir.size import Size, Symbol, bounds, product, symbols
 from lampwork.ir.target import Target
@@ -47,7 +48,6 @@ from lampwork.schedule.expressions import (
 from lampwork.schedule.group import FusionGroup
 from lampwork.schedule.lets import Names, Scope
 from lampwork.schedule.loops import PlannedLoop
-from lampwork.schedule.plan import storage_numel
 from lampwork.schedule.tiles import arrange_tiles, is_gpu
 from lampwork.schedule.timing import ROW, Timed, Timing, sums_floats
 
@@ -280,8 +280,9 @@ class _Builder:
                 if timed.available == time:
                     ready.append((timed, self._accumulated(timed)))
             elif not timed.space and timed.time == time:
-                ready.append((timed, self.pool.compute("cast", (self._value(timed, time, timed.space),),
-                self._dtype(timed))))
+                ready.append(
+                    (timed, self.pool.compute("cast", (self._value(timed, time, timed.space),), self._dtype(timed)))
+                )
         if ready:
             stores = [self._store(timed, value, time) for timed, value in ready]
             self.names.emit(self.scopes, stores)

@@ -12,22 +12,12 @@ from bisect import insort
 from collections.abc import Mapping, Sequence
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
-from lampwork.ir.loops import Buffer
+from lampwork.ir.loops import Buffer, storage_numel
 from lampwork.ir.program import Check, Extern, FromBuffer, Launch, Lowered, Placement, ScalarOutput, Step
 from lampwork.ir.size import Size, add, bounds, common_factor, divided, mul, symbols
 from lampwork.schedule.dependences import tensor_refs
 
 ALIGNMENT_BYTES = 64
-
-
-def storage_numel(buffer: Buffer) -> Size:
-    """Elements from the first to the last of a strided buffer."""
-    if any(extent == 0 for extent in buffer.shape):
-        return 0
-    last: Size = 1
-    for extent, stride in zip(buffer.shape, buffer.strides):
-        last = add(last, mul(add(extent, -1), stride))
-    return last
 
 
 def step_buffers(step: Step) -> tuple[str, ...]:

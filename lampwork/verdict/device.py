@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import platform
-import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ from typing import Any
 
 import torch
 
-from lampwork.verdict.measure import Timing, summarise
+from lampwork.verdict.measure import Timing, rounds, summarise, without_collections
 
 SAMPLE_MS = 20.0
 
@@ -64,29 +63,18 @@ def measure_in_turns(
     samples: dict[str, list[tuple[float, float | None]]] = {name: [] for name in names}
     if not names:
         return {}
-    collecting = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
+    with without_collections():
         for _ in range(warmup_rounds):
             for name in names:
                 candidates[name]()
         if calls is None:
             fastest = min(sample(candidates[name], least_calls, device)[0] for name in names)
             calls = max(least_calls, min(500, round(SAMPLE_MS / max(fastest, 1e-3))))
-        order = random.Random(0)
-        deadline = time.perf_counter() + seconds
-        for number in range(max_rounds):
-            if number >= min_rounds and time.perf_counter() >= deadline:
-                break
-            order.shuffle(names)
-            for name in names:
+        for number, order in enumerate(rounds(names, seconds, min_rounds, max_rounds)):
+            for name in order:
                 samples[name].append(sample(candidates[name], calls, device))
             if on_round is not None:
                 on_round(number + 1)
-    finally:
-        if collecting:
-            gc.enable()
     return {name: _timing(samples[name], calls) for name in candidates}
 
 

@@ -6,11 +6,12 @@ migrated thread would decide them.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -70,10 +71,7 @@ def measure_interleaved(
     names = list(candidates)
     samples: dict[str, list[float]] = {name: [] for name in names}
     kept: dict[str, list[Any]] = {name: [] for name in names}
-    collecting = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
+    with without_collections():
         for _ in range(warmup_rounds):
             for name in names:
                 candidates[name]()
@@ -82,22 +80,38 @@ def measure_interleaved(
             if not keep_outputs:
                 fastest_ms = min((_sample(call, 1, None) for call in candidates.values()), default=1.0)
                 calls_per_sample = max(1, min(1000, round(2.0 / max(fastest_ms, 1e-4))))
-        order = random.Random(0)
-        deadline = time.perf_counter() + seconds
-        for number in range(max_rounds):
-            if number >= min_rounds and time.perf_counter() >= deadline:
-                break
-            order.shuffle(names)
-            for name in names:
+        for number, order in enumerate(rounds(names, seconds, min_rounds, max_rounds)):
+            for name in order:
                 sample = _sample(candidates[name], calls_per_sample, kept[name] if keep_outputs else None)
                 samples[name].append(sample / calls_per_sample)
                 del kept[name][: max(0, len(kept[name]) - keep_outputs)]
             if on_round is not None:
                 on_round(number + 1)
+    return {name: summarise(samples[name]) for name in candidates}
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Cyclic garbage is collected now, and not inside."""
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
     finally:
         if collecting:
             gc.enable()
-    return {name: summarise(samples[name]) for name in candidates}
+
+
+def rounds(names: Sequence[str], seconds: float, least: int, most: int) -> Iterator[list[str]]:
+    """`names` in an order drawn anew for each round, until `seconds` have passed: `least` to `most` of them."""
+    order, drawn = list(names), random.Random(0)
+    deadline = time.perf_counter() + seconds
+    for number in range(most):
+        if number >= least and time.perf_counter() >= deadline:
+            return
+        drawn.shuffle(order)
+        yield order
 
 
 def _sample(call: Callable[[], Any], calls: int, kept: list[Any] | None) -> float:

@@ -170,20 +170,13 @@ def _randomise_batch_norm(module: torch.nn.Module) -> None:
             child.running_var.uniform_(0.5, 1.5)  # type: ignore[union-attr]
 
 
+#: A transformer whose calls take milliseconds.
+TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+
+
 def _vit(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     transformers = _transformers("vit")
-    shrink = (
-        {}
-        if size != "tiny"
-        else {
-            "hidden_size": 32,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "intermediate_size": 64,
-            "image_size": 32,
-            "patch_size": 8,
-        }
-    )
+    shrink = {**TINY, "image_size": 32, "patch_size": 8} if size == "tiny" else {}
     config = transformers.ViTConfig(num_labels=10 if size == "tiny" else 1000, **shrink)
     side = config.image_size
     batch = {"batch": 32, "train": 2}.get(size, 1)
@@ -192,17 +185,7 @@ def _vit(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
 
 def _bert(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     transformers = _transformers("bert")
-    shrink = (
-        {}
-        if size != "tiny"
-        else {
-            "hidden_size": 32,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "intermediate_size": 64,
-            "vocab_size": 97,
-        }
-    )
+    shrink = {**TINY, "vocab_size": 97} if size == "tiny" else {}
     config = transformers.BertConfig(**shrink)
     shape = {"tiny": (1, 16), "batch": (16, 512)}.get(size, (1, 128))
     return transformers.BertForMaskedLM(config), (torch.randint(0, config.vocab_size, shape),)
@@ -210,19 +193,8 @@ def _bert(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
 
 def _gpt2(size: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     transformers = _transformers("gpt2")
-    shrink = (
-        {}
-        if size != "tiny"
-        else {
-            "n_embd": 32,
-            "n_layer": 2,
-            "n_head": 4,
-            "vocab_size": 97,
-            "n_positions": 64,
-            "bos_token_id": 0,
-            "eos_token_id": 0,
-        }
-    )
+    tokens = {"vocab_size": 97, "n_positions": 64, "bos_token_id": 0, "eos_token_id": 0}
+    shrink = {"n_embd": 32, "n_layer": 2, "n_head": 4, **tokens} if size == "tiny" else {}
     config = transformers.GPT2Config(use_cache=False, **shrink)
     shape = {"tiny": (1, 16), "batch": (8, 1024)}.get(size, (1, 128))
     return transformers.GPT2LMHeadModel(config), (torch.randint(0, config.vocab_size, shape),)

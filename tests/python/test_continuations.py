@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
-import subprocess
-import sys
 import traceback
 import warnings
 
@@ -14,6 +11,7 @@ import pytest
 import torch
 
 import lampwork
+from tests.python.warm import run_cold_and_warm
 
 PROGRAMS: dict[str, tuple] = {}
 
@@ -738,15 +736,8 @@ print(stats["captures"], stats["cache_hits"], stats["continuations"], len(stats[
 
 
 def test_a_warm_start_with_breaks_captures_nothing(tmp_path):
-    script = tmp_path / "warm.py"
-    script.write_text(WARM)
-    environment = {**os.environ, "LAMPWORK_CACHE_DIR": str(tmp_path / "cache"), "LAMPWORK_CACHE": "1"}
-    runs = [
-        subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=200)
-        for _ in range(2)
-    ]
-    assert all(run.returncode == 0 for run in runs), runs[0].stderr + runs[1].stderr
-    cold, warm = [run.stdout.splitlines()[-1].split(maxsplit=4) for run in runs]
+    runs = run_cold_and_warm(tmp_path, WARM)
+    cold, warm = [lines[-1].split(maxsplit=4) for lines in runs]
     assert int(cold[0]) > 1 and cold[1] == "0" and cold[3] == "0"
-    assert warm[:2] == ["0", cold[0]] and warm[2:4] == cold[2:4] and warm[4] == "[]", runs[1].stdout
-    assert runs[0].stdout.splitlines()[:-1] == runs[1].stdout.splitlines()[:-1]
+    assert warm[:2] == ["0", cold[0]] and warm[2:4] == cold[2:4] and warm[4] == "[]", runs[1]
+    assert runs[0][:-1] == runs[1][:-1]

@@ -6,14 +6,13 @@ import contextlib
 import io
 import logging
 import math
-import subprocess
-import sys
 import warnings
 
 import pytest
 import torch
 
 import lampwork
+from tests.python.warm import run_cold_and_warm
 
 X = torch.arange(4.0)
 log = logging.getLogger("lampwork_tests.output")
@@ -222,17 +221,7 @@ print(found["captures"], found["cache_hits"], len(found["breaks"]), "lampwork.ca
 
 
 def test_a_stored_entry_prints(tmp_path):
-    import os
-
-    script = tmp_path / "warm.py"
-    script.write_text(WARM)
-    environment = {**os.environ, "LAMPWORK_CACHE_DIR": str(tmp_path / "cache"), "LAMPWORK_CACHE": "1"}
-    runs = [
-        subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=200)
-        for _ in range(2)
-    ]
-    assert all(run.returncode == 0 for run in runs), runs[0].stderr + runs[1].stderr
-    lines = [run.stdout.splitlines() for run in runs]
+    lines = run_cold_and_warm(tmp_path, WARM)
     assert lines[0][:-1] == lines[1][:-1] == ["sum tensor(3.) 1.00", "WARNING 9 shape (3,)"]
     assert lines[0][-1] == "1 0 0 True" and lines[1][-1] == "0 1 0 False"
 

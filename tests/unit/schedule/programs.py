@@ -13,13 +13,25 @@ from lampwork.ir.interpret import array_dtype, interpret_nest
 from lampwork.ir.kernel_interpret import run_kernel
 from lampwork.ir.kernel_print import kernel_text
 from lampwork.ir.kernel_verify import verify_program
-from lampwork.ir.loops import Axis, Buffer, Compute, Constant, Expr, Index, Load, LoopNest, Origin, Reduction, Store
+from lampwork.ir.loops import (
+    Axis,
+    Buffer,
+    Compute,
+    Constant,
+    Expr,
+    Index,
+    Load,
+    LoopNest,
+    Origin,
+    Reduction,
+    Store,
+    storage_numel,
+)
 from lampwork.ir.program import Extern, FromBuffer, InputWrite, Launch, Lowered, Program, TensorRef, launch_rows
 from lampwork.ir.size import Size, Symbol, bounds
 from lampwork.ir.target import Target
 from lampwork.ir.verify import verify_lowered
 from lampwork.schedule import schedule
-from lampwork.schedule.plan import storage_numel
 
 TARGET = Target(threads=2)
 

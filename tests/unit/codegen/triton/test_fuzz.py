@@ -10,9 +10,9 @@ from hypothesis import given, settings
 
 from lampwork.codegen.triton import tiles
 from lampwork.codegen.triton.source import kernel_source
+from lampwork.ir.loops import storage_numel
 from lampwork.ir.program import Launch, Program
 from lampwork.ir.size import Symbol, evaluate
-from lampwork.schedule.plan import storage_numel
 from tests.unit.codegen.triton.interpret import available, launch
 from tests.unit.codegen.triton.programs import TARGET
 from tests.unit.schedule.programs import Graph, assert_same, op

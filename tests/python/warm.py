@@ -1,0 +1,20 @@
+"""A script in two processes with one cache: the second starts from what the first has stored."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+
+def run_cold_and_warm(folder, text):
+    """The output of both runs, as lines."""
+    script = folder / "warm.py"
+    script.write_text(text)
+    environment = {**os.environ, "LAMPWORK_CACHE_DIR": str(folder / "cache"), "LAMPWORK_CACHE": "1"}
+    runs = [
+        subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=200)
+        for _ in range(2)
+    ]
+    assert all(run.returncode == 0 for run in runs), runs[0].stderr + runs[1].stderr
+    return [run.stdout.splitlines() for run in runs]
