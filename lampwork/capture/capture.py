@@ -169,13 +169,15 @@ class _Attempt:
             guard_distinct(world.loader)
             guard_identities(world.loader, world.identified)
             world.tensors.finish(copied=bool(world.copied_storages))
-            world.host_numbers.finish()
             world.host_numbers.guard_equal()
             outputs = templates.outputs
             needs_grad = _needs_grad(outputs, templates.spent, world.recorder.inputs)
             joint = undifferentiated = None
             if needs_grad:
                 joint, undifferentiated = self._differentiated(templates, effects, changed)
+            else:
+                effects = [*effects, *world.host_numbers.counted_by_host(outputs)]
+            world.host_numbers.finish()
             graph = world.recorder.finish(outputs)
         return Region(
             name=_name(self.function),

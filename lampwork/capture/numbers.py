@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,7 +30,9 @@ from lampwork.fakes.fake import TensorSpec, make_fake
 from lampwork.fakes.numbers import symbolic_float
 from lampwork.fakes.symbolic import by_contents, size_of
 from lampwork.ir.guard import SizeRelation, SizeSource, single
+from lampwork.ir.reference import ObjectRef
 from lampwork.ir.source import InstanceDict, Item, Numbers, Source
+from lampwork.ir.template import Call, ConstantValue, Effect, SizeValue, SourceValue, Template
 
 #: Expressions that grow longer are taken as the number they are now.
 _LONGEST_TEXT = 2000
@@ -63,6 +65,8 @@ _KEEP_INTEGERS = frozenset({
     abs, min, max, math.floor, math.ceil, math.trunc, math.isnan, math.isinf, math.isfinite
 })  # fmt: skip
 _NUMERIC = frozenset({int, float, bool})
+_CPU = torch.device("cpu")
+_STORE = ObjectRef("function", "lampwork.runtime.deferred", "store")
 
 
 class HostNumber:
@@ -140,23 +144,30 @@ def in_parameter_group(source: Source) -> bool:
     return False
 
 
+class _Vector:
+    """The numbers that a graph is given on one device: the input's fake, and a tensor of each by its expression."""
+
+    __slots__ = ("fake", "scalars", "used")
+
+    def __init__(self, fake: Fake) -> None:
+        self.fake = fake
+        self.scalars: dict[str, Fake] = {}
+        self.used: dict[str, SizeSource] = {}
+
+
 class HostNumbers:
     """The numbers of one capture: their names, guards on them, and the tensor that takes them to the graph."""
 
     def __init__(self, recorder: Any, guards: Any, tensors: Any) -> None:
         self.recorder, self.guards, self.tensors = recorder, guards, tensors
         self._names: dict[tuple[int, str], SizeSource] = {}
-        self._texts: dict[str, int] = {}
-        self._used: dict[str, SizeSource] = {}
-        self._scalars: dict[str, Fake] = {}
-        self._operands: dict[tuple[str, torch.dtype], Fake] = {}
+        self._vectors: dict[torch.device, _Vector] = {}
+        self._operands: dict[tuple[str, torch.dtype, torch.device], Fake] = {}
         #: Expressions for what tensors of single precision or less hold.
         self._singles: set[str] = set()
         #: Counters that the program takes for one number, by name, type and value; and how many were left out for that.
         self._counters: dict[tuple, list[SizeSource]] = {}
         self._equal = 0
-        self._placeholder: Fake | None = None
-        self._position = -1
         #: What the program knows to be in tensors of one element on the CPU, by storage: a number, or an expression.
         self.contents: dict[int, Any] = {}
 
@@ -240,50 +251,87 @@ class HostNumbers:
         """The number as one that the graph computes with."""
         return UnknownNumber(self.tensor(number), float)
 
-    def tensor(self, number: HostNumber) -> Fake:
-        """A float64 tensor of no dimensions with the number."""
-        found = self._scalars.get(number.text)
+    def tensor(self, number: HostNumber, device: torch.device = _CPU) -> Fake:
+        """A float64 tensor of no dimensions with the number, on `device`."""
+        vector = self._vectors.get(device)
+        if vector is None:
+            vector = self._vectors[device] = self._new_vector(device)
+        found = vector.scalars.get(number.text)
         if found is not None:
             return found
-        if self._placeholder is None:
-            with self.recorder._paused():
-                fake = make_fake(TensorSpec((_CAPACITY,), (1,), torch.float64))
-            self._placeholder = self.recorder.placeholder(fake)
-            self._position = len(self.tensors.inputs)
-            self.tensors.inputs.append(None)
-            self.tensors.fakes.append(fake)
-        index = len(self._texts)
+        index = len(vector.scalars)
         if index == _CAPACITY:
             raise AssertionError("more numbers than a graph takes")
-        self._texts[number.text] = index
-        self._used.update(number.sources)
-        made = self.recorder.call(torch.ops.aten.select.int, (self._placeholder, 0, index), {})
-        self._scalars[number.text] = made
+        vector.used.update(number.sources)
+        made = self.recorder.call(torch.ops.aten.select.int, (vector.fake, 0, index), {})
+        vector.scalars[number.text] = made
         return made
 
-    def operand(self, number: HostNumber, dtype: torch.dtype) -> Fake:
-        """The number in a tensor of no dimensions and of `dtype`, which nothing writes to."""
+    def _new_vector(self, device: torch.device) -> _Vector:
+        with self.recorder._paused():
+            fake = make_fake(TensorSpec((_CAPACITY,), (1,), torch.float64, device))
+        self.recorder.placeholder(fake)
+        self.tensors.inputs.append(None)
+        self.tensors.fakes.append(fake)
+        return _Vector(fake)
+
+    def operand(self, number: HostNumber, dtype: torch.dtype, device: torch.device) -> Fake:
+        """The number in a tensor of no dimensions and of `dtype` on `device`, which nothing writes to."""
         if dtype is torch.float64:
-            return self.tensor(number)
-        key = number.text, dtype
+            return self.tensor(number, device)
+        key = number.text, dtype, device
         found = self._operands.get(key)
         if found is None:
-            tensor = self.tensor(number)
+            tensor = self.tensor(number, device)
             found = self._operands[key] = self.recorder.call(
                 torch.ops.aten._to_copy.default, (tensor,), {"dtype": dtype}
             )
         return found
 
     def finish(self) -> None:
-        """Makes the input of the graph that has all numbers."""
-        if self._placeholder is None:
-            return
-        self.tensors.inputs[self._position] = Numbers(tuple(self._texts), tuple(self._used.values()))
-        with self.recorder._paused():
-            exact = make_fake(TensorSpec((len(self._texts),), (1,), torch.float64))
-        exact.node = self._placeholder.node
-        exact.node.meta["val"] = exact  # type: ignore[union-attr]
-        self.tensors.fakes[self._position] = exact
+        """Makes the inputs of the graph that have all numbers."""
+        for device, vector in self._vectors.items():
+            position = next(index for index, each in enumerate(self.tensors.fakes) if each is vector.fake)
+            self.tensors.inputs[position] = Numbers(
+                tuple(vector.scalars), tuple(vector.used.values()), "" if device == _CPU else str(device)
+            )
+            with self.recorder._paused():
+                exact = make_fake(TensorSpec((len(vector.scalars),), (1,), torch.float64, device))
+            exact.node = vector.fake.node
+            exact.node.meta["val"] = exact  # type: ignore[union-attr]
+            self.tensors.fakes[position] = exact
+
+    # Counters beside a program for a GPU ---------------------------------------------------------------
+
+    def counted_by_host(self, outputs: Sequence[Any]) -> list[Effect]:
+        """Takes what the program writes to counters on the CPU out of a graph for a GPU: effects that store what the
+        host computes anyway. Eager counts on the host, too; and a CUDA graph holds nothing that a CPU does.
+
+        A counter is a tensor of one element from outside of which the graph needs nothing, and which it does not
+        return. Call it when all else is recorded, and before `finish`."""
+        if not self.recorder.uses_cuda:
+            return []
+        results = {id(each) for each in outputs}
+        stores: dict[Any, tuple[Template, list[Template]]] = {}
+        for position in range(len(self.tensors.fakes) - 1, -1, -1):
+            fake = self.tensors.fakes[position]
+            source = self.tensors.inputs[position]
+            if type(fake) is not Fake or source is None or fake.is_cuda or id(fake) in results:
+                continue
+            key = _torch.storage_key(fake)
+            known = self.contents.get(key)
+            node = fake.node
+            if key not in self.recorder.written or known is None or not _only_stored_to(node):
+                continue
+            for user in list(node.users):  # type: ignore[union-attr]
+                user.graph.erase_node(user)
+            self.recorder.forget_input(fake)
+            del self.tensors.inputs[position], self.tensors.fakes[position]
+            named = type(known) is HostNumber
+            value = SizeValue(known.text, tuple(known.sources.values())) if named else ConstantValue(known)
+            _, targets = stores.setdefault(known.text if named else known, (value, []))
+            targets.append(SourceValue(source))
+        return [Call(_STORE, (value, *reversed(targets))) for value, targets in stores.values()]
 
     # Tensors of one element -----------------------------------------------------------------------
 
@@ -415,6 +463,19 @@ _STORES = frozenset({"copy_", "fill_"})
 _STEPS = {"add_": operator.add, "sub_": operator.sub, "mul_": operator.mul}
 
 
+def _only_stored_to(node: Any) -> bool:
+    """Whether the graph writes to an input with operators whose results the host knows, and does nothing else with it."""
+    return type(node) is torch.fx.Node and all(
+        user.op == "call_function"
+        and _torch.is_operator(user.target)
+        and user.target._schema.name.removeprefix("aten::") in _STEPS.keys() | _STORES
+        and not user.users
+        and user.args[0] is node
+        and node not in user.args[1:]
+        for user in node.users
+    )
+
+
 def _has_one(tensor: Any) -> bool:
     """Whether the tensor has one element; a symbolic size is not asked."""
     return all(type(size) is int and size == 1 for size in tensor.size())
@@ -475,7 +536,7 @@ class NumberOperations:
     def _as_tensor(self, value: Any, other: Any) -> Any:
         if type(value) is not HostNumber:
             return value
-        return self.host_numbers.tensor(value) if other.is_floating_point() else value.take()
+        return self.host_numbers.tensor(value, other.device) if other.is_floating_point() else value.take()
 
     def _operands(self, left: Any, right: Any) -> tuple[Any, Any]:
         """Numbers beside numbers out of tensors become part of the graph; beside anything else, what they are now."""

@@ -173,6 +173,11 @@ class Recorder:
             self.uses_cuda = True
         return self.placeholder(fake)
 
+    def forget_input(self, fake: Fake) -> None:
+        """Takes back an input that no node reads."""
+        self.inputs = [each for each in self.inputs if each is not fake]
+        self.graph.erase_node(fake.lampwork_placeholder)  # type: ignore[attr-defined]
+
     def integer(self, symbol: torch.SymInt) -> None:
         """Makes a symbolic integer the next input of the graph; nodes name it as what it is, an argument."""
         self.placeholder(symbol)  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ from lampwork.capture.unknown import tensor_of
 from lampwork.fakes.fake import DataDependent, Fake, Unsupported
 from lampwork.fakes.numbers import NumberNode
 from lampwork.fakes.operators import Operator
+from lampwork.fakes.shapes import tensors_in
 
 aten = torch.ops.aten
 _HALF = frozenset({torch.float16, torch.bfloat16})
@@ -31,10 +32,13 @@ class Scalars:
 
     def __init__(self, recorder: Any) -> None:
         self.recorder = recorder
+        #: Where numbers are wanted: beside the operator's tensors.
+        self.device = torch.device("cpu")
 
     def call(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         """Records `op(*args, **kwargs)` and returns its result, as fakes. Raises `DataDependent` for numbers out of
         tensors where the number itself is needed."""
+        self.device = next((each.device for each in tensors_in(args) if each.is_cuda), self.device)
         base = op.base
         inplace = op.kind == "inplace"
         rule = _RULES.get(base[:-1] if inplace else base)
@@ -66,7 +70,7 @@ class Scalars:
         number = value.node.number
         wanted = torch.float32 if dtype in _HALF else dtype
         if type(number) is HostNumber:
-            return number.numbers.operand(number, wanted)
+            return number.numbers.operand(number, wanted, self.device)
         if type(number) is float:
             return number
         tensor = tensor_of(number)
@@ -201,6 +205,7 @@ def _clamp(scalars: Scalars, x: Any, min: Any = None, max: Any = None) -> Any:
 def _fill(scalars: Scalars, x: Any, value: Any) -> Any:
     if not x.is_floating_point():
         return None
+    scalars.device = x.device
     tensor = scalars.narrow(scalars.scalar(value, torch.float64), x.dtype)
     return scalars.run(aten.expand.default, tensor, list(x.size()))
 

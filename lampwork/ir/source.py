@@ -128,10 +128,12 @@ class ArrayMemory:
 @record
 class Numbers:
     """A float64 tensor made on each call: the values of `texts`, Python expressions over the numbers named by `numbers`
-    (each a `SizeSource`; see `ir.guard.NUMBER_FUNCTIONS` for what else they may name)."""
+    (each a `SizeSource`; see `ir.guard.NUMBER_FUNCTIONS` for what else they may name). On `device`, "" for the CPU: one
+    copy that nobody waits for."""
 
     texts: tuple[str, ...]
     numbers: tuple[Any, ...]
+    device: str = ""
 
 
 @record

@@ -32,6 +32,15 @@ def array_of(tensor: torch.Tensor, scalar: bool) -> Any:
     return array[()] if scalar else array
 
 
+def store(value: float, *targets: torch.Tensor) -> None:
+    """Writes a number to tensors of one element on the CPU."""
+    with torch.no_grad():
+        if len(targets) > 1:
+            torch._foreach_copy_(targets, [torch.tensor(value, dtype=torch.float64, device="cpu")] * len(targets))
+        else:
+            targets[0].fill_(value)
+
+
 def write(stream: Any, text: str) -> None:
     """`stream.write(text)` of a stream implemented in C."""
     stream.write(text)

@@ -254,10 +254,10 @@ class CheckWriter:
                 return f"reading.remembered({self._load(base)}, ({shown}), {{{named}}})"
             case ClassAttribute(base, name):
                 return f"reading.class_attribute({self._load(base)}, {name!r})"
-            case Numbers(texts, numbers):
+            case Numbers(texts, numbers, device):
                 by_name = {number.name: number for number in numbers}
                 shown = ", ".join([self._expression_of_numbers(text, by_name) for text in texts])
-                return f"reading.number_tensor(({shown}, ))"
+                return f"reading.number_tensor(({shown}, ){f', {device!r}' if device else ''})"
             case State(name):
                 return f"{self.constant(STATE[name])}()"
         raise TypeError(f"not a source: {source!r}")

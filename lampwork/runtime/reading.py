@@ -145,9 +145,9 @@ def _read(source: Source, scope: Scope) -> Any:
                 [read(each, scope) if is_source(each) else each for each in args],
                 {name: read(each, scope) if is_source(each) else each for name, each in kwargs},
             )
-        case Numbers(texts, numbers):
+        case Numbers(texts, numbers, device):
             known = {number.name: size_at(number, scope) for number in numbers}
-            return number_tensor([evaluate_sizes(text, known) for text in texts])
+            return number_tensor([evaluate_sizes(text, known) for text in texts], device)
         case State(name):
             return STATE[name]()
     raise TypeError(f"not a source: {source!r}")
@@ -475,10 +475,19 @@ def _difference(guard: Guard, value: Any, scope: Scope) -> str:
     return ""
 
 
-def number_tensor(values: Sequence[float]) -> torch.Tensor:
-    """The numbers as one float64 tensor on the CPU, whatever modes are active."""
+def number_tensor(values: Sequence[float], device: str = "") -> torch.Tensor:
+    """The numbers as one float64 tensor, whatever modes are active; on a GPU as of the current stream.
+
+    They go there from pinned memory, which PyTorch's allocator hands out again when the copy is known to be done. A
+    capture of the caller's would copy whatever is there when it is replayed: it gets a copy from memory that cannot be
+    captured, and fails.
+    """
     with torch.inference_mode(False):
-        return torch.tensor(values, dtype=torch.float64, device="cpu")
+        if not device:
+            return torch.tensor(values, dtype=torch.float64, device="cpu")
+        pinned = not _torch.is_cuda_capturing()
+        made = torch.tensor(values, dtype=torch.float64, device="cpu", pin_memory=pinned)
+        return made.to(device, non_blocking=pinned)
 
 
 def size_at(size: SizeSource, scope: Scope) -> Any:
