@@ -100,7 +100,8 @@ def storage_use_count_at(address: int) -> int:
     return torch._C._storage_Use_Count(address)
 
 
-def increment_version(tensor: torch.Tensor) -> None:
-    """The tensor was written: autograd and version checks see it. Inference tensors keep no version."""
-    if not tensor.is_inference():
-        torch._C._increment_version((tensor,))
+def increment_version(*tensors: torch.Tensor) -> None:
+    """The tensors were written: autograd and version checks see it. Inference tensors keep no version."""
+    written = [tensor for tensor in tensors if not tensor.is_inference()]
+    if written:
+        torch._C._increment_version(written)

@@ -156,8 +156,8 @@ class _HostWriter:
         if trial:
             self.emit("if kept is not None:")
             self.emit(f"    trials.proven.add({self._call_sizes()})")
-        for index in program.written_inputs:
-            self.emit(f"increment_version({self._input(index)})")
+        if program.written_inputs:
+            self.emit(f"increment_version({', '.join(map(self._input, program.written_inputs))})")
         values = "".join(f"{self._result(result)}, " for result in program.results)
         self.emit(f"return ({values})")
         body = [*setup, *trial, *steps, *self.lines]

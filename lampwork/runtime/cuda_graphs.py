@@ -34,6 +34,7 @@ from lampwork.ir.program import (
     FromBuffer,
     FromInput,
     Launch,
+    Program,
     ScalarOutput,
     ScalarResult,
     TensorRef,
@@ -155,6 +156,26 @@ def why_not(artifact: Artifact) -> Diagnostic | None:
     return None
 
 
+def touched_inputs(program: Program) -> set[int]:
+    """Inputs whose memory is in the graph. Of others nothing but that they are there counts: gradients that a step
+    drops are other tensors each time."""
+    touched: set[str] = set()
+    for step in program.steps:
+        if isinstance(step, Launch):
+            touched.update(step.buffers)
+        elif isinstance(step, Extern):
+            touched |= step_buffers(step)
+        else:
+            touched.add(step.buffer)
+    found = {index for index, name in enumerate(program.inputs) if name in touched} | {*program.written_inputs}
+    for result in program.results:
+        if isinstance(result, (FromInput, ViewOfInput)):
+            found.add(result.input)
+        elif isinstance(result, FromBuffer) and result.view.buffer in program.inputs:
+            found.add(program.inputs.index(result.view.buffer))
+    return found
+
+
 def why_not_worth_it(artifact: Artifact) -> Diagnostic | None:
     """Why a replay would cost the host more than the launches do, in so small a program that measuring finds noise."""
     steps = artifact.program.steps
@@ -177,7 +198,8 @@ class _Stream:
         self.copied = tuple(
             index for index, source in enumerate(self.artifact.inputs) if not is_static(source)
         )  # inputs that may be other tensors on each call
-        self.kept = tuple(index for index in range(len(self.artifact.inputs)) if index not in set(self.copied))
+        touched = touched_inputs(self.artifact.program)
+        self.kept = tuple(index for index in range(len(self.artifact.inputs)) if index in touched - {*self.copied})
         self.inputs: dict[int, torch.Tensor] = {}
         self.generation: object = None
         self.places: tuple[int, ...] = ()
@@ -262,11 +284,11 @@ class _Stream:
         return _Capture(replay, results, fresh, hands_out)
 
     def _make_inputs(self, values: Sequence[Any]) -> None:
-        written = set(self.artifact.program.written_inputs)
+        written, kept = set(self.artifact.program.written_inputs), set(self.kept)
         ranges: list[tuple[int, int, int]] = []
         made: dict[int, torch.Tensor] = {}
         for index, value in enumerate(values[: len(self.artifact.inputs)]):
-            if value is None:
+            if value is None or (index not in kept and index not in self.copied):
                 continue
             if not isinstance(value, torch.Tensor):
                 raise NotCapturable("graph-input", "an input is not a tensor")
@@ -301,8 +323,9 @@ class _Stream:
         for index in self.artifact.program.written_inputs:
             if index in inputs:
                 values[index].copy_(inputs[index])
-            else:
-                _torch.increment_version(values[index])
+        _torch.increment_version(
+            *[values[index] for index in self.artifact.program.written_inputs if index not in inputs]
+        )
         return self._results(capture, values)
 
     def _results(self, capture: _Capture, values: Sequence[Any]) -> tuple:

@@ -22,6 +22,7 @@ from lampwork.ir.source import Item, Source, is_source, is_static
 from lampwork.runtime.guards import Check, compile_check
 from lampwork.runtime.reading import READ_ERRORS, evaluate
 from lampwork.runtime.stamps import Overlap, Stamps, Unstable, compare, supported
+from lampwork.runtime.steady import steady_check
 
 #: Stamping costs a few hundred checks. When stamps keep failing, so many calls pass before the next attempt; doubled
 #: each time.
@@ -32,6 +33,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 32, 512
 CHECKS_BEFORE_COMPILING = 4
 #: So few static guards are checked one by one with the others: that costs less than the native comparison.
 FEW_GUARDS = 12
+
+
+#: So many times a steady check is made; whatever changes more often is checked in full.
+STEADY_CHECKS = 4
 
 
 class State:
@@ -74,6 +79,10 @@ class StaticGuards:
         self._pause = 0
         self._next_pause = FIRST_PAUSE
         self.state: State | None = None
+        #: For while stamps do not hold: see `steady`; what the last full check found; how often one may be made.
+        self._steady: Callable[[Any], tuple | None] | None = None
+        self._found: tuple | None = None
+        self._steady_left = STEADY_CHECKS
 
     def _check(self, function: Any) -> tuple | None:
         """The values at reads and others, None when some guard does not hold. Compiled when it is asked for often."""
@@ -89,11 +98,18 @@ class StaticGuards:
 
     def refresh(self, function: Any) -> State | None:
         """Check every static guard, one by one; the new state, None when one does not hold."""
+        if self._pause and self._steady is not None:
+            found = self._steady(function)
+            if found is not None:
+                self._pause -= 1
+                return self._unstamped(found)
+            self._steady = None
         found = self._check(function)
         if found is None:
             return None
         if not supported() or self._pause:
             self._pause = max(self._pause - 1, 0)
+            self._look_for_steady(found)
             return self._unstamped(found)
         if self.state is not None:
             self._pause = self._next_pause
@@ -105,6 +121,15 @@ class StaticGuards:
             return self._unstamped(found)
         self.state = state
         return state
+
+    def _look_for_steady(self, found: tuple) -> None:
+        """Two full checks in a row find which tensors stay."""
+        before, self._found = self._found, found
+        if before is None or not self._pause or self._compiled is None or not self._steady_left:
+            return
+        self._steady_left -= 1
+        self._found = None
+        self._steady = steady_check(self._guards, (*self._reads, *self._others), before, found)
 
     def _values(self, found: tuple) -> list[Any]:
         values: list[Any] = [None] * self._size

@@ -1,0 +1,29 @@
+"""Inputs that a program reads nothing of do not keep a CUDA graph from being replayed when they are others."""
+
+from __future__ import annotations
+
+import torch
+
+import lampwork
+from lampwork.runtime.cuda_graphs import touched_inputs
+
+
+def test_gradients_that_a_step_drops():
+    layer = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+
+    @lampwork.compile(options={"cache": False})
+    def step(x):
+        optimizer.zero_grad()
+        loss = layer(x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    for _ in range(3):
+        step(torch.ones(2, 4))
+    artifact = step.__lampwork__.entries[0].artifact
+    gradients = {index for index, source in enumerate(artifact.inputs) if getattr(source, "name", "") == "grad"}
+    touched = touched_inputs(artifact.program)
+    assert len(gradients) == 2 and not gradients & touched
+    assert touched == set(range(len(artifact.inputs))) - gradients
