@@ -464,7 +464,7 @@ _STEPS = {"add_": operator.add, "sub_": operator.sub, "mul_": operator.mul}
 
 
 def _only_stored_to(node: Any) -> bool:
-    """Whether the graph writes to an input with operators whose results the host knows, and does nothing else with it."""
+    """Whether the graph does nothing with an input but write to it, with operators whose results the host knows."""
     return type(node) is torch.fx.Node and all(
         user.op == "call_function"
         and _torch.is_operator(user.target)
