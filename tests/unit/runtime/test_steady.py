@@ -39,9 +39,8 @@ def steady():
     compiled = lampwork.compile(step, dynamic=False, options={"cache": False})
     run(step, compiled, 12)
     (entry,) = compiled.__lampwork__.entries
-    static = next(
-        cell.cell_contents for cell in entry.holds.__closure__ if callable(cell.cell_contents)
-    ).__globals__["static"]
+    inner = next(cell.cell_contents for cell in entry.holds.__closure__ if callable(cell.cell_contents))
+    static = inner.__globals__["static"]
     assert static._steady is not None
     return step, compiled
 
