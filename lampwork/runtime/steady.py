@@ -66,10 +66,10 @@ def steady_check(
     kept: list[Guard] = []
     tests = {id(guard.source): guard.test for guard in guards if isinstance(guard.test, TensorIs)}
     for source, first, second in zip(reads, before, now):
-        test = tests.get(id(source))
-        if test is not None and first is second:
+        expected = tests.get(id(source))
+        if expected is not None and first is second:
             try:
-                stamps.tensor(second, test)
+                stamps.tensor(second, expected)
             except (Unstable, *READ_ERRORS):
                 continue
             steady[id(source)] = second
