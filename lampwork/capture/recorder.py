@@ -382,6 +382,8 @@ class Recorder:
         if all(returns):
             if op.written == (0,) and returns == [True]:
                 check_elementwise_write(op, args, kwargs)
+                if op.base in _INDEXED_WRITES:  # their shape rule says whether everything fits
+                    infer(_torch.functional_of_inplace(op.overload), args, kwargs)
                 check_result_type(op, args, kwargs)
             return targets[0] if len(returns) == 1 else tuple(targets)
         # Some results are fresh (batch norm with running statistics): those come from the shape rule.
@@ -659,6 +661,7 @@ def check_result_type(op: Operator, args: tuple, kwargs: dict) -> None:
         )
 
 
+_INDEXED_WRITES = frozenset({"scatter_", "scatter_add_", "scatter_reduce_", "index_add_", "index_copy_", "index_put_"})
 _PROMOTING_WRITES = frozenset({"add_", "sub_", "mul_", "div_", "pow_", "fmod_", "remainder_", "floor_divide_"})
 _ELEMENTWISE_WRITES = _PROMOTING_WRITES | {
     "addcmul_", "addcdiv_", "lerp_", "eq_", "ne_", "lt_", "le_", "gt_", "ge_", "bitwise_and_", "bitwise_or_",

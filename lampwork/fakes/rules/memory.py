@@ -27,6 +27,7 @@ from lampwork.fakes.shapes import (
     scalar_dtype,
     sorted_strides,
     suggests_channels_last,
+    surely_same,
     wrap_dim,
 )
 from lampwork.fakes.symbolic import by_contents
@@ -313,11 +314,41 @@ def index_select(x: torch.Tensor, dim: int, index: torch.Tensor) -> Spec:
 def gather(x: torch.Tensor, dim: int, index: torch.Tensor, *, sparse_grad: bool = False) -> Spec:
     if x.dim() != index.dim() or index.dtype not in (torch.int64, torch.int32):
         raise Unknown
+    check_no_larger(index, x, dim)
     return Spec(tuple(index.size()), contiguous(index.size()), x.dtype)
 
 
-@rule("scatter.src", "scatter.value", "scatter_add", "scatter_reduce.two", "index_add", "index_copy")
-def scatter(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+def check_no_larger(index: torch.Tensor, other: torch.Tensor, but: int | None = None) -> None:
+    """Raises, as eager does, where `index` has more elements than `other` in a dimension other than `but`: a kernel
+    reads and writes wherever `index` says."""
+    left, right = index.size() or (1,), other.size() or (1,)
+    if has_zero(left):
+        return
+    but = wrap_dim(but, len(left)) if but is not None else None
+    if len(left) != len(right):
+        raise RuntimeError("Index tensor must have the same number of dimensions as the other tensors")
+    for dim, (one, two) in enumerate(zip(left, right)):
+        if dim != but and not surely_same((one,), (two,)) and one > two:
+            raise RuntimeError(f"Expected index {list(left)} to be no larger than {list(right)} in dimension {dim}")
+
+
+@rule("scatter.src", "scatter.value", "scatter_add", "scatter_reduce.two")
+def scatter(x: torch.Tensor, dim: int, index: torch.Tensor, source: Any, *args: Any, **kwargs: Any) -> Spec:
+    check_no_larger(index, x, dim)
+    if isinstance(source, torch.Tensor):
+        check_no_larger(index, source)
+    return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
+
+
+@rule("index_add", "index_copy")
+def index_add(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, **kwargs: Any) -> Spec:
+    if x.dim() != source.dim() or index.dim() != 1 or not x.dim():
+        raise Unknown
+    expected = list(x.size())
+    expected[wrap_dim(dim, x.dim())] = index.size()[0]
+    for one, two in zip(expected, source.size()):
+        if not surely_same((one,), (two,)) and one != two:
+            raise RuntimeError(f"Number of indices and slices {expected} should be those of source {source.size()}")
     return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
 
 
@@ -344,8 +375,14 @@ def view_scatter(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
 
 @rule("index_put")
 def index_put(x: torch.Tensor, indices: Any, values: torch.Tensor, accumulate: bool = False) -> Spec:
-    if any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in indices):
-        pass  # the shape is that of x either way
+    if not any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in indices) and x.numel():
+        chosen = index(x, indices)
+        if isinstance(chosen, Spec) and not surely_same(values.size(), chosen.shape):
+            if values.dim() > len(chosen.shape) or broadcast([values.size(), chosen.shape]) != chosen.shape:
+                raise RuntimeError(
+                    f"shape mismatch: value tensor of shape {list(values.size())} cannot be broadcast to indexing "
+                    f"result of shape {list(chosen.shape)}"
+                )
     return Spec(tuple(x.size()), preserved(x), x.dtype)
 
 

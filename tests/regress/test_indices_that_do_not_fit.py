@@ -1,0 +1,56 @@
+"""Indexed operators on tensors that do not fit together raise what eager raises, instead of reading past the end."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import lampwork
+
+THREE = torch.tensor([0, 1, 2])
+
+
+def zeros(*shape: int) -> torch.Tensor:
+    return torch.zeros(*shape, dtype=torch.int64)
+
+
+PROGRAMS = {
+    "index_add": lambda x: x.index_add(0, THREE, torch.ones(2, 4)),
+    "index_add_": lambda x: x.clone().index_add_(0, THREE, torch.ones(2, 4)),
+    "index_add, wide": lambda x: x.index_add(0, THREE[:2], torch.ones(2, 7)),
+    "index_copy": lambda x: x.index_copy(0, THREE, torch.ones(2, 4)),
+    "index_copy, wide": lambda x: x.index_copy(0, THREE[:2], torch.ones(2, 7)),
+    "gather": lambda x: x.gather(0, zeros(2, 9)),
+    "scatter": lambda x: x.scatter(0, zeros(4, 4), torch.ones(2, 4)),
+    "scatter_": lambda x: x.clone().scatter_(0, zeros(4, 4), torch.ones(2, 4)),
+    "scatter, wide": lambda x: x.scatter(0, zeros(1, 6), torch.ones(9, 9)),
+    "scatter of a number": lambda x: x.scatter(0, zeros(1, 6), 1.0),
+    "scatter_add": lambda x: x.scatter_add(0, zeros(4, 4), torch.ones(2, 4)),
+    "index_put": lambda x: x.index_put((THREE,), torch.ones(2, 4)),
+    "an assignment": lambda x: x.clone().__setitem__(THREE, torch.ones(2, 4)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_refused(name):
+    messages = []
+    for function in (PROGRAMS[name], lampwork.compile(PROGRAMS[name], options={"cache": False})):
+        with pytest.raises((RuntimeError, IndexError)) as caught:
+            function(torch.zeros(5, 4))
+        messages.append((caught.type, str(caught.value)))
+    assert messages[0] == messages[1]
+
+
+def test_rows_that_contents_decide():
+    """As many rows as a mask has are written where another tensor says: that they fit is checked."""
+    program = lambda x, mask, rows: x.index_copy(0, mask.nonzero().squeeze(1), rows)
+    compiled = lampwork.compile(program, options={"cache": False})
+    x = torch.zeros(5, 2)
+    for count, fits in ((3, True), (2, False), (3, True)):
+        mask, rows = torch.arange(5) < count, torch.ones(3, 2)
+        if fits:
+            assert torch.equal(compiled(x, mask, rows), program(x, mask, rows))
+            continue
+        for function in (program, compiled):
+            with pytest.raises(IndexError, match="Number of indices"):
+                function(x, mask, rows)
