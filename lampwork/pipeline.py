@@ -173,7 +173,7 @@ def _backward(
     def observed(stage: str, value: Any) -> None:
         observe(f"{stage} backward", value)
 
-    program, native, source = _generate(halves.backward, settings, observed, spent, frozenset())
+    program, native, source = _generate(halves.backward, settings, observed, spent, frozenset(), owns_inputs=True)
     for stage, each in spent.items():
         seconds[f"{stage} backward"] = each
     made = Artifact(
@@ -194,9 +194,10 @@ def _generate(
     seconds: dict[str, float],
     weights: frozenset[int],
     sizes: SymbolicSizes | None = None,
+    owns_inputs: bool = False,
 ) -> tuple[Program, NativeCode, str]:
     """Every stage behind the graph: program, machine code and host function. `sizes`: what it takes for granted of
-    those that contents decide is checked."""
+    those that contents decide is checked. `weights` and `owns_inputs`: as for `host_source`."""
     target = target_of(functional.device)
     with _stage("lower", seconds):
         lowered = lower(functional, settings)
@@ -215,7 +216,7 @@ def _generate(
         _count_tuning(tuner, seconds)
     observe("generate", native)
     with _stage("host", seconds):
-        source = host_source(program, native, weights)
+        source = host_source(program, native, weights, owns_inputs)
     observe("host", source)
     return program, native, source
 

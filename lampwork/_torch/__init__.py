@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         are_saved_tensors_hooked,
         delayed_error,
         gradients_of_transform,
+        release_saved_tensors,
         run_backward,
         saved_hooks_refusal,
         without_saved_tensor_hooks,

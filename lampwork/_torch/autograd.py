@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -37,6 +38,11 @@ def without_saved_tensor_hooks() -> Iterator[None]:
 def are_saved_tensors_hooked() -> bool:
     """Whether `saved_tensors_hooks` (`save_on_cpu` is one) see what autograd saves in this thread."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+def release_saved_tensors(ctx: Any) -> None:
+    """In a backward: gives up what `ctx` of a `torch.autograd.Function` has saved, unless the graph is retained."""
+    ctx.maybe_clear_saved_tensors()
 
 
 #: Makes results whose differentiation raises an error with the given text.

@@ -68,12 +68,15 @@ from lampwork.ir.size import Size, SizeExpr, Symbol, linear_terms, symbols
 LARGE_BYTES = 1 << 20
 
 
-def host_source(program: Program, native: NativeCode, weights: frozenset[int] = frozenset()) -> str:
+def host_source(
+    program: Program, native: NativeCode, weights: frozenset[int] = frozenset(), owns_inputs: bool = False
+) -> str:
     """The text of the host function. Raises `CompileError` for a program that names a buffer without a place.
 
-    `weights`: inputs that stay the same objects, at the same place in memory, while `generation` does.
+    `weights`: inputs that stay the same objects, at the same place in memory, while `generation` does. `owns_inputs`:
+    the values come in a list that the function empties; memory that only it knew is free from its last use on.
     """
-    return _HostWriter(program, native, weights).text()
+    return _HostWriter(program, native, weights, owns_inputs).text()
 
 
 def is_static(ref: TensorRef) -> bool:
@@ -82,8 +85,18 @@ def is_static(ref: TensorRef) -> bool:
 
 
 class _HostWriter:
-    def __init__(self, program: Program, native: NativeCode, weights: frozenset[int]) -> None:
+    def __init__(
+        self, program: Program, native: NativeCode, weights: frozenset[int], owns_inputs: bool = False
+    ) -> None:
         self.program, self.native, self.weights = program, native, weights
+        returned = {each.input for each in program.results if isinstance(each, (FromInput, ViewOfInput))}
+        #: Inputs that are given back as soon as no step needs them.
+        self.freed = {
+            name: index
+            for index, name in enumerate(program.inputs)
+            if owns_inputs and index not in returned and name not in program.numbers
+        }
+        self.owns_inputs = owns_inputs
         self.on_gpu = program.device != "cpu"
         self.weight_views: dict[str, int] = {}
         self.slot = {name: index for index, name in enumerate(native.buffer_order)}
@@ -163,6 +176,7 @@ class _HostWriter:
         body = [*setup, *trial, *steps, *self.lines]
         body = [*self._weights(), *body]
         unpack = [f"x{index} = values[{index}]" for index in sorted(self.used_inputs)]
+        unpack += ["values.clear()"] * self.owns_inputs
         needs_lease = bool(self.views) or any("lease" in line for line in body)
         return "\n".join([*self._tables(), *self._frame(unpack, body, needs_lease)]) + "\n"
 
@@ -391,6 +405,8 @@ class _HostWriter:
             for name in self.program.free_after.get(position, ()):
                 if name in self.extern_names:
                     self.emit(f"del {self.extern_names[name]}")
+                elif self.freed.get(name) in self.used_inputs:
+                    self.emit(f"del x{self.freed[name]}")
 
     def _run(self, number: int, start: int) -> None:
         """Run the stretch of launches that begins with step `start`."""

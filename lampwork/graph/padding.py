@@ -9,10 +9,20 @@ takes kernels that are two to seven times slower.
 
 The copy at the end fuses into kernels that read the result; only what leaves the program, or goes to an operator of
 ATen's, is really copied. The weight is copied in every call, for the caller may change it; declared constant by
-`options={"freeze": True}`, it is copied once (a derived input). Exact but for the order of sums.
+`options={"freeze": True}`, it is copied once (a derived input).
 
-Preconditions: rows of the factors are aligned; half precision (float32 loses little). Non-goals: odd inner sizes, where
-both factors would be copied; batched products.
+The derivatives of such a product have a factor whose own rows are odd. It is made wider by the kernel that computes it,
+once for both:
+
+    %mm = mm(%g, %weight)        # [8192, 30522]            %pad = constant_pad_nd(%g, [0, 6])
+    %t = t(%g)                                        ->    %pad_1 = constant_pad_nd(%weight, [0, 0, 0, 6])
+    %mm_1 = mm(%t, %x)                                      %mm = mm(%pad, %pad_1)
+                                                            %t = t(%pad)
+                                                            %mm_1 = mm(%t, %x)                   # [30528, 768]
+                                                            %slice = slice(%mm_1, 0, 0, 30522)
+
+Exact but for the order of sums. Preconditions: one of the three sizes is odd; half precision (float32 loses little).
+Non-goals: batched products.
 """
 
 from __future__ import annotations
@@ -28,7 +38,7 @@ from lampwork.fakes.shapes import contiguous
 from lampwork.fakes.symbolic import large_hint_of
 from lampwork.graph.build import emit, same_metadata
 from lampwork.graph.freeze import Freezer
-from lampwork.graph.products import linear_parts
+from lampwork.graph.products import linear_parts, transposed
 from lampwork.ir.region import FunctionalGraph
 
 aten = torch.ops.aten
@@ -50,22 +60,90 @@ LAUNCHES = 10e-6
 def padding_pays(rows: int, inner: int, columns: int, is_frozen: bool) -> bool:
     """Whether a product [rows, inner] x [inner, columns] is faster padded, its result copied and, unless `is_frozen`,
     its weight too."""
-    if columns % 4 == 0 or inner % ALIGNED:
+    if inner % ALIGNED:
         return False
-    operations = 2 * rows * inner * columns
-    gain = operations / (ODD_RATE if columns % 2 else EVEN_RATE) - operations / ALIGNED_RATE
     copied = rows * columns + (0 if is_frozen else inner * columns)
+    return _gains(columns, rows * inner * columns, copied)
+
+
+def _gains(width: int, products: int, copied: int) -> bool:
+    """Whether `products` multiplications are that much faster with rows of aligned width than with rows of `width`,
+    half-precision elements of which so many are `copied`."""
+    if width % 4 == 0:
+        return False
+    operations = 2 * products
+    gain = operations / (ODD_RATE if width % 2 else EVEN_RATE) - operations / ALIGNED_RATE
     return gain > 1.2 * 4 * copied / COPY_RATE + LAUNCHES
 
 
 def pad_products(functional: FunctionalGraph, settings: Settings) -> FunctionalGraph:
     """`functional` with the products padded for which `padding_pays`."""
     freezer = Freezer(functional)
+    wide: dict[tuple[Node, int], Node] = {}
     for node in list(functional.graph.nodes):
         parts = linear_parts(node) if node.op == "call_function" else None
-        if parts is not None and node.meta["val"].dtype.itemsize == 2:
-            _pad(freezer, node, *parts, is_frozen=settings.options.freeze)
+        if parts is None or node.meta["val"].dtype.itemsize != 2:
+            continue
+        x, factor, bias = parts
+        if _is_column_major(factor.meta["val"]):
+            _pad(freezer, node, x, factor, bias, is_frozen=settings.options.freeze)
+        elif bias is None and _is_row_major(factor.meta["val"]):
+            _pad_factors(freezer.graph, node, x, factor, wide)
     return freezer.finish()
+
+
+def _pad_factors(graph: torch.fx.Graph, node: Node, x: Node, y: Node, wide: dict[tuple[Node, int], Node]) -> None:
+    """Widens the odd rows of `x` [M, K], or of what it is the transpose of, where that pays; `y` [K, N] is row-major.
+
+    `wide`: what was widened already, by the row-major factor and its dimension.
+    """
+    value = x.meta["val"]
+    is_transposed = _is_column_major(value)
+    if not is_transposed and not _is_row_major(value):
+        return
+    even, odd = reversed(value.size()) if is_transposed else value.size()
+    columns = y.meta["val"].size()[1]
+    if type(odd) is not int or type(columns) is not int:
+        return
+    even = large_hint_of(even)
+    # A transposed factor makes rows of the result that nobody wants; another one wants as many rows of zeros in `y`.
+    copied = odd * even + odd * columns
+    if columns % ALIGNED or even % ALIGNED or not _gains(odd, odd * even * columns, copied):
+        return
+    with graph.inserting_before(node):
+        if is_transposed:
+            factor = _widened(graph, transposed(graph, x), 1, wide)
+            factor = emit(graph, aten.t.default, (factor,), {}, node)
+            product = emit(graph, aten.mm.default, (factor, y), {}, node)
+            part = emit(graph, aten.slice.Tensor, (product, 0, 0, odd), {}, node)
+            new = emit(graph, aten.clone.default, (part,), {"memory_format": torch.contiguous_format}, node)
+        else:
+            factors = (_widened(graph, x, 1, wide), _widened(graph, y, 0, wide))
+            new = emit(graph, aten.mm.default, factors, {}, node)
+    assert same_metadata(new.meta["val"], node.meta["val"])
+    node.replace_all_uses_with(new)
+    graph.erase_node(node)
+
+
+def _widened(graph: torch.fx.Graph, matrix: Node, dim: int, wide: dict[tuple[Node, int], Node]) -> Node:
+    """`matrix` with zeros behind it in dimension `dim`, up to an aligned size; made right behind it."""
+    if (matrix, dim) not in wide:
+        more = -matrix.meta["val"].size()[dim] % ALIGNED
+        after = matrix
+        while after.next.op == "placeholder":
+            after = after.next
+        with graph.inserting_after(after):
+            pads = [0, more] if dim == 1 else [0, 0, 0, more]
+            wide[matrix, dim] = emit(graph, aten.constant_pad_nd.default, (matrix, pads), {}, matrix)
+    return wide[matrix, dim]
+
+
+def _is_row_major(value: torch.Tensor) -> bool:
+    return value.stride() == (value.size()[1], 1)
+
+
+def _is_column_major(value: torch.Tensor) -> bool:
+    return value.stride() == (1, value.size()[0])
 
 
 def _pad(freezer: Freezer, node: Node, x: Node, factor: Node, bias: Node | None, *, is_frozen: bool) -> None:
@@ -73,8 +151,6 @@ def _pad(freezer: Freezer, node: Node, x: Node, factor: Node, bias: Node | None,
     value = factor.meta["val"]
     inner, columns = value.size()
     width = -(-columns // ALIGNED) * ALIGNED
-    if value.stride() != (1, inner):  # not a weight [N, K], row by row
-        return
     found = freezer.weight_of(factor) if is_frozen else None
     is_derived = found is not None and found[1] and (bias is None or bias in freezer.constant)
     if not padding_pays(large_hint_of(x.meta["val"].size()[0]), inner, columns, is_derived):

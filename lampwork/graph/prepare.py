@@ -24,6 +24,7 @@ from lampwork.graph.simplify import (
     separate_outputs,
     share_repeated_work,
 )
+from lampwork.graph.statistics import take_log_softmaxes_apart
 from lampwork.ir.region import FunctionalGraph, Region
 
 Pass = Callable[[FunctionalGraph], FunctionalGraph]
@@ -80,7 +81,9 @@ def prepare_halves(region: Region, settings: Settings) -> Halves:
     assert region.joint is not None
     functional = functionalize(region)
     functional = replace(functional, device=program_device(functional.graph))
-    functional = _run((remove_dead, embed_literals, share_repeated_work, remove_no_ops, remove_dead), functional)
+    apart = (take_log_softmaxes_apart,) if functional.device != "cpu" else ()
+    simple: tuple[Pass, ...] = (remove_dead, embed_literals, share_repeated_work, remove_no_ops, *apart, remove_dead)
+    functional = _run(simple, functional)
     choose = partial(cheapest, budget=settings.options.memory_budget)
     halves = partition(functional, region.joint, len(region.inputs), region.sizes, choose)
     each_half = passes(replace(settings, options=replace(settings.options, freeze=False)), functional.device)

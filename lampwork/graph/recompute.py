@@ -339,7 +339,7 @@ _FUSED = {
     aten.native_group_norm.default,
     aten.native_layer_norm_backward.default, aten._softmax_backward_data.default, aten.gelu_backward.default,
     aten._log_softmax_backward_data.default, aten.threshold_backward.default, aten.silu_backward.default,
-    aten.embedding.default, aten.rsqrt.default,
+    aten.embedding.default, aten.rsqrt.default, aten.nll_loss_forward.default, aten.nll_loss_backward.default,
 }  # fmt: skip
 #: Cost of an element of four bytes in bytes moved, where it is more than 1.
 _ARITHMETIC = {

@@ -239,7 +239,7 @@ class Program:
 
     `result_storages`: buffer names that own a fresh result tensor's memory, by index of Placement("result").
     `workspace_bytes`: size of the workspace leased per call. `arena`: bytes of each slot of the arena.
-    `free_after[i]`: extern-allocated buffers whose last use is step i.
+    `free_after[i]`: extern-allocated buffers, and inputs, whose last use is step i.
     `device`: the one device that kernels run on and planned memory lives on ("cpu", "cuda:0"). Buffers elsewhere (a CPU
     scalar among the inputs of a CUDA program) are touched by externs alone. `sizes`, `numbers`, `found`, `assumed`: as
     in `Lowered`.

@@ -91,18 +91,20 @@ class Differentiated:
                 made[index] = base.as_strided(plain.shape, plain.stride(), plain.storage_offset())
         return made
 
-    def gradients(self, run: _Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any]) -> Sequence[Any]:
-        """What the backward program returns for tangents, of which None are zeros."""
+    def gradients(self, run: _Call, saved: list[Any], tangents: Sequence[Any]) -> Sequence[Any]:
+        """What the backward program returns for tangents, of which None are zeros. `saved` is emptied."""
         layouts = self.link.tangents if self.fixed else run.layouts
-        laid = [
+        inputs = saved[: len(self.link.saved_inputs)]
+        values, saved[:] = [*saved, *run.sizes], ()
+        values += [
             _laid_out(tangent, layout, output)
             for tangent, layout, output in zip(tangents, layouts, run.devices, strict=True)
         ]
         assert self.backward is not None
         try:
-            found = self.backward((*saved, *run.sizes, *laid))
+            found = self.backward(values)
         except Rerun as failure:
-            found = self.gradients_by_eager(run, saved, tangents, failure)
+            found = self.gradients_by_eager(run, inputs, tangents, failure)
         if self.partial:
             return [
                 gradient if any(tangents[each] is not None for each in depends) else None
@@ -111,7 +113,7 @@ class Differentiated:
         return found
 
     def gradients_by_eager(
-        self, run: _Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any], failure: Rerun
+        self, run: _Call, inputs: Sequence[torch.Tensor], tangents: Sequence[Any], failure: Rerun
     ) -> Sequence[Any]:
         """`gradients`, after the backward program failed; raises what made it fail where the region has no replay."""
         cause = failure.__cause__
@@ -121,14 +123,15 @@ class Differentiated:
             raise CompileError("run", why) from cause
         start = time.perf_counter()
         try:
-            found = self.replay(run, saved, tangents)
+            found = self.replay(run, inputs, tangents)
         except Gone:
             raise cause from None
         self.fell_back(Diagnostic("run-failed", why), time.perf_counter() - start)
         return [None if each is None else each.detach() for each in found]
 
     def replay(self, run: _Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any]) -> list[Any]:
-        """Gradients with a history, computed by eager from the region's inputs. Raises `Gone` where it cannot."""
+        """Gradients with a history, computed by eager from the region's inputs, which what was `saved` begins with.
+        Raises `Gone` where it cannot."""
         if not self.link.replay:
             raise Gone(self.link.unrepeatable)
         inputs = dict(zip(self.kept, run.kept.get() if run.kept is not None else (), strict=True))
@@ -137,9 +140,7 @@ class Differentiated:
             self.replayed = Replayed(self.link.replay)
         return self.replayed.gradients(inputs, self.joint.wanted, tangents)
 
-    def differentiable_gradients(
-        self, run: _Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any]
-    ) -> Sequence[Any]:
+    def differentiable_gradients(self, run: _Call, saved: list[Any], tangents: Sequence[Any]) -> Sequence[Any]:
         """`gradients` with a history, computed by eager; with one that refuses to be differentiated where it cannot."""
         start = time.perf_counter()
         try:
@@ -202,9 +203,10 @@ class LampworkRegion(torch.autograd.Function):
     def backward(ctx: Any, *tangents: Any) -> Any:
         run: _Call = ctx.run
         owner = run.owner
-        saved = ctx.saved_tensors
+        saved = list(ctx.saved_tensors)
         if run.strides:
             saved = [_in_strides(tensor, strides) for tensor, strides in zip(saved, run.strides, strict=True)]
+        _torch.release_saved_tensors(ctx)  # from now on the list alone owns them, and the program empties it
         twice = torch.is_grad_enabled()
         found = (owner.differentiable_gradients if twice else owner.gradients)(run, saved, tangents)
         return None, *found, *owner.no_gradients

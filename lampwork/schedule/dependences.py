@@ -169,7 +169,8 @@ def find_depths(items: Sequence[Item], dependences: Dependences, buffers: Mappin
     that read no memory.
 
     Nests come as early as they can, but one that makes more than it reads (an expanded mask, a cast weight) waits for
-    its first consumer: nothing lives longer than it needs to.
+    its first consumer: nothing lives longer than it needs to. So does what is computed from inputs alone (values that a
+    backward pass computes again), unless it reads what nobody else would need any more by then.
     """
     depths: list[int] = []
     after: list[list[int]] = [[] for _ in items]
@@ -181,13 +182,28 @@ def find_depths(items: Sequence[Item], dependences: Dependences, buffers: Mappin
             step = 1 if nest and not isinstance(items[earlier], LoopNest) else 0
             depth = max(depth, depths[earlier] + step)
         depths.append(depth)
+    latest = list(depths)  # for what is computed from inputs alone, if all of it waited
+    for number in range(len(items) - 1, -1, -1):
+        if depths[number] == 0 and isinstance(items[number], LoopNest) and after[number]:
+            latest[number] = min(latest[later] for later in after[number])
     for number in range(len(items) - 1, -1, -1):
         if not isinstance(items[number], LoopNest) or not after[number]:
             continue
-        latest = min(depths[later] for later in after[number])
-        if latest > depths[number] and _grows(number, dependences, buffers):
-            depths[number] = latest
+        first = min(depths[later] for later in after[number])
+        if first > depths[number] and not _grows(number, dependences, buffers):
+            first = min([first, *_last_used(number, latest, after, dependences)]) if depths[number] == 0 else 0
+        depths[number] = max(depths[number], first)
     return depths
+
+
+def _last_used(
+    number: int, latest: Sequence[int], after: Sequence[Sequence[int]], dependences: Dependences
+) -> Iterator[int]:
+    """Until when other items need what an item reads, for all that they need."""
+    for earlier in dependences.before[number]:
+        others = [latest[later] for later in after[earlier] if later != number]
+        if others:
+            yield max(others)
 
 
 def _grows(number: int, dependences: Dependences, buffers: Mapping[str, Buffer]) -> bool:

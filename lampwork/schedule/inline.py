@@ -34,6 +34,8 @@ MOST_USES = 16
 MOST_REPEATED = 24
 #: A hoisted value may add one operation to this many elements of its consumer.
 HOISTED_SHARE = 8
+#: One reader may compute a value this share more often than it has elements: it pads.
+PADDED_SHARE = 8
 
 
 @dataclass(eq=False)
@@ -199,7 +201,7 @@ def _worth_inlining(info: _Nest, infos: Sequence[_Nest]) -> bool:
         return False
     numel = max(estimate(product(axis.extent for axis in info.nest.axes)), 1)
     evaluations = sum(_evaluations(infos[root].domain, index) for root, index in info.uses) / numel
-    if evaluations <= 1:
+    if evaluations <= 1 or (uses == 1 and evaluations <= 1 + 1 / PADDED_SHARE):
         return True
     total = sum(estimate(product(axis.extent for axis in infos[root].domain)) for root, _ in info.uses)
     if evaluations * numel * info.cost * HOISTED_SHARE <= total and info.cost + info.repeated <= MOST_REPEATED:

@@ -33,8 +33,8 @@ def step_buffers(step: Step) -> tuple[str, ...]:
 def place_buffers(
     lowered: Lowered, steps: Sequence[Step], buffers: Mapping[str, Buffer]
 ) -> tuple[dict[str, Placement], tuple[str, ...], int, dict[int, tuple[str, ...]], tuple[Size, ...]]:
-    """(placements, result storages, workspace bytes, extern-allocated buffers to free after each step, bytes of each
-    slot of the arena)."""
+    """(placements, result storages, workspace bytes, extern-allocated buffers and inputs that no step behind
+    each one needs, bytes of each slot of the arena)."""
     placements: dict[str, Placement] = {}
     for index, name in enumerate(lowered.inputs):
         if name in lowered.numbers:
@@ -70,7 +70,7 @@ def place_buffers(
         if placement is None:
             born.setdefault(first[name], []).append(name)
             dies.setdefault(number, []).append(name)
-        elif placement.kind == "extern" and name not in returned:
+        elif placement.kind in ("extern", "input") and name not in returned:
             free_after.setdefault(number, []).append(name)
     workspace, arena = _Workspace(), _Arena()
     for number in range(len(steps)):

@@ -42,6 +42,27 @@ def test_padded_products_compute_the_same(monkeypatch, freeze, bias):
     assert result.stride() == expected.stride()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_derivatives_of_odd_products_share_a_wide_factor(monkeypatch, dtype):
+    monkeypatch.setattr(padding, "_gains", lambda width, products, copied: width % 8 != 0)
+    inputs = [each.to(dtype) for each in (torch.randn(24, 13), torch.randn(13, 16), torch.randn(24, 16))]
+
+    def call(tangent, weight, x):
+        tangent = tangent * 2
+        return tangent @ weight, tangent.t() @ x, (x.t() @ x).exp()
+
+    with torch.no_grad():
+        padded = padding.pad_products(functionalize(record(call, inputs)), make_settings())
+        padded.graph.lint()
+        shapes = [tuple(n.meta["val"].shape) for n in padded.graph.nodes if n.target is torch.ops.aten.mm.default]
+        assert shapes == [(24, 16), (16, 16), (16, 16)]
+        pads = [n for n in padded.graph.nodes if n.target is torch.ops.aten.constant_pad_nd.default]
+        assert sorted(tuple(n.meta["val"].shape) for n in pads) == [(16, 16), (24, 16)]
+        for result, expected in zip(interpret_functional(padded, inputs), call(*inputs)):
+            torch.testing.assert_close(result, expected)
+            assert result.stride() == expected.stride()
+
+
 def test_what_pays_was_measured():
     pays = padding.padding_pays
     assert pays(8192, 768, 30522, False) and pays(8192, 768, 50257, False) and pays(8192, 4096, 4095, False)
