@@ -21,20 +21,17 @@ class Environment:
     verify: bool  # LAMPWORK_VERIFY=1: check the IR after every stage
     cache_dir: str  # LAMPWORK_CACHE_DIR
     cache: bool  # LAMPWORK_CACHE=0 disables the on-disk cache
-    debug: int  # LAMPWORK_DEBUG=1..5
     compile_workers: int = 1  # LAMPWORK_COMPILE_WORKERS: processes that compile GPU kernels; 0: threads of this one
 
 
 def _read_environment() -> Environment:
     default_cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "lampwork")
-    debug = os.environ.get("LAMPWORK_DEBUG", "0")
     workers = os.environ.get("LAMPWORK_COMPILE_WORKERS", "")
     return Environment(
         strict=os.environ.get("LAMPWORK_STRICT", "0") not in ("", "0"),
         verify=os.environ.get("LAMPWORK_VERIFY", "0") not in ("", "0"),
         cache_dir=os.environ.get("LAMPWORK_CACHE_DIR") or default_cache,
         cache=os.environ.get("LAMPWORK_CACHE", "1") not in ("", "0"),
-        debug=int(debug) if debug.isdigit() else 0,
         compile_workers=int(workers) if workers.isdigit() else min(12, len(os.sched_getaffinity(0))),
     )
 

@@ -97,6 +97,13 @@ def test_one_version():
     assert project["version"] == lampwork.__version__
 
 
+def test_the_map_of_files_names_none_that_is_gone():
+    page = (ROOT / "docs" / "architecture.md").read_text().partition("## Where things are")[2]
+    files = {path.name for path in (ROOT / "lampwork").rglob("*.py")}
+    named = set(re.findall(r"`(\w+\.py)`", page))
+    assert len(named) > 200 and not named - files
+
+
 def test_the_readme_opens_with_commands_that_ci_runs():
     readme = (ROOT / "README.md").read_text()
     commands = re.findall(r"```sh\n(.*?)\n```", readme, re.S)
