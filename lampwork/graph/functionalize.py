@@ -26,7 +26,8 @@ input).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -465,7 +466,8 @@ class Functionalizer:
                     conjugate=view.fake.is_conj(),
                 )
             )
-        results = [self.unviewed(result, outputs, results) for result in results]
+        uses = Counter(result.index for result in results if isinstance(result, FromGraph))
+        results = [self.unviewed(result, outputs, uses) for result in results]
         writes: list[tuple[int, int]] = []
         for memory in {id(view.memory): view.memory for view in self.views.values()}.values():
             if memory.inputs and memory.generation:
@@ -473,7 +475,7 @@ class Functionalizer:
         self.graph.output(tuple(outputs))
         return FunctionalGraph(self.graph, tuple(results), tuple(writes))
 
-    def unviewed(self, result: Any, outputs: list[Node], results: list[Any]) -> Any:
+    def unviewed(self, result: Any, outputs: list[Node], uses: Mapping[int, int]) -> Any:
         """A view that is all of a value that no other result uses is that value."""
         if isinstance(result, AliasOfInput) or result.view is None or result.dtype is not None:
             return result
@@ -482,8 +484,7 @@ class Functionalizer:
         sizes = sizes_of((*shape, *strides, offset))
         if len(shape) != value.dim() or sizes != sizes_of((*value.size(), *value.stride(), 0)):
             return result
-        uses = sum(isinstance(other, FromGraph) and other.index == result.index for other in results)
-        return FromGraph(result.index, conjugate=result.conjugate) if uses == 1 else result
+        return FromGraph(result.index, conjugate=result.conjugate) if uses[result.index] == 1 else result
 
     def input_result(self, argument: Node, view: View) -> AliasOfInput:
         if argument.op == "placeholder" or view.like is not None and view.like.op == "placeholder":

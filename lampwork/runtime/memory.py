@@ -2,7 +2,8 @@
 
 Fresh pages are the hidden cost of a large result: the first write to each page faults (gelu on 4096x4096 float32 takes
 4.3 ms into memory that was used before and 26 ms into new memory, on the 2-core machine of our measurements). So the
-storage of a large result is kept, and used again once nobody else owns it.
+storage of a large result is kept, and used again once nobody else owns it. (Eight layers of 4096x4096 trained with AdamW
+on 4 rows, one core: 0.9 s a step, of which 0.3 s are 131,000 faults for gradients; 0.6 s without any.)
 """
 
 from __future__ import annotations
@@ -24,8 +25,16 @@ KEPT_PER_RESULT = 3
 #: Workspaces kept per entry: as many calls of it may run at once without allocating.
 IDLE_LEASES = 4
 
-_lock = threading.Lock()
+#: So many places are looked at for memory that another entry has no use for.
+_LOOKED_AT = 32
+#: Where nothing was found to forget for the limit's sake, so many results pass before the next look.
+PAUSE = 256
+
+_lock = threading.RLock()  # re-entered where the collector runs, and releases an entry's memory, under it
 _kept_bytes = 0
+_pause = 0
+#: Where storages of a size and type are kept, and by whom: entries whose results are alike share what lies idle.
+_places: dict[tuple[int, torch.dtype], deque[tuple[int, deque]]] = {}
 
 
 def kept_bytes() -> int:
@@ -34,7 +43,11 @@ def kept_bytes() -> int:
 
 
 class ResultMemory:
-    """Makes large result tensors of one entry, in memory of earlier results that nobody owns any more."""
+    """Makes large result tensors of one entry, in memory of earlier results that nobody owns any more.
+
+    Those may be another entry's: the first step of a training loop makes gradients in an entry of its own, which never
+    runs again, and all later steps make the same in another.
+    """
 
     def __init__(self) -> None:
         self._kept: dict[int, deque[tuple[torch.Tensor, int, int]]] = {}
@@ -57,15 +70,47 @@ class ResultMemory:
                 self._forget(keeper)  # results grew: larger memory takes its place
                 continue
             kept.append(keeper)
-        if _torch.tensor_layout() is None or not self._may_keep(kept, size_bytes):
+        idle = self._idle_elsewhere(size_bytes, dtype) if len(kept) < KEPT_PER_RESULT else None
+        if idle is not None:
+            result = torch.empty(0, dtype=dtype).set_(idle[0], 0, shape, strides)  # type: ignore[call-overload]
+            self._keep(kept, idle)
+            return result
+        if (
+            _torch.tensor_layout() is None
+            or not self._may_keep(kept, size_bytes)
+            and not (self._forget_busy() and self._may_keep(kept, size_bytes))
+        ):
             return torch.empty_strided(shape, strides, dtype=dtype)
         # A flat tensor of our own holds the storage. The storage's Python object is never asked for: it would own the
         # storage as well, and who else holds that object could not be told.
         with torch.inference_mode(False):
             flat = torch.empty(size_bytes // dtype.itemsize, dtype=dtype)
         result = torch.empty(0, dtype=dtype).set_(flat, 0, shape, strides)  # type: ignore[call-overload]
-        kept.append((flat, _torch.storage_address(flat), size_bytes))  # now that its memory has a second owner
+        self._keep(kept, (flat, _torch.storage_address(flat), size_bytes))  # now that its memory has a second owner
         return result
+
+    def _keep(self, kept: deque, keeper: tuple[torch.Tensor, int, int]) -> None:
+        kept.append(keeper)
+        with _lock:
+            places = _places.setdefault((keeper[2], keeper[0].dtype), deque())
+            if not any(each is kept for _, each in places):
+                places.append((id(self), kept))
+
+    def _idle_elsewhere(self, size_bytes: int, dtype: torch.dtype) -> tuple[torch.Tensor, int, int] | None:
+        """Memory of exactly that size which another entry keeps and nobody uses; it is kept there no longer."""
+        with _lock:
+            places = _places.get((size_bytes, dtype), ())
+            others = [kept for owner, kept in places if owner != id(self)][:_LOOKED_AT]
+        for kept in others:
+            for _ in range(len(kept)):
+                try:
+                    keeper = kept.popleft()  # no other thread sees it meanwhile
+                except IndexError:
+                    break
+                if (keeper[2], keeper[0].dtype) == (size_bytes, dtype) and _torch.storage_use_count_at(keeper[1]) == 1:
+                    return keeper
+                kept.append(keeper)
+        return None
 
     @staticmethod
     def _may_keep(kept: deque, size_bytes: int) -> bool:
@@ -83,11 +128,45 @@ class ResultMemory:
         with _lock:
             _kept_bytes -= keeper[2]
 
+    def _forget_busy(self) -> bool:
+        """Forget memory that results of other entries live in, so that the limit leaves room; whether there was any.
+
+        Some will never come back: an optimizer's state, which its first step makes. Not tried again right after a try
+        in vain.
+        """
+        global _pause
+        with _lock:
+            if _pause:
+                _pause -= 1
+                return False
+            others = [kept for places in _places.values() for owner, kept in places if owner != id(self)]
+        found = False
+        for kept in others:
+            for _ in range(len(kept)):
+                try:
+                    keeper = kept.popleft()
+                except IndexError:
+                    break
+                if _torch.storage_use_count_at(keeper[1]) > 1:
+                    self._forget(keeper)
+                    found = True
+                else:
+                    kept.append(keeper)
+        if others and not found:
+            _pause = PAUSE
+        return found
+
     def release(self) -> None:
         """Forget every kept storage; tensors that the program holds keep theirs."""
         global _kept_bytes
         with _lock:
             _kept_bytes -= sum(capacity for kept in self._kept.values() for _, _, capacity in kept)
+            for alike in list(_places):
+                places = deque(each for each in _places[alike] if each[0] != id(self))
+                if places:
+                    _places[alike] = places
+                else:
+                    del _places[alike]
             self._kept = {}
 
     def __del__(self) -> None:

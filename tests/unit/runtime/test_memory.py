@@ -1,0 +1,73 @@
+"""Memory of large results is used again: by the entry that made it, and by others whose results are alike."""
+
+from __future__ import annotations
+
+import gc
+
+import torch
+
+from lampwork.runtime import memory
+from lampwork.runtime.memory import ResultMemory
+
+SHAPE = (1 << 10, 1 << 9)
+
+
+def make(of: ResultMemory, dtype: torch.dtype = torch.float32, index: int = 0) -> torch.Tensor:
+    return of.empty(index, SHAPE, (SHAPE[1], 1), dtype)
+
+
+def test_idle_memory_of_another_entry_is_taken():
+    first, second = ResultMemory(), ResultMemory()
+    before = memory.kept_bytes()
+    result = make(first)
+    place = result.data_ptr()
+    other = make(second)
+    assert other.data_ptr() != place  # in use
+    del result
+    assert make(second, torch.int32, index=1).data_ptr() != place  # of another type
+    third = make(second)
+    assert third.data_ptr() == place
+    assert make(first).data_ptr() not in (place, other.data_ptr())  # it is the second's now
+    first.release()
+    second.release()
+    assert memory.kept_bytes() == before
+
+
+def test_two_generations_of_gradients_do_for_all_entries():
+    """As a training loop makes them: the first step in an entry of its own, each later one while the last's are held."""
+    first, later = ResultMemory(), ResultMemory()
+    gradients = [make(first, index=index) for index in range(4)]
+    places = {each.data_ptr() for each in gradients}
+    for _ in range(4):
+        gradients = [make(later, index=index) for index in range(4)]
+        places |= {each.data_ptr() for each in gradients}
+    assert len(places) == 8
+    first.release()
+    later.release()
+
+
+def test_entries_that_are_gone_lend_nothing():
+    first = ResultMemory()
+    result = make(first)
+    del first
+    gc.collect()
+    second = ResultMemory()
+    result.fill_(1)
+    make(second).fill_(2)
+    assert result.unique().item() == 1
+    second.release()
+    assert all(places for places in memory._places.values())
+
+
+def test_what_stays_in_use_makes_room(monkeypatch):
+    """An optimizer's state, made by the first step, is not counted for ever."""
+    size_bytes = SHAPE[0] * SHAPE[1] * 4
+    monkeypatch.setattr(memory, "KEPT_LIMIT_BYTES", memory.kept_bytes() + 2 * size_bytes)
+    monkeypatch.setattr(memory, "_pause", 0)
+    first, later = ResultMemory(), ResultMemory()
+    state = [make(first, index=index) for index in range(2)]
+    places = [make(later).data_ptr() for _ in range(3)]
+    assert len(set(places)) == 1 and places[0] not in [each.data_ptr() for each in state]
+    assert memory.kept_bytes() <= memory.KEPT_LIMIT_BYTES
+    first.release()
+    later.release()
