@@ -103,9 +103,7 @@ def inline(
     ]
 
 
-def _drop_dead(
-    infos: Sequence[_Nest], live_out: frozenset[str], written_at: Mapping[str, Sequence[int]]
-) -> None:
+def _drop_dead(infos: Sequence[_Nest], live_out: frozenset[str], written_at: Mapping[str, Sequence[int]]) -> None:
     """Marks nests whose result nobody reads."""
     read = set(live_out) | set(written_at)
     for info in reversed(infos):
@@ -234,9 +232,7 @@ def _share(load: Load, axes: tuple[Axis, ...], numel: int) -> float:
     return min(1.0, touched / numel) * (1.0 if load.mask is None else 2.0)
 
 
-def _readable(
-    number: int, info: _Nest, infos: Sequence[_Nest], written_at: Mapping[str, Sequence[int]]
-) -> bool:
+def _readable(number: int, info: _Nest, infos: Sequence[_Nest], written_at: Mapping[str, Sequence[int]]) -> bool:
     """Whether what this nest loads is still there when its consumers run."""
     for load in info.loads:
         positions = written_at.get(load.buffer)
@@ -334,4 +330,3 @@ def _conjunction(pool: Pool, left: Expr | None, right: Expr | None) -> Expr | No
     if left is None or right is None or left is right:
         return right if left is None else left
     return pool.compute("and", (left, right), "bool")
-
