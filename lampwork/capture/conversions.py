@@ -25,7 +25,7 @@ from lampwork.capture.machine.natives import INTRINSICS, Callback
 from lampwork.capture.machine.polyfills import POLYFILLS
 from lampwork.capture.numbers import HostNumber
 from lampwork.capture.shadow import MISSING, Break
-from lampwork.capture.sizes import SYMBOLIC
+from lampwork.capture.sizes import SYMBOLIC, number
 from lampwork.capture.text import UnknownText, holds_unknown, joined
 from lampwork.capture.unknown import UnknownNumber
 from lampwork.capture.unknown_arrays import UnknownArray
@@ -208,7 +208,7 @@ def _repr(world: Any, *args: Any, **kwargs: Any) -> Any:
             text = _text_of_exception(world, args[0], repr)
         if text is not None:
             return text
-    return _machine_repr(world, *args, **kwargs)
+    return _machine_repr(world, *map(number, args), **kwargs)
 
 
 def _str(world: Any, *args: Any, **kwargs: Any) -> Any:
@@ -218,7 +218,7 @@ def _str(world: Any, *args: Any, **kwargs: Any) -> Any:
             text = _text_of_exception(world, args[0], str)
         if text is not None:
             return text
-    return _machine_str(world, *args, **kwargs)
+    return _machine_str(world, *map(number, args), **kwargs)
 
 
 def _format(world: Any, *args: Any) -> Any:
@@ -226,7 +226,7 @@ def _format(world: Any, *args: Any) -> Any:
         if isinstance(args[0], (*_BRACKETS, dict, BaseException)):
             if type(world.special(args[0], "__format__")) is not types.FunctionType:
                 return world.machine.call(str, (args[0],))
-    return _machine_format(world, *args)
+    return _machine_format(world, *map(number, args))
 
 
 def text_of_container(world: Any, value: Any) -> str | None:

@@ -83,7 +83,7 @@ class HostNumber:
 
     def take(self) -> float:
         """The number, guarded."""
-        self.numbers.relation(f"{self.text} == {_literal(self.value)}", self.sources)
+        self.numbers.relation(_is(self.text, self.value), self.sources)
         return self.value
 
     # Native code that looks at the number gets it.
@@ -221,7 +221,7 @@ class HostNumbers:
         except (ArithmeticError, ValueError):
             return function(*map(self.taken, args))
         if type(value) is not float or len(text) > _LONGEST_TEXT:
-            self.relation(f"{text} == {_literal(value)}", sources)
+            self.relation(_is(text, value) if type(value) is float else f"{text} == {_literal(value)}", sources)
             return value
         if function not in (float, abs, min, max):
             self.relation(f"type({text}) is float", sources)  # it does not raise
@@ -489,6 +489,14 @@ def _literal(value: Any) -> str:
     if type(value) is float and not math.isfinite(value):
         return "math.nan" if math.isnan(value) else "math.inf" if value > 0 else "(-math.inf)"
     return f"({value!r})" if value < 0 or (type(value) is float and math.copysign(1.0, value) < 0) else repr(value)
+
+
+def _is(text: str, value: float) -> str:
+    """That `text` is `value`, which may be no number, or a zero with a sign."""
+    if math.isnan(value):
+        return f"{text} != {text}"
+    sign = f" and math.copysign(1.0, {text}) == {math.copysign(1.0, value)}" if not value else ""
+    return f"{text} == {_literal(value)}{sign}"
 
 
 def counted(value: Any) -> Any:

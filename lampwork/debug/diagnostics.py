@@ -376,6 +376,11 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "Together the two would use more buffers than one kernel is given.",
         "None: processors prefetch a limited number of streams.",
     ),
+    "fusion-chain": Meaning(
+        "fusion",
+        "Together the two would be a longer chain of operations than one kernel is given.",
+        "None: what a kernel does is kept to what the compiler's passes take at once.",
+    ),
     "fusion-few-rows": Meaning(
         "fusion",
         "Too few rows for too many elements: in one kernel most threads would have no work.",

@@ -6,7 +6,7 @@ once. Nothing here knows about loops or fusion.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from lampwork.ir.loops import Buffer, Compute, Constant, Expr, Index, Load, Local
 from lampwork.ir.program import TensorRef
@@ -356,6 +356,14 @@ def children(expr: Expr) -> tuple[Expr, ...]:
         bound = tuple(value for _, value in expr.indirect)
         return bound if expr.mask is None else (*bound, expr.mask)
     return ()
+
+
+def height(below: Sequence[Expr]) -> int:
+    """The longest chain among `below`, which has operands before users (`nodes`)."""
+    heights: dict[int, int] = {}
+    for expr in below:
+        heights[id(expr)] = 1 + max([heights[id(each)] for each in children(expr)], default=0)
+    return max(heights.values(), default=0)
 
 
 def operation_cost(expr: Expr) -> int:

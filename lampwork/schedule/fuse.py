@@ -19,9 +19,9 @@ from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Buffer, Load
 from lampwork.ir.size import Size, product
 from lampwork.ir.target import Target
-from lampwork.schedule.expressions import affine_strides, estimate, flat_offset
+from lampwork.schedule.expressions import affine_strides, estimate, flat_offset, height, nodes
 from lampwork.schedule.group import FusionGroup, Member, group_of
-from lampwork.schedule.inline import Operator, stores_every_element
+from lampwork.schedule.inline import DEEPEST, Operator, stores_every_element
 from lampwork.schedule.tiles import is_gpu, leaves_idle
 from lampwork.schedule.unify import Unifier
 
@@ -72,6 +72,8 @@ class _Fusion:
         self.reasons: dict[tuple[int, int], Refusal] = {}
         self.loaders: dict[str, list[int]] = {}
         self.writers: dict[str, list[int]] = {}
+        self.own_height = 0
+        self.depths: dict[str, int] = {}  # operations one after the other up to a buffer's value, in its kernel
 
     def run(self) -> tuple[list[FusionGroup], list[Refused]]:
         for number, operator in enumerate(self.operators):
@@ -87,6 +89,7 @@ class _Fusion:
         loads = {load.buffer for load in operator.loads}
         before = {writer for name in loads for writer in self.writers.get(name, ())}
         name = operator.store.buffer
+        self.own_height = height(nodes([operator.value]))
         if name in self.mutable:
             before.update(self.writers.get(name, ()))
             before.update(self.loaders.get(name, ()))
@@ -95,16 +98,24 @@ class _Fusion:
             group = self.groups[candidate]
             reason = self._reason_against(candidate, group, operator, required)
             if reason is None:
+                self.depths[name] = self._depth(group, operator)
                 self.place[number] = candidate
                 self._require(candidate, required - {candidate})
                 return
             for member in group.members:
                 if member.buffer in loads:
                     self.reasons[self._number(member.operator), number] = reason
+        self.depths[name] = self.own_height
         self.place[number] = len(self.groups)
         self.groups.append(group_of(operator))
         self.ancestors.append(0)
         self._require(len(self.groups) - 1, required)
+
+    def _depth(self, group: FusionGroup, operator: Operator) -> int:
+        """How many operations follow one another up to the value of the operator being placed, were it in the group."""
+        loads = {load.buffer for load in operator.loads}
+        before = [self.depths[each.buffer] for each in group.members if each.buffer in loads]
+        return self.own_height + max(before, default=0)
 
     def _number(self, operator: Operator) -> int:
         if not hasattr(self, "_numbers"):
@@ -153,6 +164,8 @@ class _Fusion:
             names.update(load.buffer for load in member.operator.loads)
         if len(names) > MOST_BUFFERS:
             return Refusal("fusion-buffers", f"together they use {len(names)} buffers, more than {MOST_BUFFERS}")
+        if self._depth(group, operator) > 2 * DEEPEST:
+            return Refusal("fusion-chain", f"more than {2 * DEEPEST} operations follow one another")
         return _Joining(group, operator, self.buffers, self.mutable, self.target).join()
 
     # -- Results ------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from lampwork.schedule.expressions import (
     Pool,
     estimate,
     find_symbol,
+    height,
     nodes,
     operation_cost,
     rewriter,
@@ -32,6 +33,8 @@ from lampwork.schedule.expressions import (
 MOST_USES = 16
 #: Total operations that inlining one chain into several consumers may repeat.
 MOST_REPEATED = 24
+#: Operations that may depend on one another in one expression: passes over expressions are recursive.
+DEEPEST = 96
 #: A hoisted value may add one operation to this many elements of its consumer.
 HOISTED_SHARE = 8
 #: One reader may compute a value this share more often than it has elements: it pads.
@@ -68,12 +71,15 @@ class _Nest:
     loads: list[Load]
     cost: int
     domain: tuple[Axis, ...]
+    height: int
     uses: dict[tuple[int, tuple[Size, ...]], None]
     inlined: bool = False
     blocked: bool = False
     masked: bool = False
     dead: bool = False
     repeated: int = 0
+    #: How many operations of the consumers depend on it one after the other.
+    depth: int = 0
 
 
 def inline(
@@ -116,13 +122,14 @@ def _drop_dead(infos: Sequence[_Nest], live_out: frozenset[str], written_at: Map
 def _inspect(nest: LoopNest) -> _Nest:
     values = [nest.store.value, *(value for _, value in nest.store.indirect)]
     loads, cost = [], 0
-    for node in nodes(values):
+    below = nodes(values)
+    for node in below:
         if type(node) is Load:
             loads.append(node)
         elif type(node) is Compute:
             cost += operation_cost(node)
     domain = nest.axes + (nest.reduction.axes if nest.reduction else ())
-    return _Nest(nest, loads, cost, domain, {})
+    return _Nest(nest, loads, cost, domain, height(below), {})
 
 
 def _inlinable(nest: LoopNest, buffers: Mapping[str, Buffer], written_at: Mapping[str, Sequence[int]]) -> bool:
@@ -178,6 +185,7 @@ def _decide(
                 continue
             target = infos[producer]
             target.repeated = max(target.repeated, repeated)
+            target.depth = max(target.depth, info.height + (info.depth if info.inlined else 0))
             for root, values in places:
                 index = load.index if values is None else tuple([substitute_sizes(p, values) for p in load.index])
                 target.uses[root, index] = None
@@ -195,7 +203,7 @@ def _traps(nest: LoopNest) -> bool:
 
 def _worth_inlining(info: _Nest, infos: Sequence[_Nest]) -> bool:
     uses = len(info.uses)
-    if uses > MOST_USES or info.blocked:
+    if uses > MOST_USES or info.blocked or info.depth + info.height > DEEPEST:
         return False
     numel = max(estimate(product(axis.extent for axis in info.nest.axes)), 1)
     evaluations = sum(_evaluations(infos[root].domain, index) for root, index in info.uses) / numel
