@@ -96,9 +96,10 @@ class _Fusion:
         required = {self.place[earlier] for earlier in before}
         for candidate in self._candidates(loads, required):
             group = self.groups[candidate]
-            reason = self._reason_against(candidate, group, operator, required)
+            depth = self._depth(group, loads)
+            reason = self._reason_against(candidate, group, operator, required, depth)
             if reason is None:
-                self.depths[name] = self._depth(group, operator)
+                self.depths[name] = depth
                 self.place[number] = candidate
                 self._require(candidate, required - {candidate})
                 return
@@ -111,9 +112,8 @@ class _Fusion:
         self.ancestors.append(0)
         self._require(len(self.groups) - 1, required)
 
-    def _depth(self, group: FusionGroup, operator: Operator) -> int:
+    def _depth(self, group: FusionGroup, loads: set[str]) -> int:
         """How many operations follow one another up to the value of the operator being placed, were it in the group."""
-        loads = {load.buffer for load in operator.loads}
         before = [self.depths[each.buffer] for each in group.members if each.buffer in loads]
         return self.own_height + max(before, default=0)
 
@@ -150,7 +150,7 @@ class _Fusion:
                 self.ancestors[other] = known | mask
 
     def _reason_against(
-        self, number: int, group: FusionGroup, operator: Operator, required: set[int]
+        self, number: int, group: FusionGroup, operator: Operator, required: set[int], depth: int
     ) -> Refusal | None:
         """Why the operator cannot join; None: it has joined."""
         bit = 1 << number
@@ -164,7 +164,7 @@ class _Fusion:
             names.update(load.buffer for load in member.operator.loads)
         if len(names) > MOST_BUFFERS:
             return Refusal("fusion-buffers", f"together they use {len(names)} buffers, more than {MOST_BUFFERS}")
-        if self._depth(group, operator) > 2 * DEEPEST:
+        if depth > 2 * DEEPEST:
             return Refusal("fusion-chain", f"more than {2 * DEEPEST} operations follow one another")
         return _Joining(group, operator, self.buffers, self.mutable, self.target).join()
 
