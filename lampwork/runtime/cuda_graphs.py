@@ -34,14 +34,13 @@ from lampwork.ir.program import (
     FromBuffer,
     FromInput,
     Launch,
-    Program,
     ScalarOutput,
     ScalarResult,
-    TensorRef,
     ViewOfInput,
 )
 from lampwork.ir.source import is_static
 from lampwork.runtime.randomness import captured_draws
+from lampwork.runtime.touched import step_buffers, touched_inputs
 
 #: Plain calls before the capture.
 PLAIN_CALLS = 2
@@ -121,19 +120,6 @@ class GraphRunner:
         self._streams = {}
 
 
-def step_buffers(step: Extern) -> set[str]:
-    """Buffers that a call of ATen reads, writes or makes."""
-    found = {name for name in step.outputs if name is not None} | set(step.mutates)
-    pending: list[Any] = [*step.args, *(value for _, value in step.kwargs)]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, TensorRef):
-            found.add(value.buffer)
-        elif isinstance(value, tuple):
-            pending.extend(value)
-    return found
-
-
 def why_not(artifact: Artifact) -> Diagnostic | None:
     """Why the program can never be captured; None if nothing speaks against it."""
     program = artifact.program
@@ -154,26 +140,6 @@ def why_not(artifact: Artifact) -> Diagnostic | None:
         reason = "a result is a Python number that changes from call to call"
         return Diagnostic("graph-host-value", reason, remedy=HOST_REMEDY)
     return None
-
-
-def touched_inputs(program: Program) -> set[int]:
-    """Inputs whose memory is in the graph. Of others nothing but that they are there counts: gradients that a step
-    drops are other tensors each time."""
-    touched: set[str] = set()
-    for step in program.steps:
-        if isinstance(step, Launch):
-            touched.update(step.buffers)
-        elif isinstance(step, Extern):
-            touched |= step_buffers(step)
-        else:
-            touched.add(step.buffer)
-    found = {index for index, name in enumerate(program.inputs) if name in touched} | {*program.written_inputs}
-    for result in program.results:
-        if isinstance(result, (FromInput, ViewOfInput)):
-            found.add(result.input)
-        elif isinstance(result, FromBuffer) and result.view.buffer in program.inputs:
-            found.add(program.inputs.index(result.view.buffer))
-    return found
 
 
 def why_not_worth_it(artifact: Artifact) -> Diagnostic | None:

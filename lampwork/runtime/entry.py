@@ -27,6 +27,7 @@ from lampwork.runtime.reading import tensor_extent_bytes
 from lampwork.runtime.stamps import compare, supported
 from lampwork.runtime.static import Split, StaticGuards
 from lampwork.runtime.templates import TemplateWriter, sources_of
+from lampwork.runtime.touched import touched_inputs
 
 if TYPE_CHECKING:
     from lampwork.runtime.cuda_graphs import GraphRunner
@@ -68,8 +69,11 @@ class _Head:
         if not split.static and not static_reads:
             return
         positions = [index for index, _ in static_reads]
+        touched = touched_inputs(artifact.program)
+        # What is derived from weights, which no step touches, is kept as long as they stay.
+        weights = [source for index, source in static_reads if index in touched or artifact.derived]
         self.static = StaticGuards(
-            split.static, [each for _, each in static_reads], positions, len(reads), split.others
+            split.static, [each for _, each in static_reads], positions, len(reads), split.others, weights
         )
         self.names |= {
             "static": self.static,
@@ -165,7 +169,7 @@ class Entry:
         end = writer.write(artifact.effects, artifact.outcome)
         head = _Head(artifact, reads)
         values = "values" if len(reads) == len(artifact.inputs) else f"values[:{len(artifact.inputs)}]"
-        generation = ", state" if head.static is not None and self.host is not None else ""
+        generation = ", state.generation" if head.static is not None and self.host is not None else ""
         lines = [*head.lines, f"results = run({values}{generation})", *end]
         self.source = "def serve(function, args, kwargs):\n" + "".join(f"    {line}\n" for line in lines)
         namespace = {**head.names, "run": run, "MISS": MISS, **writer.constants}

@@ -22,7 +22,7 @@ from lampwork.ir.source import Item, Source, is_source, is_static
 from lampwork.runtime.guards import Check, compile_check
 from lampwork.runtime.reading import READ_ERRORS, evaluate
 from lampwork.runtime.stamps import Overlap, Stamps, Unstable, compare, supported
-from lampwork.runtime.steady import steady_check
+from lampwork.runtime.steady import SteadyCheck, steady_check
 
 #: Stamping costs a few hundred checks. When stamps keep failing, so many calls pass before the next attempt; doubled
 #: each time.
@@ -42,12 +42,21 @@ STEADY_CHECKS = 4
 class State:
     """What the static guards of one entry found, and the words of memory by which it is known to be unchanged."""
 
-    __slots__ = ("values", "left", "ids", "apart", "address", "_table", "_keep")
+    __slots__ = ("values", "left", "generation", "ids", "apart", "address", "_table", "_keep")
 
     def __init__(
-        self, values: list[Any], left: Callable | None, table: array, keep: Any, pinned: Sequence[Any]
+        self,
+        values: list[Any],
+        left: Callable | None,
+        table: array,
+        keep: Any,
+        pinned: Sequence[Any],
+        generation: object = None,
     ) -> None:
         self.values = values
+        #: Stays the same object while the weights among `values` do, where they are in memory included; None: it is
+        #: not known.
+        self.generation = generation
         self.left = left
         self.ids = frozenset(map(id, pinned))
         self.apart = Overlap([value for value in pinned if issubclass(type(value), torch.Tensor)]).apart
@@ -58,6 +67,7 @@ class State:
 class StaticGuards:
     """`guards` on static sources. `reads[k]` is read into `values[positions[k]]` of a list of `size`.
 
+    `weights`: those of `reads` that a state's `generation` speaks of; all of them by default.
     `others`: static sources that the call's own objects must be different from, and apart from in memory.
     Raises `LookupError` as `compile_check` does.
     """
@@ -69,7 +79,9 @@ class StaticGuards:
         positions: Sequence[int],
         size: int,
         others: Sequence[Source],
+        weights: Sequence[Source] | None = None,
     ) -> None:
+        self._weights = reads if weights is None else weights
         self._guards, self._reads, self._others = tuple(guards), tuple(reads), tuple(others)
         self._positions, self._size = tuple(positions), size
         self._checks = 0
@@ -80,7 +92,7 @@ class StaticGuards:
         self._next_pause = FIRST_PAUSE
         self.state: State | None = None
         #: For while stamps do not hold: see `steady`; what the last full check found; how often one may be made.
-        self._steady: Callable[[Any], tuple | None] | None = None
+        self._steady: SteadyCheck | None = None
         self._found: tuple | None = None
         self._steady_left = STEADY_CHECKS
 
@@ -102,7 +114,7 @@ class StaticGuards:
             found = self._steady(function)
             if found is not None:
                 self._pause -= 1
-                return self._unstamped(found)
+                return self._unstamped(found, self._steady if self._steady.covers(self._weights) else None)
             self._steady = None
         found = self._check(function)
         if found is None:
@@ -137,8 +149,8 @@ class StaticGuards:
             values[position] = value
         return values
 
-    def _unstamped(self, found: tuple) -> State:
-        return State(self._values(found), None, self._changing, self, found[len(self._reads) :])
+    def _unstamped(self, found: tuple, generation: object = None) -> State:
+        return State(self._values(found), None, self._changing, self, found[len(self._reads) :], generation)
 
     def _stamped(self, function: Any) -> State | None:
         """A state that the next calls compare with; None where a value that is read cannot be stamped."""
@@ -159,7 +171,7 @@ class StaticGuards:
         if found is None or compare()(table.buffer_info()[0]):
             return None
         left = compile_check(stamps.left, ()) if stamps.left else None
-        return State(self._values(found), left, table, stamps.keep, found[len(self._reads) :])
+        return State(self._values(found), left, table, stamps.keep, found[len(self._reads) :], stamps)
 
 
 class Split:

@@ -11,14 +11,14 @@ What tensors are apart in memory need not be asked again either: only the others
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from lampwork.ir.guard import Distinct, Guard, StorageGroups, TensorIs
 from lampwork.ir.source import Source
-from lampwork.runtime.guards import CheckWriter
+from lampwork.runtime.guards import Check, CheckWriter
 from lampwork.runtime.reading import READ_ERRORS, tensor_extent_bytes
 from lampwork.runtime.stamps import Overlap, Stamps, Unstable, compare
 
@@ -54,10 +54,26 @@ class _SteadyWriter(CheckWriter):
             self.refuse(f"not {apart}({name}.data_ptr(), {extent}({name}))")
 
 
+class SteadyCheck:
+    """Called with the function: the values at the sources that are read, None where some guard may not hold."""
+
+    def __init__(self, check: Check, stamps: Stamps, steady: frozenset[int]) -> None:
+        self._check, self._stamps, self._steady = check, stamps, steady
+        self._table = stamps.table()
+        self._address, self._differ = self._table.buffer_info()[0], compare()
+
+    def covers(self, sources: Sequence[Source]) -> bool:
+        """Whether the tensors at all these sources stay."""
+        return self._steady.issuperset(map(id, sources))
+
+    def __call__(self, function: Any) -> tuple | None:
+        return None if self._differ(self._address) else self._check(function, (), {})
+
+
 def steady_check(
     guards: Sequence[Guard], reads: Sequence[Source], before: Sequence[Any], now: Sequence[Any]
-) -> Callable[[Any], tuple | None] | None:
-    """A check of `guards` as `compile_check` makes, which takes the function alone; None where it would gain nothing.
+) -> SteadyCheck | None:
+    """The check of `guards`; None where it would gain nothing.
 
     `before` and `now`: the values at `reads` in two calls, the latter's with all guards found to hold.
     """
@@ -84,11 +100,4 @@ def steady_check(
         kept.append(guard)
     writer = _SteadyWriter(kept, reads)
     writer.steady = steady
-    check = writer.function()
-    table = stamps.table()
-    address, differ = table.buffer_info()[0], compare()
-
-    def holds(function: Any, table: Any = table, keep: Any = stamps.keep) -> tuple | None:
-        return None if differ(address) else check(function, (), {})
-
-    return holds
+    return SteadyCheck(writer.function(), stamps, frozenset(steady))

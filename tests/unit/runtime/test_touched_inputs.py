@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import lampwork
-from lampwork.runtime.cuda_graphs import touched_inputs
+from lampwork.runtime.touched import touched_inputs
 
 
 def test_gradients_that_a_step_drops():

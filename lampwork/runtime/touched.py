@@ -1,0 +1,40 @@
+"""Which memory the steps of a program touch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lampwork.ir.program import Extern, FromBuffer, FromInput, Launch, Program, TensorRef, ViewOfInput
+
+
+def step_buffers(step: Extern) -> set[str]:
+    """Buffers that a call of ATen reads, writes or makes."""
+    found = {name for name in step.outputs if name is not None} | set(step.mutates)
+    pending: list[Any] = [*step.args, *(value for _, value in step.kwargs)]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, TensorRef):
+            found.add(value.buffer)
+        elif isinstance(value, tuple):
+            pending.extend(value)
+    return found
+
+
+def touched_inputs(program: Program) -> set[int]:
+    """Inputs whose memory is in the graph. Of others nothing but that they are there counts: gradients that a step
+    drops are other tensors each time."""
+    touched: set[str] = set()
+    for step in program.steps:
+        if isinstance(step, Launch):
+            touched.update(step.buffers)
+        elif isinstance(step, Extern):
+            touched |= step_buffers(step)
+        else:
+            touched.add(step.buffer)
+    found = {index for index, name in enumerate(program.inputs) if name in touched} | {*program.written_inputs}
+    for result in program.results:
+        if isinstance(result, (FromInput, ViewOfInput)):
+            found.add(result.input)
+        elif isinstance(result, FromBuffer) and result.view.buffer in program.inputs:
+            found.add(program.inputs.index(result.view.buffer))
+    return found
