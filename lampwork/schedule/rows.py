@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lampwork.ir.loops import Axis, Buffer, Compute, Constant, Expr, Load, LoopNest, Store
 from lampwork.ir.size import Size, Symbol, evaluate, mul
@@ -102,6 +102,69 @@ def find_rows(
 def _frequent(units: list[_Unit], key: Callable[[_Unit], tuple]) -> list[_Unit]:
     counts = Counter(key(unit) for unit in units)
     return [unit for unit in units if counts[key(unit)] >= FEWEST_ROWS]
+
+
+def spread_numbers(
+    nests: Sequence[LoopNest], buffers: Mapping[str, Buffer], live_out: frozenset[str], mutable: frozenset[str]
+) -> list[LoopNest | None]:
+    """The nests with what is computed of the caller's numbers alone (a learning rate as float32) computed where it is
+    read; None in place of a nest that nobody needs then. All components share such a number, and a kernel that made it
+    would have to run before theirs."""
+    if len(nests) < FEWEST_ROWS:
+        return list(nests)
+    made: dict[str, Expr] = {}
+    for nest in nests:
+        name = nest.store.buffer
+        if name in live_out or name in mutable or not _is_single(buffers[name]):
+            continue
+        if nest.reduction is not None or nest.partial or nest.store.mode != "write" or nest.store.indirect:
+            continue
+        parts = nodes([nest.store.value])
+        if len(parts) <= _LONGEST_NUMBER and all(_is_of_numbers(part, buffers, mutable) for part in parts):
+            made[name] = nest.store.value
+    if not made:
+        return list(nests)
+    memo: dict[int, Expr] = {}
+    return [None if nest.store.buffer in made else _with_numbers(nest, made, memo) for nest in nests]
+
+
+#: Nodes of an expression that is computed by each of its readers.
+_LONGEST_NUMBER = 4
+
+
+def _is_of_numbers(expr: Expr, buffers: Mapping[str, Buffer], mutable: frozenset[str]) -> bool:
+    if type(expr) is Load:
+        plain = expr.mask is None and not expr.indirect and expr.buffer not in mutable
+        return plain and _is_number(expr, buffers[expr.buffer])
+    return type(expr) is Compute or type(expr) is Constant
+
+
+def _with_numbers(nest: LoopNest, made: Mapping[str, Expr], memo: dict[int, Expr]) -> LoopNest:
+    if not any(name in made for name in _loaded(nest)):
+        return nest
+    store = nest.store
+    indirect = tuple([(name, _put(value, made, memo)) for name, value in store.indirect])
+    return replace(nest, store=replace(store, value=_put(store.value, made, memo), indirect=indirect))
+
+
+def _put(expr: Expr, made: Mapping[str, Expr], memo: dict[int, Expr]) -> Expr:
+    """`expr` with loads of the buffers `made` replaced."""
+    found = memo.get(id(expr))
+    if found is not None:
+        return found
+    found = expr
+    if type(expr) is Compute:
+        args = tuple([_put(arg, made, memo) for arg in expr.args])
+        if any(new is not old for new, old in zip(args, expr.args)):
+            found = Compute(expr.op, args, expr.dtype)
+    elif type(expr) is Load:
+        if expr.buffer in made:
+            found = made[expr.buffer]
+        elif expr.indirect or expr.mask is not None:
+            bound = tuple([(name, _put(value, made, memo)) for name, value in expr.indirect])
+            found = replace(expr, indirect=bound, mask=None if expr.mask is None else _put(expr.mask, made, memo))
+    memo[id(expr)] = found
+    return found
 
 
 # -- Components -------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from lampwork.schedule.expressions import ELEMENTS, MANY_ELEMENTS, Pool, estimat
 from lampwork.schedule.fuse import Refused, fuse
 from lampwork.schedule.inline import inline
 from lampwork.schedule.regions import split_regions
-from lampwork.schedule.rows import RowClass, find_rows
+from lampwork.schedule.rows import RowClass, find_rows, spread_numbers
 from lampwork.schedule.split import split_reductions
 from lampwork.schedule.tiles import is_gpu
 
@@ -103,6 +103,9 @@ def _schedule(nests, buffers, live_out, mutable, target: Target, prefix: str) ->
     # A nest over an empty axis stores nothing.
     kept = [place for place, nest in enumerate(nests) if not any(axis.extent == 0 for axis in nest.axes)]
     nests = [nests[place] for place in kept]
+    spread = spread_numbers(nests, buffers, live_out, mutable)
+    kept = [place for place, nest in zip(kept, spread) if nest is not None]
+    nests = [nest for nest in spread if nest is not None]
     stages = find_rows(nests, buffers, live_out, mutable)
     if len(stages) == 1 and not stages[0].classes:
         return _schedule_nests(nests, kept, buffers, live_out, mutable, target, prefix)

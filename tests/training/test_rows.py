@@ -111,3 +111,23 @@ def test_a_stored_entry_runs_in_another_process(tmp_path):
     assert [each.returncode for each in found] == [0, 0], found[-1].stderr
     (cold, kernels), (warm, again) = (each.stdout.split() for each in found)
     assert (cold, warm) == ("0", "1") and kernels == again
+
+
+def test_numbers_of_the_caller_need_no_kernel():
+    """The learning rate as float32 is computed where it is read: a kernel for each kind of size is all there is."""
+    torch.manual_seed(0)
+    params = [torch.nn.Parameter(torch.randn(16 if number % 2 else 5)) for number in range(24)]
+    for each in params:
+        each.grad = torch.randn_like(each)
+    copies = [torch.nn.Parameter(each.detach().clone()) for each in params]
+    for copy, each in zip(copies, params):
+        copy.grad = each.grad.clone()
+    compiled, eager = torch.optim.AdamW(params, lr=0.1), torch.optim.AdamW(copies, lr=0.1)
+    step = lampwork.compile(compiled.step, options={"cache": False})
+    for number in range(4):
+        for optimizer in (compiled, eager):
+            optimizer.param_groups[0]["lr"] = 0.1 / (number + 1)
+        step()
+        eager.step()
+    assert lampwork.stats(step)["launches"] <= 4  # two for parameters, one or two for counters
+    torch.testing.assert_close(params, copies)
