@@ -18,6 +18,10 @@ from lampwork import _torch
 from lampwork.errors import Diagnostic, GraphBreak
 
 
+class Unknown(Exception):
+    """A shape rule does not cover these arguments."""
+
+
 class Unsupported(GraphBreak):
     """An operator or tensor that capture does not put in a graph; `diagnostic.id` says which kind."""
 

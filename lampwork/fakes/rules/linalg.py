@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from lampwork.fakes.shapes import (
-    _COMPLEX_OF,
+    COMPLEX_OF,
     Spec,
     Unknown,
     at_least_one,
@@ -57,7 +57,7 @@ def linalg_eig(a: torch.Tensor) -> Any:
     shape = tuple(a.size())
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise Unknown
-    dtype = _COMPLEX_OF.get(a.dtype, a.dtype)
+    dtype = COMPLEX_OF.get(a.dtype, a.dtype)
     return Spec(shape[:-1], contiguous(shape[:-1]), dtype), Spec(shape, column_major(shape), dtype)
 
 
