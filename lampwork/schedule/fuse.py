@@ -30,6 +30,8 @@ MOST_BUFFERS = 24
 #: Fewer rows than this leave threads idle; it matters from LARGE_ELEMENTS on.
 FEW_ROWS = 16
 LARGE_ELEMENTS = 1 << 16
+#: On a GPU: what reductions fold that are not worth keeping other work in few programs for, as a share of that.
+LITTLE_FOLDED = 64
 
 
 @dataclass(frozen=True)
@@ -328,12 +330,23 @@ class _Joining:
         rows = estimate(product(extents[atom] for atom in outer))
         largest = max(estimate(product(extents[atom] for atom in atoms)) for atoms in members)
         if is_gpu(self.target):
-            few = leaves_idle(rows, largest // max(rows, 1), False, self.target)
+            row = largest // max(rows, 1)
+            few = leaves_idle(rows, row, False, self.target)
+            # Channels lie side by side: where sums are all but finished, nothing is gained by doing the rest with them.
+            few = few or (self._folds_little(largest) and leaves_idle(rows, row, True, self.target))
         else:
             few = rows < FEW_ROWS and largest > LARGE_ELEMENTS
         if few:
             return Refusal("fusion-few-rows", f"only {rows} rows for {largest} elements: apart, all threads can work")
         return None
+
+    def _folds_little(self, largest: int) -> bool:
+        """Whether the reductions are over next to nothing, compared with a member of `largest` elements."""
+        folded = [member for member in (*self.group.members, self.member) if member.operator.reduction]
+        sizes = [
+            estimate(product(self.unifier.extents[atom] for atom in self._atoms(member.atoms))) for member in folded
+        ]
+        return bool(sizes) and max(sizes) * LITTLE_FOLDED <= largest
 
     def _conflicts(self) -> Refusal | None:
         """Memory order of the stores, and buffers that are overwritten."""

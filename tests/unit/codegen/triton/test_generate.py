@@ -17,7 +17,7 @@ from lampwork.codegen.triton import tune
 from lampwork.config import make_settings
 from lampwork.errors import CompileError
 from lampwork.graph.prepare import prepare
-from lampwork.ir.program import NativeCode, Program
+from lampwork.ir.program import Launch, NativeCode, Program
 from lampwork.lower import lower
 from lampwork.schedule import schedule
 from tests.cuda_stand_in import cuda_stand_in
@@ -110,3 +110,12 @@ def test_a_tuned_program_launches_products(monkeypatch):
     assert "tl.dot" in kernel.source and kernel.num_stages > 1
     compile(host_source(program, native), "host", "exec")
     assert tuner.choosing_seconds > tuner.tiling_seconds > 0.0
+
+
+def test_what_is_normalised_by_channel_is_spread_over_the_device():
+    """The last step of a reduction by channel runs in few programs; the rest of a batch norm must not run in them."""
+    x = torch.empty(32, 64, 56, 56).to(memory_format=torch.channels_last)
+    program = program_of(lambda x: torch.nn.functional.batch_norm(x, None, None, training=True), x)
+    (result,) = program.result_storages
+    last = [step for step in program.steps if isinstance(step, Launch) and result in step.buffers]
+    assert [program.kernels[step.kernel].name.partition("_")[0] for step in last] == ["pointwise"]
