@@ -46,7 +46,7 @@ from lampwork.fakes.fake import (
 )
 from lampwork.fakes.numbers import mentions_numbers
 from lampwork.fakes.operators import Operator, operator
-from lampwork.fakes.shapes import Unknown, broadcast, exact_device, infer, promoted, surely_same
+from lampwork.fakes.shapes import Unknown, broadcast, exact_device, infer, promoted, surely_same, tensors_in
 from lampwork.fakes.symbolic import SymbolicSizes
 from lampwork.fakes.views import has_symbols, view
 from lampwork.ir.loops import Location
@@ -397,6 +397,13 @@ class Recorder:
         others = {key: value for key, value in kwargs.items() if key not in op.written}
         fresh = infer(functional, args, others)
         for result, target in zip(fresh if isinstance(fresh, (tuple, list)) else (fresh,), targets):
+            if torch.Tag.pointwise not in op.overload.tags and not op.is_random:
+                storage = _torch.storage_key(target)
+                if result.dtype != target.dtype or any(
+                    _torch.storage_key(each) == storage for each in tensors_in((*args, *others.values()))
+                ):
+                    remedy = "Give out= a tensor of the result's type that is no argument."
+                    raise Unsupported(f"{op.overload} into a tensor of another type, or an argument", remedy)
             if tuple(result.size()) != tuple(target.size()):
                 if target.numel() or result.dtype != target.dtype:
                     remedy = "Give out= a tensor of the result's shape."
@@ -661,7 +668,8 @@ def check_result_type(op: Operator, args: tuple, kwargs: dict) -> None:
         )
 
 
-_INDEXED_WRITES = frozenset({"scatter_", "scatter_add_", "scatter_reduce_", "index_add_", "index_copy_", "index_put_"})
+_INDEXED_WRITES = frozenset({"scatter_", "scatter_add_", "scatter_reduce_", "index_add_", "index_copy_", "index_put_",
+                             "masked_fill_"})  # fmt: skip
 _PROMOTING_WRITES = frozenset({"add_", "sub_", "mul_", "div_", "pow_", "fmod_", "remainder_", "floor_divide_"})
 _ELEMENTWISE_WRITES = _PROMOTING_WRITES | {
     "addcmul_", "addcdiv_", "lerp_", "eq_", "ne_", "lt_", "le_", "gt_", "ge_", "bitwise_and_", "bitwise_or_",

@@ -52,6 +52,7 @@ def install_torch_answers(world: Any) -> None:
     for native in _torch.REFUSE_SAVED_HOOKS:
         add(native, _refuse_saved_hooks)
     add(torch.utils.checkpoint.checkpoint, _checkpoint)
+    add(torch.nn.functional.one_hot, _one_hot)
     add(_torch.group_tensors, _group_tensors)
     label = torch.autograd.profiler.record_function
     add(label.__init__, _label)
@@ -137,6 +138,14 @@ def _copy_deeply(world: Any, tensor: Any, memo: Any) -> Any:
             world.store_tensor_attribute(copy, "grad", _copy_deeply(world, gradient, memo))
     memo[key] = copy
     return copy
+
+
+def _one_hot(world: Any, tensor: Any, num_classes: int = -1) -> Any:
+    """On the CPU eager looks whether each class is one of them, but not in tensors without memory, as fakes are."""
+    if type(tensor) is Fake and type(num_classes) is int and num_classes > 0 and tensor.is_cpu and tensor.numel():
+        torch._assert_async((tensor >= 0).all(), "Class values must be non-negative.")
+        torch._assert_async((tensor < num_classes).all(), "Class values must be smaller than num_classes.")
+    return torch.nn.functional.one_hot(tensor, num_classes)
 
 
 def _legacy_tensor(world: Any, *args: Any, **kwargs: Any) -> Any:

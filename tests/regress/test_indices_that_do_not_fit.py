@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import lampwork
 
@@ -15,6 +16,12 @@ def zeros(*shape: int) -> torch.Tensor:
 
 
 PROGRAMS = {
+    "one_hot": lambda x: F.one_hot(torch.tensor([1, 5]), 3) + x[:1, :3],
+    "one_hot, negative": lambda x: F.one_hot(torch.tensor([1, -1]), 3) + x[:1, :3],
+    "weights of classes": lambda x: F.cross_entropy(x, zeros(5), torch.ones(9)),
+    "layer norm": lambda x: torch.native_layer_norm(x, (4,), torch.ones(2), None, 1e-5),
+    "flip": lambda x: x.flip(5),
+    "masked_fill_": lambda x: x.clone().masked_fill_(x > 0, torch.ones(2)),
     "index_add": lambda x: x.index_add(0, THREE, torch.ones(2, 4)),
     "index_add_": lambda x: x.clone().index_add_(0, THREE, torch.ones(2, 4)),
     "index_add, wide": lambda x: x.index_add(0, THREE[:2], torch.ones(2, 7)),

@@ -213,11 +213,19 @@ def unsafe_view(x: torch.Tensor, size: Any) -> Spec:
 
 @rule("flip")
 def flip(x: torch.Tensor, dims: Any) -> Spec:
+    for dim in dims:
+        wrap_dim(dim, x.dim())
     return Spec(tuple(x.size()), preserved(x), x.dtype)
 
 
 @rule("roll")
 def roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Spec:
+    count = len(shifts) if isinstance(shifts, (list, tuple)) else 1
+    named = dims if isinstance(dims, (list, tuple)) else (dims,)
+    if count != (len(named) or 1) or not x.dim() and named:
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {count}, dims:{len(named)}")
+    for dim in named:
+        wrap_dim(dim, x.dim())
     if not is_contiguous(x.size(), x.stride()):
         raise Unknown
     return Spec(tuple(x.size()), preserved(x) if not x.numel() else contiguous(x.size()), x.dtype)
@@ -337,6 +345,8 @@ def scatter(x: torch.Tensor, dim: int, index: torch.Tensor, source: Any, *args: 
     check_no_larger(index, x, dim)
     if isinstance(source, torch.Tensor):
         check_no_larger(index, source)
+        if source.dtype != x.dtype:
+            raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
     return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
 
 

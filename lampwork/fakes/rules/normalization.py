@@ -14,6 +14,7 @@ from lampwork.fakes.shapes import (
     preserved,
     rule,
     same_sizes,
+    surely_same,
 )
 
 
@@ -32,6 +33,11 @@ def native_layer_norm(x: torch.Tensor, normalized_shape: Any, weight: Any, bias:
     shape = tuple(x.size())
     if tuple(normalized_shape) != shape[len(shape) - inner :] or not x.dtype.is_floating_point:
         raise Unknown
+    for each in (weight, bias):
+        if each is not None and not surely_same(each.size(), tuple(normalized_shape)):
+            raise RuntimeError(f"Expected {list(each.size())} to be of same shape as {list(normalized_shape)}")
+    if not inner:
+        raise RuntimeError("Expected normalized_shape to be at least 1-dimensional")
     outer = shape[: len(shape) - inner] + (1,) * inner
     statistics = Spec(outer, contiguous(outer), _statistics_dtype(x, weight))
     return Spec(shape, contiguous(shape), x.dtype), statistics, statistics
@@ -96,12 +102,30 @@ def native_batch_norm_inference(x: torch.Tensor, weight: Any, bias: Any, running
 @rule("nll_loss_forward")
 def nll_loss_forward(x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, ignore_index: int) -> Any:
     total = Spec((), (), x.dtype)
+    if weight is not None and not surely_same(weight.size(), x.size()[-1:]) and tuple(weight.size()) != x.size()[-1:]:
+        raise RuntimeError("weight tensor should be defined either for all classes or no classes")
+    if x.dim() == 2 and not surely_same(target.size(), x.size()[:1]) and tuple(target.size()) != x.size()[:1]:
+        raise RuntimeError(f"size mismatch (got input: {list(x.size())}, target: {list(target.size())})")
     if reduction == 0 and x.dim() == 2:
         return Spec((x.size()[0],), (1,), x.dtype), total
     return total, total
 
 
-@rule("mse_loss", "smooth_l1_loss", "huber_loss")
+@rule("huber_loss")
+def huber_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1, delta: float = 1.0) -> Spec:
+    if delta <= 0:
+        raise RuntimeError("huber_loss does not support non-positive values for delta.")
+    return elementwise_loss(x, target, reduction)
+
+
+@rule("smooth_l1_loss")
+def smooth_l1_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1, beta: float = 1.0) -> Spec:
+    if beta < 0:
+        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+    return elementwise_loss(x, target, reduction)
+
+
+@rule("mse_loss")
 def elementwise_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1, *args: Any) -> Spec:
     if x.dtype != target.dtype or not x.dtype.is_floating_point:
         raise Unknown

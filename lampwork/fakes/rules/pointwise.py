@@ -141,6 +141,23 @@ _each(
     "gelu silu mish hardswish hardsigmoid elu leaky_relu celu softplus softshrink hardshrink threshold",
     lambda name: _without("bic", same_dtype),
 )
+_plain = {name: RULES[overload(name)] for name in ("gelu", "softshrink")}
+
+
+@rule("gelu")
+def gelu(x: torch.Tensor, *, approximate: str = "none") -> Spec:
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError("approximate argument must be either none or tanh.")
+    return _plain["gelu"](x)
+
+
+@rule("softshrink")
+def softshrink(x: torch.Tensor, lambd: Any = 0.5) -> Spec:
+    if not 0 <= lambd <= torch.finfo(x.dtype).max:
+        raise RuntimeError(f"lambda must be in range, but found {lambd}")
+    return _plain["softshrink"](x)
+
+
 _each("isnan isinf isneginf isposinf logical_not signbit", lambda name: bool_dtype)
 _each("nan_to_num hardtanh", lambda name: _without("bic", layout_kept))
 RULES[overload("abs")] = lambda x: (
@@ -258,6 +275,10 @@ def lerp(x: torch.Tensor, end: torch.Tensor, weight: Any) -> Spec:
 @rule("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(x: torch.Tensor, mask: torch.Tensor, value: Any) -> Spec:
     # A contiguous copy of the broadcast `x`, filled in place.
+    if isinstance(value, complex) and not x.dtype.is_complex:
+        raise RuntimeError("value cannot be converted to a real type without overflow")
+    if isinstance(value, torch.Tensor) and value.dim():
+        raise RuntimeError(f"masked_fill only supports a 0-dimensional value tensor, but got {value.dim()} dimensions")
     shape = broadcast([x.size(), mask.size()])
     return Spec(shape, contiguous(shape), x.dtype)
 
