@@ -18,6 +18,7 @@ import sys
 import types
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
+from weakref import ReferenceType, ref
 
 import torch
 
@@ -101,7 +102,8 @@ class TorchWorld(
         self._module_paths: dict[int, str] = {}
         self._keep: list[Any] = []
         #: The innermost two frames when last asked where we are, the frame that the answer is about, and its module.
-        self._located: tuple[Frame, Frame | None, Frame, str] | None = None
+        #: Weakly: a generator that nobody finishes closes itself when its frame is let go of.
+        self._located: tuple[ReferenceType[Frame], ReferenceType[Frame] | None, ReferenceType[Frame], str] | None = None
         self._locations: dict[tuple[int, int, str], Location] = {}
         self._checked_getattribute: set[int] = set()
         self.install_natives()
@@ -122,8 +124,10 @@ class TorchWorld(
         top = machine.frames[-1]
         below = machine.frames[-2] if len(machine.frames) > 1 else None  # a generator's frame has several in its life
         known = self._located
-        if known is not None and known[0] is top and known[1] is below:
-            return self._location_at(known[2], known[3])
+        if known is not None and known[0]() is top and (known[1] and known[1]()) is below:
+            frame = known[2]()
+            if frame is not None:
+                return self._location_at(frame, known[3])
         chosen = None
         module = ""
         for frame in reversed(machine.frames):
@@ -137,7 +141,8 @@ class TorchWorld(
             if chosen is not None and module:
                 break
         frame = chosen if chosen is not None else top
-        self._located = top, below, frame, module  # the frames below stand still while the innermost one runs
+        # The frames below stand still while the innermost one runs.
+        self._located = ref(top), None if below is None else ref(below), ref(frame), module
         return self._location_at(frame, module)
 
     def _location_at(self, frame: Frame, module: str) -> Location:

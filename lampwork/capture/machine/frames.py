@@ -29,7 +29,7 @@ class Frame:
 
     __slots__ = (
         "code", "index", "stack", "locals", "names", "globals", "builtins", "function", "closure", "generator",
-        "constructed", "before", "kept",
+        "constructed", "before", "kept", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, code: Code, locals: list[Any], globals: dict[str, Any], builtins: dict[str, Any]) -> None:
