@@ -38,6 +38,7 @@ from lampwork.capture.natives import (
 )
 from lampwork.capture.number_arguments import call_with_numbers, has_number, takes_numbers
 from lampwork.capture.numbers import HostNumber, mention_numbers
+from lampwork.capture.products import called as product_called
 from lampwork.capture.resampling import interpolate
 from lampwork.capture.shadow import Break, Deferred
 from lampwork.capture.tensors import OPERATOR_TYPES, is_tensor_function
@@ -321,6 +322,10 @@ class NativeCalls:
             self.recorder.note_offset(function.__self__ if not args else args[0])  # type: ignore[attr-defined]
         if function is attention:
             args, kwargs = self.attention_calls.simplified(args, kwargs)
+        if self.recorder.sizes:  # type: ignore[attr-defined]
+            answer = product_called(function, args, kwargs)
+            if answer is not NotImplemented:
+                return answer
         return function(*args, **kwargs)
 
     def _tensor_of_number(self, number: HostNumber, dtype: Any = None, device: Any = None, **options: Any) -> Any:

@@ -16,6 +16,7 @@ import torch
 
 from lampwork.capture.fake import DataDependent, Fake
 from lampwork.capture.load import is_plain
+from lampwork.capture.products import product
 from lampwork.fakes.symbolic import size_of
 
 SYMBOLIC = frozenset({torch.SymInt, torch.SymBool, torch.SymFloat})
@@ -95,6 +96,10 @@ class SymbolicValues:
     def binary_op(self, op: Any, left: Any, right: Any) -> Any:
         left_type, right_type = type(left), type(right)
         if left_type not in SYMBOLIC and right_type not in SYMBOLIC:
+            if op is operator.matmul and self.has_symbols:
+                answer = product(left, right)
+                if answer is not NotImplemented:
+                    return answer
             return super().binary_op(op, left, right)  # type: ignore[misc]
         if left_type is Fake or right_type is Fake:
             return op(left, right)
