@@ -54,12 +54,14 @@ def run_backward(
     for leaf, gradient in zip(outside, before):
         leaf.grad = gradient
     world.accumulating.update(map(id, outside))
+    inside, world.recorder.takes_gradients = world.recorder.takes_gradients, True
     try:
         answer = _torch.run_backward(
             outputs, gradients, keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad=accumulate_grad
         )
         after = [leaf.grad for leaf in outside]
     finally:
+        world.recorder.takes_gradients = inside
         world.accumulating.difference_update(map(id, outside))
         for leaf in outside:
             leaf.grad = None

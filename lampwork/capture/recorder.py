@@ -99,6 +99,8 @@ class Recorder:
         self.own_gradients = ""
         #: What is recorded from now on belongs to the backward pass; and to which checkpointed function, 0 for none.
         self.differentiating = False
+        #: What is recorded from now on belongs to a backward pass that the program itself runs.
+        self.takes_gradients = False
         self._checkpoint = self._checkpoints = 0
         self._written_in_checkpoint: set[int] = set()
         #: Is told of every `fake.data = other`, whoever caused it.
@@ -534,6 +536,8 @@ class Recorder:
             meta["backward"] = True
         elif self._checkpoint:
             meta["checkpoint"] = self._checkpoint
+        if self.takes_gradients:
+            meta["gradient"] = True
         if type(result) is Fake:
             if result.node is None or rebind:
                 result.node = node

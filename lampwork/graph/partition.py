@@ -60,6 +60,9 @@ class Joined:
     program writes to.
     """
 
+    #: What nodes of the backward half have in `meta`.
+    mark = "backward"
+
     def __init__(self, functional: FunctionalGraph, joint: Joint, inputs: int) -> None:
         self.functional, self.joint, self.inputs = functional, joint, inputs
         self.nodes = list(functional.graph.nodes)
@@ -73,7 +76,7 @@ class Joined:
         self.backward: set[Node] = set(self.tangents)
         for node in self.nodes:
             if node.op in ("call_function", "get_attr"):
-                if node.meta.get("backward") or any(each in self.backward for each in node.all_input_nodes):
+                if node.meta.get(self.mark) or any(each in self.backward for each in node.all_input_nodes):
                     self.backward.add(node)
 
     def needed(self) -> set[Node]:
@@ -212,7 +215,7 @@ def _forward(joined: Joined, computed: list[Node], numbers: tuple[Any, ...]) -> 
     for node in joined.nodes:
         if node.op == "output" or node in joined.backward:
             continue
-        copies[node] = _copied(graph, node, copies)
+        copies[node] = copied(graph, node, copies)
     outputs: list[Node] = []
     places: dict[int, int] = {}
 
@@ -295,7 +298,7 @@ def _emit(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> Node:
             continue
         pending.pop()
         if last not in copies:
-            copies[last] = _copied(graph, last, copies)
+            copies[last] = copied(graph, last, copies)
     return copies[node]
 
 
@@ -317,7 +320,8 @@ def _placeholder(graph: torch.fx.Graph, name: str, meta: dict) -> Node:
     return node
 
 
-def _copied(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> Node:
+def copied(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> Node:
+    """`node` at the end of `graph`, with its arguments as `copies` has them."""
     if node.op != "call_function":
         copy = graph.create_node(node.op, node.target, node.args, node.kwargs, node.name)
         copy.meta = dict(node.meta)

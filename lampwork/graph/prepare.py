@@ -13,7 +13,7 @@ from lampwork.graph.freeze import fold_batch_norms, freeze
 from lampwork.graph.functionalize import functionalize
 from lampwork.graph.layout import order_convolutions
 from lampwork.graph.padding import pad_products
-from lampwork.graph.partition import Halves, partition
+from lampwork.graph.partition import Choose, Halves, partition
 from lampwork.graph.products import use_vendor_products
 from lampwork.graph.recompute import cheapest
 from lampwork.graph.simplify import (
@@ -25,6 +25,7 @@ from lampwork.graph.simplify import (
     share_repeated_work,
 )
 from lampwork.graph.statistics import take_log_softmaxes_apart
+from lampwork.graph.whole_step import compute_again, has_backward
 from lampwork.ir.region import FunctionalGraph, Region
 
 Pass = Callable[[FunctionalGraph], FunctionalGraph]
@@ -70,6 +71,8 @@ def prepare(region: Region, settings: Settings) -> FunctionalGraph:
     """
     functional = functionalize(region)
     functional = replace(functional, device=program_device(functional.graph))
+    if has_backward(functional):
+        functional = compute_again(_run(_joint_passes(functional.device), functional), _choice(settings))
     return _run(passes(settings, functional.device), functional)
 
 
@@ -81,16 +84,23 @@ def prepare_halves(region: Region, settings: Settings) -> Halves:
     assert region.joint is not None
     functional = functionalize(region)
     functional = replace(functional, device=program_device(functional.graph))
-    apart = (take_log_softmaxes_apart,) if functional.device != "cpu" else ()
-    simple: tuple[Pass, ...] = (remove_dead, embed_literals, share_repeated_work, remove_no_ops, *apart, remove_dead)
-    functional = _run(simple, functional)
-    choose = partial(cheapest, budget=settings.options.memory_budget)
-    halves = partition(functional, region.joint, len(region.inputs), region.sizes, choose)
+    functional = _run(_joint_passes(functional.device), functional)
+    halves = partition(functional, region.joint, len(region.inputs), region.sizes, _choice(settings))
     each_half = passes(replace(settings, options=replace(settings.options, freeze=False)), functional.device)
     halves.forward = _run(each_half, halves.forward)
     if halves.backward is not None:
         halves.backward = _run(each_half, halves.backward)
     return halves
+
+
+def _joint_passes(device: str) -> tuple[Pass, ...]:
+    """Those before it is chosen what of the forward pass is kept for the backward one."""
+    apart = (take_log_softmaxes_apart,) if device != "cpu" else ()
+    return (remove_dead, embed_literals, share_repeated_work, remove_no_ops, *apart, remove_dead)
+
+
+def _choice(settings: Settings) -> Choose:
+    return partial(cheapest, budget=settings.options.memory_budget)
 
 
 def _run(all_passes: tuple[Pass, ...], functional: FunctionalGraph) -> FunctionalGraph:

@@ -166,7 +166,8 @@ def share_repeated_work(functional: FunctionalGraph) -> FunctionalGraph:
     for node in list(graph.nodes):
         if node.op != "call_function" or is_random(node) or _has_effect(node) or node in owned or finds_size(node):
             continue
-        key = (node.target, _key(node.args), _key(node.kwargs), "backward" in node.meta, node.meta.get("checkpoint"))
+        half = "backward" in node.meta, "gradient" in node.meta, node.meta.get("checkpoint")
+        key = (node.target, _key(node.args), _key(node.kwargs), *half)
         try:
             first = seen.setdefault(key, node)
         except TypeError:  # an argument that cannot be a key

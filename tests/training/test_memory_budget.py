@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import lampwork
 from bench.memory_budget import kept_bytes, loss_of
+from lampwork.config import make_settings
 from lampwork.errors import OptionError
+from lampwork.runtime.function import CompiledFunction
 from lampwork.verdict import zoo
 from tests.training.steps import close
 
@@ -83,3 +86,65 @@ def test_budgets_are_checked():
         lampwork.compile(lambda x: x, options={"memory_budget": 2})
     with pytest.raises(OptionError, match="must be of type float"):
         lampwork.compile(lambda x: x, options={"memory_budget": "half"})
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, checkpointed: bool) -> None:
+        super().__init__()
+        self.checkpointed = checkpointed
+        self.inner = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x):
+        return x + (checkpoint(self.inner, x, use_reentrant=False) if self.checkpointed else self.inner(x))
+
+
+def a_step(checkpointed: bool):
+    """A whole training step, and the parameters that it trains."""
+    torch.manual_seed(0)
+    module = nn.Sequential(*(Block(16, checkpointed) for _ in range(8)))
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = module(x).square().mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+        return loss.detach()
+
+    return step, list(module.parameters())
+
+
+def run_step(checkpointed: bool, **options):
+    """(losses of some steps, parameters behind them, bytes that the compiled program works in)."""
+    step, parameters = a_step(checkpointed)
+    compiled = CompiledFunction(step, make_settings(options={"cache": False, **options}))
+    inputs = [torch.randn(128, 16, 16, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+    losses = [compiled.call((x,), {}) if options else step(x) for x in inputs]
+    return (
+        losses,
+        parameters,
+        max((each.workspace_bytes for entry in compiled.entries for each in entry.programs), default=0),
+    )
+
+
+def test_whole_steps_have_budgets_too():
+    losses, parameters, _ = run_step(False)
+    work = {}
+    for budget in (1.0, 0.5, 0.2):
+        found, trained, work[budget] = run_step(False, memory_budget=budget)
+        close(torch.stack(found), torch.stack(losses))
+        for one, other in zip(trained, parameters):
+            close(one, other)
+    assert max(work[0.2], work[0.5]) <= 0.75 * work[1.0], work
+
+
+def test_checkpoints_in_whole_steps_are_computed_again():
+    losses, parameters, _ = run_step(True)
+    found, trained, work = run_step(True, memory_budget=1.0)
+    close(torch.stack(found), torch.stack(losses))
+    for one, other in zip(trained, parameters):
+        close(one, other)
+    assert work <= 0.75 * run_step(False, memory_budget=1.0)[2]

@@ -1,0 +1,87 @@
+"""Training steps in one graph: what their backward passes read of the forward ones is kept, or computed again there.
+
+    %a = sin(%x)                         %a = sin(%x)
+    %b = mm(%a, %w)                      %b = mm(%a, %w)
+    %g = mm(%t, %wt)          ->         %g = mm(%t, %wt)
+    %c = cos(%x)                         %c = cos(%x)
+    %h = mul(%g, %c)                     %h = mul(%g, %c)
+    %d = mm(%a^T, %t)                    %a_again = sin(%x)
+                                         %d = mm(%a_again^T, %t)
+
+The choice is that of regions whose results are differentiated (`recompute.py`), `memory_budget` and checkpointed
+functions included; but nothing is cut in two: copies of forward nodes stand right before their first reader.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Node
+
+from lampwork.graph.build import is_random
+from lampwork.graph.partition import Choose, Joined, copied
+from lampwork.ir.differentiation import Joint
+from lampwork.ir.region import FunctionalGraph
+
+
+def has_backward(functional: FunctionalGraph) -> bool:
+    """Whether the program takes gradients itself."""
+    return any("gradient" in node.meta for node in functional.graph.nodes)
+
+
+class WholeStep(Joined):
+    """A training step with its nodes told apart. What the backward passes lead to (updates, and the forward passes
+    behind them) counts as backward: it comes too late to be computed again."""
+
+    mark = "gradient"
+
+    def __init__(self, functional: FunctionalGraph) -> None:
+        super().__init__(functional, Joint(0, 0, (), (), (), ()), len(functional.graph.nodes))
+        self.gradient_results = ()
+        self.written = set()  # memory of the caller's is written at the end
+
+    def needed(self) -> set[Node]:
+        """The nodes of the backward passes: `remove_dead` has been here."""
+        return {node for node in self.backward if "gradient" in node.meta}
+
+
+def compute_again(functional: FunctionalGraph, choose: Choose) -> FunctionalGraph:
+    """`functional`, which `has_backward`, with forward nodes that `choose` does not save computed again where backward
+    nodes read them. Random operators are not repeated. Exact."""
+    step = WholeStep(functional)
+    saved = choose(step)
+    needed = step.needed()
+    graph = torch.fx.Graph()
+    copies: dict[Node, Node] = {}
+    again: dict[Node, Node] = {}
+
+    def repeated(node: Node) -> Node:
+        """The copy of a forward node that backward nodes read."""
+        pending = [node]
+        while pending:
+            last = pending[-1]
+            if last in again:
+                pending.pop()
+                continue
+            if last in saved or last in step.backward or last.op != "call_function" or is_random(last):
+                again[last] = copies[last]
+                pending.pop()
+                continue
+            missing = [each for each in last.all_input_nodes if each not in again]
+            if missing:
+                pending.extend(missing)
+                continue
+            again[last] = copied(graph, last, again)
+            again[last].meta["gradient"] = True
+            pending.pop()
+        return again[node]
+
+    for node in step.nodes:
+        if node in needed:
+            read = {each: copies[each] if each in step.backward else repeated(each) for each in node.all_input_nodes}
+            copies[node] = copied(graph, node, read)
+        elif node.op == "output":
+            graph.output(tuple(copies[each] for each in step.outputs))
+        else:
+            copies[node] = copied(graph, node, copies)
+    functional.graph = graph
+    return functional
