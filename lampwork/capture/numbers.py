@@ -161,6 +161,7 @@ class HostNumbers:
     def __init__(self, recorder: Any, guards: Any, tensors: Any) -> None:
         self.recorder, self.guards, self.tensors = recorder, guards, tensors
         self._names: dict[tuple[int, str], SizeSource] = {}
+        self._values: dict[str, HostNumber] = {}
         self._vectors: dict[torch.device, _Vector] = {}
         self._operands: dict[tuple[str, torch.dtype, torch.device], Fake] = {}
         #: Expressions for what tensors of single precision or less hold.
@@ -178,7 +179,12 @@ class HostNumbers:
         named = self._names.get((id(source), kind))
         if named is None:
             named = self._names[id(source), kind] = SizeSource(f"f{len(self._names)}", source, kind)
-        return HostNumber(self, named.name, {named.name: named}, value)
+        found = self._values.get(named.name) if kind == "value" else None  # one object, as in the program
+        if found is None:
+            found = HostNumber(self, named.name, {named.name: named}, value)
+            if kind == "value":
+                self._values[named.name] = found
+        return found
 
     def relation(self, text: str, sources: dict[str, SizeSource]) -> None:
         """Guards that `text` is true."""
@@ -595,7 +601,7 @@ class NumberOperations:
                 values = tuple(args[0]) if function in (min, max) and len(args) == 1 else args
                 if all(map(_is_number, values)):
                     return self.host_numbers.function(function, values)
-            if not self.takes_symbols(function):  # type: ignore[attr-defined]
+            if not self.takes_symbols(function) and not _looks_for(function):  # type: ignore[attr-defined]
                 args = tuple(map(_taken, args))
                 kwargs = {name: _taken(each) for name, each in kwargs.items()}
         elif len(args) == 1 and not kwargs and _is_size(args[0]) and _is_float_function(function):
@@ -622,6 +628,14 @@ class NumberOperations:
         if kind is list or kind is tuple:
             return kind([self.symbolic(each) for each in value])
         return value
+
+
+def _looks_for(function: Any) -> bool:
+    """Whether a method looks for its argument among items, by identity first: a NaN is found in a list that holds it."""
+    return type(getattr(function, "__self__", None)) in (list, tuple) and function.__name__ in _LOOKING
+
+
+_LOOKING = frozenset({"count", "index", "remove", "__contains__"})
 
 
 def _is_float_function(function: Any) -> bool:

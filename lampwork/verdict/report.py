@@ -56,7 +56,7 @@ def print_tables(results: dict[str, Any], console: Console | None = None) -> Non
     """The tables: steady state, start, whether the numbers are right, what runs inside; then overhead, failures."""
     console = console or Console()
     if console.width < 100:
-        console = Console(width=118)
+        console = Console(width=150)
     columns = results["settings"]["columns"]
     console.print(_heading(results))
     if results.get("load_before", 0.0) > 0.5 * (results.get("cpus") or 1):

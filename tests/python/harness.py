@@ -45,7 +45,6 @@ CALLS = (0, 1, 1)
 #: Programs that do not equal eager yet, with the reason.
 REMAINING = {
     "weak_references_with_callbacks": "what finishes natively is held by the call until it is over",
-    "number_that_equals_nothing_in_a_list": "list.count compares a float that varies by value, not by identity",
 }
 #: Entries come from, and go to, the on-disk cache.
 CACHED = os.environ.get("LAMPWORK_PROGRAMS_CACHED") == "1"
