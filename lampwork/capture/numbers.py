@@ -631,7 +631,7 @@ class NumberOperations:
 
 
 def _looks_for(function: Any) -> bool:
-    """Whether a method looks for its argument among items, by identity first: a NaN is found in a list that holds it."""
+    """Whether a method looks for its argument among items, by identity first: a list that holds a NaN has it."""
     return type(getattr(function, "__self__", None)) in (list, tuple) and function.__name__ in _LOOKING
 
 

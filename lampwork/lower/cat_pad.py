@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lampwork.ir.loops import Compute, Expr
+from lampwork.ir.program import Extern
 from lampwork.ir.size import Size, add, floordiv, maximum, minimum, mod, mul, product
 from lampwork.lower import expressions as ex
 from lampwork.lower.expressions import as_index
@@ -260,6 +261,34 @@ def _select_scatter(lowering: Lowering, self: TensorValue, src: TensorValue, dim
         return ex.where(mask, src.load(point[:dim] + point[dim + 1 :]), self.load(point))
 
     return lowering.compute(lowering.out, body)
+
+
+@rule("as_strided_scatter")
+def _as_strided_scatter(
+    lowering: Lowering, self: TensorValue, src: TensorValue, size: Any, stride: Any, storage_offset: Any = None
+) -> Any:
+    """Offsets count from the beginning of a storage, which is not where the planned buffer of a value begins."""
+    if src.dtype != self.dtype:
+        return NotImplemented
+    ref = self.used().ref
+    offset: Size = 0
+    if storage_offset is not None:
+        offset = add(add(storage_offset, -lowering.input_offsets.get(ref.buffer, 0)), mul(ref.offset, -1))
+    dtype, shape, strides = lowering.out
+    if (
+        offset == 0
+        and strides == contiguous_strides(shape)
+        and tuple(stride) == contiguous_strides(tuple(size))
+        and product(size) == product(shape)
+    ):  # all of it is written
+        place = reshape_map(src.shape, shape)
+        return lowering.compute(lowering.out, lambda index: src.load(place(index)))
+    made = lowering.new_buffer(lowering.out)
+    given = lowering.extern_argument((self, src, tuple(size), tuple(stride), offset))
+    lowering.items.append(
+        Extern("lampwork::as_strided_scatter.default", given, (), (made.ref.buffer,), None, (), lowering.origin)
+    )
+    return made
 
 
 @rule("diagonal_scatter")

@@ -15,14 +15,14 @@ from lampwork.errors import LampworkError
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.source import is_static
-from lampwork.runtime import recurrent
+from lampwork.runtime import recurrent, strided
 from lampwork.runtime.derived import DerivedInputs
 from lampwork.runtime.memory import Lease, LeasePool, ResultMemory, arena, new_workspace
 from lampwork.runtime.numbers import AssumptionFailed, SizeNotAssumed, many_of_one
 from lampwork.runtime.randomness import OPERATORS, generator_states, restore_generators
 from lampwork.runtime.trial import Trials, put_back
 
-_OPERATORS = {**OPERATORS, **recurrent.OPERATORS, "lampwork::many_of_one.default": many_of_one}
+_OPERATORS = {**OPERATORS, **recurrent.OPERATORS, **strided.OPERATORS, "lampwork::many_of_one.default": many_of_one}
 
 
 class Rerun(LampworkError):

@@ -1,0 +1,21 @@
+"""Writes to strided parts as a program's operator: see `lower/cat_pad.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+
+def as_strided_scatter(
+    base: torch.Tensor, source: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int
+) -> torch.Tensor:
+    """A copy of `base` in its strides, with `source` written to a strided part that begins `offset` elements behind
+    its own beginning. (ATen's counts from the beginning of the storage, where other buffers lie.)"""
+    made = torch.empty_strided(base.shape, base.stride(), dtype=base.dtype, device=base.device).copy_(base)
+    made.as_strided(size, stride, offset).copy_(source)
+    return made
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {"lampwork::as_strided_scatter.default": as_strided_scatter}
