@@ -52,6 +52,7 @@ from lampwork._torch.state import (
 )
 from lampwork._torch.tensor_impl import (
     TensorLayout,
+    copy_to_each,
     increment_version,
     storage_address,
     storage_use_count_at,
@@ -92,11 +93,18 @@ if TYPE_CHECKING:
     from lampwork._torch.natives import (
         BUILTIN_MODULES,
         CONSTANT_ANSWERS,
+        OPERATOR_TYPES,
         PRIVATE_TENSOR_MODULES,
         AttentionBackend,
         InferenceModeContext,
+        assert_async,
+        check_tensor_all_with,
+        check_with,
         group_tensors,
+        is_compiling,
+        is_scripting,
         pybind_metaclass,
+        tensor_text,
     )
     from lampwork._torch.schemas import (
         copying_variant,

@@ -26,6 +26,23 @@ CONSTANT_ANSWERS: tuple[Any, ...] = tuple(
     if hasattr(torch._C, name)
 )  # fmt: skip
 
+#: The classes of `torch.ops.aten.add.Tensor` and `torch.ops.aten.add`.
+OPERATOR_TYPES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)  # type: ignore[attr-defined]
+
+#: What gives a tensor's text.
+tensor_text = torch._tensor_str._str
+
+#: What `torch.compiler.is_compiling` and `torch.jit.is_scripting` are in PyTorch's own modules.
+is_compiling = torch._utils.is_compiling
+is_scripting = torch._jit_internal.is_scripting
+
+#: Raises where the kernels find the one element of a tensor to be false, with the text given.
+assert_async = torch._assert_async
+
+#: What `torch._check` and `torch._check_tensor_all`, with their kin, call.
+check_with = torch._check_with
+check_tensor_all_with = torch._check_tensor_all_with
+
 #: How optimizers sort their tensors for one call of a `_foreach` operator.
 group_tensors = torch._C._group_tensors_by_device_and_dtype
 

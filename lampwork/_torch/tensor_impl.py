@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -98,6 +99,11 @@ def storage_address(tensor: torch.Tensor) -> int:
 def storage_use_count_at(address: int) -> int:
     """How many owners (tensors, views, exports) the storage whose `_cdata` is `address` has. It must be alive."""
     return torch._C._storage_Use_Count(address)
+
+
+def copy_to_each(targets: Sequence[torch.Tensor], source: torch.Tensor) -> None:
+    """Writes `source` to each of `targets` by one call."""
+    torch._foreach_copy_(targets, [source] * len(targets))
 
 
 def increment_version(*tensors: torch.Tensor) -> None:

@@ -51,12 +51,12 @@ def install_answers(world: Any) -> None:
     add(isinstance, _isinstance)
     for native, text in REFUSED.items():
         add(native, _refuse(text))
-    for native in (torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling):
+    for native in (torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, _torch.is_compiling):
         add(native, _is_compiling)
     add(torch.compiler.is_exporting, lambda world: False)
     add(torch.jit.is_scripting, lambda world: False)
     add(torch.jit.is_tracing, lambda world: False)
-    add(torch._jit_internal.is_scripting, lambda world: False)
+    add(_torch.is_scripting, lambda world: False)
     for native in (map, filter):
         add(native, _calls_first(native))
     add(inspect.signature, _signature)

@@ -80,13 +80,13 @@ def assume(world: Any, value: torch.Tensor, expected: bool) -> None:
     place = world.location()
     where = f" at {place.file}:{place.line}" if place.file else ""
     holds = value if expected and value.dtype is torch.bool else value != 0 if expected else torch.logical_not(value)
-    torch._assert_async(holds, f"a check of the program on the contents of a tensor failed{where}")
+    _torch.assert_async(holds, f"a check of the program on the contents of a tensor failed{where}")
 
 
 def install_checks(world: Any) -> None:
     """Replaces the functions by which programs say what they expect of a tensor's contents by branches that raise."""
-    world.add_substitute(torch._check_with, _check_with)
-    world.add_substitute(torch._check_tensor_all_with, _check_tensor_all_with)
+    world.add_substitute(_torch.check_with, _check_with)
+    world.add_substitute(_torch.check_tensor_all_with, _check_tensor_all_with)
 
 
 _NO_MESSAGE = (

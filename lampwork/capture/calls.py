@@ -41,7 +41,7 @@ from lampwork.capture.numbers import HostNumber, mention_numbers
 from lampwork.capture.products import called as product_called
 from lampwork.capture.resampling import interpolate
 from lampwork.capture.shadow import Break, Deferred
-from lampwork.capture.tensors import OPERATOR_TYPES, is_tensor_function
+from lampwork.capture.tensors import is_tensor_function
 from lampwork.capture.torch_answers import install_torch_answers, legacy_tensor
 from lampwork.capture.unknown import UnknownNumber, install_numbers, item, items
 from lampwork.capture.unknown_arrays import (
@@ -170,7 +170,7 @@ class NativeCalls:
             answer = self.call_module(function, args, kwargs)  # type: ignore[attr-defined]
             if answer is not UNBOUND:
                 return answer
-        elif kind in OPERATOR_TYPES or kind is torch.jit.ScriptFunction:
+        elif kind in _torch.OPERATOR_TYPES or kind is torch.jit.ScriptFunction:
             return self.call_tensor(function, args, kwargs)
         return super().call(function, args, kwargs)  # type: ignore[misc]
 

@@ -23,7 +23,7 @@ from lampwork.capture.machine import Frame
 from lampwork.capture.operations import Operation, operation_of
 from lampwork.capture.shadow import Break
 from lampwork.capture.sizes import SYMBOLIC, number
-from lampwork.capture.tensors import OPERATOR_TYPES, is_tensor_function
+from lampwork.capture.tensors import is_tensor_function
 
 #: What the storages of the stand-ins of one call may take. The call itself is expected to fail before it computes.
 _LARGEST_BYTES = 1 << 28
@@ -122,7 +122,7 @@ def _on_stand_ins(operation: Operation, fill: Callable[[torch.Tensor], None]) ->
     made = _StandIns(fill)
     function = operation.callable
     owner = getattr(function, "__self__", None)
-    if isinstance(function, OPERATOR_TYPES):
+    if isinstance(function, _torch.OPERATOR_TYPES):
         if str(function).partition(".")[0] not in _OWN_NAMESPACES:
             raise _NoStandIn  # a user's own may do anything
     elif type(owner) is Fake:

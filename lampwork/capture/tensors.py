@@ -153,8 +153,6 @@ NOT_NATIVE = frozenset({
     "_reduce_ex_internal", "__dlpack_device__", "reinforce",
 })  # fmt: skip
 
-OPERATOR_TYPES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)  # type: ignore[attr-defined]
-
 
 def is_tensor_function(function: Any) -> bool:
     """Whether `function` is one of torch's that runs natively on fakes when given tensors and plain data."""
@@ -175,7 +173,7 @@ def is_tensor_function(function: Any) -> bool:
         return issubclass(torch.Tensor, function.__objclass__) and function.__objclass__ is not object and (
             function.__name__ not in MEMORY_METHODS
         )
-    return isinstance(function, OPERATOR_TYPES)
+    return isinstance(function, _torch.OPERATOR_TYPES)
 
 
 #: Methods of a tensor that hand out memory, Python state or history.

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.numbers import HostNumber
 from lampwork.capture.shadow import Break
@@ -221,7 +222,7 @@ def install_text(world: Any) -> None:
     """Registers what gives a tensor's text. PyTorch's own functions must not run on stand-ins for tensors: they stop
     half-way, and what they switched off for the thread stays off while the exception lives."""
     world.add_intrinsic(torch.Tensor.__repr__, _shown)
-    world.add_intrinsic(torch._tensor_str._str, _shown)
+    world.add_intrinsic(_torch.tensor_text, _shown)
     world.add_intrinsic(torch.Tensor.__format__, _format_tensor)
     for native in (str, repr):
         _extend(world, native)

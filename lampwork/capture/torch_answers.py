@@ -143,8 +143,8 @@ def _copy_deeply(world: Any, tensor: Any, memo: Any) -> Any:
 def _one_hot(world: Any, tensor: Any, num_classes: int = -1) -> Any:
     """On the CPU eager looks whether each class is one of them, but not in tensors without memory, as fakes are."""
     if type(tensor) is Fake and type(num_classes) is int and num_classes > 0 and tensor.is_cpu and tensor.numel():
-        torch._assert_async(torch.ge(tensor, 0).all(), "Class values must be non-negative.")
-        torch._assert_async(torch.lt(tensor, num_classes).all(), "Class values must be smaller than num_classes.")
+        _torch.assert_async(torch.ge(tensor, 0).all(), "Class values must be non-negative.")
+        _torch.assert_async(torch.lt(tensor, num_classes).all(), "Class values must be smaller than num_classes.")
     return torch.nn.functional.one_hot(tensor, num_classes)
 
 

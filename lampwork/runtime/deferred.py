@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.runtime.host import AssumptionFailed, Rerun
 
 _OWN_DIRECTORY = __file__.removesuffix("runtime/deferred.py")
@@ -36,7 +37,7 @@ def store(value: float, *targets: torch.Tensor) -> None:
     """Writes a number to tensors of one element on the CPU."""
     with torch.no_grad():
         if len(targets) > 1:
-            torch._foreach_copy_(targets, [torch.tensor(value, dtype=torch.float64, device="cpu")] * len(targets))
+            _torch.copy_to_each(targets, torch.tensor(value, dtype=torch.float64, device="cpu"))
         else:
             targets[0].fill_(value)
 

@@ -14,9 +14,7 @@ import lampwork
 from lampwork import _torch
 
 ROOT = Path(lampwork.__file__).parents[1]
-PRIVATE = re.compile(
-    r"torch\._(C|dynamo|inductor|functorch|subclasses|prims|decomp|guards|higher_order_ops)\b|torch\.fx\.experimental"
-)
+PRIVATE = re.compile(r"torch\._[a-zA-Z]|torch\.fx\.experimental")
 
 
 def private_uses(tree):
