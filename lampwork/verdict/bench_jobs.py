@@ -20,7 +20,16 @@ import torch
 
 from lampwork.verdict import measure, verify, zoo
 from lampwork.verdict.bench import OURS, Settings
-from lampwork.verdict.columns import compile_by, grad_mode, guard_time_us, reporting, serving_entry, stats_of
+from lampwork.verdict.columns import (
+    compile_by,
+    compile_tiny,
+    grad_mode,
+    guard_time_us,
+    reporting,
+    serving_entry,
+    stats_of,
+    tiny,
+)
 from lampwork.verdict.job import Job
 
 
@@ -157,20 +166,12 @@ def check_mode(job: Job[Settings], column: str, mode: str, workload: Any, refere
 
 def run_overhead(job: Job[Settings]) -> dict[str, Any]:
     """Median microseconds of a call that computes almost nothing, and of its guards."""
-    function = lambda x: (x + 1) * 2
-    workload = zoo.Workload("tiny", function, (torch.arange(8, dtype=getattr(torch, job.settings.dtype)),))
-    (x,) = workload.args
+    x = torch.arange(8, dtype=getattr(torch, job.settings.dtype))
+    workload = zoo.Workload("tiny", tiny, (x,))
     columns: dict[str, dict[str, Any]] = {name: {} for name in job.columns}
-    compiled: dict[str, Callable[..., Any]] = {}
     with grad_mode(job.settings.grad_mode):
-        for column in job.columns:
-            job.say(column, "compiling")
-            with reporting(columns[column]):
-                made = compile_by(column, function, job.settings, job.settings.mode)
-                if not torch.equal(made(x), function(x)):
-                    raise AssertionError(f"{column} computed {made(x)} instead of {function(x)}")
-                compiled[column] = made
-        job.say("eager", "timing in turns")
+        by_column = lambda column, function: compile_by(column, function, job.settings, job.settings.mode)
+        compiled = compile_tiny(job, columns, x, by_column)
         calls = {name: lambda f=made: f(x) for name, made in compiled.items()}
         timings = measure.measure_interleaved(
             calls, seconds=min(job.settings.seconds, 4.0), min_rounds=30, calls_per_sample=500, warmup_rounds=3

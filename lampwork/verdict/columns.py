@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lampwork.verdict.job import Job
     from lampwork.verdict.plan import Settings
 
 
@@ -44,6 +45,33 @@ def reporting(found: dict[str, Any], key: str = "error") -> Any:
     except Exception as error:
         found[key] = f"{type(error).__name__}: {error}"[:2000]
         found[f"{key}_traceback"] = traceback.format_exc()[-6000:]
+
+
+def tiny(x: Any) -> Any:
+    """A function that computes almost nothing."""
+    return (x + 1) * 2
+
+
+def compile_tiny(
+    job: Job[Any], columns: dict[str, dict[str, Any]], x: Any, compile_column: Callable[..., Any], calls: int = 1
+) -> dict[str, Callable[..., Any]]:
+    """`tiny` as each column of the job runs it, right in its first `calls` calls.
+
+    A column that fails is left out; `columns` says why.
+    """
+    import torch
+
+    compiled: dict[str, Callable[..., Any]] = {}
+    for column in job.columns:
+        job.say(column, "compiling")
+        with reporting(columns[column]):
+            made = compile_column(column, tiny)
+            for _ in range(calls):
+                if not torch.equal(made(x), tiny(x)):
+                    raise AssertionError(f"{column} computed {made(x)} instead of {tiny(x)}")
+            compiled[column] = made
+    job.say("eager", "timing in turns")
+    return compiled
 
 
 def stats_of(function: Callable[..., Any]) -> dict[str, Any] | None:

@@ -17,7 +17,16 @@ from typing import Any
 import torch
 
 from lampwork.verdict import device, verify, zoo
-from lampwork.verdict.columns import compile_by, grad_mode, guard_time_us, is_ours, reporting, serving_entry, stats_of
+from lampwork.verdict.columns import (
+    compile_by,
+    compile_tiny,
+    grad_mode,
+    guard_time_us,
+    is_ours,
+    reporting,
+    serving_entry,
+    stats_of,
+)
 from lampwork.verdict.job import Job
 from lampwork.verdict.modes import Plan
 
@@ -215,20 +224,11 @@ def same_bits(first: Any, second: Any) -> bool:
 
 def run_overhead(job: Job[Plan]) -> dict[str, Any]:
     """Median microseconds of a call that computes almost nothing: launches are asynchronous, in rows of 500."""
-    function = lambda x: (x + 1) * 2
     x = torch.arange(8, dtype=getattr(torch, job.settings.dtype)).to(job.settings.device)
     columns: dict[str, dict[str, Any]] = {name: {} for name in job.columns}
-    compiled: dict[str, Callable[..., Any]] = {}
     with grad_mode(job.settings.grad_mode):
-        for column in job.columns:
-            job.say(column, "compiling")
-            with reporting(columns[column]):
-                made = compile_column(job, column, function)
-                for _ in range(WARM_UP):
-                    if not torch.equal(made(x), function(x)):
-                        raise AssertionError(f"{column} computed {made(x)} instead of {function(x)}")
-                compiled[column] = made
-        job.say("eager", "timing in turns")
+        by_column = lambda column, function: compile_column(job, column, function)
+        compiled = compile_tiny(job, columns, x, by_column, WARM_UP)
         calls = {name: lambda f=made: f(x) for name, made in compiled.items()}
         timings = device.measure_in_turns(
             calls, job.settings.device, seconds=min(job.settings.seconds, 2.0), min_rounds=10, calls=500

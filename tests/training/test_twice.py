@@ -20,6 +20,16 @@ def fallbacks(compiled) -> list[str]:
     return [each.diagnostic.id for each in lampwork.stats(compiled)["fallbacks"]]
 
 
+def same_twice(program, size: int) -> None:
+    """First and second derivatives of a program of one vector are eager's."""
+    found = []
+    for each in (program, lampwork.compile(program)):
+        x = leaf(size)
+        (gradient,) = torch.autograd.grad(each(x), x, create_graph=True)
+        found.append((gradient, torch.autograd.grad(gradient.sum(), x)))
+    torch.testing.assert_close(found[1], found[0])
+
+
 def penalised(critic, network, real, fake):
     """A gradient penalty (WGAN-GP), and the gradients of the whole loss."""
     between = (0.3 * real + 0.7 * fake).requires_grad_()
@@ -93,13 +103,7 @@ def test_what_ran_without_grad_has_no_derivative():
             scale = x.exp()
         return (x**3 * scale * x.detach().sin()).sum()
 
-    compiled = lampwork.compile(program)
-    found = []
-    for each in (program, compiled):
-        x = leaf(5)
-        (gradient,) = torch.autograd.grad(each(x), x, create_graph=True)
-        found.append((gradient, torch.autograd.grad(gradient.sum(), x)))
-    torch.testing.assert_close(found[1], found[0])
+    same_twice(program, 5)
 
 
 def test_memory_of_its_own_is_written():
@@ -109,13 +113,7 @@ def test_memory_of_its_own_is_written():
         y.mul_(2)
         return (y**2).sum()
 
-    compiled = lampwork.compile(program)
-    found = []
-    for each in (program, compiled):
-        x = leaf(3)
-        (gradient,) = torch.autograd.grad(each(x), x, create_graph=True)
-        found.append((gradient, torch.autograd.grad(gradient.sum(), x)))
-    torch.testing.assert_close(found[1], found[0])
+    same_twice(program, 3)
 
 
 def test_undefined_tangents():
