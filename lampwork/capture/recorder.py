@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lampwork import _torch
 from lampwork.capture.contents import Contents
+from lampwork.capture.writes import call_inplace, call_metadata, change_storage
 from lampwork.fakes import rules  # noqa: F401  (fills the table of shape rules)
 from lampwork.fakes.fake import (
     Fake,
@@ -46,7 +48,7 @@ from lampwork.fakes.fake import (
 )
 from lampwork.fakes.numbers import mentions_numbers
 from lampwork.fakes.operators import Operator, operator
-from lampwork.fakes.shapes import Unknown, broadcast, exact_device, infer, promoted, surely_same, tensors_in
+from lampwork.fakes.shapes import exact_device, infer
 from lampwork.fakes.symbolic import SymbolicSizes
 from lampwork.fakes.views import has_symbols, view
 from lampwork.ir.loops import Location
@@ -116,13 +118,13 @@ class Recorder:
             "functional": self._call_functional,
             "composite": self._call_composite,
             "view": self._call_view,
-            "inplace": self._call_inplace,
-            "metadata": self._call_metadata,
+            "inplace": partial(call_inplace, self),
+            "metadata": partial(call_metadata, self),
             "lift": self._call_lift,
             "identity": lambda op, args, kwargs: args[0],
             "device": lambda op, args, kwargs: args[0].device,
             "data-dependent": self._call_data_dependent,
-            "storage": self._change_storage,
+            "storage": partial(change_storage, self),
         }
 
     # Inputs ---------------------------------------------------------------------------------------
@@ -259,7 +261,7 @@ class Recorder:
         first = args[0] if args else None
         if type(first) in _NUMBERS and _takes_tensor(op) and not any(isinstance(each, Fake) for each in args):
             return self._call_on_numbers(op, args, kwargs)
-        inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
+        inputs = self.to_nodes(args), self.to_nodes(kwargs) if kwargs else {}
         result = infer(op.overload, args, kwargs)
         self._record(op, *inputs, result)
         if type(first) is Fake and first.constant is not None and type(result) is Fake:
@@ -328,7 +330,7 @@ class Recorder:
     def _call_view(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         if op.base == "as_strided" and (len(args) > 3 or "storage_offset" in kwargs):
             self.note_offset(args[0])
-        inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
+        inputs = self.to_nodes(args), self.to_nodes(kwargs) if kwargs else {}
         result: Any
         if self.sizes and has_symbols((args, kwargs)):
             result = view(op.overload, args, kwargs)
@@ -343,117 +345,6 @@ class Recorder:
         self._record(op, *inputs, result)
         return result
 
-    def _call_inplace(self, op: Operator, args: tuple, kwargs: dict) -> Any:
-        if op.overload.namespace != "aten" and _torch.functional_of_inplace(op.overload) is None:
-            return self._call_custom_inplace(op, args, kwargs)
-        targets = [kwargs.get(where) if isinstance(where, str) else args[where] if where < len(args)
-                   else kwargs.get(op.positional[where]) for where in op.written]  # fmt: skip
-        for target in targets:
-            for each in target if isinstance(target, (list, tuple)) else (target,):
-                if each is not None:
-                    if self.write_hook is not None and type(each) is Fake:
-                        self.write_hook(op.base, each, args[1:], kwargs)
-                    self._note_write(each, op)
-        result = self._results_of_inplace(op, args, kwargs, targets)  # may give a target other memory
-        inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
-        self._record(op, *inputs, result)
-        return result
-
-    def _call_custom_inplace(self, op: Operator, args: tuple, kwargs: dict) -> Any:
-        """A user's operator that writes: recorded as one that gives what it writes, and copies of that."""
-        pure = _torch.functional_of_custom(op.overload)
-        if pure is None or kwargs.keys() & set(op.written):
-            remedy = "Declare the results that it writes as results of its own (mutates_args=())."
-            what = f"{op.overload}, a custom operator that writes to its arguments"
-            raise Unsupported(what, remedy, "custom-operator")
-        made = self.call(pure, args, kwargs)
-        results = made if isinstance(made, tuple) else (made,)
-        count = len(op.overload._schema.returns)
-        for where, value in zip(op.written, results[count:]):
-            assert isinstance(where, int)
-            target = args[where] if where < len(args) else kwargs[op.positional[where]]
-            self.call(torch.ops.aten.copy_.default, (target, value), {})
-        return None if not count else results[0] if count == 1 else results[:count]
-
-    def _results_of_inplace(self, op: Operator, args: tuple, kwargs: dict, targets: list[Any]) -> Any:
-        returns = op.returns_written
-        if op.written and all(isinstance(where, str) for where in op.written):
-            return self._results_of_out(op, args, kwargs, targets)
-        if not returns:
-            return None
-        if all(returns):
-            if op.written == (0,) and returns == [True]:
-                check_elementwise_write(op, args, kwargs)
-                if op.base in _INDEXED_WRITES:  # their shape rule says whether everything fits
-                    infer(_torch.functional_of_inplace(op.overload), args, kwargs)
-                check_result_type(op, args, kwargs)
-            return targets[0] if len(returns) == 1 else tuple(targets)
-        # Some results are fresh (batch norm with running statistics): those come from the shape rule.
-        return infer(op.overload, args, kwargs)
-
-    def _results_of_out(self, op: Operator, args: tuple, kwargs: dict, targets: list[Any]) -> Any:
-        """`torch.add(a, b, out=c)`: recorded as it is when `c` already has the result's shape."""
-        functional = _torch.functional_of_out(op.overload)
-        if functional is None:
-            raise Unsupported(f"{op.overload} (an out= variant)")
-        others = {key: value for key, value in kwargs.items() if key not in op.written}
-        fresh = infer(functional, args, others)
-        for result, target in zip(fresh if isinstance(fresh, (tuple, list)) else (fresh,), targets):
-            if torch.Tag.pointwise not in op.overload.tags and not op.is_random:
-                storage = _torch.storage_key(target)
-                if result.dtype != target.dtype or any(
-                    _torch.storage_key(each) == storage for each in tensors_in((*args, *others.values()))
-                ):
-                    remedy = "Give out= a tensor of the result's type that is no argument."
-                    raise Unsupported(f"{op.overload} into a tensor of another type, or an argument", remedy)
-            if tuple(result.size()) != tuple(target.size()):
-                if target.numel() or result.dtype != target.dtype:
-                    remedy = "Give out= a tensor of the result's shape."
-                    raise Unsupported("an out= tensor that must be resized", remedy, "out-resized")
-                self._give_memory(target, result.size())
-        return targets[0] if len(targets) == 1 else tuple(targets)
-
-    def _call_metadata(self, op: Operator, args: tuple, kwargs: dict) -> Any:
-        """`x.t_()`: the node of a view, which the fake moves on to; its old node keeps a snapshot of what it was."""
-        fake = args[0]
-        view = operator(_torch.overload(f"aten::{op.view}"))
-        if hasattr(fake, "lampwork_placeholder"):  # a tensor that the caller holds
-            self.rebind(fake, self.call(view.overload, args, kwargs))
-            return fake
-        with _torch.kernels_only():
-            snapshot = fake_like_view(torch.ops.aten.alias.default(fake))
-            target = fake_like_view(view.overload(*args, **kwargs))
-            fake.as_strided_(target.size(), target.stride(), target.storage_offset())
-        inputs = self._to_nodes(args), self._to_nodes(kwargs) if kwargs else {}
-        snapshot.node = node = self.node_of(fake)
-        _replace_value(node, fake, snapshot)
-        if node.target is _torch.getitem:
-            _replace_value(node.args[0], fake, snapshot)
-        self._record(view, *inputs, fake, rebind=True)
-        return fake
-
-    def rebind(self, fake: Fake, other: Fake) -> None:
-        """`fake.data = other`: the node of a view of `other`, which `fake` moves on to.
-
-        Its old node keeps a snapshot of what it was, for other views of the memory that it leaves.
-        """
-        if self.data_hook is None and hasattr(fake, "lampwork_placeholder"):
-            raise Unsupported("the shape, strides or memory of a tensor that the caller holds is changed")
-        view = operator(torch.ops.aten.alias.default)
-        inputs = (self.node_of(other),)
-        node = self.node_of(fake)
-        with self._paused(), _torch.kernels_only(), torch.no_grad():
-            snapshot = fake_like_view(torch.ops.aten.alias.default(fake))
-            fake.data = fake_like_view(torch.ops.aten.alias.default(other))
-        snapshot.node = node
-        _replace_value(node, fake, snapshot)
-        if node.target is _torch.getitem:
-            _replace_value(node.args[0], fake, snapshot)
-        fake.constant = None
-        self._record(view, inputs, {}, fake, rebind=True)
-        if self.data_hook is not None:
-            self.data_hook(fake, other)
-
     def _call_lift(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         tensor = args[0]
         if isinstance(tensor, Fake):
@@ -466,19 +357,6 @@ class Recorder:
             if _torch.storage_key(first) not in self.written:
                 return first.constant.item()
         return self.contents.call(op, args, kwargs)
-
-    def _give_memory(self, fake: Fake, size: Any) -> None:
-        """An empty tensor is resized: it gets memory of its own, with anything in it."""
-        options = {"dtype": fake.dtype, "device": fake.device}
-        self.rebind(fake, self.call(torch.ops.aten.empty.memory_format, (list(size),), options))
-
-    def _change_storage(self, op: Operator, args: tuple, kwargs: dict) -> Any:
-        if op.base == "resize_" and not kwargs and not args[0].numel() and not args[0].requires_grad:
-            self._give_memory(args[0], args[1])
-            return args[0]
-        if op.base == "resize_" and not kwargs and surely_same(args[0].size(), args[1]):
-            return args[0]  # as it is
-        raise Unsupported(f"{op.overload} changes the memory or size of a tensor in place", id="storage-changed")
 
     # Literals -------------------------------------------------------------------------------------
 
@@ -516,7 +394,7 @@ class Recorder:
             assert dtype is not None
             with self._paused():
                 result = _torch.tensor_without_memory(Fake, shape, None, dtype, torch.device("cpu"))
-        self._record(operator(op), self._to_nodes(args), {}, result)
+        self._record(operator(op), self.to_nodes(args), {}, result)
         return result
 
     # Nodes ----------------------------------------------------------------------------------------
@@ -524,9 +402,9 @@ class Recorder:
     def _location(self) -> Location:
         return self.location_hook() if self.location_hook is not None else Location()
 
-    def record(self, op: Operator, args: tuple, kwargs: dict, result: Any) -> None:
-        """Adds the node of an operator whose results are known."""
-        self._record(op, self._to_nodes(args), self._to_nodes(kwargs), result)
+    def record(self, op: Operator, args: tuple, kwargs: dict, result: Any, rebind: bool = False) -> None:
+        """Adds the node of an operator whose results are known. `rebind`: a result that has a node moves on to it."""
+        self._record(op, self.to_nodes(args), self.to_nodes(kwargs) if kwargs else {}, result, rebind)
 
     def _record(self, op: Operator, args: Any, kwargs: Any, result: Any, rebind: bool = False) -> None:
         node = _torch.append_node(self.graph, op.base, op.overload, args, kwargs)
@@ -564,17 +442,17 @@ class Recorder:
             raise Unsupported("a tensor of another captured region", id="fake-escaped")
         return node
 
-    def _to_nodes(self, value: Any) -> Any:
+    def to_nodes(self, value: Any) -> Any:
         kind = type(value)
         if kind is tuple:
-            return tuple([self._to_nodes(each) for each in value])
+            return tuple([self.to_nodes(each) for each in value])
         if kind is Fake:
             node = value.node
             return node if type(node) is torch.fx.Node and node.graph is self.graph else self.node_of(value)
         if kind is list:
-            return [self._to_nodes(each) for each in value]
+            return [self.to_nodes(each) for each in value]
         if kind is dict:
-            return {key: self._to_nodes(each) for key, each in value.items()}
+            return {key: self.to_nodes(each) for key, each in value.items()}
         if isinstance(value, torch.Tensor):
             raise Unsupported(
                 f"a tensor that the program did not get from its arguments, globals, closures or attributes "
@@ -585,17 +463,12 @@ class Recorder:
             raise Unsupported("a random generator of the program's own", id="foreign-generator")
         return value
 
-    def _note_write(self, target: Any, op: Operator) -> None:
-        if not isinstance(target, Fake):
-            self._to_nodes(target)  # raises for foreign tensors
-            return
-        for size, stride in zip(target.size(), target.stride()):
-            if stride == 0 and size > 1 and op.base not in ("fill_", "zero_"):
-                # Eager refuses most of these and lets some through: it shall answer.
-                raise Unsupported(f"{op.overload} writes to an expanded tensor", "Call clone() on it first.")
+    def note_written(self, target: Fake) -> None:
+        """The program writes to the memory of `target`."""
+        key = _torch.storage_key(target)
         self.writes += 1
-        self.written.add(_torch.storage_key(target))
-        self._written_in_checkpoint.add(_torch.storage_key(target))
+        self.written.add(key)
+        self._written_in_checkpoint.add(key)
 
     # The end --------------------------------------------------------------------------------------
 
@@ -617,85 +490,6 @@ _QUESTIONS: dict[Any, Callable[[Fake], Any]] = {
     torch.ops.aten.storage_offset.default: lambda fake: int(fake.storage_offset()),
 }
 _BOOKKEEPING = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default, _torch.getitem})
-
-
-def _replace_value(node: torch.fx.Node, old: Fake, new: Fake) -> None:
-    value = node.meta["val"]
-    node.meta["val"] = new if value is old else type(value)(new if each is old else each for each in value)
-
-
-def check_elementwise_write(op: Operator, args: tuple, kwargs: dict) -> None:
-    """Raises what eager raises when the arguments of `x.add_(y)` do not fit into `x`, or overlap it partly."""
-    target = args[0]
-    others = [each for each in args[1:] if isinstance(each, torch.Tensor)]
-    if not others or op.base not in _ELEMENTWISE_WRITES:
-        return
-    shape = broadcast([target.size(), *(other.size() for other in others)])
-    if shape != tuple(target.size()):
-        raise RuntimeError(f"output with shape {list(target.size())} doesn't match the broadcast shape {list(shape)}")
-    for other in others:
-        if other is not target and _partly_overlaps(target, other):
-            raise RuntimeError(
-                "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
-                "memory location. Please clone() the tensor before performing the operation."
-            )
-    if op.base in _PROMOTING_WRITES:
-        try:
-            common = promoted([each for each in args if isinstance(each, (torch.Tensor, bool, int, float, complex))])
-        except Unknown:
-            return
-        if not torch.can_cast(common, target.dtype):
-            raise RuntimeError(
-                f"result type {_torch.scalar_type_name(common)} can't be cast to the desired output type "
-                f"{_torch.scalar_type_name(target.dtype)}"
-            )
-
-
-def check_result_type(op: Operator, args: tuple, kwargs: dict) -> None:
-    """Raises what eager raises when `x.exp_()` computes a type that `x` cannot hold."""
-    target = args[0]
-    if not isinstance(target, Fake) or target.is_floating_point() or target.is_complex():
-        return  # real numbers into floating point: only complex operands matter, and those the promotion check sees
-    functional = _torch.functional_of_inplace(op.overload)
-    if op.overload is torch.ops.aten.polygamma_.default:
-        functional, args = torch.ops.aten.polygamma.default, args[::-1]
-    if functional is None:
-        return
-    try:
-        result = infer(functional, args, kwargs)
-    except Unsupported:
-        return
-    if isinstance(result, Fake) and not torch.can_cast(result.dtype, target.dtype):
-        raise RuntimeError(
-            f"result type {_torch.scalar_type_name(result.dtype)} can't be cast to the desired output type "
-            f"{_torch.scalar_type_name(target.dtype)}"
-        )
-
-
-_INDEXED_WRITES = frozenset({"scatter_", "scatter_add_", "scatter_reduce_", "index_add_", "index_copy_", "index_put_",
-                             "masked_fill_"})  # fmt: skip
-_PROMOTING_WRITES = frozenset({"add_", "sub_", "mul_", "div_", "pow_", "fmod_", "remainder_", "floor_divide_"})
-_ELEMENTWISE_WRITES = _PROMOTING_WRITES | {
-    "addcmul_", "addcdiv_", "lerp_", "eq_", "ne_", "lt_", "le_", "gt_", "ge_", "bitwise_and_", "bitwise_or_",
-    "bitwise_xor_",
-    "logical_and_", "logical_or_", "logical_xor_", "copysign_", "atan2_", "masked_fill_", "clamp_", "clamp_min_",
-    "clamp_max_", "copy_", "hypot_", "nextafter_", "xlogy_",
-}  # fmt: skip
-
-
-def _partly_overlaps(target: torch.Tensor, other: torch.Tensor) -> bool:
-    """Eager's `assert_no_partial_overlap`: both dense, in one storage, ranges that meet without being the same."""
-    from lampwork.fakes.shapes import is_dense
-
-    if _torch.storage_key(target) != _torch.storage_key(other) or not target.numel() or not other.numel():
-        return False
-    if not is_dense(target.size(), target.stride()) or not is_dense(other.size(), other.stride()):
-        return False
-    left, right = target.storage_offset() * target.element_size(), other.storage_offset() * other.element_size()
-    left_end, right_end = left + target.numel() * target.element_size(), right + other.numel() * other.element_size()
-    if left == right and left_end == right_end:
-        return tuple(target.stride()) != tuple(other.stride())
-    return left < right_end and right < left_end
 
 
 #: What PyTorch makes of a Python number that it wraps as a tensor.

@@ -15,6 +15,7 @@ from lampwork.capture.load import HEAP_TYPE
 from lampwork.capture.machine.attributes import NATIVE_KINDS
 from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.tensors import TENSOR_ATTRIBUTES
+from lampwork.capture.writes import rebind
 
 _TENSOR_MRO = torch.Tensor.__mro__
 #: Attributes that fakes carry for capture's own use.
@@ -174,7 +175,7 @@ class TensorAttributes:
         """`tensor.data = value`: from here on the tensor names the memory of `value`."""
         if not isinstance(value, Fake) or value.device != tensor.device or tensor.grad_fn is not None:
             raise Break("tensor-attribute", "data of a tensor is set to something of another kind")
-        self.recorder.rebind(tensor, value)  # type: ignore[attr-defined]
+        rebind(self.recorder, tensor, value)  # type: ignore[attr-defined]
 
     def note_data(self, tensor: Any, value: Any) -> None:
         """The recorder made `tensor` name the memory of `value`: what the caller holds must follow."""

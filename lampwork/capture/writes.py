@@ -1,0 +1,253 @@
+"""Operators that write: `x.add_(y)`, `out=`, and changes of a tensor's shape or memory in place.
+
+    x.add_(1)       add_(x, 1), which returns x: later readers name the node that x has
+    x.t_()          the node of a view, which x moves on to
+    x.data = y      likewise, a view of y
+    x.resize_(4)    of an empty tensor: memory of its own, with anything in it
+
+Writes are refused as eager refuses them: arguments that do not fit, a type that cannot be cast, memory that overlaps.
+What eager would do otherwise is told by `Unsupported`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from lampwork import _torch
+from lampwork.fakes.fake import (
+    Fake,
+    Unsupported,
+    fake_like_view,
+)
+from lampwork.fakes.operators import Operator, operator
+from lampwork.fakes.shapes import Unknown, broadcast, infer, is_dense, promoted, surely_same, tensors_in
+
+if TYPE_CHECKING:
+    from lampwork.capture.recorder import Recorder
+
+
+def call_inplace(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -> Any:
+    """Records an operator that writes to its arguments; its results are those arguments, or fresh."""
+    if op.overload.namespace != "aten" and _torch.functional_of_inplace(op.overload) is None:
+        return _call_custom(recorder, op, args, kwargs)
+    targets = [kwargs.get(where) if isinstance(where, str) else args[where] if where < len(args)
+               else kwargs.get(op.positional[where]) for where in op.written]  # fmt: skip
+    for target in targets:
+        for each in target if isinstance(target, (list, tuple)) else (target,):
+            if each is not None:
+                if recorder.write_hook is not None and type(each) is Fake:
+                    recorder.write_hook(op.base, each, args[1:], kwargs)
+                _note_write(recorder, each, op)
+    result = _results(recorder, op, args, kwargs, targets)  # may give a target other memory
+    recorder.record(op, args, kwargs, result)
+    return result
+
+
+def _call_custom(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -> Any:
+    """A user's operator that writes: recorded as one that gives what it writes, and copies of that."""
+    pure = _torch.functional_of_custom(op.overload)
+    if pure is None or kwargs.keys() & set(op.written):
+        remedy = "Declare the results that it writes as results of its own (mutates_args=())."
+        what = f"{op.overload}, a custom operator that writes to its arguments"
+        raise Unsupported(what, remedy, "custom-operator")
+    made = recorder.call(pure, args, kwargs)
+    results = made if isinstance(made, tuple) else (made,)
+    count = len(op.overload._schema.returns)
+    for where, value in zip(op.written, results[count:]):
+        assert isinstance(where, int)
+        target = args[where] if where < len(args) else kwargs[op.positional[where]]
+        recorder.call(torch.ops.aten.copy_.default, (target, value), {})
+    return None if not count else results[0] if count == 1 else results[:count]
+
+
+def _results(recorder: Recorder, op: Operator, args: tuple, kwargs: dict, targets: list[Any]) -> Any:
+    returns = op.returns_written
+    if op.written and all(isinstance(where, str) for where in op.written):
+        return _results_of_out(recorder, op, args, kwargs, targets)
+    if not returns:
+        return None
+    if all(returns):
+        if op.written == (0,) and returns == [True]:
+            _check_elementwise(op, args, kwargs)
+            if op.base in _INDEXED_WRITES:  # their shape rule says whether everything fits
+                infer(_torch.functional_of_inplace(op.overload), args, kwargs)
+            _check_result_type(op, args, kwargs)
+        return targets[0] if len(returns) == 1 else tuple(targets)
+    # Some results are fresh (batch norm with running statistics): those come from the shape rule.
+    return infer(op.overload, args, kwargs)
+
+
+def _results_of_out(recorder: Recorder, op: Operator, args: tuple, kwargs: dict, targets: list[Any]) -> Any:
+    """`torch.add(a, b, out=c)`: recorded as it is when `c` already has the result's shape."""
+    functional = _torch.functional_of_out(op.overload)
+    if functional is None:
+        raise Unsupported(f"{op.overload} (an out= variant)")
+    others = {key: value for key, value in kwargs.items() if key not in op.written}
+    fresh = infer(functional, args, others)
+    for result, target in zip(fresh if isinstance(fresh, (tuple, list)) else (fresh,), targets):
+        if torch.Tag.pointwise not in op.overload.tags and not op.is_random:
+            storage = _torch.storage_key(target)
+            if result.dtype != target.dtype or any(
+                _torch.storage_key(each) == storage for each in tensors_in((*args, *others.values()))
+            ):
+                remedy = "Give out= a tensor of the result's type that is no argument."
+                raise Unsupported(f"{op.overload} into a tensor of another type, or an argument", remedy)
+        if tuple(result.size()) != tuple(target.size()):
+            if target.numel() or result.dtype != target.dtype:
+                remedy = "Give out= a tensor of the result's shape."
+                raise Unsupported("an out= tensor that must be resized", remedy, "out-resized")
+            _give_memory(recorder, target, result.size())
+    return targets[0] if len(targets) == 1 else tuple(targets)
+
+
+def call_metadata(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -> Any:
+    """`x.t_()`: the node of a view, which the fake moves on to; its old node keeps a snapshot of what it was."""
+    fake = args[0]
+    view = operator(_torch.overload(f"aten::{op.view}"))
+    if hasattr(fake, "lampwork_placeholder"):  # a tensor that the caller holds
+        rebind(recorder, fake, recorder.call(view.overload, args, kwargs))
+        return fake
+    with _torch.kernels_only():
+        snapshot = fake_like_view(torch.ops.aten.alias.default(fake))
+        target = fake_like_view(view.overload(*args, **kwargs))
+        fake.as_strided_(target.size(), target.stride(), target.storage_offset())
+    snapshot.node = node = recorder.node_of(fake)
+    _replace_value(node, fake, snapshot)
+    if node.target is _torch.getitem:
+        _replace_value(node.args[0], fake, snapshot)
+    recorder.record(view, args, kwargs, fake, rebind=True)
+    return fake
+
+
+def rebind(recorder: Recorder, fake: Fake, other: Fake) -> None:
+    """`fake.data = other`: the node of a view of `other`, which `fake` moves on to.
+
+    Its old node keeps a snapshot of what it was, for other views of the memory that it leaves.
+    """
+    if recorder.data_hook is None and hasattr(fake, "lampwork_placeholder"):
+        raise Unsupported("the shape, strides or memory of a tensor that the caller holds is changed")
+    view = operator(torch.ops.aten.alias.default)
+    inputs = (recorder.node_of(other),)
+    node = recorder.node_of(fake)
+    with recorder._paused(), _torch.kernels_only(), torch.no_grad():
+        snapshot = fake_like_view(torch.ops.aten.alias.default(fake))
+        fake.data = fake_like_view(torch.ops.aten.alias.default(other))
+    snapshot.node = node
+    _replace_value(node, fake, snapshot)
+    if node.target is _torch.getitem:
+        _replace_value(node.args[0], fake, snapshot)
+    fake.constant = None
+    recorder.record(view, inputs, {}, fake, rebind=True)
+    if recorder.data_hook is not None:
+        recorder.data_hook(fake, other)
+
+
+def _give_memory(recorder: Recorder, fake: Fake, size: Any) -> None:
+    """An empty tensor is resized: it gets memory of its own, with anything in it."""
+    options = {"dtype": fake.dtype, "device": fake.device}
+    rebind(recorder, fake, recorder.call(torch.ops.aten.empty.memory_format, (list(size),), options))
+
+
+def change_storage(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -> Any:
+    """`x.resize_(size)` of an empty tensor, or to the size that it has; raises `Unsupported` for all else."""
+    if op.base == "resize_" and not kwargs and not args[0].numel() and not args[0].requires_grad:
+        _give_memory(recorder, args[0], args[1])
+        return args[0]
+    if op.base == "resize_" and not kwargs and surely_same(args[0].size(), args[1]):
+        return args[0]  # as it is
+    raise Unsupported(f"{op.overload} changes the memory or size of a tensor in place", id="storage-changed")
+
+
+def _note_write(recorder: Recorder, target: Any, op: Operator) -> None:
+    if not isinstance(target, Fake):
+        recorder.to_nodes(target)  # raises for foreign tensors
+        return
+    for size, stride in zip(target.size(), target.stride()):
+        if stride == 0 and size > 1 and op.base not in ("fill_", "zero_"):
+            # Eager refuses most of these and lets some through: it shall answer.
+            raise Unsupported(f"{op.overload} writes to an expanded tensor", "Call clone() on it first.")
+    recorder.note_written(target)
+
+
+def _replace_value(node: torch.fx.Node, old: Fake, new: Fake) -> None:
+    value = node.meta["val"]
+    node.meta["val"] = new if value is old else type(value)(new if each is old else each for each in value)
+
+
+def _check_elementwise(op: Operator, args: tuple, kwargs: dict) -> None:
+    """Raises what eager raises when the arguments of `x.add_(y)` do not fit into `x`, or overlap it partly."""
+    target = args[0]
+    others = [each for each in args[1:] if isinstance(each, torch.Tensor)]
+    if not others or op.base not in _ELEMENTWISE_WRITES:
+        return
+    shape = broadcast([target.size(), *(other.size() for other in others)])
+    if shape != tuple(target.size()):
+        raise RuntimeError(f"output with shape {list(target.size())} doesn't match the broadcast shape {list(shape)}")
+    for other in others:
+        if other is not target and _partly_overlaps(target, other):
+            raise RuntimeError(
+                "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+                "memory location. Please clone() the tensor before performing the operation."
+            )
+    if op.base in _PROMOTING_WRITES:
+        try:
+            common = promoted([each for each in args if isinstance(each, (torch.Tensor, bool, int, float, complex))])
+        except Unknown:
+            return
+        if not torch.can_cast(common, target.dtype):
+            raise RuntimeError(
+                f"result type {_torch.scalar_type_name(common)} can't be cast to the desired output type "
+                f"{_torch.scalar_type_name(target.dtype)}"
+            )
+
+
+def _check_result_type(op: Operator, args: tuple, kwargs: dict) -> None:
+    """Raises what eager raises when `x.exp_()` computes a type that `x` cannot hold."""
+    target = args[0]
+    if not isinstance(target, Fake) or target.is_floating_point() or target.is_complex():
+        return  # real numbers into floating point: only complex operands matter, and those the promotion check sees
+    functional = _torch.functional_of_inplace(op.overload)
+    if op.overload is torch.ops.aten.polygamma_.default:
+        functional, args = torch.ops.aten.polygamma.default, args[::-1]
+    if functional is None:
+        return
+    try:
+        result = infer(functional, args, kwargs)
+    except Unsupported:
+        return
+    if isinstance(result, Fake) and not torch.can_cast(result.dtype, target.dtype):
+        raise RuntimeError(
+            f"result type {_torch.scalar_type_name(result.dtype)} can't be cast to the desired output type "
+            f"{_torch.scalar_type_name(target.dtype)}"
+        )
+
+
+_INDEXED_WRITES = frozenset({"scatter_", "scatter_add_", "scatter_reduce_", "index_add_", "index_copy_", "index_put_",
+                             "masked_fill_"})  # fmt: skip
+
+
+_PROMOTING_WRITES = frozenset({"add_", "sub_", "mul_", "div_", "pow_", "fmod_", "remainder_", "floor_divide_"})
+
+
+_ELEMENTWISE_WRITES = _PROMOTING_WRITES | {
+    "addcmul_", "addcdiv_", "lerp_", "eq_", "ne_", "lt_", "le_", "gt_", "ge_", "bitwise_and_", "bitwise_or_",
+    "bitwise_xor_",
+    "logical_and_", "logical_or_", "logical_xor_", "copysign_", "atan2_", "masked_fill_", "clamp_", "clamp_min_",
+    "clamp_max_", "copy_", "hypot_", "nextafter_", "xlogy_",
+}  # fmt: skip
+
+
+def _partly_overlaps(target: torch.Tensor, other: torch.Tensor) -> bool:
+    """Eager's `assert_no_partial_overlap`: both dense, in one storage, ranges that meet without being the same."""
+    if _torch.storage_key(target) != _torch.storage_key(other) or not target.numel() or not other.numel():
+        return False
+    if not is_dense(target.size(), target.stride()) or not is_dense(other.size(), other.stride()):
+        return False
+    left, right = target.storage_offset() * target.element_size(), other.storage_offset() * other.element_size()
+    left_end, right_end = left + target.numel() * target.element_size(), right + other.numel() * other.element_size()
+    if left == right and left_end == right_end:
+        return tuple(target.stride()) != tuple(other.stride())
+    return left < right_end and right < left_end
