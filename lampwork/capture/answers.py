@@ -22,11 +22,11 @@ from lampwork.capture.fake import TENSOR_KINDS
 from lampwork.capture.identities import install_identities
 from lampwork.capture.introspection import follows_protocol, install_introspection, is_protocol
 from lampwork.capture.library import install_library
-from lampwork.capture.load import HEAP_TYPE, is_plain
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import Callback, _check
 from lampwork.capture.numbers import HostNumber
 from lampwork.capture.output import install_output
+from lampwork.capture.plain import HEAP_TYPE, is_plain
 from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.sizes import SYMBOLIC
 from lampwork.capture.text import install_text

@@ -11,7 +11,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from lampwork.capture.effects import dict_written, list_written
-from lampwork.capture.load import has_identity_hash, is_plain
+from lampwork.capture.plain import has_identity_hash, is_plain
 from lampwork.capture.shadow import MISSING, Break, DictShadow, ListShadow
 
 
@@ -123,4 +123,3 @@ def _was_changed(world: Any) -> bool:
 
 def _same_items(now: dict, before: dict) -> bool:
     return len(now) == len(before) and all(key in now and now[key] is value for key, value in before.items())
-

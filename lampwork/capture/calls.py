@@ -23,7 +23,7 @@ from lampwork.capture.container_methods import SHADOW_METHODS
 from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.introspection import DISPATCH_CODE, dispatched
 from lampwork.capture.library import PURE_FUNCTIONS, death_callback
-from lampwork.capture.load import HEAP_TYPE, PLAIN_TYPES, bound_owner, has_identity_hash, is_plain
+from lampwork.capture.load import bound_owner
 from lampwork.capture.machine import UNBOUND, MachineGenerator
 from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIterator, SequenceIterator
 from lampwork.capture.machine.natives import Callback
@@ -38,6 +38,7 @@ from lampwork.capture.natives import (
 )
 from lampwork.capture.number_arguments import call_with_numbers, has_number, takes_numbers
 from lampwork.capture.numbers import HostNumber, mention_numbers
+from lampwork.capture.plain import HEAP_TYPE, PLAIN_TYPES, has_identity_hash, is_plain
 from lampwork.capture.products import called as product_called
 from lampwork.capture.resampling import interpolate
 from lampwork.capture.shadow import Break, Deferred

@@ -16,11 +16,11 @@ import torch
 from lampwork.capture.conversions import index_of
 from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.keys import only_reads
-from lampwork.capture.load import HEAP_TYPE, has_identity_hash
 from lampwork.capture.machine import MachineGenerator
 from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIterator, SequenceIterator
 from lampwork.capture.machine.operators import BUILTIN
 from lampwork.capture.natives import ITERATORS
+from lampwork.capture.plain import HEAP_TYPE, has_identity_hash
 from lampwork.capture.shadow import MISSING, Break, DictShadow, ListShadow, SetShadow
 from lampwork.fakes.symbolic import by_contents
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.load import HEAP_TYPE
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import INTRINSICS, Callback
 from lampwork.capture.machine.polyfills import POLYFILLS
 from lampwork.capture.numbers import HostNumber
+from lampwork.capture.plain import HEAP_TYPE
 from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.sizes import SYMBOLIC, number
 from lampwork.capture.text import UnknownText, holds_unknown, joined

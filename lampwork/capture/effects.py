@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.load import CHANGED_BY_RAISING, Loader, is_plain
+from lampwork.capture.load import CHANGED_BY_RAISING, Loader
+from lampwork.capture.plain import is_plain
 from lampwork.capture.shadow import MISSING, Break, CellShadow, DictShadow, ListShadow, Pending, SetShadow, SlotShadow
 from lampwork.capture.templates import Templates, raised_at
 from lampwork.ir.guard import Distinct

@@ -18,9 +18,9 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.fake import Fake
-from lampwork.capture.load import is_plain
 from lampwork.capture.machine import Frame
 from lampwork.capture.operations import Operation, operation_of
+from lampwork.capture.plain import is_plain
 from lampwork.capture.shadow import Break
 from lampwork.capture.sizes import SYMBOLIC, number
 from lampwork.capture.tensors import is_tensor_function

@@ -5,9 +5,9 @@ from __future__ import annotations
 import _thread
 from typing import Any
 
-from lampwork.capture.load import is_plain
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import checked_hash
+from lampwork.capture.plain import is_plain
 from lampwork.capture.shadow import Break, IdentityNumber
 from lampwork.capture.sizes import number
 

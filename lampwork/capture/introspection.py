@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.load import HEAP_TYPE
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import INTRINSICS
+from lampwork.capture.plain import HEAP_TYPE
 from lampwork.capture.shadow import Break
 
 _ProtocolMeta: Any = type(typing.Protocol)
@@ -149,4 +149,3 @@ def dispatched(world: Any, dispatch: FunctionType, cls: Any) -> Any:
         if value is implementation:
             return value
     raise Break("native-argument", "a generic function is called whose implementations the program has changed")
-

@@ -25,101 +25,52 @@ from typing import Any
 import numpy
 import torch
 
-from lampwork import _torch
 from lampwork.capture.guards import GuardList, Sources
 from lampwork.capture.numbers import in_parameter_group
+from lampwork.capture.plain import HEAP_TYPE, PLAIN_TYPES, is_plain
 from lampwork.capture.shadow import (
-    MISSING,
     Break,
     CellShadow,
     DictShadow,
-    IdentityNumber,
     ListShadow,
     Origin,
     Pending,
     SetShadow,
-    SlotShadow,
 )
+from lampwork.capture.shadows import Shadows
 from lampwork.capture.unknown_arrays import UnknownArray, can_follow
 from lampwork.ir.source import Source
-
-#: Immutable plain data whose value is guarded with `Equals`.
-PLAIN_TYPES: frozenset[type] = frozenset({
-    type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range, slice,
-    torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, _torch.AttentionBackend,
-    re.Pattern,
-})  # fmt: skip
 
 BUILTIN_TYPES: frozenset[type] = frozenset({
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
     types.GetSetDescriptorType, types.MemberDescriptorType,
 })  # fmt: skip
 
-HEAP_TYPE = 1 << 9
 _IMMUTABLE_TYPE = 1 << 8
 
 #: In this order: setting the cause suppresses the context.
 CHANGED_BY_RAISING = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
 
 
-def is_plain(value: Any) -> bool:
-    """Whether `value` is immutable plain data through and through (the domain of `Equals`)."""
-    kind = type(value)
-    if kind in PLAIN_TYPES:
-        if kind is slice:
-            return is_plain(value.start) and is_plain(value.stop) and is_plain(value.step)
-        return kind is not torch.Size or all(type(each) is int for each in value)
-    if kind is tuple or kind is frozenset:
-        return all(map(is_plain, value))
-    return isinstance(value, (enum.Enum, numpy.number, numpy.bool_))
-
-
-def has_identity_hash(value: Any) -> bool:
-    """Whether hashing and comparing `value` natively runs no Python code and reads only identity or plain data."""
-    kind = type(value)
-    if kind in PLAIN_TYPES or issubclass(kind, IdentityNumber):
-        return True
-    if isinstance(value, (type, types.FunctionType, types.ModuleType, torch.Tensor, enum.Enum)):
-        return True
-    if kind is tuple or kind is frozenset:
-        return all(map(has_identity_hash, value))
-    if isinstance(value, weakref.ReferenceType) and kind.__hash__ is weakref.ReferenceType.__hash__:
-        target = value()
-        return target is not None and has_identity_hash(target)
-    return kind.__hash__ is object.__hash__ and kind.__eq__ is object.__eq__
-
-
-class Loader:
+class Loader(Shadows):
     """Tables of everything from outside that the program has met, and `load`, which adds to them."""
 
     def __init__(self, guards: GuardList, sources: Sources, tensors: Any, numbers: Any) -> None:
-        self.guards = guards
-        self.sources = sources
+        super().__init__(guards, sources)
         #: `TensorInputs`: makes fakes and graph inputs.
         self.tensors = tensors
         #: `HostNumbers`: numbers that may be others on the next call.
         self.numbers = numbers
-        self.by_raw: dict[int, Origin] = {}
-        self.by_value: dict[int, Origin] = {}
-        self.dicts: dict[int, DictShadow] = {}
-        self.lists: dict[int, ListShadow] = {}
-        self.sets: dict[int, SetShadow] = {}
-        self.instances: dict[int, DictShadow] = {}
-        #: Containers whose contents are still partly raw, by id of the copy.
-        self.unsettled: dict[int, DictShadow | ListShadow | SetShadow] = {}
         #: Values that no native function may look into, by id.
         self.opaque: set[int] = set()
         #: Symbols for integers from outside, by id of the source.
         self.integers: dict[int, Any] = {}
-        self.slots: dict[int, SlotShadow] = {}
-        self.cells: dict[int, CellShadow] = {}
         #: Objects of the program's own making whose `__dict__` it holds, by the id of that.
         self.dict_owners: dict[int, Any] = {}
         #: Exceptions from outside, with what raising and chaining them changes, as it was.
         self.exceptions: dict[int, tuple[BaseException, tuple]] = {}
         #: Whether a `backward()` freed the history of tensors.
         self.freed_histories = False
-        self._class_sources: dict[int, Source | None] = {}
         self._by_type: dict[type, Any] = {}
         for kind in PLAIN_TYPES:
             self._by_type[kind] = self._load_plain
@@ -477,247 +428,6 @@ class Loader:
         self.dicts[id(copy)] = self.unsettled[id(copy)] = DictShadow(copy, raw, source)
         return self.remember(copy, raw, source)
 
-    # ------------------------------------------------------------------------------------------------------------------
-    # Instance dicts and slots
-
-    def instance_dict(self, value: Any) -> DictShadow | None:
-        """The shadow of the `__dict__` of an object from outside; None for objects of the program's own making."""
-        shadow = self.instances.get(id(value))
-        if shadow is not None:
-            return shadow
-        origin = self.by_value.get(id(value))
-        if origin is None:
-            return None
-        raw_dict = getattr_dict(origin.raw)
-        if raw_dict is None:
-            return None
-        source = self.sources.instance_dict(origin.source)
-        shared = self.by_raw.get(id(raw_dict))
-        if shared is not None:  # two objects over one dict, or the dict itself was met before
-            self.guards.same_object(source, shared.source)
-            shadow = self.instances[id(value)] = self.dicts[id(shared.value)]
-            return shadow
-        shadow = DictShadow(dict(raw_dict), raw_dict, source, owner=value)
-        self.instances[id(value)] = shadow
-        self.dicts[id(shadow.copy)] = self.unsettled[id(shadow.copy)] = shadow
-        self.by_value[id(shadow.copy)] = Origin(shadow.copy, raw_dict, source)
-        self.by_raw[id(raw_dict)] = self.by_value[id(shadow.copy)]
-        return shadow
-
-    def slot_shadow(self, value: Any) -> SlotShadow | None:
-        """Slots of an object from outside; None for objects of the program's own making."""
-        shadow = self.slots.get(id(value))
-        if shadow is None and id(value) in self.by_value:
-            shadow = self.slots[id(value)] = SlotShadow(value)
-        return shadow
-
-    def class_source(self, cls: type, of: Source | None = None) -> Source | None:
-        """The source that class attributes of `cls` are read from; None for classes made by the program.
-
-        A class without an importable name is reached through an instance of it (`of`).
-        """
-        known = self._class_sources.get(id(cls), MISSING)
-        if known is not MISSING and (known is not None or of is None):
-            return known  # type: ignore[return-value]
-        reference = self.guards.reference(cls)
-        source: Source | None
-        if reference.portable:
-            source = self.sources.named(reference.module, reference.qualname)
-        else:
-            origin = self.by_value.get(id(cls))
-            source = origin.source if origin is not None else None
-            if source is None and of is not None:
-                source = self.sources.type_of(of)
-        self._class_sources[id(cls)] = source
-        return source
-
-    # ------------------------------------------------------------------------------------------------------------------
-    # Dicts
-
-    def key_part(self, key: Any) -> Any:
-        """What an `Item` source or a `HasKey` test holds for `key`: plain data, or the source of an object."""
-        if is_plain(key):
-            return key
-        origin = self.by_value.get(id(key))
-        if origin is not None:
-            return origin.source
-        if isinstance(key, (type, types.FunctionType, types.ModuleType)):
-            ref = self.guards.reference(key)
-            if ref.portable:
-                return self.sources.named(ref.module, ref.qualname)
-        raise Break("dict-key", f"a dict from outside is looked up with a key of type {type(key).__name__}")
-
-    def dict_read(self, shadow: DictShadow, key: Any) -> Any:
-        """The value at `key` of a shadowed dict, loaded; MISSING if there is none. Guards what was seen."""
-        copy = shadow.copy
-        if not has_identity_hash(key):
-            raise Break("dict-key", f"a dict from outside is looked up with a key of type {type(key).__name__}, "
-                        "whose hash is computed by Python code")  # fmt: skip
-        value = dict.get(copy, key, MISSING)
-        if value is MISSING:
-            if key not in shadow.base and not shadow.whole and key not in shadow.absent:
-                shadow.absent.add(key)
-                self._guard_absent(shadow, key)
-            return MISSING
-        if key in shadow.pending:
-            shadow.pending.discard(key)
-            value = self.load(value, self.sources.item(shadow.source, self.key_part(key)))
-            dict.__setitem__(copy, key, value)
-        return value
-
-    def _guard_absent(self, shadow: DictShadow, key: Any) -> None:
-        if not is_plain(key):  # a test holds constants only: all keys are guarded instead
-            self.dict_keys(shadow)
-        elif isinstance(shadow.owner, torch.nn.Module) and isinstance(key, str):
-            self.guards.absent_from_module(shadow.source.base, key)  # type: ignore[union-attr]
-        else:
-            self.guards.has_key(shadow.source, key, False)
-
-    def dict_has(self, shadow: DictShadow, key: Any) -> bool:
-        """`key in dict`, guarded without looking at the value."""
-        if not has_identity_hash(key):
-            raise Break("dict-key", f"a dict from outside is looked up with a key of type {type(key).__name__}")
-        present = dict.__contains__(shadow.copy, key)
-        if shadow.whole or (key in shadow.base) != present or (present and key not in shadow.pending):
-            return present
-        if not present:
-            if key not in shadow.absent:
-                shadow.absent.add(key)
-                self._guard_absent(shadow, key)
-            return False
-        if is_plain(key):
-            self.guards.has_key(shadow.source, key, True)
-        else:
-            self.dict_keys(shadow)
-        return True
-
-    def dict_write(self, shadow: DictShadow, key: Any, value: Any) -> None:
-        if not has_identity_hash(key):
-            raise Break("dict-key", f"a dict from outside is written with a key of type {type(key).__name__}")
-        shadow.changed = True
-        shadow.pending.discard(key)
-        base_setitem(shadow.copy)(shadow.copy, key, value)
-
-    def dict_delete(self, shadow: DictShadow, key: Any) -> bool:
-        """Removes `key`; False if it was not there."""
-        if not self.dict_has(shadow, key):
-            return False
-        shadow.changed = True
-        shadow.pending.discard(key)
-        base_delitem(shadow.copy)(shadow.copy, key)
-        return True
-
-    def dict_keys(self, shadow: DictShadow) -> None:
-        """Guards the keys and their order: from here on membership, length and iteration need no more guards."""
-        if shadow.whole:
-            return
-        shadow.whole = True
-        keys = tuple(shadow.base)
-        if all(map(is_plain, keys)):
-            self.guards.keys_are(shadow.source, keys)
-            return
-        self.guards.length_is(shadow.source, len(keys))
-        for index, key in enumerate(keys):
-            loaded = self.load(key, self.sources.key_at(shadow.source, index))
-            if loaded is not key:
-                raise Break("dict-key", f"a dict from outside is read whole, with a key of type {type(key).__name__}")
-
-    def dict_settle(self, shadow: DictShadow) -> dict:
-        """All keys guarded and all values loaded: the copy is an ordinary dict from here on."""
-        self.dict_keys(shadow)
-        if shadow.pending:
-            for key in [key for key in dict.__iter__(shadow.copy) if key in shadow.pending]:
-                self.dict_read(shadow, key)
-        self.unsettled.pop(id(shadow.copy), None)
-        return shadow.copy
-
-    # ------------------------------------------------------------------------------------------------------------------
-    # Lists, sets
-
-    def list_settle(self, shadow: ListShadow) -> Any:
-        """Length guarded and all elements loaded: the copy is an ordinary list or deque from here on."""
-        if shadow.state != "settled":
-            shadow.state = "settled"
-            self.unsettled.pop(id(shadow.copy), None)
-            self.guards.length_is(shadow.source, len(shadow.base))
-            base = shadow.base_class
-            for position, element in enumerate(base.__iter__(shadow.copy)):
-                if type(element) is Pending:
-                    loaded = self.load(element.raw, self.sources.item(shadow.source, element.index))
-                    base.__setitem__(shadow.copy, position, loaded)
-        return shadow.copy
-
-    def list_read(self, shadow: ListShadow, index: int) -> Any:
-        """`list[index]` for an int; only that element is guarded where that suffices. May raise IndexError."""
-        if shadow.state != "raw" or not 0 <= index < len(shadow.base):
-            return shadow.base_class.__getitem__(self.list_settle(shadow), index)
-        element = shadow.base_class.__getitem__(shadow.copy, index)
-        if type(element) is Pending:
-            element = self.load(element.raw, self.sources.item(shadow.source, index))
-            shadow.base_class.__setitem__(shadow.copy, index, element)
-        return element
-
-    def list_append(self, shadow: ListShadow, values: Any) -> None:
-        """Appends without looking at what is there."""
-        if shadow.state == "raw":
-            shadow.state = "appended"
-        shadow.changed = True
-        shadow.copy.extend(values)
-
-    def set_settle(self, shadow: SetShadow) -> set:
-        if not shadow.settled:
-            shadow.settled = True
-            self.unsettled.pop(id(shadow.copy), None)
-            if not all(map(is_plain, shadow.base)):
-                raise Break("opaque-value", "a set of objects from outside is looked at")
-            self.guards.keys_are(shadow.source, tuple(shadow.base), ordered=False)
-        return shadow.copy
-
-    def settle(self, value: Any) -> Any:
-        """Loads whatever is still raw in `value` itself, if it is a container from outside; returns it."""
-        shadow = self.unsettled.get(id(value))
-        if shadow is not None:
-            if type(shadow) is DictShadow:
-                self.dict_settle(shadow)
-            elif type(shadow) is ListShadow:
-                self.list_settle(shadow)
-            else:
-                self.set_settle(shadow)  # type: ignore[arg-type]
-        return value
-
-    # ------------------------------------------------------------------------------------------------------------------
-    # Cells
-
-    def register_cells(self, function: Any) -> None:
-        """The closure of a function from outside: from here on its cells are shadowed."""
-        origin = self.by_value.get(id(function))
-        if origin is None or not function.__closure__:
-            return
-        for index, cell in enumerate(function.__closure__):
-            source = self.sources.item(self.sources.attribute(origin.source, "__closure__"), index)
-            known = self.cells.get(id(cell))
-            if known is None:
-                contents = self.sources.cell(origin.source, index)
-                self.cells[id(cell)] = CellShadow(cell, source, contents, origin.source, index)
-            elif known.source is not source:
-                self.guards.same_object(source, known.source)
-
-    def cell_read(self, shadow: CellShadow) -> Any:
-        """The contents, loaded; MISSING if the cell is empty."""
-        if not shadow.loaded:
-            shadow.loaded = True
-            try:
-                raw = shadow.cell.cell_contents
-            except ValueError:
-                raise Break("empty-cell", "a closure variable from outside is read before it has a value") from None
-            shadow.value = shadow.initial = self.load(raw, shadow.contents)
-        return shadow.value
-
-    def cell_write(self, shadow: CellShadow, value: Any) -> None:
-        shadow.loaded = True
-        shadow.written = True
-        shadow.value = value
-
 
 def _holds_hyper_parameters(raw: tuple, source: Source) -> bool:
     return in_parameter_group(source) and float in map(type, raw)
@@ -729,20 +439,3 @@ def bound_owner(function: Any) -> Any:
     if owner is None or isinstance(owner, (types.ModuleType, type)) or type(owner).__module__ == "pybind11_builtins":
         return None
     return owner
-
-
-def getattr_dict(raw: Any) -> dict | None:
-    """The real `__dict__` of an object, past any `__getattribute__` or `__dict__` property of its class."""
-    try:
-        found = object.__getattribute__(raw, "__dict__")
-    except AttributeError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def base_setitem(container: dict) -> Any:
-    return collections.OrderedDict.__setitem__ if isinstance(container, collections.OrderedDict) else dict.__setitem__
-
-
-def base_delitem(container: dict) -> Any:
-    return collections.OrderedDict.__delitem__ if isinstance(container, collections.OrderedDict) else dict.__delitem__

@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.load import HEAP_TYPE, is_plain
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.natives import declare_methods
 from lampwork.capture.numbers import HostNumber
+from lampwork.capture.plain import HEAP_TYPE, is_plain
 from lampwork.capture.shadow import Break
 from lampwork.capture.sizes import mentions_symbols
 from lampwork.capture.text import UnknownText, holds_unknown, joined, snapshot, unknown_text

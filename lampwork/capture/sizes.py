@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from lampwork.capture.fake import DataDependent, Fake
-from lampwork.capture.load import is_plain
+from lampwork.capture.plain import is_plain
 from lampwork.capture.products import product
 from lampwork.fakes.symbolic import size_of
 

@@ -23,11 +23,13 @@ import torch
 
 from lampwork.capture.backward import is_spent
 from lampwork.capture.fake import Fake
-from lampwork.capture.load import HEAP_TYPE, Loader, getattr_dict, is_plain
+from lampwork.capture.load import Loader
 from lampwork.capture.machine import MachineGenerator
 from lampwork.capture.machine.natives import Callback
 from lampwork.capture.numbers import HostNumber
+from lampwork.capture.plain import HEAP_TYPE, is_plain
 from lampwork.capture.shadow import MISSING, Break, Deferred, HookNumber, IdentityNumber, Pending
+from lampwork.capture.shadows import getattr_dict
 from lampwork.capture.sizes import SYMBOLIC, number
 from lampwork.capture.text import UnknownText
 from lampwork.capture.unknown import UnknownNumber

@@ -11,8 +11,8 @@ import torch
 
 from lampwork.capture.backward import HOOK_TABLES
 from lampwork.capture.fake import Fake
-from lampwork.capture.load import HEAP_TYPE
 from lampwork.capture.machine.attributes import NATIVE_KINDS
+from lampwork.capture.plain import HEAP_TYPE
 from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.tensors import TENSOR_ATTRIBUTES
 from lampwork.capture.writes import rebind

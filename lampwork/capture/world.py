@@ -30,11 +30,12 @@ from lampwork.capture.dynamic import MARKED_ONLY, DynamicPolicy
 from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.guards import GuardList, Sources
 from lampwork.capture.introspection import class_namespace
-from lampwork.capture.load import HEAP_TYPE, Loader
+from lampwork.capture.load import Loader
 from lampwork.capture.machine import UNBOUND, Frame, World
 from lampwork.capture.machine.attributes import NATIVE_KINDS
 from lampwork.capture.modules import Modules
 from lampwork.capture.numbers import HostNumber, HostNumbers, NumberOperations
+from lampwork.capture.plain import HEAP_TYPE
 from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.sizes import NUMBER_TYPES, SymbolicValues, number
 from lampwork.capture.tensor_attributes import TensorAttributes
