@@ -37,7 +37,8 @@ from lampwork.capture.natives import (
     STATE_WRITERS,
 )
 from lampwork.capture.number_arguments import call_with_numbers, has_number, takes_numbers
-from lampwork.capture.numbers import HostNumber, mention_numbers
+from lampwork.capture.number_operations import mention_numbers
+from lampwork.capture.numbers import HostNumber
 from lampwork.capture.plain import HEAP_TYPE, PLAIN_TYPES, has_identity_hash, is_plain
 from lampwork.capture.products import called as product_called
 from lampwork.capture.resampling import interpolate

@@ -24,11 +24,9 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.fake import Fake
-from lampwork.capture.machine import UNBOUND
 from lampwork.capture.unknown import UnknownNumber
 from lampwork.fakes.fake import TensorSpec, make_fake
-from lampwork.fakes.numbers import symbolic_float
-from lampwork.fakes.symbolic import by_contents, size_of
+from lampwork.fakes.symbolic import size_of
 from lampwork.ir.guard import SizeRelation, SizeSource, single
 from lampwork.ir.reference import ObjectRef
 from lampwork.ir.source import InstanceDict, Item, Numbers, Source
@@ -38,19 +36,15 @@ from lampwork.ir.template import Call, ConstantValue, Effect, SizeValue, SourceV
 _LONGEST_TEXT = 2000
 #: How many numbers one graph may take.
 _CAPACITY = 1 << 14
-_OPERATORS = {
+#: What is written into expressions.
+OPERATORS = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
     operator.mod: "%", operator.pow: "**",
-}  # fmt: skip
-_INPLACE = {
-    operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul,
-    operator.itruediv: operator.truediv, operator.ifloordiv: operator.floordiv, operator.imod: operator.mod,
-    operator.ipow: operator.pow,
 }  # fmt: skip
 _COMPARISONS = {
     operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=", operator.gt: ">", operator.ge: ">=",
 }  # fmt: skip
-_FUNCTIONS: dict[Any, str] = {
+FUNCTIONS: dict[Any, str] = {
     **{
         getattr(math, name): f"math.{name}"
         for name in (
@@ -60,11 +54,7 @@ _FUNCTIONS: dict[Any, str] = {
     },
     abs: "abs", min: "min", max: "max", float: "float",
 }  # fmt: skip
-#: Those that give an integer for an integer, and questions.
-_KEEP_INTEGERS = frozenset({
-    abs, min, max, math.floor, math.ceil, math.trunc, math.isnan, math.isinf, math.isfinite
-})  # fmt: skip
-_NUMERIC = frozenset({int, float, bool})
+NUMERIC = frozenset({int, float, bool})
 _CPU = torch.device("cpu")
 _STORE = ObjectRef("function", "lampwork.runtime.deferred", "store")
 
@@ -105,7 +95,7 @@ def _taking(name: str) -> Callable:
 
 def _computing(op: Any, swapped: bool) -> Callable:
     def answer(self: HostNumber, other: Any) -> Any:
-        if type(other) is not HostNumber and type(other) not in _NUMERIC:
+        if type(other) is not HostNumber and type(other) not in NUMERIC:
             return NotImplemented
         return self.numbers.compute(op, other, self) if swapped else self.numbers.compute(op, self, other)
 
@@ -119,7 +109,7 @@ for _name in ("bool", "str", "repr", "format", "round", "trunc", "floor", "ceil"
 
 def _comparing(op: Any) -> Callable:
     def answer(self: HostNumber, other: Any) -> Any:
-        if type(other) is not HostNumber and type(other) not in _NUMERIC:
+        if type(other) is not HostNumber and type(other) not in NUMERIC:
             return NotImplemented
         return self.numbers.compare(op, self, other)
 
@@ -128,7 +118,7 @@ def _comparing(op: Any) -> Callable:
 
 for _op in _COMPARISONS:
     setattr(HostNumber, f"__{_op.__name__}__", _comparing(_op))
-for _op in _OPERATORS:
+for _op in OPERATORS:
     setattr(HostNumber, f"__{_op.__name__}__", _computing(_op, False))
     setattr(HostNumber, f"__r{_op.__name__}__", _computing(_op, True))
 setattr(HostNumber, "__neg__", lambda self: self.numbers.compute(operator.mul, self, -1.0))  # noqa: B010
@@ -200,7 +190,7 @@ class HostNumbers:
             value = op(a, b)
         except ArithmeticError:
             return op(self.taken(left), self.taken(right))
-        text = f"({one} {_OPERATORS[op]} {two})"
+        text = f"({one} {OPERATORS[op]} {two})"
         if type(value) is not float or len(text) > _LONGEST_TEXT:
             return op(self.taken(left), self.taken(right))
         if op in (operator.truediv, operator.floordiv, operator.mod):
@@ -218,10 +208,10 @@ class HostNumbers:
         return value
 
     def function(self, function: Any, args: tuple) -> Any:
-        """`function(*args)` of numbers, for functions of `_FUNCTIONS`."""
+        """`function(*args)` of numbers, for functions of `FUNCTIONS`."""
         parts = [self._parts(each) for each in args]
         sources = {name: source for _, each, _ in parts for name, source in each.items()}
-        text = f"{_FUNCTIONS[function]}({', '.join(each for each, _, _ in parts)})"
+        text = f"{FUNCTIONS[function]}({', '.join(each for each, _, _ in parts)})"
         try:
             value = function(*[each for _, _, each in parts])
         except (ArithmeticError, ValueError):
@@ -391,7 +381,7 @@ class HostNumbers:
             return None
         if node.target in _FACTORIES:
             number = _FACTORIES[node.target]
-            value = float(node.args[1]) if number is None and type(node.args[1]) in _NUMERIC else number
+            value = float(node.args[1]) if number is None and type(node.args[1]) in NUMERIC else number
             return None if value is None else self._stored(value, tensor.dtype)
         if node.target in _COPIES:
             source = node.args[0].meta["val"]
@@ -408,7 +398,7 @@ class HostNumbers:
             operand = args[0]
             if type(operand) is Fake:
                 operand = self._content(operand, None) if _has_one(operand) else None
-            if type(operand) in _NUMERIC or type(operand) is HostNumber:
+            if type(operand) in NUMERIC or type(operand) is HostNumber:
                 operand = known = self._stored(operand, tensor.dtype)
             if operand is not None and op in _STEPS:
                 known = self._content(tensor, origin)
@@ -503,197 +493,3 @@ def _is(text: str, value: float) -> str:
         return f"{text} != {text}"
     sign = f" and math.copysign(1.0, {text}) == {math.copysign(1.0, value)}" if not value else ""
     return f"{text} == {_literal(value)}{sign}"
-
-
-def counted(value: Any) -> Any:
-    """A number of elements that contents decide, as a number out of a tensor; anything else unchanged."""
-    if not by_contents(value):
-        return value
-    with torch.no_grad():
-        return UnknownNumber(torch.scalar_tensor(value, dtype=torch.int64), int)
-
-
-class NumberOperations:
-    """The part of a world that knows such numbers: before the one that knows numbers out of tensors."""
-
-    host_numbers: HostNumbers
-
-    def binary_op(self, op: Any, left: Any, right: Any) -> Any:
-        if type(left) is HostNumber or type(right) is HostNumber:
-            if op in _OPERATORS and _is_number(left) and _is_number(right):
-                return self.host_numbers.compute(op, left, right)
-            if type(left) is Fake or type(right) is Fake:
-                if op is operator.pow:  # PyTorch takes exponents and bases as numbers only, or as tensors
-                    return op(self._as_tensor(left, right), self._as_tensor(right, left))
-                return op(self.symbolic(left), self.symbolic(right))
-            return super().binary_op(op, *self._operands(left, right))  # type: ignore[misc]
-        if _counts_in_float(op, left, right):
-            return super().binary_op(op, counted(left), counted(right))  # type: ignore[misc]
-        if op in _OPERATORS and _makes_float(op, left, right):
-            return self.host_numbers.compute(op, left, right)
-        return super().binary_op(op, left, right)  # type: ignore[misc]
-
-    def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
-        if type(left) is HostNumber or type(right) is HostNumber:
-            plain = _INPLACE.get(op)
-            if plain is not None and _is_number(left) and _is_number(right):
-                return self.host_numbers.compute(plain, left, right)
-            if type(left) is Fake or type(right) is Fake:
-                return op(self.symbolic(left), self.symbolic(right))
-            return super().inplace_op(op, *self._operands(left, right))  # type: ignore[misc]
-        if _counts_in_float(_INPLACE.get(op), left, right):
-            return super().inplace_op(op, counted(left), counted(right))  # type: ignore[misc]
-        if op in _INPLACE and _makes_float(_INPLACE[op], left, right):
-            return self.host_numbers.compute(_INPLACE[op], left, right)
-        return super().inplace_op(op, left, right)  # type: ignore[misc]
-
-    def _as_tensor(self, value: Any, other: Any) -> Any:
-        if type(value) is not HostNumber:
-            return value
-        return self.host_numbers.tensor(value, other.device) if other.is_floating_point() else value.take()
-
-    def _operands(self, left: Any, right: Any) -> tuple[Any, Any]:
-        """Numbers beside numbers out of tensors become part of the graph; beside anything else, what they are now."""
-        for one, other in ((left, right), (right, left)):
-            if type(one) is HostNumber and type(other) is not UnknownNumber:
-                return HostNumbers.taken(left), HostNumbers.taken(right)
-        known = self.host_numbers.unknown
-        return tuple([known(each) if type(each) is HostNumber else each for each in (left, right)])  # type: ignore
-
-    def unary_op(self, op: Any, value: Any) -> Any:
-        if type(value) is HostNumber:
-            if op is operator.neg:
-                return self.host_numbers.compute(operator.mul, value, -1.0)
-            return value if op is operator.pos else op(value.take())
-        return super().unary_op(op, value)  # type: ignore[misc]
-
-    def compare_op(self, op: Any, left: Any, right: Any) -> Any:
-        if type(left) is HostNumber or type(right) is HostNumber:
-            if _is_number(left) and _is_number(right):
-                return self.host_numbers.compare(op, left, right)
-            if type(left) is Fake or type(right) is Fake:
-                return op(self.symbolic(left), self.symbolic(right))
-            if type(left) is UnknownNumber or type(right) is UnknownNumber:
-                left, right = self._operands(left, right)
-            else:
-                left, right = HostNumbers.taken(left), HostNumbers.taken(right)
-        elif _is_mixed(left, right):
-            return self.host_numbers.compare(op, left, right)
-        return super().compare_op(op, left, right)  # type: ignore[misc]
-
-    def truth(self, value: Any) -> bool:
-        if type(value) is HostNumber:
-            return self.host_numbers.compare(operator.ne, value, 0)
-        return super().truth(value)  # type: ignore[misc]
-
-    def load_attr(self, obj: Any, name: str) -> Any:
-        if type(obj) is HostNumber:
-            return float if name == "__class__" else super().load_attr(obj.take(), name)  # type: ignore[misc]
-        return super().load_attr(obj, name)  # type: ignore[misc]
-
-    def python_special(self, obj: Any, name: str) -> Any:
-        """The methods that `HostNumber` has are for native code: a float's are C's."""
-        return UNBOUND if type(obj) is HostNumber else super().python_special(obj, name)  # type: ignore[misc]
-
-    def call_native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        if _mention_numbers(args) or (kwargs and _mention_numbers(tuple(kwargs.values()))):
-            if not kwargs and function.__hash__ is not None and function in _FUNCTIONS:
-                values = tuple(args[0]) if function in (min, max) and len(args) == 1 else args
-                if all(map(_is_number, values)):
-                    return self.host_numbers.function(function, values)
-            if not self.takes_symbols(function) and not _looks_for(function):  # type: ignore[attr-defined]
-                args = tuple(map(_taken, args))
-                kwargs = {name: _taken(each) for name, each in kwargs.items()}
-        elif len(args) == 1 and not kwargs and _is_size(args[0]) and _is_float_function(function):
-            return self.host_numbers.function(function, args)
-        return super().call_native(function, args, kwargs)  # type: ignore[misc]
-
-    def set_item(self, container: Any, key: Any, value: Any) -> None:
-        if type(container) is Fake and type(value) is HostNumber:
-            if container.is_floating_point() and container.device.type == "cpu":
-                value = self.host_numbers.made_tensor(value, container.dtype)
-            else:
-                value = value.take()
-        super().set_item(container, key, value)  # type: ignore[misc]
-
-    def format_value(self, value: Any, conversion: int, spec: Any) -> str:
-        return super().format_value(HostNumbers.taken(value), conversion, spec)  # type: ignore[misc]
-
-    def symbolic(self, value: Any) -> Any:
-        """What native functions of tensors are given in place of a number; containers likewise."""
-        kind = type(value)
-        if kind is HostNumber or (kind is UnknownNumber and value.kind is float):
-            self.recorder.numbers = self.host_numbers  # type: ignore[attr-defined]
-            return symbolic_float(value)
-        if kind is list or kind is tuple:
-            return kind([self.symbolic(each) for each in value])
-        return value
-
-
-def _looks_for(function: Any) -> bool:
-    """Whether a method looks for its argument among items, by identity first: a list that holds a NaN has it."""
-    return type(getattr(function, "__self__", None)) in (list, tuple) and function.__name__ in _LOOKING
-
-
-_LOOKING = frozenset({"count", "index", "remove", "__contains__"})
-
-
-def _is_float_function(function: Any) -> bool:
-    """Whether a function makes floating-point numbers of integers."""
-    return function.__hash__ is not None and function in _FUNCTIONS and function not in _KEEP_INTEGERS
-
-
-def _taken(value: Any) -> Any:
-    kind = type(value)
-    if kind is list or kind is tuple:
-        return kind([_taken(each) for each in value]) if _mention_numbers(value) else value
-    return HostNumbers.taken(value) if kind is HostNumber else value
-
-
-def _mention_numbers(values: Any) -> bool:
-    for each in values:
-        kind = type(each)
-        if kind is HostNumber or ((kind is list or kind is tuple) and _mention_numbers(each)):
-            return True
-    return False
-
-
-def mention_numbers(values: Any) -> bool:
-    """Whether a number that is not known yet is among the values, or in lists and tuples among them."""
-    for each in values:
-        kind = type(each)
-        if kind is HostNumber or kind is UnknownNumber:
-            return True
-        if (kind is list or kind is tuple) and mention_numbers(each):
-            return True
-    return False
-
-
-def _is_number(value: Any) -> bool:
-    kind = type(value)
-    return kind is HostNumber or kind in _NUMERIC or _is_size(value)
-
-
-def _is_size(value: Any) -> bool:
-    """Whether it is a symbolic integer that the call has: others are known when the graph has run."""
-    return type(value) is torch.SymInt and not by_contents(value)
-
-
-def _is_mixed(left: Any, right: Any) -> bool:
-    return (_is_size(left) and type(right) is float) or (_is_size(right) and type(left) is float)
-
-
-def _counts_in_float(op: Any, left: Any, right: Any) -> bool:
-    """Whether arithmetic of a size that contents decide gives a floating-point number."""
-    if op not in _OPERATORS or not (by_contents(left) or by_contents(right)):
-        return False
-    return float in (type(left), type(right)) or (op is operator.truediv and Fake not in (type(left), type(right)))
-
-
-def _makes_float(op: Any, left: Any, right: Any) -> bool:
-    """Whether arithmetic of a symbolic integer gives a floating-point number."""
-    if not _is_size(left) and not _is_size(right):
-        return False
-    if _is_mixed(left, right):
-        return True
-    return op is operator.truediv and _is_number(left) and _is_number(right)

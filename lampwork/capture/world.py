@@ -34,7 +34,8 @@ from lampwork.capture.load import Loader
 from lampwork.capture.machine import UNBOUND, Frame, World
 from lampwork.capture.machine.attributes import NATIVE_KINDS
 from lampwork.capture.modules import Modules
-from lampwork.capture.numbers import HostNumber, HostNumbers, NumberOperations
+from lampwork.capture.number_operations import NumberOperations
+from lampwork.capture.numbers import HostNumber, HostNumbers
 from lampwork.capture.plain import HEAP_TYPE
 from lampwork.capture.shadow import MISSING, Break
 from lampwork.capture.sizes import NUMBER_TYPES, SymbolicValues, number

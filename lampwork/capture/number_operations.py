@@ -1,0 +1,228 @@
+"""`NumberOperations`: what a world does with numbers from outside (`numbers.py`), operation by operation.
+
+    1 - lr * 0.01      computed by the host: another number
+    x * lr             the operator is recorded with a tensor of one element
+    lr > 0             decided by the number seen, guarded
+    f"{lr}"            the number seen, guarded
+
+Symbolic sizes that meet floats, and sizes that contents decide, become such numbers here.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import torch
+
+from lampwork.capture.fake import Fake
+from lampwork.capture.machine import UNBOUND
+from lampwork.capture.numbers import FUNCTIONS, NUMERIC, OPERATORS, HostNumber, HostNumbers
+from lampwork.capture.unknown import UnknownNumber
+from lampwork.fakes.numbers import symbolic_float
+from lampwork.fakes.symbolic import by_contents
+
+_INPLACE = {
+    operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul,
+    operator.itruediv: operator.truediv, operator.ifloordiv: operator.floordiv, operator.imod: operator.mod,
+    operator.ipow: operator.pow,
+}  # fmt: skip
+#: Those functions that give an integer for an integer, and questions.
+_KEEP_INTEGERS = frozenset({
+    abs, min, max, math.floor, math.ceil, math.trunc, math.isnan, math.isinf, math.isfinite
+})  # fmt: skip
+
+
+def counted(value: Any) -> Any:
+    """A number of elements that contents decide, as a number out of a tensor; anything else unchanged."""
+    if not by_contents(value):
+        return value
+    with torch.no_grad():
+        return UnknownNumber(torch.scalar_tensor(value, dtype=torch.int64), int)
+
+
+class NumberOperations:
+    """The part of a world that knows numbers from outside: before the one that knows numbers out of tensors."""
+
+    host_numbers: HostNumbers
+
+    def binary_op(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is HostNumber or type(right) is HostNumber:
+            if op in OPERATORS and _is_number(left) and _is_number(right):
+                return self.host_numbers.compute(op, left, right)
+            if type(left) is Fake or type(right) is Fake:
+                if op is operator.pow:  # PyTorch takes exponents and bases as numbers only, or as tensors
+                    return op(self._as_tensor(left, right), self._as_tensor(right, left))
+                return op(self.symbolic(left), self.symbolic(right))
+            return super().binary_op(op, *self._operands(left, right))  # type: ignore[misc]
+        if _counts_in_float(op, left, right):
+            return super().binary_op(op, counted(left), counted(right))  # type: ignore[misc]
+        if op in OPERATORS and _makes_float(op, left, right):
+            return self.host_numbers.compute(op, left, right)
+        return super().binary_op(op, left, right)  # type: ignore[misc]
+
+    def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is HostNumber or type(right) is HostNumber:
+            plain = _INPLACE.get(op)
+            if plain is not None and _is_number(left) and _is_number(right):
+                return self.host_numbers.compute(plain, left, right)
+            if type(left) is Fake or type(right) is Fake:
+                return op(self.symbolic(left), self.symbolic(right))
+            return super().inplace_op(op, *self._operands(left, right))  # type: ignore[misc]
+        if _counts_in_float(_INPLACE.get(op), left, right):
+            return super().inplace_op(op, counted(left), counted(right))  # type: ignore[misc]
+        if op in _INPLACE and _makes_float(_INPLACE[op], left, right):
+            return self.host_numbers.compute(_INPLACE[op], left, right)
+        return super().inplace_op(op, left, right)  # type: ignore[misc]
+
+    def _as_tensor(self, value: Any, other: Any) -> Any:
+        if type(value) is not HostNumber:
+            return value
+        return self.host_numbers.tensor(value, other.device) if other.is_floating_point() else value.take()
+
+    def _operands(self, left: Any, right: Any) -> tuple[Any, Any]:
+        """Numbers beside numbers out of tensors become part of the graph; beside anything else, what they are now."""
+        for one, other in ((left, right), (right, left)):
+            if type(one) is HostNumber and type(other) is not UnknownNumber:
+                return HostNumbers.taken(left), HostNumbers.taken(right)
+        known = self.host_numbers.unknown
+        return tuple([known(each) if type(each) is HostNumber else each for each in (left, right)])  # type: ignore
+
+    def unary_op(self, op: Any, value: Any) -> Any:
+        if type(value) is HostNumber:
+            if op is operator.neg:
+                return self.host_numbers.compute(operator.mul, value, -1.0)
+            return value if op is operator.pos else op(value.take())
+        return super().unary_op(op, value)  # type: ignore[misc]
+
+    def compare_op(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is HostNumber or type(right) is HostNumber:
+            if _is_number(left) and _is_number(right):
+                return self.host_numbers.compare(op, left, right)
+            if type(left) is Fake or type(right) is Fake:
+                return op(self.symbolic(left), self.symbolic(right))
+            if type(left) is UnknownNumber or type(right) is UnknownNumber:
+                left, right = self._operands(left, right)
+            else:
+                left, right = HostNumbers.taken(left), HostNumbers.taken(right)
+        elif _is_mixed(left, right):
+            return self.host_numbers.compare(op, left, right)
+        return super().compare_op(op, left, right)  # type: ignore[misc]
+
+    def truth(self, value: Any) -> bool:
+        if type(value) is HostNumber:
+            return self.host_numbers.compare(operator.ne, value, 0)
+        return super().truth(value)  # type: ignore[misc]
+
+    def load_attr(self, obj: Any, name: str) -> Any:
+        if type(obj) is HostNumber:
+            return float if name == "__class__" else super().load_attr(obj.take(), name)  # type: ignore[misc]
+        return super().load_attr(obj, name)  # type: ignore[misc]
+
+    def python_special(self, obj: Any, name: str) -> Any:
+        """The methods that `HostNumber` has are for native code: a float's are C's."""
+        return UNBOUND if type(obj) is HostNumber else super().python_special(obj, name)  # type: ignore[misc]
+
+    def call_native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if _mention_numbers(args) or (kwargs and _mention_numbers(tuple(kwargs.values()))):
+            if not kwargs and function.__hash__ is not None and function in FUNCTIONS:
+                values = tuple(args[0]) if function in (min, max) and len(args) == 1 else args
+                if all(map(_is_number, values)):
+                    return self.host_numbers.function(function, values)
+            if not self.takes_symbols(function) and not _looks_for(function):  # type: ignore[attr-defined]
+                args = tuple(map(_taken, args))
+                kwargs = {name: _taken(each) for name, each in kwargs.items()}
+        elif len(args) == 1 and not kwargs and _is_size(args[0]) and _is_float_function(function):
+            return self.host_numbers.function(function, args)
+        return super().call_native(function, args, kwargs)  # type: ignore[misc]
+
+    def set_item(self, container: Any, key: Any, value: Any) -> None:
+        if type(container) is Fake and type(value) is HostNumber:
+            if container.is_floating_point() and container.device.type == "cpu":
+                value = self.host_numbers.made_tensor(value, container.dtype)
+            else:
+                value = value.take()
+        super().set_item(container, key, value)  # type: ignore[misc]
+
+    def format_value(self, value: Any, conversion: int, spec: Any) -> str:
+        return super().format_value(HostNumbers.taken(value), conversion, spec)  # type: ignore[misc]
+
+    def symbolic(self, value: Any) -> Any:
+        """What native functions of tensors are given in place of a number; containers likewise."""
+        kind = type(value)
+        if kind is HostNumber or (kind is UnknownNumber and value.kind is float):
+            self.recorder.numbers = self.host_numbers  # type: ignore[attr-defined]
+            return symbolic_float(value)
+        if kind is list or kind is tuple:
+            return kind([self.symbolic(each) for each in value])
+        return value
+
+
+def _looks_for(function: Any) -> bool:
+    """Whether a method looks for its argument among items, by identity first: a list that holds a NaN has it."""
+    return type(getattr(function, "__self__", None)) in (list, tuple) and function.__name__ in _LOOKING
+
+
+_LOOKING = frozenset({"count", "index", "remove", "__contains__"})
+
+
+def _is_float_function(function: Any) -> bool:
+    """Whether a function makes floating-point numbers of integers."""
+    return function.__hash__ is not None and function in FUNCTIONS and function not in _KEEP_INTEGERS
+
+
+def _taken(value: Any) -> Any:
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return kind([_taken(each) for each in value]) if _mention_numbers(value) else value
+    return HostNumbers.taken(value) if kind is HostNumber else value
+
+
+def _mention_numbers(values: Any) -> bool:
+    for each in values:
+        kind = type(each)
+        if kind is HostNumber or ((kind is list or kind is tuple) and _mention_numbers(each)):
+            return True
+    return False
+
+
+def mention_numbers(values: Any) -> bool:
+    """Whether a number that is not known yet is among the values, or in lists and tuples among them."""
+    for each in values:
+        kind = type(each)
+        if kind is HostNumber or kind is UnknownNumber:
+            return True
+        if (kind is list or kind is tuple) and mention_numbers(each):
+            return True
+    return False
+
+
+def _is_number(value: Any) -> bool:
+    kind = type(value)
+    return kind is HostNumber or kind in NUMERIC or _is_size(value)
+
+
+def _is_size(value: Any) -> bool:
+    """Whether it is a symbolic integer that the call has: others are known when the graph has run."""
+    return type(value) is torch.SymInt and not by_contents(value)
+
+
+def _is_mixed(left: Any, right: Any) -> bool:
+    return (_is_size(left) and type(right) is float) or (_is_size(right) and type(left) is float)
+
+
+def _counts_in_float(op: Any, left: Any, right: Any) -> bool:
+    """Whether arithmetic of a size that contents decide gives a floating-point number."""
+    if op not in OPERATORS or not (by_contents(left) or by_contents(right)):
+        return False
+    return float in (type(left), type(right)) or (op is operator.truediv and Fake not in (type(left), type(right)))
+
+
+def _makes_float(op: Any, left: Any, right: Any) -> bool:
+    """Whether arithmetic of a symbolic integer gives a floating-point number."""
+    if not _is_size(left) and not _is_size(right):
+        return False
+    if _is_mixed(left, right):
+        return True
+    return op is operator.truediv and _is_number(left) and _is_number(right)
