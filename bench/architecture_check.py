@@ -1,12 +1,14 @@
 """Whether architectures of `transformers` compile into one graph with eager's result, each in a process of its own.
 
     python -m bench.architectures [NAMES...] [--fullgraph] [--json FILE] [--device cpu|cuda] [--dtype bfloat16]
+    python -m bench.architectures [NAMES...] --task train|step [--fullgraph] [--json FILE]
 
 A table of what came of each: graphs, breaks with reason and line, right or not, time of the first call in a fresh
 process, operators captured, kernels. FILE is written after each; what it holds already is not run again (`--again`
 does). The exit status is 0 if every one gives eager's result.
 
-"Right" is the acceptance rule of `lampwork.verdict.verify` on two calls, against eager and a float64 reference.
+"Right" is the acceptance rule of `lampwork.verdict.verify` on two calls, against eager and a float64 reference. With
+`--task` three steps of training are judged, on the CPU in float32: `architecture_training.py`.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from bench import architecture_training
+from bench.architecture_training import told
 from bench.architectures import ARCHITECTURES, BY_NAME, Missing
 from lampwork.verdict.verify import compare
 from lampwork.verdict.zoo import convert
@@ -85,7 +89,7 @@ def _compiled(
     try:
         first = compiled(**inputs)
     except lampwork.GraphBreak as stop:
-        return {**result, "status": "break", "reasons": [], "breaks": [_told(stop.diagnostic)]}
+        return {**result, "status": "break", "reasons": [], "breaks": [told(stop.diagnostic)]}
     result["first_call_s"] = time.perf_counter() - start
     for call, value in (("first", first), ("second", compiled(**inputs))):
         verdict = compare(value, expected, reference)
@@ -97,8 +101,8 @@ def _compiled(
     running = stats["entries"] if stats["launches"] or stats["extern_calls"] else 0
     result.update(
         graphs=running,
-        breaks=[_told(each) for each in stats["breaks"]],
-        fallbacks=[_told(each) for each in stats["fallbacks"]],
+        breaks=[told(each) for each in stats["breaks"]],
+        fallbacks=[told(each) for each in stats["fallbacks"]],
         kernels=stats["native_kernels"],
         launches=stats["launches"],
         extern_calls=sum(stats["extern_calls"].values()),
@@ -106,11 +110,6 @@ def _compiled(
         nodes=0 if stats["breaks"] or stats["fallbacks"] else _captured_nodes(module, inputs),
     )
     return result
-
-
-def _told(reason: Any) -> dict[str, Any]:
-    place = reason.location
-    return {"id": reason.id, "reason": reason.reason, "where": f"{place.file}:{place.line}" if place.file else ""}
 
 
 def _captured_nodes(module: torch.nn.Module, inputs: Mapping[str, Any]) -> int:
@@ -127,6 +126,10 @@ def _captured_nodes(module: torch.nn.Module, inputs: Mapping[str, Any]) -> int:
 
 def run_apart(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """`check` in a process of its own. A crash, an exception and a timeout are results too."""
+    if options.task != "infer":
+        return architecture_training.run_apart(
+            name, task=options.task, fullgraph=options.fullgraph, timeout=options.timeout
+        )
     command = [sys.executable, "-m", "bench.architecture_check", name, "--worker", "--device", options.device]
     command += ["--dtype", options.dtype, *(["--fullgraph"] if options.fullgraph else [])]
     environment = {**os.environ, "TRANSFORMERS_VERBOSITY": "error", "LAMPWORK_CACHE": "0"}
@@ -166,19 +169,23 @@ def report(results: Mapping[str, Mapping[str, Any]], console: Console) -> None:
     present = [each for each in results.values() if each["status"] != "missing"]
     right = sum(each["status"] == "ok" for each in present)
     one = sum(map(_is_one_graph, present))
-    console.print(f"{len(present)} architectures: {right} with eager's result, {one} in one graph")
+    eagerly = sum(bool(each.get("fallbacks")) for each in present)
+    counts = f"{right} with eager's result, {one} in one graph, {eagerly} with calls run eagerly"
+    console.print(f"{len(present)} architectures: {counts}")
 
 
 def _is_one_graph(result: Mapping[str, Any]) -> bool:
-    return result.get("graphs") == 1 and not result.get("fallbacks")
+    """Nothing divided it, nothing ran eagerly. Training may have had to compile it again after the first step."""
+    return bool(result.get("graphs")) and not result.get("fallbacks") and not result.get("breaks")
 
 
 def _reasons(result: Mapping[str, Any]) -> list[str]:
     breaks = result.get("breaks", [])
     broken = {each["reason"] for each in breaks}
+    again = [f"recompiled: {each['reason']}" for each in result.get("recompiles", [])]
     others = [each for each in result.get("fallbacks", []) if each["reason"] not in broken]
-    told = [f"break at {_short(each['where'])}: {each['reason']}" for each in breaks]
-    return [*told, *(f"fall-back: {each['reason']}" for each in others), *result["reasons"]]
+    divided = [f"break at {_short(each['where'])}: {each['reason']}" for each in breaks]
+    return [*divided, *(f"fall-back: {each['reason']}" for each in others), *again, *result["reasons"]]
 
 
 def _short(where: str) -> str:
@@ -188,6 +195,7 @@ def _short(where: str) -> str:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.architectures", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {len(ARCHITECTURES)}: {', '.join(BY_NAME)}")
+    parser.add_argument("--task", choices=("infer", "train", "step"), default="infer", help="train: see its file")
     parser.add_argument("--fullgraph", action="store_true", help="a break is a failure")
     parser.add_argument("--json", metavar="FILE", help="write results here, and go on from what it holds")
     parser.add_argument("--again", action="store_true", help="run what FILE holds already")

@@ -75,8 +75,11 @@ class Architecture:
     inputs: Callable[[Any], dict[str, Any]]
     config: dict[str, Any] = field(default_factory=dict)
 
-    def build(self) -> tuple[torch.nn.Module, dict[str, Any]]:
-        """The model in eval mode and its inputs, float32 on the CPU; the same each time. Raises `Missing`."""
+    def build(self, adjust: Callable[[Any], None] = lambda config: None) -> tuple[torch.nn.Module, dict[str, Any]]:
+        """The model in eval mode and its inputs, float32 on the CPU; the same each time. Raises `Missing`.
+
+        `adjust` may change the configuration before the model is made.
+        """
         transformers = importlib.import_module("transformers")
         model_class = getattr(transformers, self.model, None)
         if model_class is None:
@@ -84,6 +87,7 @@ class Architecture:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
             config = model_class.config_class(**self.config)
+            adjust(config)
             module = model_class(config).eval()
             _randomise(module)
             return module, self.inputs(config)

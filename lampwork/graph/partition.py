@@ -26,10 +26,11 @@ from torch.fx import Node
 
 from lampwork import _torch
 from lampwork.errors import CompileError
+from lampwork.fakes.evaluate import evaluate
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
 from lampwork.fakes.symbolic import SymbolicSizes, by_contents, found_symbol, size_of, sizes_of
-from lampwork.graph.build import emit, is_random, place
+from lampwork.graph.build import emit, is_random, place, same_metadata, value_of
 from lampwork.graph.simplify import finds_size
 from lampwork.ir.differentiation import Backward, Joint, Tangent
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
@@ -113,6 +114,12 @@ _FREE = {
     aten.arange.default, aten.arange.start, aten.arange.start_step, aten.empty_strided.default,
     aten.empty.memory_format,
 }  # fmt: skip
+
+
+def is_copied(node: Node) -> bool:
+    """Whether the backward half gets a copy of the saved node: of what an input held that the program writes to, and of
+    a view, which would keep all that it is a view of. The copy is dense."""
+    return node.op == "placeholder" or is_free(node)
 
 
 def save_all(joined: Joined) -> set[Node]:
@@ -236,7 +243,7 @@ def _forward(joined: Joined, computed: list[Node], numbers: tuple[Any, ...]) -> 
     first = len(results)
     for node in computed:
         copy = copies[node]
-        if node.op == "placeholder":  # the program writes to it: what it held
+        if is_copied(node):
             copy = emit(graph, aten.clone.default, (copy,), {}, copy)
         if copy not in owned:
             owned[copy] = len(outputs)
@@ -254,6 +261,8 @@ def _backward(
     placeholders: list[Node] = []
     for node in (*kept_inputs, *computed):
         copies[node] = _placeholder(graph, node.name, node.meta)
+        if node in computed and is_copied(node):  # copies are dense
+            copies[node].meta["val"] = evaluate(aten.clone.default, (node.meta["val"],), {})
         placeholders.append(copies[node])
     for number in numbers:
         placeholders.append(_placeholder(graph, "size", {"val": number}))
@@ -299,7 +308,27 @@ def _emit(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> Node:
         pending.pop()
         if last not in copies:
             copies[last] = copied(graph, last, copies)
+            if any(_differs(copies[each].meta.get("val"), each.meta.get("val")) for each in last.all_input_nodes):
+                copies[last].meta["val"] = _evaluated(copies[last])
     return copies[node]
+
+
+def _differs(new: Any, old: Any) -> bool:
+    """Whether a value of the backward half has another layout than the joint graph's, being made of a dense copy."""
+    if isinstance(old, (list, tuple)):
+        return any(map(_differs, new, old))
+    if new is old or not isinstance(old, Fake):
+        return False
+    return not same_metadata(new, old) or size_of(new.storage_offset()) != size_of(old.storage_offset())
+
+
+def _evaluated(node: Node) -> Any:
+    if node.target is aten.as_strided.default:
+        raise CompileError("partition", "what is saved is taken apart by its place in memory")
+    args = value_of(node.args)
+    if node.target is _torch.getitem:
+        return args[0][args[1]]
+    return evaluate(node.target, args, {key: value_of(each) for key, each in node.kwargs.items()})
 
 
 def _view_of(graph: torch.fx.Graph, node: Node, result: Any) -> Node:

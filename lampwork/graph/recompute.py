@@ -102,7 +102,7 @@ class Costs:
             return INFINITE
         if is_free(node):  # a view has no memory of its own: it would be copied
             base = node.all_input_nodes[0] if node.all_input_nodes else None
-            if base is None or 2 * size > self.size(base):
+            if base is None or 2 * size > self.size(base) or _is_read_by_place(node):
                 return INFINITE
             return 1 + 3 * size
         return 1 + size * (1 if self.is_stored(node) else 2)
@@ -259,6 +259,17 @@ def _priced(costs: Costs, node: Node, price: float, place: float) -> int:
 
 
 # Operators ------------------------------------------------------------------------------------------------------------
+
+
+def _is_read_by_place(node: Node) -> bool:
+    """Whether a view of the node counts from the beginning of its memory, which a copy has not got."""
+    pending = [node]
+    while pending:
+        users = [user for user in pending.pop().users if user.op == "call_function" and is_free(user)]
+        if any(user.target is aten.as_strided.default for user in users):
+            return True
+        pending.extend(users)
+    return False
 
 
 def is_pointwise(node: Node) -> bool:

@@ -1,0 +1,258 @@
+"""Three steps of training each architecture of `architectures.py`, compiled and not.
+
+    python -m bench.architectures --task train            the model compiled; backward and AdamW as users call them
+    python -m bench.architectures --task step bert t5     the function of the whole step compiled
+
+The loss is the model's own wherever it computes one (`labels` are made here), else a fixed random projection of its
+results. Dropouts are 0. "Right" is the rule of `lampwork.verdict.training`: losses, every first gradient, later
+gradients, parameters and buffers, against eager and float64.
+
+Each architecture has a process of its own, forked from one that has imported PyTorch and transformers: half of the time
+would go there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import multiprocessing
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from bench.architecture_inputs import BATCH, token_ids
+from bench.architectures import BY_NAME, SEED, Missing
+from lampwork.verdict import training, verify
+
+STEPS = 3
+BATCHES = 2  # that the steps take in turns
+
+
+# The workload ---------------------------------------------------------------------------------------------------------
+
+
+def prepare(name: str) -> training.Workload:
+    """The architecture `name`, float32 on the CPU, in training mode; the same each time. Raises `Missing`."""
+    architecture = BY_NAME[name]
+    module, first = architecture.build(_calm)
+    module.train()
+    training.without_dropout(module)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED + 1)
+        calls = [first] + [architecture.inputs(module.config) for _ in range(BATCHES - 1)]
+        calls = [_with_labels(module, inputs) for inputs in calls]
+    batches = tuple(training.Batch((), inputs) for inputs in calls)
+    return training.Workload(name, module, batches, _loss)
+
+
+def _calm(config: Any) -> None:
+    """Nothing random in a configuration, nor in those that it holds: neither dropped nor masked."""
+    for name, value in list(vars(config).items()):
+        if hasattr(value, "to_dict"):
+            _calm(value)
+        elif isinstance(value, float) and any(part in name for part in ("dropout", "drop_path", "layerdrop", "pdrop")):
+            setattr(config, name, 0.0)
+        elif name == "apply_spec_augment":
+            config.apply_spec_augment = False
+
+
+def _with_labels(module: torch.nn.Module, inputs: dict[str, Any]) -> dict[str, Any]:
+    """The inputs and what the model wants beside them to compute a loss, if it can."""
+    accepted = inspect.signature(module.forward).parameters
+    if "return_loss" in accepted:
+        return {**inputs, "return_loss": True}
+    if "labels" in inputs or "future_values" in inputs:
+        return inputs
+    if "future_values" in accepted:
+        return {**inputs, "future_values": _future(module.config, inputs)}
+    make = next((make for end, make in _LABELS if type(module).__name__.endswith(end)), None)
+    return inputs if make is None or "labels" not in accepted else {**inputs, "labels": make(module.config, inputs)}
+
+
+def _future(config: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    if isinstance(inputs["past_values"], list):
+        return torch.randn(BATCH, config.horizon_length)
+    return torch.randn(BATCH, config.prediction_length, config.num_input_channels)
+
+
+def _next_tokens(config: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    """Labels of a language model: where the text is padded, none."""
+    if "decoder_input_ids" in inputs:
+        return inputs["decoder_input_ids"].roll(-1, -1)
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    special = torch.zeros_like(ids, dtype=torch.bool) if mask is None else mask == 0
+    image = getattr(config, "image_token_id", None)
+    return ids.masked_fill(special if image is None else special | (ids == image), -100)
+
+
+def _classes(config: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    return torch.randint(0, config.num_labels, (BATCH,))
+
+
+def _class_of_each_token(config: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    return torch.randint(0, config.num_labels, inputs["input_ids"].shape)
+
+
+def _spoken(config: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    return token_ids(5)
+
+
+def _class_of_each_pixel(config: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    classes = torch.randint(0, config.num_labels, (BATCH, *inputs["pixel_values"].shape[-2:]))
+    return classes.masked_fill(torch.rand(classes.shape) < 0.1, 255)  # what segmentation leaves out
+
+
+def _masks(config: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    side = config.vision_config.image_size
+    return torch.randint(0, 2, (BATCH, side, side)).float()
+
+
+def _scores(config: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    return torch.rand(BATCH, config.num_labels)
+
+
+def _objects(config: Any, inputs: dict[str, Any]) -> list[dict[str, torch.Tensor]]:
+    """Boxes in images, one more in each: middle and size as shares of the image."""
+    return [
+        {
+            "class_labels": torch.randint(0, config.num_labels, (count,)),
+            "boxes": torch.cat([0.3 + 0.4 * torch.rand(count, 2), 0.1 + 0.4 * torch.rand(count, 2)], -1),
+        }
+        for count in range(1, BATCH + 1)
+    ]
+
+
+#: By the end of a model's name; the first that fits.
+_LABELS: tuple[tuple[str, Callable[[Any, dict[str, Any]], Any]], ...] = (
+    ("ImageSegmentation", _masks),
+    ("SemanticSegmentation", _class_of_each_pixel),
+    ("ObjectDetection", _objects),
+    ("QuestionAnswering", _scores),
+    ("TokenClassification", _class_of_each_token),
+    ("ElectraForPreTraining", _class_of_each_token),
+    ("Classification", _classes),
+    ("CTC", _spoken),
+    ("MaskedLM", _next_tokens),
+    ("CausalLM", _next_tokens),
+    ("LMHeadModel", _next_tokens),
+    ("WithLMHead", _next_tokens),
+    ("ConditionalGeneration", _next_tokens),
+    ("MarianMTModel", _next_tokens),
+    ("VisionEncoderDecoderModel", _next_tokens),
+)
+
+
+def _loss(output: Any, target: Any) -> torch.Tensor:
+    """The model's own loss, or else a projection: a mean of squares would have no gradient behind a norm."""
+    own = getattr(output, "loss", None)
+    if isinstance(own, torch.Tensor):
+        return own
+    total: Any = 0
+    for number, (_, leaf) in enumerate(verify.leaves(output)):
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+            weights = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(number))
+            total = total + (leaf * weights.to(leaf.dtype)).mean()
+    return total
+
+
+# In the process of one architecture -----------------------------------------------------------------------------------
+
+
+def check(name: str, *, task: str = "train", fullgraph: bool = False) -> dict[str, Any]:
+    """What came of training the architecture `name`, as JSON. `status` is as in `architecture_check.check`.
+
+    graphs, breaks, fallbacks, recompiles, kernels, extern_calls, seconds: as `lampwork.stats` has them after the last
+    step. errors: pairs of relative errors, ours and eager's. Exceptions pass.
+    """
+    import lampwork
+
+    try:
+        workload = prepare(name)
+    except Missing as missing:
+        return {"status": "missing", "reasons": [str(missing)]}
+    road = "compile_step" if task == "step" else "compile_model"
+    compiling = {road: lambda value: lampwork.compile(value, fullgraph=fullgraph, options={"cache": False})}
+    start = {key: value.detach().clone() for key, value in workload.module.named_parameters()}
+    eager = _train(workload)
+    reference = _reference(workload)
+    ours = training.Trainer(workload, "cpu", optimizer="foreach", **compiling)
+    result: dict[str, Any] = {"status": "ok", "reasons": []}
+    try:
+        outcome = _run(ours)
+    except lampwork.GraphBreak as stop:
+        return {**result, "status": "break", "breaks": [told(stop.diagnostic)], "fallbacks": []}
+    verdict = training.compare(outcome, eager, reference, start, torch.float32)
+    if not verdict["accepted"]:
+        result.update(status="wrong", reasons=verdict["reasons"])
+    stats = lampwork.stats(ours.compiled)
+    result.update(
+        errors=verdict["errors"],
+        graphs=stats["graphs"],
+        entries=stats["entries"],
+        captures=stats["captures"],
+        kernels=stats["native_kernels"],
+        extern_calls=sum(stats["extern_calls"].values()),
+        seconds=dict(stats["compile_seconds"]),
+        losses=outcome.losses,
+        **{key: [told(each) for each in stats[key]] for key in ("breaks", "fallbacks", "recompiles")},
+    )
+    return result
+
+
+def told(reason: Any) -> dict[str, Any]:
+    """A record of a break, a fall-back or a recompile as JSON."""
+    place = reason.location
+    return {"id": reason.id, "reason": reason.reason, "where": f"{place.file}:{place.line}" if place.file else ""}
+
+
+def _train(workload: training.Workload, dtype: torch.dtype = torch.float32) -> training.Outcome:
+    return _run(training.Trainer(workload, "cpu", optimizer="foreach", dtype=dtype))
+
+
+def _run(trainer: training.Trainer) -> training.Outcome:
+    torch.manual_seed(SEED)  # layers that may be left out are drawn for, whatever the probability
+    return training.train(trainer, STEPS)
+
+
+def _reference(workload: training.Workload) -> training.Outcome | None:
+    """The outcome in float64; None where the model itself insists on a smaller type."""
+    try:
+        return _train(workload, torch.float64)
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+# The processes --------------------------------------------------------------------------------------------------------
+
+
+def run_apart(name: str, *, task: str, fullgraph: bool, timeout: float) -> dict[str, Any]:
+    """`check` in a forked process. A crash, an exception and a timeout are results too."""
+    importlib.import_module("transformers")
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(sender, name, task, fullgraph))
+    process.start()
+    sender.close()
+    try:
+        if not receiver.poll(timeout):
+            return {"status": "timeout", "reasons": [f"no result in {timeout:.0f} s"]}
+        return receiver.recv()
+    except EOFError:
+        process.join()
+        return {"status": "crash", "reasons": [f"exit status {process.exitcode}"]}
+    finally:
+        process.kill()
+        process.join()
+
+
+def _work(sender: Any, name: str, task: str, fullgraph: bool) -> None:
+    warnings.simplefilter("ignore")
+    try:
+        result = check(name, task=task, fullgraph=fullgraph)
+    except Exception as error:
+        told_error = f"{type(error).__name__}: {str(error).strip()[:400]}"
+        result = {"status": "error", "reasons": [told_error], "traceback": traceback.format_exc(limit=-6)}
+    sender.send(result)
