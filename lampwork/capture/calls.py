@@ -18,6 +18,7 @@ from lampwork import _torch
 from lampwork.capture.answers import REFUSED, install_answers
 from lampwork.capture.arrays import install_arrays
 from lampwork.capture.attention import AttentionCalls, attention
+from lampwork.capture.base import CaptureWorld
 from lampwork.capture.caches import call_cached
 from lampwork.capture.container_methods import SHADOW_METHODS
 from lampwork.capture.fake import TENSOR_KINDS, Fake
@@ -79,12 +80,7 @@ _IDENTITY_METHODS = frozenset({
 })  # fmt: skip
 
 
-class NativeCalls:
-    loader: Any
-    machine: Any
-    guards: Any
-    sources: Any
-    intrinsics: dict[Any, Any]
+class NativeCalls(CaptureWorld):
     _function_kinds: dict[int, tuple[Any, str]]
 
     def install_natives(self) -> None:
@@ -117,7 +113,7 @@ class NativeCalls:
         self.made_caches: dict[int, Any] = {}
         #: Containers whose text is being written, by id.
         self.being_written: set[int] = set()
-        self.attention_calls = AttentionCalls(self.recorder)  # type: ignore[attr-defined]
+        self.attention_calls = AttentionCalls(self.recorder)
         install_answers(self)
         install_torch_answers(self)
         install_arrays(self)
@@ -144,15 +140,15 @@ class NativeCalls:
             rule = self.function_rule(function)
             if rule == "tensor":
                 if self.are_data(args, kwargs):
-                    if function is torch.nn.functional.interpolate and self.recorder.sizes:  # type: ignore[attr-defined]
+                    if function is torch.nn.functional.interpolate and self.recorder.sizes:
                         answer = interpolate(*args, **kwargs)
                         if answer is not NotImplemented:
                             return answer
                     return function(*args, **kwargs)
             elif rule in ("__wrapped__", "_torchdynamo_orig_callable"):
-                return self.call(self.attribute(function, rule), args, kwargs)  # type: ignore[attr-defined]
+                return self.call(self.attribute(function, rule), args, kwargs)
             elif rule == "compiled":
-                return self.call(self.attribute(function, "__wrapped__"), args, kwargs)  # type: ignore[attr-defined]
+                return self.call(self.attribute(function, "__wrapped__"), args, kwargs)
             elif rule == "allowed":
                 return self.call_whole(function, args, kwargs)
             elif rule == "constant result":
@@ -169,17 +165,17 @@ class NativeCalls:
             elif rule == "pure" and all(map(self.is_text_data, (*args, *kwargs.values()))):
                 return function(*args, **kwargs)
         elif kind.__flags__ & HEAP_TYPE and isinstance(function, torch.nn.Module):
-            answer = self.call_module(function, args, kwargs)  # type: ignore[attr-defined]
+            answer = self.call_module(function, args, kwargs)
             if answer is not UNBOUND:
                 return answer
         elif kind in _torch.OPERATOR_TYPES or kind is torch.jit.ScriptFunction:
             return self.call_tensor(function, args, kwargs)
-        return super().call(function, args, kwargs)  # type: ignore[misc]
+        return super().call(function, args, kwargs)
 
     def call_attribute(self, attribute: Any, obj: Any, args: tuple) -> Any:
         if type(attribute) is FunctionType:
             return self.call(attribute, (obj, *args), {})
-        return super().call_attribute(attribute, obj, args)  # type: ignore[misc]
+        return super().call_attribute(attribute, obj, args)
 
     def function_rule(self, function: FunctionType) -> str:
         """How a Python function is called: "tensor" (natively, on fakes), "state", "constant", "compiled", "allowed",
@@ -233,7 +229,7 @@ class NativeCalls:
         """A function marked `assume_constant_result`: run once, now; the user vouches for its result."""
         if not all(map(self.is_plain_data, (*args, *kwargs.values()))):
             raise Break("native-argument", f"{function.__qualname__}, marked as constant, is called with objects")
-        with self.recorder._paused():  # type: ignore[attr-defined]
+        with self.recorder._paused():
             result = function(*args, **kwargs)
         if not is_plain(result):
             raise Break("native-argument", f"{function.__qualname__}, marked as constant, returns an object")
@@ -245,10 +241,10 @@ class NativeCalls:
     def read_state(self, name: str) -> None:
         """Guards process state by name, once."""
         source = self.sources.state(name)
-        if name not in self.initial_state:  # type: ignore[attr-defined]
+        if name not in self.initial_state:
             self.guards.equals(source, _torch.STATE[name]())
         else:
-            self.guards.equals(source, self.initial_state[name])  # type: ignore[attr-defined]
+            self.guards.equals(source, self.initial_state[name])
 
     def call_native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A callable implemented in C, by its effect class. Raises `Break` for one that is in no table."""
@@ -261,9 +257,9 @@ class NativeCalls:
             if is_numpy_function(function):
                 return call_function(self, function, args, kwargs)
             if function is len:
-                return self.length(args[0])  # type: ignore[attr-defined]
+                return self.length(args[0])
             if type(args[0]) is UnknownArray and args[0].scalar and getattr(function, "__module__", "") == "math":
-                return self.call(function, (item(self.recorder, args[0].tensor), *args[1:]), kwargs)  # type: ignore[attr-defined]
+                return self.call(function, (item(self.recorder, args[0].tensor), *args[1:]), kwargs)
         if kind is BuiltinFunctionType or kind is _BUILTIN_METHOD:
             owner = bound_owner(function)
             if owner is not None:
@@ -297,8 +293,8 @@ class NativeCalls:
             if made is not None:
                 return made
         if mention_numbers(args) or (kwargs and mention_numbers(kwargs.values())):
-            args = tuple(map(self.symbolic, args))  # type: ignore[attr-defined]
-            kwargs = {name: self.symbolic(each) for name, each in kwargs.items()}  # type: ignore[attr-defined]
+            args = tuple(map(self.symbolic, args))
+            kwargs = {name: self.symbolic(each) for name, each in kwargs.items()}
         if has_number(args, kwargs):
             if takes_numbers(function):
                 return call_with_numbers(function, args, kwargs)
@@ -317,14 +313,14 @@ class NativeCalls:
         if name == "tolist" or (name == "item" and args == () == tuple(kwargs)):
             owner = getattr(function, "__self__", None)
             if name == "tolist":
-                return items(self.recorder, owner)  # type: ignore[attr-defined]
+                return items(self.recorder, owner)
             if isinstance(owner, torch.Tensor) and owner.numel() == 1:
                 return self._item(owner)
         if name == "storage_offset":
-            self.recorder.note_offset(function.__self__ if not args else args[0])  # type: ignore[attr-defined]
+            self.recorder.note_offset(function.__self__ if not args else args[0])
         if function is attention:
             args, kwargs = self.attention_calls.simplified(args, kwargs)
-        if self.recorder.sizes:  # type: ignore[attr-defined]
+        if self.recorder.sizes:
             answer = product_called(function, args, kwargs)
             if answer is not NotImplemented:
                 return answer
@@ -336,26 +332,26 @@ class NativeCalls:
         dtype = dtype or torch.get_default_dtype()
         if options or not dtype.is_floating_point:
             return None
-        made = self.host_numbers.made_tensor(number, dtype)  # type: ignore[attr-defined]
+        made = self.host_numbers.made_tensor(number, dtype)
         return made if device is None else made.to(device)
 
     def _item(self, tensor: Any) -> Any:
         """`tensor.item()`: a number that the host knows, or one that the graph does."""
         known = None
         if type(tensor) is Fake:
-            known = self.host_numbers.item(tensor, self.loader.origin(tensor))  # type: ignore[attr-defined]
-        return item(self.recorder, tensor) if known is None else known  # type: ignore[attr-defined]
+            known = self.host_numbers.item(tensor, self.loader.origin(tensor))
+        return item(self.recorder, tensor) if known is None else known
 
     def note_write(self, op: str, tensor: Any, args: tuple, kwargs: dict) -> None:
         """The recorder writes to a tensor."""
         args = tuple([number_behind(each) for each in args]) if not kwargs else ()
-        self.host_numbers.note_write(op, tensor, args, self.loader.origin(tensor))  # type: ignore[attr-defined]
+        self.host_numbers.note_write(op, tensor, args, self.loader.origin(tensor))
 
     def with_sizes(self, value: Any) -> Any:
         """Arguments of an operator, with integers that were taken out of tensors as sizes which contents decide."""
         kind = type(value)
         if kind is UnknownNumber and value.kind is int and value.tensor is not None:
-            return self.recorder.contents.of_number(value.tensor)  # type: ignore[attr-defined]
+            return self.recorder.contents.of_number(value.tensor)
         if kind is tuple or (kind is list and id(value) not in self.loader.unsettled):
             return kind([self.with_sizes(each) for each in value])
         if kind is dict and id(value) not in self.loader.unsettled:
@@ -369,7 +365,7 @@ class NativeCalls:
         if type(value) is UnknownArray and (value.scalar or not value.tensor.dim()):
             value = value.tensor
         if type(value) is Fake and value.numel() == 1:
-            number = item(self.recorder, value)  # type: ignore[attr-defined]
+            number = item(self.recorder, value)
             if type(number) is not UnknownNumber:
                 return kind(number)
             value = number
@@ -378,9 +374,9 @@ class NativeCalls:
         if value.kind is kind:
             return value
         if kind is int and value.kind is float:  # it may be no number, or infinite
-            return self.behind(int, (value,), int, may_fail=True)  # type: ignore[attr-defined]
+            return self.behind(int, (value,), int, may_fail=True)
         if value.tensor is None:
-            return self.behind(kind, (value,), kind, may_fail=kind is float)  # type: ignore[attr-defined]
+            return self.behind(kind, (value,), kind, may_fail=kind is float)
         with torch.no_grad():
             return UnknownNumber(value.tensor.to(torch.float64 if kind is float else torch.int64), kind)
 
@@ -419,9 +415,9 @@ class NativeCalls:
                 if answer is not UNBOUND:
                     return answer
         for value in args[:1] if function in _STORES else args:
-            self.touch(value)  # type: ignore[attr-defined]
+            self.touch(value)
         for value in kwargs.values():
-            self.touch(value)  # type: ignore[attr-defined]
+            self.touch(value)
         if len(args) == _FILLS_DICTS.get(function):
             args = (*args[:-1], self.as_pairs(args[-1]))
         if effect == "data":
@@ -437,10 +433,10 @@ class NativeCalls:
         elif effect == "keyed":
             if len(args) > 1 and getattr(function, "__name__", "") not in _TAKES_ITERABLE:
                 container = args[0] if isinstance(args[0], (dict, set)) else {}
-                self.check_key(container, args[1])  # type: ignore[attr-defined]
+                self.check_key(container, args[1])
         elif effect == "compares":
             if not all(self.is_plain_data(value) or self._all_identity(value) for value in args):
-                return self.compare_elements(function, args)  # type: ignore[attr-defined]
+                return self.compare_elements(function, args)
         return function(*args, **kwargs)
 
     def _referent(self, reference: weakref.ReferenceType) -> Any:
@@ -458,13 +454,13 @@ class NativeCalls:
         """What native code makes a dict of as it does of `value`, without running Python code."""
         if isinstance(value, (*_ITERATORS, list, tuple, type(None))) or type(value) in (dict, collections.OrderedDict):
             return value
-        keys = self.attribute_or(value, "keys", UNBOUND)  # type: ignore[attr-defined]
+        keys = self.attribute_or(value, "keys", UNBOUND)
         if keys is UNBOUND:
-            return self.native_iterable(value)  # type: ignore[attr-defined]
+            return self.native_iterable(value)
         if isinstance(value, dict) and type(value).keys is dict.keys and type(value).__iter__ is dict.__iter__:
             return value
         made: dict = {}
-        self.dict_update(made, value)  # type: ignore[attr-defined]
+        self.dict_update(made, value)
         return made
 
     def _all_identity(self, value: Any) -> bool:
@@ -474,7 +470,7 @@ class NativeCalls:
 
     def materialise(self, value: Any) -> Any:
         """An iterator's remaining elements as a list; anything else unchanged."""
-        return self.collect(value) if type(value) in _ITERATORS else value  # type: ignore[attr-defined]
+        return self.collect(value) if type(value) in _ITERATORS else value
 
     def _call_other(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         if type(function) is _KEY_WRAPPER:
@@ -482,7 +478,7 @@ class NativeCalls:
         if not _hashable(function):
             raise unknown(function)
         if id(function) in self.loader.opaque:
-            self.guards.is_object(self.loader.origin(function).source, function)
+            self.guards.is_object(self.loader.by_value[id(function)].source, function)
         if function in STATE_READERS:
             self.read_state(STATE_READERS[function])
             return function(*args, **kwargs)
@@ -515,12 +511,12 @@ class NativeCalls:
                 return function(*args, **kwargs)
             if function.__name__ == "__new__" and id(function.__self__) in _NEW_ALLOWED:
                 for value in args:
-                    self.touch(value)  # type: ignore[attr-defined]
+                    self.touch(value)
                 return function(*args, **kwargs)
         if type(function) is functools._lru_cache_wrapper:
             if id(function) in self.made_caches:
                 for value in (*args, *kwargs.values()):
-                    self.check_key({}, value)  # type: ignore[attr-defined]
+                    self.check_key({}, value)
                 return function(*args, **kwargs)
             return call_cached(self, function, args, kwargs)
         if type(function) is types.MethodWrapperType:
@@ -540,15 +536,15 @@ class NativeCalls:
         if type(function) is operator.methodcaller:
             kwargs = maker.keywords if isinstance(maker, functools.partial) else {}
             name, *args = (*maker.args, *parts) if kwargs else parts
-            return self.machine.call(self.attribute(value, name), tuple(args), kwargs)  # type: ignore[attr-defined]
+            return self.machine.call(self.attribute(value, name), tuple(args), kwargs)
         results = []
         for part in parts:
             if type(function).__name__ == "attrgetter":
                 current = value
                 for name in part.split("."):
-                    current = self.machine.complete(self.load_attr(current, name))  # type: ignore[attr-defined]
+                    current = self.machine.complete(self.load_attr(current, name))
             else:
-                current = self.machine.complete(self.get_item(value, part))  # type: ignore[attr-defined]
+                current = self.machine.complete(self.get_item(value, part))
             results.append(current)
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -567,7 +563,7 @@ class NativeCalls:
             if type(cls.__setitem__) is FunctionType or type(cls.update) is FunctionType:
                 raise Break("native-class", f"{cls.__qualname__} fills itself from native code")
         for value in args:
-            self.touch(value)  # type: ignore[attr-defined]
+            self.touch(value)
         if issubclass(cls, dict) and len(args) == (2 if issubclass(cls, collections.defaultdict) else 1):
             args = (*args[:-1], self.as_pairs(args[-1]))
         if issubclass(cls, (int, float, str, complex, bytes)) and not self.are_data(args, kwargs):
@@ -581,7 +577,7 @@ class NativeCalls:
         if id(owner) not in _NEW_ALLOWED and not (isinstance(owner, type) and issubclass(owner, BaseException)):
             raise unknown(cls)
         for value in args:
-            self.touch(value)  # type: ignore[attr-defined]
+            self.touch(value)
         if owner is weakref.ReferenceType:
             args = (args[0], *[death_callback(self, each) for each in args[1:]])
         return new(cls, *args, **kwargs)
@@ -591,11 +587,11 @@ class NativeCalls:
             return self.intrinsics[cls](self, *args, **kwargs)
         if cls is torch.nn.Buffer:
             raise Break("tensor-subclass", "a Buffer is made", "Make buffers outside the compiled function.")
-        found, initialise = self.class_lookup(cls, "__init__")  # type: ignore[attr-defined]
+        found, initialise = self.class_lookup(cls, "__init__")
         if type(initialise) is not FunctionType and initialise is not object.__init__:
             for value in args:
-                self.touch(value)  # type: ignore[attr-defined]
-        return super().instantiate(cls, args, kwargs)  # type: ignore[misc]
+                self.touch(value)
+        return super().instantiate(cls, args, kwargs)
 
     # -- what values hold
 

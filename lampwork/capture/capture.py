@@ -139,7 +139,7 @@ class _Attempt:
         world = self.world
         guards, sources = world.guards, world.sources
         initial = {name: _torch.STATE[name]() for name in _torch.STATE}
-        world.initial_state = initial  # type: ignore[attr-defined]
+        world.initial_state = initial
         for name in _ALWAYS_GUARDED:
             guards.equals(sources.state(name), initial[name])
         with _restored_state(world), _torch.without_saved_tensor_hooks():

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from lampwork.capture.base import CaptureWorld
 from lampwork.capture.conversions import index_of
 from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.keys import only_reads
@@ -53,11 +54,7 @@ _SAFE_ITERATORS = frozenset({
 })  # fmt: skip
 
 
-class Containers:
-    loader: Any
-    machine: Any
-    guards: Any
-
+class Containers(CaptureWorld):
     def touch(self, value: Any) -> Any:
         """`value`, loaded whole if it is a container from outside."""
         if id(value) in self.loader.unsettled:
@@ -94,7 +91,7 @@ class Containers:
             self.refuse(container)
         elif type(container) in TENSOR_KINDS:
             return container[self.tensor_key(key)]
-        return super().get_item(container, key)  # type: ignore[misc]
+        return super().get_item(container, key)
 
     def set_item(self, container: Any, key: Any, value: Any) -> None:
         if isinstance(container, _INDEXED):
@@ -116,7 +113,7 @@ class Containers:
                 container[key] = value
             return
         self.check_key(container, key)
-        super().set_item(container, key, value)  # type: ignore[misc]
+        super().set_item(container, key, value)
 
     def del_item(self, container: Any, key: Any) -> None:
         if isinstance(container, _INDEXED):
@@ -128,16 +125,16 @@ class Containers:
                     raise KeyError(key)
                 return
             self.touch(container)
-        super().del_item(container, key)  # type: ignore[misc]
+        super().del_item(container, key)
 
     def tensor_key(self, key: Any) -> Any:
         """An index of a tensor: everything in it loaded, nothing but plain data and tensors."""
         if type(key) is slice or type(key) is tuple:
-            if not self.is_data(key):  # type: ignore[attr-defined]
+            if not self.is_data(key):
                 parts = key if type(key) is tuple else (key,)
-                sized = [self.with_sizes(each) if type(each) is slice else each for each in parts]  # type: ignore[attr-defined]
+                sized = [self.with_sizes(each) if type(each) is slice else each for each in parts]
                 key = tuple(sized) if type(key) is tuple else sized[0]
-        if not self.is_data(key):  # type: ignore[attr-defined]
+        if not self.is_data(key):
             raise Break("tensor-argument", f"a tensor is indexed with a {type(key).__name__}")
         return key
 
@@ -189,12 +186,12 @@ class Containers:
             self.loader.dict_write(shadow, key, value)
             return
         self.check_key(target, key)
-        super().map_add(target, key, value)  # type: ignore[misc]
+        super().map_add(target, key, value)
 
     def set_add(self, target: set, value: Any) -> None:
         self.loader.settle(target)
         self.check_key(target, value)
-        super().set_add(target, value)  # type: ignore[misc]
+        super().set_add(target, value)
 
     # -- questions
 
@@ -206,10 +203,10 @@ class Containers:
         if isinstance(container, (list, tuple, collections.deque)) and _own_method(container, "__contains__"):
             return self._sequence_contains(item, container)
         self.check_key(container, item)
-        return super().contains(item, container)  # type: ignore[misc]
+        return super().contains(item, container)
 
     def _sequence_contains(self, item: Any, container: Any) -> bool:
-        if self.is_plain_data(item) and self.is_plain_data(container):  # type: ignore[attr-defined]
+        if self.is_plain_data(item) and self.is_plain_data(container):
             return item in container
         for element in list(container):
             if element is item:
@@ -250,7 +247,7 @@ class Containers:
             return self._shadow_length(shadow)
         if id(value) in self.loader.opaque:
             self.refuse(value)
-        return super().length(value)  # type: ignore[misc]
+        return super().length(value)
 
     def _shadow_length(self, shadow: Any) -> int:
         if type(shadow) is SetShadow:
@@ -265,7 +262,7 @@ class Containers:
         if id(value) in self.loader.unsettled and _own_method(value, "__len__"):
             if not hasattr(type(value), "__bool__"):
                 return self.length(value) != 0
-        return super().truth(value)  # type: ignore[misc]
+        return super().truth(value)
 
     def is_(self, left: Any, right: Any) -> bool:
         if left is right:
@@ -285,20 +282,20 @@ class Containers:
         if id(left) in unsettled or id(right) in unsettled or self.loader.opaque:
             self.touch(left)
             self.touch(right)
-        return super().binary_op(op, left, right)  # type: ignore[misc]
+        return super().binary_op(op, left, right)
 
     def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
         unsettled = self.loader.unsettled
         if id(left) in unsettled or id(right) in unsettled or self.loader.opaque:
             self.touch(left)
             self.touch(right)
-        return super().inplace_op(op, left, right)  # type: ignore[misc]
+        return super().inplace_op(op, left, right)
 
     def compare_op(self, op: Any, left: Any, right: Any) -> Any:
         if isinstance(left, _CONTAINERS) or isinstance(right, _CONTAINERS):
             self.touch(left)
             self.touch(right)
-            if not (self.is_plain_data(left) and self.is_plain_data(right)):  # type: ignore[attr-defined]
+            if not (self.is_plain_data(left) and self.is_plain_data(right)):
                 return self._compare_containers(op, left, right)
         elif self.loader.opaque and (id(left) in self.loader.opaque or id(right) in self.loader.opaque):
             if op in (operator.eq, operator.ne) and has_identity_hash(left) and has_identity_hash(right):
@@ -306,7 +303,7 @@ class Containers:
                 return same if op is operator.eq else not same
             self.touch(left)
             self.touch(right)
-        return super().compare_op(op, left, right)  # type: ignore[misc]
+        return super().compare_op(op, left, right)
 
     def _compare_containers(self, op: Any, left: Any, right: Any) -> Any:
         """Containers with tensors or objects in them: element by element through the machine, as their C code does."""
@@ -320,7 +317,7 @@ class Containers:
                 if op is operator.ne and not isinstance(left, type(right)) and not isinstance(right, type(left)):
                     return True
             if not isinstance(left, _CONTAINERS) or not isinstance(right, _CONTAINERS):
-                return super().compare_op(op, left, right)  # type: ignore[misc]
+                return super().compare_op(op, left, right)
             raise Break("comparison", "containers of objects are compared")
         if isinstance(left, dict) and _own_method(left, "__eq__"):
             if not all(has_identity_hash(key) for key in [*left, *right]):
@@ -334,7 +331,7 @@ class Containers:
         elif isinstance(left, (set, frozenset)) and all(has_identity_hash(each) for each in [*left, *right]):
             equal = left == right
         else:
-            return super().compare_op(op, left, right)  # type: ignore[misc]
+            return super().compare_op(op, left, right)
         return equal if op is operator.eq else not equal
 
     def _compare_elements(self, op: Any, left: list, right: list) -> Any:
@@ -356,13 +353,13 @@ class Containers:
         if shadow is not None:
             if type(shadow) is DictShadow and _own_method(value, "__iter__"):
                 self.loader.dict_keys(shadow)
-                return dict.__iter__(value) if type(value) is dict else super().get_iter(value)  # type: ignore[misc]
+                return dict.__iter__(value) if type(value) is dict else super().get_iter(value)
             self.loader.settle(value)
         elif id(value) in self.loader.opaque:
             self.refuse(value)
         elif type(value) in TENSOR_KINDS:
             return iter(value)
-        return super().get_iter(value)  # type: ignore[misc]
+        return super().get_iter(value)
 
     def iter_next(self, iterator: Any) -> tuple[bool, Any]:
         kind = type(iterator)
@@ -374,7 +371,7 @@ class Containers:
             except StopIteration:
                 return False, None
         if kind.__flags__ & (1 << 9):
-            return super().iter_next(iterator)  # type: ignore[misc]
+            return super().iter_next(iterator)
         raise Break("opaque-value", f"an iterator of type {kind.__module__}.{kind.__qualname__} is advanced")
 
     def native_iterable(self, value: Any) -> Any:
@@ -383,34 +380,34 @@ class Containers:
         self.touch(value)
         if type(value) in TENSOR_KINDS:
             return list(value)
-        return super().native_iterable(value)  # type: ignore[misc]
+        return super().native_iterable(value)
 
     def unpack_sequence(self, value: Any, count: int) -> list[Any]:
         if type(value) in TENSOR_KINDS:
-            return super().unpack_sequence(list(value), count)  # type: ignore[misc]
-        return super().unpack_sequence(self.touch(value), count)  # type: ignore[misc]
+            return super().unpack_sequence(list(value), count)
+        return super().unpack_sequence(self.touch(value), count)
 
     def unpack_ex(self, value: Any, before: int, after: int) -> list[Any]:
-        return super().unpack_ex(self.touch(value), before, after)  # type: ignore[misc]
+        return super().unpack_ex(self.touch(value), before, after)
 
     def list_extend(self, target: list, values: Any) -> None:
-        super().list_extend(self.loader.settle(target), self.touch(values))  # type: ignore[misc]
+        super().list_extend(self.loader.settle(target), self.touch(values))
 
     def set_update(self, target: set, values: Any) -> None:
-        super().set_update(self.loader.settle(target), self.touch(values))  # type: ignore[misc]
+        super().set_update(self.loader.settle(target), self.touch(values))
 
     def dict_update(self, target: dict, mapping: Any) -> None:
-        super().dict_update(self.loader.settle(target), self.touch(mapping))  # type: ignore[misc]
+        super().dict_update(self.loader.settle(target), self.touch(mapping))
 
     def dict_merge(self, target: dict, mapping: Any, function: Any) -> None:
-        super().dict_merge(self.loader.settle(target), self.touch(mapping), function)  # type: ignore[misc]
+        super().dict_merge(self.loader.settle(target), self.touch(mapping), function)
 
     def positional_arguments(self, function: Any, values: Any) -> tuple:
-        return super().positional_arguments(function, self.touch(values))  # type: ignore[misc]
+        return super().positional_arguments(function, self.touch(values))
 
     def mapping_lookup(self, mapping: Any, key: Any) -> Any:
         self.touch(mapping)
-        return super().mapping_lookup(mapping, key)  # type: ignore[misc]
+        return super().mapping_lookup(mapping, key)
 
 
 def _changed_key(key: Any) -> Break:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.modules.module as module_file
 
+from lampwork.capture.base import CaptureWorld
 from lampwork.capture.machine import UNBOUND, Enter
 from lampwork.capture.shadow import MISSING
 from lampwork.ir.source import InstanceDict, Item, Root, Source
@@ -27,11 +28,7 @@ _GLOBAL_HOOKS = (
 _KINDS = ("_parameters", "_buffers", "_modules")
 
 
-class Modules:
-    loader: Any
-    guards: Any
-    sources: Any
-    machine: Any
+class Modules(CaptureWorld):
     _module_paths: dict[int, str]
     _global_hooks_empty: bool | None = None
 
@@ -48,16 +45,16 @@ class Modules:
     def load_module_attribute(self, module: Any, name: str, cls: type) -> Any:
         """`module.name` for modules with the standard look-up; anything else takes the general road."""
         if type.__getattribute__(cls, "__getattribute__") is not object.__getattribute__:
-            return super().load_attr(module, name)  # type: ignore[misc]
-        found, attribute = self.class_lookup(cls, name)  # type: ignore[attr-defined]
+            return super().load_attr(module, name)
+        found, attribute = self.class_lookup(cls, name)
         if found:
-            return super().load_attr(module, name)  # type: ignore[misc]
-        present, value = self.instance_lookup(module, name)  # type: ignore[attr-defined]
+            return super().load_attr(module, name)
+        present, value = self.instance_lookup(module, name)
         if present:
             return value
-        found, fallback = self.class_lookup(cls, "__getattr__")  # type: ignore[attr-defined]
+        found, fallback = self.class_lookup(cls, "__getattr__")
         if fallback is not _getattr or self.loader.instance_dict(module) is None:
-            return super().load_attr(module, name)  # type: ignore[misc]
+            return super().load_attr(module, name)
         value = self._registered(module, name)
         if value is MISSING:
             raise AttributeError(f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=module)
@@ -66,7 +63,8 @@ class Modules:
     def _registered(self, module: Any, name: str) -> Any:
         """`Module.__getattr__`: a parameter, buffer or sub-module."""
         loader = self.loader
-        instance = loader.instance_dict(module)
+        origin, instance = loader.origin(module), loader.instance_dict(module)
+        assert origin is not None and instance is not None  # the program's own modules take the general road
         for kind in _KINDS:
             registered = loader.dict_read(instance, kind)
             if registered is MISSING:
@@ -77,7 +75,7 @@ class Modules:
                     return registered[name]
                 continue
             if not shadow.base and not shadow.changed:
-                self.guards.empty_in_module(instance.source.base, kind)
+                self.guards.empty_in_module(origin.source, kind)
                 continue
             if dict.__contains__(shadow.copy, name):
                 return loader.dict_read(shadow, name)
@@ -89,14 +87,15 @@ class Modules:
     def call_module(self, module: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """`module(*args, **kwargs)`: an `Enter`, or UNBOUND where the general road must be taken."""
         cls = type(module)
-        found, method = self.class_lookup(cls, "__call__")  # type: ignore[attr-defined]
+        found, method = self.class_lookup(cls, "__call__")
         if method is not _call:
             if getattr(method, "__module__", "") == "lampwork.runtime.module":
                 # A compiled module inside: what it was compiled from, over the same attributes.
-                compiled = self.attribute(module, "__lampwork__")  # type: ignore[attr-defined]
-                return self.call(self.attribute(compiled, "function"), args, kwargs)  # type: ignore[attr-defined]
+                compiled = self.attribute(module, "__lampwork__")
+                return self.call(self.attribute(compiled, "function"), args, kwargs)
             return UNBOUND
-        if self.loader.origin(module) is None:
+        origin = self.loader.origin(module)
+        if origin is None:
             return UNBOUND
         if not self.global_hooks_empty():
             return UNBOUND
@@ -109,13 +108,13 @@ class Modules:
             hooks = instance.copy.get(name)
             if hooks is None or (name not in instance.pending and hooks):
                 return UNBOUND
-        if self.class_lookup(cls, "_call_impl")[1] is not _call_impl:  # type: ignore[attr-defined]
+        if self.class_lookup(cls, "_call_impl")[1] is not _call_impl:
             return UNBOUND
         for name in ("_call_impl", "_compiled_call_impl"):
             if name in instance.copy and instance.copy[name] is not None:
                 return UNBOUND
-        self.class_lookup(cls, "_compiled_call_impl")  # type: ignore[attr-defined]
-        source = instance.source.base
+        self.class_lookup(cls, "_compiled_call_impl")
+        source = origin.source
         for name in _HOOKS:
             self.guards.empty_in_module(source, name)
         self.guards.absent_from_module(source, "_call_impl")
@@ -123,12 +122,12 @@ class Modules:
             self.loader.dict_read(instance, "_compiled_call_impl")
         else:
             self.guards.absent_from_module(source, "_compiled_call_impl")
-        found, forward = self.class_lookup(cls, "forward")  # type: ignore[attr-defined]
+        found, forward = self.class_lookup(cls, "forward")
         if found and type(forward).__name__ == "function" and "forward" not in instance.copy:
             self.guards.absent_from_module(source, "forward")
-            return self.call(forward, (module, *args), kwargs)  # type: ignore[attr-defined]
-        own = self.attribute(module, "forward")  # type: ignore[attr-defined]
-        return self.call(own, args, kwargs)  # type: ignore[attr-defined]
+            return self.call(forward, (module, *args), kwargs)
+        own = self.attribute(module, "forward")
+        return self.call(own, args, kwargs)
 
     def global_hooks_empty(self) -> bool:
         """Whether no hook is registered for all modules; guarded."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from lampwork.capture.base import CaptureWorld
 from lampwork.capture.fake import Fake
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.numbers import FUNCTIONS, NUMERIC, OPERATORS, HostNumber, HostNumbers
@@ -42,10 +43,8 @@ def counted(value: Any) -> Any:
         return UnknownNumber(torch.scalar_tensor(value, dtype=torch.int64), int)
 
 
-class NumberOperations:
+class NumberOperations(CaptureWorld):
     """The part of a world that knows numbers from outside: before the one that knows numbers out of tensors."""
-
-    host_numbers: HostNumbers
 
     def binary_op(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) is HostNumber or type(right) is HostNumber:
@@ -55,12 +54,12 @@ class NumberOperations:
                 if op is operator.pow:  # PyTorch takes exponents and bases as numbers only, or as tensors
                     return op(self._as_tensor(left, right), self._as_tensor(right, left))
                 return op(self.symbolic(left), self.symbolic(right))
-            return super().binary_op(op, *self._operands(left, right))  # type: ignore[misc]
+            return super().binary_op(op, *self._operands(left, right))
         if _counts_in_float(op, left, right):
-            return super().binary_op(op, counted(left), counted(right))  # type: ignore[misc]
+            return super().binary_op(op, counted(left), counted(right))
         if op in OPERATORS and _makes_float(op, left, right):
             return self.host_numbers.compute(op, left, right)
-        return super().binary_op(op, left, right)  # type: ignore[misc]
+        return super().binary_op(op, left, right)
 
     def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) is HostNumber or type(right) is HostNumber:
@@ -69,12 +68,12 @@ class NumberOperations:
                 return self.host_numbers.compute(plain, left, right)
             if type(left) is Fake or type(right) is Fake:
                 return op(self.symbolic(left), self.symbolic(right))
-            return super().inplace_op(op, *self._operands(left, right))  # type: ignore[misc]
+            return super().inplace_op(op, *self._operands(left, right))
         if _counts_in_float(_INPLACE.get(op), left, right):
-            return super().inplace_op(op, counted(left), counted(right))  # type: ignore[misc]
+            return super().inplace_op(op, counted(left), counted(right))
         if op in _INPLACE and _makes_float(_INPLACE[op], left, right):
             return self.host_numbers.compute(_INPLACE[op], left, right)
-        return super().inplace_op(op, left, right)  # type: ignore[misc]
+        return super().inplace_op(op, left, right)
 
     def _as_tensor(self, value: Any, other: Any) -> Any:
         if type(value) is not HostNumber:
@@ -87,14 +86,14 @@ class NumberOperations:
             if type(one) is HostNumber and type(other) is not UnknownNumber:
                 return HostNumbers.taken(left), HostNumbers.taken(right)
         known = self.host_numbers.unknown
-        return tuple([known(each) if type(each) is HostNumber else each for each in (left, right)])  # type: ignore
+        return known(left) if type(left) is HostNumber else left, known(right) if type(right) is HostNumber else right
 
     def unary_op(self, op: Any, value: Any) -> Any:
         if type(value) is HostNumber:
             if op is operator.neg:
                 return self.host_numbers.compute(operator.mul, value, -1.0)
             return value if op is operator.pos else op(value.take())
-        return super().unary_op(op, value)  # type: ignore[misc]
+        return super().unary_op(op, value)
 
     def compare_op(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) is HostNumber or type(right) is HostNumber:
@@ -108,21 +107,21 @@ class NumberOperations:
                 left, right = HostNumbers.taken(left), HostNumbers.taken(right)
         elif _is_mixed(left, right):
             return self.host_numbers.compare(op, left, right)
-        return super().compare_op(op, left, right)  # type: ignore[misc]
+        return super().compare_op(op, left, right)
 
     def truth(self, value: Any) -> bool:
         if type(value) is HostNumber:
             return self.host_numbers.compare(operator.ne, value, 0)
-        return super().truth(value)  # type: ignore[misc]
+        return super().truth(value)
 
     def load_attr(self, obj: Any, name: str) -> Any:
         if type(obj) is HostNumber:
-            return float if name == "__class__" else super().load_attr(obj.take(), name)  # type: ignore[misc]
-        return super().load_attr(obj, name)  # type: ignore[misc]
+            return float if name == "__class__" else super().load_attr(obj.take(), name)
+        return super().load_attr(obj, name)
 
     def python_special(self, obj: Any, name: str) -> Any:
         """The methods that `HostNumber` has are for native code: a float's are C's."""
-        return UNBOUND if type(obj) is HostNumber else super().python_special(obj, name)  # type: ignore[misc]
+        return UNBOUND if type(obj) is HostNumber else super().python_special(obj, name)
 
     def call_native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         if _mention_numbers(args) or (kwargs and _mention_numbers(tuple(kwargs.values()))):
@@ -130,12 +129,12 @@ class NumberOperations:
                 values = tuple(args[0]) if function in (min, max) and len(args) == 1 else args
                 if all(map(_is_number, values)):
                     return self.host_numbers.function(function, values)
-            if not self.takes_symbols(function) and not _looks_for(function):  # type: ignore[attr-defined]
+            if not self.takes_symbols(function) and not _looks_for(function):
                 args = tuple(map(_taken, args))
                 kwargs = {name: _taken(each) for name, each in kwargs.items()}
         elif len(args) == 1 and not kwargs and _is_size(args[0]) and _is_float_function(function):
             return self.host_numbers.function(function, args)
-        return super().call_native(function, args, kwargs)  # type: ignore[misc]
+        return super().call_native(function, args, kwargs)
 
     def set_item(self, container: Any, key: Any, value: Any) -> None:
         if type(container) is Fake and type(value) is HostNumber:
@@ -143,16 +142,16 @@ class NumberOperations:
                 value = self.host_numbers.made_tensor(value, container.dtype)
             else:
                 value = value.take()
-        super().set_item(container, key, value)  # type: ignore[misc]
+        super().set_item(container, key, value)
 
     def format_value(self, value: Any, conversion: int, spec: Any) -> str:
-        return super().format_value(HostNumbers.taken(value), conversion, spec)  # type: ignore[misc]
+        return super().format_value(HostNumbers.taken(value), conversion, spec)
 
     def symbolic(self, value: Any) -> Any:
         """What native functions of tensors are given in place of a number; containers likewise."""
         kind = type(value)
         if kind is HostNumber or (kind is UnknownNumber and value.kind is float):
-            self.recorder.numbers = self.host_numbers  # type: ignore[attr-defined]
+            self.recorder.numbers = self.host_numbers
             return symbolic_float(value)
         if kind is list or kind is tuple:
             return kind([self.symbolic(each) for each in value])

@@ -144,7 +144,7 @@ class Shadows:
         if not is_plain(key):  # a test holds constants only: all keys are guarded instead
             self.dict_keys(shadow)
         elif isinstance(shadow.owner, torch.nn.Module) and isinstance(key, str):
-            self.guards.absent_from_module(shadow.source.base, key)  # type: ignore[union-attr]
+            self.guards.absent_from_module(self.by_value[id(shadow.owner)].source, key)
         else:
             self.guards.has_key(shadow.source, key, False)
 

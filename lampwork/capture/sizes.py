@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from lampwork.capture.base import CaptureWorld
 from lampwork.capture.fake import DataDependent, Fake
 from lampwork.capture.plain import is_plain
 from lampwork.capture.products import product
@@ -80,12 +81,8 @@ def mentions_symbols(value: Any) -> bool:
     return False
 
 
-class SymbolicValues:
+class SymbolicValues(CaptureWorld):
     """The part of a world that knows symbols; first in its order, so that others see numbers."""
-
-    recorder: Any
-    #: Whether a native function is one of tensors, or looks at no element of what it is given.
-    takes_symbols: Any
 
     @property
     def has_symbols(self) -> bool:
@@ -100,7 +97,7 @@ class SymbolicValues:
                 answer = product(left, right)
                 if answer is not NotImplemented:
                     return answer
-            return super().binary_op(op, left, right)  # type: ignore[misc]
+            return super().binary_op(op, left, right)
         if left_type is Fake or right_type is Fake:
             return op(left, right)
         if op in _EXACT and left_type in _INTEGERS and right_type in _INTEGERS:
@@ -109,14 +106,14 @@ class SymbolicValues:
             return simplified(math.prod([left] * right))
         if op in _LOGIC and left_type in _TRUTHS and right_type in _TRUTHS:
             return simplified(op(left, right))
-        return super().binary_op(op, number(left), number(right))  # type: ignore[misc]
+        return super().binary_op(op, number(left), number(right))
 
     def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) in SYMBOLIC:
             plain = _INPLACE.get(op)
             if plain is not None:
                 return self.binary_op(plain, left, right)
-            return super().inplace_op(op, number(left), number(right))  # type: ignore[misc]
+            return super().inplace_op(op, number(left), number(right))
         if type(right) in SYMBOLIC and type(left) is not Fake:
             plain = _INPLACE.get(op)
             if plain is not None and type(left) in _INTEGERS:
@@ -124,14 +121,14 @@ class SymbolicValues:
             right = number(right)
         elif type(right) in SYMBOLIC:
             return op(left, right)
-        return super().inplace_op(op, left, right)  # type: ignore[misc]
+        return super().inplace_op(op, left, right)
 
     def unary_op(self, op: Any, value: Any) -> Any:
         if type(value) in SYMBOLIC:
             if type(value) is torch.SymInt and op in (operator.neg, operator.pos):
                 return simplified(op(value))
             return op(number(value))
-        return super().unary_op(op, value)  # type: ignore[misc]
+        return super().unary_op(op, value)
 
     def compare_op(self, op: Any, left: Any, right: Any) -> Any:
         left_type, right_type = type(left), type(right)
@@ -152,7 +149,7 @@ class SymbolicValues:
             if op in (operator.eq, operator.ne) and type(left) in _SEQUENCES and type(right) in _SEQUENCES:
                 return self._compare_sequences(op, left, right)
             left, right = number(left), number(right)
-        return super().compare_op(op, left, right)  # type: ignore[misc]
+        return super().compare_op(op, left, right)
 
     def _compare_sequences(self, op: Any, left: Any, right: Any) -> bool:
         equal = isinstance(left, tuple) == isinstance(right, tuple) and len(left) == len(right)
@@ -170,43 +167,43 @@ class SymbolicValues:
             if type(value) is torch.SymInt:
                 return self.truth(value != 0)
             return bool(value)
-        return super().truth(value)  # type: ignore[misc]
+        return super().truth(value)
 
     # -- containers
 
     def get_item(self, container: Any, key: Any) -> Any:
         if type(container) is not Fake and mentions_symbols(key):
             key = number(key)
-        return super().get_item(container, key)  # type: ignore[misc]
+        return super().get_item(container, key)
 
     def set_item(self, container: Any, key: Any, value: Any) -> None:
         if type(container) is not Fake and mentions_symbols(key):
             key = number(key)
-        super().set_item(container, key, value)  # type: ignore[misc]
+        super().set_item(container, key, value)
 
     def del_item(self, container: Any, key: Any) -> None:
-        super().del_item(container, number(key))  # type: ignore[misc]
+        super().del_item(container, number(key))
 
     def contains(self, item: Any, container: Any) -> bool:
         if mentions_symbols(item) and not isinstance(container, (list, tuple)):
             item = number(item)
-        return super().contains(item, container)  # type: ignore[misc]
+        return super().contains(item, container)
 
     def map_add(self, target: dict, key: Any, value: Any) -> None:
-        super().map_add(target, number(key), value)  # type: ignore[misc]
+        super().map_add(target, number(key), value)
 
     def set_add(self, target: set, value: Any) -> None:
-        super().set_add(target, number(value))  # type: ignore[misc]
+        super().set_add(target, number(value))
 
     def length(self, value: Any) -> int:
         if type(value) is Fake and value.dim() and self.has_symbols:
             return value.size(0)
-        return super().length(value)  # type: ignore[misc]
+        return super().length(value)
 
     # -- text
 
     def format_value(self, value: Any, conversion: int, spec: Any) -> str:
-        return super().format_value(number(value), conversion, spec)  # type: ignore[misc]
+        return super().format_value(number(value), conversion, spec)
 
     # -- native functions
 
@@ -223,7 +220,7 @@ class SymbolicValues:
                 answer = self._call_on_symbols(function, args, kwargs)
                 if answer is not NotImplemented:
                     return answer
-        return super().call_native(function, args, kwargs)  # type: ignore[misc]
+        return super().call_native(function, args, kwargs)
 
     def _call_on_symbols(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """What a native function answers for symbols; NotImplemented: as it does for other values."""
@@ -251,7 +248,7 @@ class SymbolicValues:
             return function(*args, **kwargs)
         if self.takes_symbols(function):
             return NotImplemented
-        return super().call_native(  # type: ignore[misc]
+        return super().call_native(
             function, tuple(map(number, args)), {name: number(value) for name, value in kwargs.items()}
         )
 

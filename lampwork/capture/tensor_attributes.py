@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from lampwork.capture.backward import HOOK_TABLES
+from lampwork.capture.base import CaptureWorld
 from lampwork.capture.fake import Fake
 from lampwork.capture.machine.attributes import NATIVE_KINDS
 from lampwork.capture.plain import HEAP_TYPE
@@ -23,11 +24,7 @@ _FAKE_ONLY = frozenset(vars(Fake)) | {"lampwork_placeholder"}
 _PARAMETER_FLAGS = frozenset({"_is_param", "_is_buffer"})
 
 
-class TensorAttributes:
-    loader: Any
-    guards: Any
-    sources: Any
-    machine: Any
+class TensorAttributes(CaptureWorld):
     #: Leaves from outside, by id, whose gradients the engine is adding to.
     accumulating: set[int]
     _tensor_lookups: dict[str, tuple[bool, Any]] | None = None
@@ -64,18 +61,18 @@ class TensorAttributes:
             raise Break("tensor-attribute", f"{name} of a tensor is read")
         if name in _PARAMETER_FLAGS:
             return getattr(tensor, name, False)
-        found, attribute = self.class_lookup(type(tensor), name)  # type: ignore[attr-defined]
+        found, attribute = self.class_lookup(type(tensor), name)
         if found:
             kind = type(attribute)
             if kind is FunctionType:
                 return MethodType(attribute, tensor)
             if kind is property:
                 if attribute.fget is not None and not str(attribute.fget.__module__).startswith("torch"):
-                    return self.call(attribute.fget, (tensor,), {})  # type: ignore[attr-defined]
+                    return self.call(attribute.fget, (tensor,), {})
             elif kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType):
                 return attribute.__get__(tensor, type(tensor))
             elif kind is not types.GetSetDescriptorType and kind not in NATIVE_KINDS:
-                return self.descriptor_get(attribute, tensor, torch.Tensor)  # type: ignore[attr-defined]
+                return self.descriptor_get(attribute, tensor, torch.Tensor)
             raise Break("tensor-attribute", f"the attribute {name} of a tensor is read")
         return self._own_attribute(tensor, name, origin)
 
@@ -96,7 +93,7 @@ class TensorAttributes:
                 value = self.loader.load(raw, self.sources.item(source, name))
             values[name] = value
         if value is MISSING:
-            cls = self.type_of(tensor)  # type: ignore[attr-defined]
+            cls = self.type_of(tensor)
             raise AttributeError(f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=tensor)
         return value
 
@@ -143,7 +140,7 @@ class TensorAttributes:
             self.loader.slots[id(tensor)].values[name] = value
             self.loader.slots[id(tensor)].written.add(name)
             return
-        known, _ = self.class_lookup(Fake, name)  # type: ignore[attr-defined]
+        known, _ = self.class_lookup(Fake, name)
         if known or name in TENSOR_ATTRIBUTES:
             raise Break("tensor-attribute", f"the attribute {name} of a tensor is written")
         self._tensor_values(tensor)
@@ -175,7 +172,7 @@ class TensorAttributes:
         """`tensor.data = value`: from here on the tensor names the memory of `value`."""
         if not isinstance(value, Fake) or value.device != tensor.device or tensor.grad_fn is not None:
             raise Break("tensor-attribute", "data of a tensor is set to something of another kind")
-        rebind(self.recorder, tensor, value)  # type: ignore[attr-defined]
+        rebind(self.recorder, tensor, value)
 
     def note_data(self, tensor: Any, value: Any) -> None:
         """The recorder made `tensor` name the memory of `value`: what the caller holds must follow."""

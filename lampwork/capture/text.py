@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.capture.base import CaptureWorld
 from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.numbers import HostNumber
 from lampwork.capture.shadow import Break
@@ -173,10 +174,8 @@ def formatted(world: Any, value: Any, spec: Any) -> str:
 _CONVERSION = re.compile(r"%(?:\([^)]*\))?[#0\- +]*[\d*]*(?:\.[\d*]+)?[hlL]?(.)")
 
 
-class UnknownTexts:
+class UnknownTexts(CaptureWorld):
     """The part of a world that puts unknown texts together."""
-
-    recorder: Any
 
     def binary_op(self, op: Any, left: Any, right: Any) -> Any:
         if op is operator.add or op is operator.iadd:
@@ -187,12 +186,12 @@ class UnknownTexts:
         elif op is operator.mod or op is operator.imod:
             if type(left) is str and holds_unknown(right):
                 return self._percent(left, right)
-        return super().binary_op(op, left, right)  # type: ignore[misc]
+        return super().binary_op(op, left, right)
 
     def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
         if isinstance(left, str) and (type(left) is UnknownText or holds_unknown(right)):
             return self.binary_op(op, left, right)
-        return super().inplace_op(op, left, right)  # type: ignore[misc]
+        return super().inplace_op(op, left, right)
 
     def _percent(self, text: str, right: Any) -> str:
         """`text % right`. Conversions that fail for some numbers, or none, are not for the graph."""
@@ -205,7 +204,7 @@ class UnknownTexts:
         made = []
         for conversion, value in zip(conversions, values):
             if conversion in "sr":
-                made.append(self.machine.call(str if conversion == "s" else repr, (value,)))  # type: ignore[attr-defined]
+                made.append(self.machine.call(str if conversion == "s" else repr, (value,)))
                 continue
             if type(value) is Fake:
                 value = item(self.recorder, value) if value.numel() == 1 else value

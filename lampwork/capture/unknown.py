@@ -19,6 +19,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.assumptions import may_rerun
+from lampwork.capture.base import CaptureWorld
 from lampwork.capture.fake import Fake
 from lampwork.fakes.fake import DataDependent
 from lampwork.ir import operations
@@ -112,11 +113,9 @@ def kind_of(value: Any) -> type | None:
     return kind if kind in (int, float, bool) else None
 
 
-class UnknownNumbers:
+class UnknownNumbers(CaptureWorld):
     """Operations on such numbers."""
 
-    recorder: Any
-    machine: Any
     #: Numbers whose computation may fail, with the step that computes each.
     assumed: list[tuple[UnknownNumber, int]]
 
@@ -135,7 +134,7 @@ class UnknownNumbers:
     def binary_op(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) is UnknownNumber or type(right) is UnknownNumber:
             return self._compute(op, left, right)
-        return super().binary_op(op, left, right)  # type: ignore[misc]
+        return super().binary_op(op, left, right)
 
     def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) is UnknownNumber:
@@ -144,11 +143,11 @@ class UnknownNumbers:
             if type(left) is Fake and op in _PLAIN:
                 return op(left, beside(right, left))
             return self._compute(op, left, right)
-        return super().inplace_op(op, left, right)  # type: ignore[misc]
+        return super().inplace_op(op, left, right)
 
     def unary_op(self, op: Any, value: Any) -> Any:
         if type(value) is not UnknownNumber:
-            return super().unary_op(op, value)  # type: ignore[misc]
+            return super().unary_op(op, value)
         if op not in (operator.neg, operator.pos, operator.invert) or (op is operator.invert and value.kind is float):
             raise DataDependent(_WHAT_IS_DONE)
         return self.behind(op, (value,), float if value.kind is float else int)
@@ -162,19 +161,19 @@ class UnknownNumbers:
             if op in _COMPARISONS and kind_of(left) is not None and kind_of(right) is not None:
                 return self.behind(op, (left, right), bool)
             raise DataDependent("the comparison of a number taken out of a tensor")
-        return super().compare_op(op, left, right)  # type: ignore[misc]
+        return super().compare_op(op, left, right)
 
     def truth(self, value: Any) -> bool:
         if type(value) is UnknownNumber:
             raise DataDependent("a branch on a number taken out of a tensor")
-        return super().truth(value)  # type: ignore[misc]
+        return super().truth(value)
 
     def load_attr(self, obj: Any, name: str) -> Any:
         if type(obj) is UnknownNumber:
             if name == "__class__":
                 return obj.kind
             raise DataDependent(f"the attribute {name} of a number taken out of a tensor")
-        return super().load_attr(obj, name)  # type: ignore[misc]
+        return super().load_attr(obj, name)
 
     def _compute(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) is Fake or type(right) is Fake:

@@ -18,6 +18,7 @@ import numpy
 import torch
 
 from lampwork.capture.assumptions import assume, may_assume
+from lampwork.capture.base import CaptureWorld
 from lampwork.capture.fake import Fake
 from lampwork.capture.shadow import Break
 from lampwork.capture.unknown import UnknownNumber, extend_answer, item, items, tensor_of
@@ -90,24 +91,22 @@ def is_known(value: Any) -> bool:
     return isinstance(value, (numpy.ndarray, numpy.generic)) and numpy.asarray(value).dtype in _TORCH_TYPES
 
 
-class UnknownArrays:
+class UnknownArrays(CaptureWorld):
     """Operations on such arrays."""
-
-    recorder: Any
 
     def binary_op(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) is UnknownArray or type(right) is UnknownArray:
             return _operate(self, op, left, right)
-        return super().binary_op(op, left, right)  # type: ignore[misc]
+        return super().binary_op(op, left, right)
 
     def compare_op(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) is UnknownArray or type(right) is UnknownArray:
             return _operate(self, op, left, right)
-        return super().compare_op(op, left, right)  # type: ignore[misc]
+        return super().compare_op(op, left, right)
 
     def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) is not UnknownArray and type(right) is not UnknownArray:
-            return super().inplace_op(op, left, right)  # type: ignore[misc]
+            return super().inplace_op(op, left, right)
         plain = _INPLACE.get(op)
         if plain is None:
             raise unsupported("an operation in place")
@@ -121,7 +120,7 @@ class UnknownArrays:
 
     def unary_op(self, op: Any, value: Any) -> Any:
         if type(value) is not UnknownArray:
-            return super().unary_op(op, value)  # type: ignore[misc]
+            return super().unary_op(op, value)
         function = {operator.neg: numpy.negative, operator.pos: numpy.positive}.get(op)
         if function is None:
             raise unsupported("an operator")
@@ -130,27 +129,27 @@ class UnknownArrays:
     def truth(self, value: Any) -> bool:
         if type(value) is UnknownArray:
             raise unsupported("a branch on the contents")
-        return super().truth(value)  # type: ignore[misc]
+        return super().truth(value)
 
     def length(self, value: Any) -> int:
         if type(value) is UnknownArray:
             if not value.tensor.dim():
                 raise unsupported("the length")
             return len(value.tensor)
-        return super().length(value)  # type: ignore[misc]
+        return super().length(value)
 
     def get_iter(self, value: Any) -> Any:
         if type(value) is UnknownArray:
             if not value.tensor.dim():
                 raise unsupported("iteration")
             return iter([_item(value, index) for index in range(len(value.tensor))])
-        return super().get_iter(value)  # type: ignore[misc]
+        return super().get_iter(value)
 
     def native_iterable(self, value: Any) -> Any:
-        return super().native_iterable(list(self.get_iter(value)) if type(value) is UnknownArray else value)  # type: ignore[misc]
+        return super().native_iterable(list(self.get_iter(value)) if type(value) is UnknownArray else value)
 
     def unpack_sequence(self, value: Any, count: int) -> list[Any]:
-        return super().unpack_sequence(list(self.get_iter(value)) if type(value) is UnknownArray else value, count)  # type: ignore[misc]
+        return super().unpack_sequence(list(self.get_iter(value)) if type(value) is UnknownArray else value, count)
 
     def get_item(self, container: Any, key: Any) -> Any:
         if type(container) is UnknownArray:
@@ -159,7 +158,7 @@ class UnknownArrays:
             key = _as_tensors(self, key)
         elif type(key) is UnknownArray or (type(key) is tuple and holds_array(key)):
             raise unsupported("an index made")
-        return super().get_item(container, key)  # type: ignore[misc]
+        return super().get_item(container, key)
 
     def set_item(self, container: Any, key: Any, value: Any) -> None:
         if type(container) is not UnknownArray:
@@ -167,7 +166,7 @@ class UnknownArrays:
                 key = _as_tensors(self, key)
             elif type(key) is UnknownArray or type(container) is numpy.ndarray and holds_array((key, value)):
                 raise unsupported("an item")
-            super().set_item(container, key, value)  # type: ignore[misc]
+            super().set_item(container, key, value)
             return
         target = _item(container, key, keep=True)
         if container.scalar:
@@ -184,7 +183,7 @@ class UnknownArrays:
 
     def load_attr(self, obj: Any, name: str) -> Any:
         if type(obj) is not UnknownArray:
-            return super().load_attr(obj, name)  # type: ignore[misc]
+            return super().load_attr(obj, name)
         tensor = obj.tensor
         if name in ("shape", "ndim", "size", "dtype", "itemsize", "nbytes", "T", "__class__"):
             if name == "shape":

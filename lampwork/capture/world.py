@@ -31,7 +31,7 @@ from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.guards import GuardList, Sources
 from lampwork.capture.introspection import class_namespace
 from lampwork.capture.load import Loader
-from lampwork.capture.machine import UNBOUND, Frame, World
+from lampwork.capture.machine import UNBOUND, Frame
 from lampwork.capture.machine.attributes import NATIVE_KINDS
 from lampwork.capture.modules import Modules
 from lampwork.capture.number_operations import NumberOperations
@@ -80,7 +80,7 @@ class Namespace:
 
 class TorchWorld(
     UnknownTexts, NumberOperations, UnknownArrays, UnknownNumbers, SymbolicValues, NativeCalls, Containers, Modules,
-    TensorAttributes, World,
+    TensorAttributes,
 ):  # fmt: skip
     """The world of one capture. Not shared between threads."""
 
@@ -172,7 +172,7 @@ class TorchWorld(
     def namespace_of(self, raw: dict, function: Any) -> Namespace | None:
         name = raw.get("__name__")
         module = sys.modules.get(name) if isinstance(name, str) else None
-        if module is not None and module.__dict__ is raw:
+        if isinstance(name, str) and module is not None and module.__dict__ is raw:
             source: Source = self.sources.instance_dict(self.sources.module(name))
         else:
             origin = self.loader.origin(function)

@@ -8,7 +8,7 @@ exception changed), and nothing otherwise.  Every operation on values is the wor
 from __future__ import annotations
 
 from types import CellType, CoroutineType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..bytecode import OP
 from .classes import BuildClass
@@ -17,19 +17,31 @@ from .frames import Frame
 from .generators import MachineGenerator
 from .intrinsics import intrinsic_1, intrinsic_2
 from .private import __builtins__  # type: ignore  # noqa: F401
-from .values import NULL, UNBOUND, Enter, Part
+from .values import NULL, UNBOUND, Enter
 
 _FOR_ITER, _SEND = OP["FOR_ITER"], OP["SEND"]
 _BRANCHES = (OP["POP_JUMP_IF_TRUE"], OP["POP_JUMP_IF_FALSE"])
 
 
-class Handlers(Part):
+class Handlers:
+    """The instructions of `Machine`. What is declared here is the machine's."""
+
     world: Any
     handled: Any
     frames: list[Frame]
     attention: bool
     base: int
     result: Any
+    entry_error: BaseException | None
+    intrinsic_leaves_value: bool
+
+    if TYPE_CHECKING:
+
+        def deliver(self, frame: Frame, value: Any) -> bool: ...
+        def unwind(self, error: BaseException, fresh: bool = True) -> bool: ...
+        def leave(self, value: Any) -> bool: ...
+        def unlink(self, generator: MachineGenerator) -> None: ...
+        def topmost(self) -> BaseException | None: ...
 
     # -- stack
 

@@ -1,0 +1,73 @@
+"""`CaptureWorld`: what the parts of `TorchWorld` ask of each other.
+
+`TorchWorld` (`world.py`) is made of parts, a file each. Each answers some operations of `World` and hands on what it
+knows nothing of (`super()`); what it uses of other parts is declared here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lampwork.capture.machine import World
+
+if TYPE_CHECKING:
+    from lampwork.capture.guards import GuardList, Sources
+    from lampwork.capture.load import Loader
+    from lampwork.capture.numbers import HostNumbers
+    from lampwork.capture.output import Output
+    from lampwork.capture.recorder import Recorder
+    from lampwork.capture.unknown import UnknownNumber
+
+
+class CaptureWorld(World):
+    """A world whose operations on tensors are recorded. `TorchWorld` sets the attributes."""
+
+    recorder: Recorder
+    sources: Sources
+    guards: GuardList
+    loader: Loader
+    host_numbers: HostNumbers
+    output: Output
+    #: Process state when capture began, by name.
+    initial_state: dict[str, Any]
+
+    if TYPE_CHECKING:
+
+        def type_of(self, value: Any) -> type:
+            """`type(value)` as the program sees it."""
+
+        # Containers
+
+        def touch(self, value: Any) -> Any:
+            """`value`, loaded whole if it is a container from outside."""
+
+        def check_key(self, container: Any, key: Any) -> None:
+            """Hashing `key` natively must run none of the program's Python code."""
+
+        def compare_elements(self, function: Any, args: tuple) -> Any:
+            """A method of a sequence that compares its elements, which are objects or tensors."""
+
+        # Native calls
+
+        def is_data(self, value: Any) -> bool:
+            """Plain data, tensors, and containers of them; loads containers from outside."""
+
+        def is_plain_data(self, value: Any) -> bool:
+            """As `is_data`, without tensors: comparing and hashing it natively is right."""
+
+        def takes_symbols(self, function: Any) -> bool:
+            """Whether a native function is one of tensors, or looks at no element of what it is given."""
+
+        def with_sizes(self, value: Any) -> Any:
+            """Arguments of an operator, with integers out of tensors as sizes that contents decide."""
+
+        # Modules, numbers
+
+        def call_module(self, module: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+            """`module(*args, **kwargs)`: an `Enter`, or UNBOUND where the general road must be taken."""
+
+        def symbolic(self, value: Any) -> Any:
+            """What native functions of tensors are given in place of a number; containers likewise."""
+
+        def behind(self, function: Any, args: tuple, kind: type, may_fail: bool = False) -> UnknownNumber:
+            """The number that `function` makes of `args` when the graph has run."""
