@@ -6,6 +6,7 @@ first call, and only where the program has changed nothing yet that the function
 
 from __future__ import annotations
 
+import functools
 import gc
 from types import FunctionType, ModuleType
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 from lampwork.capture.effects import dict_written, list_written
 from lampwork.capture.plain import has_identity_hash, is_plain
 from lampwork.capture.shadow import MISSING, Break, DictShadow, ListShadow
+
+CACHED_FUNCTION: Any = functools._lru_cache_wrapper  # type: ignore[attr-defined]
 
 
 def call_cached(world: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -33,9 +36,20 @@ def call_cached(world: Any, function: Any, args: tuple, kwargs: dict[str, Any]) 
         if is_plain(result) or isinstance(result, (type, FunctionType, ModuleType)):
             return result
         raise Break("cached-function", f"{inner.__qualname__}, which came from native code, returns an object")
-    world.guards.is_object(origin.source, function)
+    guard_native(world, origin.source, function)
     named = tuple(zip(kwargs, parts[len(args) :]))
     return world.loader.load(result, world.sources.remembered(origin.source, tuple(parts[: len(args)]), named))
+
+
+def guard_native(world: Any, source: Any, function: Any) -> None:
+    """Guards which callable implemented in C is at `source`. One behind `functools.lru_cache` without an importable
+    name (a method of `typing`, a closure) is told by the code of what it wraps, so that other processes find it."""
+    wrapped = vars(function).get("__wrapped__") if type(function) is CACHED_FUNCTION else None
+    if type(wrapped) is not FunctionType or world.guards.reference(function).portable:
+        world.guards.is_object(source, function)
+        return
+    world.guards.type_is(source, CACHED_FUNCTION)
+    world.guards.function_is(world.sources.item(world.sources.instance_dict(source), "__wrapped__"), wrapped)
 
 
 def _argument(world: Any, value: Any) -> Any:

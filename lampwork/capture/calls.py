@@ -19,7 +19,7 @@ from lampwork.capture.answers import REFUSED, install_answers
 from lampwork.capture.arrays import install_arrays
 from lampwork.capture.attention import AttentionCalls, attention
 from lampwork.capture.base import CaptureWorld
-from lampwork.capture.caches import call_cached
+from lampwork.capture.caches import CACHED_FUNCTION, call_cached, guard_native
 from lampwork.capture.container_methods import SHADOW_METHODS
 from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.introspection import DISPATCH_CODE, dispatched
@@ -478,7 +478,7 @@ class NativeCalls(CaptureWorld):
         if not _hashable(function):
             raise unknown(function)
         if id(function) in self.loader.opaque:
-            self.guards.is_object(self.loader.by_value[id(function)].source, function)
+            guard_native(self, self.loader.by_value[id(function)].source, function)
         if function in STATE_READERS:
             self.read_state(STATE_READERS[function])
             return function(*args, **kwargs)
@@ -513,7 +513,7 @@ class NativeCalls(CaptureWorld):
                 for value in args:
                     self.touch(value)
                 return function(*args, **kwargs)
-        if type(function) is functools._lru_cache_wrapper:
+        if type(function) is CACHED_FUNCTION:
             if id(function) in self.made_caches:
                 for value in (*args, *kwargs.values()):
                     self.check_key({}, value)

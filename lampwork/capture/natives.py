@@ -243,6 +243,7 @@ CONSTANT_ANSWERS: frozenset[Any] = frozenset(
         torch.overrides.is_tensor_method_or_property,
         torch.cuda.is_initialized,
         torch.cuda.device_count,
+        torch.xpu.device_count,
         torch.cuda.is_bf16_supported,
         torch.cuda.get_device_capability,
         torch.cuda.get_device_name,

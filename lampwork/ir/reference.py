@@ -117,6 +117,9 @@ def _names(value: Any, kind: str, module: str, qualname: str) -> list[tuple[str,
         # `torch.conv2d` says that it is `_VariableFunctionsClass.conv2d`; `torch.nn.functional.linear`, that it is
         # `linear`.
         names.append((module, getattr(value, "__name__", "")))
+        owner = getattr(value, "__self__", None)
+        if isinstance(owner, type):  # `itertools.chain.__new__` says that it is of `builtins`
+            names.append((owner.__module__, qualname))
     if kind == "class" and module == "builtins":
         # `method`, `cell`, `mappingproxy` are known to the `types` module only, iterators to ours.
         names += [("types", name) for name, found in vars(types).items() if found is value]
