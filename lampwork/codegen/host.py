@@ -41,6 +41,7 @@ from keyword import iskeyword
 from typing import Any
 
 from lampwork import _torch
+from lampwork.codegen.stretches import stretch_starts
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Buffer
@@ -56,6 +57,7 @@ from lampwork.ir.program import (
     Result,
     ScalarOutput,
     ScalarResult,
+    Step,
     TensorRef,
     TorchConstant,
     ViewOfInput,
@@ -107,6 +109,10 @@ class _HostWriter:
         self.symbols: list[str] = []
         self.view_rows: list[str] = []
         self.extern_names: dict[str, str] = {}
+        self.starts = stretch_starts(program)
+        #: Buffers that steps need; results among them that are allocated by now.
+        self.touched = {name for step in program.steps for name in _buffers_of(step)} if self.on_gpu else set()
+        self.made: set[str] = set()
         self.used_inputs: set[int] = set()
         self.committed = False
         #: Sizes that are known midway, and are not yet; what is to be checked once they are.
@@ -369,6 +375,8 @@ class _HostWriter:
             buffer = self.program.buffers[name]
             shape, strides = _dims(buffer.shape), _dims(buffer.strides)
             if self.on_gpu:  # torch keeps memory of earlier results there, for all
+                if name in self.touched:  # made when it is first needed
+                    continue
                 self.emit(f"r{index} = empty({shape}, {strides}, torch.{buffer.dtype})")
             elif _size_bytes(buffer) >= LARGE_BYTES:
                 self.emit(f"r{index} = large({index}, {shape}, {strides}, torch.{buffer.dtype})")
@@ -381,19 +389,16 @@ class _HostWriter:
 
     def _steps(self) -> None:
         stretch = 0
-        previous_launch = False
         for position, step in enumerate(self.program.steps):
             if isinstance(step, Launch):
-                if not previous_launch:
+                if position in self.starts:
                     for launch in self._stretch(position):
                         self._allocate(launch.buffers)
                     if any(self._writes_input(launch) for launch in self._stretch(position)):
                         self._commit()
                     self._run(stretch, position)
                     stretch += 1
-                previous_launch = True
             else:
-                previous_launch = False
                 if isinstance(step, Extern):
                     self._extern(step, position)
                 elif isinstance(step, ScalarOutput):
@@ -426,8 +431,8 @@ class _HostWriter:
         self.emit(f"if answer: again(answer, run{number}, lease, stream, ({tensors}))")
 
     def _stretch(self, start: int) -> Iterator[Launch]:
-        for step in self.program.steps[start:]:
-            if not isinstance(step, Launch):
+        for position, step in enumerate(self.program.steps[start:], start):
+            if not isinstance(step, Launch) or (position in self.starts and position > start):
                 return
             yield step
 
@@ -453,8 +458,8 @@ class _HostWriter:
             self._commit()
         elif step.draws:
             self._draw(position)
-        if step.out_variant is not None:
-            self._allocate([name for name in step.outputs if name is not None])
+        own = () if step.out_variant is None else step.outputs
+        self._allocate([name for name in (*own, *_tensors_of(step)) if name is not None])
         arguments = [self._argument(value) for value in step.args]
         arguments += [
             f"**{{{name!r}: {self._argument(value)}}}" if iskeyword(name) else f"{name}={self._argument(value)}"
@@ -526,16 +531,24 @@ class _HostWriter:
             self.emit(f"    raise SizeNotAssumed({message!r})")
 
     def _allocate(self, names: Iterable[str]) -> None:
-        """Makes buffers that no call of ATen makes, and whose size was found midway."""
+        """Makes buffers that no call of ATen makes and that steps need from here on: those whose size was found midway;
+        on a GPU large ones, and results."""
         for name in names:
-            if self._place(name).kind != "extern" or name in self.extern_names:
-                continue
-            buffer = self.program.buffers[name]
-            variable = self.extern_names[name] = f"e{len(self.extern_names)}"
-            dtype = f"torch.{buffer.dtype}" if self.on_gpu else f"dtype=torch.{buffer.dtype}"
-            self.emit(f"{variable} = empty({_dims(buffer.shape)}, {_dims(buffer.strides)}, {dtype})")
-            if name in self.slot:
-                self.emit(f"p[{self.slot[name]}] = {variable}.data_ptr()")
+            place = self._place(name)
+            if place.kind == "result" and self.on_gpu and name not in self.made:
+                self.made.add(name)
+                self._make(f"r{place.index}", name)
+            elif place.kind == "extern" and name not in self.extern_names:
+                self.extern_names[name] = f"e{len(self.extern_names)}"
+                self._make(self.extern_names[name], name)
+
+    def _make(self, variable: str, name: str) -> None:
+        """The tensor `variable` is memory for a buffer."""
+        buffer = self.program.buffers[name]
+        dtype = f"torch.{buffer.dtype}" if self.on_gpu else f"dtype=torch.{buffer.dtype}"
+        self.emit(f"{variable} = empty({_dims(buffer.shape)}, {_dims(buffer.strides)}, {dtype})")
+        if name in self.slot:
+            self.emit(f"p[{self.slot[name]}] = {variable}.data_ptr()")
 
     def _scalar(self, step: ScalarOutput) -> None:
         self.emit(f"{step.name} = {self._first(step.buffer)}.item()")
@@ -671,6 +684,28 @@ class _HostWriter:
 def _out_arguments(name: str) -> tuple[str, ...]:
     """Names of the arguments that operator `name` writes to; our own write to `out`."""
     return ("out",) if name.startswith("lampwork::") else _torch.out_arguments(name)
+
+
+def _buffers_of(step: Step) -> Iterator[str]:
+    """Buffers that a step touches."""
+    if isinstance(step, Launch):
+        yield from step.buffers
+    elif isinstance(step, Extern):
+        yield from _tensors_of(step)
+        yield from (name for name in step.outputs if name is not None)
+    else:
+        yield step.buffer
+
+
+def _tensors_of(step: Extern) -> Iterator[str]:
+    """Buffers among the arguments of a call."""
+    pending: list[Any] = [step.args, step.kwargs]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, TensorRef):
+            yield value.buffer
+        elif isinstance(value, (tuple, list)):
+            pending.extend(value)
 
 
 def _returns(step: Extern) -> bool:

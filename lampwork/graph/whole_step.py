@@ -71,7 +71,7 @@ def compute_again(functional: FunctionalGraph, choose: Choose) -> FunctionalGrap
                 pending.extend(missing)
                 continue
             again[last] = copied(graph, last, again)
-            again[last].meta["gradient"] = True
+            again[last].meta["gradient"] = again[last].meta["again"] = True
             pending.pop()
         return again[node]
 

@@ -152,7 +152,7 @@ class Lowered:
     directly when lowering emitted it so (`store.buffer` is an input), in program order. `device`: as in `Program`.
     `sizes`: names of all symbols. `numbers`: inputs that are integers, which have no buffer: what each is in symbols.
     `found`: symbols that a call of ATen decides: the result that has it, and for which dimension. `assumed`: what the
-    program takes for granted of those.
+    program takes for granted of those. `again`: what a training step computes a second time, for its backward passes.
     """
 
     buffers: Mapping[str, Buffer]
@@ -166,6 +166,7 @@ class Lowered:
     numbers: Mapping[str, Size] = field(default_factory=dict)
     found: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     assumed: tuple[Assumed, ...] = ()
+    again: frozenset[str] = frozenset()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -207,7 +208,8 @@ class Placement:
     workspace  `offset` bytes into the call's workspace (64-byte aligned)
     arena      slot `index` of the call's arena: memory whose size depends on the call's sizes
     result     a fresh tensor made for result storage `index` (storages may serve several results: views)
-    extern     allocated by the extern that outputs it, or when it is first needed if its size is found midway
+    extern     memory of its own: allocated by the extern that outputs it; else when it is first needed, if its size is
+               found midway, or it is large and on a GPU
     constant   literal `index`
     """
 
@@ -239,7 +241,7 @@ class Program:
 
     `result_storages`: buffer names that own a fresh result tensor's memory, by index of Placement("result").
     `workspace_bytes`: size of the workspace leased per call. `arena`: bytes of each slot of the arena.
-    `free_after[i]`: extern-allocated buffers, and inputs, whose last use is step i.
+    `free_after[i]`: buffers with memory of their own, and inputs, whose last use is step i.
     `device`: the one device that kernels run on and planned memory lives on ("cpu", "cuda:0"). Buffers elsewhere (a CPU
     scalar among the inputs of a CUDA program) are touched by externs alone. `sizes`, `numbers`, `found`, `assumed`: as
     in `Lowered`.

@@ -130,6 +130,8 @@ class Lowering:
         #: What a GPU has to assert: bools of one element that must be true, each with the message if not.
         self.buffers: dict[str, Buffer] = {}
         self.items: list[Any] = []
+        #: Buffers of nodes that are computed a second time (see `graph/whole_step.py`).
+        self.again: set[str] = set()
         #: Symbols that calls of ATen decide: result and dimension of each.
         self.found: dict[str, tuple[str, int]] = {}
         self.constants: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
@@ -532,7 +534,11 @@ class Lowering:
                 if node.target is operator.getitem:
                     self.values[node] = self.values[node.args[0]][node.args[1]]
                 elif _torch.is_operator(node.target):
+                    before = len(self.items)
                     self.values[node] = self.call(node)
+                    if "again" in node.meta:
+                        made = (item for item in self.items[before:] if isinstance(item, LoopNest))
+                        self.again.update(item.store.buffer for item in made)
                 else:
                     raise CompileError("lower", f"{node.target} is not an operator", node.name)
             elif kind == "placeholder":
@@ -574,7 +580,7 @@ class Lowering:
         self.drop_unread()
         return Lowered(
             self.buffers, tuple(self.inputs), tuple(self.items), results, (), self.constants, self.all_sizes(),
-            self.device, self.numbers, self.found,
+            self.device, self.numbers, self.found, again=frozenset(self.again),
         )  # fmt: skip
 
     def all_sizes(self) -> tuple[str, ...]:

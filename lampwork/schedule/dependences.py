@@ -164,13 +164,16 @@ def tensor_refs(item: Extern) -> Iterator[TensorRef]:
         yield from walk(value)
 
 
-def find_depths(items: Sequence[Item], dependences: Dependences, buffers: Mapping[str, Buffer]) -> list[int]:
+def find_depths(
+    items: Sequence[Item], dependences: Dependences, buffers: Mapping[str, Buffer], again: frozenset[str] = frozenset()
+) -> list[int]:
     """For each nest the number of its segment; for each ATen call the segment it follows: -1, ahead of all, for calls
     that read no memory.
 
     Nests come as early as they can, but one that makes more than it reads (an expanded mask, a cast weight) waits for
     its first consumer: nothing lives longer than it needs to. So does what is computed from inputs alone (values that a
-    backward pass computes again), unless it reads what nobody else would need any more by then.
+    backward pass computes again), unless it reads what nobody else would need any more by then. And so do nests that
+    make one of the buffers `again`, as in `Lowered`: they are computed again so that they need not be kept.
     """
     depths: list[int] = []
     after: list[list[int]] = [[] for _ in items]
@@ -190,7 +193,8 @@ def find_depths(items: Sequence[Item], dependences: Dependences, buffers: Mappin
         if not isinstance(items[number], LoopNest) or not after[number]:
             continue
         first = min(depths[later] for later in after[number])
-        if first > depths[number] and not _grows(number, dependences, buffers):
+        waits = not again.isdisjoint(dependences.writes[number]) or _grows(number, dependences, buffers)
+        if first > depths[number] and not waits:
             first = min([first, *_last_used(number, latest, after, dependences)]) if depths[number] == 0 else 0
         depths[number] = max(depths[number], first)
     return depths

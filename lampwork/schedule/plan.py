@@ -4,6 +4,10 @@ Buffers that fusion eliminated have no place. A workspace buffer occupies its by
 to the step that last reads it; freed ranges are reused best fit. Buffers whose size is known at run time only share
 slots of an arena by the same rule: a slot is taken again by a buffer that is never larger. Where it is not even known
 when the call begins, memory is allocated when it is first needed. Parameters of one launch never overlap.
+
+Large buffers on a GPU are allocated when they are first needed, too, and given back after their last use: torch's
+allocator is cheap there, and what one program does not need at the moment serves what ATen allocates, the caller's own
+tensors and other programs.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from lampwork.ir.size import Size, add, bounds, common_factor, divided, mul, sym
 from lampwork.schedule.dependences import tensor_refs
 
 ALIGNMENT_BYTES = 64
+#: Buffers of at least this size have memory of their own on a GPU: reading one takes longer than allocating it.
+OWN_MEMORY_BYTES = 2 << 20
 
 
 def step_buffers(step: Step) -> tuple[str, ...]:
@@ -76,7 +82,10 @@ def place_buffers(
     for number in range(len(steps)):
         for name in born.get(number, ()):
             size_bytes = mul(storage_numel(buffers[name]), ITEM_SIZE_BYTES[buffers[name].dtype])
-            if isinstance(size_bytes, int):
+            if isinstance(size_bytes, int) and size_bytes >= OWN_MEMORY_BYTES and lowered.device != "cpu":
+                placements[name] = Placement("extern")
+                free_after.setdefault(last[name], []).append(name)
+            elif isinstance(size_bytes, int):
                 placements[name] = Placement("workspace", 0, workspace.take(name, size_bytes))
             else:
                 placements[name] = Placement("arena", arena.take(name, size_bytes))

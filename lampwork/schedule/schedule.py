@@ -38,7 +38,7 @@ def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choos
     buffers = dict(lowered.buffers)
     items = [*lowered.items, *(_write_nest(write, lowered) for write in lowered.writes)]
     dependences = find_dependences(items, buffers, lowered.found)
-    depths = find_depths(items, dependences, buffers)
+    depths = find_depths(items, dependences, buffers, lowered.again)
     readers = _readers(lowered, items, dependences, depths)
 
     numbers: dict[int, list[int]] = {}

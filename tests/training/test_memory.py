@@ -6,7 +6,16 @@ import pytest
 import torch
 
 import lampwork
+from lampwork.capture.capture import capture
+from lampwork.config import Settings
+from lampwork.graph.prepare import prepare
+from lampwork.ir.target import Target
+from lampwork.lower import lower
+from lampwork.schedule import schedule
+from lampwork.schedule.plan import OWN_MEMORY_BYTES
+from tests.cuda_stand_in import cuda_stand_in
 
+GPU = Target("sm_90", 16, 132, 227 << 10, 50 << 20, 50 << 20, device="cuda")
 WIDTH, ROWS, LAYERS = 64, 512, 8
 
 
@@ -60,3 +69,54 @@ def test_a_retained_graph_is_walked_again():
     loss.backward()
     for parameter, once in zip(module.parameters(), first):
         torch.testing.assert_close(parameter.grad, 2 * once)
+
+
+def activation(x):
+    gate = 0.5 + 0.2 * x
+    return x * gate * (1.0 + gate * gate)
+
+
+class Wide(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = activation(layer(x))
+        return x
+
+
+def test_a_whole_step_computes_again_when_it_needs_to_and_keeps_nothing_of_that():
+    """Each layer keeps what its product and its activation read, not what is in between."""
+    module, expected = Wide(), Wide()
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (module, expected)]
+
+    def step(model, optimizer, x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    compiled = lampwork.compile(step, options={"cache": False})
+    for _ in range(3):
+        x = torch.randn(ROWS, WIDTH)
+        torch.testing.assert_close(compiled(module, optimizers[0], x), step(expected, optimizers[1], x))
+    torch.testing.assert_close(list(module.parameters()), list(expected.parameters()))
+    for entry in compiled.__lampwork__.entries:
+        (program,) = entry.programs
+        assert program.workspace_bytes < (2 * LAYERS + 4) * 4 * ROWS * WIDTH, program.workspace_bytes
+
+
+def test_large_buffers_of_a_gpu_have_memory_of_their_own():
+    """Nothing but small buffers is planned into the workspace, which stays allocated between calls."""
+    module, x = Wide(), torch.randn(ROWS * 32, WIDTH)
+    with cuda_stand_in(), torch.no_grad():
+        region = capture(module, (x,), {}, Settings())
+        program = schedule(lower(prepare(region, Settings()), Settings()), Settings(), GPU)
+    assert program.workspace_bytes < OWN_MEMORY_BYTES
+    large = [name for name, place in program.placements.items() if place.kind == "extern"]
+    freed = [name for names in program.free_after.values() for name in names]
+    assert len(large) >= LAYERS and set(large) <= {*freed, program.results[0].view.buffer}

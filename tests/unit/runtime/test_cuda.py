@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from lampwork import _torch
+from lampwork.codegen import stretches
 from lampwork.codegen.host import host_source
 from lampwork.codegen.stretches import launch_stretches
 from lampwork.codegen.triton.launch import launch_code
@@ -116,6 +117,44 @@ def test_a_stretch(device):
     x = torch.arange(8.0)
     assert torch.equal(doubled_twice().call([x])[0], 4 * x)
     assert device.launches == 2
+
+
+OWN = {**PLACES, "y": Placement("extern"), "z": Placement("extern")}
+
+
+def in_turns(freed_bytes):
+    """x -> y -> z -> out, where y and z have memory of their own and each is given back after its last use."""
+    z = buffer("z")
+    steps = (Launch(0, ("x", "y")), Launch(0, ("y", "z")), Launch(0, ("z", "out")))
+    made = Program(
+        (DOUBLE,), {each.name: each for each in (X, Y, z, OUT)}, OWN, steps, ("x",), (FromBuffer(whole(OUT)),),
+        result_storages=("out",), free_after={1: ("y",), 2: ("z",)}, device="cuda:0",
+    )  # fmt: skip
+    with mock.patch.object(stretches, "FREED_BYTES", freed_bytes):
+        native = launch_code(made, launch_stretches(made), DEVICE_KERNELS)
+        source = host_source(made, native)
+    return Host(Artifact("handmade", (), (), (), (), Return(TensorValue(0)), made, native, source)), source
+
+
+@pytest.mark.parametrize("freed_bytes, runs", [(16, 2), (1 << 20, 1)])
+def test_memory_of_their_own_is_made_when_it_is_needed_and_given_back(device, freed_bytes, runs):
+    program, source = in_turns(freed_bytes)
+    lines = [line.strip() for line in source.splitlines()]
+    assert sum(line.startswith("answer = run") for line in lines) == runs
+    made = {
+        name: next(i for i, line in enumerate(lines) if line.startswith(f"{name} = empty")) for name in ("e0", "r0")
+    }
+    if runs == 2:  # what y held is free before the result is made
+        assert lines.index("del e0") < made["r0"]
+    assert lines.index("del e0") < lines.index("return (r0, )") and "del e1" in lines
+    for _ in range(2):
+        assert torch.equal(program.call([torch.arange(8.0)])[0], 8 * torch.arange(8.0))
+    assert device.launches == 6
+
+
+def test_a_result_that_no_step_touches_is_made_all_the_same(device):
+    program = bound([], [FromBuffer(whole(OUT))])
+    assert program.call([torch.ones(8)])[0].shape == (8,)
 
 
 def test_inputs_that_are_not_aligned_are_copied(device):
