@@ -72,7 +72,7 @@ def prepare(region: Region, settings: Settings) -> FunctionalGraph:
     functional = functionalize(region)
     functional = replace(functional, device=program_device(functional.graph))
     if has_backward(functional):
-        functional = compute_again(_run(_joint_passes(functional.device), functional), _choice(settings))
+        functional = compute_again(_run(_joint_passes(settings, functional.device), functional), _choice(settings))
     return _run(passes(settings, functional.device), functional)
 
 
@@ -84,19 +84,26 @@ def prepare_halves(region: Region, settings: Settings) -> Halves:
     assert region.joint is not None
     functional = functionalize(region)
     functional = replace(functional, device=program_device(functional.graph))
-    functional = _run(_joint_passes(functional.device), functional)
+    functional = _run(_joint_passes(settings, functional.device), functional)
     halves = partition(functional, region.joint, len(region.inputs), region.sizes, _choice(settings))
-    each_half = passes(replace(settings, options=replace(settings.options, freeze=False)), functional.device)
+    each_half = passes(_without_freezing(settings), functional.device)
     halves.forward = _run(each_half, halves.forward)
     if halves.backward is not None:
         halves.backward = _run(each_half, halves.backward)
     return halves
 
 
-def _joint_passes(device: str) -> tuple[Pass, ...]:
-    """Those before it is chosen what of the forward pass is kept for the backward one."""
-    apart = (take_log_softmaxes_apart,) if device != "cpu" else ()
+def _joint_passes(settings: Settings, device: str) -> tuple[Pass, ...]:
+    """Those before it is chosen what of the forward pass is kept for the backward one. A padded product is kept as the
+    vendor's kernel wrote it: the part of it that the program sees would be a copy."""
+    apart: tuple[Pass, ...] = ()
+    if device != "cpu":
+        apart = (take_log_softmaxes_apart, partial(pad_products, settings=_without_freezing(settings)))
     return (remove_dead, embed_literals, share_repeated_work, remove_no_ops, *apart, remove_dead)
+
+
+def _without_freezing(settings: Settings) -> Settings:
+    return replace(settings, options=replace(settings.options, freeze=False))
 
 
 def _choice(settings: Settings) -> Choose:

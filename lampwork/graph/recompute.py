@@ -62,6 +62,8 @@ class Costs:
         self.returned = set(joined.outputs)
         #: What autograd reads itself. The caller may write to other results, which are not saved for that.
         self.read = _with_bases(self.required)
+        #: What results are views of: the caller gets that memory, so it is saved as a copy.
+        self.handed_out = _with_bases(joined.outputs) - self.returned
         self._bytes: dict[Node, int] = {}
         self._save: dict[Node, int] = {}
         self._again: dict[Node, int] = {}
@@ -104,6 +106,8 @@ class Costs:
             base = node.all_input_nodes[0] if node.all_input_nodes else None
             if base is None or 2 * size > self.size(base) or _is_read_by_place(node):
                 return INFINITE
+            return 1 + 3 * size
+        if node in self.handed_out:
             return 1 + 3 * size
         return 1 + size * (1 if self.is_stored(node) else 2)
 

@@ -8,6 +8,8 @@ import torch
 import lampwork
 from lampwork.capture.capture import capture
 from lampwork.config import Settings
+from lampwork.graph import padding
+from lampwork.graph import prepare as prepare_module
 from lampwork.graph.prepare import prepare
 from lampwork.ir.target import Target
 from lampwork.lower import lower
@@ -120,3 +122,42 @@ def test_large_buffers_of_a_gpu_have_memory_of_their_own():
     large = [name for name, place in program.placements.items() if place.kind == "extern"]
     freed = [name for names in program.free_after.values() for name in names]
     assert len(large) >= LAYERS and set(large) <= {*freed, program.results[0].view.buffer}
+
+
+class Odd(torch.nn.Module):
+    """A loss, and what it is computed from: rows of an odd width."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.head = torch.nn.Linear(16, 13, bias=False, dtype=torch.bfloat16)
+
+    def forward(self, x, labels):
+        logits = self.head(x)
+        return torch.nn.functional.cross_entropy(logits.float().view(-1, 13), labels), logits
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Joint graphs are made wider and taken apart as those of programs for a GPU."""
+    passes = prepare_module._joint_passes
+    monkeypatch.setattr(prepare_module, "_joint_passes", lambda settings, device: passes(settings, "cuda:0"))
+    monkeypatch.setattr(padding, "_gains", lambda width, products, copied: width % 8 != 0)
+
+
+@pytest.mark.parametrize("tangent", [False, True])
+def test_a_product_made_wider_is_kept_as_it_is(as_on_a_gpu, tangent):
+    module, expected = Odd(), Odd()
+    compiled = lampwork.compile(module, options={"cache": False})
+    x, labels = torch.randn(4, 8, 16, dtype=torch.bfloat16), torch.arange(32) % 13
+    for _ in range(2):
+        for function in (compiled, expected):
+            loss, logits = function(x, labels)
+            (loss + logits.float().square().sum() if tangent else loss).backward()
+    torch.testing.assert_close(module.head.weight.grad, expected.head.weight.grad, rtol=2e-2, atol=2e-2)
+    (entry,) = compiled.__lampwork__.entries
+    program, link = entry.artifact.program, entry.artifact.backward
+    kept = [program.results[index].view.buffer for index in link.saved_results]
+    wide = [name for name in kept if tuple(program.buffers[name].shape) == (32, 16)]
+    assert [program.placements[name].kind for name in wide] == ["extern"]  # where the product wrote it
+    assert not any(tuple(program.buffers[name].shape) == (32, 13) for name in kept)
