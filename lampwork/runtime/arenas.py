@@ -8,14 +8,17 @@ launches behind that kernel, on the same stream. The memory is allocated with th
 to others by the same rule. Were workspaces each entry's own, a process would hold the sum of all, where eager holds
 nothing between calls.
 
-While a stream is captured into a CUDA graph every call gets memory of its own, which is not used again: the graph is
-replayed on streams, and at times, that nobody here knows of.
+While a stream is captured into a CUDA graph, a call gets the memory that whoever captures has for it (see
+`capturing_with`). Where the program captures by itself, that is memory of the call's own, which is not used again: the
+graph is replayed on streams, and at times, that nobody here knows of.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -25,6 +28,7 @@ from lampwork.runtime.memory import Lease, new_workspace
 IDLE_ARENAS = 4
 
 _numbers = itertools.count()
+_capture = threading.local()
 #: device -> stream -> idle arenas
 _devices: dict[str, dict[int, list[Arena]]] = {}
 
@@ -66,7 +70,7 @@ class StreamLeases:
 
     def make(self, stream: int) -> Lease:
         if stream and self._is_capturing():
-            return self._make(self._workspace())
+            return self._make(self._captured_workspace())
         arenas = self._streams.setdefault(stream, [])
         try:
             arena = arenas.pop()
@@ -82,6 +86,12 @@ class StreamLeases:
             lease = arena.leases[self._number] = self._make(arena.memory)
             lease.home = (arena, arenas)
         return lease
+
+    def _captured_workspace(self) -> torch.Tensor:
+        memory, _capture.memory = getattr(_capture, "memory", None), None  # for one lease
+        if memory is None or memory.numel() < self._size_bytes:
+            return self._workspace()
+        return memory
 
     def _workspace(self) -> torch.Tensor:
         try:
@@ -111,6 +121,17 @@ class StreamLeases:
                         arenas.remove(arena)
                     except ValueError:  # a call of another thread has just taken it
                         pass
+
+
+@contextmanager
+def capturing_with(workspace: torch.Tensor) -> Iterator[None]:
+    """Meanwhile this thread captures a run of one program, whose lease is on `workspace`."""
+    outer = getattr(_capture, "memory", None)
+    _capture.memory = workspace
+    try:
+        yield
+    finally:
+        _capture.memory = outer
 
 
 def release_all() -> None:

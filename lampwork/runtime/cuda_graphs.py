@@ -9,18 +9,14 @@ Before the next replay the owners of that memory are counted: while the program 
 and another one runs; once `HANDED_OUT` of them are all held, results are copied out of a capture whose memory nobody
 ever gets. So a loop that keeps every output has every output, with no call that marks a step.
 
-Captures of one stream, of all programs, share a pool: their replays are in order, and what they hand out is never given
-back to the pool while its owner lives. Streams that may run at once have pools, workspaces and captures of their own.
+Captures of one stream, of all programs, share a workspace: their replays are in order. Streams that may run at
+once have workspaces and captures of their own.
 """
 
 from __future__ import annotations
 
-import functools
 import threading
-import time
-import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -34,12 +30,14 @@ from lampwork.ir.program import (
     FromBuffer,
     FromInput,
     Launch,
+    Program,
+    Result,
     ScalarOutput,
-    ScalarResult,
     ViewOfInput,
 )
 from lampwork.ir.source import is_static
-from lampwork.runtime.randomness import captured_draws
+from lampwork.runtime.cuda_capture import CudaDevice, NotCapturable
+from lampwork.runtime.host import view_result
 from lampwork.runtime.touched import step_buffers, touched_inputs
 
 #: Plain calls before the capture.
@@ -67,14 +65,6 @@ GAINS_NOTHING = Diagnostic(
 HOST_REMEDY = "Keep the value on the device: torch.where in place of a branch, the tensor in place of its number."
 
 Call = Callable[..., tuple]
-
-
-class NotCapturable(Exception):
-    """Why a program cannot be a graph, for its user."""
-
-    def __init__(self, id: str, reason: str, remedy: str = "") -> None:
-        super().__init__(reason)
-        self.diagnostic = Diagnostic(id, reason, remedy=remedy)
 
 
 class GraphRunner:
@@ -136,20 +126,25 @@ def why_not(artifact: Artifact) -> Diagnostic | None:
         if isinstance(step, Check):
             reason = f"the host checks a condition on the device: {step.message}"
             return Diagnostic("graph-host-check", reason, step.origin.location, HOST_REMEDY)
-    if any(isinstance(result, ScalarResult) for result in program.results) and program.sizes:
-        reason = "a result is a Python number that changes from call to call"
-        return Diagnostic("graph-host-value", reason, remedy=HOST_REMEDY)
     return None
 
 
 def why_not_worth_it(artifact: Artifact) -> Diagnostic | None:
     """Why a replay would cost the host more than the launches do, in so small a program that measuring finds noise."""
-    steps = artifact.program.steps
-    launches = sum(isinstance(step, Launch) for step in steps)
-    calls = sum(isinstance(step, Extern) for step in steps)
-    issue = ISSUE_SECONDS + launches * ISSUE_SECONDS_A_KERNEL + calls * ISSUE_SECONDS_A_CALL
     passed = sum(not is_static(source) for source in artifact.inputs) + len(artifact.program.results)
-    return GAINS_NOTHING if issue < REPLAY_SECONDS + passed * REPLAY_SECONDS_A_TENSOR else None
+    return GAINS_NOTHING if issue_seconds(artifact.program) < replay_seconds(passed) else None
+
+
+def issue_seconds(program: Program) -> float:
+    """What it costs the host to issue the program's launches, about."""
+    launches = sum(isinstance(step, Launch) for step in program.steps)
+    calls = sum(isinstance(step, Extern) for step in program.steps)
+    return ISSUE_SECONDS + launches * ISSUE_SECONDS_A_KERNEL + calls * ISSUE_SECONDS_A_CALL
+
+
+def replay_seconds(tensors: int) -> float:
+    """What a replay costs the host, where so many tensors are copied in or handed out."""
+    return REPLAY_SECONDS + tensors * REPLAY_SECONDS_A_TENSOR
 
 
 class _Stream:
@@ -197,7 +192,7 @@ class _Stream:
         tensors = len(self.copied) + len(results)
         self.gains.append(min(
             host_seconds - HOST_SHARE * device_seconds - passed / COPIED_BYTES_A_SECOND,
-            host_seconds - REPLAY_SECONDS - tensors * REPLAY_SECONDS_A_TENSOR,
+            host_seconds - replay_seconds(tensors),
         ))  # fmt: skip
         # The host's worst times say nothing of the program: a collection of garbage, code loaded on its first use.
         if len(self.gains) == MEASURED_CALLS and min(self.gains) < 0:
@@ -240,43 +235,16 @@ class _Stream:
 
     def _new_capture(self, values: Sequence[Any], generation: object, hands_out: bool) -> _Capture:
         if not self.inputs:
-            self._make_inputs(values)
+            self.inputs = memory_for_inputs(self.artifact, values, self.copied, self.kept, self.device)
         passed = list(values)
         for index, tensor in self.inputs.items():
             passed[index] = tensor
-        replay, results = self.device.record(lambda: self.host(passed, generation))
+        replay, results = self.device.record(
+            lambda: self.host(passed, generation), self.artifact.program.workspace_bytes
+        )
         self.runner.captures += 1
         fresh = [isinstance(result, FromBuffer) for result in self.artifact.program.results]
         return _Capture(replay, results, fresh, hands_out)
-
-    def _make_inputs(self, values: Sequence[Any]) -> None:
-        written, kept = set(self.artifact.program.written_inputs), set(self.kept)
-        ranges: list[tuple[int, int, int]] = []
-        made: dict[int, torch.Tensor] = {}
-        for index, value in enumerate(values[: len(self.artifact.inputs)]):
-            if value is None or (index not in kept and index not in self.copied):
-                continue
-            if not isinstance(value, torch.Tensor):
-                raise NotCapturable("graph-input", "an input is not a tensor")
-            if not self.device.holds(value):
-                raise NotCapturable("graph-input", "an input is not on the program's device", "Move it there first.")
-            start = value.data_ptr()
-            ranges.append((start, start + _span(value) * value.element_size(), index))
-            if index in self.copied:
-                if _overlaps_itself(value):
-                    raise NotCapturable(
-                        "graph-input", "an input has several elements in one place (it was expanded)",
-                        "Call contiguous() on it first.",
-                    )  # fmt: skip
-                with torch.inference_mode(False):
-                    made[index] = torch.empty_strided(
-                        value.shape, value.stride(), dtype=value.dtype, device=value.device
-                    )
-        ranges.sort()
-        for (_, end, one), (start, _, other) in zip(ranges, ranges[1:]):
-            if start < end and {one, other} & written:
-                raise NotCapturable("graph-input", "an input that is written shares memory with another one")
-        self.inputs = made
 
     # Calls -----------------------------------------------------------------------------------------------------------
 
@@ -292,44 +260,79 @@ class _Stream:
         _torch.increment_version(
             *[values[index] for index in self.artifact.program.written_inputs if index not in inputs]
         )
-        return self._results(capture, values)
+        give = capture.alias if capture.hands_out else copier()
+        return tuple(results_for_caller(self.artifact.program.results, capture.results, values, give))
 
-    def _results(self, capture: _Capture, values: Sequence[Any]) -> tuple:
-        from lampwork.runtime.host import view_result
 
-        out: list[Any] = []
-        copies: dict[int, torch.Tensor] = {}
-        for result, made in zip(self.artifact.program.results, capture.results):
-            if isinstance(result, FromInput):
-                out.append(values[result.input])
-            elif isinstance(result, ViewOfInput):
-                dtype = getattr(torch, result.dtype)
-                seen = view_result(values[result.input], dtype, result.shape, result.strides, result.offset)  # type: ignore
-                out.append(seen.conj() if result.conjugate else seen)
-            elif isinstance(result, FromBuffer):
-                tensor = capture.alias(made) if capture.hands_out else capture.copy(made, copies)
-                out.append(tensor.conj() if result.conjugate else tensor)
-            else:
-                out.append(made)
-        return tuple(out)
+def memory_for_inputs(
+    artifact: Artifact, values: Sequence[Any], copied: Iterable[int], kept: Iterable[int], device: CudaDevice
+) -> dict[int, torch.Tensor]:
+    """Memory of a graph's own for the inputs that are `copied` into it. Raises `NotCapturable` where one of `values`,
+    or one that is `kept` where it is, cannot be in a graph.
+    """
+    written, kept, copied = set(artifact.program.written_inputs), set(kept), set(copied)
+    ranges: list[tuple[int, int, int]] = []
+    made: dict[int, torch.Tensor] = {}
+    for index, value in enumerate(values[: len(artifact.inputs)]):
+        if value is None or (index not in kept and index not in copied):
+            continue
+        if not isinstance(value, torch.Tensor):
+            raise NotCapturable("graph-input", "an input is not a tensor")
+        if not device.holds(value):
+            raise NotCapturable("graph-input", "an input is not on the program's device", "Move it there first.")
+        start = value.data_ptr()
+        ranges.append((start, start + _span(value) * value.element_size(), index))
+        if index in copied:
+            if _overlaps_itself(value):
+                raise NotCapturable(
+                    "graph-input", "an input has several elements in one place (it was expanded)",
+                    "Call contiguous() on it first.",
+                )  # fmt: skip
+            with torch.inference_mode(False):
+                made[index] = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    ranges.sort()
+    for (_, end, one), (start, _, other) in zip(ranges, ranges[1:]):
+        if start < end and {one, other} & written:
+            raise NotCapturable("graph-input", "an input that is written shares memory with another one")
+    return made
+
+
+def results_for_caller(
+    results: Sequence[Result], made: Sequence[Any], values: Sequence[Any], give: Callable[[torch.Tensor], torch.Tensor]
+) -> list[Any]:
+    """`results` of a call on `values`, where the captured run `made` these; `give` says what is seen of a tensor that
+    the program made."""
+    out: list[Any] = []
+    for result, each in zip(results, made):
+        if isinstance(result, FromInput):
+            out.append(values[result.input])
+        elif isinstance(result, ViewOfInput):
+            dtype = getattr(torch, result.dtype)
+            seen = view_result(values[result.input], dtype, result.shape, result.strides, result.offset)  # type: ignore
+            out.append(seen.conj() if result.conjugate else seen)
+        elif isinstance(result, FromBuffer):
+            tensor = give(each)
+            out.append(tensor.conj() if result.conjugate else tensor)
+        else:
+            out.append(each)
+    return out
 
 
 class _Capture:
     """One graph with its results' memory.
 
-    `results` are what the captured run returned. Those that the program made are kept as long as the capture, so that
-    the pool never gives their memory to anyone else.
+    `results` are what the captured run returned; those that the program made are kept as long as the capture.
     """
 
     def __init__(self, replay: Callable[[], None], results: tuple, fresh: Sequence[bool], hands_out: bool) -> None:
         self.replay, self.hands_out = replay, hands_out
-        self.results = tuple(_physical(made) if own else made for made, own in zip(results, fresh))
+        self.results = tuple(owners_alone(results, fresh))
         self._whole: dict[int, torch.Tensor] = {}  # result -> its storage from the first element on, contiguous
         self._owners: dict[int, int] = {}  # storage -> how many of our own tensors own it
         if hands_out:
             ours = {id(made): made for made, own in zip(self.results, fresh) if own}
             # Never through `untyped_storage()`: that Python object would be one more owner, now and then.
-            with torch.inference_mode(False), torch.no_grad():
+            with torch.inference_mode(False), _torch.below_autograd():
                 for key, made in ours.items():
                     self._whole[key] = made.as_strided((_end(made),), (1,), 0)
             for made in (*ours.values(), *self._whole.values()):
@@ -345,8 +348,12 @@ class _Capture:
         empty = torch.empty(0, dtype=made.dtype, device=made.device)
         return empty.set_(self._whole[id(made)], made.storage_offset(), made.shape, made.stride())  # type: ignore
 
-    def copy(self, made: torch.Tensor, copies: dict[int, torch.Tensor]) -> torch.Tensor:
-        """`made` in memory of its own; results that are views of one storage stay views of one storage."""
+
+def copier() -> Callable[[torch.Tensor], torch.Tensor]:
+    """Gives tensors in memory of their own; those that are views of one storage stay views of one storage."""
+    copies: dict[int, torch.Tensor] = {}
+
+    def copy(made: torch.Tensor) -> torch.Tensor:
         address = made.untyped_storage().data_ptr()
         base = copies.get(address)
         if base is None:
@@ -355,105 +362,20 @@ class _Capture:
         empty = torch.empty(0, dtype=made.dtype, device=made.device)
         return empty.set_(base.untyped_storage(), made.storage_offset(), made.shape, made.stride())
 
-
-class CudaDevice:
-    """What graphs need of one CUDA device. `cuda_device` gives the one of the process, whose captures share pools."""
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self._pools: dict[int, _Pool] = {}
-        self._side: torch.cuda.Stream | None = None
-        self._lock = threading.Lock()
-
-    def stream(self) -> int:
-        return torch.cuda.current_stream(self.index).cuda_stream
-
-    def is_capturing(self) -> bool:
-        return torch.cuda.is_current_stream_capturing()
-
-    def holds(self, tensor: torch.Tensor) -> bool:
-        return tensor.device.type == "cuda" and tensor.device.index == self.index
-
-    def measure(self, run: Callable[[], tuple]) -> tuple[float, float, tuple]:
-        """Seconds the host needs to issue `run`, seconds the device needs for it, its results. Waits for the device."""
-        before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda.current_stream(self.index).synchronize()
-        start = time.perf_counter()
-        before.record()
-        results = run()
-        after.record()
-        host = time.perf_counter() - start
-        after.synchronize()
-        # An event is recorded when the device gets there: while it waits for the host, its time is the host's.
-        return host, before.elapsed_time(after) / 1e3, results
-
-    def record(self, run: Callable[[], tuple]) -> tuple[Callable[[], None], tuple]:
-        """`run` captured: what replays it on the current stream, and what it returned. Raises `NotCapturable`."""
-        graph = torch.cuda.CUDAGraph()
-        with self._lock:  # a pool serves one capture at a time
-            pool = self._pools.setdefault(torch.cuda.current_stream(self.index).cuda_stream, _Pool())
-            if self._side is None:
-                self._side = torch.cuda.Stream(self.index)
-            torch.cuda.synchronize(self.index)
-            try:
-                with pool.shared_by(graph) as handle, torch.cuda.stream(self._side):
-                    graph.capture_begin(pool=handle, capture_error_mode="thread_local")
-                    try:
-                        with captured_draws() as draws:
-                            results = run()
-                    finally:
-                        graph.capture_end()
-            except Exception as error:
-                self._forget_capture()
-                cause = error.__cause__ or error
-                reason = f"capture failed: {type(cause).__name__}: {cause}".splitlines()[0]
-                raise NotCapturable("graph-failed", reason) from error
-        if not draws:
-            return graph.replay, results
-
-        def replay() -> None:
-            draws.before_replay()
-            graph.replay()
-
-        return replay, results
-
-    def _forget_capture(self) -> None:
-        """A capture that failed half-way leaves the generator's state with it, and the next draw would fail."""
-        generator = torch.cuda.default_generators[self.index]
-        try:
-            generator.graphsafe_set_state(generator.clone_state())
-        except Exception:  # nothing was left behind
-            pass
+    return copy
 
 
-class _Pool:
-    """The memory pool of one stream's graphs. PyTorch gives a pool up with the last graph that was captured in it, and
-    fails when it is named again: graphs that come after that one get another pool."""
+def owners_alone(made: Sequence[Any], fresh: Sequence[bool]) -> list[Any]:
+    """`made`, where it is `fresh` by tensors that own its memory and nothing else; one is still one.
 
-    def __init__(self) -> None:
-        self._handle: Any = None
-        self._graphs: weakref.WeakSet[torch.cuda.CUDAGraph] = weakref.WeakSet()
-
-    @contextmanager
-    def shared_by(self, graph: torch.cuda.CUDAGraph) -> Iterator[Any]:
-        """The handle for the capture of `graph`, with every other graph of the pool kept alive meanwhile."""
-        others = list(self._graphs)
-        if not others:
-            self._handle = torch.cuda.graph_pool_handle()
-        yield self._handle
-        self._graphs.add(graph)
-        del others
-
-
-@functools.cache
-def cuda_device(index: int) -> CudaDevice:
-    """The device's captures in this process."""
-    return CudaDevice(index)
-
-
-def _physical(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor`, or what a lazily conjugated one is the conjugate of."""
-    return tensor.conj() if tensor.is_conj() else tensor
+    A view owns what it is a view of, too, and owners are counted. What is lazily conjugated is taken as it lies there.
+    """
+    alone: dict[int, Any] = {}
+    with _torch.below_autograd():
+        for each, own in zip(made, fresh):
+            if own and id(each) not in alone:
+                alone[id(each)] = (each.conj() if each.is_conj() else each).detach()
+    return [alone.get(id(each), each) for each in made]
 
 
 def _span(tensor: torch.Tensor) -> int:

@@ -25,6 +25,8 @@ from lampwork.runtime.replay import Gone, Kept, Replayed
 
 if TYPE_CHECKING:
     from lampwork.runtime.entry import FellBack
+    from lampwork.runtime.sized_graphs import SizedGraphs
+    from lampwork.runtime.training_graphs import Memory, TrainingGraphs
 
 #: Runs a program: (values of its inputs, generation) -> its results.
 Run = Callable[..., Sequence[Any]]
@@ -39,11 +41,19 @@ _TWICE = Diagnostic(
 class Differentiated:
     """The programs of an entry whose results require grad. `call` takes and gives what `Host.call` does."""
 
-    def __init__(self, artifact: Artifact, forward: Run, backward: Run | None, fell_back: FellBack) -> None:
+    def __init__(
+        self,
+        artifact: Artifact,
+        forward: Run,
+        backward: Run | None,
+        fell_back: FellBack,
+        graphs: TrainingGraphs | SizedGraphs | None = None,
+    ) -> None:
+        """`graphs`: runs the halves by CUDA graphs where it can, and as `forward` and `backward` elsewhere."""
         assert artifact.backward is not None
         link = self.link = artifact.backward
         joint = self.joint = link.joint
-        self.forward, self.backward, self.fell_back = forward, backward, fell_back
+        self.forward, self.backward, self.fell_back, self.graphs = forward, backward, fell_back, graphs
         #: Graph inputs that second derivatives need and autograd does not keep.
         self.kept = tuple(index for index in link.replayed if index not in link.saved_inputs)
         self.replayed: Replayed | None = None
@@ -95,22 +105,46 @@ class Differentiated:
         """What the backward program returns for tangents, of which None are zeros. `saved` is emptied."""
         layouts = self.link.tangents if self.fixed else run.layouts
         inputs = saved[: len(self.link.saved_inputs)]
-        values, saved[:] = [*saved, *run.sizes], ()
-        values += [
-            _laid_out(tangent, layout, output)
-            for tangent, layout, output in zip(tangents, layouts, run.devices, strict=True)
-        ]
-        assert self.backward is not None
-        try:
-            found = self.backward(values)
-        except Rerun as failure:
-            found = self.gradients_by_eager(run, inputs, tangents, failure)
+        memory, backward = run.memory, self.backward
+        assert backward is not None
+        found: Sequence[Any] | None = None
+        token: Sequence[torch.Tensor] = ()  # owns the memory until all that reads it has been launched
+        if memory is not None:
+            token = saved[-1:]
+            found = memory.gradients(inputs, run.sizes, tangents, layouts, run.devices)
+            if found is None:
+                saved[len(inputs) :] = memory.saved
+        if found is None:
+            if run.runner is not None:
+                backward = run.runner.backward
+            found = self.plain_gradients(backward, run, saved, inputs, tangents, layouts)
+        del token
         if self.partial:
             return [
                 gradient if any(tangents[each] is not None for each in depends) else None
                 for gradient, depends in zip(found, self.joint.depends, strict=True)
             ]
         return found
+
+    def plain_gradients(
+        self,
+        backward: Run,
+        run: _Call,
+        saved: list[Any],
+        inputs: Sequence[torch.Tensor],
+        tangents: Sequence[Any],
+        layouts: Sequence[Tangent],
+    ) -> Sequence[Any]:
+        """`gradients` by `backward`, or by eager where that fails. `saved` is emptied."""
+        values, saved[:] = [*saved, *run.sizes], ()
+        values += [
+            _laid_out(tangent, layout, output)
+            for tangent, layout, output in zip(tangents, layouts, run.devices, strict=True)
+        ]
+        try:
+            return backward(values)
+        except Rerun as failure:
+            return self.gradients_by_eager(run, inputs, tangents, failure)
 
     def gradients_by_eager(
         self, run: _Call, inputs: Sequence[torch.Tensor], tangents: Sequence[Any], failure: Rerun
@@ -156,7 +190,19 @@ class Differentiated:
 class _Call:
     """One call of the forward program, and what its backward needs beside saved tensors."""
 
-    __slots__ = ("owner", "values", "generation", "results", "sizes", "layouts", "devices", "strides", "kept")
+    __slots__ = (
+        "owner",
+        "values",
+        "generation",
+        "results",
+        "sizes",
+        "layouts",
+        "devices",
+        "strides",
+        "kept",
+        "runner",
+        "memory",
+    )
 
     def __init__(self, owner: Differentiated, values: Sequence[Any], generation: object) -> None:
         self.owner, self.values, self.generation = owner, values, generation
@@ -167,6 +213,9 @@ class _Call:
         #: Of saved tensors, where hooks may hand back others.
         self.strides: tuple[tuple[int, ...], ...] = ()
         self.kept: Kept | None = None
+        #: What runs the backward pass, and where its graph reads what the forward graph saved.
+        self.runner: TrainingGraphs | None = None
+        self.memory: Memory | None = None
 
 
 class LampworkRegion(torch.autograd.Function):
@@ -179,7 +228,17 @@ class LampworkRegion(torch.autograd.Function):
         for index in owner.written:
             if values[index]._is_view():
                 raise Rerun from AssumptionFailed("an input that is written, and differentiated, is a view")
-        results = run.results = owner.forward(values, run.generation)
+        hooked = _torch.are_saved_tensors_hooked()
+        token: tuple[torch.Tensor, ...] = ()
+        if owner.graphs is None or hooked:
+            results = owner.forward(values, run.generation)
+        else:
+            results, passed = owner.graphs.call(values, run.generation)
+            if passed is not None:
+                run.runner, run.memory = passed.runner, passed.memory
+                token = (passed.token,) if passed.token is not None else ()
+                del passed
+        run.results = results
         outputs = [values[each.index] if each.written else _own(results[each.index]) for each in joint.outputs]
         ctx.run = run
         ctx.set_materialize_grads(False)
@@ -190,8 +249,12 @@ class LampworkRegion(torch.autograd.Function):
         if not owner.fixed:
             run.layouts = tuple([_layout(output) for output in outputs])
         saved = [values[index] for index in link.saved_inputs]
-        saved += [results[index] for index in link.saved_results]
-        if _torch.are_saved_tensors_hooked():
+        if run.memory is None:
+            saved += [results[index] for index in link.saved_results]
+        else:
+            saved += [results[index] for index in run.memory.watched]
+            saved += token
+        if hooked:
             run.strides = tuple([tensor.stride() for tensor in saved])
         ctx.save_for_backward(*saved)
         if owner.kept:

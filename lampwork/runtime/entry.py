@@ -30,8 +30,10 @@ from lampwork.runtime.templates import TemplateWriter, sources_of
 from lampwork.runtime.touched import touched_inputs
 
 if TYPE_CHECKING:
+    from lampwork.runtime.cuda_capture import CudaDevice
     from lampwork.runtime.cuda_graphs import GraphRunner
     from lampwork.runtime.sized_graphs import SizedGraphs
+    from lampwork.runtime.training_graphs import TrainingGraphs
 
 MISS = object()
 
@@ -41,7 +43,8 @@ Eagerly = Callable[[Diagnostic, bool, tuple, dict], Any]
 FellBack = Callable[[Diagnostic, float], None]
 
 #: Modes that replay CUDA graphs, and when.
-GRAPHS: dict[str, Literal["always", "auto"]] = {
+When = Literal["always", "auto"]
+GRAPHS: dict[str, When] = {
     "default": "auto",
     "reduce-overhead": "always",
     "max-autotune": "always",
@@ -49,6 +52,15 @@ GRAPHS: dict[str, Literal["always", "auto"]] = {
 
 #: Runs a graph: (values of its inputs, a generation as `Host.call` takes it) -> its results.
 Run = Callable[..., Sequence[Any]]
+
+
+def graph_device(name: str) -> CudaDevice | None:
+    """What CUDA graphs need of the device "cuda:0"; None for other devices."""
+    if not name.startswith("cuda"):
+        return None
+    from lampwork.runtime.cuda_capture import cuda_device
+
+    return cuda_device(int(name.partition(":")[2]))
 
 
 class _Head:
@@ -131,7 +143,7 @@ class Entry:
         self.artifact = artifact
         self.host: Host | None = None
         self.backward: Host | None = None
-        self.graphs: GraphRunner | SizedGraphs | None = None
+        self.graphs: GraphRunner | TrainingGraphs | SizedGraphs | None = None
         if isinstance(artifact.outcome, RunEagerly):
             self.serve = self._eager_entry(artifact.outcome, eagerly)
             return
@@ -141,23 +153,14 @@ class Entry:
             self.host = Host(artifact)
             run = self.host.call
             when = GRAPHS.get(mode)
+            device = graph_device(artifact.program.device) if when is not None else None
             if artifact.backward is not None:
-                run = self._differentiated(artifact.backward, run)
-            elif when is not None and artifact.program.device.startswith("cuda"):
-                from lampwork.runtime.cuda_graphs import GraphRunner, cuda_device
+                run = self._differentiated(artifact.backward, run, when, device)
+            elif when is not None and device is not None:
+                from lampwork.runtime.cuda_graphs import GraphRunner
 
-                device = cuda_device(int(artifact.program.device.partition(":")[2]))
-
-                def runner() -> GraphRunner:
-                    return GraphRunner(artifact, lambda: Host(artifact).call, when, device)
-
-                if artifact.program.sizes:
-                    from lampwork.runtime.sized_graphs import SizedGraphs
-
-                    self.graphs = SizedGraphs(artifact, run, runner)
-                else:
-                    self.graphs = runner()
-                run = self.graphs.call
+                graphs = self._graphs(run, lambda: GraphRunner(artifact, lambda: Host(artifact).call, when, device))
+                self.graphs, run = graphs, graphs.call
         templates = sources_of(artifact.objects, artifact.effects, artifact.outcome)
         known = {id(source) for source in artifact.inputs}
         reads = (*artifact.inputs, *(source for source in templates if id(source) not in known))
@@ -187,14 +190,36 @@ class Entry:
             self.serve = lambda function, args, kwargs: run_to_end(serve(function, args, kwargs))
         self.holds = head.holds(namespace)
 
-    def _differentiated(self, link: Backward, forward: Run) -> Run:
+    def _graphs(self, plain: Callable, make: Callable[[], Any]) -> Any:
+        """CUDA graphs for the program, for each combination of sizes where these vary."""
+        if not self.artifact.program.sizes:
+            return make()
+        from lampwork.runtime.sized_graphs import SizedGraphs
+
+        return SizedGraphs(self.artifact, plain, make)
+
+    def _differentiated(self, link: Backward, forward: Run, when: When | None, device: CudaDevice | None) -> Run:
         """Runs the forward program with a history that leads to the backward one."""
         from lampwork.runtime.differentiate import Differentiated
 
         if link.artifact is not None:
             self.backward = Host(link.artifact)
         backward = self.backward.call if self.backward is not None else None
-        return Differentiated(self.artifact, forward, backward, self.fell_back).call
+        graphs: TrainingGraphs | SizedGraphs | None = None
+        if when is not None and device is not None and link.joint.outputs:
+            from lampwork.runtime.training_graphs import TrainingGraphs
+
+            hosts = [host for host in (self.host, self.backward) if host is not None]
+
+            def give_back() -> None:
+                for host in hosts:
+                    host.release()
+
+            graphs = self.graphs = self._graphs(
+                lambda values, generation: (forward(values, generation), None),
+                lambda: TrainingGraphs(self.artifact, forward, backward, when, device, give_back),
+            )
+        return Differentiated(self.artifact, forward, backward, self.fell_back, graphs).call
 
     def _eager_entry(self, outcome: RunEagerly, eagerly: Eagerly) -> Callable:
         check = compile_check(self.artifact.guards, ())

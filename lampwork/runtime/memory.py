@@ -25,6 +25,9 @@ KEPT_PER_RESULT = 3
 #: Workspaces kept per entry: as many calls of it may run at once without allocating.
 IDLE_LEASES = 4
 
+#: Kernels may read a vector past the last planned element.
+SLACK_BYTES = 64
+
 #: So many places are looked at for memory that another entry has no use for.
 _LOOKED_AT = 32
 #: Where nothing was found to forget for the limit's sake, so many results pass before the next look.
@@ -183,9 +186,9 @@ def _size_bytes(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype
 
 
 def new_workspace(size_bytes: int, device: str = "cpu") -> torch.Tensor:
-    """Memory for a workspace, with 64 bytes of slack: kernels may read a vector past the last planned element."""
+    """Memory for a workspace, `SLACK_BYTES` larger than planned."""
     with torch.inference_mode(False):
-        return torch.empty(size_bytes + 64 if size_bytes else 0, dtype=torch.uint8, device=device)
+        return torch.empty(size_bytes + SLACK_BYTES if size_bytes else 0, dtype=torch.uint8, device=device)
 
 
 class Lease:

@@ -5,13 +5,13 @@ comes up often has its own, and the others run plainly.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.guard import TensorIs
-from lampwork.runtime.cuda_graphs import GraphRunner
 
 #: Combinations of sizes that have graphs at once.
 GRAPHED_SIZES = 8
@@ -31,22 +31,22 @@ MANY_SIZES = Diagnostic(
 
 
 class SizedGraphs:
-    """The `GraphRunner`s of one program, by sizes. Safe to use from many threads and streams.
+    """The `GraphRunner`s (or `TrainingGraphs`) of one program, by sizes. Safe to use from many threads and streams.
 
     `plain` runs a call without a graph; `make()` makes a runner.
     """
 
-    def __init__(self, artifact: Artifact, plain: Callable[..., tuple], make: Callable[[], GraphRunner]) -> None:
+    def __init__(self, artifact: Artifact, plain: Callable[..., Any], make: Callable[[], Any]) -> None:
         self._plain, self._make = plain, make
         self._lock = threading.Lock()
-        self._runners: dict[tuple[int, ...], GraphRunner] = {}
+        self._runners: dict[tuple[int, ...], Any] = {}
         self._counts: dict[tuple[int, ...], int] = {}
         self._full = False
         places = _symbolic_dimensions(artifact)
         self._places = places or ()
         self.refused: Diagnostic | None = NUMBERS if places is None else None
 
-    def call(self, values: Sequence[Any], generation: object = None) -> tuple:
+    def call(self, values: Sequence[Any], generation: object = None) -> Any:
         if self.refused is not None:
             return self._plain(values, generation)
         sizes = tuple([values[index].shape[axis] for index, axis in self._places])
@@ -57,7 +57,7 @@ class SizedGraphs:
                 return self._plain(values, generation)
         return runner.call(values, generation)
 
-    def _runner_for(self, sizes: tuple[int, ...]) -> GraphRunner | None:
+    def _runner_for(self, sizes: tuple[int, ...]) -> Any:
         with self._lock:
             count = self._counts[sizes] = self._counts.get(sizes, 0) + 1
             if count <= CALLS_BEFORE:
@@ -75,11 +75,10 @@ class SizedGraphs:
         refused = self.refused or (
             MANY_SIZES if self._full else next(filter(None, (each["refused"] for each in found)), None)
         )
-        return {
-            "captures": sum(each["captures"] for each in found),
-            "replays": sum(each["replays"] for each in found),
-            "refused": refused,
-        }
+        counts: Counter[str] = Counter(captures=0, replays=0)
+        for each in found:
+            counts.update({name: count for name, count in each.items() if name != "refused"})
+        return {**counts, "refused": refused}
 
     def release(self) -> None:
         """Give back captures and their memory."""

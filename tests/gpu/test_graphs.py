@@ -264,3 +264,29 @@ def test_graphs_after_all_others_are_gone(cuda, device):
         lampwork.reset()
         gc.collect()
     assert all(torch.equal(output, copy) for output, copy in kept)
+
+
+def test_what_an_earlier_capture_uses_in_passing_is_no_later_ones_result(device):
+    """A program with a large workspace and a small result is captured first; results of one that is captured later are
+    held while the first is replayed."""
+    tall = torch.randn(4096, 64, device=device)
+    inputs = rows(device, CALLS, 1024)
+
+    def passing(x):
+        y = x
+        for _ in range(4):
+            y = torch.softmax(y @ y.t() / 64, -1) @ y
+        return y.sum()
+
+    def results(x):
+        return [x + number for number in range(64)]
+
+    first, second = compiled_of(passing, "reduce-overhead"), compiled_of(results, "reduce-overhead")
+    with torch.no_grad():
+        for _ in range(4):
+            first(tall)
+        for x in inputs:
+            held = second(x)
+            first(tall)
+            for number, each in enumerate(held):
+                assert torch.equal(each, x + number)

@@ -1,5 +1,4 @@
-"""The rules of `GraphRunner`, on the CPU: a stand-in device records a run by remembering it and replays it by running it
-again into the memory of the first results, as a graph does."""
+"""The rules of `GraphRunner`, on the CPU: on a stand-in for a device (see `tests/graph_device.py`)."""
 
 from __future__ import annotations
 
@@ -11,55 +10,16 @@ import torch
 from lampwork.config import make_settings
 from lampwork.pipeline import compile_call
 from lampwork.runtime import cuda_graphs
-from lampwork.runtime.cuda_graphs import HANDED_OUT, PLAIN_CALLS, GraphRunner, NotCapturable, _Pool
+from lampwork.runtime.cuda_capture import SharedWorkspace
+from lampwork.runtime.cuda_graphs import HANDED_OUT, PLAIN_CALLS, GraphRunner
 from lampwork.runtime.host import Host
-
-
-class Recorder:
-    """Stands in for `CudaDevice`."""
-
-    def __init__(self) -> None:
-        self.recorded = self.replayed = 0
-        self.current = 0
-        self.times = (1.0, 1.0)
-        self.fails = ""
-        self.state: list[torch.Tensor] = []  # what a run writes in place; recording a run changes nothing
-
-    def stream(self):
-        return self.current
-
-    def is_capturing(self):
-        return False
-
-    def holds(self, tensor):
-        return True
-
-    def measure(self, run):
-        return (*self.times, run())
-
-    def record(self, run):
-        if self.fails:
-            raise NotCapturable("graph-failed", self.fails)
-        self.recorded += 1
-        before = [tensor.clone() for tensor in self.state]
-        results = run()
-        for tensor, was in zip(self.state, before):
-            tensor.copy_(was)
-
-        def replay():
-            self.replayed += 1
-            with torch.inference_mode(False), torch.no_grad():
-                for kept, made in zip(results, run()):
-                    if isinstance(kept, torch.Tensor):
-                        kept.copy_(made)
-
-        return replay, results
+from tests.graph_device import StandIn
 
 
 def runner_for(function, *args, when="always"):
     with torch.no_grad():
         artifact = compile_call(function, args, {}, make_settings())
-    device = Recorder()
+    device = StandIn()
     return GraphRunner(artifact, lambda: Host(artifact).call, when, device), device
 
 
@@ -173,7 +133,6 @@ def test_state_is_written_in_place():
 
     runner, device = runner_for(step, torch.ones(1))
     by_shape = {tuple(each.shape): each for each in (*parameters, *averages)}
-    device.state = list(by_shape.values())
     static = [cuda_graphs.is_static(source) for source in runner.artifact.inputs]
     assert static.count(True) == 18
     versions = {id(each): each._version for each in by_shape.values()}
@@ -198,7 +157,7 @@ def test_changed_weights_are_captured_again():
     module = torch.nn.Linear(4, 4)
     with torch.no_grad():
         artifact = compile_call(module.forward, (torch.randn(2, 4),), {}, make_settings())
-    device = Recorder()
+    device = StandIn()
     runner = GraphRunner(artifact, lambda: Host(artifact).call, "always", device)
     static = [cuda_graphs.is_static(source) for source in artifact.inputs]
     assert static.count(True) == 2
@@ -315,27 +274,11 @@ def test_auto_ignores_one_slow_call():
     assert device.recorded == 0
 
 
-def test_a_pool_is_named_while_a_graph_of_it_lives(monkeypatch):
-    """PyTorch gives a pool up with its last graph, and fails when it is named again."""
-
-    class Graph:
-        pass
-
-    handles = iter(range(9))
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(handles))
-    pool, graphs = _Pool(), [Graph(), Graph(), Graph()]
-    named = []
-    for graph in graphs:
-        with pool.shared_by(graph) as handle:
-            named.append(handle)
-    with pytest.raises(RuntimeError), pool.shared_by(failed := Graph()) as handle:
-        named.append(handle)
-        raise RuntimeError
-    graph = None
-    graphs.clear()
-    with pool.shared_by(last := Graph()) as handle:
-        named.append(handle)
-    with pool.shared_by(Graph()) as handle:
-        named.append(handle)
-    assert named == [0, 0, 0, 0, 1, 1]
-    del failed, last
+def test_captures_of_a_stream_share_a_workspace_while_one_of_them_lives():
+    shared = SharedWorkspace()
+    first = shared.at_least(1000, "cpu")
+    assert shared.at_least(1000, "cpu") is first is shared.at_least(8, "cpu")
+    larger = shared.at_least(5000, "cpu")
+    assert larger is not first and larger.numel() >= 5000 and shared.at_least(1000, "cpu") is larger
+    del first, larger
+    assert shared._memory() is None

@@ -1,4 +1,4 @@
-"""CUDA graphs for symbolic sizes, on the CPU: the stand-in device of `test_cuda_graphs`."""
+"""CUDA graphs for symbolic sizes, on the CPU: the stand-in of `tests/graph_device.py`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from lampwork.pipeline import compile_call
 from lampwork.runtime.cuda_graphs import GraphRunner
 from lampwork.runtime.host import Host
 from lampwork.runtime.sized_graphs import CALLS_BEFORE, GRAPHED_SIZES, MANY_SIZES, NUMBERS, SizedGraphs
-from tests.unit.runtime.test_cuda_graphs import Recorder
+from tests.graph_device import StandIn
 
 
 def graphs_for(function, *args):
     with torch.no_grad():
         artifact = compile_call(function, args, {}, make_settings(dynamic=True))
     assert artifact.program.sizes
-    device = Recorder()
+    device = StandIn()
     host = Host(artifact).call
     return SizedGraphs(
         artifact, host, lambda: GraphRunner(artifact, lambda: Host(artifact).call, "always", device)

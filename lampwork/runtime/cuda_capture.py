@@ -1,0 +1,131 @@
+"""Captures runs into CUDA graphs: what the rules of `cuda_graphs.py` and `training_graphs.py` need of a device.
+
+What a graph uses in passing is written at each of its replays. So memory that another graph hands out, or keeps, must
+never lie there, whichever of the two was captured first: each capture has a pool of its own. What programs use in
+passing is planned memory almost alone, though, and that is one workspace for all captures of a stream, whose replays
+are in order.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from lampwork.errors import Diagnostic
+from lampwork.runtime.arenas import capturing_with
+from lampwork.runtime.memory import SLACK_BYTES, new_workspace
+from lampwork.runtime.randomness import captured_draws
+
+
+class NotCapturable(Exception):
+    """Why a program cannot be a graph, for its user."""
+
+    def __init__(self, id: str, reason: str, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.diagnostic = Diagnostic(id, reason, remedy=remedy)
+
+
+class CudaDevice:
+    """One CUDA device. `cuda_device` gives the one of the process, whose captures share workspaces."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self._workspaces: dict[int, SharedWorkspace] = {}
+        self._side: torch.cuda.Stream | None = None
+        self._lock = threading.Lock()
+
+    def stream(self) -> int:
+        return torch.cuda.current_stream(self.index).cuda_stream
+
+    def is_capturing(self) -> bool:
+        return torch.cuda.is_current_stream_capturing()
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        return tensor.device.type == "cuda" and tensor.device.index == self.index
+
+    def memory_bytes(self) -> int:
+        """All memory of the device."""
+        return torch.cuda.get_device_properties(self.index).total_memory
+
+    def measure(self, run: Callable[[], Any]) -> tuple[float, float, Any]:
+        """Seconds the host needs to issue `run`, seconds the device needs for it, its results. Waits for the device."""
+        before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.current_stream(self.index).synchronize()
+        start = time.perf_counter()
+        before.record()
+        results = run()
+        after.record()
+        host = time.perf_counter() - start
+        after.synchronize()
+        # An event is recorded when the device gets there: while it waits for the host, its time is the host's.
+        return host, before.elapsed_time(after) / 1e3, results
+
+    def record(self, run: Callable[[], Any], workspace_bytes: int) -> tuple[Callable[[], None], Any]:
+        """`run` captured: what replays it on the current stream, and what it returned. Raises `NotCapturable`.
+
+        `workspace_bytes`: what the program's lease takes of planned memory.
+        """
+        graph = torch.cuda.CUDAGraph()
+        with self._lock:  # a workspace is made for one capture at a time
+            if self._side is None:
+                self._side = torch.cuda.Stream(self.index)
+            shared = self._workspaces.setdefault(self.stream(), SharedWorkspace())
+            torch.cuda.synchronize(self.index)
+            try:
+                workspace = shared.at_least(workspace_bytes, f"cuda:{self.index}")
+                with torch.cuda.stream(self._side):
+                    graph.capture_begin(capture_error_mode="thread_local")
+                    try:
+                        with captured_draws() as draws, capturing_with(workspace):
+                            results = run()
+                    finally:
+                        graph.capture_end()
+            except Exception as error:
+                self._forget_capture()
+                cause = error.__cause__ or error
+                reason = f"capture failed: {type(cause).__name__}: {cause}".splitlines()[0]
+                raise NotCapturable("graph-failed", reason) from error
+
+        def replay(workspace: torch.Tensor = workspace) -> None:  # which lives as long as the graph
+            if draws:
+                draws.before_replay()
+            graph.replay()
+
+        return replay, results
+
+    def _forget_capture(self) -> None:
+        """A capture that failed half-way leaves the generator's state with it, and the next draw would fail."""
+        generator = torch.cuda.default_generators[self.index]
+        try:
+            generator.graphsafe_set_state(generator.clone_state())
+        except Exception:  # nothing was left behind
+            pass
+
+
+class SharedWorkspace:
+    """The workspace of a stream's captures: the newest one's, which has served all that needed no more.
+
+    A larger one takes its place; captures that were made with the old one keep that alive.
+    """
+
+    def __init__(self) -> None:
+        self._memory: weakref.ref[torch.Tensor] | None = None
+
+    def at_least(self, size_bytes: int, device: str) -> torch.Tensor:
+        memory = self._memory() if self._memory is not None else None
+        if memory is None or memory.numel() < size_bytes + SLACK_BYTES:
+            memory = new_workspace(size_bytes, device)
+            self._memory = weakref.ref(memory)
+        return memory
+
+
+@functools.cache
+def cuda_device(index: int) -> CudaDevice:
+    """The device's captures in this process."""
+    return CudaDevice(index)

@@ -1,0 +1,504 @@
+"""CUDA graphs for a program with a backward pass, each half a graph of its own, tied by autograd as without graphs.
+
+    forward    inputs copied in, one replay, results copied out          memory: what the backward pass reads
+    backward   tangents copied in, one replay, gradients handed out      reads it where the forward graph left it
+
+What a forward pass saves stays in the memory of its capture, and autograd saves one small token in its place. While the
+token has another owner than the capture, a backward pass may still come (or come again: `retain_graph`), and no other
+forward pass runs into this memory. That is so where two forward passes come before a backward one: micro-batches,
+a GAN. Such calls run plainly, which is counted, and from the second time on they get memory and graphs of their own.
+
+Results are copied out: a caller holds them for as long as he likes, at times into the next forward pass, and a second
+set of everything that is saved would cost more than a copy of what is returned. Gradients are handed out like the
+results of `GraphRunner`: autograd takes them as they are where there is no `.grad`, and drops them once they are added
+to one. While the caller holds the gradients of two captures, a third backward pass runs plainly.
+
+The graphs of both halves see what the plain halves see. Where autograd's saved tensors are hooked, under a transform
+of `torch.func`, and on another stream than the forward pass's, the halves run plainly.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from lampwork import _torch
+from lampwork.errors import Diagnostic
+from lampwork.ir.artifact import Artifact
+from lampwork.ir.differentiation import Tangent
+from lampwork.ir.program import FromBuffer
+from lampwork.ir.source import is_static
+from lampwork.runtime.cuda_capture import CudaDevice, NotCapturable
+from lampwork.runtime.cuda_graphs import (
+    CAPTURES_FOR_WEIGHTS,
+    COPIED_BYTES_A_SECOND,
+    GAINS_NOTHING,
+    HANDED_OUT,
+    HOST_SHARE,
+    MEASURED_CALLS,
+    PLAIN_CALLS,
+    copier,
+    issue_seconds,
+    memory_for_inputs,
+    owners_alone,
+    replay_seconds,
+    results_for_caller,
+    why_not,
+)
+from lampwork.runtime.touched import touched_inputs
+
+#: Runs a half: (values of its inputs, generation) -> its results.
+Run = Callable[..., Sequence[Any]]
+
+#: Forward passes of one program whose backward pass may be due at once, with graphs.
+MEMORIES = 4
+#: So many times all memory must have been in use before there is more.
+WANTED = 2
+#: All that is kept for forward passes takes at most this share of the device's memory, but for each program's first.
+KEPT_SHARE = 1 / 8
+
+#: Everything that is kept for forward passes in this process.
+_memories: weakref.WeakSet[Memory] = weakref.WeakSet()
+
+
+class Passed(NamedTuple):
+    """What a forward pass leaves for its backward one: `memory` holds what it saved for as long as `token` is owned.
+    Without them it ran plainly."""
+
+    runner: TrainingGraphs
+    memory: Memory | None = None
+    token: torch.Tensor | None = None
+
+
+class TrainingGraphs:
+    """Serves the calls of a program with a backward pass. Safe to use from many threads and streams.
+
+    `forward` and `backward` run the halves plainly (see `Host.call`); `give_back` returns memory that only plain runs
+    need. `when` and `refused` as in `GraphRunner`; `backward_refused` says why the backward pass alone runs plainly.
+    """
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        forward: Run,
+        backward: Run | None,
+        when: Literal["always", "auto"],
+        device: CudaDevice,
+        give_back: Callable[[], None] = lambda: None,
+    ) -> None:
+        assert artifact.backward is not None
+        self.artifact, self.link, self.when, self.device = artifact, artifact.backward, when, device
+        self.forward, self.plain_backward, self.give_back = forward, backward, give_back
+        #: The results that are the caller's; what is saved comes behind them.
+        self.shown = self.link.joint.results + self.link.joint.hidden
+        #: Inputs that may be other tensors on each call, and those that are used where they are.
+        self.copied = tuple(index for index, source in enumerate(artifact.inputs) if not is_static(source))
+        in_place = (touched_inputs(artifact.program) | {*self.link.saved_inputs}) - {*self.copied}
+        self.kept = tuple(sorted(in_place))
+        self.refused = self._why_not()
+        half = self.link.artifact
+        self.backward_refused = _of_backward(why_not(half)) if half is not None else None
+        self.forward_captures = self.backward_captures = self.forward_replays = self.backward_replays = 0
+        self.in_use = 0
+        self._streams: dict[int, _Stream] = {}
+        self._lock = threading.Lock()
+
+    def _why_not(self) -> Diagnostic | None:
+        if _torch.tensor_layout() is None:
+            return Diagnostic("graph-failed", "who owns memory cannot be told with this build of PyTorch")
+        return why_not(self.artifact) or (self._why_not_worth_it() if self.when == "auto" else None)
+
+    def _why_not_worth_it(self) -> Diagnostic | None:
+        """As `cuda_graphs.why_not_worth_it`, for both halves together."""
+        issue, replay = issue_seconds(self.artifact.program), replay_seconds(len(self.copied) + self.shown)
+        if self.link.artifact is not None:
+            issue += issue_seconds(self.link.artifact.program)
+            replay += replay_seconds(self.passed_back + len(self.link.joint.wanted))
+        return GAINS_NOTHING if issue < replay else None
+
+    @property
+    def passed_back(self) -> int:
+        """How many tensors are copied into the backward graph."""
+        return len(self.link.tangents) + len({*self.link.saved_inputs} & {*self.copied})
+
+    # Calls -----------------------------------------------------------------------------------------------------------
+
+    def call(self, values: Sequence[Any], generation: object = None) -> tuple[Sequence[Any], Passed]:
+        """The forward program's results, without what is saved where a graph keeps that, and what was passed.
+
+        Whoever takes the token decides for how long what was saved is kept; nothing else must own it.
+        """
+        if self.refused or self.device.is_capturing():
+            return self.forward(values, generation), Passed(self)
+        stream = self._stream()
+        with stream.lock:
+            return stream.forward(values, generation)
+
+    def backward(self, values: list[Any]) -> Sequence[Any]:
+        """A plain backward pass; `values` is emptied."""
+        assert self.plain_backward is not None
+        if self.refused or self.device.is_capturing():
+            return self.plain_backward(values)
+        return self._stream().backward(values)
+
+    def _stream(self) -> _Stream:
+        number = self.device.stream()
+        stream = self._streams.get(number)
+        if stream is None:
+            with self._lock:
+                stream = self._streams.setdefault(number, _Stream(self, number))
+        return stream
+
+    def account(self) -> dict[str, Any]:
+        """For `lampwork.stats`: as `GraphRunner`'s, and how often all memory for graphs was in use."""
+        return {
+            "captures": self.forward_captures + self.backward_captures,
+            "replays": self.forward_replays + self.backward_replays,
+            "backward_captures": self.backward_captures,
+            "backward_replays": self.backward_replays,
+            "in_use": self.in_use,
+            "refused": self.refused or self.backward_refused,
+        }
+
+    def refuse(self, diagnostic: Diagnostic) -> None:
+        self.refused = diagnostic
+        self._streams = {}
+
+    def release(self) -> None:
+        """Give back captures and their memory; what backward passes still need is kept for them."""
+        self._streams = {}
+
+
+class _Stream:
+    """The captures of one program on one stream. Its lock is held during a forward pass, and a graph's backward."""
+
+    def __init__(self, graphs: TrainingGraphs, number: int) -> None:
+        self.graphs, self.number = graphs, number
+        self.lock = threading.Lock()
+        self.forwards = self.backwards = 0
+        self.gains: tuple[list[tuple[float, float]], ...] = ([], [])  # of forward and of backward passes
+        #: Memory of the graphs' own for inputs that are copied, and for tangents: every replay fills it anew.
+        self.inputs: dict[int, torch.Tensor] = {}
+        self.tangents: list[torch.Tensor] = []
+        self.memories: list[Memory] = []
+        self.generation: object = None
+        self.places: tuple[int, ...] = ()
+        self.captures_left = CAPTURES_FOR_WEIGHTS
+        self.wanted = 0
+        self.decided = graphs.when == "always"
+
+    # Plain and measured passes ---------------------------------------------------------------------------------------
+
+    def forward(self, values: Sequence[Any], generation: object) -> tuple[Sequence[Any], Passed]:
+        graphs = self.graphs
+        self.forwards += 1
+        memory = None
+        if self.forwards > PLAIN_CALLS and not graphs.refused:
+            if self._measures(0):
+                passed = sum(values[index].nbytes for index in graphs.copied if isinstance(values[index], torch.Tensor))
+                tensors = len(graphs.copied) + graphs.shown
+                results = self._measured(0, lambda: graphs.forward(values, generation), passed, tensors)
+                return results, Passed(graphs)
+            if self.decided or self._gains():
+                try:
+                    memory = self._memory(values, generation)
+                except NotCapturable as reason:
+                    graphs.refuse(reason.diagnostic)
+        if memory is None:
+            return graphs.forward(values, generation), Passed(graphs)
+        return memory.forward(values)
+
+    def backward(self, values: list[Any]) -> Sequence[Any]:
+        graphs = self.graphs
+        assert graphs.plain_backward is not None
+        plain_backward = graphs.plain_backward
+        self.backwards += 1
+        if self.backwards <= PLAIN_CALLS or graphs.refused or not self._measures(1):
+            return plain_backward(values)
+        count = len(graphs.link.tangents)
+        passed = sum(tangent.nbytes for tangent in values[len(values) - count :])
+        tensors = graphs.passed_back + len(graphs.link.joint.wanted)
+        return self._measured(1, lambda: plain_backward(values), passed, tensors)
+
+    def _measures(self, half: int) -> bool:
+        return self.graphs.when == "auto" and len(self.gains[half]) < MEASURED_CALLS
+
+    def _measured(self, half: int, run: Callable[[], Any], passed_bytes: int, tensors: int) -> Sequence[Any]:
+        """A plain pass that finds out whether the device waits for the host."""
+        host_seconds, device_seconds, results = self.graphs.device.measure(run)
+        self.gains[half].append((
+            host_seconds - HOST_SHARE * device_seconds - passed_bytes / COPIED_BYTES_A_SECOND,
+            host_seconds - replay_seconds(tensors),
+        ))  # fmt: skip
+        return results
+
+    def _gains(self) -> bool:
+        """Whether both halves together gain by graphs; while that is not known, they run plainly."""
+        halves = self.gains if self.graphs.plain_backward is not None else self.gains[:1]
+        if any(len(half) < MEASURED_CALLS for half in halves):
+            return False
+        # The host runs ahead from one half into the other, so what counts is their sum; of each the least gain, as the
+        # host's worst times say nothing of the program.
+        if min(sum(min(gains) for gains in column) for column in zip(*(zip(*half) for half in halves))) < 0:
+            self.graphs.refuse(GAINS_NOTHING)
+            return False
+        self.decided = True
+        return True
+
+    # Captures --------------------------------------------------------------------------------------------------------
+
+    def _memory(self, values: Sequence[Any], generation: object) -> Memory | None:
+        """Memory that a forward pass may write to now; None if all is in use. Raises `NotCapturable`."""
+        if not self._weights_stay(values, generation):
+            self.captures_left -= 1
+            if self.captures_left < 0:
+                raise NotCapturable(
+                    "graph-weights", "parameters or buffers are replaced again and again", "Write into them in place."
+                )
+            self.memories = []
+            self.places = tuple(values[index].data_ptr() for index in self.graphs.kept)
+            self.generation = generation
+        for memory in self.memories:
+            if memory.is_free():
+                return memory
+        if self.memories:
+            self.graphs.in_use += 1
+            self.wanted += 1
+            if self.wanted <= WANTED or len(self.memories) >= MEMORIES or not self._may_keep():
+                return None
+        memory = self._new_memory(values, generation)
+        self.memories.append(memory)
+        _memories.add(memory)
+        return memory
+
+    def _may_keep(self) -> bool:
+        """Whether another forward pass's memory is within the limit on all of them."""
+        device = self.graphs.device
+        kept = sum(memory.size_bytes for memory in tuple(_memories) if memory.graphs.device is device)
+        return kept + self.memories[0].size_bytes <= KEPT_SHARE * device.memory_bytes()
+
+    def _weights_stay(self, values: Sequence[Any], generation: object) -> bool:
+        if not self.memories:
+            return False
+        if generation is not None and generation is self.generation:
+            return True
+        if self.places != tuple(values[index].data_ptr() for index in self.graphs.kept):
+            return False
+        self.generation = generation
+        return True
+
+    def _new_memory(self, values: Sequence[Any], generation: object) -> Memory:
+        graphs = self.graphs
+        if not self.inputs:
+            self.inputs = memory_for_inputs(graphs.artifact, values, graphs.copied, graphs.kept, graphs.device)
+        passed = list(values)
+        for index, tensor in self.inputs.items():
+            passed[index] = tensor
+        replay, results = graphs.device.record(
+            lambda: graphs.forward(passed, generation), graphs.artifact.program.workspace_bytes
+        )
+        own = {_torch.storage_address(tensor) for tensor in self.inputs.values()}
+        if any(_torch.storage_address(results[index]) in own for index in graphs.link.saved_results):
+            raise NotCapturable("graph-input", "an input is saved for the backward pass as it is")
+        graphs.forward_captures += 1
+        return Memory(self, replay, results)
+
+    def fill_tangents(self, tangents: Sequence[torch.Tensor | None]) -> None:
+        for memory, tangent in zip(self.tangents, tangents):
+            if tangent is None:
+                memory.zero_()
+            else:
+                memory.copy_(tangent)
+
+
+class Memory:
+    """What one forward pass saves, where its capture put it, and the captured backward passes that read it there."""
+
+    def __init__(self, stream: _Stream, replay: Callable[[], None], results: Sequence[Any]) -> None:
+        self.stream, self.graphs, self._replay = stream, stream.graphs, replay
+        link = self.graphs.link
+        with _torch.below_autograd():
+            self.saved = [results[index].detach() for index in link.saved_results]
+        storages = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in self.saved}
+        self.size_bytes = sum(storages.values())
+        shown = range(self.graphs.shown)
+        #: Results that are saved as they are returned: autograd must notice when the caller writes to them.
+        saved = {id(results[index]) for index in link.saved_results}
+        self.watched = tuple(index for index in shown if id(results[index]) in saved)
+        fresh = [isinstance(each, FromBuffer) for each in self.graphs.artifact.program.results]
+        self._shown = owners_alone(results[: len(shown)], fresh)
+        #: What comes behind: saved tensors, and sizes.
+        self._rest = [None if isinstance(each, torch.Tensor) else each for each in results[len(shown) :]]
+        tensors = [each for each, own in zip(self._shown, fresh) if own]
+        places = [each.untyped_storage().data_ptr() for each in tensors]
+        single = [each for each, place in zip(tensors, places) if places.count(place) == 1]
+        self._alone = {id(each) for each in single if _is_all_of_its_storage(each)}
+        with torch.inference_mode(False):
+            self._marker = torch.empty(1, dtype=torch.uint8)
+        self._marker_storage = _torch.storage_address(self._marker)
+        self.captures: list[_Gradients] = []
+        #: Where the inputs were that the captured backward passes read in place.
+        self.places: list[int] = []
+        self.in_place = [place for place, index in enumerate(link.saved_inputs) if index in self.graphs.kept]
+
+    def is_free(self) -> bool:
+        """No backward pass can come for what is saved here."""
+        return _torch.storage_use_count_at(self._marker_storage) == 1
+
+    def forward(self, values: Sequence[Any]) -> tuple[Sequence[Any], Passed]:
+        inputs, program = self.stream.inputs, self.graphs.artifact.program
+        with _torch.below_autograd():
+            for index, tensor in inputs.items():
+                tensor.copy_(values[index])
+            self._replay()
+            for index in program.written_inputs:
+                if index in inputs:
+                    values[index].copy_(inputs[index])
+            count = self.graphs.shown
+            results = results_for_caller(program.results[:count], self._shown, values, self._copier())
+            token = self._marker.detach()
+        if program.written_inputs:
+            _torch.increment_version(*[values[index] for index in program.written_inputs])
+        self.graphs.forward_replays += 1
+        return [*results, *self._rest], Passed(self.graphs, self, token)
+
+    def _copier(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Gives results in memory of their own; those that are views of one storage stay views of one storage."""
+        several = copier()
+        return lambda made: made.clone() if id(made) in self._alone else several(made)
+
+    def gradients(
+        self,
+        inputs: Sequence[torch.Tensor],
+        numbers: Sequence[int],
+        tangents: Sequence[torch.Tensor | None],
+        layouts: Sequence[Tangent],
+        kinds: Sequence[tuple[torch.dtype, torch.device]],
+    ) -> Sequence[Any] | None:
+        """What the backward program returns, by a graph; None where it has to run plainly this time.
+
+        `inputs`: the graph's inputs that are saved. `layouts` and `kinds`: of the tangents that the program reads.
+        """
+        graphs, stream = self.graphs, self.stream
+        if graphs.refused or graphs.backward_refused or stream.backwards < PLAIN_CALLS:
+            return None
+        device = graphs.device
+        if device.is_capturing() or device.stream() != stream.number or _torch.active_transforms():
+            return None
+        with stream.lock:
+            try:
+                capture = self._capture(inputs, numbers, layouts, kinds)
+            except NotCapturable as reason:
+                graphs.backward_refused = _of_backward(reason.diagnostic)
+                return None
+            if capture is None:
+                graphs.in_use += 1
+                return None
+            with _torch.below_autograd():
+                for index, tensor in zip(graphs.link.saved_inputs, inputs):
+                    memory = stream.inputs.get(index)
+                    if memory is not None:
+                        memory.copy_(tensor)
+                stream.fill_tangents(tangents)
+                capture.replay()
+                graphs.backward_replays += 1
+                return capture.hand_out()
+
+    def _capture(
+        self,
+        inputs: Sequence[torch.Tensor],
+        numbers: Sequence[int],
+        layouts: Sequence[Tangent],
+        kinds: Sequence[tuple[torch.dtype, torch.device]],
+    ) -> _Gradients | None:
+        """A captured backward pass whose gradients nobody holds; None where there is none for these inputs."""
+        places = [inputs[place].data_ptr() for place in self.in_place]
+        if self.captures:
+            laid_out = [tuple(memory.stride()) for memory in self.stream.tangents]
+            if places != self.places or laid_out != [layout.strides for layout in layouts]:
+                return None
+            for capture in self.captures:
+                if capture.is_free():
+                    return capture
+            if len(self.captures) >= HANDED_OUT:
+                return None
+        stream, graphs = self.stream, self.graphs
+        if not stream.tangents:
+            for layout, (dtype, device) in zip(layouts, kinds):
+                assert layout.shape is not None and layout.strides is not None
+                with torch.inference_mode(False):
+                    memory = torch.empty_strided(layout.shape, layout.strides, dtype=dtype, device=device)
+                stream.tangents.append(memory)
+        read = [stream.inputs.get(index, each) for index, each in zip(graphs.link.saved_inputs, inputs)]
+        values = [*read, *self.saved, *numbers, *stream.tangents]
+        half, run = graphs.link.artifact, graphs.plain_backward
+        assert half is not None and run is not None
+        for value in (*read, *stream.tangents):
+            if not graphs.device.holds(value):
+                raise NotCapturable("graph-input", "an input is not on the program's device", "Move it there first.")
+        replay, results = graphs.device.record(lambda: run(list(values)), half.program.workspace_bytes)
+        capture = _Gradients(half, replay, results, values)
+        if not graphs.backward_captures:
+            graphs.give_back()
+        graphs.backward_captures += 1
+        self.places = places
+        self.captures.append(capture)
+        return capture
+
+
+class _Gradients:
+    """One captured backward pass with its gradients' memory, which is the caller's while he holds them."""
+
+    def __init__(
+        self, half: Artifact, replay: Callable[[], None], results: Sequence[torch.Tensor], values: Sequence[Any]
+    ) -> None:
+        """`values`: what the run was captured on."""
+        self.replay, self._kinds = replay, half.program.results
+        self._results = owners_alone(results, [True] * len(results))
+        passed = {_torch.storage_address(value) for value in values if isinstance(value, torch.Tensor)}
+        owners: dict[int, int] = {}
+        for made in {id(each): each for each in self._results}.values():
+            address = _torch.storage_address(made)
+            if address not in passed:
+                owners[address] = owners.get(address, 0) + 1
+        self._owners = tuple(owners.items())
+        #: Each is a tensor of its own that the program made.
+        self._plain = len(owners) == len(results) and not any(getattr(kind, "conjugate", False) for kind in self._kinds)
+
+    def is_free(self) -> bool:
+        """Nobody but us owns memory of the gradients."""
+        count = _torch.storage_use_count_at
+        return all(count(address) <= ours for address, ours in self._owners)
+
+    def hand_out(self) -> list[Any]:
+        """Fresh tensors over the gradients' memory. Below autograd."""
+        if self._plain:
+            return [made.detach() for made in self._results]
+        owned = dict(self._owners)
+        given: dict[int, torch.Tensor] = {}
+        found = []
+        for kind, made in zip(self._kinds, self._results):
+            tensor = given.get(id(made))  # one tensor for two inputs is one object: autograd copies it for each
+            if tensor is None:
+                # What is no gradient's own memory is an input of the graph, which the next replay writes to.
+                tensor = made.detach() if _torch.storage_address(made) in owned else copier()(made)
+                given[id(made)] = tensor
+            found.append(tensor.conj() if getattr(kind, "conjugate", False) else tensor)
+        return found
+
+
+def _is_all_of_its_storage(tensor: torch.Tensor) -> bool:
+    """Whether `clone()` gives the same strides and a storage of the same size."""
+    dense = torch.empty_like(tensor, device="meta").stride() == tensor.stride()
+    return dense and tensor.untyped_storage().nbytes() == tensor.nbytes
+
+
+def _of_backward(diagnostic: Diagnostic | None) -> Diagnostic | None:
+    if diagnostic is None:
+        return None
+    return replace(diagnostic, reason=f"the backward pass alone: {diagnostic.reason}")
