@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Any
 from lampwork.capture.machine import World
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from lampwork.capture.attention import AttentionCalls
     from lampwork.capture.guards import GuardList, Sources
     from lampwork.capture.load import Loader
+    from lampwork.capture.names import Namespace
     from lampwork.capture.numbers import HostNumbers
     from lampwork.capture.output import Output
     from lampwork.capture.recorder import Recorder
@@ -28,6 +32,7 @@ class CaptureWorld(World):
     loader: Loader
     host_numbers: HostNumbers
     output: Output
+    attention_calls: AttentionCalls
     #: Process state when capture began, by name.
     initial_state: dict[str, Any]
 
@@ -35,6 +40,34 @@ class CaptureWorld(World):
 
         def type_of(self, value: Any) -> type:
             """`type(value)` as the program sees it."""
+
+        # Names
+
+        def module_namespace(self, module: ModuleType) -> Namespace:
+            """The variables of a module."""
+
+        def read_name(self, namespace: Namespace, name: str) -> Any:
+            """A global variable, loaded; MISSING if there is none. Guards what was seen."""
+
+        def write_name(self, namespace: Namespace, name: str, value: Any) -> None:
+            """Sets a global variable, or deletes it (MISSING)."""
+
+        def namespace_dict(self, namespace: Namespace) -> dict:
+            """The variables of a module as a dict that the program holds."""
+
+        # Attributes
+
+        def load_module_attribute(self, module: Any, name: str, cls: type) -> Any:
+            """`module.name` of an `nn.Module`."""
+
+        def tensor_class_lookup(self, name: str) -> tuple[bool, Any]:
+            """The entry `name` of `torch.Tensor` and its bases, guarded where it may change."""
+
+        def load_tensor_attribute(self, tensor: Any, name: str) -> Any:
+            """`tensor.name`."""
+
+        def store_tensor_attribute(self, tensor: Any, name: str, value: Any) -> None:
+            """`tensor.name = value`."""
 
         # Containers
 
@@ -47,13 +80,33 @@ class CaptureWorld(World):
         def compare_elements(self, function: Any, args: tuple) -> Any:
             """A method of a sequence that compares its elements, which are objects or tensors."""
 
-        # Native calls
+        # What values hold
+
+        def are_data(self, args: tuple, kwargs: dict[str, Any]) -> bool:
+            """Whether all arguments of a call are."""
 
         def is_data(self, value: Any) -> bool:
             """Plain data, tensors, and containers of them; loads containers from outside."""
 
         def is_plain_data(self, value: Any) -> bool:
             """As `is_data`, without tensors: comparing and hashing it natively is right."""
+
+        def is_text_data(self, value: Any) -> bool:
+            """Plain data and compiled regular expressions."""
+
+        def describe_arguments(self, args: tuple, kwargs: dict[str, Any]) -> str:
+            """Those that are no data, in words."""
+
+        # Native calls
+
+        def read_state(self, name: str) -> None:
+            """Guards process state by name, once."""
+
+        def call_tensor(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+            """A native function of tensors, recorded."""
+
+        def converted(self, kind: type, value: Any) -> Any:
+            """`float(x)` and `int(x)` of a tensor or array of one element; UNBOUND for other values."""
 
         def takes_symbols(self, function: Any) -> bool:
             """Whether a native function is one of tensors, or looks at no element of what it is given."""

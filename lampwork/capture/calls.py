@@ -17,11 +17,10 @@ import torch
 from lampwork import _torch
 from lampwork.capture.answers import REFUSED, install_answers
 from lampwork.capture.arrays import install_arrays
-from lampwork.capture.attention import AttentionCalls, attention
+from lampwork.capture.attention import AttentionCalls
 from lampwork.capture.base import CaptureWorld
 from lampwork.capture.caches import CACHED_FUNCTION, call_cached, guard_native
 from lampwork.capture.container_methods import SHADOW_METHODS
-from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.introspection import DISPATCH_CODE, dispatched
 from lampwork.capture.library import PURE_FUNCTIONS, death_callback
 from lampwork.capture.load import bound_owner
@@ -36,17 +35,14 @@ from lampwork.capture.natives import (
     ITERATORS,
     STATE_READERS,
     STATE_WRITERS,
+    name_of,
 )
-from lampwork.capture.number_arguments import call_with_numbers, has_number, takes_numbers
-from lampwork.capture.number_operations import mention_numbers
-from lampwork.capture.numbers import HostNumber
-from lampwork.capture.plain import HEAP_TYPE, PLAIN_TYPES, has_identity_hash, is_plain
-from lampwork.capture.products import called as product_called
+from lampwork.capture.plain import HEAP_TYPE, has_identity_hash, is_plain
 from lampwork.capture.resampling import interpolate
 from lampwork.capture.shadow import Break, Deferred
 from lampwork.capture.tensors import is_tensor_function
 from lampwork.capture.torch_answers import install_torch_answers, legacy_tensor
-from lampwork.capture.unknown import UnknownNumber, install_numbers, item, items
+from lampwork.capture.unknown import install_numbers, item
 from lampwork.capture.unknown_arrays import (
     UnknownArray,
     call_function,
@@ -55,16 +51,10 @@ from lampwork.capture.unknown_arrays import (
     install_unknown_arrays,
     is_numpy_function,
 )
-from lampwork.fakes.numbers import number_behind
 from lampwork.ir.operations import ArrayMethod
 
 _ITERATORS = frozenset({
     *ITERATORS, map, filter, MachineGenerator, InterpretedIterator, ReversedIterator, SequenceIterator,
-})  # fmt: skip
-#: Pure objects of C classes that hold plain data or loaded values only.
-_DATA_TYPES = frozenset({
-    *TENSOR_KINDS, *PLAIN_TYPES, torch.finfo, torch.iinfo, type({}.keys()), type({}.values()), type({}.items()),
-    bytearray, types.CodeType, torch.SymInt, torch.SymBool, torch.SymFloat, numpy.dtype,
 })  # fmt: skip
 _NEW_ALLOWED = frozenset({
     id(cls)
@@ -81,6 +71,8 @@ _IDENTITY_METHODS = frozenset({
 
 
 class NativeCalls(CaptureWorld):
+    """The part of a world that calls functions: those in Python by rule, those in C by effect class."""
+
     _function_kinds: dict[int, tuple[Any, str]]
 
     def install_natives(self) -> None:
@@ -284,102 +276,6 @@ class NativeCalls(CaptureWorld):
                 function = getattr(type(owner), function.__name__, None)
         return _hashable(function) and EFFECTS.get(function) in ("holds", "method", "identity")
 
-    def call_tensor(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        for name in _TAKE_NUMBERS & kwargs.keys():
-            if type(kwargs[name]) is Fake and not kwargs[name].dim():  # it gives its number
-                kwargs = {**kwargs, name: self._item(kwargs[name])}
-        if function in _MAKE_TENSORS and args and type(args[0]) is HostNumber:
-            made = self._tensor_of_number(*args, **kwargs)
-            if made is not None:
-                return made
-        if mention_numbers(args) or (kwargs and mention_numbers(kwargs.values())):
-            args = tuple(map(self.symbolic, args))
-            kwargs = {name: self.symbolic(each) for name, each in kwargs.items()}
-        if has_number(args, kwargs):
-            if takes_numbers(function):
-                return call_with_numbers(function, args, kwargs)
-            args, kwargs = self.with_sizes(args), self.with_sizes(kwargs)
-            if has_number(args, kwargs):
-                return call_with_numbers(function, args, kwargs)  # which says why not
-        if not self.are_data(args, kwargs):
-            shown = self.describe_arguments(args, kwargs)
-            args, kwargs = self.with_sizes(args), self.with_sizes(kwargs)
-        if not self.are_data(args, kwargs):
-            raise Break(
-                "tensor-argument",
-                f"{_name(function)} is called with {shown}",
-            )
-        name = getattr(function, "__name__", "")
-        if name == "tolist" or (name == "item" and args == () == tuple(kwargs)):
-            owner = getattr(function, "__self__", None)
-            if name == "tolist":
-                return items(self.recorder, owner)
-            if isinstance(owner, torch.Tensor) and owner.numel() == 1:
-                return self._item(owner)
-        if name == "storage_offset":
-            self.recorder.note_offset(function.__self__ if not args else args[0])
-        if function is attention:
-            args, kwargs = self.attention_calls.simplified(args, kwargs)
-        if self.recorder.sizes:
-            answer = product_called(function, args, kwargs)
-            if answer is not NotImplemented:
-                return answer
-        return function(*args, **kwargs)
-
-    def _tensor_of_number(self, number: HostNumber, dtype: Any = None, device: Any = None, **options: Any) -> Any:
-        """`torch.tensor(number)`: computed in the graph; None where it must be the number that it is now."""
-        self.read_state("default_dtype")
-        dtype = dtype or torch.get_default_dtype()
-        if options or not dtype.is_floating_point:
-            return None
-        made = self.host_numbers.made_tensor(number, dtype)
-        return made if device is None else made.to(device)
-
-    def _item(self, tensor: Any) -> Any:
-        """`tensor.item()`: a number that the host knows, or one that the graph does."""
-        known = None
-        if type(tensor) is Fake:
-            known = self.host_numbers.item(tensor, self.loader.origin(tensor))
-        return item(self.recorder, tensor) if known is None else known
-
-    def note_write(self, op: str, tensor: Any, args: tuple, kwargs: dict) -> None:
-        """The recorder writes to a tensor."""
-        args = tuple([number_behind(each) for each in args]) if not kwargs else ()
-        self.host_numbers.note_write(op, tensor, args, self.loader.origin(tensor))
-
-    def with_sizes(self, value: Any) -> Any:
-        """Arguments of an operator, with integers that were taken out of tensors as sizes which contents decide."""
-        kind = type(value)
-        if kind is UnknownNumber and value.kind is int and value.tensor is not None:
-            return self.recorder.contents.of_number(value.tensor)
-        if kind is tuple or (kind is list and id(value) not in self.loader.unsettled):
-            return kind([self.with_sizes(each) for each in value])
-        if kind is dict and id(value) not in self.loader.unsettled:
-            return {name: self.with_sizes(each) for name, each in value.items()}
-        if kind is slice:
-            return slice(*[self.with_sizes(each) for each in (value.start, value.stop, value.step)])
-        return value
-
-    def _converted(self, kind: type, value: Any) -> Any:
-        """`float(x)` and `int(x)` of a tensor or array of one element; UNBOUND for other values."""
-        if type(value) is UnknownArray and (value.scalar or not value.tensor.dim()):
-            value = value.tensor
-        if type(value) is Fake and value.numel() == 1:
-            number = item(self.recorder, value)
-            if type(number) is not UnknownNumber:
-                return kind(number)
-            value = number
-        if type(value) is not UnknownNumber:
-            return UNBOUND
-        if value.kind is kind:
-            return value
-        if kind is int and value.kind is float:  # it may be no number, or infinite
-            return self.behind(int, (value,), int, may_fail=True)
-        if value.tensor is None:
-            return self.behind(kind, (value,), kind, may_fail=kind is float)
-        with torch.no_grad():
-            return UnknownNumber(value.tensor.to(torch.float64 if kind is float else torch.int64), kind)
-
     def _call_method(self, function: Any, owner: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A C method bound to its object."""
         if id(owner) in self.made_caches:
@@ -405,7 +301,7 @@ class NativeCalls(CaptureWorld):
     def _perform(self, function: Any, effect: str, args: tuple, kwargs: dict[str, Any]) -> Any:
         loader = self.loader
         if (function is float or function is int) and len(args) == 1 and not kwargs:
-            converted = self._converted(function, args[0])
+            converted = self.converted(function, args[0])
             if converted is not UNBOUND:
                 return converted
         if args and id(args[0]) in loader.unsettled and effect in ("method", "keyed", "compares"):
@@ -428,7 +324,7 @@ class NativeCalls(CaptureWorld):
                     if not isinstance(args[1], (int, float, complex, str, bytes)):
                         return NotImplemented
                 raise Break(
-                    "native-argument", f"{_name(function)} is called with {self.describe_arguments(args, kwargs)}"
+                    "native-argument", f"{name_of(function)} is called with {self.describe_arguments(args, kwargs)}"
                 )
         elif effect == "keyed":
             if len(args) > 1 and getattr(function, "__name__", "") not in _TAKES_ITERABLE:
@@ -593,81 +489,12 @@ class NativeCalls(CaptureWorld):
                 self.touch(value)
         return super().instantiate(cls, args, kwargs)
 
-    # -- what values hold
 
-    def are_data(self, args: tuple, kwargs: dict[str, Any]) -> bool:
-        return all(map(self.is_data, args)) and all(map(self.is_data, kwargs.values()))
-
-    def is_data(self, value: Any) -> bool:
-        """Plain data, tensors, and containers of them; loads containers from outside."""
-        kind = type(value)
-        if kind in _DATA_TYPES:
-            return kind is not slice or (
-                self.is_data(value.start) and self.is_data(value.stop) and self.is_data(value.step)
-            )
-        if kind is numpy.ndarray:
-            return id(value) not in self.loader.opaque and value.dtype.kind in "biufc"
-        if id(value) in self.loader.unsettled:
-            self.loader.settle(value)
-        if kind is list or kind is tuple or isinstance(value, (tuple, set, frozenset, collections.deque)):
-            return all(map(self.is_data, value))
-        if kind is dict or kind is collections.OrderedDict:
-            return all(map(self.is_data, value.values())) and all(map(self.is_data, value))
-        if isinstance(value, type):
-            return kind.__repr__ is type.__repr__
-        return (
-            is_plain(value)
-            or kind.__module__ == "re"
-            or isinstance(value, numpy.generic)
-            or (isinstance(value, BaseException) and adds_no_behaviour(kind) and all(map(self.is_data, value.args)))
-            or (isinstance(value, (str, int, float, bytes, complex)) and adds_no_behaviour(kind))
-        )
-
-    def is_plain_data(self, value: Any) -> bool:
-        """As `is_data`, without tensors: comparing and hashing it natively is right."""
-        kind = type(value)
-        if kind in PLAIN_TYPES:
-            return True
-        if id(value) in self.loader.unsettled:
-            self.loader.settle(value)
-        if kind in (list, tuple, set, frozenset, collections.deque):
-            return all(map(self.is_plain_data, value))
-        if kind is dict or kind is collections.OrderedDict:
-            return all(map(self.is_plain_data, value.values())) and all(map(self.is_plain_data, value))
-        return is_plain(value) or isinstance(value, (type, FunctionType)) and has_identity_hash(value)
-
-    def is_text_data(self, value: Any) -> bool:
-        """Plain data and compiled regular expressions."""
-        return type(value) is re.Pattern or self.is_plain_data(value)
-
-    def describe_arguments(self, args: tuple, kwargs: dict[str, Any]) -> str:
-        bad = [value for value in (*args, *kwargs.values()) if not self.is_data(value)]
-        names = sorted({f"a {type(value).__module__}.{type(value).__qualname__}" for value in bad})
-        return ", ".join(names) or "no arguments"
-
-
-def adds_no_behaviour(kind: type) -> bool:
-    """Whether a class derived from a builtin one leaves all special methods alone: its instances are data."""
-    for cls in kind.__mro__:
-        if not cls.__flags__ & HEAP_TYPE:
-            return True
-        if any(
-            type(value) is FunctionType and name.startswith("__") and name not in _MAKING
-            for name, value in vars(cls).items()
-        ):
-            return False
-    return True
-
-
-_MAKE_TENSORS = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
 #: What fills a dict from its last argument, with the number of arguments.
 _FILLS_DICTS: dict[Any, int] = {
     dict: 1, collections.OrderedDict: 1, collections.defaultdict: 2, dict.update: 2, dict.__init__: 2, dict.__ior__: 2,
     collections.OrderedDict.update: 2,
 }  # fmt: skip
-#: Keywords of operators that are numbers.
-_TAKE_NUMBERS = frozenset({"value", "alpha"})
-_MAKING = frozenset({"__new__", "__init__", "__init_subclass__", "__class_getitem__", "__getattr__"})
 #: Methods of C classes that are told the class that defines them: a subclass of the usual kind.
 _BUILTIN_METHOD = type(re.compile("").search)
 _KEY_WRAPPER = type(functools.cmp_to_key(len))  # type: ignore[arg-type]
@@ -689,18 +516,9 @@ def _hashable(function: Any) -> bool:
     return True
 
 
-def _name(function: Any) -> str:
-    module = getattr(function, "__module__", None)
-    owner = getattr(function, "__objclass__", None)
-    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or repr(type(function))
-    if owner is not None:
-        return f"{owner.__qualname__}.{getattr(function, '__name__', name)}"
-    return f"{module}.{name}" if module and module != "builtins" else str(name)
-
-
 def unknown(function: Any) -> Break:
     return Break(
         "unknown-native",
-        f"the native function {_name(function)} is called, and what it does to its arguments is not known",
+        f"the native function {name_of(function)} is called, and what it does to its arguments is not known",
         "Call it outside the compiled function, or report it so that it can be added to the table.",
     )

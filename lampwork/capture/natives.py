@@ -254,3 +254,13 @@ CONSTANT_ANSWERS: frozenset[Any] = frozenset(
     )
     if value is not None
 )
+
+
+def name_of(function: Any) -> str:
+    """The name of a function in words for users."""
+    module = getattr(function, "__module__", None)
+    owner = getattr(function, "__objclass__", None)
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or repr(type(function))
+    if owner is not None:
+        return f"{owner.__qualname__}.{getattr(function, '__name__', name)}"
+    return f"{module}.{name}" if module and module != "builtins" else str(name)

@@ -1,0 +1,128 @@
+"""`TensorCalls`: calls of native functions on fakes, which the recorder records.
+
+Arguments are brought into the form that PyTorch takes: numbers that are not known become symbols or tensors, integers
+out of tensors become sizes. Where that does not make data of them, the call is a graph break.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lampwork.capture.attention import attention
+from lampwork.capture.base import CaptureWorld
+from lampwork.capture.fake import Fake
+from lampwork.capture.machine import UNBOUND
+from lampwork.capture.natives import name_of
+from lampwork.capture.number_arguments import call_with_numbers, has_number, takes_numbers
+from lampwork.capture.number_operations import mention_numbers
+from lampwork.capture.numbers import HostNumber
+from lampwork.capture.products import called as product_called
+from lampwork.capture.shadow import Break
+from lampwork.capture.unknown import UnknownNumber, item, items
+from lampwork.capture.unknown_arrays import (
+    UnknownArray,
+)
+from lampwork.fakes.numbers import number_behind
+
+_MAKE_TENSORS = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
+#: Keywords of operators that are numbers.
+_TAKE_NUMBERS = frozenset({"value", "alpha"})
+
+
+class TensorCalls(CaptureWorld):
+    """The part of a world that calls tensor functions, and makes numbers of tensors."""
+
+    def call_tensor(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        for name in _TAKE_NUMBERS & kwargs.keys():
+            if type(kwargs[name]) is Fake and not kwargs[name].dim():  # it gives its number
+                kwargs = {**kwargs, name: self._item(kwargs[name])}
+        if function in _MAKE_TENSORS and args and type(args[0]) is HostNumber:
+            made = self._tensor_of_number(*args, **kwargs)
+            if made is not None:
+                return made
+        if mention_numbers(args) or (kwargs and mention_numbers(kwargs.values())):
+            args = tuple(map(self.symbolic, args))
+            kwargs = {name: self.symbolic(each) for name, each in kwargs.items()}
+        if has_number(args, kwargs):
+            if takes_numbers(function):
+                return call_with_numbers(function, args, kwargs)
+            args, kwargs = self.with_sizes(args), self.with_sizes(kwargs)
+            if has_number(args, kwargs):
+                return call_with_numbers(function, args, kwargs)  # which says why not
+        if not self.are_data(args, kwargs):
+            shown = self.describe_arguments(args, kwargs)
+            args, kwargs = self.with_sizes(args), self.with_sizes(kwargs)
+        if not self.are_data(args, kwargs):
+            raise Break("tensor-argument", f"{name_of(function)} is called with {shown}")
+        name = getattr(function, "__name__", "")
+        if name == "tolist" or (name == "item" and args == () == tuple(kwargs)):
+            owner = getattr(function, "__self__", None)
+            if name == "tolist":
+                return items(self.recorder, owner)
+            if isinstance(owner, torch.Tensor) and owner.numel() == 1:
+                return self._item(owner)
+        if name == "storage_offset":
+            self.recorder.note_offset(function.__self__ if not args else args[0])
+        if function is attention:
+            args, kwargs = self.attention_calls.simplified(args, kwargs)
+        if self.recorder.sizes:
+            answer = product_called(function, args, kwargs)
+            if answer is not NotImplemented:
+                return answer
+        return function(*args, **kwargs)
+
+    def _tensor_of_number(self, number: HostNumber, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+        """`torch.tensor(number)`: computed in the graph; None where it must be the number that it is now."""
+        self.read_state("default_dtype")
+        dtype = dtype or torch.get_default_dtype()
+        if options or not dtype.is_floating_point:
+            return None
+        made = self.host_numbers.made_tensor(number, dtype)
+        return made if device is None else made.to(device)
+
+    def _item(self, tensor: Any) -> Any:
+        """`tensor.item()`: a number that the host knows, or one that the graph does."""
+        known = None
+        if type(tensor) is Fake:
+            known = self.host_numbers.item(tensor, self.loader.origin(tensor))
+        return item(self.recorder, tensor) if known is None else known
+
+    def note_write(self, op: str, tensor: Any, args: tuple, kwargs: dict) -> None:
+        """The recorder writes to a tensor."""
+        args = tuple([number_behind(each) for each in args]) if not kwargs else ()
+        self.host_numbers.note_write(op, tensor, args, self.loader.origin(tensor))
+
+    def with_sizes(self, value: Any) -> Any:
+        """Arguments of an operator, with integers that were taken out of tensors as sizes which contents decide."""
+        kind = type(value)
+        if kind is UnknownNumber and value.kind is int and value.tensor is not None:
+            return self.recorder.contents.of_number(value.tensor)
+        if kind is tuple or (kind is list and id(value) not in self.loader.unsettled):
+            return kind([self.with_sizes(each) for each in value])
+        if kind is dict and id(value) not in self.loader.unsettled:
+            return {name: self.with_sizes(each) for name, each in value.items()}
+        if kind is slice:
+            return slice(*[self.with_sizes(each) for each in (value.start, value.stop, value.step)])
+        return value
+
+    def converted(self, kind: type, value: Any) -> Any:
+        """`float(x)` and `int(x)` of a tensor or array of one element; UNBOUND for other values."""
+        if type(value) is UnknownArray and (value.scalar or not value.tensor.dim()):
+            value = value.tensor
+        if type(value) is Fake and value.numel() == 1:
+            number = item(self.recorder, value)
+            if type(number) is not UnknownNumber:
+                return kind(number)
+            value = number
+        if type(value) is not UnknownNumber:
+            return UNBOUND
+        if value.kind is kind:
+            return value
+        if kind is int and value.kind is float:  # it may be no number, or infinite
+            return self.behind(int, (value,), int, may_fail=True)
+        if value.tensor is None:
+            return self.behind(kind, (value,), kind, may_fail=kind is float)
+        with torch.no_grad():
+            return UnknownNumber(value.tensor.to(torch.float64 if kind is float else torch.int64), kind)
