@@ -16,6 +16,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.answers import REFUSED, install_answers
+from lampwork.capture.array_functions import call_function, call_method, is_numpy_function
 from lampwork.capture.arrays import install_arrays
 from lampwork.capture.attention import AttentionCalls
 from lampwork.capture.base import CaptureWorld
@@ -43,14 +44,7 @@ from lampwork.capture.shadow import Break, Deferred
 from lampwork.capture.tensors import is_tensor_function
 from lampwork.capture.torch_answers import install_torch_answers, legacy_tensor
 from lampwork.capture.unknown import install_numbers, item
-from lampwork.capture.unknown_arrays import (
-    UnknownArray,
-    call_function,
-    call_method,
-    holds_array,
-    install_unknown_arrays,
-    is_numpy_function,
-)
+from lampwork.capture.unknown_arrays import UnknownArray, holds_array, install_unknown_arrays
 from lampwork.ir.operations import ArrayMethod
 
 _ITERATORS = frozenset({
