@@ -45,5 +45,10 @@ def release_saved_tensors(ctx: Any) -> None:
     ctx.maybe_clear_saved_tensors()
 
 
-#: Makes results whose differentiation raises an error with the given text.
-delayed_error = torch._C._functions.DelayedError
+_BATCHED = tuple(torch._C._parse_dispatch_key(name) for name in ("Batched", "FuncTorchBatched"))
+
+
+def is_batched(tensor: torch.Tensor) -> bool:
+    """Whether a `vmap` wraps the tensor: that of `torch.func`, or the older one of `is_grads_batched`."""
+    keys = torch._C._dispatch_keys(tensor)
+    return any(keys.has(key) for key in _BATCHED)

@@ -13,7 +13,7 @@ that the program knows, in order.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ def run_backward(
         what = world.describe_arguments((outputs, gradients, inputs), {})
         raise Break("autograd", f"gradients are taken with {what}")
     _torch.keep_dynamo_unloaded()
-    nodes = _reached_nodes(outputs)
+    nodes = reached_nodes(outputs)
     leaves = _leaves(outputs, nodes)
     asked = {id(each) for each in inputs}
     for leaf in leaves:
@@ -62,6 +62,9 @@ def run_backward(
         after = [leaf.grad for leaf in outside]
     finally:
         world.recorder.takes_gradients = inside
+        if not keep_graph:
+            world.loader.freed_histories = True
+            world.loader.freed_nodes.update(node for node in nodes if type(node).__name__ == "CopySlices")
         world.accumulating.difference_update(map(id, outside))
         for leaf in outside:
             leaf.grad = None
@@ -70,7 +73,6 @@ def run_backward(
     for leaf, old, new in zip(outside, before, after):
         if new is not old:
             world.store_tensor_attribute(leaf, "grad", new)
-    world.loader.freed_histories |= not keep_graph
     return answer
 
 
@@ -81,7 +83,7 @@ def _lies_behind(world: Any, inputs: Iterable[Any], history: Fake) -> bool:
     return any(each.lampwork_source is not history.lampwork_source for each in others)
 
 
-def _reached_nodes(outputs: Iterable[Any]) -> list[Any]:
+def reached_nodes(outputs: Iterable[Any]) -> list[Any]:
     """All nodes of the history of `outputs`."""
     found: dict[Any, None] = {}
     pending = [each.grad_fn for each in outputs if isinstance(each, torch.Tensor) and each.grad_fn is not None]
@@ -102,11 +104,14 @@ def _leaves(outputs: Iterable[Any], nodes: Iterable[Any]) -> list[Any]:
     return list(found.values())
 
 
-def is_spent(tensor: Any) -> bool:
-    """Whether a `backward()` has freed part of the tensor's history, so that another through it raises."""
-    for node in _reached_nodes((tensor,)):
+def is_spent(tensor: Any, freed: Collection[Any]) -> bool:
+    """Whether a `backward()` has freed part of the tensor's history, so that another through it raises. `freed`: nodes
+    that were, and do not show it."""
+    for node in reached_nodes((tensor,)):
+        if node in freed:
+            return True
         for name in dir(node):
-            if name.startswith("_saved_"):
+            if name.startswith("_saved_") or name == "saved_tensors":
                 try:
                     getattr(node, name)
                 except RuntimeError:
@@ -186,6 +191,7 @@ def _register(world: Any, tensor: Any, hook: Any, name: str) -> Any:
         world.store_tensor_attribute(tensor, name, table)
         if tensor.grad_fn is not None:  # its history knows the hooks from here on; those of leaves are looked up
             world.recorder.own_gradients = "a hook changes gradients in it"
+            world.recorder.hook_tables.append(table)
             tensor._backward_hooks = OrderedDict({0: _gradient_hook(world, table)})
             tensor.grad_fn._register_hook_dict(tensor)
     handle = world.intrinsics[torch.utils.hooks.RemovableHandle](world, table)

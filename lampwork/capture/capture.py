@@ -22,9 +22,14 @@ import torch
 from lampwork import _torch, collector
 from lampwork.capture.arrays import check_shared_arrays
 from lampwork.capture.dynamic import DynamicPolicy
-from lampwork.capture.effects import collect_effects, guard_distinct, guard_identities
+from lampwork.capture.effects import (
+    collect_effects,
+    granted_inputs,
+    guard_distinct,
+    guard_identities,
+    has_usable_history,
+)
 from lampwork.capture.failures import is_certain
-from lampwork.capture.fake import Fake
 from lampwork.capture.liveness import looks_at_frame
 from lampwork.capture.machine import Interruption
 from lampwork.capture.machine.core import Handled
@@ -171,7 +176,7 @@ class _Attempt:
             world.tensors.finish(copied=bool(world.copied_storages))
             world.host_numbers.guard_equal()
             outputs = templates.outputs
-            needs_grad = _needs_grad(outputs, templates.spent, world.recorder.inputs)
+            needs_grad = _needs_grad(outputs, templates.spent, world)
             joint = undifferentiated = None
             if needs_grad:
                 joint, undifferentiated = self._differentiated(templates, effects, changed)
@@ -241,7 +246,12 @@ class _Attempt:
         machine.stop_at, steps = 0, machine.steps
         try:
             with world.recorder.recording():
-                joint = differentiate(world.recorder, templates.outputs, templates.spent)
+                written = [
+                    index for index, fake in enumerate(world.recorder.inputs) if has_usable_history(world.loader, fake)
+                ]
+                if any(templates.is_made(table) for table in world.recorder.hook_tables):
+                    raise Break("needs-grad", "a handle that can remove a hook leaves the region")
+                joint = differentiate(world.recorder, templates.outputs, templates.spent, written)
             if machine.steps != steps:
                 count = len(templates.outputs)
                 after = self._effects(templates, changed)
@@ -251,6 +261,10 @@ class _Attempt:
         except (GraphBreak, Interruption) as stop:
             found = stop.diagnostic if isinstance(stop, GraphBreak) else _diagnostic(stop, self.function)
             return None, replace(found, id="needs-grad")
+        granted = granted_inputs(world.loader)
+        if joint is not None and granted:
+            wanted = {id(world.recorder.inputs[index]): index for index in joint.wanted}
+            joint = replace(joint, granted=tuple(wanted[id(fake)] for fake in granted if id(fake) in wanted))
         return joint, None
 
     def release(self) -> None:
@@ -366,13 +380,11 @@ class _Attempt:
             raise again
 
 
-def _needs_grad(outputs: list[Any], spent: Collection[int], inputs: list[Any]) -> bool:
+def _needs_grad(outputs: list[Any], spent: Collection[int], world: TorchWorld) -> bool:
     """Whether some result, or an input that was written, has a history of this region's making that can be used."""
     return any(
         fake.requires_grad and not fake.is_leaf and index not in spent for index, fake in enumerate(outputs)
-    ) or any(
-        isinstance(fake, Fake) and fake.requires_grad and fake.grad_fn is not fake.lampwork_edge for fake in inputs
-    )
+    ) or any(has_usable_history(world.loader, fake) for fake in world.recorder.inputs)
 
 
 def _in_full(effects: list[Effect], objects: list[Any]) -> str:

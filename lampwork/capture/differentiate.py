@@ -19,21 +19,26 @@ import torch
 import torch.fx
 
 from lampwork import _torch
+from lampwork.capture.backward import reached_nodes
 from lampwork.capture.recorder import Recorder
+from lampwork.errors import GraphBreak
 from lampwork.fakes.fake import Fake, Unsupported
 from lampwork.fakes.shapes import is_dense
 from lampwork.ir.differentiation import Joint, Made, Output
 
 
-def differentiate(recorder: Recorder, outputs: list[Fake], spent: Collection[int] = ()) -> Joint | None:
+def differentiate(
+    recorder: Recorder, outputs: list[Fake], spent: Collection[int] = (), written: Sequence[int] = ()
+) -> Joint | None:
     """Records the gradients of `outputs`, and of inputs that were written, with respect to the recorder's inputs.
 
-    `spent`: indices of outputs whose history the program has used up itself.
+    `spent`: indices of outputs whose history the program has used up itself. `written`: indices of inputs that have
+    another history than at the start.
 
     Tensors that must leave the graph for that (bases of views, gradients) are appended to `outputs`. None where no
     result needs to be differentiated.
     """
-    return _Differentiation(recorder, outputs, spent).run()
+    return _Differentiation(recorder, outputs, spent).run(written)
 
 
 class _Differentiation:
@@ -48,8 +53,8 @@ class _Differentiation:
         self.target_fakes: list[Fake] = []
         self.hidden: list[Fake] = []
 
-    def run(self) -> Joint | None:
-        self.find_written_inputs()
+    def run(self, written: Sequence[int]) -> Joint | None:
+        self.find_written_inputs(written)
         made = self.find_outputs()
         if not self.targets and all(each.kind == "plain" for each in made):
             return None
@@ -58,28 +63,23 @@ class _Differentiation:
             return Joint(self.results, 0, (), tuple(made), (), ())
         candidates = self.candidates()
         self.check_leaves()
+        self.check_kept_gradients()
         tangents = [self.tangent(fake) for fake in self.target_fakes]
         found = self.gradients(tangents, [edge for _, edge in candidates])
+        if len(self.targets) > 1 and self.recorder.tells_undefined:
+            raise _refused("a backward method may make something else of gradients that are missing than of zeros")
         pairs = [(index, each) for (index, _), each in zip(candidates, found) if each is not None]
         wanted = tuple(index for index, _ in pairs)
         if not wanted:
             raise _refused("the results depend on no tensor from outside that requires grad")
-        depends = _dependences(self.recorder.graph, tangents, [each for _, each in pairs])
+        depends = dependences(self.recorder.graph, tangents, [each for _, each in pairs])
         self.outputs += [each for _, each in pairs]
         return Joint(self.results, len(self.hidden), tuple(self.targets), tuple(made), wanted, depends)
 
     # What is differentiated -----------------------------------------------------------------------
 
-    def find_written_inputs(self) -> None:
+    def find_written_inputs(self, written: Sequence[int]) -> None:
         """Inputs whose history the program changed by writing to them."""
-        written = [
-            index
-            for index, fake in enumerate(self.inputs)
-            if isinstance(fake, Fake)
-            and fake.requires_grad
-            and not fake.is_leaf
-            and fake.grad_fn is not fake.lampwork_edge
-        ]
         for index in written:
             fake = self.inputs[index]
             if sum(isinstance(each, Fake) and _same_memory(each, fake) for each in self.inputs) > 1:
@@ -179,6 +179,14 @@ class _Differentiation:
                     seen.add(following)
                     pending.append(following)
 
+    def check_kept_gradients(self) -> None:
+        """No result that keeps its gradient (`retain_grad()`) is what another is computed from: all results are those
+        of one node, and no gradient flows from one to another."""
+        for fake in self.target_fakes:
+            others = [each for each in self.target_fakes if each is not fake]
+            if fake.retains_grad and others and fake.grad_fn in reached_nodes(others):
+                raise _refused("a result keeps its gradient, and others are computed from it")
+
     def tangent(self, fake: Fake) -> Fake:
         """The placeholder of what autograd hands in for `fake`: in its strides, if they are dense."""
         size = tuple(fake.size())
@@ -204,6 +212,10 @@ class _Differentiation:
                 )  # fmt: skip
         except RuntimeError as error:
             raise _refused(f"autograd refuses to differentiate the results: {error}") from error
+        except Exception as error:
+            if not recorder.own_gradients or isinstance(error, GraphBreak):
+                raise
+            raise _refused(f"a hook or a backward method raises {type(error).__name__}: {error}") from error
         if recorder.written:
             self.check_writes(recorder.written)
             recorder.written |= before
@@ -269,7 +281,7 @@ _VIEW_NODES = (
 )  # fmt: skip
 
 
-def _dependences(graph: torch.fx.Graph, tangents: list[Fake], gradients: list[Fake]) -> tuple[tuple[int, ...], ...]:
+def dependences(graph: torch.fx.Graph, tangents: list[Fake], gradients: list[Fake]) -> tuple[tuple[int, ...], ...]:
     """The tangents that each gradient is computed from; memory that is written holds what was written, too."""
     masks: dict[int, int] = {}
     for number, tangent in enumerate(tangents):

@@ -6,11 +6,14 @@ from typing import Any
 
 import torch
 
+from lampwork.capture.backward import HOOK_TABLES, is_spent
+from lampwork.capture.fake import Fake
 from lampwork.capture.load import CHANGED_BY_RAISING, Loader
 from lampwork.capture.plain import is_plain
 from lampwork.capture.shadow import MISSING, Break, CellShadow, DictShadow, ListShadow, Pending, SetShadow, SlotShadow
 from lampwork.capture.templates import Templates, raised_at
 from lampwork.ir.guard import Distinct
+from lampwork.ir.reference import ObjectRef
 from lampwork.ir.template import (
     Call,
     CallSetAttribute,
@@ -27,6 +30,8 @@ from lampwork.ir.template import (
     SourceValue,
     Template,
 )
+
+_SPEND = ObjectRef("function", "lampwork.runtime.deferred", "spend")
 
 
 def collect_effects(loader: Loader, templates: Templates) -> list[Effect]:
@@ -62,6 +67,8 @@ def _tensor_effects(loader: Loader, templates: Templates) -> list[Effect]:
     for raw, source, fake in zip(inputs.values, inputs.sources, inputs.fakes_of_tensors()):
         if fake.is_leaf and fake.requires_grad is not raw.requires_grad:  # `x.requires_grad_()`
             effects.append(CallSetAttribute(SourceValue(source), "requires_grad", ConstantValue(fake.requires_grad)))
+        elif has_new_history(fake) and not has_usable_history(loader, fake):
+            effects.append(Call(_SPEND, (SourceValue(source),)))
     for slots in list(loader.slots.values()):
         if isinstance(slots.owner, torch.Tensor) and loader.origin(slots.owner) is not None:
             effects += _slot_effects(slots, loader, templates)
@@ -72,12 +79,32 @@ def _tensor_effects(loader: Loader, templates: Templates) -> list[Effect]:
         if loader.origin(tensor) is not None:
             continue
         slots = loader.slots.get(id(tensor)) or SlotShadow(tensor)
-        gradient = tensor.grad if tensor.is_leaf else None
+        kept = not tensor.is_leaf and tensor.retains_grad
+        if kept:
+            effects.append(Call(loader.guards.reference(torch.Tensor.retain_grad), (templates.template(tensor),)))
+        gradient = tensor.grad if tensor.is_leaf or kept else None
         if "grad" not in slots.values and gradient is not None:
             slots.values["grad"] = gradient
             slots.written.add("grad")
         effects += _slot_effects(slots, loader, templates)
     return effects
+
+
+def granted_inputs(loader: Loader) -> list[Fake]:
+    """Leaves from outside that require grad only since the program set it."""
+    pairs = zip(loader.tensors.values, loader.tensors.fakes_of_tensors())
+    return [fake for raw, fake in pairs if fake.is_leaf and fake.requires_grad and not raw.requires_grad]
+
+
+def has_new_history(fake: Any) -> bool:
+    """Whether the program wrote to an input something that requires grad."""
+    written = isinstance(fake, Fake) and fake.requires_grad and not fake.is_leaf
+    return written and fake.grad_fn is not fake.lampwork_edge
+
+
+def has_usable_history(loader: Loader, fake: Any) -> bool:
+    """The same, and no `backward()` of the program has freed what it depends on."""
+    return has_new_history(fake) and not (loader.freed_histories and is_spent(fake, loader.freed_nodes))
 
 
 def guard_distinct(loader: Loader) -> None:
@@ -219,7 +246,10 @@ def _set_effects(shadow: SetShadow, templates: Templates) -> list[Effect]:
 
 def _slot_effects(shadow: SlotShadow, loader: Loader, templates: Templates) -> list[Effect]:
     effects: list[Effect] = []
+    inside = isinstance(shadow.owner, torch.Tensor) and loader.origin(shadow.owner) is None
     for name in sorted(shadow.written):
+        if inside and name == HOOK_TABLES[0] and shadow.owner.grad_fn is not None:
+            continue  # they are part of how the tensor is differentiated
         value = shadow.values.get(name, MISSING)
         initial = shadow.initial.get(name, MISSING)
         if value is initial:

@@ -13,6 +13,8 @@ import torch
 from torch.autograd.function import FunctionCtx
 
 from lampwork import _torch
+from lampwork.capture.differentiate import dependences
+from lampwork.capture.fake import Fake
 from lampwork.capture.shadow import Break
 
 
@@ -41,6 +43,7 @@ class _Call:
     def __init__(self, world: Any, cls: Any) -> None:
         self.world, self.cls = world, cls
         self.context = FunctionCtx()
+        self.materializes = True
 
     def forward(self, args: tuple, kwargs: dict[str, Any], wanted: tuple[bool, ...]) -> Any:
         """What the user's forward returns."""
@@ -68,6 +71,9 @@ class _Call:
         found = found if type(found) is tuple else (found,)
         if len(found) > len(wanted) and all(each is None for each in found[len(wanted) :]):
             found = found[: len(wanted)]
+        given, made = ([each for each in values if isinstance(each, Fake)] for values in (gradients, found))
+        if not self.materializes and any(len(each) > 1 for each in dependences(world.recorder.graph, given, made)):
+            world.recorder.tells_undefined = True
         return found
 
 
@@ -87,6 +93,7 @@ class _Node(torch.autograd.Function):
                 mark(*marked)
         if call.told("materialize_grads") is False:
             ctx.set_materialize_grads(False)
+            call.materializes = False
         return result
 
     @staticmethod

@@ -71,6 +71,8 @@ class Loader(Shadows):
         self.exceptions: dict[int, tuple[BaseException, tuple]] = {}
         #: Whether a `backward()` freed the history of tensors.
         self.freed_histories = False
+        #: Nodes that a `backward()` has freed and that do not tell.
+        self.freed_nodes: set[Any] = set()
         self._by_type: dict[type, Any] = {}
         for kind in PLAIN_TYPES:
             self._by_type[kind] = self._load_plain

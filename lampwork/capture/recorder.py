@@ -99,6 +99,10 @@ class Recorder:
         self.uses_cuda = False
         #: Why eager would compute other gradients than the graph's operators have: a function or hook of the user's.
         self.own_gradients = ""
+        #: A backward method of the program is told which of several gradients there are.
+        self.tells_undefined = False
+        #: Hooks on tensors with a history of the program's own, a table for each tensor.
+        self.hook_tables: list[Any] = []
         #: What is recorded from now on belongs to the backward pass; and to which checkpointed function, 0 for none.
         self.differentiating = False
         #: What is recorded from now on belongs to a backward pass that the program itself runs.
@@ -274,7 +278,7 @@ class Recorder:
             raise Unsupported(f"{op.overload} of plain numbers")
         plain = [int(each) if type(each) is torch.SymInt else each for each in args]
         with self._paused():
-            made = op.overload(*plain, **kwargs)
+            made = op.overload(*plain, **kwargs).resolve_conj()
         return self.constant(made)
 
     def _folded(self, op: Operator, args: tuple, kwargs: dict) -> torch.Tensor | None:
@@ -328,6 +332,8 @@ class Recorder:
                 self.sizes.require(fake.lampwork_source, "offset", 0, int(fake.storage_offset()))
 
     def _call_view(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        if type(args[0]) in _NUMBERS:  # the conjugate of a factor, in derivatives
+            return self._call_on_numbers(op, args, kwargs)
         if op.base == "as_strided" and (len(args) > 3 or "storage_offset" in kwargs):
             self.note_offset(args[0])
         inputs = self.to_nodes(args), self.to_nodes(kwargs) if kwargs else {}

@@ -214,6 +214,10 @@ class Templates:
         """Whether describing it costs nothing: it is from outside, or part of what has been described."""
         return type(value) is Deferred or id(value) in self._made or id(value) in self.loader.by_value
 
+    def is_made(self, value: Any) -> bool:
+        """Whether the region makes it anew for those who see it afterwards."""
+        return id(value) in self._made
+
     def call(self, function: Any, *args: Template) -> Template:
         """The result of a function of `ir.operations`."""
         self.objects.append(NewCall(self.loader.guards.reference(function), args))
@@ -234,7 +238,7 @@ class Templates:
         if index is None:
             index = self._output_index[id(value)] = len(self.outputs)
             self.outputs.append(value)
-            if self.loader.freed_histories and value.grad_fn is not None and is_spent(value):
+            if self.loader.freed_histories and value.grad_fn is not None and is_spent(value, self.loader.freed_nodes):
                 self.spent.add(index)
         cls = self.tensor_class(value)
         reference = None if cls is torch.Tensor else self.loader.guards.reference(cls)

@@ -39,6 +39,8 @@ class TensorInputs:
             raise Break("fake-escaped", "a tensor of another captured region is read")
         if raw.layout is not torch.strided:
             raise Break("tensor-layout", f"a tensor of layout {raw.layout} is read")
+        if isinstance(raw, torch.nn.parameter.UninitializedTensorMixin):
+            raise Break("tensor-layout", "a tensor whose shape the first call decides (of a lazy module) is read")
         try:
             layout = symbolic_layout(raw, source, self.policy, self.recorder.sizes)
             fake = self.recorder.input(raw, source, layout)
@@ -170,8 +172,10 @@ def is_tensor_function(function: Any) -> bool:
         module = owner.__name__ if isinstance(owner, types.ModuleType) else function.__module__
         return module in _torch.BUILTIN_MODULES
     if kind is types.MethodDescriptorType or kind is types.WrapperDescriptorType:
-        return issubclass(torch.Tensor, function.__objclass__) and function.__objclass__ is not object and (
-            function.__name__ not in MEMORY_METHODS
+        return (
+            issubclass(torch.Tensor, function.__objclass__)
+            and function.__objclass__ is not object
+            and (function.__name__ not in MEMORY_METHODS)
         )
     return isinstance(function, _torch.OPERATOR_TYPES)
 

@@ -469,11 +469,14 @@ class Functionalizer:
         uses = Counter(result.index for result in results if isinstance(result, FromGraph))
         results = [self.unviewed(result, outputs, uses) for result in results]
         writes: list[tuple[int, int]] = []
+        overlapping: list[tuple[int, ...]] = []
         for memory in {id(view.memory): view.memory for view in self.views.values()}.values():
             if memory.inputs and memory.generation:
                 self.finish_writes(memory, outputs, writes)
+                if len(memory.inputs) > 1:
+                    overlapping.append(memory.inputs)
         self.graph.output(tuple(outputs))
-        return FunctionalGraph(self.graph, tuple(results), tuple(writes))
+        return FunctionalGraph(self.graph, tuple(results), tuple(writes), overlapping=tuple(overlapping))
 
     def unviewed(self, result: Any, outputs: list[Node], uses: Mapping[int, int]) -> Any:
         """A view that is all of a value that no other result uses is that value."""

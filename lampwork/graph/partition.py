@@ -250,7 +250,10 @@ def _forward(joined: Joined, computed: list[Node], numbers: tuple[Any, ...]) -> 
             outputs.append(copy)
         results.append(FromGraph(owned[copy]))
     graph.output(tuple(outputs))
-    return FunctionalGraph(graph, tuple(results), writes, device=functional.device, numbers=numbers), first
+    made = FunctionalGraph(
+        graph, tuple(results), writes, device=functional.device, numbers=numbers, overlapping=functional.overlapping
+    )
+    return made, first
 
 
 def _backward(

@@ -45,7 +45,7 @@ class Joint:
     The placeholders behind the region's inputs are tangents, one for each of `outputs`. The graph's outputs are
     `results` tensors that templates name, the bases of views among them that no template names, and one gradient for
     each input of `wanted`. `depends[k]`: the tangents that gradient k depends on; where all of them are undefined, so
-    is the gradient. `made`: one for each of `results`.
+    is the gradient. `made`: one for each of `results`. `granted`: inputs that require grad because the program says so.
     """
 
     results: int
@@ -54,6 +54,7 @@ class Joint:
     made: tuple[Made, ...]
     wanted: tuple[int, ...]
     depends: tuple[tuple[int, ...], ...]
+    granted: tuple[int, ...] = ()
 
 
 @record

@@ -135,7 +135,8 @@ class FunctionalGraph:
     the output node is one flat tuple of fresh values. `results[k]`: what `TensorValue(k)` is. `writes`: (input
     index, graph output index) to copy into the input's memory at the end, in order. `derived`: recipes for inputs
     computed from other inputs once and cached (packed weights), as (operator name, input indices, constants).
-    `numbers`: integers computed from sizes (`torch.SymInt`), which are results behind the others.
+    `numbers`: integers computed from sizes (`torch.SymInt`), which are results behind the others. `overlapping`: inputs
+    that share memory which is written; what is stored into one of them changes the others.
     Random operators keep program order. `device`: the one that kernels and planned memory are on ("cpu", "cuda:0").
     """
 
@@ -145,3 +146,4 @@ class FunctionalGraph:
     derived: tuple[tuple[str, tuple[int, ...], tuple[Any, ...]], ...] = ()
     device: str = "cpu"
     numbers: tuple[Any, ...] = ()
+    overlapping: tuple[tuple[int, ...], ...] = ()

@@ -573,8 +573,9 @@ class Lowering:
                 if position in returned:
                     owners.add(value.ref.buffer)
             values.append(value)
+        beside = {index: group for group in self.functional.overlapping for index in group}
         for target, source in self.functional.writes:
-            self.write_input(target, values[source])
+            self.write_input(target, values[source], beside.get(target, ()))
         results = tuple(self.result(result, values) for result in self.functional.results)
         results += tuple(ScalarResult(size_of(number)) for number in self.functional.numbers)
         self.drop_unread()
@@ -602,13 +603,17 @@ class Lowering:
         for name in unread:
             self.buffers.pop(name, None)
 
-    def write_input(self, target: int, source: TensorValue) -> None:
-        """Stores `source` into the memory of input `target`, after everything else."""
+    def write_input(self, target: int, source: TensorValue, beside: tuple[int, ...] = ()) -> None:
+        """Stores `source` into the memory of input `target`, after everything else.
+
+        `beside`: inputs that share this memory. A kernel that loads from one of them must be done by then, and nothing
+        tells from the names of the buffers: so ATen copies, as an operator that writes to all of them.
+        """
         buffer = self.buffers[self.inputs[target]]
         self.origin = Origin(buffer.name, "write")
         ref = TensorRef(buffer.name, buffer.dtype, buffer.shape, buffer.strides)
         here = not buffer.device and source.ref.buffer not in self.elsewhere
-        if here and buffer.dtype in NATIVE and source.dtype in NATIVE:
+        if here and not beside and buffer.dtype in NATIVE and source.dtype in NATIVE:
             try:
                 axes, index = grid(buffer.shape)
                 value = ex.cast(source.load(broadcast_index(index, buffer.shape, source.shape)), buffer.dtype)
@@ -616,8 +621,9 @@ class Lowering:
                 return
             except CannotLoad:
                 pass
+        written = tuple(dict.fromkeys([buffer.name, *(self.inputs[index] for index in beside)]))
         self.items.append(
-            Extern("aten::copy_.default", (ref, source.used().ref), (), (None,), None, (buffer.name,), self.origin)
+            Extern("aten::copy_.default", (ref, source.used().ref), (), (None,), None, written, self.origin)
         )
 
     def result(self, result: Any, values: list[Any]) -> Result:

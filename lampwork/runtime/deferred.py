@@ -33,6 +33,13 @@ def array_of(tensor: torch.Tensor, scalar: bool) -> Any:
     return array[()] if scalar else array
 
 
+def spend(tensor: torch.Tensor) -> None:
+    """Gives a tensor of the caller, which was written, a history that a `backward()` has freed."""
+    from lampwork.runtime.spent import spend
+
+    spend(tensor)
+
+
 def store(value: float, *targets: torch.Tensor) -> None:
     """Writes a number to tensors of one element on the CPU."""
     with torch.no_grad():

@@ -37,6 +37,13 @@ _TWICE = Diagnostic(
     remedy="Take them inside of the compiled function, where second derivatives are part of the graph.",
 )
 
+_BATCHED = Diagnostic(
+    "double-backward",
+    "gradients of a compiled region were taken for a batch of tangents (is_grads_batched, vmap); eager computes them, "
+    "forward included",
+    remedy="Take them inside of the compiled function.",
+)
+
 
 class Differentiated:
     """The programs of an entry whose results require grad. `call` takes and gives what `Host.call` does."""
@@ -69,6 +76,8 @@ class Differentiated:
 
     def tied(self, values: Sequence[Any], generation: object = None) -> Sequence[Any]:
         run = _Call(self, values, generation)
+        for index in self.joint.granted:
+            values[index].requires_grad_()
         tracked = [values[index] for index in self.tracked]
         if torch.is_grad_enabled():
             outputs = LampworkRegion.apply(run, *tracked)
@@ -161,10 +170,25 @@ class Differentiated:
         except Gone:
             raise cause from None
         self.fell_back(Diagnostic("run-failed", why), time.perf_counter() - start)
-        return [None if each is None else each.detach() for each in found]
+        return found
 
-    def replay(self, run: _Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any]) -> list[Any]:
-        """Gradients with a history, computed by eager from the region's inputs, which what was `saved` begins with.
+    def batched_gradients(self, run: _Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any]) -> Sequence[Any]:
+        """`gradients` of many tangents at once, which `vmap` wraps: by eager. Raises RuntimeError where it cannot."""
+        start = time.perf_counter()
+        try:
+            found = self.replay(run, saved, tangents, torch.is_grad_enabled())
+        except Gone as stop:
+            raise RuntimeError(
+                f"the gradients of a region that lampwork compiled cannot be taken for a batch of tangents "
+                f"[{_BATCHED.id}]: {stop}. {_BATCHED.remedy} See {_BATCHED.page}."
+            ) from None
+        self.fell_back(_BATCHED, time.perf_counter() - start)
+        return found
+
+    def replay(
+        self, run: _Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any], history: bool = False
+    ) -> list[Any]:
+        """Gradients (with a `history`) computed by eager from the region's inputs, which what was `saved` begins with.
         Raises `Gone` where it cannot."""
         if not self.link.replay:
             raise Gone(self.link.unrepeatable)
@@ -172,19 +196,24 @@ class Differentiated:
         inputs.update(zip(self.link.saved_inputs, saved))
         if self.replayed is None:
             self.replayed = Replayed(self.link.replay)
-        return self.replayed.gradients(inputs, self.joint.wanted, tangents)
+        return self.replayed.gradients(inputs, self.joint.wanted, tangents, history)
 
-    def differentiable_gradients(self, run: _Call, saved: list[Any], tangents: Sequence[Any]) -> Sequence[Any]:
-        """`gradients` with a history, computed by eager; with one that refuses to be differentiated where it cannot."""
+    def differentiable_gradients(
+        self, run: _Call, saved: list[Any], tangents: Sequence[Any], leaves: Sequence[torch.Tensor]
+    ) -> Sequence[Any]:
+        """`gradients` with a history, computed by eager; with one that refuses to be differentiated where it cannot.
+        `leaves`: inputs of the region."""
         start = time.perf_counter()
         try:
-            found = self.replay(run, saved, tangents)
+            found = self.replay(run, saved, tangents, history=True)
             self.fell_back(_TWICE, time.perf_counter() - start)
             return found
         except Gone as stop:
             why = str(stop)
+        sources = [*leaves, *saved, *tangents]
         with torch.no_grad():
-            return _refusing(self.gradients(run, saved, tangents), why)
+            plain = self.gradients(run, saved, tangents)
+        return _refusing(plain, [each for each in sources if each is not None and each.requires_grad], why)
 
 
 class _Call:
@@ -270,8 +299,13 @@ class LampworkRegion(torch.autograd.Function):
         if run.strides:
             saved = [_in_strides(tensor, strides) for tensor, strides in zip(saved, run.strides, strict=True)]
         _torch.release_saved_tensors(ctx)  # from now on the list alone owns them, and the program empties it
-        twice = torch.is_grad_enabled()
-        found = (owner.differentiable_gradients if twice else owner.gradients)(run, saved, tangents)
+        if any(each is not None and _torch.is_batched(each) for each in tangents):
+            found = owner.batched_gradients(run, saved, tangents)
+        elif torch.is_grad_enabled():
+            leaves = [node.variable for node, _ in ctx.next_functions if hasattr(node, "variable")]
+            found = owner.differentiable_gradients(run, saved, tangents, leaves)
+        else:
+            found = owner.gradients(run, saved, tangents)
         return None, *found, *owner.no_gradients
 
 
@@ -311,14 +345,26 @@ def _in_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
         return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
-def _refusing(gradients: Sequence[Any], why: str) -> list[Any]:
-    """The gradients, with a history that refuses to be differentiated."""
-    found = [None if each is None else each.detach().requires_grad_() for each in gradients]
-    present = [each for each in found if each is not None]
-    text = (
-        f"the gradients of a region that lampwork compiled cannot be differentiated again [{_TWICE.id}]: {why}. "
-        f"{_TWICE.remedy} See {_TWICE.page}."
-    )
-    refusing = _torch.delayed_error(text.encode(), len(present))(*present)
-    remaining = iter(refusing if isinstance(refusing, (tuple, list)) else (refusing,))
-    return [None if each is None else next(remaining) for each in found]
+class _Refusing(torch.autograd.Function):
+    """Gradients that cannot be differentiated. What they were computed from is an argument, so that asking for its
+    gradient raises instead of finding that nothing depends on it."""
+
+    @staticmethod
+    def forward(ctx: Any, why: str, count: int, *tensors: torch.Tensor) -> Any:
+        ctx.why = why
+        return tuple([each.detach() for each in tensors[:count]])
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Any) -> Any:
+        raise RuntimeError(
+            f"the gradients of a region that lampwork compiled cannot be differentiated again [{_TWICE.id}]: "
+            f"{ctx.why}. "
+            f"{_TWICE.remedy} See {_TWICE.page}."
+        )
+
+
+def _refusing(gradients: Sequence[Any], sources: Sequence[torch.Tensor], why: str) -> list[Any]:
+    """The gradients, with a history that leads to `sources` and refuses to be differentiated."""
+    present = [each.detach().requires_grad_() for each in gradients if each is not None]
+    refusing = iter(_Refusing.apply(why, len(present), *present, *sources) if present else ())
+    return [None if each is None else next(refusing) for each in gradients]

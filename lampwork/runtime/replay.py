@@ -64,10 +64,12 @@ class Replayed:
     def __init__(self, data: bytes) -> None:
         self.replay: Replay = pickle.loads(data)
 
-    def gradients(self, inputs: dict[int, Any], wanted: Sequence[int], tangents: Sequence[Any]) -> list[Any]:
-        """Gradients of the graph inputs `wanted`, with a history; `inputs`: values of graph inputs by index.
+    def gradients(
+        self, inputs: dict[int, Any], wanted: Sequence[int], tangents: Sequence[Any], history: bool = True
+    ) -> list[Any]:
+        """Gradients of the graph inputs `wanted`; `inputs`: values of graph inputs by index.
 
-        None where an input is not reached.
+        None where an input is not reached. `history`: the gradients have one.
         """
         replay = self.replay
         with torch.enable_grad(), _torch.without_autocast():
@@ -84,7 +86,7 @@ class Replayed:
             if pairs and reached:
                 gradients = torch.autograd.grad(
                     [output for output, _ in pairs], [own[index] for index in reached],
-                    [tangent for _, tangent in pairs], create_graph=True, allow_unused=True,
+                    [tangent for _, tangent in pairs], create_graph=history, allow_unused=True,
                 )  # fmt: skip
                 found = dict(zip(reached, gradients, strict=True))
         return [found.get(index) for index in wanted]

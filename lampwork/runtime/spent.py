@@ -9,14 +9,19 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
+
 
 class Spent(torch.autograd.Function):
     """The history of such a result."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-        ctx.mark_dirty(tensor)
-        return tensor
+    def forward(ctx: Any, anchor: torch.Tensor, tensor: torch.Tensor, write: bool) -> torch.Tensor:
+        if write:
+            ctx.mark_dirty(tensor)
+            return tensor
+        with _torch.below_autograd():  # not `tensor` itself: what shares its memory keeps the history that it has
+            return torch.ops.aten.alias.default(tensor)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -29,6 +34,12 @@ class Spent(torch.autograd.Function):
 
 
 def spent(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor`, which requires grad from here on; `backward()` on it raises as eager's does."""
+    """`tensor` as one that requires grad; `backward()` on it raises as eager's does."""
     with torch.enable_grad():
-        return Spent.apply(torch.empty(0, requires_grad=True), tensor)  # type: ignore[no-any-return]
+        return Spent.apply(torch.empty(0, requires_grad=True), tensor, False)  # type: ignore[no-any-return]
+
+
+def spend(tensor: torch.Tensor) -> None:
+    """Gives a tensor of the caller that was written such a history."""
+    with torch.enable_grad():
+        Spent.apply(torch.empty(0, requires_grad=True), tensor, True)

@@ -81,3 +81,30 @@ def test_a_view_into_another_input_that_is_written():
     with pytest.raises(CompileError, match="reaches beyond"):
         lampwork.compile(program, options={"cache": False})(ours[:4], ours[4:])
     assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("rows", [slice(1, 2), slice(0, 2), slice(0, 3)])
+def test_a_part_is_written_beside_the_whole(rows):
+    """The whole was written by a kernel that read the part, whose elements another had changed by then: twice."""
+
+    def program(whole, part):
+        part.mul_(2)
+        return whole * 3
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    ours, theirs = torch.arange(12.0).view(3, 4), torch.arange(12.0).view(3, 4)
+    assert torch.equal(compiled(ours, ours[rows]), program(theirs, theirs[rows])) and torch.equal(ours, theirs)
+    apart = ours.detach()
+    compiled(ours, apart), program(theirs, theirs.detach())
+    assert torch.equal(ours, theirs)
+
+
+def test_parts_that_overlap_in_part():
+    def program(first, second, other):
+        first.add_(other[:8])
+        second.mul_(first.clone())
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    ours, theirs, other = torch.arange(10.0), torch.arange(10.0), torch.arange(10.0) / 3
+    compiled(ours[:8], ours[2:], other), program(theirs[:8], theirs[2:], other)
+    torch.testing.assert_close(ours, theirs)

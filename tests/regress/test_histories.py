@@ -1,0 +1,193 @@
+"""What autograd shows of results and of inputs that were written, in programs that take gradients or set who has them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import lampwork
+
+OPTIONS = {"cache": False}
+
+
+def leaf(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+
+def test_detached_results_beside_one_whose_history_is_freed():
+    """They shared its memory, and got its history."""
+
+    def program(x):
+        y = x * 2
+        y.sum().backward()
+        return y, y.detach(), y[0]
+
+    y, detached, row = lampwork.compile(program, options=OPTIONS)(leaf(3, 4))
+    assert y.requires_grad and row.requires_grad and not detached.requires_grad
+    assert y.data_ptr() == detached.data_ptr() == row.data_ptr()
+
+
+@pytest.mark.parametrize("write", [torch.Tensor.add_, torch.Tensor.mul_, torch.Tensor.copy_])
+def test_a_written_input_whose_history_is_freed(write):
+    """The call ran eagerly: the history was to be differentiated a second time."""
+
+    def program(x, w):
+        write(x, w)
+        write(x[0], w)
+        x.sin().sum().backward()
+
+    compiled = lampwork.compile(program, options=OPTIONS)
+    x, w = torch.ones(3, 4), leaf(4)
+    compiled(x, w)
+    assert x.requires_grad and not x.is_leaf and w.grad is not None and not lampwork.stats(compiled)["fallbacks"]
+    with pytest.raises(RuntimeError, match="second time"):
+        x.sum().backward()
+
+
+def test_an_input_requires_grad_from_within():
+    """The result had no history."""
+
+    def program(x, w):
+        y = x * w
+        x.requires_grad_()
+        return y + x
+
+    compiled = lampwork.compile(program, options=OPTIONS)
+    for _ in range(2):
+        x, w = torch.ones(3), leaf(3)
+        result = compiled(x, w)
+        result.sum().backward()
+        assert torch.equal(x.grad, torch.ones(3)) and torch.equal(w.grad, torch.ones(3))
+    assert not lampwork.stats(compiled)["fallbacks"]
+
+
+def test_a_hook_that_can_be_removed_later():
+    def program(x):
+        y = x * 2
+        return y.sin(), y.register_hook(lambda gradient: gradient * 10)
+
+    compiled = lampwork.compile(program, options=OPTIONS)
+    for remove in (False, True):
+        x = leaf(3)
+        result, handle = compiled(x)
+        if remove:
+            handle.remove()
+        result.sum().backward()
+        torch.testing.assert_close(x.grad, (x * 2).cos().detach() * (2 if remove else 20))
+
+
+def test_a_hook_on_a_result_runs_once():
+    def program(x):
+        y = x * 2
+        y.register_hook(lambda gradient: gradient * 10)
+        return y
+
+    compiled = lampwork.compile(program, options=OPTIONS)
+    x = leaf(3)
+    compiled(x).sum().backward()
+    assert torch.equal(x.grad, torch.full((3,), 20.0)) and not lampwork.stats(compiled)["fallbacks"]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_result_keeps_its_gradient(alone):
+    def program(x):
+        y = x * 2
+        y.retain_grad()
+        return y if alone else (y, y.sin().sum())
+
+    compiled = lampwork.compile(program, options=OPTIONS)
+    found = compiled(leaf(3))
+    y, loss = (found, found.sin().sum()) if alone else found
+    loss.backward()
+    assert y.retains_grad and torch.allclose(y.grad, y.detach().cos())
+    assert bool(lampwork.stats(compiled)["fallbacks"]) is not alone
+
+
+class Pair(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx, first, second):
+        return first * 20 if second is None else first * 2 + second * 3
+
+
+def test_a_backward_that_tells_missing_gradients_from_zeros():
+    compiled = lampwork.compile(lambda x: Pair.apply(x), options=OPTIONS)
+    for both in (True, False):
+        x = leaf(3)
+        first, second = compiled(x)
+        (first + second if both else first).sum().backward()
+        assert torch.equal(x.grad, torch.full((3,), 5.0 if both else 20.0))
+
+
+class Failing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise ValueError("no gradient today")
+
+
+def test_a_backward_that_raises():
+    result = lampwork.compile(lambda x: Failing.apply(x).sum(), options=OPTIONS)(leaf(3))
+    with pytest.raises(ValueError, match="no gradient today"):
+        result.backward()
+
+    def program(x):
+        try:
+            Failing.apply(x).sum().backward()
+        except ValueError as error:
+            return str(error)
+
+    assert lampwork.compile(program, options=OPTIONS)(leaf(3)) == "no gradient today"
+
+
+def test_gradients_of_a_batch_of_tangents():
+    compiled = lampwork.compile(lambda x: x.sin() * 2, options=OPTIONS)
+    x = leaf(3)
+    result = compiled(x)
+    (rows,) = torch.autograd.grad(result, x, torch.eye(3), is_grads_batched=True, retain_graph=True)
+    torch.testing.assert_close(rows, (x.cos() * 2).diag().detach())
+    found = torch.func.vmap(lambda tangent: torch.autograd.grad(result, x, tangent, retain_graph=True)[0])(torch.eye(3))
+    torch.testing.assert_close(found, rows)
+    assert {each.diagnostic.id for each in lampwork.stats(compiled)["fallbacks"]} == {"double-backward"}
+
+
+def test_second_derivatives_that_cannot_be_had_are_no_zeros():
+    """Where there was another way to the input, its gradient lacked what came through the compiled region."""
+
+    def program(x, w):
+        x.mul_(w)
+        return x.pow(3).sum()
+
+    w = leaf(3)
+    result = lampwork.compile(program, options=OPTIONS)(torch.ones(3), w)
+    (first,) = torch.autograd.grad(result, w, create_graph=True)
+    with pytest.raises(RuntimeError, match="double-backward"):
+        torch.autograd.grad((first * w).sum(), w)
+
+
+def test_complex_factors_in_derivatives():
+    """The conjugate of a number was recorded as a view of it."""
+
+    def program(x):
+        (torch.view_as_complex(x * 1) * (2 + 1j)).abs().square().sum().backward()
+        return x.grad
+
+    x = leaf(3, 2)
+    torch.testing.assert_close(lampwork.compile(program, options=OPTIONS)(x), 10 * x.detach())
+
+
+def test_lazy_modules():
+    """The first call, which decides the shapes, raised."""
+    model = nn.Sequential(nn.LazyLinear(5), nn.ReLU(), nn.LazyLinear(2))
+    compiled = lampwork.compile(model, options=OPTIONS)
+    x = torch.ones(3, 4)
+    assert compiled(x).shape == (3, 2)
+    torch.testing.assert_close(compiled(x), model(x))
