@@ -6,6 +6,7 @@ are numbers that the host knows, those on a GPU stay there.
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -41,6 +42,14 @@ def _unscaled(grad: Any, grad_scale: Any) -> Any:
     return grad
 
 
+def _gradient(grad: Any, param: Any, grad_scale: Any, maximize: bool, weight_decay: Any) -> Any:
+    """What is descended along: the gradient, with the decay of weights added to it."""
+    grad = _unscaled(grad, grad_scale)
+    if maximize:
+        grad = -grad
+    return grad.add(param, alpha=weight_decay) if weight_decay != 0 else grad
+
+
 def _moved(param: Any, direction: Any, denominator: Any, step_size: Any) -> Any:
     """`param - step_size * direction / denominator`."""
     if isinstance(step_size, torch.Tensor):
@@ -55,16 +64,11 @@ def _adam(
 ) -> None:  # fmt: skip
     lr = _number(lr)
     for index, param in enumerate(params):
-        grad = _unscaled(grads[index], grad_scale)
-        if maximize:
-            grad = -grad
+        grad = _gradient(grads[index], param, grad_scale, maximize, 0 if decoupled else weight_decay)
         step = _number(steps[index])
         moved = param
-        if weight_decay != 0:
-            if decoupled:
-                moved = param * (1 - lr * weight_decay)
-            else:
-                grad = grad.add(param, alpha=weight_decay)
+        if decoupled and weight_decay != 0:
+            moved = param * (1 - lr * weight_decay)
         average = averages[index].lerp(grad, 1 - beta1)
         square = (squares[index] * beta2).addcmul(grad, grad, value=1 - beta2)
         first = 1 - beta1**step
@@ -88,11 +92,7 @@ def sgd(
 ) -> None:  # fmt: skip
     lr = _number(lr)
     for index, param in enumerate(params):
-        grad = _unscaled(grads[index], grad_scale)
-        if maximize:
-            grad = -grad
-        if weight_decay != 0:
-            grad = grad.add(param, alpha=weight_decay)
+        grad = _gradient(grads[index], param, grad_scale, maximize, weight_decay)
         if len(buffers):
             buffer = grad
             if not is_first_step:
@@ -109,11 +109,7 @@ def adagrad(
 ) -> None:  # fmt: skip
     lr = _number(lr)
     for index, param in enumerate(params):
-        grad = _unscaled(grads[index], grad_scale)
-        if maximize:
-            grad = -grad
-        if weight_decay != 0:
-            grad = grad.add(param, alpha=weight_decay)
+        grad = _gradient(grads[index], param, grad_scale, maximize, weight_decay)
         total = sums[index].addcmul(grad, grad, value=1.0)
         rate = lr / (1 + (_number(steps[index]) - 1) * lr_decay)
         _store(param, _moved(param, grad, total.sqrt().add(eps), rate), found_inf)
@@ -124,10 +120,8 @@ def adagrad(
 KERNELS = {"_fused_adam_": adam, "_fused_adamw_": adamw, "_fused_sgd_": sgd, "_fused_adagrad_": adagrad}
 
 
-def _mark(raw: Any) -> None:
-    code = decode(raw)
-    code.hidden, code.is_native = True, False
-
-
-for _function in (_number, _store, _unscaled, _moved, _adam, *KERNELS.values()):
-    _mark(_function.__code__)
+# Code of lampwork is left to CPython, which would hand the program's numbers to operators as they are. This is not.
+for _function in [*globals().values()]:
+    if isinstance(_function, FunctionType) and _function.__module__ == __name__:
+        _code = decode(_function.__code__)
+        _code.hidden, _code.is_native = True, False

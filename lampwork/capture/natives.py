@@ -154,10 +154,9 @@ declare_methods("holds", BaseExceptionGroup, "split subgroup derive")
 
 # Torch: process state and questions about tensors -------------------------------------------------
 
-STATE_READERS: dict[Any, str] = {}
 
-
-def _state(name: str, *paths: str) -> None:
+def _enter(table: dict[Any, str], name: str, *paths: str) -> None:
+    """Enters the functions of torch at `paths`, those that this release has, under the state that they are about."""
     for path in paths:
         value: Any = torch
         for part in path.split("."):
@@ -165,8 +164,11 @@ def _state(name: str, *paths: str) -> None:
             if value is None:
                 break
         if value is not None:
-            STATE_READERS[value] = name
+            table[value] = name
 
+
+STATE_READERS: dict[Any, str] = {}
+_state = functools.partial(_enter, STATE_READERS)
 
 _state("grad_mode", "is_grad_enabled", "_C.is_grad_enabled")
 _state("inference_mode", "is_inference_mode_enabled", "_C.is_inference_mode_enabled")
@@ -193,18 +195,7 @@ _state("anomaly", "is_anomaly_enabled", "_C.is_anomaly_enabled", "_C.is_anomaly_
 
 #: Writes of process state: performed while capturing, undone after it; a difference at the end becomes an effect.
 STATE_WRITERS: dict[Any, str] = {}
-
-
-def _writer(name: str, *paths: str) -> None:
-    for path in paths:
-        value: Any = torch
-        for part in path.split("."):
-            value = getattr(value, part, None)
-            if value is None:
-                break
-        if value is not None:
-            STATE_WRITERS[value] = name
-
+_writer = functools.partial(_enter, STATE_WRITERS)
 
 _writer("grad_mode", "_C._set_grad_enabled")
 _writer(

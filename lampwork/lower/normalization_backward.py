@@ -13,6 +13,7 @@ The sums of one tensor over the same dimensions share a kernel with each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lampwork.ir.dtype import compute_dtype
@@ -32,45 +33,39 @@ def _loaded(value: TensorValue, dtype: str) -> Body:
     return lambda index: ex.cast(value.load(index), dtype)
 
 
-def _of_rows(
-    lowering: Lowering,
-    shape: tuple[Size, ...],
-    dims: Sequence[int],
-    dtype: str,
-    h: Body,
-    y: Body,
-    r: Body,
-    centered: bool,
-) -> Body:
-    """`index -> r * (h - mean(h) - y * mean(h * y))`, means over `dims`; without mean(h) unless `centered`."""
-    along = lowering.reduce("sum", shape, dims, lambda index: ex.mul(h(index), y(index)), dtype, "along")
-    sums = lowering.reduce("sum", shape, dims, h, dtype, "sum") if centered else None
-    return _of_sums(lowering, shape, dims, dtype, h, y, r, along, sums)
+@dataclass(frozen=True)
+class _Rows:
+    """What was normalised over `dims` of a tensor: the gradient h of the result y, and the factor r of the input's."""
 
+    shape: tuple[Size, ...]
+    dims: Sequence[int]
+    dtype: str
+    h: Body
+    y: Body
+    r: Body
 
-def _of_sums(
-    lowering: Lowering,
-    shape: tuple[Size, ...],
-    dims: Sequence[int],
-    dtype: str,
-    h: Body,
-    y: Body,
-    r: Body,
-    along: TensorValue,
-    plain: TensorValue | None,
-) -> Body:
-    """As `_of_rows`, given the sums of h * y and of h."""
-    chosen = frozenset(dims)
-    numel = lowering.operand(product(shape[k] for k in dims), (), (), dtype)
+    def sum_along(self, lowering: Lowering) -> TensorValue:
+        """sum(h * y), for each row."""
+        body: Body = lambda index: ex.mul(self.h(index), self.y(index))
+        return lowering.reduce("sum", self.shape, self.dims, body, self.dtype, "along")
 
-    def body(index: IndexTuple) -> Expr:
-        row = tuple([each for k, each in enumerate(index) if k not in chosen])
-        value = h(index)
-        if plain is not None:
-            value = ex.sub(value, ex.div(plain.load(row), numel))
-        return ex.mul(r(index), ex.sub(value, ex.mul(y(index), ex.div(along.load(row), numel))))
+    def sum(self, lowering: Lowering, name: str) -> TensorValue:
+        """sum(h), for each row."""
+        return lowering.reduce("sum", self.shape, self.dims, self.h, self.dtype, name)
 
-    return body
+    def gradient(self, lowering: Lowering, along: TensorValue, plain: TensorValue | None) -> Body:
+        """`index -> r * (h - mean(h) - y * mean(h * y))`, given the sums; without mean(h) where that sum is None."""
+        chosen = frozenset(self.dims)
+        numel = lowering.operand(product(self.shape[k] for k in self.dims), (), (), self.dtype)
+
+        def body(index: IndexTuple) -> Expr:
+            row = tuple([each for k, each in enumerate(index) if k not in chosen])
+            value = self.h(index)
+            if plain is not None:
+                value = ex.sub(value, ex.div(plain.load(row), numel))
+            return ex.mul(self.r(index), ex.sub(value, ex.mul(self.y(index), ex.div(along.load(row), numel))))
+
+        return body
 
 
 def _scaled(g: Body, weight: Body | None) -> Body:
@@ -135,10 +130,10 @@ def _of_last_dimensions(
     h = _scaled(g, None if weight is None else (lambda index: ex.cast(weight.load(index[outer:]), dtype)))
     results: list[Any] = [None] * len(lowering.out)
     if mask[0] and lowering.needed(0):
-        dims = tuple(range(outer, len(shape)))
-        results[0] = lowering.compute(
-            lowering.out[0], _of_rows(lowering, shape, dims, dtype, h, y, r, mean is not None), "0"
-        )
+        rows = _Rows(shape, tuple(range(outer, len(shape))), dtype, h, y, r)
+        along = rows.sum_along(lowering)
+        plain = rows.sum(lowering, "sum") if mean is not None else None
+        results[0] = lowering.compute(lowering.out[0], rows.gradient(lowering, along, plain), "0")
     _of_parameters(lowering, shape, tuple(range(outer)), g, y, mask, results)
     return tuple(results)
 
@@ -185,9 +180,8 @@ def _group_norm(
     y: Body = lambda index: ex.mul(ex.sub(x(index), ex.cast(mean.load(group_of(index)), dtype)), r(index))
     scale: Body | None = None if weight is None else lambda index: ex.cast(weight.load((index[1],)), dtype)
     # All sums are sums of these two, of one number for each image and channel.
-    spatial = tuple(range(2, len(shape)))
-    along = lowering.reduce("sum", shape, spatial, lambda index: ex.mul(g(index), y(index)), dtype, "along")
-    plain = lowering.reduce("sum", shape, spatial, g, dtype, "plain")
+    channels = _Rows(shape, tuple(range(2, len(shape))), dtype, g, y, r)
+    along, plain = channels.sum_along(lowering), channels.sum(lowering, "plain")
     results: list[Any] = [None, None, None]
     if output_mask[0] and lowering.needed(0):
         space = (shape[0], group, each)
@@ -259,10 +253,10 @@ def _batch_norm(
         _of_parameters(lowering, shape, dims, g, y, output_mask, results)
         return tuple(results)
     # The sums of the first result are the other two.
-    along = lowering.reduce("sum", shape, dims, lambda index: ex.mul(g(index), y(index)), dtype, "along")
-    plain = lowering.reduce("sum", shape, dims, g, dtype, "plain")
+    rows = _Rows(shape, dims, dtype, g, y, _scaled(r, scale))
+    along, plain = rows.sum_along(lowering), rows.sum(lowering, "plain")
     if output_mask[0] and lowering.needed(0):
-        body = _of_sums(lowering, shape, dims, dtype, g, y, _scaled(r, scale), along, plain)
+        body = rows.gradient(lowering, along, plain)
         results[0] = lowering.compute(lowering.out[0], body, "0")
     for position, value in ((1, along), (2, plain)):
         if output_mask[position] and lowering.needed(position):
