@@ -54,6 +54,8 @@ MEASURED_CALLS = 2
 COPIED_BYTES_A_SECOND = 1e12
 #: What a replay costs the host, and what each input copied or result handed out adds to it (about, on an H100's host).
 REPLAY_SECONDS, REPLAY_SECONDS_A_TENSOR = 8e-6, 5e-6
+#: What handing out a tensor over memory that is there adds, and nothing more: gradients.
+REPLAY_SECONDS_A_GRADIENT = 1e-6
 #: What issuing a program costs it, what each kernel of ours adds, and each call of ATen.
 ISSUE_SECONDS, ISSUE_SECONDS_A_KERNEL, ISSUE_SECONDS_A_CALL = 5e-6, 2e-6, 9e-6
 #: Said where a graph would not pay.
@@ -142,9 +144,9 @@ def issue_seconds(program: Program) -> float:
     return ISSUE_SECONDS + launches * ISSUE_SECONDS_A_KERNEL + calls * ISSUE_SECONDS_A_CALL
 
 
-def replay_seconds(tensors: int) -> float:
+def replay_seconds(tensors: int, gradients: int = 0) -> float:
     """What a replay costs the host, where so many tensors are copied in or handed out."""
-    return REPLAY_SECONDS + tensors * REPLAY_SECONDS_A_TENSOR
+    return REPLAY_SECONDS + tensors * REPLAY_SECONDS_A_TENSOR + gradients * REPLAY_SECONDS_A_GRADIENT
 
 
 class _Stream:

@@ -118,7 +118,7 @@ class TrainingGraphs:
         issue, replay = issue_seconds(self.artifact.program), replay_seconds(len(self.copied) + self.shown)
         if self.link.artifact is not None:
             issue += issue_seconds(self.link.artifact.program)
-            replay += replay_seconds(self.passed_back + len(self.link.joint.wanted))
+            replay += replay_seconds(self.passed_back, len(self.link.joint.wanted))
         return GAINS_NOTHING if issue < replay else None
 
     @property
@@ -167,11 +167,13 @@ class TrainingGraphs:
 
     def refuse(self, diagnostic: Diagnostic) -> None:
         self.refused = diagnostic
-        self._streams = {}
+        self.release()
 
     def release(self) -> None:
         """Give back captures and their memory; what backward passes still need is kept for them."""
-        self._streams = {}
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
+            stream.memories = []
 
 
 class _Stream:
@@ -201,8 +203,8 @@ class _Stream:
         if self.forwards > PLAIN_CALLS and not graphs.refused:
             if self._measures(0):
                 passed = sum(values[index].nbytes for index in graphs.copied if isinstance(values[index], torch.Tensor))
-                tensors = len(graphs.copied) + graphs.shown
-                results = self._measured(0, lambda: graphs.forward(values, generation), passed, tensors)
+                replay = replay_seconds(len(graphs.copied) + graphs.shown)
+                results = self._measured(0, lambda: graphs.forward(values, generation), passed, replay)
                 return results, Passed(graphs)
             if self.decided or self._gains():
                 try:
@@ -222,18 +224,18 @@ class _Stream:
             return plain_backward(values)
         count = len(graphs.link.tangents)
         passed = sum(tangent.nbytes for tangent in values[len(values) - count :])
-        tensors = graphs.passed_back + len(graphs.link.joint.wanted)
-        return self._measured(1, lambda: plain_backward(values), passed, tensors)
+        replay = replay_seconds(graphs.passed_back, len(graphs.link.joint.wanted))
+        return self._measured(1, lambda: plain_backward(values), passed, replay)
 
     def _measures(self, half: int) -> bool:
         return self.graphs.when == "auto" and len(self.gains[half]) < MEASURED_CALLS
 
-    def _measured(self, half: int, run: Callable[[], Any], passed_bytes: int, tensors: int) -> Sequence[Any]:
+    def _measured(self, half: int, run: Callable[[], Any], passed_bytes: int, replay: float) -> Sequence[Any]:
         """A plain pass that finds out whether the device waits for the host."""
         host_seconds, device_seconds, results = self.graphs.device.measure(run)
         self.gains[half].append((
             host_seconds - HOST_SHARE * device_seconds - passed_bytes / COPIED_BYTES_A_SECOND,
-            host_seconds - replay_seconds(tensors),
+            host_seconds - replay,
         ))  # fmt: skip
         return results
 
@@ -254,23 +256,26 @@ class _Stream:
 
     def _memory(self, values: Sequence[Any], generation: object) -> Memory | None:
         """Memory that a forward pass may write to now; None if all is in use. Raises `NotCapturable`."""
-        if not self._weights_stay(values, generation):
+        if self.memories and not self._weights_stay(values, generation):
             self.captures_left -= 1
             if self.captures_left < 0:
                 raise NotCapturable(
                     "graph-weights", "parameters or buffers are replaced again and again", "Write into them in place."
                 )
             self.memories = []
-            self.places = tuple(values[index].data_ptr() for index in self.graphs.kept)
-            self.generation = generation
         for memory in self.memories:
             if memory.is_free():
                 return memory
         if self.memories:
             self.graphs.in_use += 1
             self.wanted += 1
-            if self.wanted <= WANTED or len(self.memories) >= MEMORIES or not self._may_keep():
+            if self.wanted <= WANTED or len(self.memories) >= MEMORIES:
                 return None
+        if not self._may_keep():
+            return None
+        if not self.memories:
+            self.places = tuple(values[index].data_ptr() for index in self.graphs.kept)
+            self.generation = generation
         memory = self._new_memory(values, generation)
         self.memories.append(memory)
         _memories.add(memory)
@@ -278,13 +283,14 @@ class _Stream:
 
     def _may_keep(self) -> bool:
         """Whether another forward pass's memory is within the limit on all of them."""
-        device = self.graphs.device
-        kept = sum(memory.size_bytes for memory in tuple(_memories) if memory.graphs.device is device)
-        return kept + self.memories[0].size_bytes <= KEPT_SHARE * device.memory_bytes()
+        device, artifact = self.graphs.device, self.graphs.artifact
+        there = [memory for memory in tuple(_memories) if memory.graphs.device is device]
+        like = [memory.size_bytes for memory in there if memory.graphs.artifact is artifact]
+        if not like:
+            return True
+        return sum(memory.size_bytes for memory in there) + max(like) <= KEPT_SHARE * device.memory_bytes()
 
     def _weights_stay(self, values: Sequence[Any], generation: object) -> bool:
-        if not self.memories:
-            return False
         if generation is not None and generation is self.generation:
             return True
         if self.places != tuple(values[index].data_ptr() for index in self.graphs.kept):

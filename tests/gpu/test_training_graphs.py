@@ -426,4 +426,4 @@ def test_memory_stays_near_what_plain_training_takes(device):
         lampwork.reset()
     assert peaks["reduce-overhead"] < 1.25 * peaks["max-autotune-no-cudagraphs"], peaks
     gc.collect()
-    assert torch.cuda.memory_allocated() <= before
+    assert torch.cuda.memory_allocated() <= before + 128 * 2**20  # the libraries' workspaces stay
