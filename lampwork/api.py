@@ -138,7 +138,8 @@ def stats(compiled: Callable) -> Mapping[str, Any]:
     native_kernels   distinct generated kernels, summed over entries
     launches         kernel launches of one call of the most recently used entry
     extern_calls     ATen operators that one call of that entry makes, with counts
-    cuda_graphs      for each entry on a GPU, how many captures and replays of CUDA graphs, and why calls run without
+    cuda_graphs      for each entry on a GPU, how many captures and replays of CUDA graphs, and why calls run without;
+                     where gradients are taken, how often all memory for graphs was in use
     cache_hits       entries that came from the on-disk cache
     compile_seconds  by stage, summed over entries
     cache_notes      what the on-disk cache did, in words (why an entry was not used)

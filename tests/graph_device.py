@@ -18,6 +18,8 @@ from lampwork.runtime import cuda_graphs, entry, training_graphs
 from lampwork.runtime.cuda_capture import NotCapturable
 from lampwork.runtime.reading import tensor_extent_bytes
 
+_memory_for_inputs = cuda_graphs.memory_for_inputs
+
 
 class StandIn:
     """Stands in for `CudaDevice`. `fails`: what every capture fails with. `times`: what is measured."""
@@ -86,6 +88,13 @@ def _undone(run: Callable) -> Iterator[None]:
                 tensor.copy_(copy)
 
 
+def _filled(artifact: Any, values: Any, *more: Any) -> dict[int, torch.Tensor]:
+    """As `memory_for_inputs`: recording runs here, on indices that must be some."""
+    made = _memory_for_inputs(artifact, values, *more)
+    with torch.no_grad():
+        return {index: memory.copy_(values[index]) for index, memory in made.items()}
+
+
 @contextmanager
 def on_stand_in(plain_calls: int = cuda_graphs.PLAIN_CALLS, always: bool = False) -> Iterator[StandIn]:
     """Meanwhile programs for the CPU have graphs where those for a GPU have them; `always`: in every mode."""
@@ -94,6 +103,7 @@ def on_stand_in(plain_calls: int = cuda_graphs.PLAIN_CALLS, always: bool = False
     patch.setattr(entry, "graph_device", lambda name: device)
     for module in (cuda_graphs, training_graphs):
         patch.setattr(module, "PLAIN_CALLS", plain_calls)
+        patch.setattr(module, "memory_for_inputs", _filled)
     if always:
         patch.setattr(entry, "GRAPHS", dict.fromkeys((*entry.GRAPHS, "max-autotune-no-cudagraphs"), "always"))
     try:

@@ -68,6 +68,8 @@ from lampwork.ir.size import Size, SizeExpr, Symbol, linear_terms, symbols
 
 #: Results of at least this size are made by `large`, which uses memory of earlier results again.
 LARGE_BYTES = 1 << 20
+#: Of each buffer behind a workspace: where it begins, and what kernels may read past its end.
+ALIGNMENT_BYTES, SLACK_BYTES = 512, 64
 
 
 def host_source(
@@ -109,6 +111,11 @@ class _HostWriter:
         self.symbols: list[str] = []
         self.view_rows: list[str] = []
         self.extern_names: dict[str, str] = {}
+        #: Buffers that the host makes and nobody sees: while a graph is captured, they lie behind the workspace.
+        self.passing: dict[str, tuple[int, int]] = {}
+        self.may_pass = self.on_gpu and not program.sizes and not program.found
+        self.returned = {result.view.buffer for result in program.results if isinstance(result, FromBuffer)}
+        self.captured_bytes = _aligned(program.workspace_bytes + SLACK_BYTES)
         self.starts = stretch_starts(program)
         #: Buffers that steps need; results among them that are allocated by now.
         self.touched = {name for step in program.steps for name in _buffers_of(step)} if self.on_gpu else set()
@@ -200,6 +207,8 @@ class _HostWriter:
     def _tables(self) -> Iterator[str]:
         program = self.program
         yield f"WORKSPACE_BYTES = {program.workspace_bytes}"
+        if self.on_gpu:
+            yield f"CAPTURED_BYTES = {self.captured_bytes}  # workspace and large buffers, while a graph is captured"
         yield f"SIZES = {program.sizes!r}"
         rows = ", ".join(
             f"{self.slot[name]}: {place.offset_bytes}"
@@ -410,6 +419,7 @@ class _HostWriter:
             for name in self.program.free_after.get(position, ()):
                 if name in self.extern_names:
                     self.emit(f"del {self.extern_names[name]}")
+                    self.passing.pop(name, None)
                 elif self.freed.get(name) in self.used_inputs:
                     self.emit(f"del x{self.freed[name]}")
 
@@ -546,9 +556,25 @@ class _HostWriter:
         """The tensor `variable` is memory for a buffer."""
         buffer = self.program.buffers[name]
         dtype = f"torch.{buffer.dtype}" if self.on_gpu else f"dtype=torch.{buffer.dtype}"
-        self.emit(f"{variable} = empty({_dims(buffer.shape)}, {_dims(buffer.strides)}, {dtype})")
+        made = f"{_dims(buffer.shape)}, {_dims(buffer.strides)}, {dtype}"
+        if self.may_pass and self._place(name).kind == "extern" and name not in self.returned:
+            self.emit(f"{variable} = passing({self._pass(name, _size_bytes(buffer))}, {made})")
+        else:
+            self.emit(f"{variable} = empty({made})")
         if name in self.slot:
             self.emit(f"p[{self.slot[name]}] = {variable}.data_ptr()")
+
+    def _pass(self, name: str, size_bytes: int) -> int:
+        """Where the buffer lies while a graph is captured: in the first gap between those that are there now."""
+        start = _aligned(self.program.workspace_bytes + SLACK_BYTES)
+        for begin, end in sorted(self.passing.values()):
+            if start + size_bytes + SLACK_BYTES <= begin:
+                break
+            start = max(start, end)
+        end = _aligned(start + size_bytes + SLACK_BYTES)
+        self.passing[name] = (start, end)
+        self.captured_bytes = max(self.captured_bytes, end)
+        return start
 
     def _scalar(self, step: ScalarOutput) -> None:
         self.emit(f"{step.name} = {self._first(step.buffer)}.item()")
@@ -719,6 +745,10 @@ def _size_bytes(buffer: Buffer) -> int:
         return LARGE_BYTES
     span = 1 + sum((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides))  # type: ignore
     return 0 if 0 in buffer.shape else span * ITEM_SIZE_BYTES[buffer.dtype]  # type: ignore
+
+
+def _aligned(offset_bytes: int) -> int:
+    return -(-offset_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 def _is_whole(ref: TensorRef, buffer: Buffer) -> bool:

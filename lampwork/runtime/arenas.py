@@ -15,6 +15,7 @@ graph is replayed on streams, and at times, that nobody here knows of.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -22,7 +23,8 @@ from contextlib import contextmanager
 
 import torch
 
-from lampwork.runtime.memory import Lease, new_workspace
+from lampwork import _torch
+from lampwork.runtime.memory import Lease, new_workspace, planned
 
 #: Arenas kept for one stream: as many threads may run programs on it at once without allocating.
 IDLE_ARENAS = 4
@@ -88,7 +90,7 @@ class StreamLeases:
         return lease
 
     def _captured_workspace(self) -> torch.Tensor:
-        memory, _capture.memory = getattr(_capture, "memory", None), None  # for one lease
+        memory, _capture.unused = getattr(_capture, "unused", None), None  # for one lease
         if memory is None or memory.numel() < self._size_bytes:
             return self._workspace()
         return memory
@@ -125,13 +127,26 @@ class StreamLeases:
 
 @contextmanager
 def capturing_with(workspace: torch.Tensor) -> Iterator[None]:
-    """Meanwhile this thread captures a run of one program, whose lease is on `workspace`."""
-    outer = getattr(_capture, "memory", None)
-    _capture.memory = workspace
+    """Meanwhile this thread captures a run of one program, whose lease and large buffers are on `workspace`."""
+    _capture.unused = _capture.memory = workspace
     try:
         yield
     finally:
-        _capture.memory = outer
+        _capture.unused = _capture.memory = None
+
+
+def passing(offset_bytes: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Memory for a large buffer that nobody sees: new, or that part of the workspace while a graph is captured."""
+    memory = getattr(_capture, "memory", None)
+    if memory is None:
+        return _empty()(shape, strides, dtype)
+    with torch.inference_mode(False), _torch.below_autograd():
+        return planned(memory, dtype, shape, strides, offset_bytes)
+
+
+@functools.cache
+def _empty() -> Callable[..., torch.Tensor]:
+    return _torch.empty_cuda()
 
 
 def release_all() -> None:

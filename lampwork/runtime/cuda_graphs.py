@@ -73,14 +73,20 @@ class GraphRunner:
     """Serves calls of one program through CUDA graphs. Safe to use from many threads and streams.
 
     `make_call()` gives a host function with memory of its own (see `Host.call`). `when`: "always", or "auto": only
-    where the next calls show that the device waits for the host. `refused` says why calls run plainly, None if they
-    do not.
+    where the next calls show that the device waits for the host. `captured_bytes`: as of the call's `Host`. `refused`
+    says why calls run plainly, None if they do not.
     """
 
     def __init__(
-        self, artifact: Artifact, make_call: Callable[[], Call], when: Literal["always", "auto"], device: CudaDevice
+        self,
+        artifact: Artifact,
+        make_call: Callable[[], Call],
+        when: Literal["always", "auto"],
+        device: CudaDevice,
+        captured_bytes: int = 0,
     ) -> None:
         self.artifact, self.make_call, self.when, self.device = artifact, make_call, when, device
+        self.captured_bytes = captured_bytes
         self.refused = why_not(artifact) or (why_not_worth_it(artifact) if when == "auto" else None)
         self.captures = 0
         self.replays = 0
@@ -241,9 +247,7 @@ class _Stream:
         passed = list(values)
         for index, tensor in self.inputs.items():
             passed[index] = tensor
-        replay, results = self.device.record(
-            lambda: self.host(passed, generation), self.artifact.program.workspace_bytes
-        )
+        replay, results = self.device.record(lambda: self.host(passed, generation), self.runner.captured_bytes)
         self.runner.captures += 1
         fresh = [isinstance(result, FromBuffer) for result in self.artifact.program.results]
         return _Capture(replay, results, fresh, hands_out)
@@ -251,17 +255,17 @@ class _Stream:
     # Calls -----------------------------------------------------------------------------------------------------------
 
     def _replay(self, capture: _Capture, values: Sequence[Any]) -> tuple:
-        inputs = self.inputs
-        for index, tensor in inputs.items():
-            tensor.copy_(values[index])
-        capture.replay()
+        inputs, written = self.inputs, self.artifact.program.written_inputs
+        with _torch.below_autograd():  # what a step is passed may be a leaf that requires grad
+            for index, tensor in inputs.items():
+                tensor.copy_(values[index])
+            capture.replay()
+            for index in written:
+                if index in inputs:
+                    values[index].copy_(inputs[index])
         self.runner.replays += 1
-        for index in self.artifact.program.written_inputs:
-            if index in inputs:
-                values[index].copy_(inputs[index])
-        _torch.increment_version(
-            *[values[index] for index in self.artifact.program.written_inputs if index not in inputs]
-        )
+        if written:
+            _torch.increment_version(*[values[index] for index in written])
         give = capture.alias if capture.hands_out else copier()
         return tuple(results_for_caller(self.artifact.program.results, capture.results, values, give))
 

@@ -159,8 +159,13 @@ class Entry:
             elif when is not None and device is not None:
                 from lampwork.runtime.cuda_graphs import GraphRunner
 
-                graphs = self._graphs(run, lambda: GraphRunner(artifact, lambda: Host(artifact).call, when, device))
-                self.graphs, run = graphs, graphs.call
+                planned = self.host.captured_bytes
+
+                def runner() -> GraphRunner:
+                    return GraphRunner(artifact, lambda: Host(artifact).call, when, device, planned)
+
+                self.graphs = self._graphs(run, runner)
+                run = self.graphs.call
         templates = sources_of(artifact.objects, artifact.effects, artifact.outcome)
         known = {id(source) for source in artifact.inputs}
         reads = (*artifact.inputs, *(source for source in templates if id(source) not in known))
@@ -209,6 +214,8 @@ class Entry:
         if when is not None and device is not None and link.joint.outputs:
             from lampwork.runtime.training_graphs import TrainingGraphs
 
+            assert self.host is not None
+            planned = (self.host.captured_bytes, self.backward.captured_bytes if self.backward is not None else 0)
             hosts = [host for host in (self.host, self.backward) if host is not None]
 
             def give_back() -> None:
@@ -217,7 +224,7 @@ class Entry:
 
             graphs = self.graphs = self._graphs(
                 lambda values, generation: (forward(values, generation), None),
-                lambda: TrainingGraphs(self.artifact, forward, backward, when, device, give_back),
+                lambda: TrainingGraphs(self.artifact, forward, backward, when, device, planned, give_back),
             )
         return Differentiated(self.artifact, forward, backward, self.fell_back, graphs).call
 

@@ -17,7 +17,7 @@ from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.source import is_static
 from lampwork.runtime import recurrent, strided
 from lampwork.runtime.derived import DerivedInputs
-from lampwork.runtime.memory import Lease, LeasePool, ResultMemory, arena, new_workspace
+from lampwork.runtime.memory import Lease, LeasePool, ResultMemory, arena, new_workspace, planned
 from lampwork.runtime.numbers import AssumptionFailed, SizeNotAssumed, many_of_one
 from lampwork.runtime.randomness import OPERATORS, generator_states, restore_generators
 from lampwork.runtime.trial import Trials, put_back
@@ -58,6 +58,8 @@ class Host:
         exec(compile(artifact.host_source, f"<lampwork host {artifact.name}>", "exec"), namespace)
         self._tables = namespace
         self._make_constants(namespace.get("ELSEWHERE", {}))
+        #: What a run that is captured into a CUDA graph needs of planned memory.
+        self.captured_bytes: int = namespace.get("CAPTURED_BYTES", workspace_bytes)
         self.call: Callable[..., tuple] = namespace["host"]
         if self.device != "cpu":
             from lampwork.runtime.cuda import on_device
@@ -164,12 +166,6 @@ def _load_native(artifact: Artifact) -> Any:
     from lampwork.runtime.native import LoadedCode
 
     return LoadedCode(artifact.native)
-
-
-def planned(memory: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, offset_bytes: int) -> torch.Tensor:
-    """A strided view of planned memory, with no tie to autograd."""
-    empty = torch.empty(0, dtype=dtype, device=memory.device)
-    return empty.set_(memory.untyped_storage(), offset_bytes // dtype.itemsize, shape, strides)
 
 
 def view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> torch.Tensor:

@@ -191,6 +191,12 @@ def new_workspace(size_bytes: int, device: str = "cpu") -> torch.Tensor:
         return torch.empty(size_bytes + SLACK_BYTES if size_bytes else 0, dtype=torch.uint8, device=device)
 
 
+def planned(memory: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, offset_bytes: int) -> torch.Tensor:
+    """A strided view of planned memory, with no tie to autograd."""
+    empty = torch.empty(0, dtype=dtype, device=memory.device)
+    return empty.set_(memory.untyped_storage(), offset_bytes // dtype.itemsize, shape, strides)
+
+
 class Lease:
     """What one running call of an entry writes to: workspace, pointer table and sizes, and views of planned memory.
 

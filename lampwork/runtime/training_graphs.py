@@ -78,8 +78,9 @@ class Passed(NamedTuple):
 class TrainingGraphs:
     """Serves the calls of a program with a backward pass. Safe to use from many threads and streams.
 
-    `forward` and `backward` run the halves plainly (see `Host.call`); `give_back` returns memory that only plain runs
-    need. `when` and `refused` as in `GraphRunner`; `backward_refused` says why the backward pass alone runs plainly.
+    `forward` and `backward` run the halves plainly (see `Host.call`), `captured_bytes` are as of their `Host`s;
+    `give_back` returns memory that only plain runs need. `when` and `refused` as in `GraphRunner`; `backward_refused`
+    says why the backward pass alone runs plainly.
     """
 
     def __init__(
@@ -89,11 +90,13 @@ class TrainingGraphs:
         backward: Run | None,
         when: Literal["always", "auto"],
         device: CudaDevice,
+        captured_bytes: tuple[int, int] = (0, 0),
         give_back: Callable[[], None] = lambda: None,
     ) -> None:
         assert artifact.backward is not None
         self.artifact, self.link, self.when, self.device = artifact, artifact.backward, when, device
         self.forward, self.plain_backward, self.give_back = forward, backward, give_back
+        self.captured_bytes = captured_bytes
         #: The results that are the caller's; what is saved comes behind them.
         self.shown = self.link.joint.results + self.link.joint.hidden
         #: Inputs that may be other tensors on each call, and those that are used where they are.
@@ -305,9 +308,7 @@ class _Stream:
         passed = list(values)
         for index, tensor in self.inputs.items():
             passed[index] = tensor
-        replay, results = graphs.device.record(
-            lambda: graphs.forward(passed, generation), graphs.artifact.program.workspace_bytes
-        )
+        replay, results = graphs.device.record(lambda: graphs.forward(passed, generation), graphs.captured_bytes[0])
         own = {_torch.storage_address(tensor) for tensor in self.inputs.values()}
         if any(_torch.storage_address(results[index]) in own for index in graphs.link.saved_results):
             raise NotCapturable("graph-input", "an input is saved for the backward pass as it is")
@@ -447,7 +448,7 @@ class Memory:
         for value in (*read, *stream.tangents):
             if not graphs.device.holds(value):
                 raise NotCapturable("graph-input", "an input is not on the program's device", "Move it there first.")
-        replay, results = graphs.device.record(lambda: run(list(values)), half.program.workspace_bytes)
+        replay, results = graphs.device.record(lambda: run(list(values)), graphs.captured_bytes[1])
         capture = _Gradients(half, replay, results, values)
         if not graphs.backward_captures:
             graphs.give_back()

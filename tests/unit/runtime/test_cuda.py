@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import re
 from unittest import mock
 
 import pytest
@@ -141,15 +142,28 @@ def test_memory_of_their_own_is_made_when_it_is_needed_and_given_back(device, fr
     program, source = in_turns(freed_bytes)
     lines = [line.strip() for line in source.splitlines()]
     assert sum(line.startswith("answer = run") for line in lines) == runs
-    made = {
-        name: next(i for i, line in enumerate(lines) if line.startswith(f"{name} = empty")) for name in ("e0", "r0")
-    }
+    starts = {"e0": "e0 = passing(", "r0": "r0 = empty("}
+    made = {name: next(i for i, line in enumerate(lines) if line.startswith(start)) for name, start in starts.items()}
     if runs == 2:  # what y held is free before the result is made
         assert lines.index("del e0") < made["r0"]
     assert lines.index("del e0") < lines.index("return (r0, )") and "del e1" in lines
     for _ in range(2):
         assert torch.equal(program.call([torch.arange(8.0)])[0], 8 * torch.arange(8.0))
     assert device.launches == 6
+
+
+@pytest.mark.parametrize("freed_bytes", [16, 1 << 20])
+def test_a_capture_keeps_passing_memory_behind_the_workspace(device, freed_bytes):
+    """What is there at once lies apart; nothing of it is a result's memory."""
+    program, source = in_turns(freed_bytes)
+    starts = [int(each) for each in re.findall(r"e\d = passing\((\d+),", source)]
+    assert len(set(starts)) == 2 and program.captured_bytes >= max(starts) + 4 * COUNT
+    there = torch.zeros(program.captured_bytes + 64, dtype=torch.uint8)
+    with arenas.capturing_with(there):
+        (result,) = program.call([torch.arange(8.0)])
+    assert torch.equal(result, 8 * torch.arange(8.0))
+    for start, factor in zip(starts, (2, 4)):
+        assert torch.equal(there[start : start + 32].view(torch.float32), factor * torch.arange(8.0))
 
 
 def test_a_result_that_no_step_touches_is_made_all_the_same(device):

@@ -282,3 +282,22 @@ def test_captures_of_a_stream_share_a_workspace_while_one_of_them_lives():
     assert larger is not first and larger.numel() >= 5000 and shared.at_least(1000, "cpu") is larger
     del first, larger
     assert shared._memory() is None
+
+
+def test_a_leaf_that_requires_grad_is_written():
+    """A step behind a break gets its parameters as arguments: they are updated in place and stay leaves."""
+
+    def bump(weight, x):
+        with torch.no_grad():
+            weight.mul_(0.5)
+        return (x * 2).detach()
+
+    weight = torch.nn.Parameter(torch.ones(8))
+    artifact = compile_call(bump, (weight, torch.randn(8)), {}, make_settings())
+    runner = GraphRunner(artifact, lambda: Host(artifact).call, "always", StandIn())
+    for number in range(PLAIN_CALLS + 3):
+        version = weight._version
+        runner.call([weight, torch.randn(8)] if len(artifact.inputs) == 2 else [weight], None)
+        assert weight.is_leaf and weight._version > version
+        torch.testing.assert_close(weight.detach(), torch.full((8,), 0.5 ** (number + 1)))
+    assert runner.replays == 3
