@@ -13,7 +13,7 @@ would go there.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import inspect
 import multiprocessing
 import traceback
@@ -69,6 +69,8 @@ def _with_labels(module: torch.nn.Module, inputs: dict[str, Any]) -> dict[str, A
     if "future_values" in accepted:
         return {**inputs, "future_values": _future(module.config, inputs)}
     make = next((make for end, make in _LABELS if type(module).__name__.endswith(end)), None)
+    if make is _objects and not _can_match_boxes():
+        return inputs
     return inputs if make is None or "labels" not in accepted else {**inputs, "labels": make(module.config, inputs)}
 
 
@@ -125,6 +127,11 @@ def _objects(config: Any, inputs: dict[str, Any]) -> list[dict[str, torch.Tensor
     ]
 
 
+def _can_match_boxes() -> bool:
+    """Whether the packages are here that transformers matches predicted boxes with given ones by."""
+    return all(importlib.util.find_spec(package) is not None for package in ("scipy", "PIL"))
+
+
 #: By the end of a model's name; the first that fits.
 _LABELS: tuple[tuple[str, Callable[[Any, dict[str, Any]], Any]], ...] = (
     ("ImageSegmentation", _masks),
@@ -149,7 +156,7 @@ def _loss(output: Any, target: Any) -> torch.Tensor:
     """The model's own loss, or else a projection: a mean of squares would have no gradient behind a norm."""
     own = getattr(output, "loss", None)
     if isinstance(own, torch.Tensor):
-        return own
+        return own.mean()  # some models leave the mean over the batch to whoever trains them
     total: Any = 0
     for number, (_, leaf) in enumerate(verify.leaves(output)):
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad:

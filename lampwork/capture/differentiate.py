@@ -201,6 +201,8 @@ class _Differentiation:
         """The gradients that arrive at `edges`; None where none does."""
         if not edges:
             raise _refused("the results depend on no tensor from outside that requires grad")
+        if torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled():
+            raise _refused("anomaly detection looks at the gradients of every operator for NaN")
         _torch.keep_dynamo_unloaded()
         recorder = self.recorder
         before, recorder.written, recorder.differentiating = recorder.written, set(), True

@@ -100,7 +100,7 @@ class Costs:
         if not isinstance(value, Fake):
             return INFINITE
         unwanted = self.is_inside_checkpoint(node) or (node in self.returned and node not in self.read)
-        if unwanted and self.again(node) < INFINITE:
+        if unwanted and self.can_be_computed(node):
             return INFINITE
         if is_free(node):  # a view has no memory of its own: it would be copied
             base = node.all_input_nodes[0] if node.all_input_nodes else None
@@ -125,6 +125,12 @@ class Costs:
             return 1 + size * _ARITHMETIC.get(node.target, 1) // 4 + stored
         read = sum(self.size(each) for each in node.all_input_nodes)
         return 1 + read + 2 * size + _flops(node) // self.flops_per_byte
+
+    def can_be_computed(self, node: Node) -> bool:
+        """Whether the node can be computed again: what it is a part or a view of, if it is one."""
+        while (is_free(node) or node.target is _torch.getitem) and node.all_input_nodes:
+            node = node.all_input_nodes[0]
+        return self.again(node) < INFINITE
 
     def is_inside_checkpoint(self, node: Node) -> bool:
         """Whether only a checkpointed function that computes the node reads it: the program wants it computed again."""

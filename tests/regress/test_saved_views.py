@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.utils.checkpoint
 
 import lampwork
 
@@ -65,4 +66,26 @@ def test_what_a_strided_input_held():
 
     compiled = lampwork.compile(program, options={"cache": False})
     torch.testing.assert_close(run(compiled), run(program))
+    assert not lampwork.stats(compiled)["fallbacks"]
+
+
+def test_checkpointed_attention():
+    """Attention is an operator with several results that cannot be run again: nothing of it could be saved either."""
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(8, 24)
+
+        def attend(self, x):
+            q, k, v = (each.unflatten(-1, (2, 4)).transpose(1, 2) for each in self.linear(x).chunk(3, -1))
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+        def forward(self, x):
+            return x, x + torch.utils.checkpoint.checkpoint(self.attend, x, use_reentrant=False)
+
+    torch.manual_seed(0)
+    module, x, weight = Block(), torch.randn(2, 5, 8), torch.randn(2, 5, 8)
+    compiled = lampwork.compile(module, options={"cache": False})
+    torch.testing.assert_close(gradients(compiled, module, (x,), weight), gradients(module, module, (x,), weight))
     assert not lampwork.stats(compiled)["fallbacks"]

@@ -9,8 +9,11 @@ import torch
 from lampwork.fakes.shapes import (
     Spec,
     Unknown,
+    channels_last,
     contiguous,
     in_format_of,
+    is_channels_last,
+    is_contiguous,
     preserved,
     rule,
     same_sizes,
@@ -54,7 +57,14 @@ def _batch_norm(x: torch.Tensor, weight: Any, training: bool) -> Any:
     shape = tuple(x.size())
     channels = (shape[1],) if training else (0,)
     statistics = Spec(channels, (1,), _statistics_dtype(x, weight))
-    return Spec(shape, in_format_of(x, shape), x.dtype), statistics, statistics
+    return Spec(shape, _normalized_strides(x, shape), x.dtype), statistics, statistics
+
+
+def _normalized_strides(x: torch.Tensor, shape: tuple) -> tuple:
+    """A CPU keeps channels last also where dimensions of size 1 leave in doubt whether they are."""
+    if x.is_cpu and is_channels_last(shape, x.stride()) and not is_contiguous(shape, x.stride()):
+        return channels_last(shape)
+    return in_format_of(x, shape)
 
 
 @rule("native_batch_norm", "_native_batch_norm_legit")
