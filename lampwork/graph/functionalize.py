@@ -41,39 +41,24 @@ from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.shapes import same_sizes
 from lampwork.fakes.symbolic import sizes_of
 from lampwork.graph.build import drawn, emit, place, same_metadata, select
+from lampwork.graph.views import (
+    INVERSES,
+    PIECES,
+    SCATTERED_AT_ROOT,
+    SCATTERS,
+    Memory,
+    View,
+    as_strided,
+    covers,
+    end_of,
+    is_contiguous,
+    is_stretched,
+    overlapping_inputs,
+    written_storages,
+)
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph, Region
 
 aten = torch.ops.aten
-
-
-class Memory:
-    """One storage. `value`: the node that holds the root's current contents; `generation` counts writes.
-
-    `exact` says whether `value` has the root's own strides; views are replayed on exact values only.
-    `inputs`: indices of the placeholders that lie in it.
-    """
-
-    __slots__ = ("exact", "generation", "inputs", "root", "value")
-
-    def __init__(self, value: Node, inputs: tuple[int, ...] = ()) -> None:
-        self.value = value
-        self.exact = True
-        self.generation = 0
-        self.inputs = inputs
-        self.root: View
-
-
-class View:
-    """A tensor in a memory: the root (`parent` None) or `operator(parent, *args, **kwargs)`."""
-
-    __slots__ = ("args", "fake", "generation", "kwargs", "like", "memory", "node", "operator", "parent")
-
-    def __init__(self, memory: Memory, fake: Fake, parent: View | None = None, operator: Any = None, args: tuple = (),
-                 kwargs: dict | None = None, like: Node | None = None) -> None:  # fmt: skip
-        self.memory, self.fake, self.parent = memory, fake, parent
-        self.operator, self.args, self.kwargs, self.like = operator, args, kwargs or {}, like
-        self.node: Node | None = None
-        self.generation = -1
 
 
 class Functionalizer:
@@ -123,7 +108,9 @@ class Functionalizer:
         self.written = written_storages(all_nodes)
         for key, members in groups.items():
             fakes = [nodes[index].meta["val"] for index in members]
-            for cluster in _overlapping(fakes) if key in self.written else [[each] for each in range(len(members))]:
+            for cluster in (
+                overlapping_inputs(fakes) if key in self.written else [[each] for each in range(len(members))]
+            ):
                 indices = [members[each] for each in cluster]
                 if len(indices) > 1:
                     self.add_overlapping_inputs(nodes, indices)
@@ -143,7 +130,7 @@ class Functionalizer:
         if any(fake.dtype != fakes[0].dtype for fake in fakes):
             raise self.fail("inputs of different element types share memory that is written")
         low = min(fake.storage_offset() for fake in fakes)
-        high = max(_end(fake) for fake in fakes)
+        high = max(end_of(fake) for fake in fakes)
         first = self.placeholders[members[0]]
         flat = emit(self.graph, aten.as_strided.default, (first, [high - low], [1], low), {}, nodes[members[0]])
         memory = Memory(flat, tuple(members))
@@ -217,11 +204,11 @@ class Functionalizer:
         memory, current, value = view.memory, view, new
         if any(stride == 0 and size > 1 for size, stride in zip(memory.root.fake.size(), memory.root.fake.stride())):
             raise self.fail("a write to a tensor several elements of which are one memory location")
-        if _is_stretched(view):
+        if is_stretched(view):
             value, current = self.scatter_into_root(view, new), memory.root
         while current.parent is not None:
             value = self.scatter(current, value)
-            current = current.parent if current.operator not in _SCATTERED_AT_ROOT else memory.root
+            current = current.parent if current.operator not in SCATTERED_AT_ROOT else memory.root
         memory.value = value
         memory.exact = same_metadata(value.meta["val"], memory.root.fake)
         memory.generation += 1
@@ -229,13 +216,13 @@ class Functionalizer:
             view.node, view.generation = new, memory.generation
 
     def scatter(self, view: View, new: Node) -> Node:
-        """The parent's contents after `view` became `new` (the root's, for operators of _SCATTERED_AT_ROOT)."""
+        """The parent's contents after `view` became `new` (the root's, for operators of SCATTERED_AT_ROOT)."""
         parent = view.parent
         assert parent is not None
         op, args, kwargs = view.operator, view.args, view.kwargs
-        if op in _SCATTERS:
-            return self.emit(_SCATTERS[op], self.read(parent), new, *args, **kwargs)
-        inverse = _INVERSES.get(op)
+        if op in SCATTERS:
+            return self.emit(SCATTERS[op], self.read(parent), new, *args, **kwargs)
+        inverse = INVERSES.get(op)
         if inverse is not None:
             return inverse(self, view, new)
         return self.scatter_into_root(view, new)
@@ -251,8 +238,8 @@ class Functionalizer:
             raise self.fail(f"a write through {view.operator}")
         base = self.exact_root(view.memory)
         offset = fake.storage_offset() - root.fake.storage_offset()
-        span = _end(fake) - fake.storage_offset()
-        if offset < 0 or offset + span > _end(root.fake) - root.fake.storage_offset():
+        span = end_of(fake) - fake.storage_offset()
+        if offset < 0 or offset + span > end_of(root.fake) - root.fake.storage_offset():
             raise self.fail("a write through as_strided outside of its tensor")
         if len(view.memory.inputs) > 1:
             return self.scatter_into_flat(base, new, fake, offset, span)
@@ -266,7 +253,7 @@ class Functionalizer:
         of the storage, and on other calls the inputs may lie elsewhere in it."""
         sizes = new.meta["val"].size()
         flat = self.flattened(new)
-        if _is_contiguous(fake) and same_sizes(sizes, fake.size()):
+        if is_contiguous(fake) and same_sizes(sizes, fake.size()):
             return self.emit(aten.slice_scatter.default, base, flat, 0, offset, offset + span)
         places = self.emit(aten.arange.default, base.meta["val"].size()[0], device=fake.device)
         places = self.emit(aten.as_strided.default, places, list(sizes), list(fake.stride()), offset)
@@ -328,10 +315,10 @@ class Functionalizer:
         if isinstance(value, Fake):
             self.views[node] = self.view(parent, value, node.target, tuple(rest), dict(node.kwargs), node)
             return
-        pieces = _PIECES.get(node.target)
+        pieces = PIECES.get(node.target)
         views = []
         for index, each in enumerate(value):
-            op, args, kwargs = pieces(parent.fake, value, index, *rest, **node.kwargs) if pieces else _strided(each)
+            op, args, kwargs = pieces(parent.fake, value, index, *rest, **node.kwargs) if pieces else as_strided(each)
             views.append(self.view(parent, each, op, args, kwargs, node))
         self.results[node] = views
 
@@ -339,7 +326,7 @@ class Functionalizer:
         if op is aten.as_strided.default:
             # The offset is one into the storage, whatever view it is called on: make it a view of the root.
             root = parent.memory.root
-            if parent.memory.inputs and _torch.storage_key(fake) in self.written and not _covers(root.fake, fake):
+            if parent.memory.inputs and _torch.storage_key(fake) in self.written and not covers(root.fake, fake):
                 raise self.fail("as_strided reaches beyond an input, into memory that is written")
             size, stride = list(args[0]), list(args[1])
             if fake.dtype == root.fake.dtype:
@@ -528,150 +515,6 @@ class Functionalizer:
             writes.append((index, len(outputs)))
             outputs.append(value)
 
-
-def _is_contiguous(fake: Any) -> bool:
-    """In order and without gaps, as far as numbers say."""
-    step = 1
-    for size, stride in zip(reversed(fake.size()), reversed(fake.stride())):
-        if type(size) is not int or type(stride) is not int or size > 1 and stride != step:
-            return False
-        step *= size
-    return True
-
-
-def _end(fake: torch.Tensor) -> int:
-    """One past the last element, in elements from the start of the storage."""
-    if 0 in fake.size():
-        return fake.storage_offset()
-    return fake.storage_offset() + 1 + sum((size - 1) * stride for size, stride in zip(fake.size(), fake.stride()))
-
-
-def _overlapping(fakes: list[Fake]) -> list[list[int]]:
-    """The inputs of one storage, by number, in groups that overlap; a guard (`StorageGroups`) says which do, and how.
-    Of others the program may know nothing but that they are apart: on another call they have storages of their own."""
-    groups: list[list[int]] = []
-    end = 0
-    begins = [int(fake.storage_offset()) * fake.itemsize for fake in fakes]
-    for index in sorted(range(len(fakes)), key=begins.__getitem__):
-        fake = fakes[index]
-        start, stop = fake.storage_offset() * fake.itemsize, _end(fake) * fake.itemsize
-        if start == stop:  # no elements
-            groups.insert(0, [index])
-        elif start < end:
-            groups[-1].append(index)
-            end = max(end, stop)
-        else:
-            groups.append([index])
-            end = stop
-    return [sorted(group) for group in groups]
-
-
-def _covers(root: Fake, fake: Fake) -> bool:
-    """Whether all elements of `fake` lie between the first and the last one of `root`."""
-    if fake.dtype != root.dtype:
-        return True  # refused elsewhere
-    return root.storage_offset() <= fake.storage_offset() and _end(fake) <= _end(root)
-
-
-def _is_stretched(view: View) -> bool:
-    """Whether the way from the root to `view` repeats elements (`expand`)."""
-    while view.parent is not None:
-        if view.operator is aten.expand.default:
-            return True
-        view = view.parent
-    return False
-
-
-def written_storages(nodes: list[Node]) -> set[int]:
-    """Keys of the storages that some operator of the recorded graph writes to."""
-    written: set[int] = set()
-
-    def note(value: Any) -> None:
-        if isinstance(value, Node):
-            written.add(_torch.storage_key(value.meta["val"]))
-        elif isinstance(value, (list, tuple)):
-            for each in value:
-                note(each)
-
-    for node in nodes:
-        if node.op == "call_function" and _torch.is_operator(node.target):
-            op = operator(node.target)
-            for where in op.written:
-                if isinstance(where, str):
-                    note(node.kwargs.get(where))
-                elif where < len(node.args):
-                    note(node.args[where])
-                else:
-                    note(node.kwargs.get(op.positional[where]))
-    return written
-
-
-# Views and how to write through them --------------------------------------------------------------
-
-_SCATTERS = {
-    aten.slice.Tensor: aten.slice_scatter.default,
-    aten.select.int: aten.select_scatter.default,
-    aten.diagonal.default: aten.diagonal_scatter.default,
-}
-
-#: Views whose writes go to the root at once.
-_SCATTERED_AT_ROOT = {aten.as_strided.default, aten.unfold.default}
-
-
-def _reshaped(run: Functionalizer, view: View, new: Node) -> Node:
-    shape = list(view.parent.fake.size())  # type: ignore[union-attr]
-    try:
-        return run.emit(aten.view.default, new, shape)
-    except RuntimeError:
-        copied = run.emit(aten.clone.default, new, memory_format=torch.contiguous_format)
-        return run.emit(aten.view.default, copied, shape)
-
-
-def _unpermuted(run: Functionalizer, view: View, new: Node) -> Node:
-    dims = [dim % len(view.args[0]) for dim in view.args[0]]
-    inverse = [dims.index(position) for position in range(len(dims))]
-    return run.emit(aten.permute.default, new, inverse)
-
-
-_Inverse = Callable[[Functionalizer, View, Node], Node]
-_INVERSES: dict[Any, _Inverse] = {
-    aten.view.default: _reshaped,
-    aten._reshape_alias.default: _reshaped,
-    aten.unsqueeze.default: _reshaped,
-    aten.squeeze.default: _reshaped,
-    aten.squeeze.dim: _reshaped,
-    aten.squeeze.dims: _reshaped,
-    aten.alias.default: lambda run, view, new: new,
-    aten.detach.default: lambda run, view, new: new,
-    aten.t.default: lambda run, view, new: run.emit(aten.t.default, new),
-    aten.transpose.int: lambda run, view, new: run.emit(aten.transpose.int, new, *view.args),
-    aten.permute.default: _unpermuted,
-    aten.view.dtype: lambda run, view, new: run.emit(aten.view.dtype, new, view.parent.fake.dtype),  # type: ignore[union-attr]
-    aten.view_as_real.default: lambda run, view, new: run.emit(aten.view_as_complex.default, new),
-    aten.view_as_complex.default: lambda run, view, new: run.emit(aten.view_as_real.default, new),
-    aten._conj.default: lambda run, view, new: run.emit(aten._conj.default, new),
-    aten._neg_view.default: lambda run, view, new: run.emit(aten._neg_view.default, new),
-}
-
-
-def _strided(fake: Fake) -> tuple[Any, tuple, dict]:
-    return aten.as_strided.default, (list(fake.size()), list(fake.stride()), fake.storage_offset()), {}
-
-
-def _slices(base: Fake, values: list[Fake], index: int, sizes: Any, dim: int = 0) -> tuple[Any, tuple, dict]:
-    start = sum(each.size()[dim] for each in values[:index])
-    return aten.slice.Tensor, (dim, start, start + values[index].size()[dim]), {}
-
-
-def _unbound(base: Fake, values: list[Fake], index: int, dim: int = 0) -> tuple[Any, tuple, dict]:
-    return aten.select.int, (dim, index), {}
-
-
-_PIECES: dict[Any, Callable[..., tuple[Any, tuple, dict]]] = {
-    aten.split.Tensor: _slices,
-    aten.split_with_sizes.default: _slices,
-    aten.unbind.int: _unbound,
-}
 
 # In-place operators -------------------------------------------------------------------------------
 

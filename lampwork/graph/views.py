@@ -1,0 +1,202 @@
+"""Memories and the views of them: what functionalisation knows of a recorded tensor, and how a write goes back to it.
+
+    %row = select(%y, 0, 1)       View of %y's memory, kept as the operator that made it
+    %row becomes %mul             select_scatter(%y, %mul, 0, 1): the parent's contents after that (SCATTERS)
+    %t = transpose(%y, 0, 1)
+    %t becomes %new               transpose(%new, 0, 1): the way back is the operator's inverse (INVERSES)
+
+Every other view is written through `as_strided_scatter` of the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+from torch.fx import Node
+
+from lampwork import _torch
+from lampwork.fakes.fake import Fake
+from lampwork.fakes.operators import operator
+
+if TYPE_CHECKING:
+    from lampwork.graph.functionalize import Functionalizer
+
+aten = torch.ops.aten
+
+
+class Memory:
+    """One storage. `value`: the node that holds the root's current contents; `generation` counts writes.
+
+    `exact` says whether `value` has the root's own strides; views are replayed on exact values only.
+    `inputs`: indices of the placeholders that lie in it.
+    """
+
+    __slots__ = ("exact", "generation", "inputs", "root", "value")
+
+    def __init__(self, value: Node, inputs: tuple[int, ...] = ()) -> None:
+        self.value = value
+        self.exact = True
+        self.generation = 0
+        self.inputs = inputs
+        self.root: View
+
+
+class View:
+    """A tensor in a memory: the root (`parent` None) or `operator(parent, *args, **kwargs)`."""
+
+    __slots__ = ("args", "fake", "generation", "kwargs", "like", "memory", "node", "operator", "parent")
+
+    def __init__(self, memory: Memory, fake: Fake, parent: View | None = None, operator: Any = None, args: tuple = (),
+                 kwargs: dict | None = None, like: Node | None = None) -> None:  # fmt: skip
+        self.memory, self.fake, self.parent = memory, fake, parent
+        self.operator, self.args, self.kwargs, self.like = operator, args, kwargs or {}, like
+        self.node: Node | None = None
+        self.generation = -1
+
+
+def is_contiguous(fake: Any) -> bool:
+    """In order and without gaps, as far as numbers say."""
+    step = 1
+    for size, stride in zip(reversed(fake.size()), reversed(fake.stride())):
+        if type(size) is not int or type(stride) is not int or size > 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
+def end_of(fake: torch.Tensor) -> int:
+    """One past the last element, in elements from the start of the storage."""
+    if 0 in fake.size():
+        return fake.storage_offset()
+    return fake.storage_offset() + 1 + sum((size - 1) * stride for size, stride in zip(fake.size(), fake.stride()))
+
+
+def overlapping_inputs(fakes: list[Fake]) -> list[list[int]]:
+    """The inputs of one storage, by number, in groups that overlap; a guard (`StorageGroups`) says which do, and how.
+    Of others the program may know nothing but that they are apart: on another call they have storages of their own."""
+    groups: list[list[int]] = []
+    end = 0
+    begins = [int(fake.storage_offset()) * fake.itemsize for fake in fakes]
+    for index in sorted(range(len(fakes)), key=begins.__getitem__):
+        fake = fakes[index]
+        start, stop = fake.storage_offset() * fake.itemsize, end_of(fake) * fake.itemsize
+        if start == stop:  # no elements
+            groups.insert(0, [index])
+        elif start < end:
+            groups[-1].append(index)
+            end = max(end, stop)
+        else:
+            groups.append([index])
+            end = stop
+    return [sorted(group) for group in groups]
+
+
+def covers(root: Fake, fake: Fake) -> bool:
+    """Whether all elements of `fake` lie between the first and the last one of `root`."""
+    if fake.dtype != root.dtype:
+        return True  # refused elsewhere
+    return root.storage_offset() <= fake.storage_offset() and end_of(fake) <= end_of(root)
+
+
+def is_stretched(view: View) -> bool:
+    """Whether the way from the root to `view` repeats elements (`expand`)."""
+    while view.parent is not None:
+        if view.operator is aten.expand.default:
+            return True
+        view = view.parent
+    return False
+
+
+def written_storages(nodes: list[Node]) -> set[int]:
+    """Keys of the storages that some operator of the recorded graph writes to."""
+    written: set[int] = set()
+
+    def note(value: Any) -> None:
+        if isinstance(value, Node):
+            written.add(_torch.storage_key(value.meta["val"]))
+        elif isinstance(value, (list, tuple)):
+            for each in value:
+                note(each)
+
+    for node in nodes:
+        if node.op == "call_function" and _torch.is_operator(node.target):
+            op = operator(node.target)
+            for where in op.written:
+                if isinstance(where, str):
+                    note(node.kwargs.get(where))
+                elif where < len(node.args):
+                    note(node.args[where])
+                else:
+                    note(node.kwargs.get(op.positional[where]))
+    return written
+
+
+#: Operators that write a view's contents into its parent.
+SCATTERS = {
+    aten.slice.Tensor: aten.slice_scatter.default,
+    aten.select.int: aten.select_scatter.default,
+    aten.diagonal.default: aten.diagonal_scatter.default,
+}
+#: Views whose writes go to the root at once.
+SCATTERED_AT_ROOT = {aten.as_strided.default, aten.unfold.default}
+
+
+def _reshaped(run: Functionalizer, view: View, new: Node) -> Node:
+    shape = list(view.parent.fake.size())  # type: ignore[union-attr]
+    try:
+        return run.emit(aten.view.default, new, shape)
+    except RuntimeError:
+        copied = run.emit(aten.clone.default, new, memory_format=torch.contiguous_format)
+        return run.emit(aten.view.default, copied, shape)
+
+
+def _unpermuted(run: Functionalizer, view: View, new: Node) -> Node:
+    dims = [dim % len(view.args[0]) for dim in view.args[0]]
+    inverse = [dims.index(position) for position in range(len(dims))]
+    return run.emit(aten.permute.default, new, inverse)
+
+
+#: What a parent's contents become when a view of all its elements does: `INVERSES[op](run, view, new)`.
+INVERSES: dict[Any, Callable[[Functionalizer, View, Node], Node]] = {
+    aten.view.default: _reshaped,
+    aten._reshape_alias.default: _reshaped,
+    aten.unsqueeze.default: _reshaped,
+    aten.squeeze.default: _reshaped,
+    aten.squeeze.dim: _reshaped,
+    aten.squeeze.dims: _reshaped,
+    aten.alias.default: lambda run, view, new: new,
+    aten.detach.default: lambda run, view, new: new,
+    aten.t.default: lambda run, view, new: run.emit(aten.t.default, new),
+    aten.transpose.int: lambda run, view, new: run.emit(aten.transpose.int, new, *view.args),
+    aten.permute.default: _unpermuted,
+    aten.view.dtype: lambda run, view, new: run.emit(aten.view.dtype, new, view.parent.fake.dtype),  # type: ignore[union-attr]
+    aten.view_as_real.default: lambda run, view, new: run.emit(aten.view_as_complex.default, new),
+    aten.view_as_complex.default: lambda run, view, new: run.emit(aten.view_as_real.default, new),
+    aten._conj.default: lambda run, view, new: run.emit(aten._conj.default, new),
+    aten._neg_view.default: lambda run, view, new: run.emit(aten._neg_view.default, new),
+}
+
+
+def as_strided(fake: Fake) -> tuple[Any, tuple, dict]:
+    """The view that a tensor is of its storage: operator, arguments, keywords."""
+    return aten.as_strided.default, (list(fake.size()), list(fake.stride()), fake.storage_offset()), {}
+
+
+def _slices(base: Fake, values: list[Fake], index: int, sizes: Any, dim: int = 0) -> tuple[Any, tuple, dict]:
+    start = sum(each.size()[dim] for each in values[:index])
+    return aten.slice.Tensor, (dim, start, start + values[index].size()[dim]), {}
+
+
+def _unbound(base: Fake, values: list[Fake], index: int, dim: int = 0) -> tuple[Any, tuple, dict]:
+    return aten.select.int, (dim, index), {}
+
+
+#: What each result of an operator with several is: the view that alone would give it.
+PIECES: dict[Any, Callable[..., tuple[Any, tuple, dict]]] = {
+    aten.split.Tensor: _slices,
+    aten.split_with_sizes.default: _slices,
+    aten.unbind.int: _unbound,
+}
