@@ -108,11 +108,12 @@ def _identifier(name: str) -> str:
     return text + "_" if re.search(r"_\d+$", text) else text
 
 
-_table: dict[Any, Operator] = {}
+#: By id, since the hash of an overload is computed in Python; an `Operator` keeps its overload alive.
+_table: dict[int, Operator] = {}
 
 
 def operator(overload: Any) -> Operator:
-    found = _table.get(overload)
+    found = _table.get(id(overload))
     if found is None:
-        found = _table[overload] = Operator(overload)
+        found = _table[id(overload)] = Operator(overload)
     return found

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lampwork import _torch
+from lampwork import _torch, collector
 from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError, LampworkWarning
 from lampwork.ir.artifact import Artifact
@@ -191,7 +191,7 @@ class CompiledFunction:
             diagnostic = _no_back_end(device)
             self.warn_once(f"device {device}", f"{self.name}: {diagnostic}", diagnostic)
             return self._eagerly(diagnostic, False, args, kwargs)
-        with self._lock:
+        with self._lock, collector.paused():  # stored entries are large, and compiling one makes many objects
             serve = self._serving(args, kwargs)
         if isinstance(serve, Diagnostic):
             return self._eagerly(serve, self._last_was_break(serve), args, kwargs)

@@ -12,11 +12,13 @@ from lampwork.fakes.shapes import (
     Spec,
     Unknown,
     contiguous,
+    exceeds_one,
     in_format_of,
     promoted,
     rule,
     same_sizes,
     suggests_channels_last,
+    surely_same,
 )
 
 
@@ -100,11 +102,15 @@ def group_norm(gradient: torch.Tensor, x: torch.Tensor, mean: Any, rstd: Any, we
 @rule("native_batch_norm_backward")
 def batch_norm(gradient: torch.Tensor, x: torch.Tensor, weight: Any, running_mean: Any, running_var: Any, mean: Any,
                rstd: Any, train: bool, eps: float, output_mask: Sequence[bool]) -> Any:  # fmt: skip
-    if not x.is_cpu or x.dtype.itemsize < 4:
-        raise Unknown
     shape = tuple(x.size())
     channels = Spec((shape[1],), (1,), x.dtype if weight is None else weight.dtype)
-    found = (Spec(shape, in_format_of(x, shape), x.dtype), channels, channels)
+    if x.is_cpu and x.dtype.itemsize >= 4:
+        whole = Spec(shape, in_format_of(x, shape), x.dtype)
+    elif surely_same(gradient.stride(), x.stride()) and all(map(exceeds_one, shape)):  # computed by kernels of ours
+        whole = elementwise((gradient, x), x.dtype)
+    else:
+        raise Unknown
+    found = (whole, channels, channels)
     return tuple(spec if wanted else None for spec, wanted in zip(found, output_mask))
 
 
