@@ -17,6 +17,7 @@ from lampwork._torch.library import (
     direct_call,
     draws_random_numbers,
     functional_of_custom,
+    if_given,
     many_of_one,
     out_arguments,
     overload,

@@ -79,6 +79,13 @@ def many_of_one() -> OpOverload:
     return overload("lampwork::many_of_one")
 
 
+def if_given() -> OpOverload:
+    """Our operator that gives its first argument where the second, a bool of one element, is true; else zeros, and the
+    first argument's memory is not read: there may be none."""
+    _define_operators()
+    return overload("lampwork::if_given")
+
+
 @once
 def _define_operators() -> Any:
     library = torch.library.Library("lampwork", "DEF")
@@ -91,6 +98,8 @@ def _define_operators() -> Any:
     library.define("set_rng_state(Tensor state) -> ()", tags=tag)
     library.impl("set_rng_state", lambda state: torch.default_generator.set_state(state) and None, key)
     library.define("many_of_one(Tensor number) -> Tensor", tags=(torch.Tag.dynamic_output_shape,))
+    library.define("if_given(Tensor x, Tensor given) -> Tensor", tags=(torch.Tag.pointwise,))
+    library.impl("if_given", lambda x, given: torch.where(given, x, torch.zeros_like(x)), key)
     return library  # which lives as long as what it registers
 
 

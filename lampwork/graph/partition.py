@@ -158,13 +158,15 @@ def partition(
     names = dict.fromkeys((*_symbols(joined.nodes), *_found_before(joined))) if sizes is not None else ()
     numbers = tuple(sizes.wrap(Symbol(name)) for name in names) if sizes is not None else ()
     forward, first = _forward(joined, computed, numbers)
-    backward = _backward(joined, kept_inputs, computed, numbers)
+    optional = tuple(place for place, node in enumerate(joined.tangents) if _may_be_missing(joined, node))
+    backward = _backward(joined, kept_inputs, computed, numbers, optional)
     link = Backward(
         joint,
         saved_inputs=tuple(joined.placeholders.index(node) for node in kept_inputs),
         saved_results=tuple(range(first, first + len(computed))),
         numbers=tuple(range(first + len(computed), first + len(computed) + len(numbers))),
         tangents=tuple(_tangent(node.meta["val"]) for node in joined.tangents),
+        optional=optional,
     )
     return Halves(forward, backward, link, joined)
 
@@ -214,6 +216,29 @@ def _tangent(fake: Any) -> Tangent:
     return Tangent(tuple(map(int, fake.size())), tuple(map(int, fake.stride())))
 
 
+#: Zeros in place of smaller tangents cost less than asking whether there are any.
+_OPTIONAL_NUMEL = 1 << 14
+
+
+def _may_be_missing(joined: Joined, tangent: Node) -> bool:
+    """Whether the backward half does without zeros where a large tangent is undefined, as that of logits is which a
+    model returns beside its loss: only kernels of ours read it, and it is not all that there is."""
+    value = tangent.meta["val"]
+    if len(joined.tangents) < 2 or not value.dtype.is_floating_point or _tangent(value).shape is None:
+        return False
+    if value.numel() < _OPTIONAL_NUMEL or any(joined.gradient_node(each) is tangent for each in joined.gradient_results):
+        return False
+    needed = joined.needed()
+    pending, readers = [tangent], []
+    while pending:
+        for user in pending.pop().users:
+            if user in needed:
+                (pending if is_free(user) else readers).append(user)
+    return bool(readers) and all(
+        _torch.is_operator(each.target) and torch.Tag.pointwise in each.target.tags for each in readers
+    )
+
+
 def _forward(joined: Joined, computed: list[Node], numbers: tuple[Any, ...]) -> tuple[FunctionalGraph, int]:
     """The forward half, whose results behind the region's are `computed` and `numbers`; the first one's index."""
     functional = joined.functional
@@ -257,7 +282,11 @@ def _forward(joined: Joined, computed: list[Node], numbers: tuple[Any, ...]) -> 
 
 
 def _backward(
-    joined: Joined, kept_inputs: list[Node], computed: list[Node], numbers: tuple[Any, ...]
+    joined: Joined,
+    kept_inputs: list[Node],
+    computed: list[Node],
+    numbers: tuple[Any, ...],
+    optional: tuple[int, ...],
 ) -> FunctionalGraph:
     graph = torch.fx.Graph()
     copies: dict[Node, Node] = {}
@@ -272,6 +301,16 @@ def _backward(
     for node in joined.tangents:
         copies[node] = _placeholder(graph, node.name, node.meta)
         placeholders.append(copies[node])
+    flags = []
+    for index in optional:
+        value = joined.tangents[index].meta["val"]
+        flag = _torch.tensor_without_memory(Fake, (), (), torch.bool, value.device)
+        flags.append(_placeholder(graph, "given", {"val": flag}))
+    for index, flag in zip(optional, flags):
+        node = joined.tangents[index]
+        value = node.meta["val"]
+        made = _torch.tensor_without_memory(Fake, tuple(value.size()), value.stride(), value.dtype, value.device)
+        copies[node] = place(graph, _torch.if_given(), (copies[node], flag), {}, made, node)
     needed = joined.needed()
     for node in joined.nodes:
         if node in needed:

@@ -487,3 +487,9 @@ def _copy(lowering: Lowering, self: TensorValue, **options: Any) -> Any:
 def _copy_from(lowering: Lowering, self: TensorValue, src: TensorValue, non_blocking: bool = False) -> Any:
     shape = lowering.out.shape
     return lowering.compute(lowering.out, lambda index: src.load(broadcast_index(index, shape, src.shape)))
+
+
+@rule("lampwork::if_given")
+def _if_given(lowering: Lowering, x: TensorValue, given: TensorValue) -> Any:
+    """`x`, of which nothing is read where it is not there."""
+    return lowering.compute(lowering.out, lambda index: x.load(index, given.load(()), 0))

@@ -22,6 +22,7 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Tangent
 from lampwork.runtime.host import AssumptionFailed, Rerun
 from lampwork.runtime.replay import Gone, Kept, Replayed
+from lampwork.runtime.tangents import flags, laid_out, missing
 
 if TYPE_CHECKING:
     from lampwork.runtime.entry import FellBack
@@ -70,6 +71,8 @@ class Differentiated:
         self.no_gradients = (None,) * (len(self.tracked) - len(joint.wanted))
         #: Results that are made again above autograd: (result, kind, output or input).
         self.made = tuple((k, each.kind, each.index) for k, each in enumerate(joint.made) if each.kind != "plain")
+        self.device = artifact.program.device
+        flags(link.optional, joint.outputs, self.device)  # made while nobody captures a CUDA graph
         self.fixed = all(tangent.strides is not None for tangent in link.tangents)
         self.partial = len(joint.outputs) > 1
         self.call = self.tied if joint.outputs else self.untied
@@ -146,10 +149,11 @@ class Differentiated:
     ) -> Sequence[Any]:
         """`gradients` by `backward`, or by eager where that fails. `saved` is emptied."""
         values, saved[:] = [*saved, *run.sizes], ()
-        values += [
-            _laid_out(tangent, layout, output)
-            for tangent, layout, output in zip(tangents, layouts, run.devices, strict=True)
-        ]
+        optional = self.link.optional
+        for index, (tangent, layout, kind) in enumerate(zip(tangents, layouts, run.devices, strict=True)):
+            absent = tangent is None and index in optional
+            values.append(missing(layout, kind) if absent else laid_out(tangent, layout, kind))
+        values += flags(optional, tangents, self.device)
         try:
             return backward(values)
         except Rerun as failure:
@@ -323,18 +327,6 @@ def _layout(output: torch.Tensor) -> Tangent:
     dense = torch.empty_like(output, device="meta")
     strides = output.stride() if dense.stride() == output.stride() else dense.contiguous().stride()
     return Tangent(shape, strides)
-
-
-def _laid_out(tangent: torch.Tensor | None, layout: Tangent, kind: tuple[torch.dtype, torch.device]) -> torch.Tensor:
-    """`tangent` in the strides that the backward program was compiled for; zeros for None."""
-    shape, strides = layout.shape, layout.strides
-    assert shape is not None and strides is not None
-    if tangent is None:
-        return torch.empty_strided(shape, strides, dtype=kind[0], device=kind[1]).zero_()
-    if type(tangent) is torch.Tensor and tangent.stride() == strides and not tangent.is_conj() and not tangent.is_neg():
-        return tangent
-    with torch.no_grad():
-        return torch.empty_strided(shape, strides, dtype=kind[0], device=kind[1]).copy_(tangent)
 
 
 def _in_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:

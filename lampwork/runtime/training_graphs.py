@@ -50,6 +50,7 @@ from lampwork.runtime.cuda_graphs import (
     results_for_caller,
     why_not,
 )
+from lampwork.runtime.tangents import flags
 from lampwork.runtime.touched import touched_inputs
 
 #: Runs a half: (values of its inputs, generation) -> its results.
@@ -442,7 +443,8 @@ class Memory:
                     memory = torch.empty_strided(layout.shape, layout.strides, dtype=dtype, device=device)
                 stream.tangents.append(memory)
         read = [stream.inputs.get(index, each) for index, each in zip(graphs.link.saved_inputs, inputs)]
-        values = [*read, *self.saved, *numbers, *stream.tangents]
+        given = flags(graphs.link.optional, stream.tangents, graphs.artifact.program.device)
+        values = [*read, *self.saved, *numbers, *stream.tangents, *given]
         half, run = graphs.link.artifact, graphs.plain_backward
         assert half is not None and run is not None
         for value in (*read, *stream.tangents):

@@ -161,3 +161,69 @@ def test_a_product_made_wider_is_kept_as_it_is(as_on_a_gpu, tangent):
     wide = [name for name in kept if tuple(program.buffers[name].shape) == (32, 16)]
     assert [program.placements[name].kind for name in wide] == ["extern"]  # where the product wrote it
     assert not any(tuple(program.buffers[name].shape) == (32, 13) for name in kept)
+
+
+class Pair(torch.nn.Module):
+    """A loss beside the large tensor that it is computed from."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.head = torch.nn.Linear(WIDTH, 64)
+
+    def forward(self, x):
+        logits = self.head(x).tanh()
+        return (logits.square() + logits).mean(), logits
+
+
+def test_nothing_is_made_of_tangents_that_are_missing():
+    """The backward program asks whether there is one, and reads none of its memory where there is not."""
+    module, expected = Pair(), Pair()
+    compiled = lampwork.compile(module, options={"cache": False})
+    x = torch.randn(ROWS, WIDTH)
+    uses = [
+        lambda loss, logits: loss,
+        lambda loss, logits: logits.square().sum(),
+        lambda loss, logits: loss + logits.exp().mean(),
+        lambda loss, logits: loss,
+    ]
+    for use in uses:
+        for each in (module, expected):
+            each.zero_grad()
+        use(*compiled(x)).backward()
+        use(*expected(x)).backward()
+        torch.testing.assert_close(module.head.weight.grad, expected.head.weight.grad)
+        torch.testing.assert_close(module.head.bias.grad, expected.head.bias.grad)
+    (entry,) = compiled.__lampwork__.entries
+    assert entry.artifact.backward.optional == (1,)
+    (loss, _), (again, _) = compiled(x), expected(x)
+    first = torch.autograd.grad(loss, module.head.weight, create_graph=True)[0]
+    other = torch.autograd.grad(again, expected.head.weight, create_graph=True)[0]
+    torch.testing.assert_close(
+        torch.autograd.grad(first.square().sum(), module.head.weight),
+        torch.autograd.grad(other.square().sum(), expected.head.weight),
+    )
+
+
+def test_a_missing_tangent_that_an_operator_reads_is_zeros():
+    """The gradient of a product is what ATen multiplies: it is made."""
+
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.second = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x):
+            return self.first(x), self.second(x).square().mean()
+
+    module, expected = Two(), Two()
+    compiled = lampwork.compile(module, options={"cache": False})
+    x = torch.randn(ROWS, WIDTH)
+    for index in (1, 0):
+        compiled(x)[index].sum().backward()
+        expected(x)[index].sum().backward()
+    for mine, theirs in zip(module.parameters(), expected.parameters()):
+        torch.testing.assert_close(mine.grad, theirs.grad)
+    (entry,) = compiled.__lampwork__.entries
+    assert entry.artifact.backward.optional == ()
