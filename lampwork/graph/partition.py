@@ -226,10 +226,13 @@ def _may_be_missing(joined: Joined, tangent: Node) -> bool:
     value = tangent.meta["val"]
     if len(joined.tangents) < 2 or not value.dtype.is_floating_point or _tangent(value).shape is None:
         return False
-    if value.numel() < _OPTIONAL_NUMEL or any(joined.gradient_node(each) is tangent for each in joined.gradient_results):
+    if value.numel() < _OPTIONAL_NUMEL or any(
+        joined.gradient_node(each) is tangent for each in joined.gradient_results
+    ):
         return False
     needed = joined.needed()
-    pending, readers = [tangent], []
+    pending: list[Node] = [tangent]
+    readers: list[Node] = []
     while pending:
         for user in pending.pop().users:
             if user in needed:

@@ -1,8 +1,8 @@
-"""Tangents as backward programs take them: in the layout they were compiled for, and what stands for one that is missing.
+"""Tangents as backward programs take them, in the layout they were compiled for; what stands for one that is missing.
 
-A model that returns its logits beside its loss gets no tangent for them from `loss.backward()`. Zeros in its place would
-be written, kept and read again; so a backward program takes a bool for each large tangent that only its own kernels read
-(`Backward.optional`), and where that is false, reads nothing.
+A model that returns its logits beside its loss gets no tangent for them from `loss.backward()`. Zeros in its place
+would be written, kept and read again; so a backward program takes a bool for each large tangent that only its own
+kernels read (`Backward.optional`), and where that is false, reads nothing.
 """
 
 from __future__ import annotations
