@@ -38,6 +38,9 @@ aten = torch.ops.aten
 #: Arithmetic that takes as long as moving a byte: float32 products on CPUs with AVX-512 (some 100 GFLOP/s to 15 GB/s a
 #: core), half precision on GPUs.
 _FLOPS_PER_BYTE = {"cpu": 8, "cuda": 150}
+#: How many times cheaper arithmetic on an element is than `_ARITHMETIC` says: an estimate. A GPU has some 20 operations
+#: for each byte that its memory moves, a CPU with AVX-512 four.
+_CHEAPNESS = {"cpu": 1, "cuda": 5}
 #: How much more the last value of a program counts than the first.
 _SLOPE = 0.3
 _STEPS = 16
@@ -57,7 +60,8 @@ class Costs:
 
     def __init__(self, joined: Joined, device: str) -> None:
         self.joined = joined
-        self.flops_per_byte = _FLOPS_PER_BYTE["cpu" if device == "cpu" else "cuda"]
+        kind = "cpu" if device == "cpu" else "cuda"
+        self.flops_per_byte, self.cheapness = _FLOPS_PER_BYTE[kind], _CHEAPNESS[kind]
         self.required = required(joined)
         self.returned = set(joined.outputs)
         #: What autograd reads itself. The caller may write to other results, which are not saved for that.
@@ -122,7 +126,8 @@ class Costs:
         if is_pointwise(node):
             # What a product reads must be in memory.
             stored = 2 * size if any(_reads_memory(user) for user in node.users if user in self.joined.backward) else 0
-            return 1 + size * _ARITHMETIC.get(node.target, 1) // 4 + stored
+            arithmetic = max(_ARITHMETIC.get(node.target, 1) // self.cheapness, 1)
+            return 1 + size * arithmetic // 4 + stored
         read = sum(self.size(each) for each in node.all_input_nodes)
         return 1 + read + 2 * size + _flops(node) // self.flops_per_byte
 

@@ -7,12 +7,14 @@ import torch
 
 import lampwork
 from lampwork.capture.capture import capture
-from lampwork.config import Settings
+from lampwork.config import Settings, make_settings
 from lampwork.graph import padding
 from lampwork.graph import prepare as prepare_module
 from lampwork.graph.prepare import prepare
+from lampwork.graph.recompute import Costs, plan_for
 from lampwork.ir.target import Target
 from lampwork.lower import lower
+from lampwork.pipeline import compile_call
 from lampwork.schedule import schedule
 from lampwork.schedule.plan import OWN_MEMORY_BYTES
 from tests.cuda_stand_in import cuda_stand_in
@@ -227,3 +229,22 @@ def test_a_missing_tangent_that_an_operator_reads_is_zeros():
         torch.testing.assert_close(mine.grad, theirs.grad)
     (entry,) = compiled.__lampwork__.entries
     assert entry.artifact.backward.optional == ()
+
+
+def test_a_gpu_computes_a_tanh_again_where_a_cpu_keeps_it():
+    class Gate(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x):
+            x = self.first(x)
+            return self.second(0.5 * x * (1.0 + torch.tanh(x)))
+
+    found = {}
+    compile_call(Gate(), (torch.randn(ROWS, WIDTH),), {}, make_settings(), found.__setitem__)
+    kept = {}
+    for device in ("cpu", "cuda:0"):
+        plan = plan_for(Costs(found["partition"], device), 0.0)
+        kept[device] = {str(node.target) for node in plan.saved if node.op == "call_function"}
+    assert "aten.tanh.default" in kept["cpu"] and "aten.tanh.default" not in kept["cuda:0"]
