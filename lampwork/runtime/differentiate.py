@@ -75,6 +75,8 @@ class Differentiated:
         flags(link.optional, joint.outputs, self.device)  # made while nobody captures a CUDA graph
         self.fixed = all(tangent.strides is not None for tangent in link.tangents)
         self.partial = len(joint.outputs) > 1
+        #: Which gradients are undefined, by which tangents are.
+        self.dead: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.call = self.tied if joint.outputs else self.untied
 
     def tied(self, values: Sequence[Any], generation: object = None) -> Sequence[Any]:
@@ -131,12 +133,23 @@ class Differentiated:
                 backward = run.runner.backward
             found = self.plain_gradients(backward, run, saved, inputs, tangents, layouts)
         del token
-        if self.partial:
-            return [
-                gradient if any(tangents[each] is not None for each in depends) else None
-                for gradient, depends in zip(found, self.joint.depends, strict=True)
-            ]
-        return found
+        if not self.partial:
+            return found
+        return self.defined(found, tuple([index for index, tangent in enumerate(tangents) if tangent is None]))
+
+    def defined(self, found: Sequence[Any], undefined: tuple[int, ...]) -> Sequence[Any]:
+        """The gradients `found`; None for those that depend on tangents which are `undefined` alone."""
+        dead = self.dead.get(undefined)
+        if dead is None:
+            absent = {*undefined}
+            dead = tuple(index for index, depends in enumerate(self.joint.depends) if absent.issuperset(depends))
+            self.dead[undefined] = dead
+        if not dead:
+            return found
+        defined = list(found)
+        for index in dead:
+            defined[index] = None
+        return defined
 
     def plain_gradients(
         self,

@@ -19,6 +19,7 @@ of `torch.func`, and on another stream than the forward pass's, the halves run p
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -31,6 +32,7 @@ from lampwork import _torch
 from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Tangent
+from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.program import FromBuffer
 from lampwork.ir.source import is_static
 from lampwork.runtime.cuda_capture import CudaDevice, NotCapturable
@@ -62,6 +64,10 @@ MEMORIES = 4
 WANTED = 2
 #: All that is kept for forward passes takes at most this share of the device's memory, but for each program's first.
 KEPT_SHARE = 1 / 8
+
+#: `auto`: where a forward pass saves more than this, graphs pay only if the device waits for the host: what is saved
+#: stays between steps, where gradients or an optimizer could have the memory.
+LITTLE_BYTES = 256 << 20
 
 #: Everything that is kept for forward passes in this process.
 _memories: weakref.WeakSet[Memory] = weakref.WeakSet()
@@ -104,6 +110,7 @@ class TrainingGraphs:
         self.copied = tuple(index for index, source in enumerate(artifact.inputs) if not is_static(source))
         in_place = (touched_inputs(artifact.program) | {*self.link.saved_inputs}) - {*self.copied}
         self.kept = tuple(sorted(in_place))
+        self.host_share = HOST_SHARE if saved_bytes(artifact) <= LITTLE_BYTES else 1.0
         self.refused = self._why_not()
         half = self.link.artifact
         self.backward_refused = _of_backward(why_not(half)) if half is not None else None
@@ -191,6 +198,7 @@ class _Stream:
         #: Memory of the graphs' own for inputs that are copied, and for tangents: every replay fills it anew.
         self.inputs: dict[int, torch.Tensor] = {}
         self.tangents: list[torch.Tensor] = []
+        self.zeros: set[int] = set()  # tangents that are undefined as in the pass before
         self.memories: list[Memory] = []
         self.generation: object = None
         self.places: tuple[int, ...] = ()
@@ -238,7 +246,7 @@ class _Stream:
         """A plain pass that finds out whether the device waits for the host."""
         host_seconds, device_seconds, results = self.graphs.device.measure(run)
         self.gains[half].append((
-            host_seconds - HOST_SHARE * device_seconds - passed_bytes / COPIED_BYTES_A_SECOND,
+            host_seconds - self.graphs.host_share * device_seconds - passed_bytes / COPIED_BYTES_A_SECOND,
             host_seconds - replay,
         ))  # fmt: skip
         return results
@@ -317,11 +325,13 @@ class _Stream:
         return Memory(self, replay, results)
 
     def fill_tangents(self, tangents: Sequence[torch.Tensor | None]) -> None:
-        for memory, tangent in zip(self.tangents, tangents):
-            if tangent is None:
-                memory.zero_()
-            else:
+        for index, (memory, tangent) in enumerate(zip(self.tangents, tangents)):
+            if tangent is not None:
                 memory.copy_(tangent)
+                self.zeros.discard(index)
+            elif index not in self.zeros:
+                memory.zero_()
+                self.zeros.add(index)
 
 
 class Memory:
@@ -499,6 +509,20 @@ class _Gradients:
                 given[id(made)] = tensor
             found.append(tensor.conj() if getattr(kind, "conjugate", False) else tensor)
         return found
+
+
+def saved_bytes(artifact: Artifact) -> int:
+    """What a forward pass saves beside its inputs, as far as sizes are known."""
+    assert artifact.backward is not None
+    program = artifact.program
+    found: dict[str, int] = {}
+    for index in artifact.backward.saved_results:
+        result = program.results[index]
+        if isinstance(result, FromBuffer):
+            sizes = [size for size in result.view.shape if isinstance(size, int)]
+            if len(sizes) == len(result.view.shape):
+                found[result.view.buffer] = math.prod(sizes) * ITEM_SIZE_BYTES[result.view.dtype]
+    return sum(found.values())
 
 
 def _is_all_of_its_storage(tensor: torch.Tensor) -> bool:

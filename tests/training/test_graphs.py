@@ -30,6 +30,7 @@ from tests.gpu.test_training_graphs import (  # noqa: F401
     test_two_threads,
 )
 from tests.graph_device import on_stand_in
+from tests.training.test_programs import COUNTED, trained
 
 
 @pytest.fixture
@@ -41,3 +42,17 @@ def stand_in():
 @pytest.fixture
 def device(stand_in):
     return "cpu"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "accumulated gradients", "checkpoint", "complex", "dropouts", "evaluated on every other step", "frozen", "gan",
+        "gradient penalty", "hooks on gradients", "norms", "own function", "tied", "two losses",
+    ],
+)  # fmt: skip
+def test_programs_that_users_write(name):
+    """Graphs from the first call on: losses, gradients and weights come to what eager's come to."""
+    with on_stand_in(0, always=True):
+        assert trained(name, "module") == COUNTED.get((name, "module"), set())

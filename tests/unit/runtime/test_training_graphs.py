@@ -136,6 +136,44 @@ def test_default_mode_weighs_both_halves(device, host, device_seconds, graphs):
     assert (found["refused"] is None) == graphs and (graphs or found["refused"].id == "graph-no-gain")
 
 
+def test_default_mode_keeps_much_memory_only_for_a_device_that_waits(device, monkeypatch):
+    monkeypatch.setattr(training_graphs, "LITTLE_BYTES", 100)
+    module = layers(12)
+    compiled = compiled_of(module, "default")
+    device.times = (1.0, 1.5)
+    for _ in range(PLAIN_CALLS + MEASURED_CALLS + 4):
+        step(module, compiled, torch.randn(4, 16))
+    assert account(compiled)["refused"].id == "graph-no-gain"
+
+
+def test_results_that_are_not_used_and_then_are(device):
+    """Their tangents are zeros, and gradients that depend on nothing else are undefined."""
+
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = layers(2), layers(2)
+
+        def forward(self, x):
+            return self.first(x), self.second(x), self.first(x) * self.second(x)
+
+    module = Two()
+    compiled = compiled_of(module)
+    for number in range(PLAIN_CALLS + 12):
+        x, used = torch.randn(4, 16), ((0,), (1, 2), (2,), (0,), (0,), (1,))[number % 6]
+        found = []
+        for call in (compiled, module):
+            module.zero_grad()
+            results = call(x)
+            sum(results[index].square().sum() for index in used).backward()
+            found.append([None if each.grad is None else each.grad.clone() for each in module.parameters()])
+        for one, other in zip(*found):
+            assert (one is None) == (other is None)
+            if other is not None:
+                torch.testing.assert_close(one, other)
+    assert account(compiled)["backward_replays"] == 12
+
+
 def test_default_mode_waits_for_backward_passes(device):
     module = layers(12)
     compiled = compiled_of(module, "default")
