@@ -35,12 +35,12 @@ For `(x + 1) * 2` on 8 elements (on a GPU, `stream` stands for `threads()`, and 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from keyword import iskeyword
 from typing import Any
 
 from lampwork import _torch
+from lampwork.codegen.host_expressions import Expressions, dims
 from lampwork.codegen.stretches import stretch_starts
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
@@ -52,14 +52,10 @@ from lampwork.ir.program import (
     FromInput,
     Launch,
     NativeCode,
-    Placement,
     Program,
-    Result,
     ScalarOutput,
-    ScalarResult,
     Step,
     TensorRef,
-    TorchConstant,
     ViewOfInput,
     device_index,
     launch_rows,
@@ -83,16 +79,12 @@ def host_source(
     return _HostWriter(program, native, weights, owns_inputs).text()
 
 
-def is_static(ref: TensorRef) -> bool:
-    """No size, stride or offset of the view depends on the call."""
-    return not any(isinstance(value, SizeExpr) for value in (*ref.shape, *ref.strides, ref.offset))
-
-
-class _HostWriter:
+class _HostWriter(Expressions):
     def __init__(
         self, program: Program, native: NativeCode, weights: frozenset[int], owns_inputs: bool = False
     ) -> None:
-        self.program, self.native, self.weights = program, native, weights
+        super().__init__(program, weights)
+        self.native = native
         returned = {each.input for each in program.results if isinstance(each, (FromInput, ViewOfInput))}
         #: Inputs that are given back as soon as no step needs them.
         self.freed = {
@@ -102,15 +94,8 @@ class _HostWriter:
         }
         self.owns_inputs = owns_inputs
         self.on_gpu = program.device != "cpu"
-        self.weight_views: dict[str, int] = {}
         self.slot = {name: index for index, name in enumerate(native.buffer_order)}
         self.lines: list[str] = []
-        self.operators: dict[str, str] = {}
-        self.views: dict[TensorRef, str] = {}
-        self.sized_views: dict[str, str] = {}
-        self.symbols: list[str] = []
-        self.view_rows: list[str] = []
-        self.extern_names: dict[str, str] = {}
         #: Buffers that the host makes and nobody sees: while a graph is captured, they lie behind the workspace.
         self.passing: dict[str, tuple[int, int]] = {}
         self.may_pass = self.on_gpu and not program.sizes and not program.found
@@ -120,7 +105,6 @@ class _HostWriter:
         #: Buffers that steps need; results among them that are allocated by now.
         self.touched = {name for step in program.steps for name in _buffers_of(step)} if self.on_gpu else set()
         self.made: set[str] = set()
-        self.used_inputs: set[int] = set()
         self.committed = False
         #: Sizes that are known midway, and are not yet; what is to be checked once they are.
         self.late: set[str] = set()
@@ -150,7 +134,7 @@ class _HostWriter:
             else:  # launches in a row run as one
                 names = tuple(name for parameter, name in self._arguments(step) if parameter.access != "read")
             if start <= last:
-                written.update(self._place(name).index for name in names if self._place(name).kind == "input")
+                written.update(self.place(name).index for name in names if self.place(name).kind == "input")
         return sorted(written)
 
     def _may_refuse(self, step: Any) -> bool:
@@ -183,8 +167,8 @@ class _HostWriter:
             self.emit("if kept is not None:")
             self.emit(f"    trials.proven.add({self._call_sizes()})")
         if program.written_inputs:
-            self.emit(f"increment_version({', '.join(map(self._input, program.written_inputs))})")
-        values = "".join(f"{self._result(result)}, " for result in program.results)
+            self.emit(f"increment_version({', '.join(map(self.input, program.written_inputs))})")
+        values = "".join(f"{self.result(result)}, " for result in program.results)
         self.emit(f"return ({values})")
         body = [*setup, *trial, *steps, *self.lines]
         body = [*self._weights(), *body]
@@ -197,7 +181,7 @@ class _HostWriter:
         """Lines that make the first run one that can be taken back, where it may fail with something written."""
         if not self.tried and not self.draws_tried:
             return []
-        tensors = "".join(f"{self._input(index)}, " for index in self.tried)
+        tensors = "".join(f"{self.input(index)}, " for index in self.tried)
         return [f"kept = trials.keep({self._call_sizes()}, ({tensors}), {self.draws_tried})"]
 
     def _call_sizes(self) -> str:
@@ -294,12 +278,12 @@ class _HostWriter:
             return
         for index, name in enumerate(self.program.inputs):
             if name in self.program.numbers:
-                self._bind_symbol(self.program.numbers[name], lambda: self._input(index), unbound)
+                self._bind_symbol(self.program.numbers[name], lambda: self.input(index), unbound)
                 continue
             buffer = self.program.buffers[name]
-            for kind, dims in (("shape[{}]", buffer.shape), ("stride({})", buffer.strides)):
-                for axis, size in enumerate(dims):
-                    self._bind_symbol(size, lambda: f"{self._input(index)}.{kind.format(axis)}", unbound)
+            for kind, extents in (("shape[{}]", buffer.shape), ("stride({})", buffer.strides)):
+                for axis, size in enumerate(extents):
+                    self._bind_symbol(size, lambda: f"{self.input(index)}.{kind.format(axis)}", unbound)
         for name, axis in self.program.found.values():
             self.late |= unbound & symbols(self.program.buffers[name].shape[axis])
         if unbound - self.late:
@@ -328,10 +312,6 @@ class _HostWriter:
         if self.sized_views:
             self.emit("d = lease.sized")
 
-    def _sized_view(self, text: str) -> str:
-        """A view of planned memory that depends on the call's sizes: made once for all calls of the same sizes."""
-        return self.sized_views.setdefault(text, f"d[{len(self.sized_views)}]")
-
     def _bind_symbol(self, size: Size, text: Callable[[], str], unbound: set[str]) -> None:
         """`size` is the integer `text()`: the value of its symbol, where it is one times a number plus a number."""
         constant, terms = linear_terms(size)
@@ -356,7 +336,7 @@ class _HostWriter:
             self.emit("p = lease.pointers")
         for index, name in enumerate(self.program.inputs):
             if name in self.slot and index not in self.weights:
-                self.emit(f"p[{self.slot[name]}] = {self._input(index)}.data_ptr()")
+                self.emit(f"p[{self.slot[name]}] = {self.input(index)}.data_ptr()")
 
     def _weights(self) -> list[str]:
         """Lines that fill in what stays the same from call to call, when it has changed."""
@@ -375,14 +355,10 @@ class _HostWriter:
             lines.append("u = lease.weights")
         return lines
 
-    def _weight(self, text: str) -> str:
-        """A weight, or a view of one, made once per generation."""
-        return f"u[{self.weight_views.setdefault(text, len(self.weight_views))}]"
-
     def _result_storages(self) -> None:
         for index, name in enumerate(self.program.result_storages):
             buffer = self.program.buffers[name]
-            shape, strides = _dims(buffer.shape), _dims(buffer.strides)
+            shape, strides = dims(buffer.shape), dims(buffer.strides)
             if self.on_gpu:  # torch keeps memory of earlier results there, for all
                 if name in self.touched:  # made when it is first needed
                     continue
@@ -431,9 +407,9 @@ class _HostWriter:
         outside: dict[str, str] = {}
         for launch in self._stretch(start):
             for parameter, name in self._arguments(launch):
-                place = self._place(name)
+                place = self.place(name)
                 if place.kind in ("input", "extern"):
-                    tensor = self._input(place.index) if place.kind == "input" else self.extern_names[name]
+                    tensor = self.input(place.index) if place.kind == "input" else self.extern_names[name]
                     written = parameter.access != "read" or outside.get(name, "").endswith("True)")
                     outside[name] = f"({self.slot[name]}, {tensor}, {written})"
         self.emit(f"answer = run{number}(lease.address, lease.sizes_address, stream)")
@@ -448,7 +424,7 @@ class _HostWriter:
 
     def _writes_input(self, launch: Launch) -> bool:
         return any(
-            parameter.access != "read" and self._place(name).kind == "input"
+            parameter.access != "read" and self.place(name).kind == "input"
             for parameter, name in self._arguments(launch)
         )
 
@@ -464,15 +440,15 @@ class _HostWriter:
             self.emit("committed = True")
 
     def _extern(self, step: Extern, position: int) -> None:
-        if any(self._place(name).kind == "input" for name in step.mutates):
+        if any(self.place(name).kind == "input" for name in step.mutates):
             self._commit()
         elif step.draws:
             self._draw(position)
         own = () if step.out_variant is None else step.outputs
         self._allocate([name for name in (*own, *_tensors_of(step)) if name is not None])
-        arguments = [self._argument(value) for value in step.args]
+        arguments = [self.argument(value) for value in step.args]
         arguments += [
-            f"**{{{name!r}: {self._argument(value)}}}" if iskeyword(name) else f"{name}={self._argument(value)}"
+            f"**{{{name!r}: {self.argument(value)}}}" if iskeyword(name) else f"{name}={self.argument(value)}"
             for name, value in step.kwargs
             if step.out_variant is None or name not in _torch.DRAWN_LAYOUT
         ]
@@ -481,10 +457,10 @@ class _HostWriter:
                 if output is None:
                     arguments.append(f"{name}=scrap()")
                 else:
-                    arguments.append(f"{name}={self._whole(output)}")
-            self.emit(f"{self._operator(step.out_variant)}({', '.join(arguments)})")
+                    arguments.append(f"{name}={self.whole(output)}")
+            self.emit(f"{self.operator(step.out_variant)}({', '.join(arguments)})")
             return
-        call = f"{self._operator(step.op)}({', '.join(arguments)})"
+        call = f"{self.operator(step.op)}({', '.join(arguments)})"
         if not step.outputs or all(output is None for output in step.outputs):
             self.emit(call)
         elif len(step.outputs) == 1:
@@ -500,13 +476,13 @@ class _HostWriter:
         """The tensor `value` becomes buffer `name`."""
         assert name is not None
         buffer = self.program.buffers[name]
-        if self._place(name).kind != "extern":
-            self.emit(f"{self._whole(name)}.copy_({value})")
+        if self.place(name).kind != "extern":
+            self.emit(f"{self.whole(name)}.copy_({value})")
             return
         variable = self.extern_names.setdefault(name, f"e{len(self.extern_names)}")
         self.emit(f"{variable} = {value}")
         self._find_sizes(name, variable)
-        shape, strides = _dims(buffer.shape), _dims(buffer.strides)
+        shape, strides = dims(buffer.shape), dims(buffer.strides)
         dtype = f"torch.{buffer.dtype}"
         fits = f"{variable}.stride() == {strides} and {variable}.shape == {shape} and {variable}.dtype == {dtype}"
         self.emit(f"if {variable} is None or not ({fits}):")
@@ -544,7 +520,7 @@ class _HostWriter:
         """Makes buffers that no call of ATen makes and that steps need from here on: those whose size was found midway;
         on a GPU large ones, and results."""
         for name in names:
-            place = self._place(name)
+            place = self.place(name)
             if place.kind == "result" and self.on_gpu and name not in self.made:
                 self.made.add(name)
                 self._make(f"r{place.index}", name)
@@ -556,8 +532,8 @@ class _HostWriter:
         """The tensor `variable` is memory for a buffer."""
         buffer = self.program.buffers[name]
         dtype = f"torch.{buffer.dtype}" if self.on_gpu else f"dtype=torch.{buffer.dtype}"
-        made = f"{_dims(buffer.shape)}, {_dims(buffer.strides)}, {dtype}"
-        if self.may_pass and self._place(name).kind == "extern" and name not in self.returned:
+        made = f"{dims(buffer.shape)}, {dims(buffer.strides)}, {dtype}"
+        if self.may_pass and self.place(name).kind == "extern" and name not in self.returned:
             self.emit(f"{variable} = passing({self._pass(name, _size_bytes(buffer))}, {made})")
         else:
             self.emit(f"{variable} = empty({made})")
@@ -577,134 +553,12 @@ class _HostWriter:
         return start
 
     def _scalar(self, step: ScalarOutput) -> None:
-        self.emit(f"{step.name} = {self._first(step.buffer)}.item()")
+        self.emit(f"{step.name} = {self.first(step.buffer)}.item()")
         self._set_size(step.name)
 
     def _check(self, step: Check) -> None:
-        self.emit(f"if {self._first(step.buffer)}.item():")
+        self.emit(f"if {self.first(step.buffer)}.item():")
         self.emit(f"    raise {step.error}({step.message!r})")
-
-    def _first(self, name: str) -> str:
-        """Element 0 of a buffer as a 0-dimensional tensor."""
-        return self._view(TensorRef(name, self.program.buffers[name].dtype, (), (), 0))
-
-    # Arguments -------------------------------------------------------------------------------------------------------
-
-    def _argument(self, value: Any) -> str:
-        if isinstance(value, TensorRef):
-            return self._view(value)
-        if isinstance(value, TorchConstant):
-            if value.kind == "device":
-                return f"torch.device({value.name!r})"
-            return f"torch.{value.name.removeprefix('torch.')}"
-        if isinstance(value, (tuple, list)):
-            return "[" + ", ".join(self._argument(item) for item in value) + "]"
-        if isinstance(value, SizeExpr):
-            return str(value)
-        if isinstance(value, float) and not math.isfinite(value):
-            return f"float('{value}')"
-        if isinstance(value, complex):
-            return f"complex({self._argument(value.real)}, {self._argument(value.imag)})"
-        if value is None or isinstance(value, (bool, int, float, str)):
-            return repr(value)
-        raise CompileError("host", f"an ATen call has an argument of type {type(value).__name__}: {value!r}")
-
-    def _operator(self, name: str) -> str:
-        if name not in self.operators:
-            words = "".join(letter if letter.isalnum() else "_" for letter in name.partition("::")[2])
-            variable = f"op_{words}"
-            while variable in self.operators.values():
-                variable += "_"
-            self.operators[name] = variable
-        return self.operators[name]
-
-    def _input(self, index: int) -> str:
-        if index in self.weights:
-            return f"values[{index}]"
-        self.used_inputs.add(index)
-        return f"x{index}"
-
-    def _place(self, name: str) -> Placement:
-        place = self.program.placements.get(name)
-        if place is None:
-            raise CompileError("host", f"buffer {name} has no place")
-        return place
-
-    def _whole(self, name: str) -> str:
-        buffer = self.program.buffers[name]
-        return self._view(TensorRef(name, buffer.dtype, buffer.shape, buffer.strides, 0))
-
-    def _view(self, ref: TensorRef) -> str:
-        """An expression for the strided view `ref`; of planned memory, made once per lease."""
-        place = self._place(ref.buffer)
-        buffer = self.program.buffers[ref.buffer]
-        if place.kind == "input":
-            variable = self._input(place.index)
-            static = place.index in self.weights
-            if _is_whole(ref, buffer):
-                return self._weight(variable) if static else variable
-            if is_static(ref):
-                maker = "weight_view" if static else "view"
-                made = f"{maker}({variable}, {self._view_arguments(ref)})"
-                return self._weight(made) if static else made
-            return f"view({variable}, {self._view_arguments(ref)})"
-        if place.kind == "result":
-            variable = f"r{place.index}"
-            return variable if _is_whole(ref, buffer) else f"view({variable}, {self._view_arguments(ref)})"
-        if place.kind == "extern":
-            variable = self.extern_names.get(ref.buffer, "")
-            if not variable:
-                raise CompileError("host", f"buffer {ref.buffer} is read before the call that makes it")
-            return variable if _is_whole(ref, buffer) else f"view({variable}, {self._view_arguments(ref)})"
-        if place.kind == "arena" or not is_static(ref):
-            bases = {"workspace": "lease.workspace", "arena": "lease.arena"}
-            starts = {"workspace": f"{place.offset_bytes} + ", "arena": f"a{place.index} + "}
-            base, start = bases.get(place.kind, f"constant({ref.buffer!r})"), starts.get(place.kind, "")
-            layout = f"torch.{ref.dtype}, {_dims(ref.shape)}, {_dims(ref.strides)}"
-            made = f"planned({base}, {layout}, {start}({ref.offset}) * {ITEM_SIZE_BYTES[ref.dtype]})"
-            return self._sized_view(made) if self._of_inputs(ref) else made
-        if ref not in self.views:
-            offset_bytes = place.offset_bytes + ref.offset * ITEM_SIZE_BYTES[ref.dtype]  # type: ignore[operator]
-            base = "None" if place.kind == "workspace" else repr(ref.buffer)
-            if place.kind == "constant":
-                offset_bytes -= place.offset_bytes
-            self.views[ref] = f"w[{len(self.view_rows)}]"
-            self.view_rows.append(f"({base}, {ref.dtype!r}, {_dims(ref.shape)}, {_dims(ref.strides)}, {offset_bytes})")
-        return self.views[ref]
-
-    def _of_inputs(self, ref: TensorRef) -> bool:
-        """The view depends on symbols that are known when the call begins."""
-        named: set[str] = set()
-        for value in (*ref.shape, *ref.strides, ref.offset):
-            named |= symbols(value)
-        return named <= set(self.symbols)
-
-    @staticmethod
-    def _view_arguments(ref: TensorRef) -> str:
-        return f"torch.{ref.dtype}, {_dims(ref.shape)}, {_dims(ref.strides)}, {ref.offset}"
-
-    # Results ---------------------------------------------------------------------------------------------------------
-
-    def _result(self, result: Result) -> str:
-        match result:
-            case FromInput(index):
-                return self._input(index)
-            case FromBuffer(ref, conjugate):
-                return self._view_result(ref) + ".conj()" * conjugate
-            case ViewOfInput(index, dtype, shape, strides, offset, conjugate):
-                variable = self._input(index)
-                made = f"view_result({variable}, torch.{dtype}, {_dims(shape)}, {_dims(strides)}, {offset})"
-                return made + ".conj()" * conjugate
-            case ScalarResult(value):
-                return str(value)
-        raise CompileError("host", f"unknown result {type(result).__name__}")
-
-    def _view_result(self, ref: TensorRef) -> str:
-        place = self._place(ref.buffer)
-        if place.kind in ("workspace", "arena", "constant"):
-            # Planned memory is used again by the next call: what the caller keeps must be a copy.
-            return f"{self._view(ref)}.clone()"
-        return self._view(ref)
 
 
 def _out_arguments(name: str) -> tuple[str, ...]:
@@ -749,11 +603,3 @@ def _size_bytes(buffer: Buffer) -> int:
 
 def _aligned(offset_bytes: int) -> int:
     return -(-offset_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-
-
-def _is_whole(ref: TensorRef, buffer: Buffer) -> bool:
-    return ref.dtype == buffer.dtype and ref.offset == 0 and ref.shape == buffer.shape and ref.strides == buffer.strides
-
-
-def _dims(values: Sequence[Size]) -> str:
-    return "(" + ", ".join(str(value) for value in values) + ("," if len(values) == 1 else "") + ")"
