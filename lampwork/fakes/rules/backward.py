@@ -14,6 +14,7 @@ from lampwork.fakes.shapes import (
     contiguous,
     exceeds_one,
     in_format_of,
+    preserved,
     promoted,
     rule,
     same_sizes,
@@ -54,6 +55,20 @@ def loss(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: A
     if x.dtype != target.dtype or not same_sizes(x.size(), target.size()):
         raise Unknown
     return _dense(x)
+
+
+@rule("binary_cross_entropy_backward")
+def binary_cross_entropy(
+    gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *args: Any, **kwargs: Any
+) -> Spec:
+    return loss(gradient, x, target)._replace(strides=preserved(x))
+
+
+@rule("soft_margin_loss_backward")
+def soft_margin_loss(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, reduction: int) -> Spec:
+    if not x.is_contiguous() or not target.is_contiguous():
+        raise Unknown
+    return loss(gradient, x, target)
 
 
 @rule("nll_loss_backward")

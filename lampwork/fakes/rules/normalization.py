@@ -146,6 +146,31 @@ def elementwise_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1, 
     return Spec(tuple(x.size()), preserved(x), x.dtype)
 
 
+@rule("soft_margin_loss")
+def soft_margin_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1) -> Spec:
+    if not same_sizes(x.size(), target.size()):
+        raise Unknown
+    return _alike(elementwise_loss(x, target, reduction), x, target)
+
+
+@rule("binary_cross_entropy", "binary_cross_entropy_with_logits")
+def binary_cross_entropy(x: torch.Tensor, target: torch.Tensor, *rest: Any, reduction: int = 1, **weights: Any) -> Spec:
+    *given, last = *rest, reduction
+    if given and isinstance(given[-1], int):  # (..., weight, reduction) or (..., weight, pos_weight, reduction)
+        *given, last = given
+    factors = [each for each in (*given, *weights.values()) if each is not None]
+    if any(each.dtype != x.dtype for each in factors) or not same_sizes(x.size(), target.size()):
+        raise Unknown
+    return _alike(elementwise_loss(x, target, last), x, target, *factors)
+
+
+def _alike(result: Spec, *tensors: torch.Tensor) -> Spec:
+    """`result`; a loss of each element only where all lie contiguous, so that no operand decides on its layout."""
+    if result.shape and not all(each.is_contiguous() and each.dim() == len(result.shape) for each in tensors):
+        raise Unknown
+    return result
+
+
 # Pooling and resampling ---------------------------------------------------------------------------
 
 
