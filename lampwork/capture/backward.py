@@ -119,6 +119,17 @@ def is_spent(tensor: Any, freed: Collection[Any]) -> bool:
     return False
 
 
+def has_new_history(fake: Any) -> bool:
+    """Whether the program wrote to an input something that requires grad."""
+    written = isinstance(fake, Fake) and fake.requires_grad and not fake.is_leaf
+    return written and fake.grad_fn is not fake.lampwork_edge
+
+
+def has_usable_history(loader: Any, fake: Any) -> bool:
+    """The same, and no `backward()` of the program has freed what it depends on."""
+    return has_new_history(fake) and not (loader.freed_histories and is_spent(fake, loader.freed_nodes))
+
+
 # Hooks ----------------------------------------------------------------------------------------------------------------
 
 

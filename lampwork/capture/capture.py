@@ -21,14 +21,9 @@ import torch
 
 from lampwork import _torch, collector
 from lampwork.capture.arrays import check_shared_arrays
+from lampwork.capture.backward import has_new_history, has_usable_history
 from lampwork.capture.dynamic import DynamicPolicy
-from lampwork.capture.effects import (
-    collect_effects,
-    granted_inputs,
-    guard_distinct,
-    guard_identities,
-    has_usable_history,
-)
+from lampwork.capture.effects import collect_effects, granted_inputs, guard_distinct, guard_identities
 from lampwork.capture.failures import is_certain
 from lampwork.capture.liveness import looks_at_frame
 from lampwork.capture.machine import Interruption
@@ -161,6 +156,8 @@ class _Attempt:
             if late:
                 self._break_before(late, "data-dependent", "a number out of a tensor may fail where inputs are written")
             templates = Templates(world.loader)
+            for fake in world.tensors.fakes_of_tensors():
+                world.recorder.settle_history(fake)
             try:
                 outcome = self._outcome(end, templates, entered)
                 effects = self._effects(templates, changed)
@@ -384,7 +381,16 @@ def _needs_grad(outputs: list[Any], spent: Collection[int], world: TorchWorld) -
     """Whether some result, or an input that was written, has a history of this region's making that can be used."""
     return any(
         fake.requires_grad and not fake.is_leaf and index not in spent for index, fake in enumerate(outputs)
-    ) or any(has_usable_history(world.loader, fake) for fake in world.recorder.inputs)
+    ) or any(
+        has_usable_history(world.loader, fake) or (has_new_history(fake) and _is_detached(fake, outputs))
+        for fake in world.recorder.inputs
+    )
+
+
+def _is_detached(fake: Any, outputs: list[Any]) -> bool:
+    """Whether some result shares the tensor's memory and not its history."""
+    key = _torch.storage_key(fake)
+    return any(each is not fake and not each.requires_grad and _torch.storage_key(each) == key for each in outputs)
 
 
 def _in_full(effects: list[Effect], objects: list[Any]) -> str:

@@ -19,7 +19,7 @@ import torch
 import torch.fx
 
 from lampwork import _torch
-from lampwork.capture.backward import reached_nodes
+from lampwork.capture.backward import has_new_history, reached_nodes
 from lampwork.capture.recorder import Recorder
 from lampwork.errors import GraphBreak
 from lampwork.fakes.fake import Fake, Unsupported
@@ -98,6 +98,8 @@ class _Differentiation:
                 groups.setdefault(key, []).append(position)
             elif self.is_differentiated(position):
                 made[position] = Made("view of input", self.viewed_input(fake))
+            elif not fake.requires_grad and has_new_history(self.inputs[owners[key]]):
+                made[position] = Made("detached input", owners[key])
         for members in groups.values():
             differentiated = [each for each in members if self.is_differentiated(each)]
             if len(members) == 1 and differentiated:

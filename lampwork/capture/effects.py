@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.backward import HOOK_TABLES, is_spent
+from lampwork.capture.backward import HOOK_TABLES, has_new_history, has_usable_history
 from lampwork.capture.fake import Fake
 from lampwork.capture.load import CHANGED_BY_RAISING, Loader
 from lampwork.capture.plain import is_plain
@@ -65,7 +65,9 @@ def _tensor_effects(loader: Loader, templates: Templates) -> list[Effect]:
     effects: list[Effect] = []
     inputs = loader.tensors
     for raw, source, fake in zip(inputs.values, inputs.sources, inputs.fakes_of_tensors()):
-        if fake.is_leaf and fake.requires_grad is not raw.requires_grad:  # `x.requires_grad_()`
+        if fake.is_leaf and not raw.is_leaf:
+            effects.append(Call(loader.guards.reference(torch.Tensor.detach_), (SourceValue(source),)))
+        if fake.is_leaf and fake.requires_grad is not (raw.requires_grad and raw.is_leaf):  # `x.requires_grad_()`
             effects.append(CallSetAttribute(SourceValue(source), "requires_grad", ConstantValue(fake.requires_grad)))
         elif has_new_history(fake) and not has_usable_history(loader, fake):
             effects.append(Call(_SPEND, (SourceValue(source),)))
@@ -94,17 +96,6 @@ def granted_inputs(loader: Loader) -> list[Fake]:
     """Leaves from outside that require grad only since the program set it."""
     pairs = zip(loader.tensors.values, loader.tensors.fakes_of_tensors())
     return [fake for raw, fake in pairs if fake.is_leaf and fake.requires_grad and not raw.requires_grad]
-
-
-def has_new_history(fake: Any) -> bool:
-    """Whether the program wrote to an input something that requires grad."""
-    written = isinstance(fake, Fake) and fake.requires_grad and not fake.is_leaf
-    return written and fake.grad_fn is not fake.lampwork_edge
-
-
-def has_usable_history(loader: Loader, fake: Any) -> bool:
-    """The same, and no `backward()` of the program has freed what it depends on."""
-    return has_new_history(fake) and not (loader.freed_histories and is_spent(fake, loader.freed_nodes))
 
 
 def guard_distinct(loader: Loader) -> None:

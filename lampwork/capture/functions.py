@@ -7,6 +7,7 @@ a region that takes gradients, or in the backward half of one whose results requ
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,9 +18,16 @@ from lampwork.capture.differentiate import dependences
 from lampwork.capture.fake import Fake
 from lampwork.capture.shadow import Break
 
+#: Functions of PyTorch's own that are not interpreted: what takes (world, arguments) instead, or gives NotImplemented.
+INSTEAD: dict[Any, Callable[..., Any]] = {}
+
 
 def apply(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
     """`cls.apply(*args)`."""
+    if cls in INSTEAD:
+        answer = INSTEAD[cls](world, *args, **kwargs)
+        if answer is not NotImplemented:
+            return answer
     call = _Call(world, cls)
     if torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args):
         if kwargs:

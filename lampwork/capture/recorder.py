@@ -206,6 +206,13 @@ class Recorder:
         finally:
             torch.set_autocast_cache_enabled(cache)
 
+    def settle_history(self, value: torch.Tensor) -> None:
+        """After a write to the memory of a view, autograd makes its history anew when that is first looked at, with
+        operators: they are recorded here, so that the history can be looked at outside of the recording."""
+        if value.requires_grad and value._is_view():
+            with self.recording():
+                value.grad_fn  # noqa: B018
+
     @contextmanager
     def checkpoint(self) -> Iterator[set[int]]:
         """What is recorded inside is computed again by the backward pass (`meta["checkpoint"]`, a number). Gives the

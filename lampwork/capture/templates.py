@@ -238,6 +238,7 @@ class Templates:
         if index is None:
             index = self._output_index[id(value)] = len(self.outputs)
             self.outputs.append(value)
+            self.loader.tensors.recorder.settle_history(value)
             if self.loader.freed_histories and value.grad_fn is not None and is_spent(value, self.loader.freed_nodes):
                 self.spent.add(index)
         cls = self.tensor_class(value)

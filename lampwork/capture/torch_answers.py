@@ -15,6 +15,7 @@ from torch.utils.hooks import RemovableHandle
 from lampwork import _torch
 from lampwork.capture.backward import register_hook, register_post_accumulate_hook, retain_grad, run_backward
 from lampwork.capture.fake import Fake
+from lampwork.capture.functions import INSTEAD
 from lampwork.capture.fused import KERNELS
 from lampwork.capture.machine import Enter
 from lampwork.capture.shadow import Break, HookNumber, IdentityNumber
@@ -52,6 +53,7 @@ def install_torch_answers(world: Any) -> None:
     for native in _torch.REFUSE_SAVED_HOOKS:
         add(native, _refuse_saved_hooks)
     add(torch.utils.checkpoint.checkpoint, _checkpoint)
+    INSTEAD[torch.utils.checkpoint.CheckpointFunction] = _checkpoint_reentrant
     add(torch.nn.functional.one_hot, _one_hot)
     add(_torch.group_tensors, _group_tensors)
     label = torch.autograd.profiler.record_function
@@ -248,6 +250,23 @@ def _checkpoint(world: Any, function: Any, *args: Any, **options: Any) -> Any:
         options.pop(name, None)
     if not enabled:
         return world.call(function, args, options)
+    return _computed_again(world, function, args, options)
+
+
+def _checkpoint_reentrant(world: Any, function: Any, preserve: Any, *args: Any) -> Any:
+    """`CheckpointFunction.apply`, the older kind: what differs is when it computes again, and that all of its results
+    require grad where an argument does."""
+    if not torch.is_grad_enabled() or not any(isinstance(each, torch.Tensor) and each.requires_grad for each in args):
+        return NotImplemented
+    result = _computed_again(world, function, args, {})
+    for each in result if type(result) is tuple else (result,):
+        if isinstance(each, torch.Tensor) and not each.requires_grad and each.dtype.is_floating_point:
+            raise Break("autograd-function", "a result of a reentrant checkpoint depends on nothing that requires grad")
+    return result
+
+
+def _computed_again(world: Any, function: Any, args: tuple, options: dict[str, Any]) -> Any:
+    """What the function returns; the backward pass computes it again."""
     recorder = world.recorder
     with recorder.checkpoint() as written:
         result = world.machine.call(function, args, options)

@@ -23,9 +23,10 @@ class Made:
     view of output    a view of that output, made by autograd: it shares its history
     detached output   a view of its memory without its history
     view of input     a view of graph input `index`, made by autograd
+    detached input    a view of its memory without its history
     """
 
-    kind: Literal["plain", "output", "view of output", "detached output", "view of input"]
+    kind: Literal["plain", "output", "view of output", "detached output", "view of input", "detached input"]
     index: int = 0
 
 

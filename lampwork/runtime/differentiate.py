@@ -108,8 +108,8 @@ class Differentiated:
                 made[index] = outputs[source]
                 continue
             plain = made[index]
-            base = values[source] if kind == "view of input" else outputs[source]
-            if kind == "detached output":
+            base = values[source] if kind.endswith("input") else outputs[source]
+            if kind.startswith("detached"):
                 base = base.detach()
             with torch.enable_grad():
                 made[index] = base.as_strided(plain.shape, plain.stride(), plain.storage_offset())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import lampwork
 
@@ -191,3 +192,77 @@ def test_lazy_modules():
     x = torch.ones(3, 4)
     assert compiled(x).shape == (3, 2)
     torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_detached_parts_of_a_written_input():
+    """They were views of it by autograd, which a write without a gradient makes invalid."""
+
+    def program(x, w):
+        x.mul_(w)
+        return x.detach(), x[1:].detach(), x + 1
+
+    compiled = lampwork.compile(program, options=OPTIONS)
+    x, w = torch.ones(3), leaf(3)
+    whole, part, other = compiled(x, w)
+    (other.sum() + x.sum()).backward()
+    assert not whole.requires_grad and not part.requires_grad and x.requires_grad
+    assert whole.data_ptr() == x.data_ptr() and torch.equal(part, x[1:].detach()) and torch.equal(whole, x.detach())
+    assert torch.equal(w.grad, torch.full((3,), 2.0)) and not lampwork.stats(compiled)["fallbacks"]
+
+
+def test_detached_parts_of_a_written_input_whose_history_is_freed():
+    def program(x, w):
+        x.mul_(w)
+        x.exp().sum().backward()
+        return x.detach()
+
+    x = torch.ones(3)
+    found = lampwork.compile(program, options=OPTIONS)(x, leaf(3))
+    assert not found.requires_grad and x.requires_grad and found.data_ptr() == x.data_ptr()
+
+
+def test_an_input_is_detached_in_place():
+    """It was told not to require grad, which only leaves can be told."""
+
+    def program(x, w):
+        x.detach_()
+        return (x * w).sum()
+
+    x, w = leaf(3) * 2, leaf(3)
+    lampwork.compile(program, options=OPTIONS)(x, w).backward()
+    assert x.is_leaf and not x.requires_grad and torch.equal(w.grad, x)
+
+
+def test_views_of_views_that_are_written():
+    """Their histories, which autograd makes anew when they are looked at, were looked at outside of the recording."""
+
+    def program(x, w):
+        v = x.view(-1)
+        v[2:5].mul_(w)
+        return v[1:7].view(2, 3), v[0]
+
+    compiled = lampwork.compile(program, options=OPTIONS)
+    x, w = torch.ones(3, 4), leaf(3)
+    rows, _ = compiled(x, w)
+    rows.sum().backward()
+    assert torch.equal(w.grad, torch.ones(3)) and not lampwork.stats(compiled)["fallbacks"]
+
+
+def test_reentrant_checkpoints_are_compiled():
+    model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.3), nn.Linear(6, 4))
+
+    def program(x):
+        return checkpoint(model, x * 2, use_reentrant=True).square().sum()
+
+    compiled = lampwork.compile(program, options=OPTIONS)
+    found = []
+    for function in (program, compiled):
+        model.zero_grad()
+        torch.manual_seed(1)
+        x = leaf(3, 4)
+        loss = function(x)
+        loss.backward()
+        found.append((loss.detach(), x.grad, *[each.grad for each in model.parameters()]))
+    for one, other in zip(*found):
+        torch.testing.assert_close(one, other)
+    assert not lampwork.stats(compiled)["fallbacks"] and not lampwork.stats(compiled)["breaks"]

@@ -21,6 +21,10 @@ CALLS = 3
 
 #: (case, road) -> breaks and fall-backs, by id. All others have none.
 COUNTED: dict[tuple[str, str], set[str]] = {
+    ("pieces_written_in_place", "region"): {"exception"},
+    ("pieces_written_in_place", "step"): {"exception"},
+    ("quantised_straight_through", "region"): {"unsupported-operator"},
+    ("quantised_straight_through", "step"): {"autograd", "unsupported-operator"},
     ("function_without_materialized_gradients", "region"): {"needs-grad"},
     ("function_that_reverses_gradients", "region"): {"needs-grad"},
     ("function_that_returns_its_input", "region"): {"needs-grad"},
@@ -72,10 +76,6 @@ COUNTED: dict[tuple[str, str], set[str]] = {
     ("view_output_written_by_the_caller", "step"): {"autograd", "opaque-value", "operator-error"},
     ("complex_views_written", "region"): {"needs-grad"},
     ("written_after_it_was_saved", "region"): {"needs-grad"},
-    ("checkpoint_reentrant", "region"): {"needs-grad"},
-    ("checkpoint_reentrant", "step"): {"unknown-native"},
-    ("checkpoint_reentrant_with_dropout", "region"): {"needs-grad"},
-    ("checkpoint_reentrant_with_dropout", "step"): {"unknown-native"},
     ("checkpoint_selective", "region"): {"unknown-native"},
     ("checkpoint_selective", "step"): {"autograd", "unknown-native"},
     ("checkpoint_selective_by_policy", "region"): {"unknown-native"},
