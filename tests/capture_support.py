@@ -17,7 +17,8 @@ from lampwork.ir import template as t
 from lampwork.ir.guard import ObjectRef
 from lampwork.ir.reference import resolve
 from lampwork.ir.region import Region, Return
-from lampwork.runtime.reading import Scope, explain_failure, read
+from lampwork.runtime.differences import explain_failure
+from lampwork.runtime.reading import Scope, read
 
 SETTINGS = Settings()
 
@@ -45,7 +46,9 @@ class Builder:
         elif isinstance(part, tuple):
             for each in part:
                 self._read_sources(each)
-        elif hasattr(part, "__dataclass_fields__") and not isinstance(part, (t.ConstantValue, t.ObjectValue, ObjectRef)):
+        elif hasattr(part, "__dataclass_fields__") and not isinstance(
+            part, (t.ConstantValue, t.ObjectValue, ObjectRef)
+        ):
             for name in part.__dataclass_fields__:
                 self._read_sources(getattr(part, name))
 

@@ -26,8 +26,8 @@ from lampwork.ir.guard import (
 )
 from lampwork.ir.location import Location
 from lampwork.ir.source import Argument, Keyword, Root, State, describe, is_static
+from lampwork.runtime.differences import in_words
 from lampwork.runtime.guards import root_of
-from lampwork.runtime.reading import in_words
 from lampwork.runtime.recompiles import with_names
 
 #: What guards are about, in the order they are told.

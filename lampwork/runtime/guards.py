@@ -68,7 +68,8 @@ from lampwork.ir.source import (
     is_source,
 )
 from lampwork.runtime import reading
-from lampwork.runtime.reading import READ_ERRORS, explain_failure
+from lampwork.runtime.differences import explain_failure
+from lampwork.runtime.reading import READ_ERRORS
 
 __all__ = ["Check", "CheckWriter", "compile_check", "explain_failure"]
 

@@ -1,6 +1,6 @@
-"""The slow, obvious evaluator of sources and guards: what `runtime/guards.py` compiles, one guard at a time.
+"""The slow, obvious evaluator of sources and tests: what `runtime/guards.py` compiles, one at a time.
 
-Used for messages (which guard failed and what was found), for tests of the compiled checks, and for cold paths. Nothing
+Used by compiled checks for what they do not spell out, by `differences.py` for what fails, and on cold paths. Nothing
 here runs code of the program: paths are read through C-level slots, equality is tested on builtin types only.
 """
 
@@ -12,7 +12,7 @@ import math
 import re
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import field as dataclass_field
 from dataclasses import fields
 from types import FunctionType, MappingProxyType
@@ -22,29 +22,14 @@ import torch
 
 from lampwork import _torch
 from lampwork._torch import STATE
-from lampwork.ir.dtype import ITEM_SIZE_BYTES, SHORT
+from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.guard import (
     NUMBER_FUNCTIONS,
-    ArgumentCount,
-    ClassLookup,
-    Distinct,
-    Equals,
-    FunctionIs,
-    Guard,
-    HasKey,
-    IsObject,
-    KeysAre,
-    LengthIs,
-    ModuleIsPlain,
-    SameObject,
-    SizeRelation,
     SizeSource,
-    StorageGroups,
     TensorIs,
-    TypeIs,
 )
 from lampwork.ir.record import record
-from lampwork.ir.reference import code_digest, decides_by_code, find, resolve
+from lampwork.ir.reference import code_digest, find
 from lampwork.ir.source import (
     Argument,
     ArrayMemory,
@@ -64,7 +49,6 @@ from lampwork.ir.source import (
     Source,
     State,
     TypeOf,
-    describe,
     is_source,
 )
 
@@ -331,9 +315,9 @@ def tensor_is(value: Any, test: TensorIs) -> str:
         expected, actual = getattr(test, field), getattr(found, field)
         if field in ("shape", "strides"):
             if len(expected) != len(actual):
-                changes.append(f"{field} was {_dims(expected)}, is now {_dims(actual)}")
+                changes.append(f"{field} was {dims(expected)}, is now {dims(actual)}")
             elif any(left is not None and left != right for left, right in zip(expected, actual)):
-                changes.append(f"{field} was {_dims(expected)}, is now {_dims(actual)}")
+                changes.append(f"{field} was {dims(expected)}, is now {dims(actual)}")
         elif field == "device":
             if torch.device(expected) != value.device:
                 changes.append(f"device was {expected}, is now {actual}")
@@ -342,7 +326,7 @@ def tensor_is(value: Any, test: TensorIs) -> str:
     return "; ".join(changes)
 
 
-def _dims(values: Sequence[int | None]) -> str:
+def dims(values: Sequence[int | None]) -> str:
     return "[" + ", ".join("?" if value is None else str(value) for value in values) + "]"
 
 
@@ -392,92 +376,6 @@ def aliasing_is(pointers: Sequence[int], extents: Sequence[int], groups: Sequenc
     return True
 
 
-def why_not(guard: Guard, scope: Scope) -> str:
-    """Why `guard` does not hold in `scope`, in words that name the path, what was expected and what was found.
-
-    Empty when it holds.
-    """
-    try:
-        if isinstance(guard.test, ArgumentCount):
-            value: Any = None
-        else:
-            value = read(guard.source, scope)
-        text = _difference(guard, value, scope)
-    except READ_ERRORS as error:
-        return f"{describe(guard.source)} cannot be read any more ({type(error).__name__}: {error})"
-    return f"{describe(guard.source)} {text}" if text else ""
-
-
-def _difference(guard: Guard, value: Any, scope: Scope) -> str:
-    match guard.test:
-        case ArgumentCount(positional, keywords):
-            if len(scope.args) != positional or set(scope.kwargs) != set(keywords):
-                expected = f"{positional} positional and keywords {sorted(keywords)}"
-                return f"was called with {expected}, now {len(scope.args)} positional and {sorted(scope.kwargs)}"
-        case TypeIs(ref):
-            if type(value) is not resolve(ref):
-                kind = type(value)
-                return f"was a {ref.module}.{ref.qualname}, is now a {kind.__module__}.{kind.__qualname__}"
-        case Equals(expected):
-            if not same_value(value, expected):
-                return f"was {short(expected)}, is now {short(value)}"
-        case IsObject(ref):
-            if value is not resolve(ref):
-                return f"was {ref.module}.{ref.qualname}, is now {short(value)}"
-        case FunctionIs(ref):
-            if not function_is(value, ref.digest):
-                name = f"{ref.module}.{ref.qualname}"
-                return f"was the function {name}; its code changed or it was replaced by {short(value)}"
-        case TensorIs():
-            return tensor_is(value, guard.test)
-        case LengthIs(length):
-            if builtin_length(value) != length:
-                return f"had {length} items, has now {builtin_length(value)}"
-        case KeysAre(keys, ordered):
-            if not keys_are(value, keys, ordered):
-                return f"had the keys {short(keys)}, has now {short(tuple(value))}"
-        case HasKey(key, present):
-            if has_key(value, key) is not present:
-                return f"{'lost' if present else 'gained'} the key {key!r}"
-        case ClassLookup(name, found):
-            actual = class_lookup(value, name)
-            if found is not None and decides_by_code(found):
-                same = has_code(actual, found.digest)
-            else:
-                wanted = None if found is None else resolve(found)
-                same = lookup_is(actual, wanted, "" if found is None else found.digest)
-            if not same:
-                return f".{name} was {'absent' if found is None else found.qualname}, is now {short(actual)}"
-        case SameObject(other):
-            if value is not read(other, scope):
-                return f"was the same object as {describe(other)}, is now another"
-        case Distinct(others):
-            values = [value, *(read(other, scope) for other in others)]
-            if len({id(each) for each in values}) != len(values):
-                return f"and {', '.join(map(describe, others))} were different objects, two of them are now the same"
-        case StorageGroups(sources, groups):
-            tensors = [read(each, scope) for each in sources]
-            pointers = [tensor.data_ptr() for tensor in tensors]
-            if not aliasing_is(pointers, [tensor_extent_bytes(tensor) for tensor in tensors], groups):
-                return f"and {len(sources) - 1} other tensors overlap in memory in another way than before"
-        case SizeRelation(text, sizes):
-            numbers = {size.name: size_at(size, scope) for size in sizes}
-            if not evaluate_sizes(text, numbers):
-                known = ", ".join(dict.fromkeys(map(str, numbers.values())))
-                return f"needs {in_words(guard.test)}, which does not hold for {known}"
-        case ModuleIsPlain(names, empty):
-            attributes = instance_dict(value)
-            for name in names:
-                if name in attributes:
-                    return f"now has an instance attribute {name}"
-            for name in empty:
-                if attributes[name]:
-                    return f".{name} was empty, has now {len(attributes[name])} entries"
-        case _:
-            raise TypeError(f"not a test: {guard.test!r}")
-    return ""
-
-
 def number_tensor(values: Sequence[float], device: str = "") -> torch.Tensor:
     """The numbers as one float64 tensor, whatever modes are active; on a GPU as of the current stream.
 
@@ -513,26 +411,6 @@ def _compiled(text: str) -> Any:
 def evaluate_sizes(text: str, numbers: dict[str, Any]) -> Any:
     """What an expression of a guard or a template is for these numbers."""
     return eval(_compiled(text), {"__builtins__": NUMBER_FUNCTIONS}, numbers)
-
-
-#: A chain of more equal numbers than these is not written out.
-_NUMBERS_IN_WORDS = 6
-
-
-def in_words(test: SizeRelation) -> str:
-    """The relation with its integers named by where they come from: `2 <= argument 0.size(1)`."""
-    text = test.text
-    if len(test.sizes) > _NUMBERS_IN_WORDS and text == " == ".join(size.name for size in test.sizes):
-        first, last = (f"{describe(size.source)}.item()" for size in (test.sizes[0], test.sizes[-1]))
-        return f"{first} and {len(test.sizes) - 1} other numbers like {last} to be equal"
-    for size in test.sizes:
-        where = describe(size.source)
-        if size.kind in ("offset", "item"):
-            where = f"{where}.{'storage_offset' if size.kind == 'offset' else 'item'}()"
-        elif size.kind != "value":
-            where = f"{where}.{'size' if size.kind == 'shape' else 'stride'}({size.axis})"
-        text = re.sub(rf"\b{size.name}\b", where, text)
-    return text
 
 
 def builtin_length(value: Any) -> int:
@@ -583,68 +461,3 @@ def lookup_is(actual: Any, expected: Any, digest: str) -> bool:
     if actual is not expected:
         return False
     return not digest or type(actual) is not FunctionType or code_digest(actual.__code__) == digest
-
-
-def evaluate(
-    guards: Sequence[Guard], reads: Sequence[Source], function: Any, args: tuple, kwargs: dict
-) -> tuple | None:
-    """What the compiled check of `guards` returns, without compiling it: for checks that run once or twice."""
-    scope = Scope(function, args, kwargs)
-    try:
-        for guard in guards:
-            value = None if isinstance(guard.test, ArgumentCount) else read(guard.source, scope)
-            if _difference(guard, value, scope):
-                return None
-        return tuple(read(source, scope) for source in reads)
-    except READ_ERRORS:
-        return None
-
-
-_PRINTED = (int, float, bool, str, bytes, tuple, type(None), complex, torch.dtype, torch.device, slice, range)
-
-
-def short(value: Any, limit: int = 60) -> str:
-    """`repr` for messages: safe, one line, at most `limit` characters."""
-    if issubclass(type(value), torch.Tensor):
-        try:
-            return f"{SHORT.get(str(value.dtype).removeprefix('torch.'), value.dtype)}{_dims(tuple(value.shape))}"
-        except Exception:
-            return "a tensor"
-    if type(value) not in _PRINTED:
-        if issubclass(type(value), (type, FunctionType)):
-            return f"{value.__module__}.{value.__qualname__}"
-        if not issubclass(type(value), enum.Enum):
-            return f"a {type(value).__module__}.{type(value).__qualname__}"
-    if type(value) is tuple:
-        return _short_tuple(value, limit)
-    text = repr(value).replace("\n", " ")
-    return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
-def _short_tuple(values: tuple, limit: int) -> str:
-    """As `short`; what is not printed is not made into text: printing hundreds of tensors takes a second."""
-    text = "("
-    for index, each in enumerate(values):
-        text += f"{short(each, limit)}{', ' if index + 1 < len(values) else ',' if len(values) == 1 else ''}"
-        if len(text) >= limit:
-            return text[: limit - 3] + "..."
-    return text + ")" if len(text) < limit else text[: limit - 3] + "..."
-
-
-def first_failure(guards: Sequence[Guard], function: Callable, args: tuple, kwargs: dict) -> tuple[Guard, str] | None:
-    """The first guard that does not hold for this call, and why in words; None when all hold."""
-    scope = Scope(function, args, kwargs)
-    for guard in guards:
-        reason = why_not(guard, scope)
-        if reason:
-            return guard, reason
-    return None
-
-
-def explain_failure(guards: Sequence[Guard], function: Callable, args: tuple, kwargs: dict) -> str:
-    """The first guard that does not hold for this call, in words with the line that read it; empty when all hold."""
-    failed = first_failure(guards, function, args, kwargs)
-    if failed is None:
-        return ""
-    location = failed[0].location
-    return failed[1] + (f" (read at {location.file}:{location.line})" if location.file else "")

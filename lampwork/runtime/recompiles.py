@@ -31,7 +31,7 @@ from lampwork.ir.guard import (
 )
 from lampwork.ir.location import Location
 from lampwork.ir.source import State, is_static
-from lampwork.runtime.reading import first_failure
+from lampwork.runtime.differences import first_failure
 
 _STATE_REMEDY = "Call it with the same modes each time, or compile it once for each of them."
 _VALUE_REMEDY = "Keep the value that changes out of the program, or pass it as a tensor."

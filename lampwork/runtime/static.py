@@ -19,8 +19,9 @@ import torch
 
 from lampwork.ir.guard import ArgumentCount, Distinct, Guard, SameObject, SizeRelation, StorageGroups, TensorIs
 from lampwork.ir.source import Item, Source, is_source, is_static
+from lampwork.runtime.differences import evaluate
 from lampwork.runtime.guards import Check, compile_check
-from lampwork.runtime.reading import READ_ERRORS, evaluate
+from lampwork.runtime.reading import READ_ERRORS
 from lampwork.runtime.stamps import Overlap, Stamps, Unstable, compare, supported
 from lampwork.runtime.steady import SteadyCheck, steady_check
 

@@ -12,7 +12,8 @@ import torch
 
 from lampwork.ir.guard import Distinct, Equals, Guard, SizeRelation, StorageGroups, TensorIs
 from lampwork.ir.source import Item, Source
-from lampwork.runtime.reading import READ_ERRORS, Scope, read, tensor_is, why_not
+from lampwork.runtime.differences import why_not
+from lampwork.runtime.reading import READ_ERRORS, Scope, read, tensor_is
 
 #: (source, "shape" | "stride" | "value", dimension).
 Varying = tuple[Source, str, int]

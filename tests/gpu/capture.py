@@ -32,7 +32,8 @@ from lampwork.ir.program import Extern
 from lampwork.ir.verify import verify_lowered
 from lampwork.lower import lower
 from lampwork.runtime.derived import derive
-from lampwork.runtime.reading import Scope, explain_failure, read
+from lampwork.runtime.differences import explain_failure
+from lampwork.runtime.reading import Scope, read
 from lampwork.verdict import zoo
 from tests.capture_support import Builder
 
