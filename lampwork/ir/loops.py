@@ -25,7 +25,9 @@ Integer arithmetic wraps. Floats follow IEEE-754 per operation; nothing is reass
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, Literal, final
 
 from lampwork.ir.location import Location as Location
@@ -94,6 +96,36 @@ class Compute:
 
 
 Expr = Constant | Index | Load | Local | Compute
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """Operands of a computation; the mask and the bound integers of a load."""
+    if type(expr) is Compute:
+        return expr.args
+    if type(expr) is Load and (expr.indirect or expr.mask is not None):
+        bound = tuple(value for _, value in expr.indirect)
+        return bound if expr.mask is None else (*bound, expr.mask)
+    return ()
+
+
+def nodes(roots: Iterable[Expr]) -> list[Expr]:
+    """Every distinct node object below `roots`, operands before users."""
+    order: list[Expr] = []
+    seen: set[int] = set()
+    for root in roots:
+        _visit(root, seen, order)
+    return order
+
+
+def _visit(expr: Expr, seen: set[int], order: list[Expr]) -> None:
+    # Not a closure that calls itself: asked for each nest of an optimizer, it is a cycle of garbage each.
+    if id(expr) in seen:
+        return
+    seen.add(id(expr))
+    for child in expr.args if type(expr) is Compute else children(expr):
+        _visit(child, seen, order)
+    order.append(expr)
+
 
 #: name -> (arity, what it computes). Comparisons return bool. "where" takes (bool, T, T); "cast" any -> dtype;
 #: "bitcast" keeps the bits. Float operations are defined for float32/float64 (half types are cast first).
@@ -174,6 +206,19 @@ class LoopNest:
     reduction: Reduction | None = None
     partial: bool = False
     origin: Origin = Origin("", "")
+
+    @cached_property
+    def parts(self) -> tuple[Expr, ...]:
+        """Every distinct node object of what is stored and of the integers that say where, operands before users."""
+        return tuple(nodes([self.store.value, *[value for _, value in self.store.indirect]]))
+
+    @cached_property
+    def read(self) -> tuple[str, ...]:
+        """The buffers that the nest reads, each once; the one that it adds to, or writes a part of, is among them."""
+        found = dict.fromkeys([part.buffer for part in self.parts if type(part) is Load])
+        if self.partial or self.store.mode == "add":
+            found.setdefault(self.store.buffer)
+        return tuple(found)
 
 
 BufferKind = Literal["input", "intermediate", "constant"]

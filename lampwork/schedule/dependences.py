@@ -17,7 +17,7 @@ from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Buffer, Index, Load, LoopNest
 from lampwork.ir.program import Check, Extern, Item, ScalarOutput, TensorRef
 from lampwork.ir.size import SizeExpr, product, symbols
-from lampwork.schedule.expressions import estimate, nodes
+from lampwork.schedule.expressions import estimate
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,7 @@ def find_dependences(
 
 def _accesses(item: Item) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if isinstance(item, LoopNest):
-        values = [item.store.value, *(value for _, value in item.store.indirect)]
-        found = dict.fromkeys(node.buffer for node in nodes(values) if type(node) is Load)
-        if item.partial or item.store.mode == "add":
-            found.setdefault(item.store.buffer)
-        return tuple(found), (item.store.buffer,)
+        return item.read, (item.store.buffer,)
     if isinstance(item, (ScalarOutput, Check)):
         return (item.buffer,), ()
     found = dict.fromkeys(ref.buffer for ref in tensor_refs(item))
@@ -119,7 +115,7 @@ def _sizes_read(item: Item, buffers: Mapping[str, Buffer], makers: Mapping[str, 
         sizes += [axis.extent for axis in item.axes]
         if item.reduction is not None:
             sizes += [axis.extent for axis in item.reduction.axes]
-        for node in nodes([item.store.value, *(value for _, value in item.store.indirect)]):
+        for node in item.parts:
             if type(node) is Index:
                 sizes.append(node.value)
             elif type(node) is Load:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
-from lampwork.ir.loops import Buffer, Compute, Constant, Expr, Index, Load, Local
+from lampwork.ir.loops import Buffer, Compute, Constant, Expr, Index, Load, Local, children
 from lampwork.ir.program import TensorRef
 from lampwork.ir.size import (
     INFINITY,
@@ -327,35 +327,6 @@ def find_symbol(value: Size, name: str) -> Symbol | None:
         if found is not None:
             return found
     return None
-
-
-def nodes(roots: Iterable[Expr]) -> list[Expr]:
-    """Every distinct node object below `roots`, operands before users."""
-    order: list[Expr] = []
-    seen: set[int] = set()
-    for root in roots:
-        _visit(root, seen, order)
-    return order
-
-
-def _visit(expr: Expr, seen: set[int], order: list[Expr]) -> None:
-    # Not a closure that calls itself: asked for each nest of an optimizer several times, it is a cycle of garbage each.
-    if id(expr) in seen:
-        return
-    seen.add(id(expr))
-    for child in children(expr):
-        _visit(child, seen, order)
-    order.append(expr)
-
-
-def children(expr: Expr) -> tuple[Expr, ...]:
-    """Operands of a computation; the mask and the bound integers of a load."""
-    if type(expr) is Compute:
-        return expr.args
-    if type(expr) is Load:
-        bound = tuple(value for _, value in expr.indirect)
-        return bound if expr.mask is None else (*bound, expr.mask)
-    return ()
 
 
 def height(below: Sequence[Expr]) -> int:

@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
-from lampwork.ir.loops import Buffer, Load
+from lampwork.ir.loops import Buffer, Load, nodes
 from lampwork.ir.size import Size, product
 from lampwork.ir.target import Target
-from lampwork.schedule.expressions import affine_strides, estimate, flat_offset, height, nodes
+from lampwork.schedule.expressions import affine_strides, estimate, flat_offset, height
 from lampwork.schedule.group import FusionGroup, Member, group_of
 from lampwork.schedule.inline import DEEPEST, Operator, stores_every_element
 from lampwork.schedule.tiles import is_gpu, leaves_idle

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lampwork.ir.loops import Axis, Buffer, Compute, Expr, Load, LoopNest, Origin, Reduction, Store
+from lampwork.ir.loops import Axis, Buffer, Compute, Expr, Load, LoopNest, Origin, Reduction, Store, nodes
 from lampwork.ir.size import Size, Symbol, product, symbols
 from lampwork.schedule.expressions import (
     EXPENSIVE,
@@ -23,7 +23,6 @@ from lampwork.schedule.expressions import (
     estimate,
     find_symbol,
     height,
-    nodes,
     operation_cost,
     rewriter,
     substitute_sizes,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lampwork.ir.loops import Accumulate, Compute, Constant, Expr, Index, Let, Load, Local, Stmt, Store
-from lampwork.schedule.expressions import Pool, children, nodes
+from lampwork.ir.loops import Accumulate, Compute, Constant, Expr, Index, Let, Load, Local, Stmt, Store, children, nodes
+from lampwork.schedule.expressions import Pool
 
 #: Nesting of one expression beyond which a part gets a name: keeps recursive walks shallow.
 DEEPEST_EXPRESSION = 24

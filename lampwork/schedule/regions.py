@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lampwork.ir.loops import Compute, Constant, Expr, Index, Load
+from lampwork.ir.loops import Compute, Constant, Expr, Index, Load, children, nodes
 from lampwork.ir.size import Size, Sum, Symbol, add, bounds
-from lampwork.schedule.expressions import Pool, children, nodes, substitute_sizes
+from lampwork.schedule.expressions import Pool, substitute_sizes
 from lampwork.schedule.group import FusionGroup, Member, loop_symbol
 from lampwork.schedule.inline import Operator
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from lampwork.ir.loops import Axis, Buffer, Compute, Constant, Expr, Load, LoopNest, Store
 from lampwork.ir.size import Size, Symbol, evaluate, mul
-from lampwork.schedule.expressions import ELEMENTS, UNIT, nodes
+from lampwork.schedule.expressions import ELEMENTS, UNIT
 from lampwork.schedule.group import loop_symbol
 
 #: Fewer equal components than this are not worth a kernel of their own.
@@ -77,7 +77,7 @@ def find_rows(
     everything = (Stage(tuple(range(len(nests))), live_out, ()),)
     if len(nests) < FEWEST_ROWS:
         return everything
-    reads = [_loaded(nest) for nest in nests]
+    reads = [nest.read for nest in nests]
     flats = [_flat(nest, buffers, mutable) for nest in nests]
     if sum(flat is not None for flat in flats) < FEWEST_ROWS:
         return everything
@@ -119,7 +119,7 @@ def spread_numbers(
             continue
         if nest.reduction is not None or nest.partial or nest.store.mode != "write" or nest.store.indirect:
             continue
-        parts = nodes([nest.store.value])
+        parts = nest.parts
         if len(parts) <= _LONGEST_NUMBER and all(_is_of_numbers(part, buffers, mutable) for part in parts):
             made[name] = nest.store.value
     if not made:
@@ -140,7 +140,7 @@ def _is_of_numbers(expr: Expr, buffers: Mapping[str, Buffer], mutable: frozenset
 
 
 def _with_numbers(nest: LoopNest, made: Mapping[str, Expr], memo: dict[int, Expr]) -> LoopNest:
-    if not any(name in made for name in _loaded(nest)):
+    if not any(name in made for name in nest.read):
         return nest
     store = nest.store
     indirect = tuple([(name, _put(value, made, memo)) for name, value in store.indirect])
@@ -170,14 +170,6 @@ def _put(expr: Expr, made: Mapping[str, Expr], memo: dict[int, Expr]) -> Expr:
 # -- Components -------------------------------------------------------------------------------------------------------
 
 
-def _loaded(nest: LoopNest) -> tuple[str, ...]:
-    values = [nest.store.value, *(value for _, value in nest.store.indirect)]
-    found = dict.fromkeys(node.buffer for node in nodes(values) if type(node) is Load)
-    if nest.partial or nest.store.mode == "add":
-        found.setdefault(nest.store.buffer)
-    return tuple(found)
-
-
 @dataclass(frozen=True)
 class _Flat:
     """A flat nest: how many elements it runs over, and the buffers of so many, if they are more than one."""
@@ -195,18 +187,23 @@ def _flat(nest: LoopNest, buffers: Mapping[str, Buffer], mutable: frozenset[str]
     numel = _dense_numel(target)
     if not 0 < numel <= ELEMENTS.upper * _unit(numel) or not _is_point(store.index, target, nest.axes):
         return None
-    layout = _layout(target)
     tensors = {} if numel == 1 else {store.buffer: None}
-    for node in nodes([store.value]):
+    for node in nest.parts:
         if type(node) is Load:
             if node.indirect or node.mask is not None:
                 return None
+            if node.buffer in tensors:
+                if node.index != store.index and not _is_point(node.index, target, nest.axes):
+                    return None
+                continue
             buffer = buffers[node.buffer]
             if _is_single(buffer) or _is_number(node, buffer) and node.buffer not in mutable:
                 continue
-            if numel == 1 or buffer.shape != target.shape or _layout(buffer) != layout:
+            if numel == 1 or buffer.shape != target.shape:
                 return None
-            if not _is_point(node.index, buffer, nest.axes):
+            if buffer.strides != target.strides and _layout(buffer) != _layout(target):
+                return None
+            if node.index != store.index and not _is_point(node.index, buffer, nest.axes):
                 return None
             tensors[node.buffer] = None
         elif type(node) is not Compute and type(node) is not Constant:
@@ -222,17 +219,22 @@ def _is_number(load: Load, buffer: Buffer) -> bool:
 
 
 def _is_single(buffer: Buffer) -> bool:
-    return all(extent == 1 for extent in buffer.shape)
+    for extent in buffer.shape:
+        if extent != 1:
+            return False
+    return True
 
 
 def _is_point(index: tuple[Size, ...], buffer: Buffer, axes: tuple[Axis, ...]) -> bool:
     """Whether `index` is the axes themselves, one for each dimension of the buffer that has more than one element."""
     parts = [(part, extent) for part, extent in zip(index, buffer.shape) if extent != 1]
     wide = [axis for axis in axes if axis.extent != 1]
-    return len(parts) == len(wide) and all(
-        isinstance(part, Symbol) and part.name == axis.name and extent == axis.extent
-        for (part, extent), axis in zip(parts, wide)
-    )
+    if len(parts) != len(wide):
+        return False
+    for (part, extent), axis in zip(parts, wide):
+        if not isinstance(part, Symbol) or part.name != axis.name or extent != axis.extent:
+            return False
+    return True
 
 
 def _layout(buffer: Buffer) -> tuple[tuple[Size, Size], ...]:
@@ -243,8 +245,9 @@ def _dense_numel(buffer: Buffer) -> int:
     """Elements of a buffer without gaps, in whatever order of dimensions; 0 for any other."""
     numel = 1
     layout = _layout(buffer)
-    if not all(isinstance(extent, int) and isinstance(stride, int) for extent, stride in layout):
-        return 0
+    for extent, stride in layout:
+        if not isinstance(extent, int) or not isinstance(stride, int):
+            return 0
     for extent, stride in sorted(layout, key=lambda part: part[1]):  # type: ignore[arg-type, return-value]
         if stride != numel:
             return 0
@@ -344,14 +347,14 @@ def _describe(
     names: dict[str, int] = {}
     places: dict[tuple[str, int], int] = {}
 
-    def token(expr: Expr) -> tuple:
-        if isinstance(expr, Compute):
+    def token(expr: Expr) -> object:
+        if type(expr) is Compute:
             return (expr.op, expr.dtype, *[token(arg) for arg in expr.args])
-        if isinstance(expr, Load):
+        if type(expr) is Load:
             number = names.setdefault(expr.buffer, len(names))
             buffer = buffers[expr.buffer]
-            if _is_single(buffer) or not _is_number(expr, buffer):
-                return (number,)
+            if buffer.kind != "input" or _is_single(buffer) or not _is_number(expr, buffer):
+                return number
             return (number, places.setdefault((expr.buffer, evaluate(expr.index[0], {})), len(places)))
         assert isinstance(expr, Constant)
         return ("constant", repr(expr.value), expr.dtype)

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from math import prod
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.kernel_print import kernel_text
 from lampwork.ir.loops import Buffer, Compute, Constant, Expr, Index, Kernel, Load, Loop, LoopNest
-from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, product, symbols
+from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, symbols
 from lampwork.ir.target import Target
 from lampwork.schedule.build import Built, build_kernel
-from lampwork.schedule.expressions import ELEMENTS, MANY_ELEMENTS, Pool, estimate, nodes
+from lampwork.schedule.expressions import ELEMENTS, MANY_ELEMENTS, Pool, estimate
 from lampwork.schedule.fuse import Refused, fuse
 from lampwork.schedule.inline import inline
 from lampwork.schedule.regions import split_regions
@@ -55,6 +56,9 @@ class Segment:
 #: Tables of rows are filled by so many words at a time.
 SHORTEST_TABLE = 256
 
+#: A segment of more nests is no layer of a model that would come again: an optimizer's step.
+LONGEST_REPEATED = 512
+
 #: Scheduled segments by content. Bounded: a process that compiles without end starts over now and then.
 _memo: dict[tuple, tuple[Segment, tuple[str, ...]]] = {}
 _MEMO_LIMIT = 1024
@@ -69,6 +73,8 @@ def schedule_segment(
     prefix: str,
 ) -> Segment:
     """Kernels for `nests`, which are in program order. New buffers are called `prefix` plus a number."""
+    if len(nests) > LONGEST_REPEATED:
+        return _schedule(nests, buffers, live_out, mutable, target, prefix)
     key, names = _content(nests, buffers, live_out, mutable, target)
     found = _memo.get(key)
     if found is None:
@@ -230,15 +236,20 @@ def _nest_bytes(nest: LoopNest, buffers: Mapping[str, Buffer]) -> int:
     """Memory traffic of a nest run by itself: every element it touches once."""
     domain = nest.axes + (nest.reduction.axes if nest.reduction else ())
     total = 0
-    for load in nodes([nest.store.value, *(value for _, value in nest.store.indirect)]):
+    for load in nest.parts:
         if type(load) is not Load:
             continue
-        used = frozenset().union(*(symbols(part) for part in load.index)) if load.index else frozenset()
-        touched = estimate(product(axis.extent for axis in domain if load.indirect or axis.name in used))
-        size = estimate(product(buffers[load.buffer].shape))
-        total += (touched if load.indirect else min(touched, size)) * ITEM_SIZE_BYTES[load.dtype]
-    stored = estimate(product(axis.extent for axis in nest.axes))
+        used = {name for part in load.index for name in ((part.name,) if type(part) is Symbol else symbols(part))}
+        touched = _numel([axis.extent for axis in domain if load.indirect or axis.name in used])
+        size = touched if load.indirect else _numel(buffers[load.buffer].shape)
+        total += min(touched, size) * ITEM_SIZE_BYTES[load.dtype]
+    stored = _numel([axis.extent for axis in nest.axes])
     return total + stored * ITEM_SIZE_BYTES[buffers[nest.store.buffer].dtype]
+
+
+def _numel(shape: Sequence[Size]) -> int:
+    """Elements of a shape, about."""
+    return estimate(prod(shape))  # type: ignore[arg-type]  # sizes multiply like the numbers that they mostly are
 
 
 # -- Content ----------------------------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lampwork.ir.loops import Axis, Buffer, Compute, Expr, Load, LoopNest, Reduction, Store
+from lampwork.ir.loops import Axis, Buffer, Compute, Expr, Load, LoopNest, Reduction, Store, nodes
 from lampwork.ir.size import Size, Symbol, add, minimum, mul, product
 from lampwork.ir.target import Target
-from lampwork.schedule.expressions import Pool, affine_strides, estimate, flat_offset, nodes, rewriter
+from lampwork.schedule.expressions import Pool, affine_strides, estimate, flat_offset, rewriter
 from lampwork.schedule.group import loop_symbol
 from lampwork.schedule.tiles import is_gpu, leaves_idle, wanted_chunks
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES
-from lampwork.ir.loops import Buffer, Index
+from lampwork.ir.loops import Buffer, Index, nodes
 from lampwork.ir.size import Size, add, mul
-from lampwork.schedule.expressions import flat_offset, nodes, substitute_sizes
+from lampwork.schedule.expressions import flat_offset, substitute_sizes
 from lampwork.schedule.group import FusionGroup, Member
 from lampwork.schedule.loops import Access, make_access
 

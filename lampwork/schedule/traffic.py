@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
-from lampwork.ir.loops import Compute, Expr, If, Kernel, Let, Load, Loop, Stmt, Store
+from lampwork.ir.loops import Compute, Expr, If, Kernel, Let, Load, Loop, Stmt, Store, children
 from lampwork.ir.program import Launch, Program, launch_rows
 from lampwork.ir.size import Size, product, substitute, symbols
-from lampwork.schedule.expressions import children, estimate
+from lampwork.schedule.expressions import estimate
 
 
 @dataclass(frozen=True)
