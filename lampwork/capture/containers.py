@@ -7,6 +7,7 @@ take the machine's own road.
 from __future__ import annotations
 
 import collections
+import math
 import operator
 from types import FunctionType
 from typing import Any
@@ -43,6 +44,18 @@ def places_written(tensor: Any, key: Any, value: Any) -> tuple[Any, ...] | None:
     if not dims or value.dim() > tensor.dim() - indexed + max(dims):
         return None
     return tuple([None if type(each) is slice else each for each in parts])
+
+
+def is_condition(tensor: Any, key: Any, value: Any) -> bool:
+    """Whether `tensor[key] = value` fills the whole tensor where `key`, a tensor of one boolean, is true; for values
+    that `masked_fill_` takes as indexing does."""
+    if type(tensor) is not Fake or type(key) is not Fake or key.dim() or key.dtype is not torch.bool:
+        return False
+    if type(value) is Fake:
+        return not value.dim() and value.dtype == tensor.dtype and value.device == tensor.device
+    if tensor.dtype in (torch.float32, torch.float64):
+        return type(value) in (int, float) and not 3e38 < abs(value) < math.inf
+    return tensor.dtype is torch.bool and type(value) is bool
 
 
 _PLACES = (torch.int64, torch.bool)
@@ -109,6 +122,8 @@ class Containers(CaptureWorld):
             places = places_written(container, key, value)
             if places is not None:
                 container.index_put_(places, value)  # torch would ask whether there is just one
+            elif is_condition(container, key, value):
+                container.masked_fill_(key, value)  # torch would look at the condition
             else:
                 container[key] = value
             return

@@ -36,15 +36,19 @@ def _store(target: Any, value: Any, found_inf: Any) -> None:
     target.copy_(value)
 
 
-def _unscaled(grad: Any, grad_scale: Any) -> Any:
-    if grad_scale is not None:
-        grad.copy_(grad / grad_scale)
-    return grad
+def _unscaled(grad: Any, grad_scale: Any, found_inf: Any) -> Any:
+    if grad_scale is None:
+        return grad
+    value = grad / grad_scale
+    _store(grad, value, found_inf)
+    return value
 
 
-def _gradient(grad: Any, param: Any, grad_scale: Any, maximize: bool, weight_decay: Any) -> Any:
+def _gradient(
+    grad: Any, param: Any, grad_scale: Any, found_inf: Any, maximize: bool, weight_decay: Any
+) -> Any:  # fmt: skip
     """What is descended along: the gradient, with the decay of weights added to it."""
-    grad = _unscaled(grad, grad_scale)
+    grad = _unscaled(grad, grad_scale, found_inf)
     if maximize:
         grad = -grad
     return grad.add(param, alpha=weight_decay) if weight_decay != 0 else grad
@@ -64,7 +68,7 @@ def _adam(
 ) -> None:  # fmt: skip
     lr = _number(lr)
     for index, param in enumerate(params):
-        grad = _gradient(grads[index], param, grad_scale, maximize, 0 if decoupled else weight_decay)
+        grad = _gradient(grads[index], param, grad_scale, found_inf, maximize, 0 if decoupled else weight_decay)
         step = _number(steps[index])
         moved = param
         if decoupled and weight_decay != 0:
@@ -92,7 +96,7 @@ def sgd(
 ) -> None:  # fmt: skip
     lr = _number(lr)
     for index, param in enumerate(params):
-        grad = _gradient(grads[index], param, grad_scale, maximize, weight_decay)
+        grad = _gradient(grads[index], param, grad_scale, found_inf, maximize, weight_decay)
         if len(buffers):
             buffer = grad
             if not is_first_step:
@@ -109,7 +113,7 @@ def adagrad(
 ) -> None:  # fmt: skip
     lr = _number(lr)
     for index, param in enumerate(params):
-        grad = _gradient(grads[index], param, grad_scale, maximize, weight_decay)
+        grad = _gradient(grads[index], param, grad_scale, found_inf, maximize, weight_decay)
         total = sums[index].addcmul(grad, grad, value=1.0)
         rate = lr / (1 + (_number(steps[index]) - 1) * lr_decay)
         _store(param, _moved(param, grad, total.sqrt().add(eps), rate), found_inf)

@@ -54,7 +54,7 @@ class NumberOperations(CaptureWorld):
                 if op is operator.pow:  # PyTorch takes exponents and bases as numbers only, or as tensors
                     return op(self._as_tensor(left, right), self._as_tensor(right, left))
                 return op(self.symbolic(left), self.symbolic(right))
-            return super().binary_op(op, *self._operands(left, right))
+            return super().binary_op(op, *self._operands(left, right, op is operator.truediv))
         if _counts_in_float(op, left, right):
             return super().binary_op(op, counted(left), counted(right))
         if op in OPERATORS and _makes_float(op, left, right):
@@ -68,7 +68,7 @@ class NumberOperations(CaptureWorld):
                 return self.host_numbers.compute(plain, left, right)
             if type(left) is Fake or type(right) is Fake:
                 return op(self.symbolic(left), self.symbolic(right))
-            return super().inplace_op(op, *self._operands(left, right))
+            return super().inplace_op(op, *self._operands(left, right, op is operator.itruediv))
         if _counts_in_float(_INPLACE.get(op), left, right):
             return super().inplace_op(op, counted(left), counted(right))
         if op in _INPLACE and _makes_float(_INPLACE[op], left, right):
@@ -80,13 +80,20 @@ class NumberOperations(CaptureWorld):
             return value
         return self.host_numbers.tensor(value, other.device) if other.is_floating_point() else value.take()
 
-    def _operands(self, left: Any, right: Any) -> tuple[Any, Any]:
+    def _operands(self, left: Any, right: Any, divides: bool = False) -> tuple[Any, Any]:
         """Numbers beside numbers out of tensors become part of the graph; beside anything else, what they are now."""
         for one, other in ((left, right), (right, left)):
             if type(one) is HostNumber and type(other) is not UnknownNumber:
                 return HostNumbers.taken(left), HostNumbers.taken(right)
-        known = self.host_numbers.unknown
-        return known(left) if type(left) is HostNumber else left, known(right) if type(right) is HostNumber else right
+        nonzero = divides and type(right) is HostNumber and self.host_numbers.compare(operator.ne, right, 0)
+        one, other = self.beside_unknown((left, right))
+        if nonzero:
+            other.nonzero = True
+        return one, other
+
+    def beside_unknown(self, values: Any) -> list[Any]:
+        """The values, numbers among them as ones that the graph computes with."""
+        return [self.host_numbers.unknown(each) if type(each) is HostNumber else each for each in values]
 
     def unary_op(self, op: Any, value: Any) -> Any:
         if type(value) is HostNumber:
@@ -112,7 +119,12 @@ class NumberOperations(CaptureWorld):
     def truth(self, value: Any) -> bool:
         if type(value) is HostNumber:
             return self.host_numbers.compare(operator.ne, value, 0)
-        return super().truth(value)
+        known = self.decided(value)
+        return super().truth(value) if known is None else known
+
+    def decided(self, value: Any) -> bool | None:
+        """What a tensor of one boolean holds, where it compares a counter that the host knows; guarded."""
+        return self.host_numbers.decided(value, self.loader.origin) if type(value) is Fake else None
 
     def load_attr(self, obj: Any, name: str) -> Any:
         if type(obj) is HostNumber:

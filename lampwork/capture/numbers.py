@@ -351,6 +351,24 @@ class HostNumbers:
             self._singles.add(found.text)
         return found
 
+    def decided(self, tensor: Any, origin_of: Callable[[Any], Any]) -> bool | None:
+        """The answer of a comparison of a counter (a tensor of one integer on the CPU, from outside, as it came) with a
+        number, guarded; None for any other tensor. `origin_of`: as `Loader.origin`."""
+        node = getattr(tensor, "node", None)
+        if type(node) is not torch.fx.Node or node.target not in _DECISIONS or tensor.dim():
+            return None
+        counter, number = node.args[0].meta["val"], node.args[1]
+        if type(counter) is not Fake or type(number) is not int or counter.device.type != "cpu":
+            return None
+        if counter.dtype is not torch.int64 or _torch.storage_key(counter) in self.recorder.written:
+            return None
+        origin = origin_of(counter)
+        if origin is None or not _is_whole(origin.raw):
+            return None
+        with self.recorder._paused():
+            value = origin.raw.item()
+        return self.compare(_DECISIONS[node.target], self.at(origin.source, "item", value), number)
+
     def _like_others(self, source: Source, value: float, dtype: torch.dtype) -> HostNumber:
         """The number in a tensor from outside. Counters of one name that stand at the same number (`state[p]["step"]`
         of every parameter) are one number to the program, guarded to be equal: what is computed of it is computed once.
@@ -450,6 +468,11 @@ class HostNumbers:
 _FACTORIES = {
     torch.ops.aten.zeros.default: 0.0, torch.ops.aten.ones.default: 1.0, torch.ops.aten.full.default: None,
     torch.ops.aten.zeros_like.default: 0.0, torch.ops.aten.ones_like.default: 1.0,
+}  # fmt: skip
+_DECISIONS = {
+    torch.ops.aten.eq.Scalar: operator.eq, torch.ops.aten.ne.Scalar: operator.ne,
+    torch.ops.aten.lt.Scalar: operator.lt, torch.ops.aten.le.Scalar: operator.le,
+    torch.ops.aten.gt.Scalar: operator.gt, torch.ops.aten.ge.Scalar: operator.ge,
 }  # fmt: skip
 _COPIES = frozenset({
     torch.ops.aten.clone.default, torch.ops.aten._to_copy.default, torch.ops.aten.detach.default,

@@ -83,6 +83,7 @@ class Scalars:
         return tensor
 
     def narrow(self, result: Fake, dtype: torch.dtype) -> Fake:
+        """The tensor in `dtype`."""
         return result if result.dtype is dtype else self.run(aten._to_copy.default, result, dtype=dtype)
 
 
@@ -135,8 +136,15 @@ _multiply = _binary(aten.mul.Tensor)
 
 def _add(scalars: Scalars, x: Any, y: Any, alpha: Any = 1, overload: Any = aten.add.Tensor) -> Any:
     dtype = _result_type(x)
-    if dtype is None or (isinstance(y, Fake) and y.dtype is not dtype and y.dim()):
+    if dtype is None:
         return None
+    if isinstance(y, Fake) and y.dtype is not dtype and y.dim():
+        if not x.dim() or not x.is_floating_point() or not y.is_floating_point():
+            return None
+        dtype = torch.promote_types(dtype, y.dtype)
+        x, y = (
+            each if each.dtype is dtype else scalars.run(aten._to_copy.default, each, dtype=dtype) for each in (x, y)
+        )
     if not isinstance(y, Fake):
         y = scalars.scalar(y, dtype)
     if type(alpha) is torch.SymFloat:

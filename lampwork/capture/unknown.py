@@ -46,13 +46,15 @@ class UnknownNumber:
 
     `tensor`: a stand-in of one element, float64, int64 or bool, which nothing writes; None for a number that is
     computed behind the graph. `kind`: the class that the number has for the program. `made`: (function, arguments,
-    whether it may fail), for a number computed behind the graph.
+    whether it may fail), for a number computed behind the graph. `nonzero`: it is not zero, whatever it is.
     """
 
-    __slots__ = ("tensor", "kind", "made")
+    __slots__ = ("tensor", "kind", "made", "nonzero")
 
-    def __init__(self, tensor: Fake | None, kind: type, made: tuple[Any, tuple, bool] | None = None) -> None:
-        self.tensor, self.kind, self.made = tensor, kind, made
+    def __init__(
+        self, tensor: Fake | None, kind: type, made: tuple[Any, tuple, bool] | None = None, nonzero: bool = False
+    ) -> None:
+        self.tensor, self.kind, self.made, self.nonzero = tensor, kind, made, nonzero
 
 
 def _refuse(self: Any, *args: Any) -> Any:
@@ -150,6 +152,9 @@ class UnknownNumbers(CaptureWorld):
             return super().unary_op(op, value)
         if op not in (operator.neg, operator.pos, operator.invert) or (op is operator.invert and value.kind is float):
             raise DataDependent(_WHAT_IS_DONE)
+        if op is operator.neg and value.kind is float and value.tensor is not None:
+            with torch.no_grad():
+                return UnknownNumber(-value.tensor, float, nonzero=value.nonzero)
         return self.behind(op, (value,), float if value.kind is float else int)
 
     def compare_op(self, op: Any, left: Any, right: Any) -> Any:
@@ -215,6 +220,8 @@ def _fits_float(value: Any) -> bool:
 
 
 def _is_nonzero(value: Any) -> bool:
+    if type(value) is UnknownNumber:
+        return value.nonzero
     return type(value) in (int, float, bool) and value != 0
 
 
@@ -343,12 +350,32 @@ def _extreme(native: Any) -> Any:
         values = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else args
         if kwargs or not any(type(each) is UnknownNumber for each in values):
             return NotImplemented
+        values = world.beside_unknown(values)
         kinds = set(map(kind_of, values))
         if len(kinds) != 1 or None in kinds:
             raise DataDependent(_WHAT_IS_DONE)
-        return world.behind(native, tuple(values), kinds.pop()) if len(values) > 1 else values[0]
+        if len(values) == 1:
+            return values[0]
+        if kinds == {float} and all(map(_has_tensor, values)):
+            return _extreme_in_graph(native is max, values)
+        return world.behind(native, tuple(values), kinds.pop())
 
     return answer
+
+
+def _extreme_in_graph(largest: bool, values: Any) -> UnknownNumber:
+    """As Python compares: the first stays unless a later one is beyond it. No NaN is, and nothing is beyond a NaN."""
+    with torch.no_grad():
+        found, *rest = map(_as_tensor, values)
+        for each in rest:
+            found = torch.where(each > found if largest else each < found, each, found)
+    bounded = largest and any(type(each) is float and each > 0 for each in values)
+    return UnknownNumber(found, float, nonzero=bounded or all(map(_is_nonzero, values)))
+
+
+def _as_tensor(value: Any) -> Any:
+    found = _as_float(value)
+    return found if type(found) is Fake else torch.tensor(found, dtype=torch.float64)
 
 
 def _rounded(world: Any, args: tuple, kwargs: dict) -> Any:
@@ -368,7 +395,8 @@ def _as_bool(world: Any, args: tuple, kwargs: dict) -> Any:
         return NotImplemented
     value = args[0]
     if type(value) is Fake and value.numel() == 1:
-        value = item(world.recorder, value)
+        known = world.decided(value)
+        value = item(world.recorder, value) if known is None else known
         if type(value) is not UnknownNumber:
             return bool(value)
     if type(value) is not UnknownNumber:

@@ -10,20 +10,25 @@ from torch.testing._internal.common_optimizers import optim_db
 
 from tests.training.support import Steps, check_steps
 
+#: What runs in parts: a search that decides by numbers, gradients of another layout.
+IN_PARTS = frozenset({"LBFGS", "SparseAdam"})
 
-def samples() -> list:
-    """One parameter of a test for each optimizer, sample of its arguments, and way it is implemented."""
+
+def samples(first: bool = False) -> list:
+    """A test parameter for each optimizer, sample of its arguments (or the `first` alone), and way to compute it.
+
+    `differentiable` is left out: parameters that require grad cannot be written then.
+    """
     found = []
     for info in optim_db:
-        ways = [way for way in info.supported_impls if way != "fused" or "cpu" in info.supports_fused_on]
-        for number, sample in enumerate(info.optim_inputs_func(device="cpu")):
+        ways = [way for way in ("foreach", "fused") if way in info.supported_impls]
+        for number, sample in enumerate(info.optim_inputs_func(device="cpu")[: 1 if first else None]):
             for way in ("plain", *ways):
-                keywords = dict(sample.kwargs)
-                if ways:
-                    keywords |= {each: each == way for each in ways}
-                lr = keywords.get("lr")
-                if isinstance(lr, torch.Tensor) and way == "foreach":
-                    continue  # refused by eager
+                if way == "foreach" and isinstance(sample.kwargs.get("lr"), torch.Tensor):
+                    continue  # eager refuses it
+                if way == "fused" and "cpu" not in info.supports_fused_on:
+                    continue
+                keywords = {**sample.kwargs, **{each: each == way for each in ways}}
                 name = f"{info.name}-{number}-{way}-{sample.desc.replace(' ', '_')}"
                 found.append(pytest.param(info, keywords, id=name))
     return found
@@ -34,13 +39,16 @@ def shapes_of(info) -> tuple:
 
 
 def parameters_of(info) -> list[torch.Tensor]:
-    return [torch.nn.Parameter(torch.randn(shape)) for shape in shapes_of(info)]
+    """In double precision where small differences would lead a search elsewhere."""
+    dtype = torch.float64 if info.step_requires_closure else torch.float32
+    return [torch.nn.Parameter(torch.randn(shape, dtype=dtype)) for shape in shapes_of(info)]
 
 
 def gradients_of(info, number: int) -> list[torch.Tensor]:
     """The gradients of step `number`; those of embeddings where the optimizer takes no others."""
     generator = torch.Generator().manual_seed(number)
-    made = [torch.randn(shape, generator=generator) for shape in shapes_of(info)]
+    dtype = torch.float64 if info.step_requires_closure else torch.float32
+    made = [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes_of(info)]
     return [each.to_sparse() if info.only_supports_sparse_grads else each for each in made]
 
 
@@ -52,7 +60,7 @@ def state_of(optimizer: torch.optim.Optimizer) -> list:
 def alone(info, keywords) -> Steps:
     """The optimizer's own `step`, with gradients set before it."""
     parameters = parameters_of(info)
-    optimizer = info.optim_cls(parameters, **copy.deepcopy(keywords))
+    optimizer = info.optim_cls(parameters, **copy.deepcopy(keywords))  # samples hold tensors
 
     def arguments(number: int) -> tuple:
         for parameter, gradient in zip(parameters, gradients_of(info, number), strict=True):
@@ -70,7 +78,7 @@ def whole(info, keywords) -> Steps:
     def step(*targets):
         def closure():
             optimizer.zero_grad()
-            loss = sum((each.sin() * target).pow(2).sum() for each, target in zip(parameters, targets, strict=True))
+            loss = sum((each - target).cosh().sum() for each, target in zip(parameters, targets, strict=True))
             loss.backward()
             return loss
 
@@ -80,8 +88,21 @@ def whole(info, keywords) -> Steps:
         optimizer.step()
         return loss.detach()
 
-    return Steps(
-        step,
-        lambda: [state_of(optimizer), [each.grad for each in parameters]],
-        lambda number: tuple(gradients_of(info, number)),
-    )
+    def observe() -> list:
+        gradients = [each.grad for each in parameters]
+        return [gradients, parameters] if info.step_requires_closure else [state_of(optimizer), gradients]
+
+    return Steps(step, observe, lambda number: tuple(gradients_of(info, number)))
+
+
+@pytest.mark.parametrize(("info", "keywords"), [each for each in samples() if not each.values[0].step_requires_closure])
+def test_alone(info, keywords):
+    check_steps(lambda: alone(info, keywords), whole=info.name not in IN_PARTS)
+
+
+@pytest.mark.filterwarnings("ignore::lampwork.errors.LampworkWarning")
+@pytest.mark.parametrize(
+    ("info", "keywords"), [each for each in samples(first=True) if not each.values[0].only_supports_sparse_grads]
+)
+def test_behind_backward(info, keywords):
+    check_steps(lambda: whole(info, keywords), count=3, whole=info.name not in IN_PARTS, rtol=2e-5)
