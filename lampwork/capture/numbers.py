@@ -354,7 +354,7 @@ class HostNumbers:
     def decided(self, tensor: Any, origin_of: Callable[[Any], Any]) -> bool | None:
         """The answer of a comparison of a counter (a tensor of one integer on the CPU, from outside, as it came) with a
         number, guarded; None for any other tensor. `origin_of`: as `Loader.origin`."""
-        node = getattr(tensor, "node", None)
+        node: Any = tensor.node
         if type(node) is not torch.fx.Node or node.target not in _DECISIONS or tensor.dim():
             return None
         counter, number = node.args[0].meta["val"], node.args[1]
