@@ -104,6 +104,7 @@ if TYPE_CHECKING:
         group_tensors,
         is_compiling,
         is_scripting,
+        list_lerps,
         pybind_metaclass,
         tensor_text,
     )

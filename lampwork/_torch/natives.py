@@ -46,6 +46,9 @@ check_tensor_all_with = torch._check_tensor_all_with
 #: How optimizers sort their tensors for one call of a `_foreach` operator.
 group_tensors = torch._C._group_tensors_by_device_and_dtype
 
+#: Operators on lists that take the number in a tensor of one element for their weight.
+list_lerps = frozenset({torch._foreach_lerp, torch._foreach_lerp_})
+
 #: Private modules whose Python functions take tensors and plain data only, and run as one unit on fakes.
 PRIVATE_TENSOR_MODULES = frozenset({
     "torch._tensor", "torch._refs", "torch._refs.nn.functional", "torch._ops", "torch._linalg_utils", "torch._lowrank",

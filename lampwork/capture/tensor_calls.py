@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.capture.attention import attention
 from lampwork.capture.base import CaptureWorld
 from lampwork.capture.fake import Fake
@@ -29,8 +30,6 @@ from lampwork.fakes.numbers import number_behind
 _MAKE_TENSORS = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
 #: Keywords of operators that are numbers.
 _TAKE_NUMBERS = frozenset({"value", "alpha"})
-#: Functions of lists that take the number in a tensor of one element.
-_TAKE_WEIGHTS = frozenset({torch._foreach_lerp, torch._foreach_lerp_})
 
 
 class TensorCalls(CaptureWorld):
@@ -40,7 +39,7 @@ class TensorCalls(CaptureWorld):
         for name in _TAKE_NUMBERS & kwargs.keys():
             if type(kwargs[name]) is Fake and not kwargs[name].dim():  # it gives its number
                 kwargs = {**kwargs, name: self._item(kwargs[name])}
-        if function in _TAKE_WEIGHTS and len(args) == 3 and type(args[2]) is Fake and not args[2].dim():
+        if function in _torch.list_lerps and len(args) == 3 and type(args[2]) is Fake and not args[2].dim():
             args = (*args[:2], self._item(args[2]))
         if function in _MAKE_TENSORS and args and type(args[0]) is HostNumber:
             made = self._tensor_of_number(*args, **kwargs)
