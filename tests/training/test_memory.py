@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import pytest
 import torch
 
 import lampwork
 from lampwork.capture.capture import capture
+from lampwork.codegen.host import host_source
+from lampwork.codegen.stretches import launch_stretches
 from lampwork.config import Settings, make_settings
 from lampwork.graph import padding
 from lampwork.graph import prepare as prepare_module
 from lampwork.graph.prepare import prepare
 from lampwork.graph.recompute import Costs, plan_for
+from lampwork.ir.program import NativeCode
 from lampwork.ir.target import Target
 from lampwork.lower import lower
 from lampwork.pipeline import compile_call
@@ -124,6 +130,31 @@ def test_large_buffers_of_a_gpu_have_memory_of_their_own():
     large = [name for name, place in program.placements.items() if place.kind == "extern"]
     freed = [name for names in program.free_after.values() for name in names]
     assert len(large) >= LAYERS and set(large) <= {*freed, program.results[0].view.buffer}
+
+
+def test_large_buffers_lie_apart_in_the_workspace_of_a_capture():
+    """Those that live at once; together they take little more than what is alive at the worst time."""
+    module, x = Wide(), torch.randn(ROWS * 32, WIDTH)
+    with cuda_stand_in(), torch.no_grad():
+        region = capture(module, (x,), {}, Settings())
+        program = schedule(lower(prepare(region, Settings()), Settings()), Settings(), GPU)
+        runs = (0,) * len(launch_stretches(program))
+        source = host_source(program, NativeCode(b"", runs, tuple(program.buffers), (), (), device="cuda:0"))
+    captured = int(re.search(r"CAPTURED_BYTES = (\d+)", source)[1])
+    alive: dict[str, tuple[int, int]] = {}
+    made, most = 0, 0
+    for line in source.splitlines():
+        found = re.match(r" *(e\d+) = passing\((\d+), \(([\d, ]+)\)", line)
+        if found:
+            start = int(found[2])
+            end = start + 4 * math.prod(int(each) for each in found[3].split(",") if each.strip())
+            assert program.workspace_bytes <= start and end <= captured
+            assert all(end <= other or start >= stop for other, stop in alive.values()), (line, alive)
+            alive[found[1]] = (start, end)
+            made, most = made + 1, max(most, sum(stop - begin for begin, stop in alive.values()))
+        elif line.strip().startswith("del e"):
+            alive.pop(line.split()[1], None)
+    assert made >= LAYERS - 1 and captured <= 1.5 * most  # the last layer makes the result
 
 
 class Odd(torch.nn.Module):
