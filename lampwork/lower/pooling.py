@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lampwork.ir.dtype import FLOATING, compute_dtype
@@ -118,7 +118,6 @@ def _avg_pool(
     kernel = per_dimension(kernel_size, count)
     stride = per_dimension(stride, count, kernel)
     padding = per_dimension(padding, count)
-    meta = lowering.out
     rank = len(self.shape)
     spatial = rank - count
     dtype = compute_dtype(self.dtype)
@@ -132,12 +131,9 @@ def _avg_pool(
             where.append(position)
         return ex.cast(self.load(tuple(where), mask), dtype)
 
-    total = lowering.reduce(
-        "sum", (*meta.shape, *kernel), range(rank, rank + count), body, dtype, "sum",
-        TensorMeta(dtype, meta.shape, meta.strides),
-    )  # fmt: skip
-
-    def quotient(index: IndexTuple) -> Expr:
+    def divisor(index: IndexTuple) -> Size:
+        if divisor_override is not None:
+            return divisor_override
         size: Size = 1
         for k in range(count):
             extent = self.shape[spatial + k]
@@ -146,11 +142,9 @@ def _avg_pool(
             if not count_include_pad:
                 start, end = maximum(start, 0), minimum(end, extent)
             size = mul(size, add(end, mul(start, -1)))
-        divisor = divisor_override if divisor_override is not None else size
-        value = total.load(index)
-        return ex.div(value, lowering.operand(divisor, (), (), dtype))
+        return size
 
-    return lowering.compute(meta, quotient)
+    return _mean_of_windows(lowering, kernel, body, dtype, divisor)
 
 
 @rule("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
@@ -186,19 +180,33 @@ def _adaptive_avg_pool(lowering: Lowering, self: TensorValue, output_size: Any) 
             where.append(add(start, index[rank + k]))
         return ex.cast(self.load(tuple(where), mask), dtype)
 
-    total = lowering.reduce(
-        "sum", (*meta.shape, *longest), range(rank, rank + count), body, dtype, "sum",
-        TensorMeta(dtype, meta.shape, meta.strides),
-    )  # fmt: skip
-
-    def quotient(index: IndexTuple) -> Expr:
+    def numel(index: IndexTuple) -> Size:
         size: Size = 1
         for k in range(count):
             start, end = window(k, index[spatial + k])
             size = mul(size, add(end, mul(start, -1)))
-        return ex.div(total.load(index), lowering.operand(size, (), (), dtype))
+        return size
 
-    return lowering.compute(meta, quotient)
+    return _mean_of_windows(lowering, longest, body, dtype, numel)
+
+
+def _mean_of_windows(
+    lowering: Lowering,
+    windows: Sequence[int],
+    body: Callable[[IndexTuple], Expr],
+    dtype: str,
+    numel: Callable[[IndexTuple], Size],
+) -> TensorValue:
+    """`body` summed over windows of these sizes, behind the result's dimensions, and divided by `numel` of each."""
+    meta = lowering.out
+    rank = len(meta.shape)
+    total = lowering.reduce(
+        "sum", (*meta.shape, *windows), range(rank, rank + len(windows)), body, dtype, "sum",
+        TensorMeta(dtype, meta.shape, meta.strides),
+    )  # fmt: skip
+    return lowering.compute(
+        meta, lambda index: ex.div(total.load(index), lowering.operand(numel(index), (), (), dtype))
+    )
 
 
 # Resampling ----------------------------------------

@@ -72,7 +72,9 @@ def why_not(guard: Guard, scope: Scope) -> str:
         text = _difference(guard, value, scope)
     except READ_ERRORS as error:
         return f"{describe(guard.source)} cannot be read any more ({type(error).__name__}: {error})"
-    return f"{describe(guard.source)} {text}" if text else ""
+    if not text:
+        return ""
+    return describe(guard.source) + ("" if text.startswith(".") else " ") + text
 
 
 def _difference(guard: Guard, value: Any, scope: Scope) -> str:
