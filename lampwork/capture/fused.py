@@ -120,8 +120,19 @@ def adagrad(
         _store(sums[index], total, found_inf)
 
 
+def unscale(grads: Any, found_inf: Any, inverse_scale: Any) -> None:
+    """What `GradScaler` does to the gradients of one device and type."""
+    finite = torch.stack([torch.isfinite(grad).all() for grad in grads]).all()
+    found_inf.copy_(torch.where(finite, found_inf, 1.0))
+    for grad in grads:
+        grad.mul_(inverse_scale)
+
+
 #: The kernel that `torch` calls and what is interpreted in its place.
-KERNELS = {"_fused_adam_": adam, "_fused_adamw_": adamw, "_fused_sgd_": sgd, "_fused_adagrad_": adagrad}
+KERNELS = {
+    "_fused_adam_": adam, "_fused_adamw_": adamw, "_fused_sgd_": sgd, "_fused_adagrad_": adagrad,
+    "_amp_foreach_non_finite_check_and_unscale_": unscale,
+}  # fmt: skip
 
 
 # Code of lampwork is left to CPython, which would hand the program's numbers to operators as they are. This is not.

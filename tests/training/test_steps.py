@@ -193,6 +193,33 @@ def test_gradient_scaler(enabled):
     assert found["calls"] == 4
 
 
+@pytest.mark.parametrize("unscaled", [False, True])
+def test_scaled_losses_with_a_fused_optimizer(unscaled):
+    """One graph: whether gradients overflowed stays in tensors. The second of these steps overflows."""
+
+    def make() -> Steps:
+        model = mlp()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+
+        def step(x, y, factor):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x) * factor, y)
+            scaler.scale(loss).backward()
+            if unscaled:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            return loss.detach()
+
+        def arguments(number: int) -> tuple:
+            return *batch(number), torch.tensor(float("inf") if number == 1 else 1.0)
+
+        return Steps(step, lambda: [state_of(model), state_of_optimizer(optimizer), scaler.get_scale()], arguments)
+
+    check_steps(make, count=5, entries=3)
+
+
 def test_training_resumed_from_state_dicts():
     def make() -> tuple:
         torch.manual_seed(0)
