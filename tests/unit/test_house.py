@@ -90,6 +90,19 @@ def test_compiling_and_calling_loads_neither_sympy_nor_the_peers():
     assert [name for name in done.stdout.split() if name in ("sympy", "torch._dynamo", "torch._inductor")] == []
 
 
+def test_training_convolutions_loads_neither_sympy_nor_the_peers():
+    program = (
+        "import sys, torch, lampwork\n"
+        "model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 2, 1))\n"
+        "before = set(sys.modules)\n"
+        "lampwork.compile(model, options={'cache': False})(torch.ones(2, 3, 6, 6)).sum().backward()\n"
+        "assert model[0].weight.grad is not None\n"
+        "print(' '.join(sorted(set(sys.modules) - before)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert [name for name in done.stdout.split() if name in ("sympy", "torch._dynamo", "torch._inductor")] == []
+
+
 def test_one_version():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == lampwork.__version__

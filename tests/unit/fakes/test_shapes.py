@@ -125,6 +125,26 @@ def test_rules_know_common_cases(rules_alone):
         assert check(func, args, {}) is None, func
 
 
+@pytest.mark.parametrize(("kind", "has_channels_last"), [
+    ("plain", False), ("strided", False), ("groups", False), ("transposed", False), ("1x1", False),
+    ("plain", True), ("strided", True), ("groups", True),
+])  # fmt: skip
+def test_rules_know_derivatives_of_convolutions(kind, has_channels_last, rules_alone):
+    """Their meta kernel imports sympy."""
+    aten = torch.ops.aten
+    kernel = {"groups": (6, 2, 3, 3), "1x1": (6, 4, 1, 1), "transposed": (4, 6, 3, 3)}.get(kind, (6, 4, 3, 3))
+    strides, groups = [2, 2] if kind == "strided" else [1, 1], 2 if kind == "groups" else 1
+    geometry = (strides, [1, 1], [1, 1], kind == "transposed", [0, 0], groups)
+    x, w = torch.randn(2, 4, 8, 8), torch.randn(kernel)
+    if has_channels_last:
+        x, w = (each.contiguous(memory_format=torch.channels_last) for each in (x, w))
+    gradient = torch.ones_like(aten.convolution(x, w, None, *geometry))
+    for mask in ([True, True, True], [False, True, False]):
+        assert check(aten.convolution_backward.default, (gradient, x, w, [6], *geometry, mask), {}) is None
+    with pytest.raises(shapes.Unknown):  # gradients of another shape are left to the meta kernel
+        shapes.RULES[aten.convolution_backward.default](gradient[:, :1], x, w, [6], *geometry, mask)
+
+
 def test_every_rule_is_for_an_operator_that_is_asked():
     """A rule for a view, composite or in-place operator would never be looked up."""
     for overload in shapes.RULES:
