@@ -8,7 +8,6 @@ What PyTorch gains by them, fewer kernels, scheduling gains without.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -50,28 +49,6 @@ def on_each(recorder: Any, op: Operator, args: tuple, kwargs: dict) -> Any:
         named = {key: _element(recorder, each, index, count, name) for key, each in kwargs.items()}
         results.append(single(*own, **named))
     return None if inplace else results
-
-
-def unscale(recorder: Any, gradients: list, found_inf: Any, inv_scale: Any) -> None:
-    """`torch._amp_foreach_non_finite_check_and_unscale_`: gradients times `inv_scale`, and 1 in `found_inf` where one
-    of them is not finite. Its form without side effects gives lists in lists, and copies every gradient."""
-
-    def call(overload: Any, *args: Any, **kwargs: Any) -> Any:
-        return recorder.call(overload, args, kwargs)
-
-    if not gradients:
-        return
-    factor = call(aten.reshape.default, inv_scale, [])
-    finite = []
-    for each in gradients:
-        finite.append(call(aten.all.default, call(aten.lt.Scalar, call(aten.abs.default, each), math.inf)))
-        half = each.dtype in (torch.float16, torch.bfloat16)
-        wide = call(aten._to_copy.default, each, dtype=torch.float32) if half else each
-        scaled = call(aten.mul.Tensor, wide, factor)
-        call(aten.copy_.default, each, scaled)
-    overflow = call(aten.logical_not.default, call(aten.all.default, call(aten.stack.default, finite)))
-    found = call(aten._to_copy.default, overflow, dtype=found_inf.dtype)
-    call(aten.copy_.default, found_inf, call(aten.maximum.default, found_inf, found))
 
 
 def _first_list(args: tuple) -> Any:

@@ -244,10 +244,6 @@ class Recorder:
             done = on_each(self, op, args, kwargs)
             if done is not NotImplemented:
                 return done
-        if op.base == "_amp_foreach_non_finite_check_and_unscale_" and _are_plain(args[0]):
-            from lampwork.capture.lists import unscale
-
-            return unscale(self, *args, **kwargs)
         if self.numbers is not None and (mentions_numbers(args) or (kwargs and mentions_numbers(kwargs))):
             from lampwork.capture.scalars import Scalars
 
@@ -512,14 +508,6 @@ _BOOKKEEPING = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.de
 #: What PyTorch makes of a Python number that it wraps as a tensor.
 _NUMBER_TYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 _NUMBERS = frozenset({*_NUMBER_TYPES, torch.SymInt})
-
-
-def _are_plain(gradients: Any) -> bool:
-    """Gradients whose elements are real numbers that kernels compute with."""
-    return all(type(each) is Fake and each.dtype in _REAL for each in gradients)
-
-
-_REAL = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 
 
 def _takes_tensor(op: Operator) -> bool:
