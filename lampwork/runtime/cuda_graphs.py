@@ -15,6 +15,7 @@ once have workspaces and captures of their own.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
@@ -24,6 +25,7 @@ import torch
 from lampwork import _torch
 from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
+from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.program import (
     Check,
     Extern,
@@ -48,6 +50,9 @@ HANDED_OUT = 2
 CAPTURES_FOR_WEIGHTS = 4
 #: `auto`: graphs pay where issuing the launches takes at least this share of the time the device needs.
 HOST_SHARE = 0.5
+#: `auto`: where a graph keeps more than this between calls (results that it hands out, saved tensors), it pays only if
+#: the device waits for the host: others could have the memory meanwhile.
+LITTLE_BYTES = 256 << 20
 #: `auto` decides after so many measured calls, which follow the plain ones.
 MEASURED_CALLS = 2
 #: What copying inputs into a capture's memory costs.
@@ -87,6 +92,7 @@ class GraphRunner:
     ) -> None:
         self.artifact, self.make_call, self.when, self.device = artifact, make_call, when, device
         self.captured_bytes = captured_bytes
+        self.host_share = host_share(result_bytes(artifact.program, range(len(artifact.program.results))))
         self.refused = why_not(artifact) or (why_not_worth_it(artifact) if when == "auto" else None)
         self.captures = 0
         self.replays = 0
@@ -141,6 +147,24 @@ def why_not_worth_it(artifact: Artifact) -> Diagnostic | None:
     """Why a replay would cost the host more than the launches do, in so small a program that measuring finds noise."""
     passed = sum(not is_static(source) for source in artifact.inputs) + len(artifact.program.results)
     return GAINS_NOTHING if issue_seconds(artifact.program) < replay_seconds(passed) else None
+
+
+def host_share(kept_bytes: int) -> float:
+    """The share of the device's time that issuing must take for a graph to pay which keeps so much between calls."""
+    return HOST_SHARE if kept_bytes <= LITTLE_BYTES else 1.0
+
+
+def result_bytes(program: Program, results: Iterable[int]) -> int:
+    """Memory of these results of the program, as far as sizes are known; what lies in one buffer counts once."""
+    found: dict[str, int] = {}
+    for index in results:
+        result = program.results[index]
+        if isinstance(result, FromBuffer):
+            sizes = [size for size in result.view.shape if isinstance(size, int)]
+            if len(sizes) == len(result.view.shape):
+                size_bytes = math.prod(sizes) * ITEM_SIZE_BYTES[result.view.dtype]
+                found[result.view.buffer] = max(size_bytes, found.get(result.view.buffer, 0))
+    return sum(found.values())
 
 
 def issue_seconds(program: Program) -> float:
@@ -199,7 +223,7 @@ class _Stream:
         passed = sum(values[index].nbytes for index in self.copied if isinstance(values[index], torch.Tensor))
         tensors = len(self.copied) + len(results)
         self.gains.append(min(
-            host_seconds - HOST_SHARE * device_seconds - passed / COPIED_BYTES_A_SECOND,
+            host_seconds - self.runner.host_share * device_seconds - passed / COPIED_BYTES_A_SECOND,
             host_seconds - replay_seconds(tensors),
         ))  # fmt: skip
         # The host's worst times say nothing of the program: a collection of garbage, code loaded on its first use.

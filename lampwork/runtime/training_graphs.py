@@ -19,7 +19,6 @@ of `torch.func`, and on another stream than the forward pass's, the halves run p
 
 from __future__ import annotations
 
-import math
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -32,7 +31,6 @@ from lampwork import _torch
 from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Tangent
-from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.program import FromBuffer
 from lampwork.ir.source import is_static
 from lampwork.runtime.cuda_capture import CudaDevice, NotCapturable
@@ -41,14 +39,15 @@ from lampwork.runtime.cuda_graphs import (
     COPIED_BYTES_A_SECOND,
     GAINS_NOTHING,
     HANDED_OUT,
-    HOST_SHARE,
     MEASURED_CALLS,
     PLAIN_CALLS,
     copier,
+    host_share,
     issue_seconds,
     memory_for_inputs,
     owners_alone,
     replay_seconds,
+    result_bytes,
     results_for_caller,
     why_not,
 )
@@ -64,10 +63,6 @@ MEMORIES = 4
 WANTED = 2
 #: All that is kept for forward passes takes at most this share of the device's memory, but for each program's first.
 KEPT_SHARE = 1 / 8
-
-#: `auto`: where a forward pass saves more than this, graphs pay only if the device waits for the host: what is saved
-#: stays between steps, where gradients or an optimizer could have the memory.
-LITTLE_BYTES = 256 << 20
 
 #: Everything that is kept for forward passes in this process.
 _memories: weakref.WeakSet[Memory] = weakref.WeakSet()
@@ -110,7 +105,7 @@ class TrainingGraphs:
         self.copied = tuple(index for index, source in enumerate(artifact.inputs) if not is_static(source))
         in_place = (touched_inputs(artifact.program) | {*self.link.saved_inputs}) - {*self.copied}
         self.kept = tuple(sorted(in_place))
-        self.host_share = HOST_SHARE if saved_bytes(artifact) <= LITTLE_BYTES else 1.0
+        self.host_share = host_share(result_bytes(artifact.program, self.link.saved_results))
         self.refused = self._why_not()
         half = self.link.artifact
         self.backward_refused = _of_backward(why_not(half)) if half is not None else None
@@ -509,20 +504,6 @@ class _Gradients:
                 given[id(made)] = tensor
             found.append(tensor.conj() if getattr(kind, "conjugate", False) else tensor)
         return found
-
-
-def saved_bytes(artifact: Artifact) -> int:
-    """What a forward pass saves beside its inputs, as far as sizes are known."""
-    assert artifact.backward is not None
-    program = artifact.program
-    found: dict[str, int] = {}
-    for index in artifact.backward.saved_results:
-        result = program.results[index]
-        if isinstance(result, FromBuffer):
-            sizes = [size for size in result.view.shape if isinstance(size, int)]
-            if len(sizes) == len(result.view.shape):
-                found[result.view.buffer] = math.prod(sizes) * ITEM_SIZE_BYTES[result.view.dtype]
-    return sum(found.values())
 
 
 def _is_all_of_its_storage(tensor: torch.Tensor) -> bool:

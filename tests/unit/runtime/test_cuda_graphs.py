@@ -255,6 +255,17 @@ def test_a_value_read_on_the_host_is_refused():
     assert runner.refused.id == "graph-host-check"
 
 
+def test_auto_keeps_large_results_only_for_a_device_that_waits(monkeypatch):
+    """They stay between calls: the gradients that a whole step leaves, say."""
+    for little, captured in ((1 << 20, True), (10, False)):
+        monkeypatch.setattr(cuda_graphs, "LITTLE_BYTES", little)
+        runner, device = runner_for(products, torch.randn(3, 3), when="auto")
+        device.times = (1.0, 1.5)
+        for _ in range(8):
+            call(runner, torch.randn(3, 3))
+        assert (device.recorded > 0) == captured
+
+
 @pytest.mark.parametrize("host", [1.0, 1e-6])
 def test_auto_weighs_what_a_replay_costs(host):
     runner, device = runner_for(products, torch.randn(3, 3), when="auto")

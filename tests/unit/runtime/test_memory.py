@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import gc
 
+import pytest
 import torch
 
 from lampwork.runtime import memory
 from lampwork.runtime.memory import ResultMemory
 
 SHAPE = (1 << 10, 1 << 9)
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """What other tests' entries keep is not lent here, and what they have let go of is not counted any more."""
+    gc.collect()
+    monkeypatch.setattr(memory, "_places", {})
 
 
 def make(of: ResultMemory, dtype: torch.dtype = torch.float32, index: int = 0) -> torch.Tensor:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import lampwork
-from lampwork.runtime import training_graphs
+from lampwork.runtime import cuda_graphs, training_graphs
 from lampwork.runtime.cuda_graphs import MEASURED_CALLS, PLAIN_CALLS
 from tests.graph_device import on_stand_in
 
@@ -137,7 +137,7 @@ def test_default_mode_weighs_both_halves(device, host, device_seconds, graphs):
 
 
 def test_default_mode_keeps_much_memory_only_for_a_device_that_waits(device, monkeypatch):
-    monkeypatch.setattr(training_graphs, "LITTLE_BYTES", 100)
+    monkeypatch.setattr(cuda_graphs, "LITTLE_BYTES", 100)
     module = layers(12)
     compiled = compiled_of(module, "default")
     device.times = (1.0, 1.5)
