@@ -424,7 +424,6 @@ def test_memory_stays_near_what_plain_training_takes(device):
         peaks[mode] = torch.cuda.max_memory_allocated() - before
         del module, compiled, x, loss
         lampwork.reset()
-    # A graph's backward pass has all that was saved beside its own memory; a plain one has back what it is through with.
-    assert peaks["reduce-overhead"] < 1.5 * peaks["max-autotune-no-cudagraphs"], peaks
+    assert peaks["reduce-overhead"] < 1.25 * peaks["max-autotune-no-cudagraphs"], peaks
     gc.collect()
     assert torch.cuda.memory_allocated() <= before + 128 * 2**20  # the libraries' workspaces stay
