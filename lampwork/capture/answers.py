@@ -105,9 +105,13 @@ def _set_autocast_cache(world: Any, enabled: Any) -> None:
 
 
 def _is_compiling(world: Any) -> bool:
-    """True but in optimizers, which would compute their corrections in single precision."""
+    """True but in optimizers, which would compute their corrections in single precision, and in calls of modules, which
+    would leave out the hooks that are called always."""
     frame = world.machine.user_frame()
-    return frame is None or not str(frame.globals.get("__name__", "")).startswith("torch.optim.")
+    if frame is None:
+        return True
+    name = str(frame.globals.get("__name__", ""))
+    return not name.startswith("torch.optim.") and name != "torch.nn.modules.module"
 
 
 def _refuse(text: str) -> Any:

@@ -84,6 +84,8 @@ class _Differentiation:
             fake = self.inputs[index]
             if sum(isinstance(each, Fake) and _same_memory(each, fake) for each in self.inputs) > 1:
                 raise _refused("an input that shares memory with another is written and differentiated")
+            if tuple(fake.lampwork_placeholder.meta["val"].size()) != tuple(fake.size()):
+                raise _refused("an input is given another shape in place, and differentiated")
             self.targets.append(Output(index, written=True))
             self.target_fakes.append(fake)
 

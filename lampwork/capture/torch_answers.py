@@ -52,6 +52,7 @@ def install_torch_answers(world: Any) -> None:
     add(_torch.saved_hooks_refusal, lambda world: world.saved_hooks_refusal)
     for native in _torch.REFUSE_SAVED_HOOKS:
         add(native, _refuse_saved_hooks)
+    world.add_substitute(torch.cond, _conditional)
     add(torch.utils.checkpoint.checkpoint, _checkpoint)
     INSTEAD[torch.utils.checkpoint.CheckpointFunction] = _checkpoint_reentrant
     add(torch.nn.functional.one_hot, _one_hot)
@@ -176,6 +177,13 @@ def _set_anomaly(world: Any, enabled: Any, check_nan: Any = True) -> None:
     world.read_state("anomaly")
     if (bool(enabled), bool(check_nan)) != (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()):
         raise Break("native-call", "anomaly detection is switched")
+
+
+def _conditional(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+    """`torch.cond` is a branch like others: one break where it is on contents."""
+    if pred:
+        return true_fn(*operands)
+    return false_fn(*operands)
 
 
 # Function transforms run natively on fakes, which they wrap; the functions in them are interpreted ----------------

@@ -168,7 +168,7 @@ class _HostWriter(Expressions):
             self.emit(f"    trials.proven.add({self._call_sizes()})")
         if program.written_inputs:
             self.emit(f"increment_version({', '.join(map(self.input, program.written_inputs))})")
-        values = "".join(f"{self.result(result)}, " for result in program.results)
+        values = "".join(f"{each}, " for each in self.results(program.results))
         self.emit(f"return ({values})")
         body = [*setup, *trial, *steps, *self.lines]
         body = [*self._weights(), *body]

@@ -173,6 +173,14 @@ class Expressions:
                 return str(value)
         raise CompileError("host", f"unknown result {type(result).__name__}")
 
+    def results(self, results: Sequence[Result]) -> list[str]:
+        """Each result; where one is all of another's memory, it is another object all the same."""
+        made: list[str] = []
+        for result in results:
+            text = self.result(result)
+            made.append(f"alias({text})" if isinstance(result, FromBuffer) and text in made else text)
+        return made
+
     def _view_result(self, ref: TensorRef) -> str:
         place = self.place(ref.buffer)
         if place.kind in ("workspace", "arena", "constant"):

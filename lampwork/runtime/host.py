@@ -114,6 +114,7 @@ class Host:
             "view": view,
             "weight_view": weight_view,
             "view_result": view_result,
+            "alias": torch.ops.aten.alias.default,
             "planned": planned,
             "arena": arena,
             "constant": self._constants.__getitem__,

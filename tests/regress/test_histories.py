@@ -266,3 +266,21 @@ def test_reentrant_checkpoints_are_compiled():
     for one, other in zip(*found):
         torch.testing.assert_close(one, other)
     assert not lampwork.stats(compiled)["fallbacks"] and not lampwork.stats(compiled)["breaks"]
+
+
+def test_an_input_turned_in_place_beside_results_with_a_history():
+    """Its node expected a gradient of the shape that it had before, and the backward pass raised."""
+
+    def program(x):
+        x.transpose_(1, 0)
+        return x.mul(2).squeeze(), x.unsqueeze(0)
+
+    found = []
+    for function in (program, lampwork.compile(program, options=OPTIONS)):
+        given = leaf(1, 2, 4)
+        x = given + 1
+        results = function(x)
+        sum((each * 1.5).sum() for each in (*results, x)).backward()
+        found.append((x.shape, given.grad))
+    assert found[0][0] == found[1][0]
+    torch.testing.assert_close(found[1][1], found[0][1])

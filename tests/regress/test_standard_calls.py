@@ -116,3 +116,34 @@ def test_equals_eager(program, kind):
         assert str(compiled(torch.ones(2), mine)) == str(program(torch.ones(2), theirs))
         for name in ("left", "right", "letters"):
             assert hasattr(mine, name) == hasattr(theirs, name)
+
+
+def test_hooks_that_are_called_always():
+    """PyTorch leaves them out of compiled programs; the module raised, and its hook was not called."""
+
+    class Refusing(torch.nn.Module):
+        def forward(self, x):
+            raise ValueError("refused")
+
+    module, called = Refusing(), []
+    module.register_forward_hook(lambda *_: called.append(1), always_call=True)
+    with pytest.raises(ValueError, match="refused"):
+        lampwork.compile(module, options={"cache": False})(torch.ones(2))
+    assert called == [1]
+
+
+def test_a_conditional_with_a_hook_on_its_operand():
+    """PyTorch's own code for it was interpreted in parts: eight breaks, and an error where gradients are needed."""
+
+    def program(x):
+        y = x * 2
+        y.register_hook(lambda gradient: gradient * 3)
+        return torch.cond(x.sum() > 0, lambda each: each.sin(), lambda each: each.cos(), (y,)).sum()
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for sign in (1.0, -1.0):
+        x = torch.full((3,), sign, requires_grad=True)
+        compiled(x).backward()
+        derivative = x.mul(2).cos() if sign > 0 else -x.mul(2).sin()
+        torch.testing.assert_close(x.grad, derivative.detach() * 6)
+    assert len(lampwork.stats(compiled)["breaks"]) == 1
