@@ -31,6 +31,7 @@ from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
 from lampwork.fakes.symbolic import SymbolicSizes, by_contents, found_symbol, size_of, sizes_of
 from lampwork.graph.build import emit, is_random, place, same_metadata, value_of
+from lampwork.graph.missing import Missing
 from lampwork.graph.simplify import finds_size
 from lampwork.ir.differentiation import Backward, Joint, Tangent
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
@@ -159,7 +160,9 @@ def partition(
     numbers = tuple(sizes.wrap(Symbol(name)) for name in names) if sizes is not None else ()
     forward, first = _forward(joined, computed, numbers)
     optional = tuple(place for place, node in enumerate(joined.tangents) if _may_be_missing(joined, node))
-    backward = _backward(joined, kept_inputs, computed, numbers, optional)
+    missing = Missing(joined.nodes, joined.backward, joined.tangents if len(joined.tangents) > 1 else ())
+    told = tuple(sorted({*optional, *missing.told(joined.needed())}))
+    backward = _backward(joined, kept_inputs, computed, numbers, optional, told, missing)
     link = Backward(
         joint,
         saved_inputs=tuple(joined.placeholders.index(node) for node in kept_inputs),
@@ -167,6 +170,7 @@ def partition(
         numbers=tuple(range(first + len(computed), first + len(computed) + len(numbers))),
         tangents=tuple(_tangent(node.meta["val"]) for node in joined.tangents),
         optional=optional,
+        told=told,
     )
     return Halves(forward, backward, link, joined)
 
@@ -290,6 +294,8 @@ def _backward(
     computed: list[Node],
     numbers: tuple[Any, ...],
     optional: tuple[int, ...],
+    told: tuple[int, ...],
+    missing: Missing,
 ) -> FunctionalGraph:
     graph = torch.fx.Graph()
     copies: dict[Node, Node] = {}
@@ -304,20 +310,24 @@ def _backward(
     for node in joined.tangents:
         copies[node] = _placeholder(graph, node.name, node.meta)
         placeholders.append(copies[node])
-    flags = []
-    for index in optional:
+    given: dict[int, Node] = {}
+    for index in told:
         value = joined.tangents[index].meta["val"]
         flag = _torch.tensor_without_memory(Fake, (), (), torch.bool, value.device)
-        flags.append(_placeholder(graph, "given", {"val": flag}))
-    for index, flag in zip(optional, flags):
+        given[index] = _placeholder(graph, "given", {"val": flag})
+    for index in optional:
         node = joined.tangents[index]
         value = node.meta["val"]
         made = _torch.tensor_without_memory(Fake, tuple(value.size()), value.stride(), value.dtype, value.device)
-        copies[node] = place(graph, _torch.if_given(), (copies[node], flag), {}, made, node)
+        copies[node] = place(graph, _torch.if_given(), (copies[node], given[index]), {}, made, node)
     needed = joined.needed()
     for node in joined.nodes:
         if node in needed:
+            met = {each: missing.masked(graph, each, copies[each], given) for each in missing.met(node)}
+            plain = {each: copies[each] for each in met}
+            copies.update(met)
             _emit(graph, node, copies)
+            copies.update(plain)
     outputs: list[Node] = []
     results: list[Any] = []
     taken: dict[Node, Any] = {}

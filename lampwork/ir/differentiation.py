@@ -74,8 +74,8 @@ class Backward:
     The forward program's results are those of the region, then hidden bases, then what is saved. The backward program
     (None where nothing is to be computed) takes the inputs `saved_inputs` of the graph, the forward's results
     `saved_results` and `numbers` (sizes that vary), then tangents; it returns the gradients of `joint.wanted`. Behind
-    the tangents stands, for each of `optional`, a bool of one element: whether there is that tangent. Where there is
-    none, its memory is not read.
+    the tangents stands, for each of those `told`, a bool of one element: whether there is that tangent. Where there is
+    none and it is among the `optional` ones, its memory is not read.
 
     `replay`: a pickled `lampwork.ir.replay.Replay`, for second derivatives, which reads the graph inputs `replayed`; or
     nothing, and `unrepeatable` says why.
@@ -87,6 +87,7 @@ class Backward:
     numbers: tuple[int, ...] = ()
     tangents: tuple[Tangent, ...] = ()
     optional: tuple[int, ...] = ()
+    told: tuple[int, ...] = ()
     artifact: Artifact | None = None
     replay: bytes = b""
     replayed: tuple[int, ...] = ()

@@ -72,7 +72,7 @@ class Differentiated:
         #: Results that are made again above autograd: (result, kind, output or input).
         self.made = tuple((k, each.kind, each.index) for k, each in enumerate(joint.made) if each.kind != "plain")
         self.device = artifact.program.device
-        flags(link.optional, joint.outputs, self.device)  # made while nobody captures a CUDA graph
+        flags(link.told, joint.outputs, self.device)  # made while nobody captures a CUDA graph
         self.fixed = all(tangent.strides is not None for tangent in link.tangents)
         self.partial = len(joint.outputs) > 1
         #: Which gradients are undefined, by which tangents are.
@@ -166,7 +166,7 @@ class Differentiated:
         for index, (tangent, layout, kind) in enumerate(zip(tangents, layouts, run.devices, strict=True)):
             absent = tangent is None and index in optional
             values.append(missing(layout, kind) if absent else laid_out(tangent, layout, kind))
-        values += flags(optional, tangents, self.device)
+        values += flags(self.link.told, tangents, self.device)
         try:
             return backward(values)
         except Rerun as failure:

@@ -2,7 +2,8 @@
 
 A model that returns its logits beside its loss gets no tangent for them from `loss.backward()`. Zeros in its place
 would be written, kept and read again; so a backward program takes a bool for each large tangent that only its own
-kernels read (`Backward.optional`), and where that is false, reads nothing.
+kernels read (`Backward.optional`), and where that is false, reads nothing. It takes one, too, where what depends on
+missing tangents alone meets other gradients (`Backward.told`), and leaves it out there.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ def missing(layout: Tangent, kind: tuple[torch.dtype, torch.device]) -> torch.Te
     return torch.zeros((), dtype=kind[0], device=kind[1]).expand(layout.shape)
 
 
-def flags(optional: Sequence[int], tangents: Sequence[Any], device: str) -> list[torch.Tensor]:
-    """Whether there is each of the `optional` ones among `tangents`, as the backward program takes it."""
-    if not optional:
+def flags(told: Sequence[int], tangents: Sequence[Any], device: str) -> list[torch.Tensor]:
+    """Whether there is each of those `told` among `tangents`, as the backward program takes it."""
+    if not told:
         return []
     both = _both(device)
-    return [both[tangents[index] is not None] for index in optional]
+    return [both[tangents[index] is not None] for index in told]
 
 
 @functools.cache

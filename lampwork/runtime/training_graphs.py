@@ -51,7 +51,6 @@ from lampwork.runtime.cuda_graphs import (
     results_for_caller,
     why_not,
 )
-from lampwork.runtime.tangents import flags
 from lampwork.runtime.touched import touched_inputs
 
 #: Runs a half: (values of its inputs, generation) -> its results.
@@ -194,6 +193,7 @@ class _Stream:
         self.inputs: dict[int, torch.Tensor] = {}
         self.tangents: list[torch.Tensor] = []
         self.zeros: set[int] = set()  # tangents that are undefined as in the pass before
+        self.given: dict[int, torch.Tensor] = {}  # whether there are those that the backward program is told of
         self.memories: list[Memory] = []
         self.generation: object = None
         self.places: tuple[int, ...] = ()
@@ -323,10 +323,17 @@ class _Stream:
         for index, (memory, tangent) in enumerate(zip(self.tangents, tangents)):
             if tangent is not None:
                 memory.copy_(tangent)
-                self.zeros.discard(index)
+                if index in self.zeros:
+                    self.zeros.discard(index)
+                    self._tell(index, True)
             elif index not in self.zeros:
                 memory.zero_()
                 self.zeros.add(index)
+                self._tell(index, False)
+
+    def _tell(self, index: int, given: bool) -> None:
+        if index in self.given:
+            self.given[index].fill_(given)
 
 
 class Memory:
@@ -447,9 +454,11 @@ class Memory:
                 with torch.inference_mode(False):
                     memory = torch.empty_strided(layout.shape, layout.strides, dtype=dtype, device=device)
                 stream.tangents.append(memory)
+            with torch.inference_mode(False):
+                kind = {"dtype": torch.bool, "device": graphs.artifact.program.device}
+                stream.given = {index: torch.ones((), **kind) for index in graphs.link.told}
         read = [stream.inputs.get(index, each) for index, each in zip(graphs.link.saved_inputs, inputs)]
-        given = flags(graphs.link.optional, stream.tangents, graphs.artifact.program.device)
-        values = [*read, *self.saved, *numbers, *stream.tangents, *given]
+        values = [*read, *self.saved, *numbers, *stream.tangents, *stream.given.values()]
         half, run = graphs.link.artifact, graphs.plain_backward
         assert half is not None and run is not None
         for value in (*read, *stream.tangents):

@@ -427,3 +427,25 @@ def test_memory_stays_near_what_plain_training_takes(device):
     assert peaks["reduce-overhead"] < 1.25 * peaks["max-autotune-no-cudagraphs"], peaks
     gc.collect()
     assert torch.cuda.memory_allocated() <= before + 128 * 2**20  # the libraries' workspaces stay
+
+
+def test_what_lies_behind_an_unused_result_adds_nothing(device):
+    class Steep(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.tensor([0.0, 1.0, 2.0]))
+
+        def forward(self, x):
+            y = self.scale * x
+            return y.abs().sqrt(), y.cos()
+
+    module = Steep().to(device)
+    compiled = compiled_of(module, "reduce-overhead")
+    x = torch.tensor([1.0, 2.0, 3.0], device=device)
+    for number in range(CALLS):
+        gradients = []
+        for call in (module, compiled):
+            first, second = (each.sum() for each in call(x))
+            loss = first + second if number % 3 == 2 else second
+            gradients.append(torch.autograd.grad(loss, module.scale)[0])
+        torch.testing.assert_close(*gradients, equal_nan=True)

@@ -490,3 +490,60 @@ def dynamic_shapes_from_contents():
         return y[x > 0].sum(), torch.nonzero(x > 0)
 
     return function, (leaf(5),)
+
+
+# What lies behind a result that is not used ------------------------------------------------------------------------------
+
+
+def second_alone(results, inputs):
+    results[1].sum().backward()
+
+
+@case
+def steep_result_unused():
+    def function(x):
+        return x.sqrt() / x, x.cos(), (x * x).sum().sqrt()
+
+    return function, (torch.zeros(3, requires_grad=True),), second_alone
+
+
+@case
+def steep_result_unused_one_after_another():
+    def function(x, w):
+        y = x * w
+        return y.log().sum(), y.exp(), (y - y).norm()
+
+    def use(results, inputs):
+        taken = []
+        for each in (results[1:2], results[:2], results[1:], results):
+            taken.append(torch.autograd.grad([one.sum() for one in each], inputs, retain_graph=True))
+        return taken
+
+    return function, (torch.ones(3, requires_grad=True), leaf(3, seed=1).detach().abs().requires_grad_()), use
+
+
+@case
+def hook_behind_an_unused_result():
+    def function(x):
+        y, z = x * 2, x * 3
+        y.register_hook(lambda g: g + 1)
+        return y.sin() + z, z.cos()
+
+    return function, (leaf(3),), second_alone
+
+
+@case
+def function_behind_an_unused_result():
+    class Normalised(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g / g.norm()
+
+    def function(x):
+        return Normalised.apply(x).sin(), x.cos()
+
+    return function, (leaf(3),), second_alone
