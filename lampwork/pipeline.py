@@ -35,6 +35,7 @@ from lampwork.ir.source import Argument, is_static
 from lampwork.ir.target import Target
 from lampwork.ir.template import ConstantValue
 from lampwork.lower import lower
+from lampwork.runtime.touched import touched_inputs
 from lampwork.runtime.versions import versions
 from lampwork.schedule import schedule
 
@@ -157,6 +158,7 @@ def compile_region(
         versions=versions(),
         compile_seconds=seconds,
         backward=_backward(region, halves, settings, observe, seconds) if halves is not None else None,
+        untouched=frozenset(range(len(region.inputs))) - touched_inputs(program),
     )
 
 

@@ -28,6 +28,7 @@ class Artifact:
     `specialised`: sizes that would have been symbols, had the program not needed them as numbers.
     `derived`: see FunctionalGraph. `versions`: Lampwork, torch, Python, machine features it was made for;
     `backward`: how results are differentiated, None where none requires grad. `compile_seconds`: by stage.
+    `untouched`: inputs whose memory no step of the program touches, and which no result is.
     `report`: texts by stage for `explain`, filled only on request.
     """
 
@@ -48,7 +49,14 @@ class Artifact:
     specialised: tuple[Diagnostic, ...] = ()
     varied: frozenset[tuple[Source, str, int]] = frozenset()
     portable: bool = True
+    untouched: frozenset[int] = frozenset()
     report: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def touched(self) -> set[int]:
+        """Inputs whose memory is in the graph. Of others nothing but that they are there counts: gradients that a step
+        drops are other tensors each time. (A stored program does not tell: its steps have lost what they read.)"""
+        return set(range(len(self.inputs))) - self.untouched
 
     @property
     def programs(self) -> tuple[Program, ...]:

@@ -7,7 +7,8 @@
 Parameters and buffers are used in place. A result that is handed out is a tensor over the captured result's memory.
 Before the next replay the owners of that memory are counted: while the program still holds a result, that capture rests
 and another one runs; once `HANDED_OUT` of them are all held, results are copied out of a capture whose memory nobody
-ever gets. So a loop that keeps every output has every output, with no call that marks a step.
+ever gets. So a loop that keeps every output has every output, with no call that marks a step. What a training step
+returns, its loss, is copied out where it is little: held into the next step, it would cost a second set of gradients.
 
 Captures of one stream, of all programs, share a workspace: their replays are in order. Streams that may run at
 once have workspaces and captures of their own.
@@ -38,9 +39,10 @@ from lampwork.ir.program import (
     ViewOfInput,
 )
 from lampwork.ir.source import is_static
+from lampwork.ir.template import CallSetAttribute, TensorValue
 from lampwork.runtime.cuda_capture import CudaDevice, NotCapturable
 from lampwork.runtime.host import view_result
-from lampwork.runtime.touched import step_buffers, touched_inputs
+from lampwork.runtime.touched import step_buffers
 
 #: Plain calls before the capture.
 PLAIN_CALLS = 2
@@ -53,6 +55,8 @@ HOST_SHARE = 0.5
 #: `auto`: where a graph keeps more than this between calls (results that it hands out, saved tensors), it pays only if
 #: the device waits for the host: others could have the memory meanwhile.
 LITTLE_BYTES = 256 << 20
+#: What a training step gives beside gradients is copied out up to so many tensors of this size.
+COPIED_OUT, COPIED_OUT_BYTES = 8, 1 << 20
 #: `auto` decides after so many measured calls, which follow the plain ones.
 MEASURED_CALLS = 2
 #: What copying inputs into a capture's memory costs.
@@ -93,6 +97,7 @@ class GraphRunner:
         self.artifact, self.make_call, self.when, self.device = artifact, make_call, when, device
         self.captured_bytes = captured_bytes
         self.host_share = host_share(result_bytes(artifact.program, range(len(artifact.program.results))))
+        self.handed_out = handed_out(artifact)
         self.refused = why_not(artifact) or (why_not_worth_it(artifact) if when == "auto" else None)
         self.captures = 0
         self.replays = 0
@@ -167,6 +172,23 @@ def result_bytes(program: Program, results: Iterable[int]) -> int:
     return sum(found.values())
 
 
+def handed_out(artifact: Artifact) -> frozenset[int]:
+    """The results whose memory the caller gets while it is a capture's: those that the program made; of a step that
+    leaves gradients, these alone if the others are little."""
+    results = artifact.program.results
+    made = {index: each.view.buffer for index, each in enumerate(results) if isinstance(each, FromBuffer)}
+    gradients = {
+        effect.value.index
+        for effect in artifact.effects
+        if isinstance(effect, CallSetAttribute) and effect.name == "grad" and isinstance(effect.value, TensorValue)
+    }
+    buffers = {made[index] for index in gradients if index in made}
+    others = [index for index, buffer in made.items() if buffer not in buffers]
+    if not buffers or len(others) > COPIED_OUT or result_bytes(artifact.program, others) > COPIED_OUT_BYTES:
+        return frozenset(made)
+    return frozenset(index for index, buffer in made.items() if buffer in buffers)
+
+
 def issue_seconds(program: Program) -> float:
     """What it costs the host to issue the program's launches, about."""
     launches = sum(isinstance(step, Launch) for step in program.steps)
@@ -191,8 +213,7 @@ class _Stream:
         self.copied = tuple(
             index for index, source in enumerate(self.artifact.inputs) if not is_static(source)
         )  # inputs that may be other tensors on each call
-        touched = touched_inputs(self.artifact.program)
-        self.kept = tuple(index for index in range(len(self.artifact.inputs)) if index in touched - {*self.copied})
+        self.kept = tuple(sorted(self.artifact.touched - {*self.copied}))
         self.inputs: dict[int, torch.Tensor] = {}
         self.generation: object = None
         self.places: tuple[int, ...] = ()
@@ -274,7 +295,7 @@ class _Stream:
         replay, results = self.device.record(lambda: self.host(passed, generation), self.runner.captured_bytes)
         self.runner.captures += 1
         fresh = [isinstance(result, FromBuffer) for result in self.artifact.program.results]
-        return _Capture(replay, results, fresh, hands_out)
+        return _Capture(replay, results, fresh, self.runner.handed_out if hands_out else frozenset())
 
     # Calls -----------------------------------------------------------------------------------------------------------
 
@@ -290,8 +311,7 @@ class _Stream:
         self.runner.replays += 1
         if written:
             _torch.increment_version(*[values[index] for index in written])
-        give = capture.alias if capture.hands_out else copier()
-        return tuple(results_for_caller(self.artifact.program.results, capture.results, values, give))
+        return tuple(results_for_caller(self.artifact.program.results, capture.results, values, capture.giver()))
 
 
 def memory_for_inputs(
@@ -351,16 +371,19 @@ def results_for_caller(
 class _Capture:
     """One graph with its results' memory.
 
-    `results` are what the captured run returned; those that the program made are kept as long as the capture.
+    `results` are what the captured run returned; those that the program made (`fresh`) are kept as long as the capture.
+    The caller gets the memory of those `handed_out`, and copies of the others.
     """
 
-    def __init__(self, replay: Callable[[], None], results: tuple, fresh: Sequence[bool], hands_out: bool) -> None:
-        self.replay, self.hands_out = replay, hands_out
+    def __init__(
+        self, replay: Callable[[], None], results: tuple, fresh: Sequence[bool], handed_out: frozenset[int]
+    ) -> None:
+        self.replay = replay
         self.results = tuple(owners_alone(results, fresh))
         self._whole: dict[int, torch.Tensor] = {}  # result -> its storage from the first element on, contiguous
         self._owners: dict[int, int] = {}  # storage -> how many of our own tensors own it
-        if hands_out:
-            ours = {id(made): made for made, own in zip(self.results, fresh) if own}
+        if handed_out:
+            ours = {id(made): made for index, made in enumerate(self.results) if index in handed_out}
             # Never through `untyped_storage()`: that Python object would be one more owner, now and then.
             with torch.inference_mode(False), _torch.below_autograd():
                 for key, made in ours.items():
@@ -372,6 +395,11 @@ class _Capture:
     def is_free(self) -> bool:
         """Nobody but us owns memory of the results."""
         return all(_torch.storage_use_count_at(address) <= count for address, count in self._owners.items())
+
+    def giver(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """What the caller sees of each result of one call."""
+        copy = copier()
+        return lambda made: self.alias(made) if id(made) in self._whole else copy(made)
 
     def alias(self, made: torch.Tensor) -> torch.Tensor:
         """A fresh tensor over the memory of `made`, with no tie to autograd; in the caller's inference mode."""

@@ -21,13 +21,13 @@ from lampwork.ir.region import Continue, Raise, RunEagerly
 from lampwork.ir.source import Source
 from lampwork.runtime import deferred  # noqa: F401  (what entries call by name)
 from lampwork.runtime.guards import compile_check, explain_failure
-from lampwork.runtime.host import Host
+from lampwork.runtime.host import Host, Rerun
+from lampwork.runtime.old_gradients import OldGradients, unread_inputs
 from lampwork.runtime.places import raise_it
 from lampwork.runtime.reading import tensor_extent_bytes
 from lampwork.runtime.stamps import compare, supported
 from lampwork.runtime.static import Split, StaticGuards
 from lampwork.runtime.templates import TemplateWriter, sources_of
-from lampwork.runtime.touched import touched_inputs
 
 if TYPE_CHECKING:
     from lampwork.runtime.cuda_capture import CudaDevice
@@ -69,19 +69,26 @@ class _Head:
     Guards on the call come first; then one native comparison stands for the static ones (see `runtime/static.py`).
     """
 
-    def __init__(self, artifact: Artifact, reads: Sequence[Source]) -> None:
+    def __init__(self, artifact: Artifact, reads: Sequence[Source], unread: frozenset[int]) -> None:
+        """`unread`: those of `reads` whose values stay None."""
         split = Split(artifact.guards)
-        call_reads = [(index, source) for index, source in enumerate(reads) if not split.is_static(source)]
-        static_reads = [(index, source) for index, source in enumerate(reads) if split.is_static(source)]
+        wanted = [(index, source) for index, source in enumerate(reads) if index not in unread]
+        call_reads = [(index, source) for index, source in wanted if not split.is_static(source)]
+        static_reads = [(index, source) for index, source in wanted if split.is_static(source)]
         crossing = [*split.different, *split.apart]
         check = compile_check(split.call, [*(source for _, source in call_reads), *crossing])
         self.names: dict[str, Any] = {"check": check}
         self.lines = ["values = check(function, args, kwargs)", "if values is None: return MISS"]
         self.static: StaticGuards | None = None
         if not split.static and not static_reads:
+            if unread:
+                found = {index: f"call[{position}]" for position, (index, _) in enumerate(call_reads)}
+                texts = [found.get(index, "None") for index in range(len(reads))]
+                self.lines = ["call = check(function, args, kwargs)", "if call is None: return MISS"]
+                self.lines += [f"values = [{', '.join(texts)}]", "call = None"]
             return
         positions = [index for index, _ in static_reads]
-        touched = touched_inputs(artifact.program)
+        touched = artifact.touched
         # What is derived from weights, which no step touches, is kept as long as they stay.
         weights = [source for index, source in static_reads if index in touched or artifact.derived]
         self.static = StaticGuards(
@@ -109,6 +116,7 @@ class _Head:
         if call_reads:
             self.lines.append("values = state.values.copy()")
             self.lines += [f"values[{index}] = call[{position}]" for position, (index, _) in enumerate(call_reads)]
+            self.lines += ["call = None"] * bool(unread)  # nothing keeps what they were found to be apart from
         else:
             self.lines.append("values = state.values")
 
@@ -167,6 +175,7 @@ class Entry:
                 self.graphs = self._graphs(run, runner)
                 run = self.graphs.call
         templates = sources_of(artifact.objects, artifact.effects, artifact.outcome)
+        unread = unread_inputs(artifact, templates) if self.host is not None else frozenset()
         known = {id(source) for source in artifact.inputs}
         reads = (*artifact.inputs, *(source for source in templates if id(source) not in known))
         places = {id(source): f"values[{index}]" for index, source in reversed(list(enumerate(reads)))}
@@ -175,12 +184,13 @@ class Entry:
         )
         writer = TemplateWriter(artifact.objects, places, kept)
         end = writer.write(artifact.effects, artifact.outcome)
-        head = _Head(artifact, reads)
+        head = _Head(artifact, reads, unread)
         values = "values" if len(reads) == len(artifact.inputs) else f"values[:{len(artifact.inputs)}]"
         generation = ", state.generation" if head.static is not None and self.host is not None else ""
-        lines = [*head.lines, f"results = run({values}{generation})", *end]
+        namespace = {**head.names, "run": run, "MISS": MISS, "Rerun": Rerun, **writer.constants}
+        around = OldGradients(artifact, unread, places).around(f"results = run({values}{generation})", namespace)
+        lines = [*head.lines, *around, *end]
         self.source = "def serve(function, args, kwargs):\n" + "".join(f"    {line}\n" for line in lines)
-        namespace = {**head.names, "run": run, "MISS": MISS, **writer.constants}
         drive: Callable | None = None
         if isinstance(artifact.outcome, Continue):
             if break_point is None:

@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import ref
 
 import torch
 
@@ -61,7 +62,7 @@ class State:
         self.left = left
         self.ids = frozenset(map(id, pinned))
         self.apart = Overlap([value for value in pinned if issubclass(type(value), torch.Tensor)]).apart
-        self._table, self._keep = table, (keep, pinned)
+        self._table, self._keep = table, keep
         self.address = table.buffer_info()[0]
 
 
@@ -136,13 +137,16 @@ class StaticGuards:
         return state
 
     def _look_for_steady(self, found: tuple) -> None:
-        """Two full checks in a row find which tensors stay."""
-        before, self._found = self._found, found
-        if before is None or not self._pause or self._compiled is None or not self._steady_left:
+        """Two full checks in a row find which tensors stay. Nothing is kept alive between them: others may go."""
+        before, self._found = self._found, None
+        if not self._pause or self._compiled is None or not self._steady_left:
+            return
+        if before is None:
+            self._found = tuple([ref(value) if isinstance(value, torch.Tensor) else None for value in found])
             return
         self._steady_left -= 1
-        self._found = None
-        self._steady = steady_check(self._guards, (*self._reads, *self._others), before, found)
+        stays = [reference is not None and reference() is value for reference, value in zip(before, found)]
+        self._steady = steady_check(self._guards, (*self._reads, *self._others), stays, found)
 
     def _values(self, found: tuple) -> list[Any]:
         values: list[Any] = [None] * self._size
@@ -151,6 +155,8 @@ class StaticGuards:
         return values
 
     def _unstamped(self, found: tuple, generation: object = None) -> State:
+        # For one call, whose own objects were there when the others were found: nothing need be kept alive for it,
+        # least of all gradients that the program is about to replace.
         return State(self._values(found), None, self._changing, self, found[len(self._reads) :], generation)
 
     def _stamped(self, function: Any) -> State | None:
@@ -172,7 +178,8 @@ class StaticGuards:
         if found is None or compare()(table.buffer_info()[0]):
             return None
         left = compile_check(stamps.left, ()) if stamps.left else None
-        return State(self._values(found), left, table, stamps.keep, found[len(self._reads) :], stamps)
+        pinned = found[len(self._reads) :]
+        return State(self._values(found), left, table, (stamps.keep, pinned), pinned, stamps)
 
 
 class Split:

@@ -71,24 +71,25 @@ class SteadyCheck:
 
 
 def steady_check(
-    guards: Sequence[Guard], reads: Sequence[Source], before: Sequence[Any], now: Sequence[Any]
+    guards: Sequence[Guard], reads: Sequence[Source], stays: Sequence[bool], now: Sequence[Any]
 ) -> SteadyCheck | None:
     """The check of `guards`; None where it would gain nothing.
 
-    `before` and `now`: the values at `reads` in two calls, the latter's with all guards found to hold.
+    `now`: the values at `reads` in a call with all guards found to hold; `stays`: whether each is what it was in the
+    call before.
     """
     stamps = Stamps(None)
     steady: dict[int, torch.Tensor] = {}
     kept: list[Guard] = []
     tests = {id(guard.source): guard.test for guard in guards if isinstance(guard.test, TensorIs)}
-    for source, first, second in zip(reads, before, now):
+    for source, same, value in zip(reads, stays, now):
         expected = tests.get(id(source))
-        if expected is not None and first is second:
+        if expected is not None and same:
             try:
-                stamps.tensor(second, expected)
+                stamps.tensor(value, expected)
             except (Unstable, *READ_ERRORS):
                 continue
-            steady[id(source)] = second
+            steady[id(source)] = value
     if len(steady) < FEWEST_TENSORS:
         return None
     for guard in guards:

@@ -21,8 +21,8 @@ def step_buffers(step: Extern) -> set[str]:
 
 
 def touched_inputs(program: Program) -> set[int]:
-    """Inputs whose memory is in the graph. Of others nothing but that they are there counts: gradients that a step
-    drops are other tensors each time."""
+    """Inputs whose memory the steps of a program touch, or that are results. For a program that was just compiled:
+    see `Artifact.touched`."""
     touched: set[str] = set()
     for step in program.steps:
         if isinstance(step, Launch):

@@ -51,7 +51,6 @@ from lampwork.runtime.cuda_graphs import (
     results_for_caller,
     why_not,
 )
-from lampwork.runtime.touched import touched_inputs
 
 #: Runs a half: (values of its inputs, generation) -> its results.
 Run = Callable[..., Sequence[Any]]
@@ -102,7 +101,7 @@ class TrainingGraphs:
         self.shown = self.link.joint.results + self.link.joint.hidden
         #: Inputs that may be other tensors on each call, and those that are used where they are.
         self.copied = tuple(index for index, source in enumerate(artifact.inputs) if not is_static(source))
-        in_place = (touched_inputs(artifact.program) | {*self.link.saved_inputs}) - {*self.copied}
+        in_place = (artifact.touched | {*self.link.saved_inputs}) - {*self.copied}
         self.kept = tuple(sorted(in_place))
         self.host_share = host_share(result_bytes(artifact.program, self.link.saved_results))
         self.refused = self._why_not()
