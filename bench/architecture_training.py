@@ -183,15 +183,16 @@ def check(name: str, *, task: str = "train", fullgraph: bool = False) -> dict[st
     road = "compile_step" if task == "step" else "compile_model"
     compiling = {road: lambda value: lampwork.compile(value, fullgraph=fullgraph, options={"cache": False})}
     start = {key: value.detach().clone() for key, value in workload.module.named_parameters()}
-    eager = _train(workload)
+    eager = training.train(_eager(workload), STEPS)
     reference = _reference(workload)
     ours = training.Trainer(workload, "cpu", optimizer="foreach", **compiling)
     result: dict[str, Any] = {"status": "ok", "reasons": []}
     try:
-        outcome = _run(ours)
+        outcome = training.train(_seeded(ours), STEPS)
     except lampwork.GraphBreak as stop:
         return {**result, "status": "break", "breaks": [told(stop.diagnostic)], "fallbacks": []}
-    verdict = training.compare(outcome, eager, reference, start, torch.float32)
+    nearby = training.Nearby(lambda: _eager(workload), STEPS, reference or eager, start)
+    verdict = training.compare(outcome, eager, reference, start, torch.float32, nearby)
     if not verdict["accepted"]:
         result.update(status="wrong", reasons=verdict["reasons"])
     stats = lampwork.stats(ours.compiled)
@@ -215,19 +216,19 @@ def told(reason: Any) -> dict[str, Any]:
     return {"id": reason.id, "reason": reason.reason, "where": f"{place.file}:{place.line}" if place.file else ""}
 
 
-def _train(workload: training.Workload, dtype: torch.dtype = torch.float32) -> training.Outcome:
-    return _run(training.Trainer(workload, "cpu", optimizer="foreach", dtype=dtype))
+def _eager(workload: training.Workload, dtype: torch.dtype = torch.float32) -> training.Trainer:
+    return _seeded(training.Trainer(workload, "cpu", optimizer="foreach", dtype=dtype))
 
 
-def _run(trainer: training.Trainer) -> training.Outcome:
+def _seeded(trainer: training.Trainer) -> training.Trainer:
     torch.manual_seed(SEED)  # layers that may be left out are drawn for, whatever the probability
-    return training.train(trainer, STEPS)
+    return trainer
 
 
 def _reference(workload: training.Workload) -> training.Outcome | None:
     """The outcome in float64; None where the model itself insists on a smaller type."""
     try:
-        return _train(workload, torch.float64)
+        return training.train(_eager(workload, torch.float64), STEPS)
     except (RuntimeError, NotImplementedError):
         return None
 

@@ -136,6 +136,21 @@ def wrong(found: dict[str, Any]) -> str:
     return "" if "timing" in found else "was not measured"
 
 
+def told_by_more(verified: dict[str, Any]) -> list[str]:
+    """What a verdict rests on besides one run of eager and of the column."""
+    notes = []
+    if (runs := verified.get("eager_runs", 1)) > 1:
+        notes.append(f"eager's errors are the largest of {runs} runs, {runs - 1} from parameters a last bit away")
+    if in_double := verified.get("float64"):
+        ours, eager = in_double["errors"]["first_gradients"]
+        usual = verified["errors"]["first_gradients"][1]
+        notes.append(
+            f"eager's own first gradients err by {usual:.1e}, so it was trained in float64, too: "
+            f"{ours:.1e} (eager a last bit away: {eager:.1e}), {'right' if in_double['accepted'] else 'wrong'}"
+        )
+    return notes
+
+
 def remarks(models: dict[str, Any]) -> list[str]:
     """A line for each column that failed, is wrong, broke, ran eagerly or was compiled again in the timed steps."""
     lines: dict[str, None] = {}
@@ -144,6 +159,7 @@ def remarks(models: dict[str, Any]) -> list[str]:
             if model["measured"] and (why := wrong(found)):
                 lines[f"{name}, {column}: {why}"] = None
             lines |= dict.fromkeys(counted(f"{name}, {column}", found))
+            lines |= dict.fromkeys(f"{name}, {column}: {note}" for note in told_by_more(found.get("verified") or {}))
             for record in (found.get("stats") or {}).get("breaks") or ():
                 lines[f"{name}, {column}, broke: {record}"] = None
             if found.get("late_recompiles"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 
@@ -28,8 +29,33 @@ def forgetful(function, mode=None):
     model[0].bias.register_hook(torch.zeros_like)
     return Compiled(function)
 
+def first_linear(function):
+    if isinstance(function, torch.nn.Module): return function[0]
+    return next(c.cell_contents for c in function.__closure__ if isinstance(c.cell_contents, torch.nn.Module))[0]
+
+def inaccurate(function, mode=None):
+    '''The gradient of one bias is off by a hundredth.'''
+    first_linear(function).bias.register_hook(lambda gradient: 1.01 * gradient)
+    return Compiled(function)
+
+def differently_rounded(function, mode=None):
+    weight = first_linear(function).weight.data
+    weight *= 1 + torch.finfo(weight.dtype).eps
+    return Compiled(function)
+
 def model():
     return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)), (torch.rand(4, 8),)
+
+class Chaos(torch.nn.Module):
+    '''Doubles what rounding does, again and again.'''
+    def forward(self, x):
+        x = x.sigmoid()
+        for _ in range(20): x = 4 * x * (1 - x)
+        return x
+
+def chaotic():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 64), Chaos(), torch.nn.Linear(64, 3)), (torch.rand(4, 8),)
 """
 
 
@@ -39,8 +65,8 @@ def run(tmp_path, monkeypatch):
     (tmp_path / "stand_ins.py").write_text(STAND_INS)
     monkeypatch.chdir(tmp_path)
 
-    def run(compiler, *more):
-        given = "bench stand_ins:model --task train --no-peer --seconds 0.1 --min-rounds 2"
+    def run(compiler, *more, models="stand_ins:model"):
+        given = f"bench {models} --task train --no-peer --seconds 0.1 --min-rounds 2"
         status = cli.main([*given.split(), "--json", "record.jsonl", "--compiler", f"stand_ins:{compiler}", *more])
         return status, [json.loads(line) for line in (tmp_path / "record.jsonl").read_text().splitlines()]
 
@@ -68,6 +94,36 @@ def test_a_lost_gradient_is_not_accepted(run, capsys):
     assert columns["lampwork:module"]["verified"]["accepted"]
     assert any("first gradient of 0.bias" in why for why in columns["lampwork:step"]["verified"]["reasons"])
     assert "first gradient of 0.bias" in capsys.readouterr().out
+
+
+def verdicts(line):
+    columns = line["found"]["columns"]
+    return [columns[name]["verified"] for name in ("lampwork:module", "lampwork:step")]
+
+
+def test_an_inaccurate_gradient_is_not_accepted(run):
+    """However often eager runs, and where float32 cannot tell, float64 does."""
+    status, record = run("inaccurate", "--no-start", models="stand_ins:model stand_ins:chaotic")
+    assert status == 1
+    tame, chaotic = (verdicts(line) for line in record)
+    for verdict in tame:
+        assert verdict["eager_runs"] == 1 + training.NEARBY
+        assert "float64" not in verdict
+    for verdict in chaotic:
+        assert verdict["float64"]["eager_runs"] == 1 + training.NEARBY
+        assert all(reason.startswith("in float64: ") for reason in verdict["reasons"])
+    for verdict in tame + chaotic:
+        assert any("first gradient of 0.bias" in reason for reason in verdict["reasons"])
+
+
+def test_chaos_is_accepted_if_float64_is_right(run, capsys):
+    status, record = run("differently_rounded", "--no-start", models="stand_ins:chaotic")
+    assert status == 0
+    for verdict in verdicts(record[-1]):
+        assert verdict["errors"]["first_gradients"][1] > 0.01  # eager's own
+        assert verdict["float64"]["accepted"]
+        assert max(verdict["float64"]["errors"]["first_gradients"]) < 1e-6
+    assert "so it was trained in float64, too" in capsys.readouterr().out
 
 
 def test_misuse(capsys):
@@ -125,6 +181,45 @@ def test_small_errors_are_refused(part, change, word):
     verdict = training.compare(ours, eager, None, start, torch.float32)
     assert not verdict["accepted"]
     assert any(word in reason for reason in verdict["reasons"])
+
+
+def test_eager_is_as_far_off_as_its_runs_from_a_last_bit_away():
+    """What rounding explains is accepted, by as many runs as it takes and no more; NaNs explain nothing."""
+    ours, eager, start = trained(losses=lambda values: [1.01 * value for value in values])
+    asked = []
+
+    def nearby(*errors):
+        for error in errors:
+            asked.append(error)
+            yield {"losses": error}
+
+    verdict = training.compare(ours, eager, None, start, torch.float32, nearby(0.001, 0.006, 0.5))
+    assert verdict["accepted"] and verdict["eager_runs"] == 3 and asked == [0.001, 0.006]
+    assert verdict["errors"]["losses"][1] == 0.006
+    verdict = training.compare(ours, eager, None, start, torch.float32, nearby(0.001, float("inf"), 0.002))
+    assert not verdict["accepted"] and verdict["eager_runs"] == 4
+    assert training.compare(eager, eager, None, start, torch.float32, nearby(0.1))["eager_runs"] == 1
+
+
+def test_runs_nearby_differ_by_rounding_alone():
+    workload = training.prepare("mlp", size="tiny")
+    start = training.parameters_of(workload.module)
+    made = []
+
+    def make():
+        made.append(training.Trainer(workload, "cpu"))
+        return made[-1]
+
+    right = training.train(training.Trainer(workload, "cpu", optimizer="plain", dtype=torch.float64), 2)
+    nearby = training.Nearby(make, 2, right, start)
+    assert 0 < next(iter(nearby))["first_gradients"] < 1e-5
+    assert len(made) == 1
+    first, second, third = nearby
+    assert len(made) == 3 and list(nearby) == [first, second, third] and first != second
+    begun = copy.deepcopy(workload.module)
+    training.nudge(begun, 0)
+    for name, value in begun.named_parameters():
+        assert 0 < (value - start[name]).abs().max() <= torch.finfo(torch.float32).eps * start[name].abs().max()
 
 
 def test_dropout_is_off_unless_asked_for():
