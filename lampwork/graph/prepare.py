@@ -24,7 +24,7 @@ from lampwork.graph.simplify import (
     separate_outputs,
     share_repeated_work,
 )
-from lampwork.graph.statistics import take_log_softmaxes_apart
+from lampwork.graph.statistics import take_group_norms_apart, take_log_softmaxes_apart
 from lampwork.graph.whole_step import compute_again, has_backward
 from lampwork.ir.region import FunctionalGraph, Region
 
@@ -98,7 +98,11 @@ def _joint_passes(settings: Settings, device: str) -> tuple[Pass, ...]:
     vendor's kernel wrote it: the part of it that the program sees would be a copy."""
     apart: tuple[Pass, ...] = ()
     if device != "cpu":
-        apart = (take_log_softmaxes_apart, partial(pad_products, settings=_without_freezing(settings)))
+        apart = (
+            take_log_softmaxes_apart,
+            take_group_norms_apart,
+            partial(pad_products, settings=_without_freezing(settings)),
+        )
     return (remove_dead, embed_literals, share_repeated_work, remove_no_ops, *apart, remove_dead)
 
 

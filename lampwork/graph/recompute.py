@@ -363,7 +363,8 @@ _FUSED = {
     aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.amax.default,
     aten.var_mean.correction, aten._softmax.default, aten._log_softmax.default, aten.native_layer_norm.default,
     aten.native_group_norm.default,
-    aten.native_layer_norm_backward.default, aten._softmax_backward_data.default, aten.gelu_backward.default,
+    aten.native_layer_norm_backward.default, aten.native_group_norm_backward.default,
+    aten._softmax_backward_data.default, aten._safe_softmax.default, aten.gelu_backward.default,
     aten._log_softmax_backward_data.default, aten.threshold_backward.default, aten.silu_backward.default,
     aten.embedding.default, aten.rsqrt.default, aten.nll_loss_forward.default, aten.nll_loss_backward.default,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A log-softmax taken apart, so that its statistics can be kept for the backward pass in its place.
+"""Normalisations taken apart, so that their statistics can be kept for the backward pass in place of their results.
 
     %log = _log_softmax(%x, 1)        ->        %top = amax(%x, [1], True)          # [8192, 1]
                                                 %low = sub(%x, %top)
@@ -7,17 +7,26 @@
                                                 %height = log(%sum)                 # [8192, 1]
                                                 %log = sub(%low, %height)
 
-The cut between forward and backward (`recompute.py`) then finds that two numbers a row and `%x` are enough, which for
-the logits of a language model are often results anyway: float32 probabilities of 8192 tokens are 1.6 GB. Exact: these
-are the operations that the operator is lowered to. Precondition: float32 or float64 inside, one dimension at least.
+    %all = native_group_norm(%x, %w, %b, ...)   %all = native_group_norm(%x, %w, %b, ...)
+    %out = getitem(%all, 0)           ->        %mean = getitem(%all, 1); %rstd = getitem(%all, 2)     # [4, 32]
+                                                %low = sub(%x.view(4, 32, 8, 64, 64), %mean.view(4, 32, 1, 1, 1))
+                                                %out = add(mul(mul(%low, %rstd).view(4, 256, 64, 64), %w), %b)
+
+The cut between forward and backward (`recompute.py`) then finds that two numbers a row (or group) and `%x` are enough,
+which are often kept anyway: float32 probabilities of 8192 tokens are 1.6 GB, and what follows a group norm is a silu
+whose derivative needs its operand. Exact: these are the operations that the operators are lowered to. Precondition:
+float32 or float64 inside, one dimension at least.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.fx import Node
 
-from lampwork.graph.build import emit, same_metadata
+from lampwork import _torch
+from lampwork.graph.build import emit, same_metadata, select, value_of
 from lampwork.ir.region import FunctionalGraph
 
 aten = torch.ops.aten
@@ -46,3 +55,64 @@ def take_log_softmaxes_apart(functional: FunctionalGraph) -> FunctionalGraph:
         node.replace_all_uses_with(new)
         graph.erase_node(node)
     return functional
+
+
+def take_group_norms_apart(functional: FunctionalGraph) -> FunctionalGraph:
+    """`functional` with the result of every group norm that has statistics of float32 or float64 computed from these.
+
+    Leaves dead code.
+    """
+    graph = functional.graph
+    for node in list(graph.nodes):
+        if node.op != "call_function" or node.target is not aten.native_group_norm.default:
+            continue
+        results = [user for user in node.users if user.target is _torch.getitem and user.args[1] == 0]
+        if not results or not _can_be_taken_apart(node):
+            continue
+        with graph.inserting_before(node.next):
+            new = _normalised(graph, node)
+        for result in results:
+            if same_metadata(new.meta["val"], result.meta["val"]):
+                result.replace_all_uses_with(new)
+    return functional
+
+
+def _can_be_taken_apart(node: Node) -> bool:
+    x, mean, groups = node.args[0].meta["val"], node.meta["val"][1], node.args[6]  # type: ignore[union-attr]
+    if mean.dtype not in (torch.float32, torch.float64):
+        return False
+    return isinstance(x.size()[1], int) and isinstance(groups, int) and 0 not in x.size()
+
+
+def _result(graph: torch.fx.Graph, node: Node, which: int) -> Node:
+    """Result `which` of a node with several, at the graph's insertion point, for all who read it."""
+    new = select(graph, node, which)
+    for user in node.users:
+        if user is not new and user.target is _torch.getitem and user.args[1] == which:
+            user.replace_all_uses_with(new)
+    return new
+
+
+def _normalised(graph: torch.fx.Graph, node: Node) -> Node:
+    """The result of group norm `node`, from its operands and statistics."""
+    x, weight, bias, *_, groups, _ = node.args
+    value = value_of(x)
+    batch, channels, *rest = value.size()
+    ones = [1] * (1 + len(rest))
+    mean, rstd = (
+        emit(graph, aten.view.default, (_result(graph, node, which), [batch, groups, *ones]), {}, node)
+        for which in (1, 2)
+    )
+    dtype = mean.meta["val"].dtype
+    new: Any = x if value.dtype == dtype else emit(graph, aten._to_copy.default, (x,), {"dtype": dtype}, node)
+    new = emit(graph, aten.view.default, (new, [batch, groups, channels // groups, *rest]), {}, node)
+    new = emit(graph, aten.sub.Tensor, (new, mean), {}, node)
+    new = emit(graph, aten.mul.Tensor, (new, rstd), {}, node)
+    new = emit(graph, aten.view.default, (new, [batch, channels, *rest]), {}, node)
+    for operator, operand in ((aten.mul.Tensor, weight), (aten.add.Tensor, bias)):
+        if operand is not None:
+            row = emit(graph, aten.view.default, (operand, [1, channels, *ones[1:]]), {}, node)
+            new = emit(graph, operator, (new, row), {}, node)
+    if value.dtype != dtype:
+        new = emit(graph, aten._to_copy.default, (new,), {"dtype": value.dtype}, node)
+    return new
