@@ -12,6 +12,9 @@ import torch
 run_backward = torch.autograd.graph._engine_run_backward
 gradients_of_transform = torch._functorch.eager_transforms._autograd_grad
 
+#: The node on either side of a module with backward hooks, on which these hang.
+BackwardHookFunction = torch.nn.modules._functions.BackwardHookFunction
+
 #: Whether forward derivatives are on; switching them.
 FORWARD_DERIVATIVES = (torch._C._is_fwd_grad_enabled, torch._C._set_fwd_grad_enabled)
 

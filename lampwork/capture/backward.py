@@ -59,8 +59,8 @@ def run_backward(
         answer = _torch.run_backward(
             outputs, gradients, keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad=accumulate_grad
         )
-        after = [leaf.grad for leaf in outside]
     finally:
+        after = [leaf.grad for leaf in outside]
         world.recorder.takes_gradients = inside
         if not keep_graph:
             world.loader.freed_histories = True
@@ -70,9 +70,9 @@ def run_backward(
             leaf.grad = None
         for leaf, name in hooked:
             setattr(leaf, name, None)
-    for leaf, old, new in zip(outside, before, after):
-        if new is not old:
-            world.store_tensor_attribute(leaf, "grad", new)
+        for leaf, old, new in zip(outside, before, after):  # those that came before an error, too
+            if new is not old:
+                world.store_tensor_attribute(leaf, "grad", new)
     return answer
 
 
@@ -194,6 +194,8 @@ def _register(world: Any, tensor: Any, hook: Any, name: str) -> Any:
         raise Break("autograd", "a hook is registered on a tensor that a function transform wraps")
     if not tensor.requires_grad:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    if tensor.grad_fn is not None:
+        leave_hooks_to_eager(world, tensor)
     table = world.load_tensor_attribute(tensor, name)
     if table is None:
         if tensor.grad_fn is not None and world.loader.origin(tensor) is not None:
@@ -208,6 +210,14 @@ def _register(world: Any, tensor: Any, hook: Any, name: str) -> Any:
     handle = world.intrinsics[torch.utils.hooks.RemovableHandle](world, table)
     world.set_item(table, handle.id, hook)
     return handle
+
+
+def leave_hooks_to_eager(world: Any, tensor: Any = None) -> None:
+    """Breaks where a hook is registered (on the tensor) and some hook is known to do more than compute."""
+    if "hooks" in world.natively:
+        if tensor is not None:
+            world.recorder.watched.append(tensor)
+        raise Break("backward-effect", f"a hook is registered, and is left to eager: {world.natively['hooks']}")
 
 
 def retain_grad(world: Any, tensor: Any) -> None:

@@ -33,6 +33,8 @@ class CaptureWorld(World):
     host_numbers: HostNumbers
     output: Output
     attention_calls: AttentionCalls
+    #: Nodes of autograd's graph that the program has, by id: the node, and whether it is of the program's own making.
+    history_nodes: dict[int, tuple[Any, bool]]
     #: Process state when capture began, by name.
     initial_state: dict[str, Any]
 
@@ -65,6 +67,9 @@ class CaptureWorld(World):
 
         def load_tensor_attribute(self, tensor: Any, name: str) -> Any:
             """`tensor.name`."""
+
+        def load_node_attribute(self, node: Any, name: str) -> Any:
+            """`node.name` of one of the `history_nodes`."""
 
         def store_tensor_attribute(self, tensor: Any, name: str, value: Any) -> None:
             """`tensor.name = value`."""

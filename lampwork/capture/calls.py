@@ -89,6 +89,10 @@ class NativeCalls(CaptureWorld):
         self.identified: dict[int, Any] = {}
         #: Leaves whose gradients the autograd engine is adding to.
         self.accumulating: set[int] = set()
+        #: Kinds of code that backward passes run which are left to eager ("hooks", "functions"), and why.
+        self.natively: dict[str, str] = {}
+        #: What eager's engine knows of functions of the user's, by their class.
+        self.function_nodes: dict[Any, Any] = {}
         #: How many hooks the program registered.
         self.hooks_registered = 0
         #: Storages that `copy.deepcopy` has copied, by id of its memo.

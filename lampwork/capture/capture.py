@@ -94,13 +94,16 @@ def capture(
         policy = DynamicPolicy(allowed=settings.dynamic is not False, everything=settings.dynamic is True)
     step = 0
     reason: Diagnostic | None = None
+    natively: dict[str, str] = {}
     with collector.paused():
         for _ in range(_ATTEMPTS):
-            attempt = _Attempt(function, args, dict(kwargs), policy, split, step, reason)
+            attempt = _Attempt(function, args, dict(kwargs), policy, split, step, reason, natively)
             try:
                 return attempt.run()
             except Retry as again:
                 step, reason = again.step, attempt.reason
+            except _Natively as again:
+                step, reason, natively = 0, None, again.natively
             except Interruption as stop:
                 raise _graph_break(attempt.world, stop, function, attempt.reason) from None
             finally:
@@ -109,8 +112,20 @@ def capture(
     raise GraphBreak(reason, _guards_so_far(attempt.world))
 
 
+class _Natively(Exception):
+    """Capture again, with some of what backward passes run registered or applied natively: see `_Attempt`."""
+
+    def __init__(self, natively: dict[str, str]) -> None:
+        super().__init__(natively)
+        self.natively = natively
+
+
 class _Attempt:
-    """One run of the program in the machine. `reason`: why it stops before `step`, if it does (0: it does not)."""
+    """One run of the program in the machine. `reason`: why it stops before `step`, if it does (0: it does not).
+
+    `natively`: the kinds of code that backward passes run ("hooks", "functions") of which the program's are left to
+    eager, since some of it does more than compute; and what that is.
+    """
 
     def __init__(
         self,
@@ -121,6 +136,7 @@ class _Attempt:
         split: bool,
         step: int,
         reason: Diagnostic | None,
+        natively: dict[str, str],
     ) -> None:
         self.function = function
         self.args = args
@@ -131,6 +147,7 @@ class _Attempt:
         recorder = Recorder(sizes_by_contents=policy.contents)
         self.world = TorchWorld(recorder, policy)
         self.world.attach(recorder)
+        self.world.natively = natively
         self.world.output.effects = self._changed_so_far
         self.machine = TorchMachine(self.world, step, native_errors=split)
 
@@ -177,6 +194,8 @@ class _Attempt:
             joint = undifferentiated = None
             if needs_grad:
                 joint, undifferentiated = self._differentiated(templates, effects, changed)
+                if undifferentiated is not None:
+                    self._leave_to_eager(undifferentiated.reason)
             else:
                 effects = [*effects, *world.host_numbers.counted_by_host(outputs)]
             world.host_numbers.finish()
@@ -263,6 +282,15 @@ class _Attempt:
             wanted = {id(world.recorder.inputs[index]): index for index in joint.wanted}
             joint = replace(joint, granted=tuple(wanted[id(fake)] for fake in granted if id(fake) in wanted))
         return joint, None
+
+    def _leave_to_eager(self, why: str) -> None:
+        """Hooks of the program, then its backward methods, run natively if that may be what keeps the region from being
+        differentiated: the graph breaks where they are registered or applied, instead of running eagerly."""
+        world = self.world
+        kinds = (("hooks", bool(world.recorder.hook_tables)), ("functions", bool(world.function_nodes)))
+        for kind, used in kinds:
+            if self.split and used and kind not in world.natively:
+                raise _Natively({**world.natively, kind: why})
 
     def release(self) -> None:
         """Nothing of the program stays alive because it was captured."""

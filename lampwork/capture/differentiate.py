@@ -184,11 +184,12 @@ class _Differentiation:
                     pending.append(following)
 
     def check_kept_gradients(self) -> None:
-        """No result that keeps its gradient (`retain_grad()`) is what another is computed from: all results are those
-        of one node, and no gradient flows from one to another."""
+        """No result that keeps its gradient (`retain_grad()`), or that eager's hooks will be on, is what another is
+        computed from: all results are those of one node, and no gradient flows from one to another."""
         for fake in self.target_fakes:
             others = [each for each in self.target_fakes if each is not fake]
-            if fake.retains_grad and others and fake.grad_fn in reached_nodes(others):
+            kept = fake.retains_grad or any(each is fake for each in self.recorder.watched)
+            if kept and others and fake.grad_fn in reached_nodes(others):
                 raise _refused("a result keeps its gradient, and others are computed from it")
 
     def tangent(self, fake: Fake) -> Fake:

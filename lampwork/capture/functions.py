@@ -33,10 +33,13 @@ def apply(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs:
             remedy = "Give the arguments by position."
             raise Break("autograd-function", f"{cls.__qualname__}.apply is called with arguments by name", remedy)
+        if "functions" in world.natively:
+            why = world.natively["functions"]
+            raise Break("backward-effect", f"{cls.__qualname__} is applied, and is left to eager: {why}")
         if _torch.active_transforms():
             raise Break("autograd-function", f"{cls.__qualname__} is applied inside of a function transform")
         world.recorder.own_gradients = f"it applies {cls.__qualname__}, whose backward is the user's"
-        return _Node.apply(call, *args)
+        return _node_class(world, cls).apply(call, *args)
     enabled = torch.is_grad_enabled()
     _torch.SET_STATE["grad_mode"](False)
     try:
@@ -83,6 +86,14 @@ class _Call:
         if not self.materializes and any(len(each) > 1 for each in dependences(world.recorder.graph, given, made)):
             world.recorder.tells_undefined = True
         return found
+
+
+def _node_class(world: Any, cls: Any) -> Any:
+    """`_Node` by the name of the user's function, which errors and `grad_fn.name()` show."""
+    found = world.function_nodes.get(cls)
+    if found is None:
+        found = world.function_nodes[cls] = type(cls.__name__, (_Node,), {})
+    return found
 
 
 class _Node(torch.autograd.Function):

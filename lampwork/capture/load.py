@@ -335,6 +335,14 @@ class Loader(Shadows):
         memory = self.tensors.load(tensor, self.sources.array_memory(source))
         return self.remember(UnknownArray(memory), raw, source)
 
+    def load_node(self, raw: Any, source: Source) -> Any:
+        """A node of autograd's graph, whose type says nothing: it is known by its identity."""
+        origin = self._known(raw, source)
+        if origin is not None:
+            return origin.value
+        self.opaque.add(id(raw))
+        return self.remember(raw, raw, source)
+
     def _load_pattern(self, raw: re.Pattern, source: Source) -> Any:
         self.guards.type_is(source, re.Pattern)
         for name in ("pattern", "flags"):

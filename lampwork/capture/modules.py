@@ -130,7 +130,7 @@ class Modules(CaptureWorld):
         return self.call(own, args, kwargs)
 
     def global_hooks_empty(self) -> bool:
-        """Whether no hook is registered for all modules; guarded."""
+        """Whether no hook is registered for all modules, by the caller or the program; guarded."""
         if self._global_hooks_empty is None:
             self._global_hooks_empty = True
             for name in _GLOBAL_HOOKS:
@@ -140,7 +140,9 @@ class Modules(CaptureWorld):
                 source = self.sources.global_variable(module_file.__name__, name)
                 self.guards.type_is(source, type(hooks))
                 self.guards.length_is(source, len(hooks))
-        return self._global_hooks_empty
+        if not self._global_hooks_empty:
+            return False
+        return not any(self.loader.current(getattr(module_file, name)) for name in _GLOBAL_HOOKS)
 
 
 def _path(source: Source) -> str:

@@ -149,6 +149,8 @@ class ObjectAttributes(CaptureWorld):
         cls = type(obj)
         if cls in TENSOR_KINDS:
             return self.load_tensor_attribute(obj, name)
+        if self.history_nodes and id(obj) in self.history_nodes:
+            return self.load_node_attribute(obj, name)
         if cls is _torch.pybind_metaclass:
             return getattr(obj, name)
         if cls in NUMBER_TYPES:

@@ -103,6 +103,8 @@ class Recorder:
         self.tells_undefined = False
         #: Hooks on tensors with a history of the program's own, a table for each tensor.
         self.hook_tables: list[Any] = []
+        #: Tensors whose whole gradient a hook of eager's is to see.
+        self.watched: list[Fake] = []
         #: What is recorded from now on belongs to the backward pass; and to which checkpointed function, 0 for none.
         self.differentiating = False
         #: What is recorded from now on belongs to a backward pass that the program itself runs.

@@ -30,6 +30,7 @@ from lampwork.ir.template import ConstantValue, Template
 #: Breaks raised before the step that meets them has done anything.
 _AT_ONCE = frozenset({
     "native-call", "unknown-native", "disabled", "opaque-value", "native-attribute", "autograd-function",
+    "backward-effect",
 })  # fmt: skip
 
 

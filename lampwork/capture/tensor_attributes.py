@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from lampwork.capture.backward import HOOK_TABLES
-from lampwork.capture.base import CaptureWorld
 from lampwork.capture.fake import Fake
+from lampwork.capture.histories import Histories
 from lampwork.capture.machine.attributes import NATIVE_KINDS
 from lampwork.capture.plain import HEAP_TYPE
 from lampwork.capture.shadow import MISSING, Break
@@ -24,7 +24,7 @@ _FAKE_ONLY = frozenset(vars(Fake)) | {"lampwork_placeholder"}
 _PARAMETER_FLAGS = frozenset({"_is_param", "_is_buffer"})
 
 
-class TensorAttributes(CaptureWorld):
+class TensorAttributes(Histories):
     #: Leaves from outside, by id, whose gradients the engine is adding to.
     accumulating: set[int]
     _tensor_lookups: dict[str, tuple[bool, Any]] | None = None
@@ -55,9 +55,9 @@ class TensorAttributes(CaptureWorld):
             return self._gradient(tensor, origin)
         if name in HOOK_TABLES:
             return self._hook_table(tensor, name, origin)
-        if name == "grad_fn" or name == "_version":
-            if name == "grad_fn" and tensor.is_leaf:
-                return None
+        if name == "grad_fn":
+            return self.load_history(tensor)
+        if name == "_version":
             raise Break("tensor-attribute", f"{name} of a tensor is read")
         if name in _PARAMETER_FLAGS:
             return getattr(tensor, name, False)

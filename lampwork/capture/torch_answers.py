@@ -10,10 +10,16 @@ from typing import Any
 
 import torch
 import torch.utils.checkpoint
-from torch.utils.hooks import RemovableHandle
+from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from lampwork import _torch
-from lampwork.capture.backward import register_hook, register_post_accumulate_hook, retain_grad, run_backward
+from lampwork.capture.backward import (
+    leave_hooks_to_eager,
+    register_hook,
+    register_post_accumulate_hook,
+    retain_grad,
+    run_backward,
+)
 from lampwork.capture.fake import Fake
 from lampwork.capture.functions import INSTEAD
 from lampwork.capture.fused import KERNELS
@@ -41,6 +47,7 @@ def install_torch_answers(world: Any) -> None:
     add(torch.Tensor.register_hook, register_hook)
     add(torch.Tensor.register_post_accumulate_grad_hook, register_post_accumulate_hook)
     add(torch.Tensor.retain_grad, retain_grad)
+    add(torch.Tensor._is_view, _is_view)
     add(_torch.load_decompositions, _load_decompositions)
     add(_torch.gradients_of_transform, _gradients_of_transform)
     for native in _torch.ENTER_DUAL_LEVEL:
@@ -55,6 +62,9 @@ def install_torch_answers(world: Any) -> None:
     world.add_substitute(torch.cond, _conditional)
     add(torch.utils.checkpoint.checkpoint, _checkpoint)
     INSTEAD[torch.utils.checkpoint.CheckpointFunction] = _checkpoint_reentrant
+    for method in (BackwardHook.setup_input_hook, BackwardHook.setup_output_hook):
+        add(method, _module_hooks(method))
+    INSTEAD[_torch.BackwardHookFunction] = _module_boundary
     add(torch.nn.functional.one_hot, _one_hot)
     add(_torch.group_tensors, _group_tensors)
     label = torch.autograd.profiler.record_function
@@ -141,6 +151,16 @@ def _copy_deeply(world: Any, tensor: Any, memo: Any) -> Any:
             world.store_tensor_attribute(copy, "grad", _copy_deeply(world, gradient, memo))
     memo[key] = copy
     return copy
+
+
+def _is_view(world: Any, tensor: Any) -> bool:
+    """Fakes of tensors from outside are no views, whatever those are."""
+    origin = world.loader.origin(tensor)
+    if origin is None:
+        return tensor._is_view()
+    base = origin.raw._base
+    world.guards.type_is(world.sources.attribute(origin.source, "_base"), type(base))
+    return base is not None
 
 
 def _one_hot(world: Any, tensor: Any, num_classes: int = -1) -> Any:
@@ -282,6 +302,26 @@ def _computed_again(world: Any, function: Any, args: tuple, options: dict[str, A
     if written & {_torch.storage_key(each) for each in outside if type(each) is Fake}:
         raise Break("native-call", "a checkpointed function writes to tensors of its caller's, which eager does twice")
     return result
+
+
+def _module_hooks(method: Any) -> Any:
+    """`BackwardHook.setup_input_hook` and `setup_output_hook`, interpreted unless hooks are left to eager: the hooks of
+    a module hang on nodes on either side of it."""
+
+    def answer(world: Any, hook: Any, args: Any) -> Any:
+        tensors = args if isinstance(args, tuple) else (args,)
+        if torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in tensors):
+            leave_hooks_to_eager(world)
+        return Enter(method, (hook, args), {})
+
+    return answer
+
+
+def _module_boundary(world: Any, *tensors: Any) -> Any:
+    """`BackwardHookFunction.apply`, which hands tensors and gradients on: nodes that module hooks hang on."""
+    if _torch.active_transforms() or not all(type(each) is Fake for each in tensors):
+        return NotImplemented
+    return _torch.BackwardHookFunction.apply(*tensors)
 
 
 def _group_tensors(world: Any, *args: Any, **kwargs: Any) -> Any:

@@ -82,6 +82,7 @@ class TorchWorld(
         self._locations: dict[tuple[int, int, str], Location] = {}
         self._checked_getattribute: set[int] = set()
         self.install_natives()
+        self.install_histories()
 
     def attach(self, recorder: Any) -> None:
         recorder.location_hook = self.location

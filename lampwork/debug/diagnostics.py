@@ -82,6 +82,11 @@ DIAGNOSTICS: dict[str, Meaning] = {
         "A custom autograd function is applied with arguments by name, or inside of a function transform.",
         "Give the arguments by position, or run inference under `torch.no_grad()`.",
     ),
+    "backward-effect": Meaning(
+        "break",
+        "A hook or a backward method of the program does more than compute, so eager's engine must call it.",
+        "Take the gradients inside of the compiled function, where it is part of the graph.",
+    ),
     "cached-function": Meaning(
         "break",
         "A function behind `functools.lru_cache` is called with tensors or objects, or returns some.",
