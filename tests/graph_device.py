@@ -1,21 +1,28 @@
 """A device for CUDA graphs on the CPU: it records a run by remembering it, and replays it by running it again into the
 memory of the first results, as a graph does.
 
+What a run let go of while it was captured with a shared pool is garbage behind each of its replays, and all that later
+runs with that pool made is so behind a replay of the first one, unless it lies in memory that was given.
+
     pytest -p tests.graph_device tests/training ...      all tests there, every program by graphs at once
 """
 
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy
 import pytest
 import torch
 
+from lampwork import _torch
 from lampwork.runtime import cuda_graphs, entry, training_graphs
 from lampwork.runtime.cuda_capture import NotCapturable
+from lampwork.runtime.gradients import Outside
 from lampwork.runtime.reading import tensor_extent_bytes
 
 _memory_for_inputs = cuda_graphs.memory_for_inputs
@@ -30,6 +37,7 @@ class StandIn:
         self.times = (1.0, 1.0)
         self.fails = ""
         self.bytes = 1 << 30
+        self.outside: set[int] = set()  # storages that were made for the results of the next capture
 
     def stream(self) -> int:
         return self.current
@@ -46,13 +54,45 @@ class StandIn:
     def measure(self, run: Callable[[], Any]) -> tuple:
         return (*self.times, run())
 
-    def record(self, run: Callable[[], tuple], workspace_bytes: int) -> tuple[Callable[[], None], tuple]:
+    def record(
+        self, run: Callable[[], tuple], workspace_bytes: int, pool: Any = None, results: Any = None
+    ) -> tuple[Callable[[], None], tuple]:
         if self.fails:
             raise NotCapturable("graph-failed", self.fails)
         self.recorded += 1
         with _undone(run), torch.no_grad():
-            results = run()
+            made = run()
+        garbage: Callable[[], list[Any]] = list
+        if pool is not None:
+            made, garbage = self._in_pool(pool, made)
+        return self._replay(run, made, garbage), made
 
+    def _in_pool(self, pool: Any, made: Any) -> tuple[Any, Callable[[], list[Any]]]:
+        """The results of the run that has just been captured, in memory of the pool, and what is garbage behind each
+        of its replays."""
+        blocks: dict[int, _Block] = {}
+        tensors = {id(each): each for each in made if isinstance(each, torch.Tensor)}
+        addresses = [_torch.storage_address(each) for each in tensors.values()]
+        for key, each in tuple(tensors.items()):
+            address = _torch.storage_address(each)
+            owners = _torch.storage_use_count_at(address)
+            lazy = each.is_conj() or each.is_neg()
+            # What nobody else has is new.
+            if address not in self.outside and owners == addresses.count(address) and not lazy:
+                block = blocks[address] = blocks.get(address) or _Block(each)
+                tensors[key] = block.holding(each)
+        self.outside = set()
+        captures = vars(pool).setdefault("captures", [])
+        captures.append([*blocks.values()])
+        made = type(made)([tensors.get(id(each), each) for each in made])
+        for block in blocks.values():
+            block.memory = None  # from now on the results own it
+        if len(captures) == 1:
+            return made, lambda: [block for later in captures[1:] for block in later]
+        freed = [block for earlier in captures[:-1] for block in earlier if block.is_free()]
+        return made, lambda: freed
+
+    def _replay(self, run: Callable, results: Any, garbage: Callable[[], list[Any]]) -> Callable[[], None]:
         places = [_place(each) for each in results]  # a graph knows addresses, and owns nothing of its results
 
         def replay() -> None:
@@ -63,8 +103,30 @@ class StandIn:
                 assert length == size_bytes
                 if begins != start and size_bytes:
                     ctypes.memmove(start, begins, size_bytes)
+            for block in garbage():
+                ctypes.memset(block.bytes.ctypes.data, 0xFF, block.bytes.nbytes)
 
-        return replay, results
+        return replay
+
+
+class _Block:
+    """Memory that stays, and knows whether a tensor owns it."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.bytes = numpy.zeros(tensor.untyped_storage().nbytes(), dtype=numpy.uint8)
+        view = self.bytes[:]
+        self._owner = weakref.ref(view)
+        self.memory: torch.Tensor | None = torch.from_numpy(view)
+
+    def holding(self, tensor: torch.Tensor) -> torch.Tensor:
+        assert self.memory is not None
+        storage = self.memory.untyped_storage()
+        empty = torch.empty(0, dtype=tensor.dtype)
+        made = empty.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload]
+        return made.copy_(tensor)
+
+    def is_free(self) -> bool:
+        return self._owner() is None
 
 
 def _place(result: Any) -> tuple[int, int]:
@@ -76,7 +138,9 @@ def _place(result: Any) -> tuple[int, int]:
 def _undone(run: Callable) -> Iterator[None]:
     """Recording a run changes nothing: what it writes to holds what it held, and the generator stands where it stood."""
     generator = torch.get_rng_state()
-    values = [cell.cell_contents for cell in run.__closure__ or () if isinstance(cell.cell_contents, list)]
+    cells = [cell.cell_contents for cell in run.__closure__ or ()]
+    cells += [each.cell_contents for cell in cells for each in getattr(cell, "__closure__", None) or ()]
+    values = [cell for cell in cells if isinstance(cell, list)]
     tensors = [each for value in values for each in value if isinstance(each, torch.Tensor)]
     copies = [tensor.detach().clone() for tensor in tensors]
     versions = [tensor._version for tensor in tensors]
@@ -86,6 +150,11 @@ def _undone(run: Callable) -> Iterator[None]:
         if tensor._version != version:
             with torch.no_grad():
                 tensor.copy_(copy)
+
+
+def _noted(outside: Outside, device: StandIn) -> Outside:
+    device.outside = {_torch.storage_address(each) for each in outside.memory}
+    return outside
 
 
 def _filled(artifact: Any, values: Any, *more: Any) -> dict[int, torch.Tensor]:
@@ -104,6 +173,7 @@ def on_stand_in(plain_calls: int = cuda_graphs.PLAIN_CALLS, always: bool = False
     for module in (cuda_graphs, training_graphs):
         patch.setattr(module, "PLAIN_CALLS", plain_calls)
         patch.setattr(module, "memory_for_inputs", _filled)
+    patch.setattr(training_graphs, "Outside", lambda program: _noted(Outside(program), device))
     if always:
         patch.setattr(entry, "GRAPHS", dict.fromkeys((*entry.GRAPHS, "max-autotune-no-cudagraphs"), "always"))
     try:

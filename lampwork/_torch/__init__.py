@@ -53,8 +53,10 @@ from lampwork._torch.state import (
 )
 from lampwork._torch.tensor_impl import (
     TensorLayout,
+    can_lend,
     copy_to_each,
     increment_version,
+    lent,
     storage_address,
     storage_use_count_at,
     tensor_layout,
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
         are_saved_tensors_hooked,
         gradients_of_transform,
         is_batched,
+        keeps_graph,
         release_saved_tensors,
         run_backward,
         saved_hooks_refusal,

@@ -48,6 +48,12 @@ def release_saved_tensors(ctx: Any) -> None:
     ctx.maybe_clear_saved_tensors()
 
 
+def keeps_graph() -> bool:
+    """In a backward: whether what is saved may be asked for again (`retain_graph`); True where that cannot be told."""
+    asked = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return asked is None or bool(asked())
+
+
 _BATCHED = tuple(torch._C._parse_dispatch_key(name) for name in ("Batched", "FuncTorchBatched"))
 
 

@@ -101,6 +101,17 @@ def storage_use_count_at(address: int) -> int:
     return torch._C._storage_Use_Count(address)
 
 
+def can_lend() -> bool:
+    """Whether `lent` works with this build of PyTorch."""
+    return hasattr(torch._C, "_construct_storage_from_data_pointer")
+
+
+def lent(memory: int, size_bytes: int, device: torch.device) -> torch.Tensor:
+    """The bytes at an address as a tensor that owns nothing: whoever asks sees to it that the memory stays."""
+    storage = torch._C._construct_storage_from_data_pointer(memory, device, size_bytes)
+    return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)  # type: ignore[call-overload]
+
+
 def copy_to_each(targets: Sequence[torch.Tensor], source: torch.Tensor) -> None:
     """Writes `source` to each of `targets` by one call."""
     torch._foreach_copy_(targets, [source] * len(targets))

@@ -362,7 +362,8 @@ class _HostWriter(Expressions):
             if self.on_gpu:  # torch keeps memory of earlier results there, for all
                 if name in self.touched:  # made when it is first needed
                     continue
-                self.emit(f"r{index} = empty({shape}, {strides}, torch.{buffer.dtype})")
+                self._make(f"r{index}", name)
+                continue
             elif _size_bytes(buffer) >= LARGE_BYTES:
                 self.emit(f"r{index} = large({index}, {shape}, {strides}, torch.{buffer.dtype})")
             else:
@@ -533,8 +534,11 @@ class _HostWriter(Expressions):
         buffer = self.program.buffers[name]
         dtype = f"torch.{buffer.dtype}" if self.on_gpu else f"dtype=torch.{buffer.dtype}"
         made = f"{dims(buffer.shape)}, {dims(buffer.strides)}, {dtype}"
-        if self.may_pass and self.place(name).kind == "extern" and name not in self.returned:
+        place = self.place(name)
+        if self.may_pass and place.kind == "extern" and name not in self.returned:
             self.emit(f"{variable} = passing({self._pass(name, _size_bytes(buffer))}, {made})")
+        elif self.may_pass and place.kind == "result" and self.owns_inputs:
+            self.emit(f"{variable} = result({place.index}, {made})")
         else:
             self.emit(f"{variable} = empty({made})")
         if name in self.slot:

@@ -126,13 +126,19 @@ class StreamLeases:
 
 
 @contextmanager
-def capturing_with(workspace: torch.Tensor) -> Iterator[None]:
-    """Meanwhile this thread captures a run of one program, whose lease and large buffers are on `workspace`."""
-    _capture.unused = _capture.memory = workspace
+def capturing_with(
+    workspace: torch.Tensor, passing: bool = True, results: dict[int, torch.Tensor] | None = None
+) -> Iterator[None]:
+    """Meanwhile this thread captures a run of one program, whose lease is on `workspace`.
+
+    `passing`: so are its large buffers; else torch allocates them. `results`: memory for the program's result storages,
+    by number; taken out as it is used.
+    """
+    _capture.unused, _capture.memory, _capture.results = workspace, workspace if passing else None, results
     try:
         yield
     finally:
-        _capture.unused = _capture.memory = None
+        _capture.unused = _capture.memory = _capture.results = None
 
 
 def passing(offset_bytes: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -142,6 +148,12 @@ def passing(offset_bytes: int, shape: tuple[int, ...], strides: tuple[int, ...],
         return _empty()(shape, strides, dtype)
     with torch.inference_mode(False), _torch.below_autograd():
         return planned(memory, dtype, shape, strides, offset_bytes)
+
+
+def result(number: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Memory for result storage `number`: new, or what whoever captures a graph has for it."""
+    results = getattr(_capture, "results", None)
+    return _empty()(shape, strides, dtype) if results is None else results.pop(number)
 
 
 @functools.cache

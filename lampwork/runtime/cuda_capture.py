@@ -4,6 +4,9 @@ What a graph uses in passing is written at each of its replays. So memory that a
 never lie there, whichever of the two was captured first: each capture has a pool of its own. What programs use in
 passing is planned memory almost alone, though, and that is one workspace for all captures of a stream, whose replays
 are in order.
+
+A forward pass and the backward pass behind it share a pool (`Pool`): nobody else gets memory of theirs, and they are
+replayed by turns.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ from lampwork.runtime.arenas import capturing_with
 from lampwork.runtime.memory import SLACK_BYTES, new_workspace
 from lampwork.runtime.randomness import captured_draws
 
+#: Keys that the random numbers of one graph are drawn from, at most.
+KEYS = 1024
+
 
 class NotCapturable(Exception):
     """Why a program cannot be a graph, for its user."""
@@ -31,13 +37,25 @@ class NotCapturable(Exception):
         self.diagnostic = Diagnostic(id, reason, remedy=remedy)
 
 
+class Pool:
+    """Memory for captures that are replayed in the order in which they were made, and begin anew with the first.
+
+    What is let go of while one of them is captured is the next allocation's, as in a plain run. It stays there until
+    all captures are gone, and so does what `_torch.lent` gives of it.
+    """
+
+    def __init__(self) -> None:
+        #: torch's name for it, once there is a capture.
+        self.handle: Any = None
+
+
 class CudaDevice:
     """One CUDA device. `cuda_device` gives the one of the process, whose captures share workspaces."""
 
     def __init__(self, index: int) -> None:
         self.index = index
         self._workspaces: dict[int, SharedWorkspace] = {}
-        self._side: torch.cuda.Stream | None = None
+        self._sides: dict[int, torch.cuda.Stream] = {}
         self._lock = threading.Lock()
 
     def stream(self) -> int:
@@ -66,23 +84,35 @@ class CudaDevice:
         # An event is recorded when the device gets there: while it waits for the host, its time is the host's.
         return host, before.elapsed_time(after) / 1e3, results
 
-    def record(self, run: Callable[[], Any], workspace_bytes: int) -> tuple[Callable[[], None], Any]:
+    def record(
+        self,
+        run: Callable[[], Any],
+        workspace_bytes: int,
+        pool: Pool | None = None,
+        results: dict[int, torch.Tensor] | None = None,
+    ) -> tuple[Callable[[], None], Any]:
         """`run` captured: what replays it on the current stream, and what it returned. Raises `NotCapturable`.
 
-        `workspace_bytes`: what the program's lease takes of planned memory.
+        `workspace_bytes`: what the run takes of planned memory. With a `pool`, that is the program's lease alone; its
+        large buffers are the pool's. `results`: memory for the program's result storages, by number.
         """
         graph = torch.cuda.CUDAGraph()
         with self._lock:  # a workspace is made for one capture at a time
-            if self._side is None:
-                self._side = torch.cuda.Stream(self.index)
-            shared = self._workspaces.setdefault(self.stream(), SharedWorkspace())
+            stream = self.stream()
+            side = self._side(stream)
+            shared = self._workspaces.setdefault(stream, SharedWorkspace())
             torch.cuda.synchronize(self.index)
             try:
                 workspace = shared.at_least(workspace_bytes, f"cuda:{self.index}")
-                with torch.cuda.stream(self._side):
-                    graph.capture_begin(capture_error_mode="thread_local")
+                with torch.inference_mode(False):
+                    keys = torch.empty(KEYS, dtype=torch.int64, device=f"cuda:{self.index}")
+                with torch.cuda.stream(side):
+                    given = () if pool is None or pool.handle is None else (pool.handle,)
+                    graph.capture_begin(*given, capture_error_mode="thread_local")
+                    if pool is not None:
+                        pool.handle = graph.pool()
                     try:
-                        with captured_draws() as draws, capturing_with(workspace):
+                        with captured_draws(keys) as draws, capturing_with(workspace, pool is None, results):
                             results = run()
                     finally:
                         graph.capture_end()
@@ -98,6 +128,14 @@ class CudaDevice:
             graph.replay()
 
         return replay, results
+
+    def _side(self, stream: int) -> torch.cuda.Stream:
+        """The stream that graphs for `stream` are captured on: libraries have a workspace for each stream that they are
+        called on, and graphs that are replayed on two streams must not share one."""
+        side = self._sides.get(stream)
+        if side is None:
+            side = self._sides[stream] = torch.cuda.Stream(self.index)
+        return side
 
     def _forget_capture(self) -> None:
         """A capture that failed half-way leaves the generator's state with it, and the next draw would fail."""

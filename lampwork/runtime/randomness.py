@@ -56,15 +56,19 @@ def restore_generators(states: tuple[torch.Tensor, ...], device: str) -> None:
 
 
 class CapturedDraws:
-    """The keys that a captured graph reads, in order."""
+    """The keys that a captured graph reads, in order, in `memory` from before the capture: what the graph allocates may
+    lie where something else in it lay, and keys are filled in before all of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: torch.Tensor) -> None:
+        self._memory = memory
         self._places: list[tuple[torch.Tensor, tuple[int, ...]]] = []
 
     def place(self, like: torch.Tensor, numels: Sequence[int]) -> torch.Tensor:
-        """Where the graph finds its next key."""
+        """Where the graph finds its next key. Raises `RuntimeError` where there is no more room."""
+        if len(self._places) == self._memory.numel():
+            raise RuntimeError(f"a graph with more than {self._memory.numel()} keys for random numbers")
         with torch.inference_mode(False):
-            key = torch.empty_like(like)
+            key = self._memory[len(self._places)].view(like.shape)
         self._places.append((key, tuple(numels)))
         return key
 
@@ -78,10 +82,11 @@ class CapturedDraws:
 
 
 @contextmanager
-def captured_draws() -> Iterator[CapturedDraws]:
-    """Meanwhile this thread captures a graph whose replays are preceded by `before_replay`."""
+def captured_draws(memory: torch.Tensor) -> Iterator[CapturedDraws]:
+    """Meanwhile this thread captures a graph whose replays are preceded by `before_replay`; its keys are in `memory`
+    (int64)."""
     outer = getattr(_capture, "draws", None)
-    _capture.draws = draws = CapturedDraws()
+    _capture.draws = draws = CapturedDraws(memory)
     try:
         yield draws
     finally:

@@ -3,15 +3,21 @@
     forward    inputs copied in, one replay, results copied out          memory: what the backward pass reads
     backward   tangents copied in, one replay, gradients handed out      reads it where the forward graph left it
 
-What a forward pass saves stays in the memory of its capture, and autograd saves one small token in its place. While the
-token has another owner than the capture, a backward pass may still come (or come again: `retain_graph`), and no other
-forward pass runs into this memory. That is so where two forward passes come before a backward one: micro-batches,
-a GAN. Such calls run plainly, which is counted, and from the second time on they get memory and graphs of their own.
+What a forward pass saves stays in memory that it shares with its backward pass, and autograd saves one small token in
+its place. While the token has another owner than the capture, a backward pass may still come (or come again:
+`retain_graph`), and no other forward pass runs into this memory. That is so where two forward passes come before a
+backward one: micro-batches, a GAN. Such calls run plainly, which is counted, and from the second time on they get
+memory and graphs of their own.
 
 Results are copied out: a caller holds them for as long as he likes, at times into the next forward pass, and a second
 set of everything that is saved would cost more than a copy of what is returned. Gradients are handed out like the
 results of `GraphRunner`: autograd takes them as they are where there is no `.grad`, and drops them once they are added
 to one. While the caller holds the gradients of two captures, a third backward pass runs plainly.
+
+The memory of a forward pass is used as a plain run would use it: what lay in it in passing is free for what comes
+later, and what was saved is so from the last step of the backward pass on that reads it. Where autograd may ask for it
+again (`retain_graph`), and where the caller holds the gradients of that graph, another one runs which leaves what was
+saved as it is. Gradients lie outside of the memory, which the next forward pass writes to.
 
 The graphs of both halves see what the plain halves see. Where autograd's saved tensors are hooked, under a transform
 of `torch.func`, and on another stream than the forward pass's, the halves run plainly.
@@ -33,7 +39,7 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Tangent
 from lampwork.ir.program import FromBuffer
 from lampwork.ir.source import is_static
-from lampwork.runtime.cuda_capture import CudaDevice, NotCapturable
+from lampwork.runtime.cuda_capture import CudaDevice, NotCapturable, Pool
 from lampwork.runtime.cuda_graphs import (
     CAPTURES_FOR_WEIGHTS,
     COPIED_BYTES_A_SECOND,
@@ -51,6 +57,8 @@ from lampwork.runtime.cuda_graphs import (
     results_for_caller,
     why_not,
 )
+from lampwork.runtime.gradients import Gradients, Outside
+from lampwork.runtime.lending import Lender
 
 #: Runs a half: (values of its inputs, generation) -> its results.
 Run = Callable[..., Sequence[Any]]
@@ -103,6 +111,9 @@ class TrainingGraphs:
         self.copied = tuple(index for index, source in enumerate(artifact.inputs) if not is_static(source))
         in_place = (artifact.touched | {*self.link.saved_inputs}) - {*self.copied}
         self.kept = tuple(sorted(in_place))
+        programs = [artifact.program, *([self.link.artifact.program] if self.link.artifact is not None else ())]
+        #: Both halves share memory, where all sizes in them are known.
+        self.shares = _torch.can_lend() and not any(program.sizes or program.found for program in programs)
         self.host_share = host_share(result_bytes(artifact.program, self.link.saved_results))
         self.refused = self._why_not()
         half = self.link.artifact
@@ -311,12 +322,15 @@ class _Stream:
         passed = list(values)
         for index, tensor in self.inputs.items():
             passed[index] = tensor
-        replay, results = graphs.device.record(lambda: graphs.forward(passed, generation), graphs.captured_bytes[0])
+        pool = Pool() if graphs.shares else None
+        planned = graphs.captured_bytes[0] if pool is None else graphs.artifact.program.workspace_bytes
+        replay, results = graphs.device.record(lambda: graphs.forward(passed, generation), planned, pool)
         own = {_torch.storage_address(tensor) for tensor in self.inputs.values()}
         if any(_torch.storage_address(results[index]) in own for index in graphs.link.saved_results):
             raise NotCapturable("graph-input", "an input is saved for the backward pass as it is")
         graphs.forward_captures += 1
-        return Memory(self, replay, results)
+        read = {_torch.storage_address(value) for value in passed if isinstance(value, torch.Tensor)}
+        return Memory(self, replay, results, pool, read)
 
     def fill_tangents(self, tangents: Sequence[torch.Tensor | None]) -> None:
         for index, (memory, tangent) in enumerate(zip(self.tangents, tangents)):
@@ -338,8 +352,16 @@ class _Stream:
 class Memory:
     """What one forward pass saves, where its capture put it, and the captured backward passes that read it there."""
 
-    def __init__(self, stream: _Stream, replay: Callable[[], None], results: Sequence[Any]) -> None:
-        self.stream, self.graphs, self._replay = stream, stream.graphs, replay
+    def __init__(
+        self,
+        stream: _Stream,
+        replay: Callable[[], None],
+        results: Sequence[Any],
+        pool: Pool | None,
+        read: set[int],
+    ) -> None:
+        """`results`: of the run that was captured with memory from `pool`, on values in the storages `read`."""
+        self.stream, self.graphs, self._replay, self._pool = stream, stream.graphs, replay, pool
         link = self.graphs.link
         with _torch.below_autograd():
             self.saved = [results[index].detach() for index in link.saved_results]
@@ -351,6 +373,10 @@ class Memory:
         self.watched = tuple(index for index in shown if id(results[index]) in saved)
         fresh = [isinstance(each, FromBuffer) for each in self.graphs.artifact.program.results]
         self._shown = owners_alone(results[: len(shown)], fresh)
+        #: What was saved, by tensors that own its memory, until a backward pass is captured that lets go of it.
+        self._owned: dict[int, torch.Tensor] = {}
+        if pool is not None:
+            self._lend(results, read)
         #: What comes behind: saved tensors, and sizes.
         self._rest = [None if isinstance(each, torch.Tensor) else each for each in results[len(shown) :]]
         tensors = [each for each, own in zip(self._shown, fresh) if own]
@@ -360,10 +386,28 @@ class Memory:
         with torch.inference_mode(False):
             self._marker = torch.empty(1, dtype=torch.uint8)
         self._marker_storage = _torch.storage_address(self._marker)
-        self.captures: list[_Gradients] = []
+        self.captures: list[Gradients] = []
         #: Where the inputs were that the captured backward passes read in place.
         self.places: list[int] = []
         self.in_place = [place for place, index in enumerate(link.saved_inputs) if index in self.graphs.kept]
+
+    def _lend(self, results: Sequence[Any], read: set[int]) -> None:
+        """From now on nothing owns memory from the pool but what is `_owned`; the captures keep the pool."""
+        program, link = self.graphs.artifact.program, self.graphs.link
+
+        def is_lent(index: int) -> bool:
+            result, made = program.results[index], results[index]
+            if not isinstance(result, FromBuffer) or _torch.storage_address(made) in read:
+                return False
+            if made.is_conj() or made.is_neg():  # they are more than their memory
+                return False
+            return program.placements[result.view.buffer].kind in ("result", "extern")
+
+        lender = Lender()
+        for position, index in enumerate(link.saved_results):
+            if is_lent(index):
+                self._owned[position], self.saved[position] = self.saved[position], lender.lent(self.saved[position])
+        self._shown = [lender.lent(each) if is_lent(index) else each for index, each in enumerate(self._shown)]
 
     def is_free(self) -> bool:
         """No backward pass can come for what is saved here."""
@@ -411,7 +455,7 @@ class Memory:
             return None
         with stream.lock:
             try:
-                capture = self._capture(inputs, numbers, layouts, kinds)
+                capture = self._capture(inputs, numbers, layouts, kinds, not _torch.keeps_graph())
             except NotCapturable as reason:
                 graphs.backward_refused = _of_backward(reason.diagnostic)
                 return None
@@ -434,18 +478,25 @@ class Memory:
         numbers: Sequence[int],
         layouts: Sequence[Tangent],
         kinds: Sequence[tuple[torch.dtype, torch.device]],
-    ) -> _Gradients | None:
-        """A captured backward pass whose gradients nobody holds; None where there is none for these inputs."""
+        may_spend: bool,
+    ) -> Gradients | None:
+        """A captured backward pass whose gradients nobody holds; None where there is none for these inputs.
+
+        `may_spend`: nobody will ask for what was saved again.
+        """
         places = [inputs[place].data_ptr() for place in self.in_place]
         if self.captures:
             laid_out = [tuple(memory.stride()) for memory in self.stream.tangents]
             if places != self.places or laid_out != [layout.strides for layout in layouts]:
                 return None
             for capture in self.captures:
-                if capture.is_free():
+                if capture.is_free() and (may_spend or not capture.spends):
                     return capture
-            if len(self.captures) >= HANDED_OUT:
-                return None
+        # One that spends, where there may be, and one that does not.
+        spends = may_spend and self._pool is not None and not any(capture.spends for capture in self.captures)
+        alike = sum(capture.spends == spends for capture in self.captures)
+        if alike >= (HANDED_OUT if self._pool is None else 1):
+            return None
         stream, graphs = self.stream, self.graphs
         if not stream.tangents:
             for layout, (dtype, device) in zip(layouts, kinds):
@@ -457,61 +508,36 @@ class Memory:
                 kind = {"dtype": torch.bool, "device": graphs.artifact.program.device}
                 stream.given = {index: torch.ones((), **kind) for index in graphs.link.told}
         read = [stream.inputs.get(index, each) for index, each in zip(graphs.link.saved_inputs, inputs)]
-        values = [*read, *self.saved, *numbers, *stream.tangents, *stream.given.values()]
+        given = [*stream.given.values()]
         half, run = graphs.link.artifact, graphs.plain_backward
         assert half is not None and run is not None
         for value in (*read, *stream.tangents):
             if not graphs.device.holds(value):
                 raise NotCapturable("graph-input", "an input is not on the program's device", "Move it there first.")
-        replay, results = graphs.device.record(lambda: run(list(values)), graphs.captured_bytes[1])
-        capture = _Gradients(half, replay, results, values)
+        behind = [*numbers, *stream.tangents, *given]
+        owned, lent = self._owned, self.saved
+        tensors = [each for each in (*read, *lent, *owned.values(), *behind) if isinstance(each, torch.Tensor)]
+        passed = {_torch.storage_address(each) for each in tensors}
+        del tensors
+        outside = Outside(half.program) if spends else None
+
+        def values() -> list[Any]:
+            """Of all inputs; of what is saved by owners, if these are to let go of it."""
+            saved = [owned.pop(index, each) if spends else each for index, each in enumerate(lent)]
+            return [*read, *saved, *behind]
+
+        if outside is None:
+            replay, results = graphs.device.record(lambda: run(values()), graphs.captured_bytes[1])
+        else:
+            spent = (half.program.workspace_bytes, self._pool, outside.storages)
+            replay, results = graphs.device.record(lambda: outside.moved(run(values())), *spent)
+        capture = Gradients(half, replay, results, passed, spends)
         if not graphs.backward_captures:
             graphs.give_back()
         graphs.backward_captures += 1
         self.places = places
         self.captures.append(capture)
         return capture
-
-
-class _Gradients:
-    """One captured backward pass with its gradients' memory, which is the caller's while he holds them."""
-
-    def __init__(
-        self, half: Artifact, replay: Callable[[], None], results: Sequence[torch.Tensor], values: Sequence[Any]
-    ) -> None:
-        """`values`: what the run was captured on."""
-        self.replay, self._kinds = replay, half.program.results
-        self._results = owners_alone(results, [True] * len(results))
-        passed = {_torch.storage_address(value) for value in values if isinstance(value, torch.Tensor)}
-        owners: dict[int, int] = {}
-        for made in {id(each): each for each in self._results}.values():
-            address = _torch.storage_address(made)
-            if address not in passed:
-                owners[address] = owners.get(address, 0) + 1
-        self._owners = tuple(owners.items())
-        #: Each is a tensor of its own that the program made.
-        self._plain = len(owners) == len(results) and not any(getattr(kind, "conjugate", False) for kind in self._kinds)
-
-    def is_free(self) -> bool:
-        """Nobody but us owns memory of the gradients."""
-        count = _torch.storage_use_count_at
-        return all(count(address) <= ours for address, ours in self._owners)
-
-    def hand_out(self) -> list[Any]:
-        """Fresh tensors over the gradients' memory. Below autograd."""
-        if self._plain:
-            return [made.detach() for made in self._results]
-        owned = dict(self._owners)
-        given: dict[int, torch.Tensor] = {}
-        found = []
-        for kind, made in zip(self._kinds, self._results):
-            tensor = given.get(id(made))  # one tensor for two inputs is one object: autograd copies it for each
-            if tensor is None:
-                # What is no gradient's own memory is an input of the graph, which the next replay writes to.
-                tensor = made.detach() if _torch.storage_address(made) in owned else copier()(made)
-                given[id(made)] = tensor
-            found.append(tensor.conj() if getattr(kind, "conjugate", False) else tensor)
-        return found
 
 
 def _is_all_of_its_storage(tensor: torch.Tensor) -> bool:

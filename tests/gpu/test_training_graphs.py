@@ -15,6 +15,7 @@ import torch
 
 import lampwork
 from lampwork.verdict import training
+from lampwork.verdict.device import unused_in_graphs_bytes
 from tests.gpu.support import Block, compiled_of
 
 CALLS = 10
@@ -120,6 +121,61 @@ def test_gradients_are_accumulated(device):
             call(x).square().mean().backward()
         close_gradients(ours, theirs, number)
     assert account(compiled)["backward_captures"] == 2
+
+
+def test_the_graph_is_kept_for_several_backward_passes(device):
+    """What was saved is whole behind all of them, in graphs that are made before or behind one that may spend it."""
+    ours, theirs, compiled = pair(device)
+    for number, x in enumerate(rows(device, 3 * CALLS)):
+        for module, call in ((ours, compiled), (theirs, theirs)):
+            module.zero_grad()
+            loss = call(x).square().mean()
+            for _ in range(number % 4):
+                loss.backward(retain_graph=True)
+                if number % 3 == 0:
+                    module.zero_grad()
+            loss.backward()
+        close_gradients(ours, theirs, number)
+    assert account(compiled)["backward_captures"] == 2
+
+
+def test_gradients_that_are_held_while_forward_passes_run(device):
+    """A forward pass writes to all memory that is its own, and none of it is a gradient's."""
+    ours, theirs, compiled = pair(device)
+    for number, x in enumerate(rows(device, 3 * CALLS)):
+        for module, call in ((ours, compiled), (theirs, theirs)):
+            if number % 3 == 0:
+                module.zero_grad()
+            loss = call(x).square().mean()
+            if number % 3 == 2:
+                call(x + 1)
+            loss.backward()
+            call(x - 1)
+        close_gradients(ours, theirs, number)
+    account(compiled)
+
+
+def test_a_hook_that_raises_between_two_modules(device):
+    """The second module's backward pass has spent what it saved; the next step begins anew."""
+    first, second = pair(device), pair(device)
+    for number, x in enumerate(rows(device, 2 * CALLS)):
+        for one, other in ((first[2], second[2]), (first[1], second[1])):
+            middle = one(x)
+            if number % 4 == 3:
+                middle.register_hook(raising)
+                with pytest.raises(ArithmeticError):
+                    other(middle).square().mean().backward()
+            else:
+                other(middle).square().mean().backward()
+        for ours, theirs, _ in (first, second):
+            close_gradients(ours, theirs, number)
+            ours.zero_grad()
+            theirs.zero_grad()
+    account(first[2])
+
+
+def raising(gradient):
+    raise ArithmeticError
 
 
 @pytest.mark.parametrize("together", [2, 3, 6])
@@ -421,7 +477,7 @@ def test_memory_stays_near_what_plain_training_takes(device):
             loss = compiled(x).square().mean()
             loss.backward()
         torch.cuda.synchronize()
-        peaks[mode] = torch.cuda.max_memory_allocated() - before
+        peaks[mode] = torch.cuda.max_memory_allocated() + unused_in_graphs_bytes() - before
         del module, compiled, x, loss
         lampwork.reset()
     assert peaks["reduce-overhead"] < 1.25 * peaks["max-autotune-no-cudagraphs"], peaks

@@ -100,13 +100,13 @@ X, Y, OUT = buffer("x"), buffer("y"), buffer("out")
 PLACES = {"x": Placement("input", 0), "y": Placement("workspace", 0, 0), "out": Placement("result", 0)}
 
 
-def bound(steps, results, places=PLACES, weights=frozenset(), **fields):
+def bound(steps, results, places=PLACES, weights=frozenset(), owns_inputs=False, **fields):
     program = Program(
         (DOUBLE, BUMP), {each.name: each for each in (X, Y, OUT)}, places, tuple(steps), ("x",), tuple(results),
         result_storages=("out",), workspace_bytes=64, device="cuda:0", **fields,
     )  # fmt: skip
     native = launch_code(program, launch_stretches(program), DEVICE_KERNELS)
-    source = host_source(program, native, weights)
+    source = host_source(program, native, weights, owns_inputs)
     return Host(Artifact("handmade", (), (), (), (), Return(TensorValue(0)), program, native, source))
 
 
@@ -164,6 +164,17 @@ def test_a_capture_keeps_passing_memory_behind_the_workspace(device, freed_bytes
     assert torch.equal(result, 8 * torch.arange(8.0))
     for start, factor in zip(starts, (2, 4)):
         assert torch.equal(there[start : start + 32].view(torch.float32), factor * torch.arange(8.0))
+
+
+def test_gradients_lie_where_a_capture_has_memory_for_them(device):
+    """A half that owns its inputs is a backward pass: a graph's other memory is not its gradients'."""
+    program = bound([Launch(0, ("x", "y")), Launch(0, ("y", "out"))], [FromBuffer(whole(OUT))], owns_inputs=True)
+    given = {0: torch.empty(8)}
+    (memory,) = given.values()
+    with arenas.capturing_with(torch.zeros(256, dtype=torch.uint8), results=given):
+        (result,) = program.call([torch.arange(8.0)])
+    assert result is memory and not given and torch.equal(memory, 4 * torch.arange(8.0))
+    assert program.call([torch.ones(8)])[0] is not memory
 
 
 def test_a_result_that_no_step_touches_is_made_all_the_same(device):

@@ -80,9 +80,11 @@ def test_states_that_look_alike_have_keys_that_do_not():
 def test_a_graph_reads_keys_drawn_before_each_replay(generator, monkeypatch):
     out = [empty(), empty()]
     monkeypatch.setattr(_torch, "is_cuda_capturing", lambda: True)
-    with captured_draws() as draws:
+    with captured_draws(torch.empty(2, dtype=torch.int64).as_subclass(OnGpu)) as draws:
         for each in out:
             draw_key((1000, 5), out=each)
+        with pytest.raises(RuntimeError, match="more than 2 keys"):
+            draw_key((1000, 5), out=empty())
     monkeypatch.setattr(_torch, "is_cuda_capturing", lambda: False)
     assert len(draws) == 2 and generator.offset == 8  # nothing was drawn
     with torch.inference_mode():

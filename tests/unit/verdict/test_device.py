@@ -68,5 +68,11 @@ def test_a_cpu_has_no_events_and_no_memory_of_its_own():
 def test_peak_memory(gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 2**20)
+    segments = [
+        {"segment_pool_id": pool, "total_size": 4 * 2**20, "allocated_size": 2**20} for pool in ((0, 0), (0, 1), (1, 0))
+    ]
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", list)
     assert device.peak_mib(gpu.call, "cuda", calls=4) == 3.0
     assert gpu.calls == 4
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
+    assert device.peak_mib(gpu.call, "cuda", calls=4) == 9.0  # what graphs keep is in use
