@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.errors import Diagnostic
 from lampwork.runtime.arenas import capturing_with
 from lampwork.runtime.memory import SLACK_BYTES, new_workspace
@@ -45,7 +46,7 @@ class Pool:
     """
 
     def __init__(self) -> None:
-        #: torch's name for it, once there is a capture.
+        #: torch's name for it, from the first capture on.
         self.handle: Any = None
 
 
@@ -57,6 +58,7 @@ class CudaDevice:
         self._workspaces: dict[int, SharedWorkspace] = {}
         self._sides: dict[int, torch.cuda.Stream] = {}
         self._lock = threading.Lock()
+        self._threads = threading.local()  # `ready`: side streams that libraries have workspaces for
 
     def stream(self) -> int:
         return torch.cuda.current_stream(self.index).cuda_stream
@@ -107,10 +109,11 @@ class CudaDevice:
                 with torch.inference_mode(False):
                     keys = torch.empty(KEYS, dtype=torch.int64, device=f"cuda:{self.index}")
                 with torch.cuda.stream(side):
-                    given = () if pool is None or pool.handle is None else (pool.handle,)
+                    self._make_library_workspaces(side)
+                    if pool is not None and pool.handle is None:
+                        pool.handle = torch.cuda.graph_pool_handle()
+                    given = (pool.handle,) if pool is not None else ()
                     graph.capture_begin(*given, capture_error_mode="thread_local")
-                    if pool is not None:
-                        pool.handle = graph.pool()
                     try:
                         with captured_draws(keys) as draws, capturing_with(workspace, pool is None, results):
                             results = run()
@@ -136,6 +139,17 @@ class CudaDevice:
         if side is None:
             side = self._sides[stream] = torch.cuda.Stream(self.index)
         return side
+
+    def _make_library_workspaces(self, side: torch.cuda.Stream) -> None:
+        """cuBLAS gets a workspace for each thread and stream when it is first called there, and keeps it for all later
+        graphs: it must not lie in the pool of one of them."""
+        ready = self._threads.__dict__.setdefault("ready", set())
+        if side not in ready:
+            ready.add(side)
+            with torch.inference_mode(False), _torch.below_autograd():
+                square = torch.zeros((16, 16), device=f"cuda:{self.index}")
+                torch.addmm(square[0], torch.mm(square, square), square)
+            torch.cuda.current_stream(self.index).synchronize()
 
     def _forget_capture(self) -> None:
         """A capture that failed half-way leaves the generator's state with it, and the next draw would fail."""
