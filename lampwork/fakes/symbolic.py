@@ -24,7 +24,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -32,6 +31,7 @@ import torch
 from lampwork.errors import CompileError, Diagnostic
 from lampwork.fakes.fake import DataDependent
 from lampwork.fakes.nodes import OPPOSITE, SizeNode
+from lampwork.fakes.solving import KnownSizes, Noted
 from lampwork.ir.guard import Guard, SizeRelation, SizeSource
 from lampwork.ir.location import Location
 from lampwork.ir.program import Assumed
@@ -41,16 +41,11 @@ from lampwork.ir.size import (
     Mod,
     Product,
     Size,
-    SizeExpr,
     Sum,
     Symbol,
     add,
     bounds,
-    common_factor,
-    divided,
     evaluate,
-    exact_quotient,
-    floordiv,
     mul,
     substitute,
     symbols,
@@ -65,52 +60,24 @@ _LARGE = 64
 _USUAL_COUNT = 64
 
 
-@dataclass
-class _Noted:
-    """A guard as it was noted: `left relation right`."""
-
-    left: Size
-    relation: str
-    right: Size
-    location: Location
-
-
 _HOLDS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
-_MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-class SymbolicSizes:
+class SymbolicSizes(KnownSizes):
     """The symbols of one capture and the guards on them. Not shared between threads.
 
     `location_hook()` says which line of the user's program is running.
     """
 
     def __init__(self, location_hook: Callable[[], Location] | None = None) -> None:
-        self.location_hook = location_hook
-        self.hints: dict[str, int] = {}
+        super().__init__(location_hook)
         self.sources: dict[str, SizeSource] = {}
-        self._reasons: dict[str, tuple[str, Location]] = {}
         self.marked: set[str] = set()
+        self._reasons: dict[str, tuple[str, Location]] = {}
         self._required: dict[tuple, SizeRelation] = {}
-        self._symbols: dict[str, Symbol] = {}
-        self._bounds: dict[str, tuple[int, int]] = {}
-        self._declared: dict[str, tuple[int, int]] = {}
-        self._replaced: dict[str, Size] = {}
-        #: Symbols made for multiples (`s0 == 8*m0`), as expressions of those that have a source.
-        self._made: dict[str, Size] = {}
-        #: Symbols whose bounds follow from those of the symbol that stands for them.
-        self._implied: set[str] = set()
-        #: The line that narrowed a symbol's bounds last.
-        self._narrowed: dict[str, Location] = {}
-        self._noted: dict[tuple, _Noted] = {}
         self._known: dict[tuple, bool] = {}
-        self._resolved: dict[Size, Size] = {}
-        #: Expressions of several symbols that are no less than zero: sizes that contents decide are equal to them.
-        self._not_negative: list[Size] = []
-        #: Symbols for sizes that contents decide, and whether the program can check what is assumed of each.
-        self.contents: dict[str, bool] = {}
 
     def __bool__(self) -> bool:
         return bool(self.hints or self._required)
@@ -145,16 +112,6 @@ class SymbolicSizes:
         """Whether a symbol stands for something that the caller passes."""
         return bool(self.sources or self._required)
 
-    def by_contents(self, value: Size) -> bool:
-        """Whether the contents of a tensor decide `value`."""
-        return bool(self.contents) and any(name in self.contents for name in symbols(self.resolve(value)))
-
-    def _new(self, name: str, hint: int, lower: int, upper: int) -> Symbol:
-        symbol = self._symbols[name] = Symbol(name, lower, upper, hint)
-        self.hints[name] = hint
-        self._bounds[name] = self._declared[name] = (lower, upper)
-        return symbol
-
     def require(self, source: Source, kind: str, axis: int, value: Size) -> None:
         """The guard that the integer found there, which has no symbol, is `value`."""
         key = (source, kind, axis)
@@ -168,35 +125,6 @@ class SymbolicSizes:
     def wrap(self, value: Size) -> Any:
         """`value` as the program holds it: an int, or a `torch.SymInt`."""
         return value if isinstance(value, int) else self._sym_int(value)
-
-    def location(self) -> Location:
-        return self.location_hook() if self.location_hook is not None else Location()
-
-    # Values -----------------------------------------------------------------------------------------------------------
-
-    def resolve(self, value: Size) -> Size:
-        """`value` in the symbols that are left, with the bounds known by now."""
-        if isinstance(value, int):
-            return value
-        found = self._resolved.get(value)
-        if found is None:
-            found = substitute(value, {name: self._current(name) for name in symbols(value)})
-            self._resolved[value] = found
-        return found
-
-    def _current(self, name: str) -> Size:
-        replaced = self._replaced.get(name)
-        if replaced is not None:
-            return self.resolve(replaced)
-        lower, upper = self._bounds[name]
-        symbol = self._symbols[name]
-        if (symbol.lower, symbol.upper) != (lower, upper):
-            symbol = self._symbols[name] = replace(symbol, lower=lower, upper=upper)
-        return symbol
-
-    def hint(self, value: Size) -> int:
-        """What `value` was in the call that is captured."""
-        return value if isinstance(value, int) else evaluate(value, self.hints)
 
     def large_hint(self, value: Size) -> int:
         """What `value` may be in a call with much work: the sizes seen first are often small."""
@@ -223,17 +151,6 @@ class SymbolicSizes:
             return answer if relation == "<" or answer is None else not answer
         answer = True if high <= 0 else False if low > 0 else None
         return answer if relation == "<=" or answer is None else not answer
-
-    def _difference(self, left: Size, right: Size) -> Size:
-        """What compares with 0 as `left` does with `right`, at its simplest: c*x < c*y is x < y, for positive c."""
-        left, right = self.resolve(left), self.resolve(right)
-        for one, other in ((left, right), (right, left)):
-            if isinstance(one, SizeExpr) and isinstance(other, SizeExpr) and bounds(other)[0] > 0:
-                quotient = exact_quotient(one, other)
-                if quotient is not None:  # strides: (s + 1)*t against s + 1
-                    return add(quotient, -1) if one is left else add(mul(quotient, -1), 1)
-        difference = add(left, mul(right, -1))
-        return difference if isinstance(difference, int) else divided(difference, common_factor(difference))
 
     def holds(self, left: Size, relation: str, right: Size) -> bool:
         """Whether the relation holds for the sizes seen. A guard says so, unless it is known."""
@@ -307,122 +224,6 @@ class SymbolicSizes:
         self._note(value, "==", number)
         return number
 
-    # Guards -----------------------------------------------------------------------------------------------------------
-
-    def _note(self, left: Size, relation: str, right: Size) -> None:
-        """Notes what holds for the sizes seen and does not follow from what is known."""
-        difference = self._difference(left, right)
-        assert isinstance(difference, SizeExpr)
-        if self._narrow(difference, relation):
-            self._learnt()
-            return
-        key = (difference, relation)
-        if key in self._noted:
-            return
-        self._noted[key] = _Noted(left, relation, right, self.location())
-        if relation == "==":
-            self._solve(difference)
-        self._learnt()
-
-    def _learnt(self) -> None:
-        self._resolved.clear()
-        # What was known stays known: bounds only narrow, and equalities hold.
-
-    def _narrow(self, difference: Size, relation: str) -> bool:
-        """`k*s + c relation 0` as bounds of the symbol `s`, where that says all of it."""
-        if isinstance(difference, Symbol):
-            difference = Sum(0, ((1, difference),))
-        if not isinstance(difference, Sum) or len(difference.terms) != 1:
-            return False
-        ((factor, atom),) = difference.terms
-        if not isinstance(atom, Symbol):
-            return False
-        if factor < 0:
-            factor, constant, relation = -factor, -difference.constant, _MIRRORED[relation]
-        else:
-            constant = difference.constant
-        low, high = self._bounds[atom.name]
-        if relation == "<":
-            constant, relation = constant + 1, "<="
-        elif relation == ">":
-            constant, relation = constant - 1, ">="
-        if relation == "<=":
-            high = min(high, -constant // factor)
-        elif relation == ">=":
-            low = max(low, -(constant // factor))
-        elif relation == "!=" and -constant % factor == 0 and -constant // factor == low:
-            low += 1
-        elif relation == "!=" and -constant % factor == 0 and -constant // factor == high:
-            high -= 1
-        else:
-            return False
-        self._bounds[atom.name] = (low, high)
-        if low == high:
-            self._replaced[atom.name] = low
-        self._narrowed[atom.name] = self.location()
-        return True
-
-    def _solve(self, difference: SizeExpr) -> None:
-        """`difference == 0` holds: one symbol becomes an expression of the others, where that is possible."""
-        if isinstance(difference, Mod) and isinstance(difference.divisor, int):
-            self._divide(difference.value, difference.divisor)
-            return
-        constant, terms = (
-            (difference.constant, difference.terms) if isinstance(difference, Sum) else (0, ((1, difference),))
-        )
-        # The newest symbol goes: expressions made so far mostly speak of the older ones.
-        by_contents = self.contents and self.by_contents(difference)
-        for factor, atom in sorted(terms, key=lambda term: -_age(term[1])):
-            others = [other for _, other in terms if other is not atom]
-            if by_contents and not (isinstance(atom, Symbol) and atom.name in self.contents):
-                continue  # what the call passes is known first
-            if not isinstance(atom, Symbol) or any(atom.name in symbols(other) for other in others):
-                continue
-            rest: Size = constant
-            for k, other in terms:
-                if other is not atom:
-                    rest = add(rest, mul(other, k))
-            value = mul(rest, -1) if factor > 0 else rest
-            if abs(factor) != 1:
-                if not others:
-                    value = floordiv(value, abs(factor))
-                elif (
-                    isinstance(value, Sum)
-                    and not value.constant % abs(factor)
-                    and all(not k % abs(factor) for k, _ in value.terms)
-                ):
-                    value = floordiv(value, abs(factor))
-                else:
-                    continue
-            self._replace(atom.name, value)
-            return
-
-    def _replace(self, name: str, value: Size) -> None:
-        """`name` is `value` from here on; what is known of its bounds is said of the symbol in `value`, if any."""
-        low, high = self._bounds[name]
-        self._replaced[name] = value
-        if name in self.contents:
-            self.hints[name] = self.hint(value)
-        if isinstance(value, int):
-            self._implied.add(name)
-        elif self._narrow(add(value, -low), ">=") and (high == INFINITY or self._narrow(add(value, -high), "<=")):
-            self._implied.add(name)
-        elif name in self.contents and low >= 0:
-            self._not_negative.append(add(value, -low))
-
-    def _divide(self, value: Size, divisor: int) -> None:
-        """`value % divisor == 0`: a symbol becomes a multiple of a new one."""
-        if not isinstance(value, Symbol):
-            return
-        low, high = self._bounds[value.name]
-        name = f"m{len(self._made)}"
-        quotient = self._new(name, self.hints[value.name] // divisor, -(-low // divisor), high // divisor)
-        self._made[name] = FloorDiv(value, divisor)
-        if value.name in self.contents:
-            self.contents[name] = self.contents[value.name]
-        self._replaced[value.name] = mul(quotient, divisor)
-        self._implied.add(value.name)
-
     # What became of the symbols ---------------------------------------------------------------------------------------
 
     def specialised(self) -> list[Diagnostic]:
@@ -481,7 +282,7 @@ class SymbolicSizes:
         found += [(each, nowhere) for each in self._required.values()]
         return found
 
-    def _assumes(self, noted: _Noted) -> bool:
+    def _assumes(self, noted: Noted) -> bool:
         """Whether what was noted is an assumption about a size that contents decide."""
         return bool(self.contents) and any(
             name in self.contents for name in symbols(add(noted.left, mul(noted.right, -1)))
@@ -515,7 +316,7 @@ class SymbolicSizes:
         value = self._with_sources(value)
         return _bare(value), self._sources_of(value)
 
-    def _relation(self, noted: _Noted) -> SizeRelation:
+    def _relation(self, noted: Noted) -> SizeRelation:
         left, right = self._with_sources(noted.left), self._with_sources(noted.right)
         sources = dict.fromkeys((*self._sources_of(left), *self._sources_of(right)))
         return SizeRelation(f"{_bare(left)} {noted.relation} {_bare(right)}", tuple(sources))
@@ -527,13 +328,6 @@ class SymbolicSizes:
 
     def _sources_of(self, value: Size) -> tuple[SizeSource, ...]:
         return tuple(self.sources[name] for name in sorted(symbols(self._with_sources(value))))
-
-
-def _age(value: Size) -> int:
-    """How late a symbol was made; expressions come last, what contents decide first."""
-    if isinstance(value, Symbol) and value.name[0] == "u":
-        return (1 << 20) + int(value.name[1:])
-    return int(value.name[1:]) if isinstance(value, Symbol) and value.name[0] == "s" else -1
 
 
 def _bare(value: Size) -> str:

@@ -18,7 +18,8 @@ from lampwork.ir.loops import Compute, Constant, Expr, Index, LoopNest, Store
 from lampwork.ir.size import Size, Symbol, add, bounds, mul, product
 from lampwork.lower import expressions as ex
 from lampwork.lower.expressions import as_index
-from lampwork.lower.lower import Checked, Lowering
+from lampwork.lower.lower import Lowering
+from lampwork.lower.nests import Checked
 from lampwork.lower.rules import rule
 from lampwork.lower.values import CannotLoad, IndexTuple, TensorValue, broadcast_index, grid
 from lampwork.lower.view import reshape_map

@@ -20,7 +20,6 @@ Random operators stay calls of ATen in program order: the same draws as eager; b
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -30,10 +29,9 @@ from lampwork import _torch
 from lampwork.config import Settings
 from lampwork.errors import CompileError
 from lampwork.fakes.symbolic import found_symbol, size_of, sizes_of
-from lampwork.ir.dtype import ITEM_SIZE_BYTES, NATIVE, STORED, compute_dtype
-from lampwork.ir.loops import Buffer, Compute, Expr, Index, Location, LoopNest, Origin, Reduction, Store
+from lampwork.ir.dtype import ITEM_SIZE_BYTES, NATIVE, STORED
+from lampwork.ir.loops import Buffer, Location, LoopNest, Origin, Store
 from lampwork.ir.program import (
-    Check,
     Extern,
     FromBuffer,
     FromInput,
@@ -48,18 +46,15 @@ from lampwork.ir.program import (
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
 from lampwork.ir.size import Size, SizeExpr, Symbol, symbols
 from lampwork.lower import expressions as ex
+from lampwork.lower.nests import Nests, dtype_name, meta_of, with_own_memory
 from lampwork.lower.rules import COPIES, RULES, VIEWS, Rule
 from lampwork.lower.values import (
     CannotLoad,
-    IndexTuple,
-    Known,
     TensorMeta,
     TensorValue,
     broadcast_index,
     contiguous_strides,
     grid,
-    is_closed,
-    reduction_grid,
 )
 
 
@@ -88,218 +83,26 @@ class _Operator:
         return self._out[key]
 
 
-#: What folding no elements gives, for the operations that eager allows to.
-IDENTITIES: dict[str, Any] = {"sum": 0, "prod": 1, "any": False, "all": True}
-
 _operators: dict[int, _Operator] = {}
-_dtype_names: dict[torch.dtype, str] = {}
 
 
-def dtype_name(dtype: torch.dtype) -> str:
-    name = _dtype_names.get(dtype)
-    if name is None:
-        name = _dtype_names[dtype] = str(dtype).removeprefix("torch.")
-    return name
-
-
-def meta_of(value: Any) -> TensorMeta:
-    """Metadata of a (fake) tensor."""
-    return TensorMeta(dtype_name(value.dtype), sizes_of(value.size()), sizes_of(value.stride()))
-
-
-#: (value, index) -> the value, asserting on a GPU that it is one the operator takes.
-Checked = Callable[[Expr, IndexTuple], Expr]
-
-
-def _as_it_is(value: Expr, index: IndexTuple) -> Expr:
-    return value
-
-
-class Lowering:
-    """The state of lowering one graph, and what rules build nests with.
-
-    `out` is the metadata of the current node's result (a tuple of them for operators with several); `needed[k]` says
-    whether result k is read by anyone.
-    """
+class Lowering(Nests):
+    """The state of lowering one graph; rules get it to build nests with."""
 
     def __init__(self, functional: FunctionalGraph) -> None:
+        super().__init__(functional.device)
         self.functional = functional
-        self.device = functional.device
-        #: Buffers on another device than the program's, and the device of each.
-        self.elsewhere: dict[str, str] = {}
-        #: What a GPU has to assert: bools of one element that must be true, each with the message if not.
-        self.buffers: dict[str, Buffer] = {}
-        self.items: list[Any] = []
         #: Buffers of nodes that are computed a second time (see `graph/whole_step.py`).
         self.again: set[str] = set()
         #: Symbols that calls of ATen decide: result and dimension of each.
         self.found: dict[str, tuple[str, int]] = {}
         self.constants: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
-        self.known: dict[str, Known] = {}
         self.values: dict[Node, Any] = {}
         self.inputs: list[str] = []
         self.input_offsets: dict[str, Size] = {}
         self.sizes: list[str] = []
         #: Inputs that are integers, and what each is in symbols.
         self.numbers: dict[str, Size] = {}
-        self.symbol_count = 0
-        self.node: Node = None  # type: ignore[assignment]
-        self.origin = Origin("", "")
-        self.out: Any = None
-
-    # What rules build with ----------------------------------------
-
-    def needed(self, position: int) -> bool:
-        """Whether result `position` of the current (multi-result) node is read."""
-        for user in self.node.users:
-            if user.target is not operator.getitem or user.args[1] == position:
-                return True
-        return False
-
-    def new_buffer(self, meta: TensorMeta, part: str = "", device: str = "") -> TensorValue:
-        """A fresh buffer, named after the node (and `part`), as a value; on the program's device unless named."""
-        name = f"{self.node.name}.{part}" if part else self.node.name
-        if name in self.buffers:
-            number = 1
-            while f"{name}.{number}" in self.buffers:
-                number += 1
-            name = f"{name}.{number}"
-        dtype, shape, strides = meta
-        self.add_buffer(Buffer(name, dtype, shape, strides, device=device))
-        return TensorValue(TensorRef(name, dtype, shape, strides))
-
-    def add_buffer(self, buffer: Buffer) -> None:
-        self.buffers[buffer.name] = buffer
-        if buffer.device:
-            self.elsewhere[buffer.name] = buffer.device
-
-    def device_of(self, tensor: torch.Tensor) -> str:
-        """Where a tensor is, if that is not the program's device; else empty."""
-        if tensor.is_cpu and self.device == "cpu":
-            return ""
-        device = str(tensor.device)
-        return "" if device == self.device else device
-
-    def compute(self, meta: TensorMeta, body: Callable[[IndexTuple], Expr], part: str = "") -> TensorValue:
-        """One pointwise nest: `out[index] = body(index)` of `meta`; the body's value is cast to its dtype."""
-        axes, index = grid(meta.shape)
-        value = ex.cast(body(index), meta.dtype)
-        target = self.new_buffer(meta, part)
-        self.items.append(LoopNest(axes, Store(target.ref.buffer, index, value), None, False, self.origin))
-        if is_closed(value):
-            self.remember(target, lambda index: ex.cast(body(index), meta.dtype))
-        return target
-
-    def remember(self, target: TensorValue, at: Callable[[IndexTuple], Expr]) -> None:
-        """The elements of the fresh `target` are `at(index)`, which loads nothing; its nest goes if nobody reads it."""
-        target.known = self.known[target.ref.buffer] = Known(at)
-
-    def compute_fresh(
-        self, shape: tuple[Size, ...], dtype: str, body: Callable[[IndexTuple], Expr], part: str
-    ) -> TensorValue:
-        """As `compute`, into a contiguous helper buffer."""
-        return self.compute(TensorMeta(dtype, shape, contiguous_strides(shape)), body, part)
-
-    def reduce(
-        self,
-        op: str,
-        shape: tuple[Size, ...],
-        dims: Iterable[int],
-        body: Callable[[IndexTuple], Expr],
-        dtype: str,
-        part: str = "",
-        meta: TensorMeta | None = None,
-    ) -> TensorValue:
-        """One reduction nest: folds `body(index)` of type `dtype` over dimensions `dims` of the space `shape`.
-
-        Without `meta` the result is a contiguous helper of the dimensions that stay. With it, the result has that
-        metadata: the same dimensions, or all of them with 1 for the reduced (keepdim). Its dtype is `dtype`
-        (int64 for argmax and argmin: the row-major position in the reduced dimensions).
-        """
-        axes, reduced, index, kept = reduction_grid(shape, frozenset(dims))
-        result_dtype = "int64" if op in ("argmax", "argmin") else dtype
-        if meta is None:
-            kept_shape = tuple(extent for k, extent in enumerate(shape) if k not in set(dims))
-            meta = TensorMeta(result_dtype, kept_shape, contiguous_strides(kept_shape))
-        elif len(meta.shape) == len(shape):
-            chosen = set(dims)
-            kept = tuple(0 if k in chosen else symbol for k, symbol in enumerate(index))
-        if op in IDENTITIES and any(axis.extent == 0 for axis in reduced):
-            # Nothing is folded.
-            identity = ex.constant(IDENTITIES[op], dtype)
-            return self.compute(TensorMeta(dtype, meta.shape, meta.strides), lambda index: identity, part)
-        value = ex.cast(body(index), dtype)
-        target = self.new_buffer(TensorMeta(result_dtype, meta.shape, meta.strides), part)
-        # Folding a single value gives that value: a pointwise nest.
-        reduction = Reduction(op, reduced, dtype) if reduced else None
-        if reduction is None and op in ("argmax", "argmin"):
-            value = ex.constant(0, "int64")
-        self.items.append(LoopNest(axes, Store(target.ref.buffer, kept, value), reduction, False, self.origin))
-        return target
-
-    def operand(self, value: Any, index: IndexTuple, shape: tuple[Size, ...], dtype: str) -> Expr:
-        """`value` (tensor broadcast to `shape`, or number) at `index`, as `dtype`."""
-        if type(value) is TensorValue:
-            return ex.cast(value.load(broadcast_index(index, shape, value.ref.shape)), dtype)
-        if isinstance(value, SizeExpr):
-            return ex.cast(Index(value), dtype)
-        return ex.constant(value, dtype)
-
-    def pointwise(self, inputs: Sequence[Any], function: Callable[..., Expr], dtype: str | None = None) -> TensorValue:
-        """One nest for the node's result: `function` of the broadcast inputs, each in the compute type of `dtype`
-        (by default the result's)."""
-        meta = self.out
-        shape = meta.shape
-        axes, index = grid(shape)
-        dtype = compute_dtype(dtype or meta.dtype)
-        operand = self.operand
-        value = ex.cast(function(*[operand(value, index, shape, dtype) for value in inputs]), meta.dtype)
-        target = self.new_buffer(meta)
-        self.items.append(LoopNest(axes, Store(target.ref.buffer, index, value), None, False, self.origin))
-        if is_closed(value):
-            self.remember(
-                target,
-                lambda index: ex.cast(function(*[operand(v, index, shape, dtype) for v in inputs]), meta.dtype),
-            )
-        return target
-
-    def check(
-        self,
-        shape: tuple[Size, ...],
-        failed: Callable[[IndexTuple], Expr],
-        message: str,
-        error: str,
-        on_gpu: bool = True,
-    ) -> Checked:
-        """The host raises `error(message)` if `failed(index)` is true anywhere in `shape`.
-
-        A GPU asserts it where the value is used, as eager's kernels do, and nobody waits for the answer: the function
-        returned makes (value, index) a value that asserts. `on_gpu` False: eager does not.
-        """
-        if 0 in shape:
-            return _as_it_is
-        if self.device != "cpu":
-            if not on_gpu:
-                return _as_it_is
-            return lambda value, index: Compute("asserted", (value, ex.unary("not", failed(index))), value.dtype)
-        flag = self.reduce("any", shape, range(len(shape)), failed, "bool", "check")
-        self.items.append(Check(flag.ref.buffer, message, error, self.origin))  # type: ignore[arg-type]
-        return _as_it_is
-
-    def copy_of(self, value: TensorValue, meta: TensorMeta, part: str = "copy") -> TensorValue:
-        """A fresh buffer of `meta` with the elements of `value` (same shape and dtype)."""
-        meta = _with_own_memory(meta)
-        device = self.elsewhere.get(value.ref.buffer, "")
-        if value.dtype in NATIVE and not device:
-            try:
-                return self.compute(meta, value.load, part)
-            except CannotLoad:
-                pass
-        target = self.new_buffer(meta, part, device)
-        self.items.append(
-            Extern("aten::clone.default", (value.used().ref,), (), (target.ref.buffer,), None, (), self.origin)
-        )
-        return target
 
     # Operators through ATen ----------------------------------------
 
@@ -342,7 +145,7 @@ class Lowering:
             raise CompileError("lower", "an operator whose result is not a tensor", name, self.origin.location)
         metas: tuple = (self.out,) if single else self.out or ()
         if what.aliases:  # a copy has memory for each element
-            metas = tuple([meta and _with_own_memory(meta) for meta in metas])
+            metas = tuple([meta and with_own_memory(meta) for meta in metas])
         value = self.node.meta.get("val")
         places = [self.device_of(each) if isinstance(each, torch.Tensor) else "" for each in
                   ((value,) if single else value or ())]  # fmt: skip
@@ -655,13 +458,6 @@ def _mentions_symbols(value: Any) -> bool:
     if type(value) is TensorValue:
         return any(isinstance(each, SizeExpr) for each in (*value.ref.shape, *value.ref.strides, value.ref.offset))
     return isinstance(value, SizeExpr) or (isinstance(value, tuple) and any(map(_mentions_symbols, value)))
-
-
-def _with_own_memory(meta: TensorMeta) -> TensorMeta:
-    """`meta`; contiguous, where it is that of an expanded tensor, which has no memory for each element."""
-    if any(step == 0 and extent != 1 for extent, step in zip(meta.shape, meta.strides)):
-        return TensorMeta(meta.dtype, meta.shape, contiguous_strides(meta.shape))
-    return meta
 
 
 def _tensors(value: Any) -> list[TensorValue]:

@@ -14,7 +14,8 @@ from lampwork.ir.dtype import FLOATING, compute_dtype
 from lampwork.ir.loops import Expr
 from lampwork.ir.size import Size, product
 from lampwork.lower import expressions as ex
-from lampwork.lower.lower import Lowering, dtype_name
+from lampwork.lower.lower import Lowering
+from lampwork.lower.nests import dtype_name
 from lampwork.lower.rules import rule
 from lampwork.lower.values import IndexTuple, TensorMeta, TensorValue
 

@@ -11,7 +11,8 @@ from typing import Any
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.program import TensorRef
 from lampwork.ir.size import Size, add, bounds, floordiv, maximum, minimum, mod, mul, product
-from lampwork.lower.lower import Lowering, dtype_name
+from lampwork.lower.lower import Lowering
+from lampwork.lower.nests import dtype_name
 from lampwork.lower.rules import view_rule
 from lampwork.lower.values import CannotLoad, IndexMap, IndexTuple, TensorValue
 
