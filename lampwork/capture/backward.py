@@ -113,7 +113,8 @@ def is_spent(tensor: Any, freed: Collection[Any]) -> bool:
         for name in dir(node):
             if name.startswith("_saved_") or name == "saved_tensors":
                 try:
-                    getattr(node, name)
+                    with _torch.kernels_only():  # a saved result is detached, which the program did not ask for
+                        getattr(node, name)
                 except RuntimeError:
                     return True
     return False

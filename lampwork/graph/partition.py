@@ -11,11 +11,13 @@
 
 What the backward graph reads of the forward one is saved, or computed again: `choose` says which (views, constants and
 `full` are always made anew). Inputs are saved as they are; where the program writes to them, as a copy of what they
-held.
+held. So are those that eager's autograd would not hold on to, and the caller may write to before the backward pass:
+those of which the program made a copy, and small ones that are read to compute something again.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -29,15 +31,18 @@ from lampwork.errors import CompileError
 from lampwork.fakes.evaluate import evaluate
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
-from lampwork.fakes.symbolic import SymbolicSizes, by_contents, found_symbol, size_of, sizes_of
+from lampwork.fakes.symbolic import SymbolicSizes, by_contents, found_symbol, hint_of, size_of, sizes_of
 from lampwork.graph.build import emit, is_random, place, same_metadata, value_of
 from lampwork.graph.missing import Missing
-from lampwork.graph.simplify import finds_size
+from lampwork.graph.simplify import COPIED, finds_size
 from lampwork.ir.differentiation import Backward, Joint, Tangent
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
 from lampwork.ir.size import SizeExpr, Symbol, symbols
 
 aten = torch.ops.aten
+
+#: An input up to this size is copied without a thought.
+_SMALL_BYTES = 1 << 14
 
 #: Which forward values to save, of those that the backward graph reads.
 Choose = Callable[["Joined"], set[Node]]
@@ -73,6 +78,7 @@ class Joined:
         self.placeholders = [node for node in self.nodes if node.op == "placeholder"]
         self.tangents = self.placeholders[inputs:]
         self.written = {self.placeholders[index] for index, _ in functional.writes}
+        self._copied: set[Node] | None = None
         self.forward_results = functional.results[: joint.results + joint.hidden]
         self.gradient_results = functional.results[joint.results + joint.hidden :]
         self.backward: set[Node] = set(self.tangents)
@@ -92,6 +98,35 @@ class Joined:
                 found.add(node)
                 pending.extend(node.all_input_nodes)
         return found
+
+    @property
+    def copied(self) -> set[Node]:
+        """Placeholders that are saved as a copy of what they held, if they are saved."""
+        if self._copied is None:
+            self._copied = self.written | {
+                node
+                for index, node in enumerate(self.placeholders[: self.inputs])
+                if node.meta.get(COPIED) or (index not in self.joint.wanted and self._is_held_by_us_alone(node))
+            }
+        return self._copied
+
+    def _is_held_by_us_alone(self, node: Node) -> bool:
+        """Whether a placeholder is small, and not what autograd keeps: statistics, say, which the model will update."""
+        value = node.meta.get("val")
+        if not isinstance(value, Fake) or not value.dtype.is_floating_point or not value.dim():
+            return False
+        if math.prod(map(hint_of, value.size())) * value.element_size() > _SMALL_BYTES:
+            return False
+        needed = self.needed()
+        pending, seen = [node], set()
+        while pending:
+            for user in pending.pop().users:
+                if user in needed:
+                    return False
+                if is_free(user) and user not in seen:
+                    seen.add(user)
+                    pending.append(user)
+        return True
 
     def gradient_node(self, result: Any) -> Node:
         return self.placeholders[result.input] if isinstance(result, AliasOfInput) else self.outputs[result.index]
@@ -118,8 +153,8 @@ _FREE = {
 
 
 def is_copied(node: Node) -> bool:
-    """Whether the backward half gets a copy of the saved node: of what an input held that the program writes to, and of
-    a view, which would keep all that it is a view of. The copy is dense."""
+    """Whether the backward half gets a copy of the saved node: of what an input held (`Joined.copied`), and of a view,
+    which would keep all that it is a view of. The copy is dense."""
     return node.op == "placeholder" or is_free(node)
 
 
@@ -154,8 +189,8 @@ def partition(
         return Halves(_forward(joined, [], ())[0], None, Backward(joint), joined)
     chosen = choose(joined)
     saved = [node for node in joined.nodes if node in chosen]
-    kept_inputs = [node for node in saved if node.op == "placeholder" and node not in joined.written]
-    computed = [node for node in saved if node.op != "placeholder" or node in joined.written]
+    kept_inputs = [node for node in saved if node.op == "placeholder" and node not in joined.copied]
+    computed = [node for node in saved if node.op != "placeholder" or node in joined.copied]
     names = dict.fromkeys((*_symbols(joined.nodes), *_found_before(joined))) if sizes is not None else ()
     numbers = tuple(sizes.wrap(Symbol(name)) for name in names) if sizes is not None else ()
     forward, first = _forward(joined, computed, numbers)

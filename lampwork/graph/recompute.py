@@ -81,7 +81,7 @@ class Costs:
     def memory(self, node: Node) -> int:
         """Bytes that stay occupied until the backward pass because the node is saved."""
         if node.op == "placeholder":
-            return self.size(node) if node in self.joined.written else 0
+            return self.size(node) if node in self.joined.copied else 0
         return self.size(node)
 
     def save(self, node: Node) -> int:
@@ -99,7 +99,7 @@ class Costs:
     def _time_to_save(self, node: Node) -> int:
         size = self.size(node)
         if node.op == "placeholder":
-            return 1 + size * (3 if node in self.joined.written else 1)
+            return 1 + size * (3 if node in self.joined.copied else 1)
         value = node.meta.get("val")
         if not isinstance(value, Fake):
             return INFINITE

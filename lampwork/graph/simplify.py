@@ -21,6 +21,9 @@ from lampwork.ir.region import FromGraph, FunctionalGraph
 
 aten = torch.ops.aten
 
+#: In the `meta` of placeholders of which the program made a copy: that holds, whatever becomes of them.
+COPIED = "copied"
+
 
 def embed_literals(functional: FunctionalGraph) -> FunctionalGraph:
     """Literals become `full` where they hold one number, else `get_attr` nodes with the tensor in `meta["constant"]`.
@@ -53,6 +56,8 @@ _MAY_BE_NOTHING = {
     aten.detach.default, aten.slice.Tensor, aten.permute.default, aten.transpose.int, aten.as_strided.default,
     aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.clone.default, aten._to_copy.default,
 }  # fmt: skip
+
+_COPIES = {aten.clone.default, aten._to_copy.default}
 
 _VIEWS_BY_SHAPE = {
     aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.unsqueeze.default,
@@ -91,6 +96,8 @@ def remove_no_ops(functional: FunctionalGraph) -> FunctionalGraph:
         if node.target in _MAY_BE_NOTHING and _is_same(node, source):
             if offsets_matter and node.meta["val"].storage_offset() != source.meta["val"].storage_offset():
                 continue
+            if node.target in _COPIES and (owner := memory_owner(source)).op == "placeholder":
+                owner.meta[COPIED] = True
             node.replace_all_uses_with(source)
             graph.erase_node(node)
     return functional

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -284,3 +286,29 @@ def test_an_input_turned_in_place_beside_results_with_a_history():
         found.append((x.shape, given.grad))
     assert found[0][0] == found[1][0]
     torch.testing.assert_close(found[1][1], found[0][1])
+
+
+def test_a_pass_behind_a_freed_one_whose_result_is_saved():
+    """Whether a history was freed was asked by looking at what it saved: a result (tanh's) would not be looked at."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3))
+    other = copy.deepcopy(model)
+
+    def program(model, optimizer, x):
+        for _ in range(2):
+            y = model(x)
+            if not torch._is_all_true(y < 1000):
+                raise ValueError
+            loss = y.square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return loss.detach()
+
+    one, two = (torch.optim.SGD(each.parameters(), 0.05) for each in (model, other))
+    compiled = lampwork.compile(program, options={"cache": False})
+    for _ in range(3):
+        x = torch.randn(5, 4)
+        torch.testing.assert_close(compiled(other, two, x), program(model, one, x))
+    for mine, eager in zip(other.parameters(), model.parameters()):
+        torch.testing.assert_close(mine, eager)
