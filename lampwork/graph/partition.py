@@ -193,7 +193,7 @@ def partition(
     computed = [node for node in saved if node.op != "placeholder" or node in joined.copied]
     names = dict.fromkeys((*_symbols(joined.nodes), *_found_before(joined))) if sizes is not None else ()
     numbers = tuple(sizes.wrap(Symbol(name)) for name in names) if sizes is not None else ()
-    forward, first = _forward(joined, computed, numbers)
+    forward, places = _forward(joined, computed, numbers)
     optional = tuple(place for place, node in enumerate(joined.tangents) if _may_be_missing(joined, node))
     missing = Missing(joined.nodes, joined.backward, joined.tangents if len(joined.tangents) > 1 else ())
     told = tuple(sorted({*optional, *missing.told(joined.needed())}))
@@ -201,8 +201,8 @@ def partition(
     link = Backward(
         joint,
         saved_inputs=tuple(joined.placeholders.index(node) for node in kept_inputs),
-        saved_results=tuple(range(first, first + len(computed))),
-        numbers=tuple(range(first + len(computed), first + len(computed) + len(numbers))),
+        saved_results=places,
+        numbers=tuple(range(len(forward.results), len(forward.results) + len(numbers))),
         tangents=tuple(_tangent(node.meta["val"]) for node in joined.tangents),
         optional=optional,
         told=told,
@@ -281,8 +281,13 @@ def _may_be_missing(joined: Joined, tangent: Node) -> bool:
     )
 
 
-def _forward(joined: Joined, computed: list[Node], numbers: tuple[Any, ...]) -> tuple[FunctionalGraph, int]:
-    """The forward half, whose results behind the region's are `computed` and `numbers`; the first one's index."""
+def _forward(
+    joined: Joined, computed: list[Node], numbers: tuple[Any, ...]
+) -> tuple[FunctionalGraph, tuple[int, ...]]:
+    """The forward half, whose results behind the region's are `computed` and `numbers`; where it returns `computed`.
+
+    What the region returns as it is comes once: autograd notices what the caller writes to it.
+    """
     functional = joined.functional
     graph = torch.fx.Graph()
     copies: dict[Node, Node] = {}
@@ -301,13 +306,16 @@ def _forward(joined: Joined, computed: list[Node], numbers: tuple[Any, ...]) -> 
 
     results: list[Any] = []
     owned: dict[Node, int] = {}  # nodes whose memory is a result's as it is
+    given: dict[Node, int] = {}  # results that are all of such a node
     for result in joined.forward_results:
         if isinstance(result, FromGraph):
             result = FromGraph(output(result.index), result.view, result.dtype, result.conjugate)
             owned.setdefault(outputs[result.index], result.index)
+            if result == FromGraph(result.index):
+                given.setdefault(outputs[result.index], len(results))
         results.append(result)
     writes = tuple((target, output(source)) for target, source in functional.writes)
-    first = len(results)
+    saved: list[int] = []
     for node in computed:
         copy = copies[node]
         if is_copied(node):
@@ -315,12 +323,15 @@ def _forward(joined: Joined, computed: list[Node], numbers: tuple[Any, ...]) -> 
         if copy not in owned:
             owned[copy] = len(outputs)
             outputs.append(copy)
-        results.append(FromGraph(owned[copy]))
+        if copy not in given:
+            given[copy] = len(results)
+            results.append(FromGraph(owned[copy]))
+        saved.append(given[copy])
     graph.output(tuple(outputs))
     made = FunctionalGraph(
         graph, tuple(results), writes, device=functional.device, numbers=numbers, overlapping=functional.overlapping
     )
-    return made, first
+    return made, tuple(saved)
 
 
 def _backward(
