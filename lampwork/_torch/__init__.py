@@ -19,6 +19,7 @@ from lampwork._torch.library import (
     functional_of_custom,
     if_given,
     many_of_one,
+    named_operator,
     out_arguments,
     overload,
     random_state_operator,
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
         release_saved_tensors,
         run_backward,
         saved_hooks_refusal,
+        selective_context,
         without_saved_tensor_hooks,
     )
     from lampwork._torch.cuda import (

@@ -61,3 +61,13 @@ def is_batched(tensor: torch.Tensor) -> bool:
     """Whether a `vmap` wraps the tensor: that of `torch.func`, or the older one of `is_grads_batched`."""
     keys = torch._C._dispatch_keys(tensor)
     return any(keys.has(key) for key in _BATCHED)
+
+
+def selective_context(result: Any) -> Any:
+    """What the policy of a selective checkpoint is told about the call (releases differ in what that is)."""
+    from torch.utils.checkpoint import SelectiveCheckpointContext
+
+    try:
+        return SelectiveCheckpointContext(is_recompute=False, op_output=result)
+    except TypeError:
+        return SelectiveCheckpointContext(is_recompute=False)

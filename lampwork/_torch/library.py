@@ -73,6 +73,11 @@ def random_state_operator(name: str) -> OpOverload:
     return getattr(torch.ops.lampwork, name).default
 
 
+def named_operator(value: Any) -> Any:
+    """An operator by its name, as data; any other value as it is."""
+    return ("operator", str(value)) if type(value) is OpOverload else value
+
+
 def many_of_one() -> OpOverload:
     """Our operator that gives as many elements, all in one place, as an integer tensor of one element says: so a graph
     knows the integer as a size. What runs it is in `runtime/numbers.py`."""

@@ -42,7 +42,7 @@ def has_identity_hash(value: Any) -> bool:
     kind = type(value)
     if kind in PLAIN_TYPES or issubclass(kind, IdentityNumber):
         return True
-    if isinstance(value, (type, types.FunctionType, types.ModuleType, torch.Tensor, enum.Enum)):
+    if isinstance(value, (type, types.FunctionType, types.ModuleType, torch.Tensor, enum.Enum, *_torch.OPERATOR_TYPES)):
         return True
     if kind is tuple or kind is frozenset:
         return all(map(has_identity_hash, value))

@@ -110,6 +110,7 @@ class Recorder:
         #: What is recorded from now on belongs to a backward pass that the program itself runs.
         self.takes_gradients = False
         self._checkpoint = self._checkpoints = 0
+        self._keeps: Callable[..., bool] | None = None
         self._written_in_checkpoint: set[int] = set()
         #: Is told of every `fake.data = other`, whoever caused it.
         self.data_hook: Callable[[Fake, Fake], None] | None = None
@@ -216,17 +217,19 @@ class Recorder:
                 value.grad_fn  # noqa: B018
 
     @contextmanager
-    def checkpoint(self) -> Iterator[set[int]]:
-        """What is recorded inside is computed again by the backward pass (`meta["checkpoint"]`, a number). Gives the
-        set of storages that are written inside, which is complete at the end."""
-        outer, before = self._checkpoint, self._written_in_checkpoint
+    def checkpoint(self, keeps: Callable[..., bool] | None = None) -> Iterator[set[int]]:
+        """What is recorded inside is computed again by the backward pass (`meta["checkpoint"]`, a number), unless
+        `keeps(operator, arguments, keywords, result)` (`meta["kept"]`). Gives the set of storages that are written
+        inside, which is complete at the end."""
+        outer, before, kept_outside = self._checkpoint, self._written_in_checkpoint, self._keeps
+        self._keeps = keeps
         self._checkpoints += 1
         self._checkpoint, self._written_in_checkpoint = self._checkpoints, set()
         try:
             yield self._written_in_checkpoint
         finally:
             before |= self._written_in_checkpoint
-            self._checkpoint, self._written_in_checkpoint = outer, before
+            self._checkpoint, self._written_in_checkpoint, self._keeps = outer, before, kept_outside
 
     @contextmanager
     def _paused(self) -> Iterator[None]:
@@ -256,7 +259,16 @@ class Recorder:
                 self.uses_cuda = True
                 if device.index is None:  # the current device is guarded, so that the graph may name it
                     kwargs = {**kwargs, "device": exact_device(device)}
-        return self._handlers[op.kind](op, args, kwargs)
+        if self._keeps is None or op.kind == "composite":
+            return self._handlers[op.kind](op, args, kwargs)
+        before = self.graph._root._prev
+        result = self._handlers[op.kind](op, args, kwargs)
+        if self._keeps(func, args, kwargs, result):
+            node = self.graph._root._prev
+            while node is not before:
+                node.meta["kept"] = True
+                node = node._prev
+        return result
 
     def _call_functional(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         if op.base in _CHANGED_BEFORE_RECORDING:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.capture.guards import GuardList, Sources
 from lampwork.capture.plain import has_identity_hash, is_plain
 from lampwork.capture.shadow import (
@@ -243,9 +244,10 @@ class Shadows:
         if not shadow.settled:
             shadow.settled = True
             self.unsettled.pop(id(shadow.copy), None)
-            if not all(map(is_plain, shadow.base)):
+            elements = tuple(map(_torch.named_operator, shadow.base))
+            if not all(map(is_plain, elements)):
                 raise Break("opaque-value", "a set of objects from outside is looked at")
-            self.guards.keys_are(shadow.source, tuple(shadow.base), ordered=False)
+            self.guards.keys_are(shadow.source, elements, ordered=False)
         return shadow.copy
 
     def settle(self, value: Any) -> Any:

@@ -152,7 +152,7 @@ NOT_NATIVE = frozenset({
     "backward", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "share_memory_", "storage",
     "multi_head_attention_forward_hooks", "triplet_margin_with_distance_loss", "__deepcopy__", "__reduce_ex__",
     "__setstate__", "__array__", "__torch_function__", "storage_type", "is_shared", "module_load", "__dlpack__",
-    "_reduce_ex_internal", "__dlpack_device__", "reinforce",
+    "_reduce_ex_internal", "__dlpack_device__", "reinforce", "gaussian_nll_loss",
 })  # fmt: skip
 
 

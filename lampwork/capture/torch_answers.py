@@ -9,7 +9,6 @@ import weakref
 from typing import Any
 
 import torch
-import torch.utils.checkpoint
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from lampwork import _torch
@@ -20,6 +19,7 @@ from lampwork.capture.backward import (
     retain_grad,
     run_backward,
 )
+from lampwork.capture.checkpoints import install_checkpoints
 from lampwork.capture.fake import Fake
 from lampwork.capture.functions import INSTEAD
 from lampwork.capture.fused import KERNELS
@@ -60,8 +60,7 @@ def install_torch_answers(world: Any) -> None:
     for native in _torch.REFUSE_SAVED_HOOKS:
         add(native, _refuse_saved_hooks)
     world.add_substitute(torch.cond, _conditional)
-    add(torch.utils.checkpoint.checkpoint, _checkpoint)
-    INSTEAD[torch.utils.checkpoint.CheckpointFunction] = _checkpoint_reentrant
+    install_checkpoints(world)
     for method in (BackwardHook.setup_input_hook, BackwardHook.setup_output_hook):
         add(method, _module_hooks(method))
     INSTEAD[_torch.BackwardHookFunction] = _module_boundary
@@ -265,43 +264,6 @@ def _register_hook(world: Any, hooks: Any, *, extra_dict: Any = None) -> Any:
     handle.id = number
     handle.extra_dict_ref = tuple([weakref.ref(each) for each in extra])
     return handle
-
-
-def _checkpoint(world: Any, function: Any, *args: Any, **options: Any) -> Any:
-    """What a checkpointed function computes is marked, so that the backward pass computes it again; where nothing is
-    differentiated, it is a function like others. Eager runs it twice, this does not: it may write to nothing of its
-    caller's."""
-    enabled, reentrant = torch.is_grad_enabled(), options.get("use_reentrant")
-    if reentrant is None or "context_fn" in options or (enabled and reentrant):
-        return Enter(torch.utils.checkpoint.checkpoint, (function, *args), options)
-    for name in ("use_reentrant", "determinism_check", "debug", "early_stop", "preserve_rng_state"):
-        options.pop(name, None)
-    if not enabled:
-        return world.call(function, args, options)
-    return _computed_again(world, function, args, options)
-
-
-def _checkpoint_reentrant(world: Any, function: Any, preserve: Any, *args: Any) -> Any:
-    """`CheckpointFunction.apply`, the older kind: what differs is when it computes again, and that all of its results
-    require grad where an argument does."""
-    if not torch.is_grad_enabled() or not any(isinstance(each, torch.Tensor) and each.requires_grad for each in args):
-        return NotImplemented
-    result = _computed_again(world, function, args, {})
-    for each in result if type(result) is tuple else (result,):
-        if isinstance(each, torch.Tensor) and not each.requires_grad and each.dtype.is_floating_point:
-            raise Break("autograd-function", "a result of a reentrant checkpoint depends on nothing that requires grad")
-    return result
-
-
-def _computed_again(world: Any, function: Any, args: tuple, options: dict[str, Any]) -> Any:
-    """What the function returns; the backward pass computes it again."""
-    recorder = world.recorder
-    with recorder.checkpoint() as written:
-        result = world.machine.call(function, args, options)
-    outside = [*recorder.inputs, *(each for each in (*args, *options.values()))]
-    if written & {_torch.storage_key(each) for each in outside if type(each) is Fake}:
-        raise Break("native-call", "a checkpointed function writes to tensors of its caller's, which eager does twice")
-    return result
 
 
 def _module_hooks(method: Any) -> Any:

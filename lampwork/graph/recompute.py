@@ -103,7 +103,8 @@ class Costs:
         value = node.meta.get("val")
         if not isinstance(value, Fake):
             return INFINITE
-        unwanted = self.is_inside_checkpoint(node) or (node in self.returned and node not in self.read)
+        again = self.is_inside_checkpoint(node) and "kept" not in node.meta
+        unwanted = again or (node in self.returned and node not in self.read)
         if unwanted and self.can_be_computed(node):
             return INFINITE
         if is_free(node):  # a view has no memory of its own: it would be copied

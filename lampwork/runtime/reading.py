@@ -433,6 +433,7 @@ def keys_are(value: Any, keys: tuple, ordered: bool) -> bool:
         raise TypeError(f"{type(value).__name__} has no keys")
     if ordered:
         return same_value(found, keys)
+    found = tuple([_torch.named_operator(each) for each in found])
     return len(found) == len(keys) and {_typed(each) for each in found} == {_typed(each) for each in keys}
 
 

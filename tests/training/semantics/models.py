@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import functools
 
 import torch
@@ -106,6 +108,30 @@ def checkpoint_selective_by_policy():
 
     context = functools.partial(checkpoints.create_selective_checkpoint_contexts, policy)
     return checkpointed(False, context_fn=context), (leaf(3, 4),)
+
+
+@case
+def checkpoint_selective_every_second():
+    wanted = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default}
+
+    def contexts():
+        counted = collections.defaultdict(int)
+
+        def policy(context, operator, *args, **kwargs):
+            name = f"{'again' if context.is_recompute else 'first'} products"
+            if operator in wanted:
+                counted[name] += 1
+            return operator in wanted and counted[name] % 2 == 0
+
+        return checkpoints.create_selective_checkpoint_contexts(policy)
+
+    return checkpointed(False, context_fn=contexts), (leaf(3, 4),)
+
+
+@case
+def checkpoint_in_contexts_of_ones_own():
+    contexts = lambda: (contextlib.nullcontext(), contextlib.nullcontext())
+    return checkpointed(False, context_fn=contexts), (leaf(3, 4),)
 
 
 @case
