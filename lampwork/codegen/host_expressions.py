@@ -11,6 +11,7 @@ Collected on the way: inputs that are read, and the tables of views and operator
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -174,11 +175,20 @@ class Expressions:
         raise CompileError("host", f"unknown result {type(result).__name__}")
 
     def results(self, results: Sequence[Result]) -> list[str]:
-        """Each result; where one is all of another's memory, it is another object all the same."""
+        """Each result; where one is all of another's memory, it is another object all the same. What shares its memory
+        with no other result is no view (`p.grad.detach_()` refuses those)."""
+        uses = Counter(result.view.buffer for result in results if isinstance(result, FromBuffer))
         made: list[str] = []
         for result in results:
             text = self.result(result)
-            made.append(f"alias({text})" if isinstance(result, FromBuffer) and text in made else text)
+            if isinstance(result, FromBuffer):
+                if text in made:
+                    text = f"alias({text})"
+                elif uses[result.view.buffer] == 1 and not is_whole(
+                    result.view, self.program.buffers[result.view.buffer]
+                ):
+                    text += ".detach()"
+            made.append(text)
         return made
 
     def _view_result(self, ref: TensorRef) -> str:

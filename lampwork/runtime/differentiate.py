@@ -109,10 +109,9 @@ class Differentiated:
                 continue
             plain = made[index]
             base = values[source] if kind.endswith("input") else outputs[source]
-            if kind.startswith("detached"):
-                base = base.detach()
             with torch.enable_grad():
-                made[index] = base.as_strided(plain.shape, plain.stride(), plain.storage_offset())
+                seen = base.as_strided(plain.shape, plain.stride(), plain.storage_offset())
+            made[index] = seen.detach() if kind.startswith("detached") else seen
         return made
 
     def gradients(self, run: _Call, saved: list[Any], tangents: Sequence[Any]) -> Sequence[Any]:

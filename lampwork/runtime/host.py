@@ -186,11 +186,11 @@ def view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple,
 def view_result(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> torch.Tensor:
     """As `view`, for a result of the program that is a view of its input: no result is tied to autograd.
 
-    Without grad mode, too: `as_strided` of a tensor that requires grad gives one that does (torch 2.11 and 2.13).
+    Without grad mode, too: `as_strided` of a tensor that requires grad gives one that does (torch 2.11 and 2.13). What
+    is detached last is no view, which `detach_()` would refuse.
     """
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    return view(tensor, dtype, shape, strides, offset)
+    result = view(tensor, dtype, shape, strides, offset)
+    return result.detach() if tensor.requires_grad else result
 
 
 def weight_view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> torch.Tensor:
