@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.autograd.forward_ad as _forward_ad
 
 
 def is_recording() -> bool:
@@ -17,11 +18,13 @@ dispatch_stack_length = torch._C._len_torch_dispatch_stack
 
 
 def active_modes() -> int:
-    """How many torch function modes, dispatch modes and functorch transforms are active in this thread."""
+    """How many torch function modes, dispatch modes and functorch transforms are active in this thread, and whether
+    forward derivatives are taken."""
     return (
         torch._C._len_torch_function_stack()
         + torch._C._len_torch_dispatch_stack()
         + (torch._C._functorch.peek_interpreter_stack() is not None)
+        + (_forward_ad._current_level >= 0)
     )
 
 

@@ -140,9 +140,10 @@ def state_test(name: str, expected: Any) -> tuple[str, dict[str, Any]] | None:
     if name == "modes" and expected == 0:
         names = {
             "function_modes": c._len_torch_function_stack, "dispatch_modes": c._len_torch_dispatch_stack,
-            "transforms": c._functorch.peek_interpreter_stack,
+            "transforms": c._functorch.peek_interpreter_stack, "forward_derivatives": torch.autograd.forward_ad,
         }  # fmt: skip
-        return "function_modes() or dispatch_modes() or transforms() is not None", names
+        test = "function_modes() or dispatch_modes() or transforms() is not None"
+        return test + " or forward_derivatives._current_level >= 0", names
     return None
 
 

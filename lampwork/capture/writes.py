@@ -23,6 +23,7 @@ from lampwork.fakes.fake import (
     fake_like_view,
 )
 from lampwork.fakes.operators import Operator, operator
+from lampwork.fakes.rules.pointwise import refuse_booleans
 from lampwork.fakes.shapes import Unknown, broadcast, infer, is_dense, promoted, surely_same, tensors_in
 
 if TYPE_CHECKING:
@@ -180,6 +181,8 @@ def _replace_value(node: torch.fx.Node, old: Fake, new: Fake) -> None:
 def _check_elementwise(op: Operator, args: tuple, kwargs: dict) -> None:
     """Raises what eager raises when the arguments of `x.add_(y)` do not fit into `x`, or overlap it partly."""
     target = args[0]
+    if op.base == "sub_":
+        refuse_booleans(target, *args[1:2])
     others = [each for each in args[1:] if isinstance(each, torch.Tensor)]
     if not others or op.base not in _ELEMENTWISE_WRITES:
         return

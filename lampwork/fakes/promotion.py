@@ -68,6 +68,8 @@ def _combine(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dty
     if lower is None or higher == lower:
         return higher
     if _category(lower) > _category(higher):
+        if higher is torch.float16 and lower.is_complex:
+            return torch.complex32
         return torch.promote_types(higher, lower)
     return higher
 

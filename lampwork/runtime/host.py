@@ -174,6 +174,8 @@ def view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple,
     if tensor.dtype is not dtype:
         if tensor.dtype.is_complex and not dtype.is_complex:
             tensor = torch.view_as_real(tensor)
+            if tensor.dtype is not dtype:
+                tensor = tensor.view(dtype)
         elif dtype.is_complex and not tensor.dtype.is_complex:
             start = tensor.storage_offset() // 2
             empty = torch.empty(0, dtype=dtype, device=tensor.device)

@@ -57,6 +57,8 @@ COMPILED = {
         (torch.arange(24.0).reshape(2, 4, 3), torch.arange(18.0).reshape(2, 3, 3), torch.tensor([1.0, 2.0])),
     ),
     "a class of autograd functions made inside": (lambda x: torch.masked.sum(x, mask=x > 1), (square(),)),
+    "half with an imaginary number": (lambda x: x.half() * 1j, (square(),)),
+    "bytes of complex numbers": (lambda x: x.view(torch.uint8), (square() * 1j,)),
 }
 
 
@@ -106,6 +108,19 @@ RAISES = {
     "take past the end": (torch.take, (torch.ones(2, 2), torch.tensor([4]))),
     "polygamma into integers": (lambda x: x.polygamma_(1), (integers(),)),
     "a singular matrix": (torch.linalg.inv, (torch.zeros(2, 2),)),
+    "a mask taken from numbers": (lambda x: x - (x > 1), (square(),)),
+    "one less a mask": (lambda x: 1 - (x > 1), (square(),)),
+    "a mask taken from numbers in place": (lambda x: x.sub_(x > 1), (square(),)),
+    "the largest of nothing": (torch.max, (torch.empty(0, 3),)),
+    "the place of the largest in a mask": (lambda x: (x > 1).argmax(), (square(),)),
+    "bits of floats": (lambda x: x & 1, (square(),)),
+    "bits of floats by a mask": (lambda x: x | (x > 1), (square(),)),
+    "bits of floats turned": (torch.bitwise_not, (square(),)),
+    "between tensors of two types": (lambda x: x.lerp(x.double(), 0.5), (square(),)),
+    "between integers": (lambda x: x.lerp(x, 0.5), (integers(),)),
+    "a step of another type": (lambda x: x.heaviside(x.double()), (square(),)),
+    "fractions of integers": (torch.frac, (integers(),)),
+    "hypotenuse of integers": (lambda x: x.hypot(x), (integers(),)),
 }
 
 

@@ -34,3 +34,16 @@ def test_transform_in_a_fresh_process(transform, expected):
         capture_output=True, text=True, cwd=ROOT, env={"LAMPWORK_STRICT": "1", "PATH": "", "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.stdout.strip() == f"{expected} True False", done.stderr[-800:]
+
+
+def test_forward_derivatives_of_a_compiled_function():
+    """Neither entries nor captures looked at tangents of arguments, and the result had none."""
+    import torch.autograd.forward_ad as forward_ad
+
+    compiled = lampwork.compile(lambda x: x.sin(), options={"cache": False})
+    x = torch.arange(3.0)
+    compiled(x)
+    with forward_ad.dual_level():
+        result = forward_ad.unpack_dual(compiled(forward_ad.make_dual(x, torch.ones(3))))
+        torch.testing.assert_close(result.tangent, x.cos())
+    assert [each.diagnostic.id for each in lampwork.stats(compiled)["fallbacks"]] == ["modes-active"]

@@ -114,18 +114,35 @@ def _without(kinds: str, function: Callable) -> Callable:
     """
 
     def checked(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
-        dtype = x.dtype
-        if dtype.is_complex:
-            kind = "c"
-        elif dtype.is_floating_point:
-            kind = "f"
-        else:
-            kind = "b" if dtype is torch.bool else "i"
-        if kind in kinds:
+        if _kind(x.dtype) in kinds:
             raise Unknown
         return function(x, *args, **kwargs)
 
     return checked
+
+
+def _only(kinds: str, function: Callable) -> Callable:
+    """The rule, where eager has no kernel for other kinds of dtypes."""
+
+    def checked(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+        _refuse_but(kinds, x.dtype)
+        return function(x, *args, **kwargs)
+
+    return checked
+
+
+def _kind(dtype: torch.dtype) -> str:
+    if dtype.is_complex:
+        return "c"
+    if dtype.is_floating_point:
+        return "f"
+    return "b" if dtype is torch.bool else "i"
+
+
+def _refuse_but(kinds: str, dtype: torch.dtype) -> None:
+    """Raises RuntimeError for a dtype of another kind, which no kernel of eager takes."""
+    if _kind(dtype) not in kinds:
+        raise RuntimeError(f"not implemented for {dtype}")
 
 
 _each(
@@ -134,9 +151,11 @@ _each(
     "special_i1 special_i1e special_log_ndtr special_bessel_j0 special_bessel_j1 deg2rad rad2deg",
     lambda name: float_dtype,
 )
-_each("ceil floor round trunc frac round.decimals", lambda name: _without("bc", same_dtype))
+_each("ceil floor round trunc round.decimals", lambda name: _without("bc", same_dtype))
 _each("neg", lambda name: _without("b", same_dtype))
-_each("sgn sign bitwise_not relu", lambda name: _without("c", same_dtype))
+_each("sgn sign relu", lambda name: _without("c", same_dtype))
+_each("frac", lambda name: _only("f", same_dtype))
+_each("bitwise_not", lambda name: _only("bi", same_dtype))
 _each(
     "gelu silu mish hardswish hardsigmoid elu leaky_relu celu softplus softshrink hardshrink threshold",
     lambda name: _without("bic", same_dtype),
@@ -179,7 +198,7 @@ def compare(x: Any, other: Any) -> Spec:
 # Two tensors, or a tensor and a number ------------------------------------------------------------
 
 
-@rule("add.Tensor", "sub.Tensor")
+@rule("add.Tensor")
 def add(x: Any, y: Any, *, alpha: Any = 1) -> Spec:
     dtype = promoted((x, y))
     if type(alpha) is not int and not dtype.is_floating_point or dtype is torch.bool:
@@ -187,16 +206,66 @@ def add(x: Any, y: Any, *, alpha: Any = 1) -> Spec:
     return elementwise((x, y), dtype)
 
 
+@rule("sub.Tensor")
+def subtract(x: Any, y: Any, *, alpha: Any = 1) -> Spec:
+    refuse_booleans(x, y)
+    return add(x, y, alpha=alpha)
+
+
+@rule("sub.Scalar", "rsub.Scalar", "rsub.Tensor")
+def subtract_number(x: Any, y: Any, alpha: Any = 1) -> Spec:
+    refuse_booleans(x, y)
+    return binary_number(x, y, alpha)
+
+
+def refuse_booleans(*operands: Any) -> None:
+    """Raises RuntimeError for what cannot be subtracted."""
+    if any(type(each) is bool or isinstance(each, torch.Tensor) and each.dtype is torch.bool for each in operands):
+        raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported.")
+
+
 @rule("mul.Tensor", "remainder.Tensor", "fmod.Tensor", "floor_divide", "maximum", "minimum", "fmax", "fmin",
-      "bitwise_and.Tensor", "bitwise_or.Tensor", "bitwise_xor.Tensor", "bitwise_left_shift.Tensor",
-      "bitwise_right_shift.Tensor", "pow.Tensor_Tensor", "gcd", "lcm", "hypot", "nextafter", "logaddexp",
-      "logaddexp2", "heaviside")  # fmt: skip
+      "pow.Tensor_Tensor", "gcd", "lcm")  # fmt: skip
 def binary(x: Any, y: Any) -> Spec:
     return elementwise((x, y), promoted((x, y)))
 
 
-@rule("mul.Scalar", "add.Scalar", "sub.Scalar", "rsub.Scalar", "rsub.Tensor", "bitwise_and.Scalar", "bitwise_or.Scalar",
-      "bitwise_xor.Scalar", "remainder.Scalar", "fmod.Scalar")  # fmt: skip
+@rule("bitwise_and.Tensor", "bitwise_or.Tensor", "bitwise_xor.Tensor", "bitwise_left_shift.Tensor",
+      "bitwise_right_shift.Tensor")  # fmt: skip
+def bitwise(x: Any, y: Any) -> Spec:
+    dtype = promoted((x, y))
+    _refuse_but("bi", dtype)
+    return elementwise((x, y), dtype)
+
+
+@rule("bitwise_and.Scalar", "bitwise_or.Scalar", "bitwise_xor.Scalar")
+def bitwise_number(x: Any, y: Any) -> Spec:
+    _refuse_but("bi", promoted((x, y)))
+    return binary_number(x, y)
+
+
+@rule("hypot", "nextafter")
+def binary_of_floats(x: Any, y: Any) -> Spec:
+    dtype = promoted((x, y))
+    _refuse_but("f", dtype)
+    return elementwise((x, y), dtype)
+
+
+@rule("logaddexp", "logaddexp2")
+def sum_of_exponentials(x: Any, y: Any) -> Spec:
+    dtype = promoted((x, y))
+    _refuse_but("fc", dtype)
+    return elementwise((x, y), dtype)
+
+
+@rule("heaviside")
+def heaviside(x: torch.Tensor, values: torch.Tensor) -> Spec:
+    if x.dtype != values.dtype or x.dtype.is_complex:
+        raise RuntimeError("heaviside is not implemented for tensors of different, or complex, dtypes")
+    return elementwise((x, values), x.dtype)
+
+
+@rule("mul.Scalar", "add.Scalar", "remainder.Scalar", "fmod.Scalar")
 def binary_number(x: Any, y: Any, alpha: Any = 1) -> Spec:
     dtype = promoted((x, y))
     if dtype is torch.bool:
@@ -261,6 +330,7 @@ def clamp_tensors(x: torch.Tensor, *limits: Any, **named: Any) -> Spec:
 @rule("addcmul", "addcdiv")
 def fused_multiply(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: Any = 1) -> Spec:
     dtype = promoted((x, a, b))
+    _refuse_but("fic", dtype)
     if not dtype.is_floating_point:
         raise Unknown
     return elementwise((x, a, b), dtype)
@@ -269,6 +339,9 @@ def fused_multiply(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: 
 @rule("lerp.Scalar", "lerp.Tensor")
 def lerp(x: torch.Tensor, end: torch.Tensor, weight: Any) -> Spec:
     tensors = [each for each in (x, end, weight) if isinstance(each, torch.Tensor)]
+    _refuse_but("fc", x.dtype)
+    if any(each.dtype != x.dtype for each in tensors):
+        raise RuntimeError(f"expected dtype {x.dtype} for `end` and `weight`")
     return elementwise(tensors, x.dtype)
 
 

@@ -89,7 +89,7 @@ def extreme(x: torch.Tensor, dim: Any = (), keepdim: bool = False) -> Spec:
 @rule("max", "min")
 def extreme_all(x: torch.Tensor) -> Spec:
     if 0 in x.size():
-        raise Unknown
+        raise RuntimeError("max(): Expected reduction dim to be specified for input.numel() == 0.")
     return Spec((), (), x.dtype)
 
 
@@ -103,6 +103,8 @@ def extreme_dim(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
 
 @rule("argmax", "argmin")
 def argument_of_extreme(x: torch.Tensor, dim: Any = None, keepdim: bool = False) -> Spec:
+    if x.dtype is torch.bool or x.dtype.is_complex:
+        raise RuntimeError("argmax(): does not support bool or complex input")
     if _folds_nothing(x, dim):
         raise Unknown
     return _reduce(x, dim, keepdim, torch.int64)
