@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+import lampwork
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
