@@ -281,9 +281,7 @@ def _may_be_missing(joined: Joined, tangent: Node) -> bool:
     )
 
 
-def _forward(
-    joined: Joined, computed: list[Node], numbers: tuple[Any, ...]
-) -> tuple[FunctionalGraph, tuple[int, ...]]:
+def _forward(joined: Joined, computed: list[Node], numbers: tuple[Any, ...]) -> tuple[FunctionalGraph, tuple[int, ...]]:
     """The forward half, whose results behind the region's are `computed` and `numbers`; where it returns `computed`.
 
     What the region returns as it is comes once: autograd notices what the caller writes to it.
