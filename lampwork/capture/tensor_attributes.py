@@ -133,7 +133,8 @@ class TensorAttributes(Histories):
         if name == "data":
             self._store_data(tensor, value)
             return
-        if name == "requires_grad" and type(value) is bool and value == tensor.requires_grad:
+        if name == "requires_grad" and type(value) is bool and (type(tensor) is Fake or value == tensor.requires_grad):
+            tensor.requires_grad = value  # as `requires_grad_` does; what the caller holds follows
             return
         if name in HOOK_TABLES and (value is None or type(value) is OrderedDict):
             self._hook_table(tensor, name, self.loader.origin(tensor))

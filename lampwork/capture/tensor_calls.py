@@ -28,6 +28,8 @@ from lampwork.capture.unknown_arrays import (
 from lampwork.fakes.numbers import number_behind
 
 _MAKE_TENSORS = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
+#: Elements of lists that are made a tensor in the graph.
+_STACKED = frozenset({HostNumber, float, int})
 #: Keywords of operators that are numbers.
 _TAKE_NUMBERS = frozenset({"value", "alpha"})
 
@@ -41,8 +43,9 @@ class TensorCalls(CaptureWorld):
                 kwargs = {**kwargs, name: self._item(kwargs[name])}
         if function in _torch.list_lerps and len(args) == 3 and type(args[2]) is Fake and not args[2].dim():
             args = (*args[:2], self._item(args[2]))
-        if function in _MAKE_TENSORS and args and type(args[0]) is HostNumber:
-            made = self._tensor_of_number(*args, **kwargs)
+        if function in _MAKE_TENSORS and args and type(args[0]) in (HostNumber, list, tuple):
+            make = self._tensor_of_number if type(args[0]) is HostNumber else self._tensor_of_numbers
+            made = make(*args, **kwargs)
             if made is not None:
                 return made
         if mention_numbers(args) or (kwargs and mention_numbers(kwargs.values())):
@@ -83,6 +86,25 @@ class TensorCalls(CaptureWorld):
         if options or not dtype.is_floating_point:
             return None
         made = self.host_numbers.made_tensor(number, dtype)
+        return made if device is None else made.to(device)
+
+    def _tensor_of_numbers(self, numbers: Any, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+        """`torch.tensor([number, 1.5])`, of which some are not known: computed in the graph; None for anything else."""
+        if id(numbers) in self.loader.unsettled:
+            return None
+        kinds = {*map(type, numbers)}
+        if HostNumber not in kinds or not kinds <= _STACKED or options:
+            return None
+        self.read_state("default_dtype")
+        dtype = dtype or torch.get_default_dtype()
+        if not dtype.is_floating_point:
+            return None
+        with torch.no_grad():
+            parts = [
+                self.host_numbers.tensor(each) if type(each) is HostNumber else torch.tensor(each, dtype=torch.float64)
+                for each in numbers
+            ]
+            made = torch.stack(parts).to(dtype)
         return made if device is None else made.to(device)
 
     def _item(self, tensor: Any) -> Any:

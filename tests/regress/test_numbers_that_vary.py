@@ -31,3 +31,23 @@ def test_text_of_integers(program):
     compiled = lampwork.compile(program, options={"cache": False})
     for number in (5, 8, -7, 1 << 40):
         assert str(compiled(torch.ones(2), number)) == str(program(torch.ones(2), number))
+
+
+def test_a_tensor_of_numbers_that_are_computed():
+    """Returns of an episode, as policy gradients discount them: each call's numbers were guarded to be equal."""
+
+    def program(x, rewards):
+        later, returns = 0.0, []
+        for reward in reversed(rewards):
+            later = reward + 0.9 * later
+            returns.insert(0, later)
+        weights = torch.tensor([*returns, 1.5, 2])
+        exact = torch.tensor(tuple(returns), dtype=torch.float64)
+        return x * (weights - weights.mean()), exact
+
+    compiled = lampwork.compile(program, fullgraph=True, options={"cache": False})
+    for seed in range(6):
+        torch.manual_seed(seed)
+        x, rewards = torch.randn(6), torch.randn(4).tolist()
+        torch.testing.assert_close(compiled(x, rewards), program(x, rewards))
+    assert lampwork.stats(compiled)["captures"] <= 3
