@@ -1,6 +1,7 @@
 """`schedule`: operators over buffers become fused kernels and a plan of steps and memory.
 
-Lowered -> segments between ATen calls -> inline -> fuse -> kernels -> steps -> places of buffers -> Program
+Lowered -> segments between ATen calls -> inline -> fuse -> kernels -> steps -> shared memory -> places of buffers
+-> Program
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from lampwork.ir.size import Size, Symbol, bounds
 from lampwork.ir.target import Target
 from lampwork.schedule.dependences import find_dependences, find_depths
 from lampwork.schedule.expressions import view_index
+from lampwork.schedule.in_place import reuse_memory
 from lampwork.schedule.plan import place_buffers, step_buffers
 from lampwork.schedule.products import Version, chosen_versions, movable_products
 from lampwork.schedule.segment import Segment, schedule_segment
@@ -95,6 +97,7 @@ def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choos
             if number not in calls and not isinstance(item, LoopNest):
                 steps.append(item)
 
+    lowered, kernels, steps, buffers = reuse_memory(lowered, kernels, steps, buffers)
     placements, storages, workspace_bytes, free_after, arena = place_buffers(lowered, steps, buffers)
     used = {name for step in steps for name in step_buffers(step)} | set(placements)
     return Program(

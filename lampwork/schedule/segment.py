@@ -152,7 +152,7 @@ def _schedule_rows(rows: RowClass, kept: Sequence[int], target: Target, prefix: 
             table = tables[-1].name
         kernels.append(
             ScheduledKernel(
-                _with_name(Kernel("", kernel.parameters, kernel.body, kernel.sizes, kernel.origins, many=True)),
+                with_name(Kernel("", kernel.parameters, kernel.body, kernel.sizes, kernel.origins, many=True)),
                 tuple(row[place] for row in rows.rows for place in places),
                 tuple(sizes[str(name)] for sizes in rows.sizes for name in made.sizes),
                 made.nests,
@@ -221,11 +221,12 @@ def _needed(group, readers, live_out: frozenset[str], mutable: frozenset[str]) -
 def _named(built: Built, nests: tuple[int, ...]) -> ScheduledKernel:
     """The kernel under a name made from its content, so that equal kernels have equal names."""
     return ScheduledKernel(
-        _with_name(built.kernel), built.buffers, built.sizes, nests, built.read_bytes, built.written_bytes
+        with_name(built.kernel), built.buffers, built.sizes, nests, built.read_bytes, built.written_bytes
     )
 
 
-def _with_name(kernel: Kernel) -> Kernel:
+def with_name(kernel: Kernel) -> Kernel:
+    """The kernel under a name made of its content."""
     text = kernel_text(kernel)
     kind = "reduce" if "accumulator " in text else "rows" if kernel.many else "pointwise"
     name = f"{kind}_{blake2b(text.encode(), digest_size=6).hexdigest()}"
