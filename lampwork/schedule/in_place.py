@@ -73,8 +73,8 @@ def reuse_memory(
         for number in launches[place]:
             step = made[number]
             assert isinstance(step, Launch)
-            names = tuple([name for row, _ in launch_rows(step, kernel) for name, keep in zip(row, kept) if keep])
-            made[number] = replace(step, buffers=names)
+            left = tuple([name for row, _ in launch_rows(step, kernel) for name, keep in zip(row, kept) if keep])
+            made[number] = replace(step, buffers=left)
         kernels[place] = _merged(kernel, merged)
     names = plan.names()
     made = [_renamed_step(step, names) for step in made]
@@ -82,8 +82,8 @@ def reuse_memory(
         replace(each, view=_renamed(each.view, names)) if isinstance(each, FromBuffer) else each
         for each in lowered.results
     )
-    left = {name: buffer for name, buffer in buffers.items() if name not in names}
-    return replace(lowered, results=results), kernels, made, left
+    stay = {name: buffer for name, buffer in buffers.items() if name not in names}
+    return replace(lowered, results=results), kernels, made, stay
 
 
 @dataclass
