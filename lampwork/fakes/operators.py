@@ -54,7 +54,9 @@ class Operator:
     base      identifier that graph nodes of it are named by
     """
 
-    __slots__ = ("base", "is_random", "kind", "overload", "positional", "returns_written", "view", "written")
+    __slots__ = (
+        "base", "has_effect", "is_random", "kind", "overload", "positional", "returns_written", "view", "written",
+    )  # fmt: skip
 
     def __init__(self, overload: Any) -> None:
         schema = overload._schema
@@ -68,6 +70,8 @@ class Operator:
         )
         self.positional = tuple(argument.name for argument in schema.arguments)
         self.is_random = torch.Tag.nondeterministic_seeded in overload.tags
+        #: Whether a call matters though nobody reads its result: libraries that are not ATen's may do anything.
+        self.has_effect = not schema.returns or overload.namespace not in ("aten", "prims", "mkldnn")
         self.view = METADATA_ONLY.get(name)
         self.returns_written = [
             result.alias_info is not None and result.alias_info.is_write for result in schema.returns

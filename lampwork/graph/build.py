@@ -38,7 +38,10 @@ def place(graph: torch.fx.Graph, target: Any, args: tuple, kwargs: dict, value: 
     """`emit` with the value already known."""
     base = operator(target).base if _torch.is_operator(target) else target.__name__
     node = _torch.append_node(graph, base, target, args, kwargs)
-    node.meta = {**like.meta, "val": value} if like is not None else {"val": value}
+    # Not assigned: a node whose attributes change leaves the graph's table of targets and enters it again.
+    if like is not None:
+        node.meta.update(like.meta)
+    node.meta["val"] = value
     return node
 
 

@@ -16,7 +16,7 @@ from lampwork import _torch
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
 from lampwork.fakes.symbolic import size_of
-from lampwork.graph.build import emit, is_random, place, same_metadata
+from lampwork.graph.build import emit, place, same_metadata
 from lampwork.ir.region import FromGraph, FunctionalGraph
 
 aten = torch.ops.aten
@@ -51,21 +51,25 @@ def embed_literals(functional: FunctionalGraph) -> FunctionalGraph:
     return functional
 
 
-_MAY_BE_NOTHING = {
+def _ids(*overloads: Any) -> frozenset[int]:
+    """Sets of operators are by id, since the hash of an overload is computed in Python."""
+    return frozenset(map(id, overloads))
+
+
+_MAY_BE_NOTHING = _ids(
     aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.expand.default, aten.alias.default,
     aten.detach.default, aten.slice.Tensor, aten.permute.default, aten.transpose.int, aten.as_strided.default,
     aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.clone.default, aten._to_copy.default,
-}  # fmt: skip
+)  # fmt: skip
 
-_COPIES = {aten.clone.default, aten._to_copy.default}
+_COPIES = _ids(aten.clone.default, aten._to_copy.default)
 
-_VIEWS_BY_SHAPE = {
+_VIEWS_BY_SHAPE = _ids(
     aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.unsqueeze.default,
     aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims,
-}  # fmt: skip
+)  # fmt: skip
 
-
-_BY_OFFSET = {aten.as_strided.default, aten.as_strided_scatter.default}
+_BY_OFFSET = _ids(aten.as_strided.default, aten.as_strided_scatter.default)
 
 
 def remove_no_ops(functional: FunctionalGraph) -> FunctionalGraph:
@@ -81,22 +85,22 @@ def remove_no_ops(functional: FunctionalGraph) -> FunctionalGraph:
     """
     graph = functional.graph
     # `as_strided` counts from the start of a storage: copies at another offset than their source must stay then.
-    offsets_matter = any(node.target in _BY_OFFSET for node in graph.nodes)
+    offsets_matter = any(id(node.target) in _BY_OFFSET for node in graph.nodes)
     for node in list(graph.nodes):
         if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
             continue
         source = node.args[0]
-        if node.target in _VIEWS_BY_SHAPE and source.target in _VIEWS_BY_SHAPE:
+        if id(node.target) in _VIEWS_BY_SHAPE and id(source.target) in _VIEWS_BY_SHAPE:
             origin = source.args[0]
             if _is_contiguous(origin) and _is_contiguous(node):
                 node.target = aten.view.default
                 node.args = (origin, list(node.meta["val"].size()))
                 node.kwargs = {}
                 source = origin
-        if node.target in _MAY_BE_NOTHING and _is_same(node, source):
+        if id(node.target) in _MAY_BE_NOTHING and _is_same(node, source):
             if offsets_matter and node.meta["val"].storage_offset() != source.meta["val"].storage_offset():
                 continue
-            if node.target in _COPIES and (owner := memory_owner(source)).op == "placeholder":
+            if id(node.target) in _COPIES and (owner := memory_owner(source)).op == "placeholder":
                 owner.meta[COPIED] = True
             node.replace_all_uses_with(source)
             graph.erase_node(node)
@@ -171,10 +175,10 @@ def share_repeated_work(functional: FunctionalGraph) -> FunctionalGraph:
     owned = set(output.args[0])
     seen: dict[Any, Node] = {}
     for node in list(graph.nodes):
-        if node.op != "call_function" or is_random(node) or _has_effect(node) or node in owned or finds_size(node):
+        if node.op != "call_function" or node in owned or _must_stay(node):
             continue
         half = "backward" in node.meta, "gradient" in node.meta, node.meta.get("checkpoint")
-        key = (node.target, _key(node.args), _key(node.kwargs), *half)
+        key = (id(node.target), _key(node.args), _key(node.kwargs), *half)
         try:
             first = seen.setdefault(key, node)
         except TypeError:  # an argument that cannot be a key
@@ -187,23 +191,29 @@ def share_repeated_work(functional: FunctionalGraph) -> FunctionalGraph:
 
 def _key(value: Any) -> Any:
     """Equal for equal arguments: 1, 1.0 and True differ, as do 0.0 and -0.0; NaN equals NaN."""
-    if isinstance(value, (list, tuple)):
-        return tuple(_key(each) for each in value)
-    if isinstance(value, dict):
-        return tuple((name, _key(each)) for name, each in sorted(value.items()))
-    if isinstance(value, Node):
+    kind = type(value)
+    if kind is Node:
         return value
+    if kind is int or kind is bool or value is None:
+        return (kind, value)
+    if isinstance(value, (list, tuple)):
+        return tuple([_key(each) for each in value])
+    if isinstance(value, dict):
+        return tuple([(name, _key(each)) for name, each in sorted(value.items())]) if value else ()
     if isinstance(value, float):
         return (float, value.hex())
     if isinstance(value, torch.SymInt):
         return (int, size_of(value))
-    return (type(value), value)
+    return (kind, value)
 
 
-def _has_effect(node: Node) -> bool:
-    if not _torch.is_operator(node.target):
-        return node.target is not _torch.getitem and node.target is not _torch.tensor_constant
-    return not node.target._schema.returns or node.target.namespace not in ("aten", "prims", "mkldnn")
+def _must_stay(node: Node) -> bool:
+    """Whether a call does more than give a result: it draws, has an effect, or finds a size."""
+    target = node.target
+    if not _torch.is_operator(target):
+        return target is not _torch.getitem and target is not _torch.tensor_constant
+    op = operator(target)
+    return op.is_random or op.has_effect or op.kind == "data-dependent"
 
 
 def finds_size(node: Node) -> bool:
@@ -217,7 +227,7 @@ def remove_dead(functional: FunctionalGraph) -> FunctionalGraph:
     graph = functional.graph
     for node in reversed(list(graph.nodes)):
         if node.op in ("call_function", "get_attr") and not node.users:
-            if node.op == "get_attr" or not (is_random(node) or _has_effect(node) or finds_size(node)):
+            if node.op == "get_attr" or not _must_stay(node):
                 graph.erase_node(node)
             elif _is_assertion(node):
                 graph.erase_node(node)

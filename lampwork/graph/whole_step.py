@@ -14,7 +14,6 @@ functions included; but nothing is cut in two: copies of forward nodes stand rig
 
 from __future__ import annotations
 
-import torch
 from torch.fx import Node
 
 from lampwork.graph.build import is_random
@@ -50,12 +49,11 @@ def compute_again(functional: FunctionalGraph, choose: Choose) -> FunctionalGrap
     step = WholeStep(functional)
     saved = choose(step)
     needed = step.needed()
-    graph = torch.fx.Graph()
-    copies: dict[Node, Node] = {}
+    graph = functional.graph
     again: dict[Node, Node] = {}
 
     def repeated(node: Node) -> Node:
-        """The copy of a forward node that backward nodes read."""
+        """What backward nodes read in place of a forward node: a copy at the graph's insertion point, or the node."""
         pending = [node]
         while pending:
             last = pending[-1]
@@ -63,7 +61,7 @@ def compute_again(functional: FunctionalGraph, choose: Choose) -> FunctionalGrap
                 pending.pop()
                 continue
             if last in saved or last in step.backward or last.op != "call_function" or is_random(last):
-                again[last] = copies[last]
+                again[last] = last
                 pending.pop()
                 continue
             missing = [each for each in last.all_input_nodes if each not in again]
@@ -77,11 +75,8 @@ def compute_again(functional: FunctionalGraph, choose: Choose) -> FunctionalGrap
 
     for node in step.nodes:
         if node in needed:
-            read = {each: copies[each] if each in step.backward else repeated(each) for each in node.all_input_nodes}
-            copies[node] = copied(graph, node, read)
-        elif node.op == "output":
-            graph.output(tuple(copies[each] for each in step.outputs))
-        else:
-            copies[node] = copied(graph, node, copies)
-    functional.graph = graph
+            with graph.inserting_before(node):
+                for each in node.all_input_nodes:
+                    if each not in step.backward and (copy := repeated(each)) is not each:
+                        node.replace_input_with(each, copy)
     return functional
