@@ -56,6 +56,8 @@ class GraphBreak(LampworkError):
         self.guards = guards
         #: Whether sizes were symbols when it was met: with numbers the program may be captured whole.
         self.symbolic = False
+        #: Optimizers whose step had been begun by then, by id.
+        self.optimizers: frozenset[int] = frozenset()
 
 
 class CompileError(LampworkError):

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from lampwork import collector
+from lampwork._torch import InitialStates
 from lampwork.capture.capture import capture
 from lampwork.capture.dynamic import DynamicPolicy
 from lampwork.codegen.generate import generate, make_tuner
@@ -51,14 +52,16 @@ def compile_call(
     observe: Observer | None = None,
     varied: Collection[Any] = (),
     contents: bool = True,
+    states: InitialStates | None = None,
 ) -> Artifact:
     """An artifact that serves this call and every call that passes its guards.
 
     `varied`: what differed between calls so far (see `capture.dynamic.Varying`): those sizes become symbols.
-    `contents`: so do sizes that the contents of tensors decide.
+    `contents`: so do sizes that the contents of tensors decide. `states`: where states of optimizers are made that the
+    program would find missing, which the caller takes back if it does not run the artifact (None: none are made).
 
     Raises `GraphBreak` when the call holds something capture does not put in a graph, `CompileError` naming the stage
-    when a stage fails. The program's state is untouched either way.
+    when a stage fails. The program's state is untouched either way but for `states`.
     """
     seconds: dict[str, float] = {}
     observer = observe or (lambda stage, value: None)
@@ -68,12 +71,15 @@ def compile_call(
     with collector.paused():
         try:
             with _stage("capture", seconds):
-                region = _capture(function, args, kwargs, settings, policy)
+                region = _capture(function, args, kwargs, settings, policy, states)
         except GraphBreak as stop:
             if settings.fullgraph or stop.guards is None:
                 raise
+            if states is not None:
+                states.keep(stop.optimizers)
             return _broken_artifact(function, stop, seconds)
         observer("capture", region)
+        stepped = region.optimizers
         try:
             artifact = compile_region(region, settings, observer, seconds)
             specialised = tuple(region.sizes.specialised()) if region.sizes is not None else ()
@@ -83,29 +89,38 @@ def compile_call(
             # Some stage cannot do it for symbols: an entry for these sizes alone.
             specialised = (Diagnostic("size-specialised", f"all sizes are fixed: {error}", error.location),)
             with _stage("capture", seconds):
-                fixed = capture(function, args, kwargs, settings, _FIXED, not settings.fullgraph)
+                fixed = capture(function, args, kwargs, settings, _FIXED, not settings.fullgraph, states)
+            stepped = fixed.optimizers
             artifact = compile_region(fixed, settings, observer, seconds)
         if region.sizes is not None:
             _check_marks(region.sizes)
-        return replace(artifact, varied=known, specialised=specialised)
+        if states is not None:
+            states.keep(stepped)
+        made = states.notes if states is not None else ()
+        return replace(artifact, varied=known, specialised=specialised, initial_states=made)
 
 
 def _capture(
-    function: Callable, args: tuple, kwargs: Mapping[str, Any], settings: Settings, policy: DynamicPolicy
+    function: Callable,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    settings: Settings,
+    policy: DynamicPolicy,
+    states: InitialStates | None,
 ) -> Region:
     """The region of the call; with numbers for sizes where symbols would break it. Raises `GraphBreak`."""
     try:
-        region = capture(function, args, kwargs, settings, policy, split=not settings.fullgraph)
+        region = capture(function, args, kwargs, settings, policy, not settings.fullgraph, states)
     except GraphBreak as stop:
         if not stop.symbolic:
             raise
         try:
-            return capture(function, args, kwargs, settings, _FIXED)
+            return capture(function, args, kwargs, settings, _FIXED, states=states)
         except GraphBreak:
             raise stop from stop.__cause__
     if isinstance(region.outcome, Continue) and region.sizes is not None and region.sizes.of_the_call:
         try:
-            return capture(function, args, kwargs, settings, _FIXED)
+            return capture(function, args, kwargs, settings, _FIXED, states=states)
         except GraphBreak:
             pass  # it is not for the symbols
     return region

@@ -2,7 +2,7 @@
 
 Each function says which private name it leans on and what would replace it. Callers write `_torch.overload(...)`: the
 files are how this folder is ordered, not something to import. What only a compile needs is loaded when it is first
-asked for (a warm start needs the four files of the first list).
+asked for (a warm start needs the five files of the first list).
 """
 
 # ruff: noqa: F401 (this page is the list of names)
@@ -31,6 +31,7 @@ from lampwork._torch.modes import (
     active_transforms,
     below_autograd,
     dispatch_stack_length,
+    function_modes_length,
     is_recording,
     kernels_only,
     leave_transforms,
@@ -39,6 +40,7 @@ from lampwork._torch.modes import (
     without_modes,
     without_torch_function,
 )
+from lampwork._torch.optimizers import InitialStates, makes_initial_state, without_state
 from lampwork._torch.state import (
     CUDA_SWITCHES,
     SET_STATE,

@@ -17,6 +17,10 @@ def is_recording() -> bool:
 dispatch_stack_length = torch._C._len_torch_dispatch_stack
 
 
+#: How many torch function modes are active, such as `with torch.device(...)`; native.
+function_modes_length = torch._C._len_torch_function_stack
+
+
 def active_modes() -> int:
     """How many torch function modes, dispatch modes and functorch transforms are active in this thread, and whether
     forward derivatives are taken."""

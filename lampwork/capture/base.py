@@ -13,6 +13,7 @@ from lampwork.capture.machine import World
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from lampwork._torch import InitialStates
     from lampwork.capture.attention import AttentionCalls
     from lampwork.capture.guards import GuardList, Sources
     from lampwork.capture.load import Loader
@@ -35,6 +36,10 @@ class CaptureWorld(World):
     attention_calls: AttentionCalls
     #: Nodes of autograd's graph that the program has, by id: the node, and whether it is of the program's own making.
     history_nodes: dict[int, tuple[Any, bool]]
+    #: States of optimizers made for this call; None: none are made.
+    initial_states: InitialStates | None = None
+    #: Optimizers whose step the program has come to, by id.
+    stepped: set[int]
     #: Process state when capture began, by name.
     initial_state: dict[str, Any]
 

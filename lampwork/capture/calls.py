@@ -38,6 +38,7 @@ from lampwork.capture.natives import (
     STATE_WRITERS,
     name_of,
 )
+from lampwork.capture.optimizers import install_optimizers, make_initial_states
 from lampwork.capture.plain import HEAP_TYPE, has_identity_hash, is_plain
 from lampwork.capture.resampling import interpolate
 from lampwork.capture.shadow import Break, Deferred
@@ -109,6 +110,7 @@ class NativeCalls(CaptureWorld):
         install_arrays(self)
         install_numbers(self)
         install_unknown_arrays(self)
+        install_optimizers(self)
 
     def leave_contexts(self) -> None:
         """Leaves what the program had entered in C when it was stopped."""
@@ -143,6 +145,8 @@ class NativeCalls(CaptureWorld):
                 return self.call_whole(function, args, kwargs)
             elif rule == "constant result":
                 return self.call_constant(function, args, kwargs)
+            elif rule == "initial state":
+                make_initial_states(self, args)
             elif rule == "disabled":
                 raise Break("disabled", f"{function.__qualname__} is marked as not to be compiled")
             elif rule == "state":
@@ -169,7 +173,8 @@ class NativeCalls(CaptureWorld):
 
     def function_rule(self, function: FunctionType) -> str:
         """How a Python function is called: "tensor" (natively, on fakes), "state", "constant", "compiled", "allowed",
-        "constant result", "disabled", "" (interpreted), or the name of the attribute with the function to call."""
+        "constant result", "disabled", "initial state" (of an optimizer), "" (interpreted), or the name of the attribute
+        with the function to call."""
         known = self._function_kinds.get(id(function))
         if known is None:
             if function in self.intrinsics:
@@ -182,6 +187,8 @@ class NativeCalls(CaptureWorld):
                 rule = "constant"
             elif function in PURE_FUNCTIONS:
                 rule = "pure"
+            elif _torch.makes_initial_state(function):
+                rule = "initial state"
             elif function.__code__ is DISPATCH_CODE:
                 rule = "dispatch"
             elif "__lampwork__" in function.__dict__:

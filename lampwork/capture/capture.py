@@ -81,6 +81,7 @@ def capture(
     settings: Settings,
     policy: DynamicPolicy | None = None,
     split: bool = False,
+    states: _torch.InitialStates | None = None,
 ) -> Region:
     """The region of `function(*args, **kwargs)`. `function`: a function, bound method, module or callable object, or
     `SuspendedFrames` with live values for arguments.
@@ -88,7 +89,7 @@ def capture(
     `policy`: which sizes are symbols (default: what the settings and the marks on tensors say).
     Guards cover all that was read. At a break, with `split`, the region ends there and its outcome is `Continue`;
     else, and where what is live at the break cannot be described, raises `GraphBreak` (its `guards` say what had been
-    read by then).
+    read by then). `states`: where to make states of optimizers that the program would find missing, None: nowhere.
     """
     if policy is None:
         policy = DynamicPolicy(allowed=settings.dynamic is not False, everything=settings.dynamic is True)
@@ -98,6 +99,8 @@ def capture(
     with collector.paused():
         for _ in range(_ATTEMPTS):
             attempt = _Attempt(function, args, dict(kwargs), policy, split, step, reason, natively)
+            if states is not None:
+                attempt.world.initial_states = states
             try:
                 return attempt.run()
             except Retry as again:
@@ -216,6 +219,7 @@ class _Attempt:
             joint=joint,
             undifferentiated=undifferentiated,
             own_gradients=world.recorder.own_gradients,
+            optimizers=frozenset(world.stepped),
         )
 
     def _effects(self, templates: Templates, changed: list[Effect]) -> list[Effect]:
@@ -500,6 +504,7 @@ def _graph_break(world: TorchWorld, stop: Interruption, function: Any, reason: D
     problem = GraphBreak(reason or _diagnostic(stop, function), _guards_so_far(world))
     problem.__cause__ = stop.__cause__
     problem.symbolic = bool(world.recorder.sizes)
+    problem.optimizers = frozenset(world.stepped)
     return problem
 
 

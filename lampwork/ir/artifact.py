@@ -21,11 +21,22 @@ FORMAT = 1
 
 
 @record
+class InitialState:
+    """An optimizer's state that was made before the program ran: for the parameters at `positions` of its parameter
+    group `group`, which had none (see `capture/optimizers.py`). `optimizer`: where it is found."""
+
+    optimizer: Source
+    group: int
+    positions: tuple[int, ...]
+
+
+@record
 class Artifact:
     """Pickles when `portable`. `host_source`: Python text of the host function (see `codegen/host.py`).
 
     `varied`: the sizes and integers that had differed between calls when it was compiled, so that they are symbols.
     `specialised`: sizes that would have been symbols, had the program not needed them as numbers.
+    `initial_states`: those that a call must make which finds none, so that the guards hold.
     `derived`: see FunctionalGraph. `versions`: Lampwork, torch, Python, machine features it was made for;
     `backward`: how results are differentiated, None where none requires grad. `compile_seconds`: by stage.
     `untouched`: inputs whose memory no step of the program touches, and which no result is.
@@ -50,6 +61,7 @@ class Artifact:
     varied: frozenset[tuple[Source, str, int]] = frozenset()
     portable: bool = True
     untouched: frozenset[int] = frozenset()
+    initial_states: tuple[InitialState, ...] = ()
     report: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property

@@ -191,8 +191,13 @@ class CompiledFunction:
             diagnostic = _no_back_end(device)
             self.warn_once(f"device {device}", f"{self.name}: {diagnostic}", diagnostic)
             return self._eagerly(diagnostic, False, args, kwargs)
+        states = _torch.InitialStates()
         with self._lock, collector.paused():  # stored entries are large, and compiling one makes many objects
-            serve = self._serving(args, kwargs)
+            try:
+                serve = self._serving(args, kwargs, states)
+            except BaseException:
+                states.undo()
+                raise
         if isinstance(serve, Diagnostic):
             return self._eagerly(serve, self._last_was_break(serve), args, kwargs)
         failure = None
@@ -201,6 +206,7 @@ class CompiledFunction:
         except Rerun as stop:
             failure = stop
         if failure is not None:
+            states.undo()
             return self._failed_run(failure, args, kwargs)
         if result is MISS:  # another thread changed what was read, between the check and this call
             return self._eagerly(_UNSTABLE, False, args, kwargs)
@@ -209,14 +215,17 @@ class CompiledFunction:
     def _last_was_break(self, diagnostic: Diagnostic) -> bool:
         return self._last_failure is not None and self._last_failure == (diagnostic, True)
 
-    def _serving(self, args: tuple, kwargs: dict) -> Callable | Diagnostic:
-        """A function that serves this call, made if need be; or why the call must run eagerly. Holds the lock."""
+    def _serving(self, args: tuple, kwargs: dict, states: _torch.InitialStates) -> Callable | Diagnostic:
+        """A function that serves this call, made if need be; or why the call must run eagerly. Holds the lock.
+        `states`: where states of optimizers are made that an entry takes for granted."""
         function = self.function
         for serve in self.serves:  # another thread may have made it while this one waited
             entry = self._entries[serve]
             if entry.holds(function, args, kwargs):
                 return serve
         stored = self._stored(args, kwargs)
+        if stored is None:
+            stored = self._with_initial_states(args, kwargs, states)
         if stored is not None:
             return stored.serve
         limit = self.settings.options.recompile_limit
@@ -227,14 +236,14 @@ class CompiledFunction:
             return self._last_failure[0]
         if not self.serves:
             self._note_what_varied(args, kwargs)
-            return self._compile(args, kwargs)
+            return self._compile(args, kwargs, states)
         from lampwork.runtime.recompiles import recompile
 
         why = recompile(self.entries[0].artifact.guards, function, args, kwargs)
         log.info("%s: compiling again: %s", self.name, why)
         self._note_what_varied(args, kwargs)
         start = time.perf_counter()
-        made = self._compile(args, kwargs)
+        made = self._compile(args, kwargs, states)
         if not isinstance(made, Diagnostic):
             self.counters.recompiled(why, time.perf_counter() - start)
         return made
@@ -248,18 +257,20 @@ class CompiledFunction:
         guards = [entry.artifact.guards for entry in (*self.entries, *self._waiting)]
         self._varied |= what_varied(guards, self.function, args, kwargs) or frozenset()
 
-    def _compile(self, args: tuple, kwargs: dict) -> Callable | Diagnostic:
+    def _compile(self, args: tuple, kwargs: dict, states: _torch.InitialStates) -> Callable | Diagnostic:
         start = time.perf_counter()
         _compiling.active = True
         try:
-            entry = self._fitting_entry(args, kwargs)
+            entry = self._fitting_entry(args, kwargs, states)
         except GraphBreak as stop:
+            states.undo()
             if self.settings.fullgraph:
                 raise
             return self._remember_failure(stop.diagnostic, True)
         except DynamicSizeError:
             raise
         except Exception as error:
+            states.undo()
             if environment.strict:
                 raise
             return self._compiler_failed(error, args, kwargs)
@@ -269,11 +280,11 @@ class CompiledFunction:
         self._store(entry)
         return entry.serve
 
-    def _fitting_entry(self, args: tuple, kwargs: dict) -> Entry:
+    def _fitting_entry(self, args: tuple, kwargs: dict, states: _torch.InitialStates) -> Entry:
         """An entry that serves this call, inserted. Capture may load modules that register themselves where the program
         looks (`torch.func` and the registry of trees): the entry made after that fits."""
         for _ in range(2):
-            entry = self._new_entry(args, kwargs)
+            entry = self._new_entry(args, kwargs, states)
             self._insert(entry)
             if entry.holds(self.function, args, kwargs):
                 return entry
@@ -282,14 +293,20 @@ class CompiledFunction:
             self._remove(entry)
         raise CompileError("guards", f"the new entry does not serve the call it was made for: {why}")
 
-    def _new_entry(self, args: tuple, kwargs: dict) -> Entry:
+    def _new_entry(self, args: tuple, kwargs: dict, states: _torch.InitialStates) -> Entry:
         self.counters.captures += 1
         if self._make_entry is not None:
             return self._make_entry(self.function, args, kwargs, self.settings, self._eagerly)
         _start_gpu_compilers(self.function, args, kwargs)
         pipeline = importlib.import_module("lampwork.pipeline")  # every compiler stage: only on a miss
         artifact = pipeline.compile_call(
-            self.function, args, kwargs, self.settings, varied=self._varied, contents=self._sizes_by_contents
+            self.function,
+            args,
+            kwargs,
+            self.settings,
+            varied=self._varied,
+            contents=self._sizes_by_contents,
+            states=states,
         )
         for stage, seconds in artifact.compile_seconds.items():
             self.counters.spent(stage, seconds)
@@ -360,6 +377,23 @@ class CompiledFunction:
             self._waiting = (*self._waiting, entry)
         self.counters.spent("load", time.perf_counter() - start)
         return found
+
+    def _with_initial_states(self, args: tuple, kwargs: dict, states: _torch.InitialStates) -> Entry | None:
+        """An entry that serves this call once the optimizers have the states that their first step begins with."""
+        known = [entry for entry in (*self.entries, *self._waiting) if entry.artifact.initial_states]
+        if not known:
+            return None
+        from lampwork.runtime.initial import make_initial_states
+
+        for entry in known:
+            if make_initial_states(entry.artifact, self.function, args, kwargs, states):
+                if entry.holds(self.function, args, kwargs):
+                    if entry in self._waiting:
+                        self._waiting = tuple(other for other in self._waiting if other is not entry)
+                        self._serve_from_cache(entry)
+                    return entry
+                states.undo()
+        return None
 
     def _serve_from_cache(self, entry: Entry) -> None:
         self.counters.cache_hits += 1
