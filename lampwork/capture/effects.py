@@ -251,7 +251,8 @@ def _slot_effects(shadow: SlotShadow, loader: Loader, templates: Templates) -> l
         elif name == "grad" and value is None and loader.origin(shadow.owner) is None:
             continue
         else:
-            effects.append(CallSetAttribute(owner, name, templates.template(value)))
+            unseen = name not in shadow.initial
+            effects.append(CallSetAttribute(owner, name, templates.template(value), unseen))
     return effects
 
 

@@ -193,11 +193,15 @@ class DeleteAttribute:
 
 @record
 class CallSetAttribute:
-    """`setattr(target, name, value)` through C-level descriptors: slots, `tensor.grad`, `.requires_grad`, `.data`."""
+    """`setattr(target, name, value)` through C-level descriptors: slots, `tensor.grad`, `.requires_grad`, `.data`.
+
+    `unseen`: the program did not look at what was there.
+    """
 
     target: Template
     name: str
     value: Template
+    unseen: bool = False
 
 
 @record

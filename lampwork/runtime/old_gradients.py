@@ -3,7 +3,9 @@
     optimizer.zero_grad(); loss = ...; loss.backward()     ->     values[3].grad = None, the graph, values[3].grad = ...
 
 Together with the new ones they would take their memory twice. What neither graph nor templates look at is not even
-among the call's values (`unread_inputs`), which would keep it alive until the call is over.
+among the call's values (`unread_inputs`), which would keep it alive until the call is over. Behind `zero_grad()` the program
+does not even know whether there were any (`CallSetAttribute.unseen`): where the call runs eagerly after all, it forgets
+them first, too, so nothing is put in their place.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class OldGradients:
     def __init__(self, artifact: Artifact, unread: frozenset[int], places: dict[int, str]) -> None:
         self._tests: list[TensorIs] = []
         self._targets: list[str] = []
-        if not unread or _may_refuse(artifact):
+        self._unseen: list[str] = []
+        if artifact.backward is not None or not artifact.host_source or _may_refuse(artifact):
             return
         tests = _tests(artifact)
         old = {
@@ -57,6 +60,9 @@ class OldGradients:
         }
         for effect in artifact.effects:
             target = effect.target if isinstance(effect, CallSetAttribute) and effect.name == "grad" else None
+            if isinstance(target, SourceValue) and effect.unseen:  # type: ignore[union-attr]
+                self._unseen.append(places[id(target.source)])
+                continue
             test = old.pop(id(target.source), None) if isinstance(target, SourceValue) else None
             if test is not None and _is_plain(test):
                 self._tests.append(test)
@@ -64,10 +70,11 @@ class OldGradients:
 
     def around(self, run: str, names: dict[str, Any]) -> list[str]:
         """Lines with the line `run` among them, which may raise `Rerun`; what they name goes to `names`."""
+        forget = [f"{target}.grad = None" for target in self._unseen]
         if not self._targets:
-            return [run]
+            return [*forget, run]
         names["put_zeros"] = self._put_zeros
-        lines = [f"{target}.grad = None" for target in self._targets]
+        lines = [*forget, *[f"{target}.grad = None" for target in self._targets]]
         lines += ["try:", f"    {run}", "except Rerun:", f"    put_zeros({', '.join(self._targets)})", "    raise"]
         return lines
 

@@ -305,7 +305,7 @@ class TemplateWriter:
                 self.lines.append(f"runtime.instance_dict({texts['target']})[{name!r}] = {texts['value']}")
             case DeleteAttribute(_, name):
                 self.lines.append(f"del runtime.instance_dict({texts['target']})[{name!r}]")
-            case CallSetAttribute(_, name, _):
+            case CallSetAttribute(_, name):
                 self.lines.append(f"setattr({texts['target']}, {name!r}, {texts['value']})")
             case ReplaceItems(_, keep, _):
                 self.lines.append(f"runtime.replace_items({texts['target']}, {keep}, {texts['items']})")
