@@ -31,8 +31,9 @@ from lampwork.runtime.steady import SteadyCheck, steady_check
 FIRST_PAUSE, LONGEST_PAUSE = 32, 512
 
 
-#: Compiling the check of a large model takes longer than evaluating its guards a few times.
-CHECKS_BEFORE_COMPILING = 4
+#: Compiling the check of a large model takes longer than evaluating its guards a few times. The last two of these see
+#: which tensors stay: a steady check, where there is one by then, is much less to compile.
+CHECKS_BEFORE_COMPILING = 5
 #: So few static guards are checked one by one with the others: that costs less than the native comparison.
 FEW_GUARDS = 12
 
@@ -139,7 +140,7 @@ class StaticGuards:
     def _look_for_steady(self, found: tuple) -> None:
         """Two full checks in a row find which tensors stay. Nothing is kept alive between them: others may go."""
         before, self._found = self._found, None
-        if not self._pause or self._compiled is None or not self._steady_left:
+        if not self._pause or self._checks < CHECKS_BEFORE_COMPILING - 1 or not self._steady_left:
             return
         if before is None:
             self._found = tuple([ref(value) if isinstance(value, torch.Tensor) else None for value in found])
