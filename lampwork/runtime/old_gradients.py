@@ -3,9 +3,9 @@
     optimizer.zero_grad(); loss = ...; loss.backward()     ->     values[3].grad = None, the graph, values[3].grad = ...
 
 Together with the new ones they would take their memory twice. What neither graph nor templates look at is not even
-among the call's values (`unread_inputs`), which would keep it alive until the call is over. Behind `zero_grad()` the program
-does not even know whether there were any (`CallSetAttribute.unseen`): where the call runs eagerly after all, it forgets
-them first, too, so nothing is put in their place.
+among the call's values (`unread_inputs`), which would keep it alive until the call is over. Behind `zero_grad()` the
+program does not even know whether there were any (`CallSetAttribute.unseen`): where the call runs eagerly after all, it
+forgets them first, too, so nothing is put in their place.
 """
 
 from __future__ import annotations
