@@ -184,13 +184,15 @@ def find_depths(
     latest = list(depths)  # for what is computed from inputs alone, if all of it waited
     for number in range(len(items) - 1, -1, -1):
         if depths[number] == 0 and isinstance(items[number], LoopNest) and after[number]:
-            latest[number] = min(latest[later] for later in after[number])
+            latest[number] = min([latest[later] for later in after[number]])
     for number in range(len(items) - 1, -1, -1):
         if not isinstance(items[number], LoopNest) or not after[number]:
             continue
-        first = min(depths[later] for later in after[number])
+        first = min([depths[later] for later in after[number]])
+        if first <= depths[number]:
+            continue
         waits = not again.isdisjoint(dependences.writes[number]) or _grows(number, dependences, buffers)
-        if first > depths[number] and not waits:
+        if not waits:
             first = min([first, *_last_used(number, latest, after, dependences)]) if depths[number] == 0 else 0
         depths[number] = max(depths[number], first)
     return depths

@@ -140,7 +140,7 @@ def _is_of_numbers(expr: Expr, buffers: Mapping[str, Buffer], mutable: frozenset
 
 
 def _with_numbers(nest: LoopNest, made: Mapping[str, Expr], memo: dict[int, Expr]) -> LoopNest:
-    if not any(name in made for name in nest.read):
+    if made.keys().isdisjoint(nest.read):
         return nest
     store = nest.store
     indirect = tuple([(name, _put(value, made, memo)) for name, value in store.indirect])

@@ -236,16 +236,20 @@ def with_name(kernel: Kernel) -> Kernel:
 def _nest_bytes(nest: LoopNest, buffers: Mapping[str, Buffer]) -> int:
     """Memory traffic of a nest run by itself: every element it touches once."""
     domain = nest.axes + (nest.reduction.axes if nest.reduction else ())
-    total = 0
+    stored = _numel([axis.extent for axis in nest.axes])
+    total = stored * ITEM_SIZE_BYTES[buffers[nest.store.buffer].dtype]
+    point = None if nest.reduction else nest.store.index
     for load in nest.parts:
         if type(load) is not Load:
+            continue
+        if load.index is point and len(point) == len(nest.axes) and not load.indirect:
+            total += stored * ITEM_SIZE_BYTES[load.dtype]
             continue
         used = {name for part in load.index for name in ((part.name,) if type(part) is Symbol else symbols(part))}
         touched = _numel([axis.extent for axis in domain if load.indirect or axis.name in used])
         size = touched if load.indirect else _numel(buffers[load.buffer].shape)
         total += min(touched, size) * ITEM_SIZE_BYTES[load.dtype]
-    stored = _numel([axis.extent for axis in nest.axes])
-    return total + stored * ITEM_SIZE_BYTES[buffers[nest.store.buffer].dtype]
+    return total
 
 
 def _numel(shape: Sequence[Size]) -> int:
