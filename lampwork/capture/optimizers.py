@@ -39,7 +39,7 @@ def _zero_grad_of_optimizer(world: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _zero_grad_of_module(world: Any, *args: Any, **kwargs: Any) -> Any:
-    if _sets_to_none(*args, **kwargs) and not hasattr(args[0], "_is_replica"):
+    if _sets_to_none(*args, **kwargs) and "_is_replica" not in vars(args[0]):
         return Enter(_forget_gradients_of_module, args[:1])
     return Enter(torch.nn.Module.zero_grad, args, kwargs)
 
@@ -58,6 +58,8 @@ def _forget_gradients_of_optimizer(self: Any) -> None:
 
 
 def _forget_gradients_of_module(self: Any) -> None:
+    if getattr(self, "_is_replica", False):  # guarded; eager warns of those
+        torch.nn.Module.zero_grad(self)
     for param in self.parameters():
         param.grad = None
 
