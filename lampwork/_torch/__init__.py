@@ -40,7 +40,7 @@ from lampwork._torch.modes import (
     without_modes,
     without_torch_function,
 )
-from lampwork._torch.optimizers import InitialStates, makes_initial_state, without_state
+from lampwork._torch.optimizers import InitialStates, makes_initial_state, undecorated, without_state
 from lampwork._torch.state import (
     CUDA_SWITCHES,
     SET_STATE,

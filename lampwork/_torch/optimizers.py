@@ -9,6 +9,13 @@ from typing import Any
 import torch
 
 
+def undecorated(function: Any) -> Any:
+    """The function that `torch._dynamo` wrapped when it was loaded, as it does with methods of optimizers."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
+
+
 def makes_initial_state(function: FunctionType) -> bool:
     """Whether it is the part of an optimizer of PyTorch's that makes what its step finds missing:
     `_init_group(self, group, *lists)` puts state into `self.state` and fills the lists."""
@@ -36,7 +43,7 @@ class InitialStates:
     ) -> bool:
         """Gives `params`, which have none, the state that a step of the optimizer begins with. False where it makes
         none or refuses, and nothing has changed. A parameter without a gradient is lent one of its kind meanwhile."""
-        function = getattr(type(optimizer), "_init_group", None)
+        function = undecorated(getattr(type(optimizer), "_init_group", None))
         if not isinstance(function, FunctionType) or not makes_initial_state(function):
             return False
         lists = function.__code__.co_argcount - 2

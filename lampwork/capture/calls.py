@@ -187,8 +187,6 @@ class NativeCalls(CaptureWorld):
                 rule = "constant"
             elif function in PURE_FUNCTIONS:
                 rule = "pure"
-            elif _torch.makes_initial_state(function):
-                rule = "initial state"
             elif function.__code__ is DISPATCH_CODE:
                 rule = "dispatch"
             elif "__lampwork__" in function.__dict__:
@@ -201,6 +199,8 @@ class NativeCalls(CaptureWorld):
                 rule = "constant result"
             elif _torch.allowed_in_graph(function):
                 rule = "allowed"
+            elif _torch.makes_initial_state(function):
+                rule = "initial state"
             else:
                 rule = ""
             known = self._function_kinds[id(function)] = (function, rule)

@@ -28,14 +28,14 @@ from lampwork.ir.artifact import InitialState
 def install_optimizers(world: Any) -> None:
     """Registers the answers of this module with a world."""
     world.stepped = set()
-    world.add_intrinsic(torch.optim.Optimizer.zero_grad, _zero_grad_of_optimizer)
+    world.add_intrinsic(_torch.undecorated(torch.optim.Optimizer.zero_grad), _zero_grad_of_optimizer)
     world.add_intrinsic(torch.nn.Module.zero_grad, _zero_grad_of_module)
 
 
 def _zero_grad_of_optimizer(world: Any, *args: Any, **kwargs: Any) -> Any:
     if _sets_to_none(*args, **kwargs):
         return Enter(_forget_gradients_of_optimizer, args[:1])
-    return Enter(torch.optim.Optimizer.zero_grad, args, kwargs)
+    return Enter(_torch.undecorated(torch.optim.Optimizer.zero_grad), args, kwargs)
 
 
 def _zero_grad_of_module(world: Any, *args: Any, **kwargs: Any) -> Any:

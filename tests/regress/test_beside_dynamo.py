@@ -1,5 +1,8 @@
 """Lampwork in a process where torch.compile patched torch.nn.Module.__init__ before or after."""
 
+import subprocess
+import sys
+
 import torch
 
 import lampwork
@@ -22,3 +25,29 @@ def test_the_peer_compiles_between_calls():
     for _ in range(8):
         assert torch.equal(compiled(x), x + 1)
     assert not lampwork.stats(compiled)["fallbacks"]
+
+
+#: Loaded, `torch._dynamo` wraps methods of optimizers.
+TRAINED = """
+import torch
+import torch._dynamo
+import lampwork
+
+layer = torch.nn.Linear(4, 4)
+optimizer = torch.optim.Adam(layer.parameters())
+
+@lampwork.compile(fullgraph=True, options={"cache": False})
+def step(x):
+    optimizer.zero_grad()
+    layer(x).square().mean().backward()
+    optimizer.step()
+
+for _ in range(3):
+    step(torch.ones(2, 4))
+assert lampwork.stats(step)["captures"] == 1 and optimizer.state[layer.weight]["step"] == 3
+"""
+
+
+def test_first_steps_of_optimizers_that_the_peer_has_wrapped():
+    done = subprocess.run([sys.executable, "-c", TRAINED], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

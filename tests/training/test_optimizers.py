@@ -258,7 +258,7 @@ def test_step_counters_that_part_are_told_apart():
         for _ in range(3):
             step()
         if compiled:
-            assert lampwork.stats(step)["captures"] == 3 and not lampwork.stats(step)["fallbacks"]
+            assert lampwork.stats(step)["captures"] == 2 and not lampwork.stats(step)["fallbacks"]
         runs.append((params, [state["step"] for state in optimizer.state.values()]))
     for one, other in zip(runs[0][0], runs[1][0]):
         torch.testing.assert_close(one, other)
