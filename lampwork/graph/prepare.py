@@ -12,6 +12,7 @@ from lampwork.graph.devices import place_constants, program_device
 from lampwork.graph.freeze import fold_batch_norms, freeze
 from lampwork.graph.functionalize import functionalize
 from lampwork.graph.layout import order_convolutions
+from lampwork.graph.operands import forget_contents, keep_places_in_windows
 from lampwork.graph.padding import pad_products
 from lampwork.graph.partition import Choose, Halves, partition
 from lampwork.graph.products import use_vendor_products
@@ -24,7 +25,7 @@ from lampwork.graph.simplify import (
     separate_outputs,
     share_repeated_work,
 )
-from lampwork.graph.statistics import take_group_norms_apart, take_log_softmaxes_apart
+from lampwork.graph.statistics import take_log_softmaxes_apart, take_norms_apart
 from lampwork.graph.whole_step import compute_again, has_backward
 from lampwork.ir.region import FunctionalGraph, Region
 
@@ -99,11 +100,12 @@ def _joint_passes(settings: Settings, device: str) -> tuple[Pass, ...]:
     apart: tuple[Pass, ...] = ()
     if device != "cpu":
         apart = (
+            keep_places_in_windows,
             take_log_softmaxes_apart,
-            take_group_norms_apart,
+            take_norms_apart,
             partial(pad_products, settings=_without_freezing(settings)),
         )
-    return (remove_dead, embed_literals, share_repeated_work, remove_no_ops, *apart, remove_dead)
+    return (remove_dead, embed_literals, share_repeated_work, remove_no_ops, *apart, forget_contents, remove_dead)
 
 
 def _without_freezing(settings: Settings) -> Settings:

@@ -62,6 +62,7 @@ class Costs:
         self.joined = joined
         kind = "cpu" if device == "cpu" else "cuda"
         self.flops_per_byte, self.cheapness = _FLOPS_PER_BYTE[kind], _CHEAPNESS[kind]
+        self._fused = _FUSED if kind == "cpu" else _FUSED | _FUSED_ON_GPU
         self.required = required(joined)
         self.returned = set(joined.outputs)
         #: What autograd reads itself. The caller may write to other results, which are not saved for that.
@@ -126,9 +127,9 @@ class Costs:
         size = self.size(node)
         if is_pointwise(node):
             # What a product reads must be in memory.
-            stored = 2 * size if any(_reads_memory(user) for user in node.users if user in self.joined.backward) else 0
-            arithmetic = max(_ARITHMETIC.get(node.target, 1) // self.cheapness, 1)
-            return 1 + size * arithmetic // 4 + stored
+            readers = [user for user in node.users if user in self.joined.backward]
+            stored = 2 * size if any(map(self.reads_memory, readers)) else 0
+            return 1 + size * _ARITHMETIC.get(node.target, 1) // (4 * self.cheapness) + stored
         read = sum(self.size(each) for each in node.all_input_nodes)
         return 1 + read + 2 * size + _flops(node) // self.flops_per_byte
 
@@ -146,12 +147,18 @@ class Costs:
         readers = (user for user in node.users if user not in self.joined.backward and user.op != "output")
         return all(user.meta.get("checkpoint") == number for user in readers)
 
+    def reads_memory(self, node: Node) -> bool:
+        """A call of ATen, which takes its arguments from memory."""
+        if node.op != "call_function" or not _torch.is_operator(node.target) or is_free(node) or is_pointwise(node):
+            return False
+        return node.target not in self._fused
+
     def is_stored(self, node: Node) -> bool:
         """Whether the forward half writes the value to memory in any case."""
         if node in self.returned or not is_pointwise(node):
             return True
         readers = [user for user in users_behind_views(node) if user not in self.joined.backward]
-        return any(_reads_memory(user) for user in readers) or (
+        return any(self.reads_memory(user) for user in readers) or (
             len(readers) > 1 and any(not is_pointwise(user) for user in readers)
         )
 
@@ -310,13 +317,6 @@ def users_behind_views(node: Node) -> Iterable[Node]:
             yield user
 
 
-def _reads_memory(node: Node) -> bool:
-    """A call of ATen, which takes its arguments from memory."""
-    if node.op != "call_function" or not _torch.is_operator(node.target) or is_free(node) or is_pointwise(node):
-        return False
-    return node.target not in _FUSED
-
-
 def _can_run_again(node: Node) -> bool:
     if node.target is _torch.getitem or node.target is _torch.tensor_constant:
         return True
@@ -368,6 +368,10 @@ _FUSED = {
     aten._softmax_backward_data.default, aten._safe_softmax.default, aten.gelu_backward.default,
     aten._log_softmax_backward_data.default, aten.threshold_backward.default, aten.silu_backward.default,
     aten.embedding.default, aten.rsqrt.default, aten.nll_loss_forward.default, aten.nll_loss_backward.default,
+}  # fmt: skip
+_FUSED_ON_GPU = {
+    aten.max_pool2d_with_indices.default, aten.max_pool2d_with_indices_backward.default,
+    aten.max_pool3d_with_indices.default, aten.max_pool3d_with_indices_backward.default,
 }  # fmt: skip
 #: Cost of an element of four bytes in bytes moved, where it is more than 1.
 _ARITHMETIC = {

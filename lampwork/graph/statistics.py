@@ -12,6 +12,9 @@
                                                 %low = sub(%x.view(4, 32, 8, 64, 64), %mean.view(4, 32, 1, 1, 1))
                                                 %out = add(mul(mul(%low, %rstd).view(4, 256, 64, 64), %w), %b)
 
+    %all = _native_batch_norm_legit_functional(%x, %w, %b, ...)      %scale = mul(%rstd, %w)           # [64]
+    %out = getitem(%all, 0)           ->        %out = add(mul(%x, %scale), sub(%b, mul(%mean, %scale)))
+
 The cut between forward and backward (`recompute.py`) then finds that two numbers a row (or group) and `%x` are enough,
 which are often kept anyway: float32 probabilities of 8192 tokens are 1.6 GB, and what follows a group norm is a silu
 whose derivative needs its operand. Exact: these are the operations that the operators are lowered to. Precondition:
@@ -57,31 +60,32 @@ def take_log_softmaxes_apart(functional: FunctionalGraph) -> FunctionalGraph:
     return functional
 
 
-def take_group_norms_apart(functional: FunctionalGraph) -> FunctionalGraph:
-    """`functional` with the result of every group norm that has statistics of float32 or float64 computed from these.
+def take_norms_apart(functional: FunctionalGraph) -> FunctionalGraph:
+    """`functional` with the result of every group or batch norm that has statistics of float32 or float64 computed from
+    these.
 
     Leaves dead code.
     """
     graph = functional.graph
     for node in list(graph.nodes):
-        if node.op != "call_function" or node.target is not aten.native_group_norm.default:
+        rebuild = _NORMS.get(node.target)
+        if node.op != "call_function" or rebuild is None or not _has_wide_statistics(node):
             continue
         results = [user for user in node.users if user.target is _torch.getitem and user.args[1] == 0]
-        if not results or not _can_be_taken_apart(node):
+        if not results:
             continue
         with graph.inserting_before(node.next):
-            new = _normalised(graph, node)
+            new = rebuild(graph, node, *(_result(graph, node, which) for which in (1, 2)))
         for result in results:
             if same_metadata(new.meta["val"], result.meta["val"]):
                 result.replace_all_uses_with(new)
     return functional
 
 
-def _can_be_taken_apart(node: Node) -> bool:
-    x, mean, groups = node.args[0].meta["val"], node.meta["val"][1], node.args[6]  # type: ignore[union-attr]
-    if mean.dtype not in (torch.float32, torch.float64):
-        return False
-    return isinstance(x.size()[1], int) and isinstance(groups, int) and 0 not in x.size()
+def _has_wide_statistics(node: Node) -> bool:
+    x, mean = node.args[0].meta["val"], node.meta["val"][1]  # type: ignore[union-attr]
+    known = isinstance(x.size()[1], int)
+    return known and 0 not in (*x.size(), *mean.size()) and mean.dtype in (torch.float32, torch.float64)
 
 
 def _result(graph: torch.fx.Graph, node: Node, which: int) -> Node:
@@ -93,26 +97,53 @@ def _result(graph: torch.fx.Graph, node: Node, which: int) -> Node:
     return new
 
 
-def _normalised(graph: torch.fx.Graph, node: Node) -> Node:
-    """The result of group norm `node`, from its operands and statistics."""
+def _group_norm(graph: torch.fx.Graph, node: Node, mean: Node, rstd: Node) -> Node:
+    """(x - mean) * rstd * weight + bias, one of each of the latter two a channel."""
     x, weight, bias, *_, groups, _ = node.args
-    value = value_of(x)
-    batch, channels, *rest = value.size()
+    batch, channels, *rest = value_of(x).size()
     ones = [1] * (1 + len(rest))
-    mean, rstd = (
-        emit(graph, aten.view.default, (_result(graph, node, which), [batch, groups, *ones]), {}, node)
-        for which in (1, 2)
-    )
-    dtype = mean.meta["val"].dtype
-    new: Any = x if value.dtype == dtype else emit(graph, aten._to_copy.default, (x,), {"dtype": dtype}, node)
-    new = emit(graph, aten.view.default, (new, [batch, groups, channels // groups, *rest]), {}, node)
+    mean, rstd = (emit(graph, aten.view.default, (each, [batch, groups, *ones]), {}, node) for each in (mean, rstd))
+    new = _as_type(graph, x, mean.meta["val"].dtype, node)
+    new = emit(graph, aten.view.default, (new, [batch, groups, channels // groups, *rest]), {}, node)  # type: ignore[operator]
     new = emit(graph, aten.sub.Tensor, (new, mean), {}, node)
     new = emit(graph, aten.mul.Tensor, (new, rstd), {}, node)
     new = emit(graph, aten.view.default, (new, [batch, channels, *rest]), {}, node)
     for operator, operand in ((aten.mul.Tensor, weight), (aten.add.Tensor, bias)):
         if operand is not None:
-            row = emit(graph, aten.view.default, (operand, [1, channels, *ones[1:]]), {}, node)
-            new = emit(graph, operator, (new, row), {}, node)
-    if value.dtype != dtype:
-        new = emit(graph, aten._to_copy.default, (new,), {"dtype": value.dtype}, node)
-    return new
+            new = emit(graph, operator, (new, _row(graph, operand, len(rest), node)), {}, node)
+    return _as_type(graph, new, value_of(x).dtype, node)
+
+
+def _batch_norm(graph: torch.fx.Graph, node: Node, mean: Node, rstd: Node) -> Node:
+    """x * scale + shift, one of each a channel."""
+    x, weight, bias, *_ = node.args
+    dtype, rest = mean.meta["val"].dtype, value_of(x).dim() - 2
+    scale = rstd
+    if weight is not None:
+        scale = emit(graph, aten.mul.Tensor, (rstd, _as_type(graph, weight, dtype, node)), {}, node)
+    shift = emit(graph, aten.mul.Tensor, (mean, scale), {}, node)
+    if bias is not None:
+        shift = emit(graph, aten.sub.Tensor, (_as_type(graph, bias, dtype, node), shift), {}, node)
+    else:
+        shift = emit(graph, aten.neg.default, (shift,), {}, node)
+    new = emit(graph, aten.mul.Tensor, (_as_type(graph, x, dtype, node), _row(graph, scale, rest, node)), {}, node)
+    new = emit(graph, aten.add.Tensor, (new, _row(graph, shift, rest, node)), {}, node)
+    return _as_type(graph, new, value_of(x).dtype, node)
+
+
+def _row(graph: torch.fx.Graph, value: Any, rest: int, like: Node) -> Node:
+    """A value a channel, beside an image of `rest` dimensions."""
+    return emit(graph, aten.view.default, (value, [1, -1, *[1] * rest]), {}, like)
+
+
+def _as_type(graph: torch.fx.Graph, value: Any, dtype: torch.dtype, like: Node) -> Node:
+    if value_of(value).dtype == dtype:
+        return value
+    return emit(graph, aten._to_copy.default, (value,), {"dtype": dtype}, like)
+
+
+_NORMS = {
+    aten.native_group_norm.default: _group_norm,
+    aten._native_batch_norm_legit_functional.default: _batch_norm,
+    aten._native_batch_norm_legit.no_stats: _batch_norm,
+}

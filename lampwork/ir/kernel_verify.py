@@ -261,6 +261,7 @@ def verify_program(program: Program) -> None:
         verify_kernel(kernel)
     ranges = _workspace_ranges(program)
     written = {name for name, place in program.placements.items() if place.kind in ("input", "constant")}
+    written |= {name for name, buffer in program.buffers.items() if buffer.kind == "unwritten"}
     live: dict[str, list[int]] = {}
     for number, step in enumerate(program.steps):
         if isinstance(step, Launch):

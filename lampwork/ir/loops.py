@@ -221,12 +221,13 @@ class LoopNest:
         return tuple(found)
 
 
-BufferKind = Literal["input", "intermediate", "constant"]
+BufferKind = Literal["input", "intermediate", "constant", "unwritten"]
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor's storage: `dtype`, logical `shape`, element `strides`. `kind` input: the program's caller owns it.
+    """A tensor's storage: `dtype`, logical `shape`, element `strides`. `kind` input: the program's caller owns it;
+    unwritten: nobody asks what is in it.
 
     `device`: where it is, if that is not the program's device; kernels never touch such a buffer.
     """

@@ -58,6 +58,7 @@ def verify_lowered(lowered: Lowered) -> None:
     """Raises `VerifyError` for the first invariant (see the module) that `lowered` breaks."""
     buffers = lowered.buffers
     written = {name for name in lowered.inputs if name in buffers} | set(lowered.constants)
+    written |= {name for name, buffer in buffers.items() if buffer.kind == "unwritten"}
     for name in lowered.inputs:
         _require(name not in buffers or buffers[name].kind == "input", None, f"P1: input {name} has another kind")
     changed_inputs: set[str] = set()

@@ -33,7 +33,14 @@ def _filled(value: Any, *names: str) -> None:
 _filled(0, "zeros", "zeros_like", "new_zeros")
 _filled(1, "ones", "ones_like", "new_ones")
 # The contents of an empty tensor are unspecified; usually all of it is overwritten, and then this fill is never run.
-_filled(0, "empty.memory_format", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted")
+_filled(0, "empty.memory_format", "empty_like", "new_empty", "new_empty_strided", "empty_permuted")
+
+
+@rule("empty_strided")
+def _empty_strided(lowering: Lowering, size: Any, stride: Any, **options: Any) -> Any:
+    if lowering.node.meta.get("unread"):
+        return lowering.new_buffer(lowering.out, kind="unwritten")
+    return _fill(lowering, 0)
 
 
 @rule("full", "full_like", "new_full")

@@ -16,7 +16,7 @@ from torch.fx import Node
 
 from lampwork.fakes.symbolic import sizes_of
 from lampwork.ir.dtype import NATIVE, compute_dtype
-from lampwork.ir.loops import Buffer, Compute, Expr, Index, LoopNest, Origin, Reduction, Store
+from lampwork.ir.loops import Buffer, BufferKind, Compute, Expr, Index, LoopNest, Origin, Reduction, Store
 from lampwork.ir.program import Check, Extern, TensorRef
 from lampwork.ir.size import Size, SizeExpr
 from lampwork.lower import expressions as ex
@@ -92,7 +92,9 @@ class Nests:
                 return True
         return False
 
-    def new_buffer(self, meta: TensorMeta, part: str = "", device: str = "") -> TensorValue:
+    def new_buffer(
+        self, meta: TensorMeta, part: str = "", device: str = "", kind: BufferKind = "intermediate"
+    ) -> TensorValue:
         """A fresh buffer, named after the node (and `part`), as a value; on the program's device unless named."""
         name = f"{self.node.name}.{part}" if part else self.node.name
         if name in self.buffers:
@@ -101,7 +103,7 @@ class Nests:
                 number += 1
             name = f"{name}.{number}"
         dtype, shape, strides = meta
-        self.add_buffer(Buffer(name, dtype, shape, strides, device=device))
+        self.add_buffer(Buffer(name, dtype, shape, strides, kind, device))
         return TensorValue(TensorRef(name, dtype, shape, strides))
 
     def add_buffer(self, buffer: Buffer) -> None:

@@ -9,13 +9,14 @@ import torch
 from torch import nn
 
 import lampwork
-from lampwork.graph import prepare
+from lampwork.graph import prepare, recompute
 
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch):
-    """Joint graphs are taken apart as those of programs for a GPU."""
-    passes = prepare._joint_passes
+    """Joint graphs are taken apart, and what is kept is chosen, as in programs for a GPU."""
+    passes, costs = prepare._joint_passes, recompute.Costs
+    monkeypatch.setattr(recompute, "Costs", lambda joined, device: costs(joined, "cuda:0"))
     monkeypatch.setattr(prepare, "_joint_passes", lambda settings, device: passes(settings, "cuda:0"))
 
 
@@ -51,3 +52,48 @@ class Block(nn.Module):
 def test_of_a_group_norm_two_numbers_a_group_are_kept():
     kept = kept_by(Block(), torch.randn(2, 8, 6, 5))
     assert kept == [("float32", (2, 2))] * 2 + [("float32", (2, 8, 6, 5))] * 2  # operands of the norm and the product
+
+
+class Pooled(nn.Module):
+    def __init__(self, pool):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.pool, self.second = nn.Conv2d(3, 4, 3), pool, nn.Conv2d(4, 4, 1)
+
+    def forward(self, x):
+        return self.second(self.pool(self.first(x).tanh()))
+
+
+@pytest.mark.parametrize("size, kept_as", [((2, 3, 14, 11), "int8"), ((1, 3, 6, 160), "int16")])
+@pytest.mark.parametrize("pool", [
+    nn.MaxPool2d(3, 2, 1), nn.MaxPool2d(2), nn.MaxPool2d((2, 3), (1, 2), (1, 0), ceil_mode=True), nn.MaxPool2d(2, 1, 1, 2),
+])  # fmt: skip
+def test_where_maxima_are_is_kept_in_few_bytes(pool, size, kept_as):
+    kept = kept_by(Pooled(pool), torch.randn(size))
+    wide = pool(torch.empty(1, 4, size[2] - 2, size[3] - 2)).shape
+    (place,) = [shape for dtype, shape in kept if dtype == kept_as]
+    assert place[2:] == wide[2:] and not any(dtype == "int64" for dtype, _ in kept)
+
+
+@pytest.mark.parametrize("pool", [nn.AvgPool2d(3, 2, 1), nn.AdaptiveAvgPool2d((3, 2)), nn.MaxPool2d(2)])
+def test_an_image_is_not_kept_for_its_shape(pool):
+    kept = kept_by(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sigmoid(), pool, nn.Conv2d(4, 4, 1)), torch.randn(2, 3, 14, 12))
+    assert [shape for _, shape in kept].count((2, 4, 12, 10)) == 1  # of the sigmoid, for its derivative
+
+
+@pytest.mark.parametrize("frozen", ["weight", "image"])
+def test_of_a_convolution_only_what_the_wanted_gradients_need_is_kept(frozen):
+    class Frozen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
+            (self.second if frozen == "weight" else self.first).requires_grad_(False)
+
+        def forward(self, x):
+            x = self.first(x)
+            return self.second((x.detach() if frozen == "image" else x).exp().neg())
+
+    module = Frozen()
+    kept = [shape for _, shape in kept_by(module, torch.randn(2, 3, 14, 12))]
+    assert kept.count((2, 4, 12, 10)) == 1  # the exponential, or its negation

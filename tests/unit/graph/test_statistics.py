@@ -10,7 +10,7 @@ from lampwork.capture.recorder import record
 from lampwork.graph.functionalize import functionalize
 from lampwork.graph.interpret import interpret_functional
 from lampwork.graph.simplify import remove_dead
-from lampwork.graph.statistics import take_group_norms_apart, take_log_softmaxes_apart
+from lampwork.graph.statistics import take_log_softmaxes_apart, take_norms_apart
 
 
 @pytest.mark.parametrize("dim", [0, -1])
@@ -44,7 +44,7 @@ def test_a_group_norm_is_computed_from_its_statistics(dtype, memory_format):
     for operands in ((weight, bias), (weight,), ()):
         expected = function(x, *operands)
         with torch.no_grad():
-            functional = remove_dead(take_group_norms_apart(functionalize(record(function, [x, *operands]))))
+            functional = remove_dead(take_norms_apart(functionalize(record(function, [x, *operands]))))
             functional.graph.lint()
             norms = [node for node in functional.graph.nodes if node.target is torch.ops.aten.native_group_norm.default]
             is_whole = any(user.args[1] == 0 for node in norms for user in node.users)

@@ -10,6 +10,9 @@ import torch
 
 from lampwork.config import Settings
 from lampwork.debug.interpret_lowered import interpret_lowered
+from lampwork.graph.operands import forget_contents, keep_places_in_windows
+from lampwork.graph.simplify import remove_dead
+from lampwork.graph.statistics import take_norms_apart
 from lampwork.ir.program import Launch
 from lampwork.ir.verify import verify_lowered
 from lampwork.lower import lower
@@ -22,9 +25,11 @@ pytestmark = pytest.mark.skipif(bool(available()), reason=available())
 aten = torch.ops.aten
 
 
-def check(function, *arguments, launches=None):
+def check(function, *arguments, launches=None, passes=()):
     """Generated for a GPU, without calls of ATen, and equal to eager; in so many launches if that is given."""
     graph = replace(functional_graph(function, arguments), device="cuda:0")
+    for each in (*passes, remove_dead):
+        graph = each(graph)
     with mock.patch.object(Lowering, "device_of", lambda self, tensor: ""):
         lowered = lower(graph, Settings())
     verify_lowered(lowered)
@@ -123,6 +128,34 @@ def test_pools(kernel, stride, padding):
     check(
         lambda g, x: aten.avg_pool2d_backward(g, x, *geometry, False, False, None), torch.randn_like(values), x,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel, stride, padding, width", [(2, 2, 0, 10), (3, 2, 1, 10), (3, 2, 1, 140)])
+def test_pools_that_keep_places_in_windows(kernel, stride, padding, width):
+    x = rows(1, 2, 9, width)
+    geometry = [kernel] * 2, [stride] * 2, [padding] * 2
+
+    def both(g, x):
+        values, at = aten.max_pool2d_with_indices(x, *geometry)
+        return values, aten.max_pool2d_with_indices_backward(g, x, *geometry, [1, 1], False, at)
+
+    shape = aten.max_pool2d_with_indices(x, *geometry)[0].shape
+    check(both, rows(*shape), x, passes=(keep_places_in_windows, forget_contents))
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_norms_taken_apart(affine):
+    x, w, b = rows(3, 6, 4, 5), rows(6) if affine else None, rows(6) if affine else None
+    operands = (w, b) if affine else ()
+
+    def group(x, w=None, b=None):
+        return tuple(aten.native_group_norm(aten.sin(x), w, b, 3, 6, 20, 2, 1e-5))
+
+    def batch(x, w=None, b=None):
+        return tuple(aten._native_batch_norm_legit.no_stats(aten.sin(x), w, b, True, 0.1, 1e-5))
+
+    for function in (group, batch):
+        check(function, x, *operands, passes=(take_norms_apart,))
 
 
 def test_repeated_pixels():
