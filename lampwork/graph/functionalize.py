@@ -27,7 +27,7 @@ input).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -41,6 +41,7 @@ from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.shapes import same_sizes
 from lampwork.fakes.symbolic import sizes_of
 from lampwork.graph.build import drawn, emit, place, same_metadata, select
+from lampwork.graph.in_place import FILLS, SHORTCUTS, functional_of
 from lampwork.graph.views import (
     INVERSES,
     PIECES,
@@ -345,15 +346,15 @@ class Functionalizer:
         if all(isinstance(where, str) for where in op.written):
             self.call_out(node, written)
             return
-        shortcut = _SHORTCUTS.get(node.target)
+        shortcut = SHORTCUTS.get(node.target)
         if shortcut is not None and shortcut(self, node):
             self.remember_written(node, [arguments[name] for name in written])
             return
-        if op.is_random and op.base in _FILLS:
+        if op.is_random and op.base in FILLS:
             del arguments[written[0]]
             self.draw(node, self.views[node.args[0]], arguments)
             return
-        functional = _functional_of(node.target)
+        functional = functional_of(node.target)
         if functional is None:
             raise self.fail("no operator without side effects does the same")
         args, kwargs = self.argument(node.args), {key: self.argument(each) for key, each in node.kwargs.items()}
@@ -514,78 +515,6 @@ class Functionalizer:
                 continue
             writes.append((index, len(outputs)))
             outputs.append(value)
-
-
-# In-place operators -------------------------------------------------------------------------------
-
-
-def _copy(run: Functionalizer, node: Node) -> bool:
-    """`x.copy_(y)`: the new contents are `y` itself, cast and expanded."""
-    target = run.views[node.args[0]]
-    source = run.argument(node.args[1])
-    run.write(target, run.converted(source, target.fake))
-    return True
-
-
-def _fill(run: Functionalizer, node: Node) -> bool:
-    target = run.views[node.args[0]].fake
-    value = node.args[1] if len(node.args) > 1 else 0
-    if isinstance(value, Node):
-        return False
-    filled = run.emit(aten.full.default, list(target.size()), value, dtype=target.dtype, device=target.device)
-    run.write(run.views[node.args[0]], filled)
-    return True
-
-
-def _polygamma(run: Functionalizer, node: Node) -> bool:
-    """The plain operator takes its arguments the other way round."""
-    target = run.views[node.args[0]]
-    result = run.emit(aten.polygamma.default, node.args[1], run.read(target))
-    run.write(target, run.converted(result, target.fake))
-    return True
-
-
-def _conj_physical(run: Functionalizer, node: Node) -> bool:
-    target = run.views[node.args[0]]
-    if target.fake.is_complex():
-        run.write(target, run.emit(aten._conj_physical.default, run.read(target)))
-    return True
-
-
-#: Random operators that do not look at what the tensor held before.
-_FILLS = frozenset({
-    "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_",
-})  # fmt: skip
-
-_SHORTCUTS: dict[Any, Callable[[Functionalizer, Node], bool]] = {
-    aten.polygamma_.default: _polygamma,
-    aten.conj_physical_.default: _conj_physical,
-    aten.copy_.default: _copy,
-    aten.fill_.Scalar: _fill,
-    aten.zero_.default: _fill,
-}
-
-
-def _defaults(op: Any, given: int, kwargs: dict[str, Any], functional: Any) -> tuple:
-    """Values of the positional arguments that the caller of `op` left out and `functional` has no default for:
-    `bernoulli_(x)` is `bernoulli(x, 0.5)`."""
-    missing = functional._schema.arguments[given:]
-    if all(argument.has_default_value() or argument.kwarg_only or argument.name in kwargs for argument in missing):
-        return ()
-    return tuple(
-        argument.default_value
-        for argument in op._schema.arguments[given:]
-        if not argument.kwarg_only and argument.name not in kwargs
-    )
-
-
-_functionals: dict[Any, Any] = {}
-
-
-def _functional_of(op: Any) -> Any:
-    if op not in _functionals:
-        _functionals[op] = _torch.functional_of_inplace(op)
-    return _functionals[op]
 
 
 def functionalize(region: Region) -> FunctionalGraph:
