@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from lampwork._torch.autograd import (
         FORWARD_DERIVATIVES,
         REFUSE_SAVED_HOOKS,
+        SET_SAVED_HOOKS,
         BackwardHookFunction,
         are_saved_tensors_hooked,
         gradients_of_transform,

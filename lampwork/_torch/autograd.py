@@ -22,6 +22,11 @@ FORWARD_DERIVATIVES = (torch._C._is_fwd_grad_enabled, torch._C._set_fwd_grad_ena
 saved_hooks_refusal = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
 REFUSE_SAVED_HOOKS = (torch._C._autograd._saved_tensors_hooks_disable, torch._C._autograd._saved_tensors_hooks_enable)
 
+#: Setting hooks on what autograd saves in this thread, and taking the last ones away.
+SET_SAVED_HOOKS = (
+    torch._C._autograd._push_saved_tensors_default_hooks, torch._C._autograd._pop_saved_tensors_default_hooks,
+)  # fmt: skip
+
 
 @contextlib.contextmanager
 def without_saved_tensor_hooks() -> Iterator[None]:

@@ -82,6 +82,8 @@ class NativeCalls(CaptureWorld):
         self.dual_levels: list[int] = []
         #: Whether the program has the cache of casts on; None until it asked or said.
         self.autocast_cache: bool | None = None
+        #: Whether the program sets hooks on what autograd saves.
+        self.sets_saved_hooks = False
         #: Why hooks on saved tensors are forbidden at the moment, if they are.
         self.saved_hooks_refusal: str | None = None
         #: What suspended frames held when this region began.
@@ -90,7 +92,7 @@ class NativeCalls(CaptureWorld):
         self.identified: dict[int, Any] = {}
         #: Leaves whose gradients the autograd engine is adding to.
         self.accumulating: set[int] = set()
-        #: Kinds of code that backward passes run which are left to eager ("hooks", "functions"), and why.
+        #: Kinds of code of backward passes that are left to eager ("hooks", "saved hooks", "functions"), and why.
         self.natively: dict[str, str] = {}
         #: What eager's engine knows of functions of the user's, by their class.
         self.function_nodes: dict[Any, Any] = {}

@@ -30,7 +30,7 @@ from lampwork.capture.machine import Interruption
 from lampwork.capture.machine.core import Handled
 from lampwork.capture.machine.errors import Unsupported
 from lampwork.capture.recorder import Recorder
-from lampwork.capture.shadow import MISSING, Break, Deferred
+from lampwork.capture.shadow import MISSING, Break, Deferred, LeftToEager
 from lampwork.capture.steps import StopHere, TorchMachine
 from lampwork.capture.suspend import Retry, Suspended, function_positions, rebuild, suspend
 from lampwork.capture.templates import Templates
@@ -126,8 +126,8 @@ class _Natively(Exception):
 class _Attempt:
     """One run of the program in the machine. `reason`: why it stops before `step`, if it does (0: it does not).
 
-    `natively`: the kinds of code that backward passes run ("hooks", "functions") of which the program's are left to
-    eager, since some of it does more than compute; and what that is.
+    `natively`: the kinds of code that backward passes run ("hooks", "saved hooks", "functions") of which the program's
+    are left to eager, since some of it does more than compute; and what that is.
     """
 
     def __init__(
@@ -291,7 +291,11 @@ class _Attempt:
         """Hooks of the program, then its backward methods, run natively if that may be what keeps the region from being
         differentiated: the graph breaks where they are registered or applied, instead of running eagerly."""
         world = self.world
-        kinds = (("hooks", bool(world.recorder.hook_tables)), ("functions", bool(world.function_nodes)))
+        kinds = (
+            ("hooks", bool(world.recorder.hook_tables)),
+            ("saved hooks", world.sets_saved_hooks),
+            ("functions", bool(world.function_nodes)),
+        )
         for kind, used in kinds:
             if self.split and used and kind not in world.natively:
                 raise _Natively({**world.natively, kind: why})
@@ -313,6 +317,10 @@ class _Attempt:
         """What the program returns, in a tuple; the exception it raises; or the break it comes to."""
         try:
             return (self._run_program(),)
+        except LeftToEager as stop:
+            if self.split and stop.kind not in self.world.natively:
+                raise _Natively({**self.world.natively, stop.kind: stop.reason}) from None
+            return stop
         except Interruption as stop:
             if environment.strict and getattr(stop, "id", "") == "capture-failed":
                 raise CompileError("capture", str(stop)) from stop.__cause__

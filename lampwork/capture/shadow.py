@@ -30,6 +30,14 @@ class Break(Interruption):
         return f"{self.reason} [{self.id}]"
 
 
+class LeftToEager(Break):
+    """Capture starts again, with code of this kind that backward passes run left to eager."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__("backward-effect", reason)
+        self.kind = kind
+
+
 class Missing:
     def __repr__(self) -> str:
         return "<missing>"

@@ -24,6 +24,7 @@ from lampwork.capture.fake import Fake
 from lampwork.capture.functions import INSTEAD
 from lampwork.capture.fused import KERNELS
 from lampwork.capture.machine import Enter
+from lampwork.capture.saved_hooks import install_saved_hooks
 from lampwork.capture.shadow import Break, HookNumber, IdentityNumber
 from lampwork.fakes.shapes import is_dense
 
@@ -61,6 +62,7 @@ def install_torch_answers(world: Any) -> None:
         add(native, _refuse_saved_hooks)
     world.add_substitute(torch.cond, _conditional)
     install_checkpoints(world)
+    install_saved_hooks(world)
     for method in (BackwardHook.setup_input_hook, BackwardHook.setup_output_hook):
         add(method, _module_hooks(method))
     INSTEAD[_torch.BackwardHookFunction] = _module_boundary
