@@ -111,7 +111,8 @@ def capture(
                 raise _graph_break(attempt.world, stop, function, attempt.reason) from None
             finally:
                 attempt.release()
-    assert reason is not None
+    if reason is None:
+        reason = Diagnostic("backward-effect", "; ".join(natively.values()))
     raise GraphBreak(reason, _guards_so_far(attempt.world))
 
 
