@@ -21,8 +21,8 @@ import torch
 
 from lampwork import _torch
 from lampwork.runtime import cuda_graphs, entry, training_graphs
-from lampwork.runtime.cuda_capture import NotCapturable
-from lampwork.runtime.gradients import Outside
+from lampwork.runtime.cuda_capture import NotCapturable, Pool
+from lampwork.runtime.outside import Outside
 from lampwork.runtime.reading import tensor_extent_bytes
 
 _memory_for_inputs = cuda_graphs.memory_for_inputs
@@ -37,10 +37,13 @@ class StandIn:
         self.times = (1.0, 1.0)
         self.fails = ""
         self.bytes = 1 << 30
-        self.outside: set[int] = set()  # storages that were made for the results of the next capture
+        self.shared = Pool()
 
     def stream(self) -> int:
         return self.current
+
+    def pool(self) -> Pool:
+        return self.shared
 
     def is_capturing(self) -> bool:
         return False
@@ -55,19 +58,20 @@ class StandIn:
         return (*self.times, run())
 
     def record(
-        self, run: Callable[[], tuple], workspace_bytes: int, pool: Any = None, results: Any = None
+        self, run: Callable[[], tuple], workspace_bytes: int, pool: Any = None, outside: Outside | None = None
     ) -> tuple[Callable[[], None], tuple]:
         if self.fails:
             raise NotCapturable("graph-failed", self.fails)
         self.recorded += 1
+        elsewhere = {_torch.storage_address(each) for each in outside.memory} if outside is not None else set()
         with _undone(run), torch.no_grad():
-            made = run()
+            made = run() if outside is None else outside.moved(run())
         garbage: Callable[[], list[Any]] = list
         if pool is not None:
-            made, garbage = self._in_pool(pool, made)
+            made, garbage = self._in_pool(pool, made, elsewhere)
         return self._replay(run, made, garbage), made
 
-    def _in_pool(self, pool: Any, made: Any) -> tuple[Any, Callable[[], list[Any]]]:
+    def _in_pool(self, pool: Any, made: Any, elsewhere: set[int]) -> tuple[Any, Callable[[], list[Any]]]:
         """The results of the run that has just been captured, in memory of the pool, and what is garbage behind each
         of its replays."""
         blocks: dict[int, _Block] = {}
@@ -78,10 +82,9 @@ class StandIn:
             owners = _torch.storage_use_count_at(address)
             lazy = each.is_conj() or each.is_neg()
             # What nobody else has is new.
-            if address not in self.outside and owners == addresses.count(address) and not lazy:
+            if address not in elsewhere and owners == addresses.count(address) and not lazy:
                 block = blocks[address] = blocks.get(address) or _Block(each)
                 tensors[key] = block.holding(each)
-        self.outside = set()
         captures = vars(pool).setdefault("captures", [])
         captures.append([*blocks.values()])
         made = type(made)([tensors.get(id(each), each) for each in made])
@@ -152,11 +155,6 @@ def _undone(run: Callable) -> Iterator[None]:
                 tensor.copy_(copy)
 
 
-def _noted(outside: Outside, device: StandIn) -> Outside:
-    device.outside = {_torch.storage_address(each) for each in outside.memory}
-    return outside
-
-
 def _filled(artifact: Any, values: Any, *more: Any) -> dict[int, torch.Tensor]:
     """As `memory_for_inputs`: recording runs here, on indices that must be some."""
     made = _memory_for_inputs(artifact, values, *more)
@@ -173,7 +171,6 @@ def on_stand_in(plain_calls: int = cuda_graphs.PLAIN_CALLS, always: bool = False
     for module in (cuda_graphs, training_graphs):
         patch.setattr(module, "PLAIN_CALLS", plain_calls)
         patch.setattr(module, "memory_for_inputs", _filled)
-    patch.setattr(training_graphs, "Outside", lambda program: _noted(Outside(program), device))
     if always:
         patch.setattr(entry, "GRAPHS", dict.fromkeys((*entry.GRAPHS, "max-autotune-no-cudagraphs"), "always"))
     try:

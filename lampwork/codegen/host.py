@@ -98,6 +98,8 @@ class _HostWriter(Expressions):
         self.lines: list[str] = []
         #: Buffers that the host makes and nobody sees: while a graph is captured, they lie behind the workspace.
         self.passing: dict[str, tuple[int, int]] = {}
+        #: Whether a graph's capture may have memory for results.
+        self.given = False
         self.may_pass = self.on_gpu and not program.sizes and not program.found
         self.returned = {result.view.buffer for result in program.results if isinstance(result, FromBuffer)}
         self.captured_bytes = _aligned(program.workspace_bytes + SLACK_BYTES)
@@ -170,7 +172,7 @@ class _HostWriter(Expressions):
             self.emit(f"increment_version({', '.join(map(self.input, program.written_inputs))})")
         values = "".join(f"{each}, " for each in self.results(program.results))
         self.emit(f"return ({values})")
-        body = [*setup, *trial, *steps, *self.lines]
+        body = ["given = given_results()"] * self.given + [*setup, *trial, *steps, *self.lines]
         body = [*self._weights(), *body]
         unpack = [f"x{index} = values[{index}]" for index in sorted(self.used_inputs)]
         unpack += ["values.clear()"] * self.owns_inputs
@@ -537,8 +539,9 @@ class _HostWriter(Expressions):
         place = self.place(name)
         if self.may_pass and place.kind == "extern" and name not in self.returned:
             self.emit(f"{variable} = passing({self._pass(name, _size_bytes(buffer))}, {made})")
-        elif self.may_pass and place.kind == "result" and self.owns_inputs:
-            self.emit(f"{variable} = result({place.index}, {made})")
+        elif self.may_pass and place.kind == "result":
+            self.given = True
+            self.emit(f"{variable} = empty({made}) if given is None else given.pop({place.index})")
         else:
             self.emit(f"{variable} = empty({made})")
         if name in self.slot:

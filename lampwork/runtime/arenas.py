@@ -150,10 +150,9 @@ def passing(offset_bytes: int, shape: tuple[int, ...], strides: tuple[int, ...],
         return planned(memory, dtype, shape, strides, offset_bytes)
 
 
-def result(number: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Memory for result storage `number`: new, or what whoever captures a graph has for it."""
-    results = getattr(_capture, "results", None)
-    return _empty()(shape, strides, dtype) if results is None else results.pop(number)
+def given_results() -> dict[int, torch.Tensor] | None:
+    """Memory that whoever captures a graph has for the program's result storages, by number; None elsewhere."""
+    return getattr(_capture, "results", None)
 
 
 @functools.cache

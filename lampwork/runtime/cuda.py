@@ -18,7 +18,7 @@ import torch
 from lampwork import _torch
 from lampwork.errors import LampworkError
 from lampwork.ir.program import UNALIGNED, DeviceKernel, NativeCode, device_index
-from lampwork.runtime.arenas import passing, result
+from lampwork.runtime.arenas import given_results, passing
 from lampwork.runtime.native import LoadedCode
 
 #: Shared memory that a kernel may have without asking, and how it asks for more.
@@ -198,7 +198,7 @@ def host_names(device: str) -> Mapping[str, Any]:
         run_again(answer, run, lease, stream, outside, index)
 
     names = {"current_stream": _torch.cuda_stream_reader(), "empty": _torch.empty_cuda(), "again": again}
-    return {**names, "passing": passing, "result": result}
+    return {**names, "passing": passing, "given_results": given_results}
 
 
 def on_device(call: Callable[..., tuple], device: str) -> Callable[..., tuple]:

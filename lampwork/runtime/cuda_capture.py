@@ -1,9 +1,11 @@
 """Captures runs into CUDA graphs: what the rules of `cuda_graphs.py` and `training_graphs.py` need of a device.
 
 What a graph uses in passing is written at each of its replays. So memory that another graph hands out, or keeps, must
-never lie there, whichever of the two was captured first: each capture has a pool of its own. What programs use in
-passing is planned memory almost alone, though, and that is one workspace for all captures of a stream, whose replays
-are in order.
+never lie there, whichever of the two was captured first. Where a graph's results have memory from outside
+(`outside.py`) nothing in its pool outlives a replay, and all captures of a stream have one pool, as their replays are
+in order.
+Where ATen makes large results by itself, or sizes are symbolic, the capture has a pool of its own. Small buffers, and
+there the large ones, too, are planned memory in any case, one workspace for all captures of a stream.
 
 A forward pass and the backward pass behind it share a pool (`Pool`): nobody else gets memory of theirs, and they are
 replayed by turns.
@@ -24,6 +26,7 @@ from lampwork import _torch
 from lampwork.errors import Diagnostic
 from lampwork.runtime.arenas import capturing_with
 from lampwork.runtime.memory import SLACK_BYTES, new_workspace
+from lampwork.runtime.outside import Outside
 from lampwork.runtime.randomness import captured_draws
 
 #: Keys that the random numbers of one graph are drawn from, at most.
@@ -39,10 +42,11 @@ class NotCapturable(Exception):
 
 
 class Pool:
-    """Memory for captures that are replayed in the order in which they were made, and begin anew with the first.
+    """Memory for captures that nothing outlives a replay of: all captures of a stream have one (`CudaDevice.pool`).
 
-    What is let go of while one of them is captured is the next allocation's, as in a plain run. It stays there until
-    all captures are gone, and so does what `_torch.lent` gives of it.
+    Or memory of captures that are replayed by turns, in the order in which they were made, so that the later ones find
+    what the first left. What is let go of while one of them is captured is the next allocation's, as in a plain run. It
+    stays there until all captures are gone, and so does what `_torch.lent` gives of it.
     """
 
     def __init__(self) -> None:
@@ -56,12 +60,18 @@ class CudaDevice:
     def __init__(self, index: int) -> None:
         self.index = index
         self._workspaces: dict[int, SharedWorkspace] = {}
+        self._pools: weakref.WeakValueDictionary[int, Pool] = weakref.WeakValueDictionary()
         self._sides: dict[int, torch.cuda.Stream] = {}
         self._lock = threading.Lock()
         self._threads = threading.local()  # `ready`: side streams that libraries have workspaces for
 
     def stream(self) -> int:
         return torch.cuda.current_stream(self.index).cuda_stream
+
+    def pool(self) -> Pool:
+        """For captures on the current stream whose results lie elsewhere; while there are any, all get the same."""
+        with self._lock:
+            return self._pools.setdefault(self.stream(), Pool())
 
     def is_capturing(self) -> bool:
         return torch.cuda.is_current_stream_capturing()
@@ -91,12 +101,12 @@ class CudaDevice:
         run: Callable[[], Any],
         workspace_bytes: int,
         pool: Pool | None = None,
-        results: dict[int, torch.Tensor] | None = None,
+        outside: Outside | None = None,
     ) -> tuple[Callable[[], None], Any]:
         """`run` captured: what replays it on the current stream, and what it returned. Raises `NotCapturable`.
 
         `workspace_bytes`: what the run takes of planned memory. With a `pool`, that is the program's lease alone; its
-        large buffers are the pool's. `results`: memory for the program's result storages, by number.
+        large buffers are the pool's. `outside`: where the results are to lie.
         """
         graph = torch.cuda.CUDAGraph()
         with self._lock:  # a workspace is made for one capture at a time
@@ -112,20 +122,23 @@ class CudaDevice:
                     self._make_library_workspaces(side)
                     if pool is not None and pool.handle is None:
                         pool.handle = torch.cuda.graph_pool_handle()
-                    given = (pool.handle,) if pool is not None else ()
-                    graph.capture_begin(*given, capture_error_mode="thread_local")
+                    handle = (pool.handle,) if pool is not None else ()
+                    graph.capture_begin(*handle, capture_error_mode="thread_local")
                     try:
-                        with captured_draws(keys) as draws, capturing_with(workspace, pool is None, results):
-                            results = run()
+                        given = outside.storages if outside is not None else None
+                        with captured_draws(keys) as draws, capturing_with(workspace, pool is None, given):
+                            results = run() if outside is None else outside.moved(run())
                     finally:
                         graph.capture_end()
             except Exception as error:
                 self._forget_capture()
+                if pool is not None:
+                    pool.handle = None  # torch forgets a pool that no graph has
                 cause = error.__cause__ or error
                 reason = f"capture failed: {type(cause).__name__}: {cause}".splitlines()[0]
                 raise NotCapturable("graph-failed", reason) from error
 
-        def replay(workspace: torch.Tensor = workspace) -> None:  # which lives as long as the graph
+        def replay(kept: Any = (workspace, pool)) -> None:  # which live as long as the graph
             if draws:
                 draws.before_replay()
             graph.replay()

@@ -10,8 +10,8 @@ and another one runs; once `HANDED_OUT` of them are all held, results are copied
 ever gets. So a loop that keeps every output has every output, with no call that marks a step. What a training step
 returns, its loss, is copied out where it is little: held into the next step, it would cost a second set of gradients.
 
-Captures of one stream, of all programs, share a workspace: their replays are in order. Streams that may run at
-once have workspaces and captures of their own.
+Captures of one stream, of all programs, share the memory that they use in passing: their replays are in order, and
+results lie elsewhere. Streams that may run at once have memory and captures of their own.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ from lampwork.ir.program import (
 )
 from lampwork.ir.source import is_static
 from lampwork.ir.template import CallSetAttribute, TensorValue
-from lampwork.runtime.cuda_capture import CudaDevice, NotCapturable
+from lampwork.runtime.cuda_capture import CudaDevice, NotCapturable, Pool
 from lampwork.runtime.host import view_result
+from lampwork.runtime.outside import Outside, shares_what_passes
 from lampwork.runtime.touched import step_buffers
 
 #: Plain calls before the capture.
@@ -292,7 +293,13 @@ class _Stream:
         passed = list(values)
         for index, tensor in self.inputs.items():
             passed[index] = tensor
-        replay, results = self.device.record(lambda: self.host(passed, generation), self.runner.captured_bytes)
+        program = self.artifact.program
+        memory_of: tuple[int, Pool | None, Outside | None]
+        if shares_what_passes(program):
+            memory_of = (program.workspace_bytes, self.device.pool(), Outside(program))
+        else:
+            memory_of = (self.runner.captured_bytes, None, None)
+        replay, results = self.device.record(lambda: self.host(passed, generation), *memory_of)
         self.runner.captures += 1
         fresh = [isinstance(result, FromBuffer) for result in self.artifact.program.results]
         return _Capture(replay, results, fresh, self.runner.handed_out if hands_out else frozenset())

@@ -57,8 +57,9 @@ from lampwork.runtime.cuda_graphs import (
     results_for_caller,
     why_not,
 )
-from lampwork.runtime.gradients import Gradients, Outside
+from lampwork.runtime.gradients import Gradients
 from lampwork.runtime.lending import Lender
+from lampwork.runtime.outside import Outside, known_sizes
 
 #: Runs a half: (values of its inputs, generation) -> its results.
 Run = Callable[..., Sequence[Any]]
@@ -113,7 +114,7 @@ class TrainingGraphs:
         self.kept = tuple(sorted(in_place))
         programs = [artifact.program, *([self.link.artifact.program] if self.link.artifact is not None else ())]
         #: Both halves share memory, where all sizes in them are known.
-        self.shares = _torch.can_lend() and not any(program.sizes or program.found for program in programs)
+        self.shares = _torch.can_lend() and all(map(known_sizes, programs))
         self.host_share = host_share(result_bytes(artifact.program, self.link.saved_results))
         self.refused = self._why_not()
         half = self.link.artifact
@@ -519,18 +520,17 @@ class Memory:
         tensors = [each for each in (*read, *lent, *owned.values(), *behind) if isinstance(each, torch.Tensor)]
         passed = {_torch.storage_address(each) for each in tensors}
         del tensors
-        outside = Outside(half.program) if spends else None
 
         def values() -> list[Any]:
             """Of all inputs; of what is saved by owners, if these are to let go of it."""
             saved = [owned.pop(index, each) if spends else each for index, each in enumerate(lent)]
             return [*read, *saved, *behind]
 
-        if outside is None:
-            replay, results = graphs.device.record(lambda: run(values()), graphs.captured_bytes[1])
-        else:
-            spent = (half.program.workspace_bytes, self._pool, outside.storages)
-            replay, results = graphs.device.record(lambda: outside.moved(run(values())), *spent)
+        memory_of: tuple[int, Pool | None, Outside | None] = (graphs.captured_bytes[1], None, None)
+        if self._pool is not None:
+            pool = self._pool if spends else graphs.device.pool()
+            memory_of = (half.program.workspace_bytes, pool, Outside(half.program))
+        replay, results = graphs.device.record(lambda: run(values()), *memory_of)
         capture = Gradients(half, replay, results, passed, spends)
         if not graphs.backward_captures:
             graphs.give_back()

@@ -266,6 +266,37 @@ def test_graphs_after_all_others_are_gone(cuda, device):
     assert all(torch.equal(output, copy) for output, copy in kept)
 
 
+def test_captures_share_what_they_use_in_passing(cuda, device):
+    """ATen's own buffers, too: of many modules that run by turns, all but the first need next to no memory of their
+    own, and each result stays what it was."""
+
+    def module():
+        layers = [torch.nn.Conv2d(16, 16, 3, padding=1) for _ in range(4)]
+        return torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1)).to(device).eval()
+
+    gc.collect()
+    torch.cuda.empty_cache()
+    x = torch.randn(32, 16, 128, 128, device=device)
+    modules, taken, kept = [], [], []
+    for _ in range(3):
+        modules.append(module())
+        compiled = compiled_of(modules[-1], "reduce-overhead")
+        with torch.no_grad():
+            results = [compiled(x) for _ in range(CALLS)]
+        kept += [(result, result.clone()) for result in results]
+        (graphs,) = lampwork.stats(compiled)["cuda_graphs"]
+        assert graphs["refused"] is None and graphs["captures"] == 3
+        segments = [each for each in torch.cuda.memory_snapshot() if tuple(each["segment_pool_id"]) != (0, 0)]
+        taken.append(sum(each["total_size"] for each in segments))
+        modules[-1] = (modules[-1], compiled)
+    assert taken[2] - taken[0] <= x.nbytes, taken
+    for result, copy in kept:
+        assert torch.equal(result, copy)
+    with torch.no_grad():
+        for eager, compiled in modules:
+            torch.testing.assert_close(compiled(x), eager(x), rtol=1e-2, atol=1e-3)
+
+
 def test_what_an_earlier_capture_uses_in_passing_is_no_later_ones_result(device):
     """A program with a large workspace and a small result is captured first; results of one that is captured later are
     held while the first is replayed."""

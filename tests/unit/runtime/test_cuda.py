@@ -166,8 +166,8 @@ def test_a_capture_keeps_passing_memory_behind_the_workspace(device, freed_bytes
         assert torch.equal(there[start : start + 32].view(torch.float32), factor * torch.arange(8.0))
 
 
-def test_gradients_lie_where_a_capture_has_memory_for_them(device):
-    """A half that owns its inputs is a backward pass: a graph's other memory is not its gradients'."""
+def test_results_lie_where_a_capture_has_memory_for_them(device):
+    """A graph's other memory is not its results'."""
     program = bound([Launch(0, ("x", "y")), Launch(0, ("y", "out"))], [FromBuffer(whole(OUT))], owns_inputs=True)
     given = {0: torch.empty(8)}
     (memory,) = given.values()

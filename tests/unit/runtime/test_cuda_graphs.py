@@ -9,7 +9,7 @@ import torch
 
 from lampwork.config import make_settings
 from lampwork.pipeline import compile_call
-from lampwork.runtime import cuda_graphs
+from lampwork.runtime import cuda_graphs, outside
 from lampwork.runtime.cuda_capture import SharedWorkspace
 from lampwork.runtime.cuda_graphs import HANDED_OUT, PLAIN_CALLS, GraphRunner
 from lampwork.runtime.host import Host
@@ -45,6 +45,23 @@ def test_replays_after_the_plain_calls():
         assert device.recorded == (0 if count < PLAIN_CALLS else 1)
         del result
     assert runner.replays == 6 - PLAIN_CALLS
+
+
+def test_results_that_aten_makes_are_copied_if_they_are_small():
+    """Such a graph's memory may be other graphs' as well; large ones, and views of one tensor, keep theirs apart."""
+    square, weight = torch.randn(64, 64), torch.randn(64, 512 * 64)
+    for function, args, shared in (
+        (lambda x: (x.sort().values, x + 1), (square,), True),
+        (lambda x, w: (x @ w).sort().values, (square, weight), False),
+        (lambda x: torch.linalg.qr(x), (square,), True),
+        (lambda x: (lambda made: (made, made[1:]))(x.sort().values), (square,), False),
+    ):
+        runner, device = runner_for(function, *args)
+        assert outside.shares_what_passes(runner.artifact.program) == shared
+        for _ in range(6):
+            values = [torch.randn_like(each) for each in args]
+            for one, other in zip(call(runner, *values), function(*values), strict=True) if shared else ():
+                torch.testing.assert_close(one, other)
 
 
 def test_every_kept_output_stays_right():
