@@ -198,7 +198,6 @@ _BRACKETS: dict[Any, str] = {list: "[]", tuple: "()", set: "{}"}
 _CYCLIC: dict[Any, str] = {
     list: "[...]", tuple: "(...)", set: "set(...)", dict: "{...}", collections.deque: "[...]",
 }  # fmt: skip
-_WRITTEN = frozenset({*_BRACKETS, dict, collections.OrderedDict, collections.deque})
 
 
 def _repr(world: Any, *args: Any, **kwargs: Any) -> Any:

@@ -19,8 +19,6 @@ from lampwork.capture.tensors import TENSOR_ATTRIBUTES
 from lampwork.capture.writes import rebind
 
 _TENSOR_MRO = torch.Tensor.__mro__
-#: Attributes that fakes carry for capture's own use.
-_FAKE_ONLY = frozenset(vars(Fake)) | {"lampwork_placeholder"}
 _PARAMETER_FLAGS = frozenset({"_is_param", "_is_buffer"})
 
 

@@ -20,7 +20,6 @@ from lampwork.debug import text
 from lampwork.debug.memory import budgets
 from lampwork.errors import CompileError, Diagnostic, GraphBreak
 from lampwork.ir.artifact import Artifact
-from lampwork.ir.guard import Guard
 from lampwork.ir.program import DeviceKernel
 from lampwork.ir.region import Continue, RunEagerly
 from lampwork.runtime.differences import short
@@ -281,13 +280,3 @@ def _type(node: Any) -> str:
     if isinstance(value, (tuple, list)):
         return "(" + ", ".join(short(each) for each in value) + ")"
     return "?" if value is None else short(value)
-
-
-def guards_text(guards: tuple[Guard, ...]) -> str:
-    """Every guard in words, by what it is about, with the line of the program that read the value."""
-    from lampwork.debug.words import grouped
-
-    return text.guards(
-        {"about": about, "guards": [{"text": words, **make.location(where)} for words, where in found]}
-        for about, found in grouped(guards).items()
-    )

@@ -51,12 +51,6 @@ def place(location: Location) -> str:
     return f"{location.file}:{location.line}" if location.file else ""
 
 
-def line_of(location: Location) -> str:
-    """`file.py:12: the text of the line`."""
-    text = source_line(location)
-    return place(location) + (f": {text}" if text else "")
-
-
 def grouped(guards: Iterable[Guard], function: Callable | None = None) -> dict[str, list[tuple[str, Location]]]:
     """Guards in words with the line that read the value, by `GROUPS`; parameters by name where `function` tells."""
     groups: dict[str, list[tuple[str, Location]]] = {name: [] for name in GROUPS}

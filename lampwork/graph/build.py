@@ -10,7 +10,6 @@ from torch.fx import Node
 
 from lampwork import _torch
 from lampwork.fakes.evaluate import evaluate
-from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
 from lampwork.fakes.shapes import Spec, materialize
 from lampwork.fakes.symbolic import sizes_of
@@ -73,7 +72,3 @@ def same_metadata(left: torch.Tensor, right: torch.Tensor) -> bool:
     if left.dtype != right.dtype:
         return False
     return sizes_of(left.size()) == sizes_of(right.size()) and sizes_of(left.stride()) == sizes_of(right.stride())
-
-
-def is_tensor_node(argument: Any) -> bool:
-    return isinstance(argument, Node) and isinstance(argument.meta.get("val"), Fake)

@@ -158,24 +158,6 @@ def is_copied(node: Node) -> bool:
     return node.op == "placeholder" or is_free(node)
 
 
-def save_all(joined: Joined) -> set[Node]:
-    """Everything that the backward half reads is saved."""
-    saved: set[Node] = set()
-    seen: set[Node] = set()
-    pending = [each for node in joined.needed() for each in node.all_input_nodes]
-    pending += [joined.gradient_node(result) for result in joined.gradient_results]
-    while pending:
-        node = pending.pop()
-        if node in joined.backward or node in seen:
-            continue
-        seen.add(node)
-        if is_free(node):
-            pending.extend(node.all_input_nodes)
-        else:
-            saved.add(node)
-    return saved
-
-
 def partition(
     functional: FunctionalGraph, joint: Joint, inputs: int, sizes: SymbolicSizes | None, choose: Choose
 ) -> Halves:

@@ -41,8 +41,6 @@ DEVICES = frozenset({"cpu", "cuda"})
 #: After so many captures that ended in a break or a failure nothing was learnt from, calls stop trying.
 CAPTURE_ATTEMPTS = 3
 
-#: (function, args, kwargs, settings) -> Artifact, as `pipeline.compile_call`.
-Compiler = Callable[[Callable, tuple, dict, Settings], Artifact]
 
 _compiling = threading.local()
 _all: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()

@@ -262,9 +262,6 @@ def _typed(value: Any) -> Any:
     return (kind.__name__, repr(value)) if kind in (float, complex, tuple, frozenset) else (kind, value)
 
 
-_FUNCTION_CODES: dict[int, tuple[Any, str]] = {}
-
-
 def function_is(value: Any, digest: str) -> bool:
     """A Python function with this code digest."""
     return type(value) is FunctionType and code_digest(value.__code__) == digest

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +152,3 @@ class Counters:
             "compile_seconds": MappingProxyType(dict(total.compile_seconds)),
             "cache_notes": tuple(total.cache_notes),
         })  # fmt: skip
-
-
-def located(diagnostic: Diagnostic, location: Location) -> Diagnostic:
-    return replace(diagnostic, location=location)

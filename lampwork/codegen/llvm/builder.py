@@ -109,11 +109,6 @@ class Builder:
 
     # -- control flow -------------------------------------------------------------------------------------------------
 
-    def branch_to(self, label: str) -> None:
-        """Ends the current block with a jump to `label` and starts that block."""
-        self.effect(f"br label %{label}")
-        self.start_block(label)
-
     def start_block(self, label: str) -> None:
         self.levels[-1].lines.append(f"{label}:")
         self.levels[-1].label = label
