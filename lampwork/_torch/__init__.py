@@ -37,6 +37,7 @@ from lampwork._torch.modes import (
     leave_transforms,
     load_decompositions,
     no_torch_function,
+    requires_grad_below,
     without_modes,
     without_torch_function,
 )
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
         REFUSE_SAVED_HOOKS,
         SET_SAVED_HOOKS,
         BackwardHookFunction,
+        FunctionNode,
         are_saved_tensors_hooked,
         gradients_of_transform,
         is_batched,

@@ -15,6 +15,9 @@ gradients_of_transform = torch._functorch.eager_transforms._autograd_grad
 #: The node on either side of a module with backward hooks, on which these hang.
 BackwardHookFunction = torch.nn.modules._functions.BackwardHookFunction
 
+#: What nodes of functions written in Python are.
+FunctionNode = torch.autograd.function.BackwardCFunction
+
 #: Whether forward derivatives are on; switching them.
 FORWARD_DERIVATIVES = (torch._C._is_fwd_grad_enabled, torch._C._set_fwd_grad_enabled)
 

@@ -61,6 +61,16 @@ def active_transforms() -> int:
     return torch._C._functorch.get_dynamic_layer_stack_depth()
 
 
+def requires_grad_below(tensor: torch.Tensor) -> bool:
+    """Whether a tensor, or one that transforms have wrapped in it, requires grad: a wrapper of `vmap` does not say so."""
+    functorch = torch._C._functorch
+    while not tensor.requires_grad:
+        if not functorch.is_functorch_wrapped_tensor(tensor):
+            return False
+        tensor = functorch.get_unwrapped(tensor)
+    return True
+
+
 def leave_transforms(depth: int, dual_levels: list[int]) -> None:
     """Leaves the function transforms that were entered beyond `depth`, and these levels of forward derivatives."""
     torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)

@@ -275,6 +275,8 @@ def _is_view_of(fake: torch.Tensor, base: torch.Tensor) -> bool:
             return True
         if not type(node).__name__.startswith(_VIEW_NODES) or len(node.next_functions) != 1:
             return False
+        if isinstance(node, _torch.FunctionNode):  # of a user's function, which may be called `View`
+            return False
         node = node.next_functions[0][0]
     return False
 

@@ -29,7 +29,9 @@ def apply(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
         if answer is not NotImplemented:
             return answer
     call = _Call(world, cls)
-    if torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args):
+    if torch.is_grad_enabled() and any(
+        isinstance(each, torch.Tensor) and _torch.requires_grad_below(each) for each in args
+    ):
         if kwargs:
             remedy = "Give the arguments by position."
             raise Break("autograd-function", f"{cls.__qualname__}.apply is called with arguments by name", remedy)

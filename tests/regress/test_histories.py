@@ -312,3 +312,47 @@ def test_a_pass_behind_a_freed_one_whose_result_is_saved():
         torch.testing.assert_close(compiled(other, two, x), program(model, one, x))
     for mine, eager in zip(other.parameters(), model.parameters()):
         torch.testing.assert_close(mine, eager)
+
+
+class View(torch.autograd.Function):
+    """Its node is called `ViewBackward`, as those of views are."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.shape = x.shape
+        return x.view(-1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.view(ctx.shape) * 3
+
+
+def test_a_function_that_is_called_view():
+    """Its result was taken for a view of the input, which knows nothing of its backward."""
+    x = leaf(2, 3)
+    lampwork.compile(View.apply, options=OPTIONS)(x).sum().backward()
+    assert x.grad.eq(3).all()
+
+
+class Sine(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x.sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0].cos()
+
+
+def test_a_function_under_vmap_keeps_the_history():
+    """What `vmap` wraps around a tensor does not say that it requires grad: the result had no history."""
+    x = leaf(2, 3)
+    result = lampwork.compile(lambda x: torch.func.vmap(Sine.apply)(x), options=OPTIONS)(x)
+    result.sum().backward()
+    torch.testing.assert_close(x.grad, x.detach().cos())
