@@ -62,7 +62,7 @@ def active_transforms() -> int:
 
 
 def requires_grad_below(tensor: torch.Tensor) -> bool:
-    """Whether a tensor, or one that transforms have wrapped in it, requires grad: a wrapper of `vmap` does not say so."""
+    """Whether a tensor requires grad, or one that transforms have wrapped in it: wrappers of `vmap` do not say so."""
     functorch = torch._C._functorch
     while not tensor.requires_grad:
         if not functorch.is_functorch_wrapped_tensor(tensor):

@@ -7,6 +7,7 @@ number specialises the symbol.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from lampwork.ir.size import Size, add, floordiv, maximum, minimum, mod, mul
@@ -406,3 +407,58 @@ class FloatNode(_Node):
 
     def guard_float(self, file: str, line: int) -> float:
         return self.value
+
+    def wrap_float(self, value: float) -> FloatNode:
+        return FloatNode(value)
+
+    def sym_float(self) -> FloatNode:
+        return self
+
+    def add(self, other: FloatNode) -> FloatNode:
+        return FloatNode(self.value + other.value)
+
+    def sub(self, other: FloatNode) -> FloatNode:
+        return FloatNode(self.value - other.value)
+
+    def mul(self, other: FloatNode) -> FloatNode:
+        return FloatNode(self.value * other.value)
+
+    def truediv(self, other: FloatNode) -> FloatNode:
+        """As native code divides: by zero, too."""
+        if other.value:
+            return FloatNode(self.value / other.value)
+        return FloatNode(math.nan if not self.value or math.isnan(self.value) else math.copysign(math.inf, self.value))
+
+    float_truediv = truediv
+
+    def neg(self) -> FloatNode:
+        return FloatNode(-self.value)
+
+    def sym_max(self, other: FloatNode) -> FloatNode:
+        return FloatNode(max(self.value, other.value))
+
+    def sym_min(self, other: FloatNode) -> FloatNode:
+        return FloatNode(min(self.value, other.value))
+
+    def eq(self, other: FloatNode) -> TruthNode:
+        return _truth(self.value == other.value)
+
+    def ne(self, other: FloatNode) -> TruthNode:
+        return _truth(self.value != other.value)
+
+    def lt(self, other: FloatNode) -> TruthNode:
+        return _truth(self.value < other.value)
+
+    def le(self, other: FloatNode) -> TruthNode:
+        return _truth(self.value <= other.value)
+
+    def gt(self, other: FloatNode) -> TruthNode:
+        return _truth(self.value > other.value)
+
+    def ge(self, other: FloatNode) -> TruthNode:
+        return _truth(self.value >= other.value)
+
+
+def _truth(value: bool) -> TruthNode:
+    """A constant, which asks no sizes."""
+    return TruthNode(None, (), value)  # type: ignore[arg-type]
