@@ -78,10 +78,13 @@ class Training:
         self.optimizer = getattr(torch.optim, kind)(self.params, **options, **only_way)
         self.set_gradients()
 
-    def set_gradients(self) -> None:
-        """New tensors, as every backward pass leaves them."""
-        for param, grad in zip(self.params, self.grads):
-            param.grad = grad.detach()
+    def new_gradients(self) -> list[torch.Tensor]:
+        """New tensor objects, as every backward pass makes them."""
+        return [grad.detach() for grad in self.grads]
+
+    def set_gradients(self, gradients: list[torch.Tensor] | None = None) -> None:
+        for param, grad in zip(self.params, gradients or self.new_gradients()):
+            param.grad = grad
 
 
 def synchronize(device: str) -> None:
@@ -115,15 +118,16 @@ def difference(training: Training, eager: Training) -> float:
 
 
 def step_times(steps: dict[str, tuple[Callable[[], Any], Training]], device: str, seconds: float) -> dict[str, float]:
-    """Median microseconds of a step of each, in turns of five steps."""
+    """Median microseconds of a step of each, in turns of five steps. Setting every `.grad` is part of it."""
     found: dict[str, list[float]] = {each: [] for each in steps}
     end = time.perf_counter() + seconds * len(steps)
     while time.perf_counter() < end or not all(found.values()):
         for each, (step, training) in steps.items():
-            training.set_gradients()
+            gradients = [training.new_gradients() for _ in range(5)]
             synchronize(device)
             start = time.perf_counter()
-            for _ in range(5):
+            for each_step in gradients:
+                training.set_gradients(each_step)
                 step()
             synchronize(device)
             found[each].append((time.perf_counter() - start) / 5)
