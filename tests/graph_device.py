@@ -85,6 +85,8 @@ class StandIn:
             if address not in elsewhere and owners == addresses.count(address) and not lazy:
                 block = blocks[address] = blocks.get(address) or _Block(each)
                 tensors[key] = block.holding(each)
+            elif address not in elsewhere:
+                vars(pool).setdefault("others", []).append(each.detach())
         captures = vars(pool).setdefault("captures", [])
         captures.append([*blocks.values()])
         made = type(made)([tensors.get(id(each), each) for each in made])

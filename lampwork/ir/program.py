@@ -244,7 +244,7 @@ class Program:
     `free_after[i]`: buffers with memory of their own, and inputs, whose last use is step i.
     `device`: the one device that kernels run on and planned memory lives on ("cpu", "cuda:0"). Buffers elsewhere (a CPU
     scalar among the inputs of a CUDA program) are touched by externs alone. `sizes`, `numbers`, `found`, `assumed`: as
-    in `Lowered`.
+    in `Lowered`. `stored_storages`: as of `storages_of_results`, in stored programs, which are without buffers.
     """
 
     kernels: tuple[Kernel, ...]
@@ -266,6 +266,21 @@ class Program:
     arena: tuple[Size, ...] = ()
     found: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     assumed: tuple[Assumed, ...] = ()
+    stored_storages: tuple[tuple[TensorRef, ...], tuple[int | None, ...]] | None = None
+
+
+def storages_of_results(program: Program) -> tuple[tuple[TensorRef, ...], tuple[int | None, ...]]:
+    """(result storages, whole; for each result the number of the storage it lies in, None where it lies elsewhere)."""
+    if program.stored_storages is not None:
+        return program.stored_storages
+    if not program.placements:  # stored for a CPU, where nobody asks
+        return (), (None,) * len(program.results)
+    buffers = [program.buffers[name] for name in program.result_storages]
+    storages = tuple([TensorRef(each.name, each.dtype, each.shape, each.strides) for each in buffers])
+    places = [
+        program.placements[each.view.buffer] if isinstance(each, FromBuffer) else None for each in program.results
+    ]
+    return storages, tuple([each.index if each is not None and each.kind == "result" else None for each in places])
 
 
 def device_index(device: str) -> int:

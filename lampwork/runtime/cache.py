@@ -34,7 +34,7 @@ from lampwork.errors import LampworkWarning
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.continuation import Resumption, SuspendedFrames
 from lampwork.ir.guard import ClassLookup, FunctionIs
-from lampwork.ir.program import Extern, Launch
+from lampwork.ir.program import Extern, Launch, storages_of_results
 from lampwork.ir.reference import code_digest
 from lampwork.ir.region import RunEagerly
 from lampwork.runtime.versions import versions
@@ -158,6 +158,7 @@ def _slim(artifact: Artifact) -> Artifact:
         buffers=elsewhere,
         placements={},
         refused=(),
+        stored_storages=storages_of_results(artifact.program) if artifact.program.device != "cpu" else None,
     )
     kernels = tuple(
         replace(kernel, source="", signature=(), constants=(), grid=()) for kernel in artifact.native.kernels

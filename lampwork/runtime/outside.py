@@ -10,7 +10,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
-from lampwork.ir.program import FromBuffer, Program
+from lampwork.ir.program import FromBuffer, Program, storages_of_results
 from lampwork.runtime.host import view
 
 #: A graph with more results than this that ATen makes by itself has memory of its own: each is copied.
@@ -26,8 +26,9 @@ def shares_what_passes(program: Program) -> bool:
     """Whether a graph of the program shares memory with others, by an `Outside` whose copies cost next to nothing."""
     if not known_sizes(program):
         return False
-    made = [result.view for result in program.results if isinstance(result, FromBuffer)]
-    copied = [view for view in made if program.placements[view.buffer].kind != "result"]
+    _, numbers = storages_of_results(program)
+    made = zip(program.results, numbers)
+    copied = [result.view for result, number in made if number is None and isinstance(result, FromBuffer)]
     size_bytes = sum(math.prod(map(int, view.shape)) * ITEM_SIZE_BYTES[view.dtype] for view in copied)  # type: ignore
     # Those that are views of one are to stay that.
     return size_bytes <= COPIED_BYTES and len({view.buffer for view in copied}) == len(copied)
@@ -44,16 +45,17 @@ class Outside:
         self._program = program
         self.storages: dict[int, torch.Tensor] = {}
         self._copies: dict[int, torch.Tensor] = {}  # by result
+        storages, self._numbers = storages_of_results(program)
         with torch.inference_mode(False):
-            for index, result in enumerate(program.results):
+            for index, (result, number) in enumerate(zip(program.results, self._numbers)):
                 if not isinstance(result, FromBuffer):
                     continue
-                view, place = result.view, program.placements[result.view.buffer]
-                buffer = program.buffers[view.buffer]
-                if place.kind != "result":
-                    self._copies[index] = self._empty((_span(view.shape, view.strides),), (1,), view.dtype)
-                elif place.index not in self.storages:
-                    self.storages[place.index] = self._empty(buffer.shape, buffer.strides, buffer.dtype)
+                if number is None:
+                    span = _span(result.view.shape, result.view.strides)
+                    self._copies[index] = self._empty((span,), (1,), result.view.dtype)
+                elif number not in self.storages:
+                    whole = storages[number]
+                    self.storages[number] = self._empty(whole.shape, whole.strides, whole.dtype)
 
     def _empty(self, shape: Sequence[Any], strides: Sequence[Any], dtype: str) -> torch.Tensor:
         return torch.empty_strided(shape, strides, dtype=getattr(torch, dtype), device=self._program.device)
@@ -78,11 +80,9 @@ class Outside:
 
     def _move_storage(self, number: int, memory: torch.Tensor, found: list[Any]) -> None:
         """Copies result storage `number`; what shows it is replaced in `found`."""
-        results, placements = self._program.results, self._program.placements
         whole: torch.Tensor | None = None
-        for index, result in enumerate(results):
-            place = placements[result.view.buffer] if isinstance(result, FromBuffer) else None
-            if place is None or place.kind != "result" or place.index != number:
+        for index, place in enumerate(self._numbers):
+            if place != number:
                 continue
             made = found[index].conj() if found[index].is_conj() else found[index]
             if whole is None:

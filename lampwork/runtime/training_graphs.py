@@ -400,9 +400,7 @@ class Memory:
             result, made = program.results[index], results[index]
             if not isinstance(result, FromBuffer) or _torch.storage_address(made) in read:
                 return False
-            if made.is_conj() or made.is_neg():  # they are more than their memory
-                return False
-            return program.placements[result.view.buffer].kind in ("result", "extern")
+            return not made.is_conj() and not made.is_neg()  # which are more than their memory
 
         lender = Lender()
         for position, index in enumerate(link.saved_results):

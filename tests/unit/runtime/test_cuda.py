@@ -29,10 +29,12 @@ from lampwork.ir.program import (
     NativeCode,
     Placement,
     Program,
+    storages_of_results,
 )
 from lampwork.ir.region import Return
 from lampwork.ir.template import TensorValue
 from lampwork.runtime import arenas, cuda, memory
+from lampwork.runtime.cache import _slim
 from lampwork.runtime.host import Host, Rerun
 from lampwork.runtime.native import LoadedCode
 from tests.unit.runtime.handmade import LAUNCH_KERNEL, whole
@@ -175,6 +177,15 @@ def test_results_lie_where_a_capture_has_memory_for_them(device):
         (result,) = program.call([torch.arange(8.0)])
     assert result is memory and not given and torch.equal(memory, 4 * torch.arange(8.0))
     assert program.call([torch.ones(8)])[0] is not memory
+
+
+def test_a_stored_program_knows_where_its_results_lie(device):
+    """Nothing else of its buffers is stored; graphs are captured behind a warm start, too."""
+    artifact = doubled_twice().artifact
+    stored = _slim(artifact).program
+    assert not stored.placements and storages_of_results(stored) == storages_of_results(artifact.program)
+    ((whole_result,), (number,)) = storages_of_results(stored)
+    assert (whole_result.shape, whole_result.strides, whole_result.dtype, number) == ((8,), (1,), "float32", 0)
 
 
 def test_a_result_that_no_step_touches_is_made_all_the_same(device):
