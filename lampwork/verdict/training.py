@@ -287,7 +287,8 @@ def errors_of(
     relative to all of them where that is more. What either side lacks is left out. Infinite where a NaN is on one side
     alone.
     """
-    found = {"losses": _relative([torch.tensor(outcome.losses)], [torch.tensor(right.losses, dtype=torch.float64)])}
+    ours, exact = ([torch.tensor(side.losses, dtype=torch.float64)] for side in (outcome, right))
+    found = {"losses": _relative(ours, exact)}
     for what in ("first_gradients", "gradients"):
         mine, theirs = getattr(outcome, what), getattr(right, what)
         names = [name for name in theirs if mine[name] is not None and theirs[name] is not None]
