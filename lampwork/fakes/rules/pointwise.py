@@ -184,6 +184,16 @@ RULES[overload("abs")] = lambda x: (
 )
 
 
+@rule("fake_quantize_per_tensor_affine_cachemask", "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+      "fake_quantize_per_channel_affine_cachemask")  # fmt: skip
+def fake_quantize(x: torch.Tensor, scale: Any, zero_point: Any, *limits: Any) -> tuple[Spec, Spec]:
+    """The rounded tensor, and where it was not cut off. Eager looks at scales and zero points when it runs."""
+    if x.dtype is not torch.float32:
+        raise Unknown
+    shape, strides = tuple(x.size()), preserved(x)
+    return Spec(shape, strides, x.dtype), Spec(shape, strides, torch.bool)
+
+
 @rule("eq.Scalar", "ne.Scalar", "lt.Scalar", "le.Scalar", "gt.Scalar", "ge.Scalar")
 def compare_number(x: torch.Tensor, other: Any) -> Spec:
     return elementwise((x, other), torch.bool)

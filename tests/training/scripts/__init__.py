@@ -6,11 +6,11 @@ steps and returns what there is to see: losses, numbers, tensors. `SCRIPTS` has 
 
 from __future__ import annotations
 
-from tests.training.scripts import generative, language, learning, loops
+from tests.training.scripts import generative, language, learning, loops, updates
 
 SCRIPTS = {
     f"{module.__name__.rpartition('.')[2]}-{name}": function
-    for module in (generative, language, learning, loops)
+    for module in (generative, language, learning, loops, updates)
     for name, function in vars(module).items()
     if getattr(function, "is_script", False)
 }
