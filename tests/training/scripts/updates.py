@@ -48,8 +48,7 @@ def twin_critics(compile):
     targets = copy.deepcopy(critics)
     temperature = nn.Parameter(torch.zeros(1))
     optimizers = [
-        torch.optim.Adam(each, lr=1e-2, eps=1e-3)
-        for each in (critics.parameters(), policy.parameters(), [temperature])
+        torch.optim.Adam(each, lr=1e-2, eps=1e-3) for each in (critics.parameters(), policy.parameters(), [temperature])
     ]
 
     def act(x, noise):
