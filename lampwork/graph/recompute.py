@@ -158,9 +158,9 @@ class Costs:
         if node in self.returned or not is_pointwise(node):
             return True
         readers = [user for user in users_behind_views(node) if user not in self.joined.backward]
-        return any(self.reads_memory(user) for user in readers) or (
-            len(readers) > 1 and any(not is_pointwise(user) for user in readers)
-        )
+        if any(self.reads_memory(user) for user in readers):
+            return True
+        return len(readers) > 1 and not _widens(node) and any(not is_pointwise(user) for user in readers)
 
 
 def required(joined: Joined) -> list[Node]:
@@ -315,6 +315,13 @@ def users_behind_views(node: Node) -> Iterable[Node]:
             pending.extend(user.users)
         else:
             yield user
+
+
+def _widens(node: Node) -> bool:
+    """Whether the node is a value in a wider type: kernels rather store the value."""
+    if node.target is not aten._to_copy.default:
+        return False
+    return node.meta["val"].dtype.itemsize > node.args[0].meta["val"].dtype.itemsize  # type: ignore[union-attr]
 
 
 def _can_run_again(node: Node) -> bool:
