@@ -62,6 +62,7 @@ from lampwork._torch.tensor_impl import (
     increment_version,
     lent,
     storage_address,
+    storage_bytes,
     storage_use_count_at,
     tensor_layout,
 )

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from lampwork._torch.tensor_impl import storage_address, tensor_layout
+
 
 def tensor_without_memory(
     cls: type,
@@ -58,4 +60,8 @@ def storage_key(tensor: torch.Tensor) -> int:
     Fakes of symbolic sizes name the storage that they lie in as `lampwork_storage`.
     """
     named = getattr(tensor, "lampwork_storage", None)
-    return tensor.untyped_storage()._cdata if named is None else named._cdata
+    if named is not None:
+        return named._cdata
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor_layout() is not None and storage_address(tensor):
+        return storage_address(tensor)  # the Python object of a storage would own it for good
+    return tensor.untyped_storage()._cdata

@@ -96,6 +96,23 @@ def storage_address(tensor: torch.Tensor) -> int:
     return _word(tensor._cdata + layout.storage)
 
 
+@functools.cache
+def _size_offset() -> int | None:
+    """Where a storage keeps its size, found as in `tensor_layout`."""
+    storages = [torch.empty(size, dtype=torch.uint8).untyped_storage() for size in (4099, 70001, 1237)]
+    return _offset_of([(each._cdata, each.nbytes()) for each in storages], 96)
+
+
+def storage_bytes(tensor: torch.Tensor) -> int:
+    """`tensor.untyped_storage().nbytes()`, without making the storage's Python object, which would own it for good."""
+    offset = _size_offset() if tensor_layout() is not None and type(tensor) in _PLAIN else None
+    address = storage_address(tensor) if offset is not None else 0
+    return _word(address + offset) if address and offset is not None else tensor.untyped_storage().nbytes()
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
 def storage_use_count_at(address: int) -> int:
     """How many owners (tensors, views, exports) the storage whose `_cdata` is `address` has. It must be alive."""
     return torch._C._storage_Use_Count(address)

@@ -173,7 +173,7 @@ class Recorder:
             key = _torch.storage_key(tensor)
             storage = self._storages.get(key)
             if storage is None:
-                storage = self._storages[key] = FakeStorage(tensor.untyped_storage().nbytes(), tensor.device)
+                storage = self._storages[key] = FakeStorage(_torch.storage_bytes(tensor), tensor.device)
             spec: Any = tensor
             if layout is not None:
                 spec = replace(spec_of(tensor), shape=layout[0], strides=layout[1])

@@ -221,7 +221,7 @@ def make_fakes(tensors: Sequence[torch.Tensor], sources: Iterable[Any] | None = 
         storage = None
         if counts[key] > 1:
             if key not in storages:
-                storages[key] = FakeStorage(tensor.untyped_storage().nbytes(), tensor.device)
+                storages[key] = FakeStorage(_torch.storage_bytes(tensor), tensor.device)
             storage = storages[key]
         fakes.append(make_fake(tensor, storage=storage, source=source))
     return fakes

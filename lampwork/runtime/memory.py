@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,6 +23,8 @@ from lampwork import _torch
 KEPT_LIMIT_BYTES = 1 << 30
 #: Storages kept for one result of one entry: a caller who drops a result when it has the next needs two.
 KEPT_PER_RESULT = 3
+#: So many calls after the last one that had to make memory, what lies idle at entries that did not run since goes.
+SETTLED_CALLS = 2
 #: Workspaces kept per entry: as many calls of it may run at once without allocating.
 IDLE_LEASES = 4
 
@@ -38,6 +41,9 @@ _kept_bytes = 0
 _pause = 0
 #: Where storages of a size and type are kept, and by whom: entries whose results are alike share what lies idle.
 _places: dict[tuple[int, torch.dtype], deque[tuple[int, deque]]] = {}
+#: Who keeps memory, by the number in `_places`; counts what they were asked for, so that the idle can be told.
+_owners: weakref.WeakValueDictionary[int, ResultMemory] = weakref.WeakValueDictionary()
+_clock = 0
 
 
 def kept_bytes() -> int:
@@ -54,9 +60,13 @@ class ResultMemory:
 
     def __init__(self) -> None:
         self._kept: dict[int, deque[tuple[torch.Tensor, int, int]]] = {}
+        self._asked_at = self._made_at = self._settling = 0
 
     def empty(self, index: int, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised tensor for result storage `index`, with memory of its own as far as anyone can see."""
+        global _clock
+        _clock += 1
+        self._asked_at = _clock
         kept = self._kept.setdefault(index, deque())
         size_bytes = _size_bytes(shape, strides, dtype)
         for _ in range(len(kept)):
@@ -69,6 +79,8 @@ class ResultMemory:
                 if capacity >= size_bytes:
                     result = torch.empty(0, dtype=dtype).set_(tensor, 0, shape, strides)  # type: ignore[call-overload]
                     kept.append(keeper)
+                    if self._settling:
+                        self._settle()
                     return result
                 self._forget(keeper)  # results grew: larger memory takes its place
                 continue
@@ -92,8 +104,33 @@ class ResultMemory:
         self._keep(kept, (flat, _torch.storage_address(flat), size_bytes))  # now that its memory has a second owner
         return result
 
+    def _settle(self) -> None:
+        """Counts results that found their memory; where all of some calls have, what others keep idle goes. The first
+        step of a training loop has made gradients, and its entry never runs again."""
+        self._settling -= 1
+        if self._settling:
+            return
+        sizes = {(capacity, flat.dtype) for kept in self._kept.values() for flat, _, capacity in tuple(kept)}
+        with _lock:
+            places = [place for size in sizes for place in _places.get(size, ())]
+        for owner, kept in places:
+            other = _owners.get(owner)
+            if other is None or other is self or other._asked_at > self._made_at:
+                continue
+            for _ in range(len(kept)):
+                try:
+                    keeper = kept.popleft()  # no other thread sees it meanwhile
+                except IndexError:
+                    break
+                if _torch.storage_use_count_at(keeper[1]) == 1:
+                    self._forget(keeper)
+                else:
+                    kept.append(keeper)
+
     def _keep(self, kept: deque, keeper: tuple[torch.Tensor, int, int]) -> None:
         kept.append(keeper)
+        self._made_at, self._settling = self._asked_at, SETTLED_CALLS * len(self._kept)
+        _owners[id(self)] = self
         with _lock:
             places = _places.setdefault((keeper[2], keeper[0].dtype), deque())
             if not any(each is kept for _, each in places):

@@ -7,6 +7,7 @@ import gc
 import pytest
 import torch
 
+from lampwork import _torch
 from lampwork.runtime import memory
 from lampwork.runtime.memory import ResultMemory
 
@@ -79,3 +80,38 @@ def test_what_stays_in_use_makes_room(monkeypatch):
     assert memory.kept_bytes() <= memory.KEPT_LIMIT_BYTES
     first.release()
     later.release()
+
+
+def test_what_an_entry_keeps_that_runs_no_more_goes():
+    first, later = ResultMemory(), ResultMemory()
+    before = memory.kept_bytes()
+    held = [make(first, index=index) for index in range(4)]
+    gradients = [make(later, index=index) for index in range(4)]
+    size = gradients[0].nbytes
+    del held[1:]  # one of them is in use for good
+    for _ in range(4):
+        gradients = [make(later, index=index) for index in range(4)]
+    assert memory.kept_bytes() - before == 9 * size  # two generations of gradients, and that one
+    first.release()
+    later.release()
+
+
+def test_entries_that_take_turns_keep_what_they_have():
+    first, second = ResultMemory(), ResultMemory()
+    held = [make(first), make(second)]
+    places = {each.data_ptr() for each in held}
+    del held
+    for _ in range(6):
+        assert {make(first).data_ptr(), make(second).data_ptr()} <= places
+    first.release()
+    second.release()
+
+
+def test_looking_at_a_storage_adds_no_owner():
+    tensor = torch.empty(SHAPE)[2:]
+    address = _torch.storage_address(tensor)
+    assert _torch.storage_bytes(tensor) == tensor.nbytes + 2 * SHAPE[1] * 4
+    assert _torch.storage_key(tensor) == address and _torch.storage_use_count_at(address) == 1
+    assert tensor.untyped_storage()._cdata == address and tensor.untyped_storage().nbytes() == _torch.storage_bytes(
+        tensor
+    )
