@@ -708,9 +708,11 @@ class Counting(torch.autograd.Function):
 
 
 def test_a_backward_that_does_more_than_compute():
+    """Eager calls it between compiled parts, once for each backward pass; that is a break, not a fall-back."""
     COUNT.clear()
-    same(lambda x: Counting.apply(x).sin(), lambda: (leaf(3),), fallbacks=1)
+    stats = same(lambda x: Counting.apply(x).sin(), lambda: (leaf(3),), breaks=1)
     assert len(COUNT) == 4
+    assert {each.diagnostic.id for each in stats["breaks"]} == {"backward-effect"}
 
 
 def test_hooks_on_tensors_inside():
