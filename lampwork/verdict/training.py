@@ -13,7 +13,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,6 +23,7 @@ BATCHES = 4  # that the steps take in turns
 LEARNING_RATE = 3e-4
 LARGEST_NORM = 1.0
 SCHEDULE_STEPS = 1000
+PIECE = 1 << 17  # elements that are compared at once on a CPU: what its caches hold in double precision
 NEARBY = 3  # runs of eager from parameters a last bit away, where one run of eager refuses a column
 
 #: Models whose own forward computes the loss, given `labels`: token numbers, or one class for each image.
@@ -287,20 +288,21 @@ def errors_of(
     relative to all of them where that is more. What either side lacks is left out. Infinite where a NaN is on one side
     alone.
     """
-    ours, exact = ([torch.tensor(side.losses, dtype=torch.float64)] for side in (outcome, right))
-    found = {"losses": _relative(ours, exact)}
+    mine, exact = (torch.tensor(side.losses, dtype=torch.float64) for side in (outcome, right))
+    found = {"losses": _relative([_squares(mine, exact)])}
     for what in ("first_gradients", "gradients"):
-        mine, theirs = getattr(outcome, what), getattr(right, what)
-        names = [name for name in theirs if mine[name] is not None and theirs[name] is not None]
-        found[what] = _relative([mine[name] for name in names], [theirs[name] for name in names])
+        ours, theirs = getattr(outcome, what), getattr(right, what)
+        names = [name for name in theirs if ours[name] is not None and theirs[name] is not None]
+        squares = {name: _squares(ours[name], theirs[name]) for name in names}
+        found[what] = _relative(list(squares.values()))
         if what == "first_gradients":
-            overall = _rms([theirs[name] for name in names])
-            for name in names:
-                found[f"first gradient of {name}"] = _relative([mine[name]], [theirs[name]], at_least=overall)
-    found["parameters"] = _relative(_changes(outcome, own_start or start), _changes(right, start))
+            overall = _size(list(squares.values()))
+            found |= {f"first gradient of {name}": _relative([each], overall) for name, each in squares.items()}
+    changes = _changes(outcome, own_start or start), _changes(right, start)
+    found["parameters"] = _relative([_squares(*pair) for pair in zip(*changes, strict=True)])
     floating = [name for name, value in right.buffers.items() if value.is_floating_point()]
     if floating:
-        found["buffers"] = _relative([outcome.buffers[n] for n in floating], [right.buffers[n] for n in floating])
+        found["buffers"] = _relative([_squares(outcome.buffers[name], right.buffers[name]) for name in floating])
     return found
 
 
@@ -371,32 +373,43 @@ def _differences_in_kind(ours: Outcome, eager: Outcome) -> list[str]:
     return found
 
 
-def _changes(outcome: Outcome, start: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+def _changes(outcome: Outcome, start: dict[str, torch.Tensor]) -> Iterator[torch.Tensor]:
     """What training changed about each parameter, in double precision."""
-    return [outcome.parameters[name].double() - value.double() for name, value in start.items()]
+    return (outcome.parameters[name].double() - value.double() for name, value in start.items())
 
 
-def _relative(ours: list[torch.Tensor], right: list[torch.Tensor], at_least: float = 0.0) -> float:
+class _Squares(NamedTuple):
+    """Of two tensors: the sums of squares of their difference and of the second, and how many elements they have."""
+
+    apart: float
+    right: float
+    elements: int
+
+
+def _squares(ours: torch.Tensor, right: torch.Tensor) -> _Squares:
+    """Where both are NaN they are equal; a NaN in one of them alone makes `apart` infinite."""
+    device, piece = ("cuda", max(1, ours.numel())) if torch.cuda.is_available() else ("cpu", PIECE)
+    apart = size = 0.0
+    for one, other in zip(ours.reshape(-1).split(piece), right.reshape(-1).split(piece), strict=True):
+        one, other = one.to(device).double(), other.to(device).double()
+        difference = one - other
+        squares, own = float(difference.dot(difference)), float(other.dot(other))
+        if not math.isfinite(squares + own):
+            squares = float(difference.masked_fill(one.isnan() & other.isnan(), 0.0).square().sum())
+            own = float(other.nan_to_num().square().sum())
+        apart, size = apart + squares, size + own
+    return _Squares(apart if apart == apart else math.inf, size, ours.numel())
+
+
+def _size(squares: list[_Squares]) -> float:
+    """Root mean square of what is right."""
+    return (sum(each.right for each in squares) / max(1, sum(each.elements for each in squares))) ** 0.5
+
+
+def _relative(squares: list[_Squares], at_least: float = 0.0) -> float:
     """Distance over the size of what is right, or over `at_least` where that is more; as it is where both are 0."""
-    size = max(_rms(right), at_least)
-    return _distance(ours, right) / (size or 1.0)
-
-
-def _distance(first: list[torch.Tensor], second: list[torch.Tensor]) -> float:
-    """Root mean square difference of two lists of tensors taken as one; infinite if a NaN is in one of them alone."""
-    total, count = 0.0, 0
-    for one, other in zip(first, second, strict=True):
-        difference = one.double() - other.double()
-        both = one.isnan() & other.isnan()
-        total += float(difference.masked_fill(both, 0.0).square().sum())
-        count += one.numel()
-    root = (total / max(count, 1)) ** 0.5
-    return root if root == root else float("inf")
-
-
-def _rms(values: list[torch.Tensor]) -> float:
-    count = sum(value.numel() for value in values)
-    return (sum(float(value.double().nan_to_num().square().sum()) for value in values) / max(count, 1)) ** 0.5
+    distance = (sum(each.apart for each in squares) / max(1, sum(each.elements for each in squares))) ** 0.5
+    return distance / (max(_size(squares), at_least) or 1.0)
 
 
 @contextlib.contextmanager
