@@ -28,7 +28,6 @@ COUNTED: dict[tuple[str, str], set[str]] = {
     ("sparse embedding", "step"): {"tensor-layout"},
     ("batch norm without momentum", "module"): {"data-dependent", "opaque-value"},  # a count read from a buffer
     ("batch norm without momentum", "step"): {"autograd", "data-dependent", "opaque-value"},
-    ("loss: gaussian", "step"): {"autograd", "data-dependent"},
     ("loss: ctc", "step"): {"autograd", "data-dependent"},
     ("adaptive softmax", "module"): {"data-dependent", "opaque-value"},  # sizes of clusters decide what runs
     ("adaptive softmax", "step"): {"data-dependent", "opaque-value"},

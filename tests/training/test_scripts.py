@@ -19,7 +19,6 @@ TOLERANCE, ROUGH = 1e-4, 2e-2
 EAGERLY: dict[str, set[str]] = {
     "generative-wgan_penalty": {"double-backward"},
     "loops-profiled": {"needs-grad"},  # anomaly detection
-    "loops-skipping": {"tensor-attribute"},  # hooks on the backward pass of modules
 }
 
 

@@ -23,8 +23,6 @@ CALLS = 3
 COUNTED: dict[tuple[str, str], set[str]] = {
     ("pieces_written_in_place", "region"): {"exception"},
     ("pieces_written_in_place", "step"): {"exception"},
-    ("quantised_straight_through", "region"): {"unsupported-operator"},
-    ("quantised_straight_through", "step"): {"autograd", "unsupported-operator"},
     ("function_without_materialized_gradients", "region"): {"backward-effect"},
     ("function_that_reverses_gradients", "region"): {"backward-effect"},
     ("function_that_returns_its_input", "region"): {"backward-effect"},

@@ -118,10 +118,12 @@ def skipping(compile):
     """Batches whose loss is not finite are left out; gradients are watched by hooks; noise is added to them."""
     model = mlp(4, 16, 2, activation=nn.Softplus)
     fast, optimizer = compile(model), torch.optim.Adam(model.parameters(), lr=1e-2)
-    norms, losses = [], []
-    for parameter in model.parameters():
-        parameter.register_hook(lambda gradient: norms.append(gradient.norm().item()) or gradient * 0.5)
-    model[0].register_full_backward_hook(lambda module, inputs, outputs: norms.append(outputs[0].abs().max().item()))
+    norms, losses = {name: [] for name, _ in model.named_parameters()} | {"hidden": []}, []
+    for name, parameter in model.named_parameters():  # in which order leaves' hooks are called is nobody's promise
+        parameter.register_hook(lambda gradient, name=name: norms[name].append(gradient.norm().item()) or gradient * 0.5)
+    model[0].register_full_backward_hook(
+        lambda module, inputs, outputs: norms["hidden"].append(outputs[0].abs().max().item())
+    )
     for step in range(6):
         x = torch.randn(5, 4)
         if step in (1, 4):
@@ -136,7 +138,7 @@ def skipping(compile):
             parameter.grad += 1e-3 * torch.randn_like(parameter)
         optimizer.step()
         losses.append(loss.item())
-    return {"losses": losses, "norms": norms, "state": state(model)}
+    return {"losses": losses, **norms, "state": state(model)}
 
 
 @script
