@@ -340,7 +340,8 @@ class CompiledFunction:
         """An entry from the on-disk cache that serves this call, inserted.
 
         Those that do not fit wait for a call that they fit: the cache holds what every process compiled of this code,
-        for other closures and other modules too, so they are none of the entries that `recompile_limit` counts.
+        for other closures and other modules too, so they are none of the entries that `recompile_limit` counts. Once
+        one fits, no more than that many are read.
         """
         if not self._uses_cache():
             return None
@@ -358,7 +359,7 @@ class CompiledFunction:
         found = None
         limit = self.settings.options.recompile_limit
         for count, artifact in enumerate(cache.candidates(self.function, self.settings, self._cache_note)):
-            if count >= limit:
+            if count >= limit and found is not None:
                 break
             self._varied |= artifact.varied
             try:
