@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import runpy
 import sys
 
 import pytest
@@ -154,3 +155,10 @@ def test_version(capsys):
     import lampwork
 
     assert capsys.readouterr().out.strip() == f"lampwork {lampwork.__version__}"
+
+
+def test_the_package_runs_as_a_module(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["lampwork", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("lampwork", run_name="__main__")
+    assert ended.value.code == 0 and capsys.readouterr().out.startswith("lampwork ")
