@@ -23,7 +23,7 @@ from lampwork.capture.identities import install_identities
 from lampwork.capture.introspection import follows_protocol, install_introspection, is_protocol
 from lampwork.capture.library import install_library
 from lampwork.capture.machine import UNBOUND
-from lampwork.capture.machine.natives import Callback, _check
+from lampwork.capture.machine.natives import Callback, class_check
 from lampwork.capture.numbers import HostNumber
 from lampwork.capture.output import install_output
 from lampwork.capture.plain import HEAP_TYPE, is_plain
@@ -163,7 +163,7 @@ def _instance_check(world: Any, subject: Any, classes: Any) -> bool:
         return isinstance(subject, classes)
     if is_protocol(classes):
         return follows_protocol(world, classes, world.type_of(subject), subject)
-    return _check(world, "__instancecheck__", isinstance, subject, classes)
+    return class_check(world, "__instancecheck__", isinstance, subject, classes)
 
 
 def _calls_first(native: Any) -> Any:

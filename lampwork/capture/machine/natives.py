@@ -2,32 +2,28 @@
 
 Each is a host function `answer(world, *args, **kwargs)` that gives a value or an `Enter`.  Two rules hold for all of
 them: Python-level code they run is interpreted, and for every other argument the native function answers itself,
-with its own errors.
+with its own errors. The answers for iteration are in `native_iteration.py`, those about frames in
+`native_namespaces.py`: this module has the tables, attributes, classes and conversions.
 """
 
 from __future__ import annotations
 
-import _thread
 import abc
-import collections
 import functools
 import inspect
 import operator
 import sys
 import types
 import typing
-import warnings
 from types import FunctionType, MethodType
 from typing import Any
 
 from .attributes import NATIVE_KINDS
-from .errors import Unsupported
-from .generators import MachineGenerator, resume_request
-from .iteration import ReversedIterator, is_own_iterator
+from .generators import MachineGenerator
+from .iteration import is_own_iterator
 from .operators import BUILTIN
-from .polyfills import POLYFILLS
 from .private import __builtins__  # type: ignore  # noqa: F401
-from .values import UNBOUND, Enter, is_a
+from .values import UNBOUND, is_a
 
 _BUILTIN = types.BuiltinFunctionType
 
@@ -258,14 +254,14 @@ def _super(world: Any, *args: Any) -> Any:
 @answers(isinstance)
 def _isinstance(world: Any, *args: Any) -> Any:
     if len(args) == 2:
-        return _check(world, "__instancecheck__", isinstance, *args)
+        return class_check(world, "__instancecheck__", isinstance, *args)
     return isinstance(*args)
 
 
 @answers(issubclass)
 def _issubclass(world: Any, *args: Any) -> Any:
     if len(args) == 2:
-        return _check(world, "__subclasscheck__", issubclass, *args)
+        return class_check(world, "__subclasscheck__", issubclass, *args)
     return issubclass(*args)
 
 
@@ -273,12 +269,12 @@ def _issubclass(world: Any, *args: Any) -> Any:
 NATIVE_FUNCTIONS: frozenset[Any] = frozenset((abc.ABCMeta.__instancecheck__, abc.ABCMeta.__subclasscheck__))
 
 
-def _check(world: Any, name: str, native: Any, subject: Any, cls: Any) -> bool:
+def class_check(world: Any, name: str, native: Any, subject: Any, cls: Any) -> bool:
     kind = type(cls)
     if kind is type or kind is abc.ABCMeta:
         return native(subject, cls)
     if kind is tuple:
-        return any(_check(world, name, native, subject, each) for each in cls)
+        return any(class_check(world, name, native, subject, each) for each in cls)
     if native is isinstance and type(subject) is cls:
         return True
     method = world.python_special(cls, name)
@@ -395,302 +391,3 @@ def _format(world: Any, *args: Any) -> Any:
                 raise TypeError(f"__format__ must return a str, not {type(result).__name__}")
             return result
     return world.call_native(format, args, {})
-
-
-# ---------------------------------------------------------------------------------------------------------
-# Iteration
-
-
-@answers(iter)
-def _iter(world: Any, *args: Any) -> Any:
-    if len(args) == 1:
-        return world.get_iter(args[0])
-    if len(args) == 2:
-        return iter(callback(world, args[0]), args[1])
-    return iter(*args)
-
-
-@answers(next)
-def _next(world: Any, *args: Any) -> Any:
-    if not 1 <= len(args) <= 2:
-        return next(*args)
-    iterator = args[0]
-    if type(iterator) is MachineGenerator:
-        if len(args) == 1:
-            return resume_request(iterator, None)
-        return next(*args)
-    if is_own_iterator(iterator):
-        return next(*args)
-    method = world.python_special(iterator, "__next__")
-    if method is UNBOUND:
-        return world.call_native(next, args, {})
-    if len(args) == 1:
-        return world.call_attribute(method, iterator, ())
-    found, value = world.iter_next(iterator)
-    return value if found else args[1]
-
-
-@answers(MachineGenerator.send)
-def _send(world: Any, generator: Any, *args: Any) -> Any:
-    if len(args) != 1 or type(generator) is not MachineGenerator:
-        return MachineGenerator.send(generator, *args)
-    return resume_request(generator, args[0])
-
-
-@answers(MachineGenerator.__next__)
-def _generator_next(world: Any, generator: Any) -> Any:
-    return resume_request(generator, None)
-
-
-@answers(reversed)
-def _reversed(world: Any, *args: Any) -> Any:
-    if len(args) == 1 and type(args[0]) not in BUILTIN:
-        method = world.python_special(args[0], "__reversed__")
-        if method is not UNBOUND and method is not None:
-            return world.call_attribute(method, args[0], ())
-        if method is UNBOUND and world.python_special(args[0], "__getitem__") is not UNBOUND:
-            return ReversedIterator(world, args[0])
-    return world.call_native(reversed, args, {})
-
-
-def _consumer(native: Any, positions: Any = (0,)) -> None:
-    """A native that iterates the arguments at these positions ("all": every one)."""
-
-    polyfill, subject = POLYFILLS.get(native, (None, 0))
-
-    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        if polyfill is not None and len(args) > subject and type(args[subject]) is MachineGenerator:
-            return Enter(polyfill, args, kwargs)
-        if positions == "all":
-            args = tuple(world.native_iterable(value) for value in args)
-        else:
-            made = list(args)
-            for position in positions:
-                if position < len(made):
-                    made[position] = world.native_iterable(made[position])
-            args = tuple(made)
-        return world.call_native(native, args, kwargs)
-
-    INTRINSICS[native] = answer
-
-
-_native: Any
-for _native in (list, tuple, set, frozenset, sum, any, all, enumerate):
-    _consumer(_native)
-_consumer(zip, "all")
-for _native in (list.extend, str.join, bytes.join, collections.deque.extend, collections.deque.extendleft):
-    _consumer(_native, (1,))
-for _native in (set.update, set.union, set.intersection, set.difference, set.difference_update):
-    _consumer(_native, (1, 2, 3, 4))
-
-
-def _calls_first(native: Any) -> None:
-    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        if len(args) >= 2 and not kwargs:
-            args = (callback(world, args[0]), *(world.native_iterable(value) for value in args[1:]))
-        return world.call_native(native, args, kwargs)
-
-    INTRINSICS[native] = answer
-
-
-_calls_first(map)
-_calls_first(filter)
-
-
-@answers(functools.reduce)
-def _reduce(world: Any, *args: Any) -> Any:
-    if 2 <= len(args) <= 3:
-        args = (callback(world, args[0]), world.native_iterable(args[1]), *args[2:])
-    return world.call_native(functools.reduce, args, {})
-
-
-def _keyed(native: Any, consumes: bool) -> None:
-    polyfill, _ = POLYFILLS.get(native, (None, 0))
-
-    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        if polyfill is not None and len(args) == 1 and type(args[0]) is MachineGenerator:
-            return Enter(polyfill, args, kwargs)
-        if "key" in kwargs:
-            kwargs["key"] = callback(world, kwargs["key"])
-        if consumes and len(args) == 1:
-            args = (world.native_iterable(args[0]),)
-        return world.call_native(native, args, kwargs)
-
-    INTRINSICS[native] = answer
-
-
-_keyed(sorted, True)
-_keyed(min, True)
-_keyed(max, True)
-_keyed(list.sort, False)
-
-
-def _dict_fromkeys(world: Any, *args: Any) -> Any:
-    if args:
-        args = (world.native_iterable(args[0]), *args[1:])
-    return dict.fromkeys(*args)
-
-
-CLASS_INTRINSICS[(dict, "fromkeys")] = _dict_fromkeys
-
-
-# ---------------------------------------------------------------------------------------------------------
-# What the program asks about itself
-
-
-@answers(locals)
-def _locals(world: Any) -> Any:
-    frame = world.machine.user_frame()
-    if frame.names is None:
-        return frame.variables()
-    # From 3.12 on, the variables of a comprehension inlined in a class body or module are in slots.
-    inlined = {name: value for name, value in frame.variables().items() if name in frame.code.raw.co_varnames}
-    return {**frame.names, **inlined} if inlined else frame.names
-
-
-@answers(globals)
-def _globals(world: Any) -> Any:
-    return world.machine.user_frame().globals
-
-
-@answers(vars)
-def _vars(world: Any, *args: Any) -> Any:
-    if not args:
-        return _locals(world)
-    if len(args) > 1:
-        return vars(*args)
-    value = world.attribute_or(args[0], "__dict__", UNBOUND)
-    return vars(*args) if value is UNBOUND else value
-
-
-@answers(dir)
-def _dir(world: Any, *args: Any) -> Any:
-    if args:
-        return world.call_native(dir, args, {})
-    names = _locals(world)
-    return sorted(world.collect(world.machine.call(world.attribute(names, "keys"))))
-
-
-def _namespaces(world: Any, function: str, args: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-    """(source, globals, locals) of an `eval` or `exec` call, completed from the calling frame."""
-    source, *rest = args
-    global_names = rest[0] if rest else None
-    local_names = rest[1] if len(rest) > 1 else None
-    frame = world.machine.user_frame()
-    if global_names is None:
-        global_names = frame.globals
-        if local_names is None:
-            local_names = _locals(world)
-    elif local_names is None:
-        local_names = global_names
-    return source, global_names, local_names
-
-
-def _usual_builtins(global_names: dict[str, Any]) -> bool:
-    return type(global_names.get("__builtins__", {})) in (dict, types.ModuleType)
-
-
-def _evaluator(native: Any) -> None:
-    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        if not 1 <= len(args) <= 3 or set(kwargs) - {"globals", "locals", "closure"}:
-            return native(*args, **kwargs)
-        if "globals" in kwargs or "locals" in kwargs:
-            extra = (kwargs.pop("globals", args[1] if len(args) > 1 else None), kwargs.pop("locals", None))
-            args = (args[0], *extra)
-        frame = world.machine.user_frame()
-        if frame is None:
-            return native(*args, **kwargs)
-        source, global_names, local_names = _namespaces(world, native.__name__, args)
-        mapping = hasattr(type(local_names), "__getitem__")
-        if type(global_names) is not dict or kwargs or not mapping or not _usual_builtins(global_names):
-            return in_user_globals(world, native, (source, global_names, local_names), kwargs)
-        if not is_a(source, types.CodeType):
-            if not is_a(source, (str, bytes, bytearray, memoryview)):
-                return native(source, global_names, local_names)
-            if native is eval and is_a(source, str):
-                source = source.lstrip(" \t")
-            flags = frame.code.raw.co_flags & _FUTURE_FLAGS
-            mode = "eval" if native is eval else "exec"
-            source = compile(source, "<string>", mode, flags, dont_inherit=True)
-        if source.co_freevars or source.co_flags & 0x3A0:
-            return native(source, global_names, local_names)
-        if "__builtins__" not in global_names:
-            global_names["__builtins__"] = frame.builtins
-        value = world.machine.run_code(source, global_names, local_names)
-        return value if native is eval else None
-
-    INTRINSICS[native] = answer
-
-
-import __future__  # noqa: E402
-
-_FUTURE_FLAGS = 0
-for _feature in __future__.all_feature_names:
-    _FUTURE_FLAGS |= getattr(__future__, _feature).compiler_flag
-_FUTURE_FLAGS &= ~0x10  # nested_scopes shares its bit with CO_NESTED
-
-_evaluator(eval)
-_evaluator(exec)
-
-
-@answers(compile)
-def _compile(world: Any, *args: Any, **kwargs: Any) -> Any:
-    frame = world.machine.user_frame()
-    if frame is not None and not kwargs.get("dont_inherit", args[4] if len(args) > 4 else False):
-        inherited = frame.code.raw.co_flags & _FUTURE_FLAGS
-        if len(args) > 3 and type(args[3]) is not int:
-            return compile(*args, **kwargs)
-        if len(args) > 3:
-            args = (*args[:3], args[3] | inherited, True, *args[5:])
-        else:
-            kwargs = {**kwargs, "flags": kwargs.get("flags", 0) | inherited, "dont_inherit": True}
-    return compile(*args, **kwargs)
-
-
-@answers(sys._getframe)
-def _getframe(world: Any, *args: Any) -> Any:
-    depth = args[0] if args else 0
-    frame = world.machine.user_frame(max(depth, 0)) if is_a(depth, int) and len(args) < 2 else None
-    if frame is None:
-        # Beyond the machine's frames lie CPython's own, behind an unknown number of the machine's.
-        raise Unsupported(f"sys._getframe({depth})", world.machine.location())
-    return world.machine.frame_view(frame)
-
-
-if hasattr(sys, "_getframemodulename"):
-
-    @answers(sys._getframemodulename)
-    def _getframemodulename(world: Any, depth: int = 0) -> Any:
-        frame = world.machine.user_frame(depth)
-        return None if frame is None else frame.globals.get("__name__")
-
-
-@answers(warnings.warn)
-def _warn(
-    world: Any, message: Any, category: Any = None, stacklevel: int = 1, source: Any = None, **kwargs: Any
-) -> None:
-    frame = world.machine.user_frame(max(stacklevel, 1) - 1)
-    if kwargs or frame is None or not (category is None or is_a(category, type)):
-        kwargs = {**kwargs, "stacklevel": stacklevel, "source": source}
-        world.call_native(warnings.warn, (message, category), kwargs)
-        return
-    if is_a(message, Warning):
-        category = type(message)
-    namespace = frame.globals
-    registry = namespace.setdefault("__warningregistry__", {})
-    module = namespace.get("__name__") or "<string>"
-    category = UserWarning if category is None else category
-    if not issubclass(category, Warning):
-        warnings.warn(message, category, stacklevel=2)
-    warnings.warn_explicit(message, category, frame.filename, frame.line, module, registry, source=source)
-
-
-@answers(_thread.start_new_thread)
-def _start_new_thread(world: Any, *args: Any, **kwargs: Any) -> Any:
-    # The machine belongs to its thread: a new thread's code runs in CPython.
-    return world.call_native(_thread.start_new_thread, args, kwargs)
-
-
-@answers(inspect.currentframe)
-def _currentframe(world: Any) -> Any:
-    return _getframe(world)
