@@ -35,37 +35,13 @@ For `(x + 1) * 2` on 8 elements (on a GPU, `stream` stands for `threads()`, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from keyword import iskeyword
-from typing import Any
+from collections.abc import Iterator
 
-from lampwork import _torch
-from lampwork.codegen.host_expressions import Expressions, dims
-from lampwork.codegen.stretches import stretch_starts
+from lampwork.codegen.host_expressions import dims
+from lampwork.codegen.host_steps import LARGE_BYTES, Steps, span_bytes
 from lampwork.errors import CompileError
-from lampwork.ir.dtype import ITEM_SIZE_BYTES
-from lampwork.ir.loops import Buffer
-from lampwork.ir.program import (
-    Check,
-    Extern,
-    FromBuffer,
-    FromInput,
-    Launch,
-    NativeCode,
-    Program,
-    ScalarOutput,
-    Step,
-    TensorRef,
-    ViewOfInput,
-    device_index,
-    launch_rows,
-)
-from lampwork.ir.size import Size, SizeExpr, Symbol, linear_terms, symbols
-
-#: Results of at least this size are made by `large`, which uses memory of earlier results again.
-LARGE_BYTES = 1 << 20
-#: Of each buffer behind a workspace: where it begins, and what kernels may read past its end.
-ALIGNMENT_BYTES, SLACK_BYTES = 512, 64
+from lampwork.ir.program import Check, Extern, NativeCode, Program, device_index
+from lampwork.ir.size import SizeExpr, symbols
 
 
 def host_source(
@@ -79,74 +55,8 @@ def host_source(
     return _HostWriter(program, native, weights, owns_inputs).text()
 
 
-class _HostWriter(Expressions):
-    def __init__(
-        self, program: Program, native: NativeCode, weights: frozenset[int], owns_inputs: bool = False
-    ) -> None:
-        super().__init__(program, weights)
-        self.native = native
-        returned = {each.input for each in program.results if isinstance(each, (FromInput, ViewOfInput))}
-        #: Inputs that are given back as soon as no step needs them.
-        self.freed = {
-            name: index
-            for index, name in enumerate(program.inputs)
-            if owns_inputs and index not in returned and name not in program.numbers
-        }
-        self.owns_inputs = owns_inputs
-        self.on_gpu = program.device != "cpu"
-        self.slot = {name: index for index, name in enumerate(native.buffer_order)}
-        self.lines: list[str] = []
-        #: Buffers that the host makes and nobody sees: while a graph is captured, they lie behind the workspace.
-        self.passing: dict[str, tuple[int, int]] = {}
-        #: Whether a graph's capture may have memory for results.
-        self.given = False
-        self.may_pass = self.on_gpu and not program.sizes and not program.found
-        self.returned = {result.view.buffer for result in program.results if isinstance(result, FromBuffer)}
-        self.captured_bytes = _aligned(program.workspace_bytes + SLACK_BYTES)
-        self.starts = stretch_starts(program)
-        #: Buffers that steps need; results among them that are allocated by now.
-        self.touched = {name for step in program.steps for name in _buffers_of(step)} if self.on_gpu else set()
-        self.made: set[str] = set()
-        self.committed = False
-        #: Sizes that are known midway, and are not yet; what is to be checked once they are.
-        self.late: set[str] = set()
-        self.found: set[str] = set()
-        self.assumed = list(program.assumed)
-        #: The last step that may find that the program does not serve the call. Draws before it can be taken back.
-        self.last_doubt = max(
-            [number for number, step in enumerate(program.steps) if self._may_refuse(step)], default=-1
-        )
-        self.saved = False
-        #: The last step whose operator may turn out to return something else than was planned.
-        self.last_trial = max(
-            [number for number, step in enumerate(program.steps) if isinstance(step, Extern) and _returns(step)],
-            default=-1,
-        )
-        self.tried = self._written_before(self.last_trial)
-        self.draws_tried = any(isinstance(step, Extern) and step.draws for step in program.steps[: self.last_trial])
-
-    def _written_before(self, last: int) -> list[int]:
-        """Inputs that steps up to `last` write to."""
-        written: set[int] = set()
-        start = 0
-        for position, step in enumerate(self.program.steps):
-            if not isinstance(step, Launch):
-                names = step.mutates if isinstance(step, Extern) else ()
-                start = position + 1
-            else:  # launches in a row run as one
-                names = tuple(name for parameter, name in self._arguments(step) if parameter.access != "read")
-            if start <= last:
-                written.update(self.place(name).index for name in names if self.place(name).kind == "input")
-        return sorted(written)
-
-    def _may_refuse(self, step: Any) -> bool:
-        if isinstance(step, Check):
-            return step.error == "AssumptionFailed"
-        found = {buffer for buffer, _ in self.program.found.values()} if self.program.assumed else set()
-        return isinstance(step, Extern) and not found.isdisjoint(step.outputs)
-
-    def emit(self, line: str) -> None:
-        self.lines.append(line)
+class _HostWriter(Steps):
+    """The whole: tables, what comes before the first step, the steps, results."""
 
     # The whole -------------------------------------------------------------------------------------------------------
 
@@ -161,7 +71,7 @@ class _HostWriter(Expressions):
         self._arena()
         setup += self.lines
         self.lines = []
-        has_externs = any(isinstance(step, (Extern, ScalarOutput, Check)) for step in program.steps)
+        has_externs = any(isinstance(step, (Extern, Check)) for step in program.steps)
         if has_externs:
             steps = ["with below_autograd():", *("    " + line for line in steps or ["pass"])]
         trial = self._trial()
@@ -274,7 +184,6 @@ class _HostWriter(Expressions):
             for size in (*buffer.shape, *buffer.strides):
                 if isinstance(size, SizeExpr):
                     unbound |= symbols(size)
-        unbound -= {step.name for step in self.program.steps if isinstance(step, ScalarOutput)}
         unbound -= set(self.program.found)
         if not unbound:
             return
@@ -314,25 +223,6 @@ class _HostWriter(Expressions):
         if self.sized_views:
             self.emit("d = lease.sized")
 
-    def _bind_symbol(self, size: Size, text: Callable[[], str], unbound: set[str]) -> None:
-        """`size` is the integer `text()`: the value of its symbol, where it is one times a number plus a number."""
-        constant, terms = linear_terms(size)
-        if len(terms) != 1:
-            return
-        factor, symbol = terms[0]
-        if not isinstance(symbol, Symbol) or symbol.name not in unbound:
-            return
-        unbound.discard(symbol.name)
-        if symbol.name not in self.late:
-            self.symbols.append(symbol.name)
-        value = text() if not constant else f"({text()} - {constant})"
-        self.emit(f"{symbol.name} = {value}" + (f" // {factor}" if factor != 1 else ""))
-        self._set_size(symbol.name)
-
-    def _set_size(self, name: str) -> None:
-        if name in self.program.sizes:
-            self.emit(f"lease.sizes[{self.program.sizes.index(name)}] = {name}")
-
     def _pointers(self) -> None:
         if self.slot:
             self.emit("p = lease.pointers")
@@ -366,7 +256,7 @@ class _HostWriter(Expressions):
                     continue
                 self._make(f"r{index}", name)
                 continue
-            elif _size_bytes(buffer) >= LARGE_BYTES:
+            elif span_bytes(buffer) >= LARGE_BYTES:
                 self.emit(f"r{index} = large({index}, {shape}, {strides}, torch.{buffer.dtype})")
             else:
                 self.emit(f"r{index} = empty({shape}, {strides}, dtype=torch.{buffer.dtype})")
@@ -374,239 +264,3 @@ class _HostWriter(Expressions):
                 self.emit(f"p[{self.slot[name]}] = r{index}.data_ptr()")
 
     # Steps -----------------------------------------------------------------------------------------------------------
-
-    def _steps(self) -> None:
-        stretch = 0
-        for position, step in enumerate(self.program.steps):
-            if isinstance(step, Launch):
-                if position in self.starts:
-                    for launch in self._stretch(position):
-                        self._allocate(launch.buffers)
-                    if any(self._writes_input(launch) for launch in self._stretch(position)):
-                        self._commit()
-                    self._run(stretch, position)
-                    stretch += 1
-            else:
-                if isinstance(step, Extern):
-                    self._extern(step, position)
-                elif isinstance(step, ScalarOutput):
-                    self._scalar(step)
-                elif isinstance(step, Check):
-                    self._check(step)
-                else:
-                    raise CompileError("host", f"unknown step {type(step).__name__}")
-            for name in self.program.free_after.get(position, ()):
-                if name in self.extern_names:
-                    self.emit(f"del {self.extern_names[name]}")
-                    self.passing.pop(name, None)
-                elif self.freed.get(name) in self.used_inputs:
-                    self.emit(f"del x{self.freed[name]}")
-
-    def _run(self, number: int, start: int) -> None:
-        """Run the stretch of launches that begins with step `start`."""
-        if not self.on_gpu:
-            self.emit(f"run{number}(lease.address, lease.sizes_address, threads())")
-            return
-        outside: dict[str, str] = {}
-        for launch in self._stretch(start):
-            for parameter, name in self._arguments(launch):
-                place = self.place(name)
-                if place.kind in ("input", "extern"):
-                    tensor = self.input(place.index) if place.kind == "input" else self.extern_names[name]
-                    written = parameter.access != "read" or outside.get(name, "").endswith("True)")
-                    outside[name] = f"({self.slot[name]}, {tensor}, {written})"
-        self.emit(f"answer = run{number}(lease.address, lease.sizes_address, stream)")
-        tensors = "".join(f"{each}, " for each in outside.values())
-        self.emit(f"if answer: again(answer, run{number}, lease, stream, ({tensors}))")
-
-    def _stretch(self, start: int) -> Iterator[Launch]:
-        for position, step in enumerate(self.program.steps[start:], start):
-            if not isinstance(step, Launch) or (position in self.starts and position > start):
-                return
-            yield step
-
-    def _writes_input(self, launch: Launch) -> bool:
-        return any(
-            parameter.access != "read" and self.place(name).kind == "input"
-            for parameter, name in self._arguments(launch)
-        )
-
-    def _arguments(self, launch: Launch) -> Iterator[tuple[Any, str]]:
-        """Every parameter of every run of a launch, with the buffer it is given."""
-        kernel = self.program.kernels[launch.kernel]
-        for buffers, _ in launch_rows(launch, kernel):
-            yield from zip(kernel.parameters, buffers, strict=True)
-
-    def _commit(self) -> None:
-        if not self.committed:
-            self.committed = True
-            self.emit("committed = True")
-
-    def _extern(self, step: Extern, position: int) -> None:
-        if any(self.place(name).kind == "input" for name in step.mutates):
-            self._commit()
-        elif step.draws:
-            self._draw(position)
-        own = () if step.out_variant is None else step.outputs
-        self._allocate([name for name in (*own, *_tensors_of(step)) if name is not None])
-        arguments = [self.argument(value) for value in step.args]
-        arguments += [
-            f"**{{{name!r}: {self.argument(value)}}}" if iskeyword(name) else f"{name}={self.argument(value)}"
-            for name, value in step.kwargs
-            if step.out_variant is None or name not in _torch.DRAWN_LAYOUT
-        ]
-        if step.out_variant is not None:
-            for name, output in zip(_out_arguments(step.out_variant), step.outputs, strict=True):
-                if output is None:
-                    arguments.append(f"{name}=scrap()")
-                else:
-                    arguments.append(f"{name}={self.whole(output)}")
-            self.emit(f"{self.operator(step.out_variant)}({', '.join(arguments)})")
-            return
-        call = f"{self.operator(step.op)}({', '.join(arguments)})"
-        if not step.outputs or all(output is None for output in step.outputs):
-            self.emit(call)
-        elif len(step.outputs) == 1:
-            self._bind(step.outputs[0], call)
-        else:
-            self.emit(f"returned = {call}")
-            for index, output in enumerate(step.outputs):
-                if output is not None:
-                    self._bind(output, f"returned[{index}]")
-            self.emit("del returned")
-
-    def _bind(self, name: str | None, value: str) -> None:
-        """The tensor `value` becomes buffer `name`."""
-        assert name is not None
-        buffer = self.program.buffers[name]
-        if self.place(name).kind != "extern":
-            self.emit(f"{self.whole(name)}.copy_({value})")
-            return
-        variable = self.extern_names.setdefault(name, f"e{len(self.extern_names)}")
-        self.emit(f"{variable} = {value}")
-        self._find_sizes(name, variable)
-        shape, strides = dims(buffer.shape), dims(buffer.strides)
-        dtype = f"torch.{buffer.dtype}"
-        fits = f"{variable}.stride() == {strides} and {variable}.shape == {shape} and {variable}.dtype == {dtype}"
-        self.emit(f"if {variable} is None or not ({fits}):")
-        self.emit(f"    {variable} = restride({variable}, {shape}, {strides}, {dtype})")
-        if name in self.slot:
-            self.emit(f"p[{self.slot[name]}] = {variable}.data_ptr()")
-
-    def _draw(self, position: int) -> None:
-        """Before a call that draws random numbers: past the last doubt it commits, until then generators are saved."""
-        if position > self.last_doubt:
-            self._commit()
-        elif not self.saved and not self.committed:
-            self.saved = True
-            self.emit("generators = generator_states()")
-
-    def _find_sizes(self, name: str, variable: str) -> None:
-        """Sizes that the buffer is the first to have are known from here on, and what is assumed of them holds."""
-        here = [(symbol, axis) for symbol, (buffer, axis) in self.program.found.items() if buffer == name]
-        for symbol, axis in here:
-            self.emit(f"{symbol} = {variable}.shape[{axis}]")
-            self._set_size(symbol)
-            self._bind_symbol(self.program.buffers[name].shape[axis], lambda: symbol, self.late)
-        if not here:
-            return
-        unknown = {symbol for symbol in self.program.found if symbol not in self.found} - {symbol for symbol, _ in here}
-        self.found |= {symbol for symbol, _ in here}
-        for each in [each for each in self.assumed if unknown.isdisjoint(each.names)]:
-            self.assumed.remove(each)
-            where = f" at {each.location.file}:{each.location.line}" if each.location.file else ""
-            message = f"a size that the contents of a tensor decide is not one of those with {each.text}{where}"
-            self.emit(f"if not ({each.text}):")
-            self.emit(f"    raise SizeNotAssumed({message!r})")
-
-    def _allocate(self, names: Iterable[str]) -> None:
-        """Makes buffers that no call of ATen makes and that steps need from here on: those whose size was found midway;
-        on a GPU large ones, and results."""
-        for name in names:
-            place = self.place(name)
-            if place.kind == "result" and self.on_gpu and name not in self.made:
-                self.made.add(name)
-                self._make(f"r{place.index}", name)
-            elif place.kind == "extern" and name not in self.extern_names:
-                self.extern_names[name] = f"e{len(self.extern_names)}"
-                self._make(self.extern_names[name], name)
-
-    def _make(self, variable: str, name: str) -> None:
-        """The tensor `variable` is memory for a buffer."""
-        buffer = self.program.buffers[name]
-        dtype = f"torch.{buffer.dtype}" if self.on_gpu else f"dtype=torch.{buffer.dtype}"
-        made = f"{dims(buffer.shape)}, {dims(buffer.strides)}, {dtype}"
-        place = self.place(name)
-        if self.may_pass and place.kind == "extern" and name not in self.returned:
-            self.emit(f"{variable} = passing({self._pass(name, _size_bytes(buffer))}, {made})")
-        elif self.may_pass and place.kind == "result":
-            self.given = True
-            self.emit(f"{variable} = empty({made}) if given is None else given.pop({place.index})")
-        else:
-            self.emit(f"{variable} = empty({made})")
-        if name in self.slot:
-            self.emit(f"p[{self.slot[name]}] = {variable}.data_ptr()")
-
-    def _pass(self, name: str, size_bytes: int) -> int:
-        """Where the buffer lies while a graph is captured: in the first gap between those that are there now."""
-        start = _aligned(self.program.workspace_bytes + SLACK_BYTES)
-        for begin, end in sorted(self.passing.values()):
-            if start + size_bytes + SLACK_BYTES <= begin:
-                break
-            start = max(start, end)
-        end = _aligned(start + size_bytes + SLACK_BYTES)
-        self.passing[name] = (start, end)
-        self.captured_bytes = max(self.captured_bytes, end)
-        return start
-
-    def _scalar(self, step: ScalarOutput) -> None:
-        self.emit(f"{step.name} = {self.first(step.buffer)}.item()")
-        self._set_size(step.name)
-
-    def _check(self, step: Check) -> None:
-        self.emit(f"if {self.first(step.buffer)}.item():")
-        self.emit(f"    raise {step.error}({step.message!r})")
-
-
-def _out_arguments(name: str) -> tuple[str, ...]:
-    """Names of the arguments that operator `name` writes to; our own write to `out`."""
-    return ("out",) if name.startswith("lampwork::") else _torch.out_arguments(name)
-
-
-def _buffers_of(step: Step) -> Iterator[str]:
-    """Buffers that a step touches."""
-    if isinstance(step, Launch):
-        yield from step.buffers
-    elif isinstance(step, Extern):
-        yield from _tensors_of(step)
-        yield from (name for name in step.outputs if name is not None)
-    else:
-        yield step.buffer
-
-
-def _tensors_of(step: Extern) -> Iterator[str]:
-    """Buffers among the arguments of a call."""
-    pending: list[Any] = [step.args, step.kwargs]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, TensorRef):
-            yield value.buffer
-        elif isinstance(value, (tuple, list)):
-            pending.extend(value)
-
-
-def _returns(step: Extern) -> bool:
-    """Whether the call's results are tensors that ATen makes, not planned memory."""
-    return step.out_variant is None and any(name is not None for name in step.outputs)
-
-
-def _size_bytes(buffer: Buffer) -> int:
-    """Bytes the buffer spans; unknown sizes count as large."""
-    if any(isinstance(value, SizeExpr) for value in (*buffer.shape, *buffer.strides)):
-        return LARGE_BYTES
-    span = 1 + sum((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides))  # type: ignore
-    return 0 if 0 in buffer.shape else span * ITEM_SIZE_BYTES[buffer.dtype]  # type: ignore
-
-
-def _aligned(offset_bytes: int) -> int:
-    return -(-offset_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

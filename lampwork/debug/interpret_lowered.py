@@ -17,7 +17,6 @@ from lampwork.ir.program import (
     FromBuffer,
     FromInput,
     Lowered,
-    ScalarOutput,
     ScalarResult,
     TensorRef,
     TorchConstant,
@@ -72,8 +71,6 @@ class _Run:
                 self.nest(item)
             elif isinstance(item, Extern):
                 self.extern(item)
-            elif isinstance(item, ScalarOutput):
-                self.sizes[item.name] = self.tensors[item.buffer].reshape(-1)[0].item()
             elif isinstance(item, Check):
                 if bool(self.tensors[item.buffer].reshape(-1)[0]):
                     raise IndexError(item.message) if item.error == "IndexError" else RuntimeError(item.message)

@@ -18,7 +18,6 @@ from lampwork.ir.program import (
     FromBuffer,
     FromInput,
     Lowered,
-    ScalarOutput,
     ScalarResult,
     TensorRef,
     TorchConstant,
@@ -137,8 +136,6 @@ def item_text(item: Any) -> str:
         notes = f"  into {item.out_variant}" if item.out_variant else ""
         notes += f"  writes {', '.join(item.mutates)}" if item.mutates else ""
         return f"{outputs or '_'} = {item.op}({', '.join(arguments)}){notes}"
-    if isinstance(item, ScalarOutput):
-        return f"{item.name} = item({item.buffer})"
     if isinstance(item, Check):
         return f"check {item.buffer}: {item.error}({item.message!r})"
     raise TypeError(f"not an item: {item!r}")

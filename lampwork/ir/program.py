@@ -60,14 +60,6 @@ class Extern:
 
 
 @record
-class ScalarOutput:
-    """Reads element 0 of `buffer` into the host value `name` (result of `item()`): later sizes may use it."""
-
-    name: str
-    buffer: str
-
-
-@record
 class Check:
     """The host raises `error(message)` if element 0 of the bool buffer `buffer` is true.
 
@@ -92,7 +84,7 @@ class Assumed:
     location: Location = Location()
 
 
-Item = Union["LoopNest", Extern, ScalarOutput, Check]
+Item = Union["LoopNest", Extern, Check]
 
 
 @record
@@ -218,7 +210,7 @@ class Placement:
     offset_bytes: int = 0
 
 
-Step = Launch | Extern | ScalarOutput | Check
+Step = Launch | Extern | Check
 
 
 @record

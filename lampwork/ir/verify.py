@@ -5,7 +5,7 @@ Programs
   P2  A buffer is written before it is read; inputs and constants are written from the start.
   P3  An intermediate has one writer, but for partial nests, which come after it. Inputs may be written by nests; only
       the last items write them, so that nothing reads an input after a part of it changed (P3i).
-  P4  A `Check` reads a bool buffer; a `ScalarOutput` a buffer of one element.
+  P4  A `Check` reads a bool buffer.
   P5  Results and externs view buffers inside their extent where the buffer's strides are known to be dense.
   P6  Only externs touch buffers on another device than the program's, and they make them (no `out_variant`).
 Nests
@@ -33,7 +33,7 @@ from typing import Any
 from lampwork.ir.dtype import INTEGRAL, ITEM_SIZE_BYTES, NATIVE, STORED
 from lampwork.ir.loops import OPERATIONS, REDUCTIONS, Buffer, Compute, Constant, Expr, Index, Load, LoopNest
 from lampwork.ir.print import expression_text, item_text
-from lampwork.ir.program import Check, Extern, FromBuffer, FromInput, Lowered, ScalarOutput, TensorRef, ViewOfInput
+from lampwork.ir.program import Check, Extern, FromBuffer, FromInput, Lowered, TensorRef, ViewOfInput
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, bounds, evaluate
 
 
@@ -97,8 +97,6 @@ def verify_lowered(lowered: Lowered) -> None:
                 _verify_ref(ref, buffers, item)
         elif isinstance(item, Check):
             _require(buffers[item.buffer].dtype == "bool", item, "P4: a check reads bool")
-        elif isinstance(item, ScalarOutput):
-            _require(all(extent == 1 for extent in buffers[item.buffer].shape), item, "P4: one element")
     for result in lowered.results:
         if isinstance(result, FromBuffer):
             _require(result.view.buffer in written, None, f"P2: result {result.view.buffer} is never written")

@@ -37,14 +37,13 @@ from lampwork.ir.program import (
     FromInput,
     Lowered,
     Result,
-    ScalarOutput,
     ScalarResult,
     TensorRef,
     TorchConstant,
     ViewOfInput,
 )
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
-from lampwork.ir.size import Size, SizeExpr, Symbol, symbols
+from lampwork.ir.size import Size, SizeExpr, symbols
 from lampwork.lower import expressions as ex
 from lampwork.lower.nests import Nests, dtype_name, meta_of, with_own_memory
 from lampwork.lower.rules import COPIES, RULES, VIEWS, Rule
@@ -477,11 +476,3 @@ def lower(functional: FunctionalGraph, settings: Settings) -> Lowered:
     return Lowering(functional).run()
 
 
-def scalar_output(lowering: Lowering, value: TensorValue) -> Symbol:
-    """`value.item()` as a size that is known once the items so far have run."""
-    name = f"u{len(lowering.sizes)}"
-    lowering.sizes.append(name)
-    if value.ref.offset != 0:
-        value = lowering.copy_of(value, TensorMeta(value.dtype, (), ()))
-    lowering.items.append(ScalarOutput(name, value.used().ref.buffer))
-    return Symbol(name)

@@ -35,7 +35,6 @@ from lampwork.ir.program import (
     Launch,
     Program,
     Result,
-    ScalarOutput,
     ViewOfInput,
 )
 from lampwork.ir.source import is_static
@@ -140,9 +139,6 @@ def why_not(artifact: Artifact) -> Diagnostic | None:
         if isinstance(step, Extern) and elsewhere.intersection(step_buffers(step)):
             remedy = "Keep its tensors on the GPU."
             return Diagnostic("graph-cpu-operator", f"{step.op} works on the CPU", step.origin.location, remedy)
-        if isinstance(step, ScalarOutput):
-            reason = "a value is read on the host (.item() or a shape that depends on data)"
-            return Diagnostic("graph-host-value", reason, remedy=HOST_REMEDY)
         if isinstance(step, Check):
             reason = f"the host checks a condition on the device: {step.message}"
             return Diagnostic("graph-host-check", reason, step.origin.location, HOST_REMEDY)

@@ -15,7 +15,7 @@ from typing import Any
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Buffer, Index, Load, LoopNest
-from lampwork.ir.program import Check, Extern, Item, ScalarOutput, TensorRef
+from lampwork.ir.program import Check, Extern, Item, TensorRef
 from lampwork.ir.size import SizeExpr, product, symbols
 from lampwork.schedule.expressions import estimate
 
@@ -89,7 +89,7 @@ def find_dependences(
 def _accesses(item: Item) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if isinstance(item, LoopNest):
         return item.read, (item.store.buffer,)
-    if isinstance(item, (ScalarOutput, Check)):
+    if isinstance(item, Check):
         return (item.buffer,), ()
     found = dict.fromkeys(ref.buffer for ref in tensor_refs(item))
     return tuple(found), tuple(dict.fromkeys([*(name for name in item.outputs if name is not None), *item.mutates]))

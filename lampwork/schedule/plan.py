@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Buffer, storage_numel
-from lampwork.ir.program import Check, Extern, FromBuffer, Launch, Lowered, Placement, ScalarOutput, Step
+from lampwork.ir.program import Check, Extern, FromBuffer, Launch, Lowered, Placement, Step
 from lampwork.ir.size import Size, add, bounds, common_factor, divided, mul, symbols
 from lampwork.schedule.dependences import tensor_refs
 
@@ -30,7 +30,7 @@ def step_buffers(step: Step) -> tuple[str, ...]:
     """Buffers that a step touches."""
     if isinstance(step, Launch):
         return (*step.buffers, step.table) if step.table else step.buffers
-    if isinstance(step, (ScalarOutput, Check)):
+    if isinstance(step, Check):
         return (step.buffer,)
     names = [ref.buffer for ref in tensor_refs(step)]
     return tuple(dict.fromkeys([*names, *(name for name in step.outputs if name is not None), *step.mutates]))

@@ -15,8 +15,6 @@ from lampwork.ir.program import (
     FromInput,
     Placement,
     Program,
-    ScalarOutput,
-    ScalarResult,
     TensorRef,
     TorchConstant,
     ViewOfInput,
@@ -141,23 +139,6 @@ def test_constants_and_keyword_arguments():
         inputs=(), constants={"table": ("float32", (3,), torch.tensor([1.0, 2.0, 3.0]).numpy().tobytes())},
     )  # fmt: skip
     assert torch.equal(run(made)[0], torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64))
-
-
-def test_a_scalar_read_from_a_tensor():
-    count = buffer("count", dtype="int64")
-    out = Buffer("out", "float32", (Symbol("n"),), (1,))
-    places = {"count": Placement("input", 0), "out": Placement("result", 0)}
-    steps = [
-        ScalarOutput("n", "count"),
-        Extern("aten::full", ((Symbol("n"),), 7.0), (("dtype", TorchConstant("dtype", "float32")),), ("e",)),
-    ]
-    e = Buffer("e", "float32", (Symbol("n"),), (1,))
-    places = {"count": Placement("input", 0), "e": Placement("extern")}
-    made = program(
-        (count, e), places, steps, [FromBuffer(whole(e)), ScalarResult(Symbol("n"))], inputs=("count",), sizes=("n",)
-    )
-    filled, number = run(made, torch.tensor(5))
-    assert torch.equal(filled, torch.full((5,), 7.0)) and number == 5
 
 
 def test_sizes_come_from_inputs():

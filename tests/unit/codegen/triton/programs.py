@@ -16,7 +16,7 @@ from lampwork.ir.alternative import Alternative, Choose
 from lampwork.ir.dtype import FLOAT8
 from lampwork.ir.kernel_verify import verify_program
 from lampwork.ir.loops import Kernel
-from lampwork.ir.program import Check, DeviceKernel, Extern, Launch, Lowered, Program, ScalarOutput, launch_rows
+from lampwork.ir.program import Check, DeviceKernel, Extern, Launch, Lowered, Program, launch_rows
 from lampwork.ir.size import evaluate
 from lampwork.ir.target import Target
 from lampwork.lower import lower
@@ -87,8 +87,6 @@ class _ProgramRun(_Run):
                 self.launch(step)
             elif isinstance(step, Extern):
                 self.extern(step)
-            elif isinstance(step, ScalarOutput):
-                self.sizes[step.name] = self.tensors[step.buffer].reshape(-1)[0].item()
             elif isinstance(step, Check):
                 assert not bool(self.tensors[step.buffer].reshape(-1)[0]), step.message
         for result in self.program.results:
