@@ -8,9 +8,7 @@ capture succeeds or not. Where the program does something that no graph holds, t
 
 from __future__ import annotations
 
-import functools
 import re
-import traceback
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,10 +26,10 @@ from lampwork.capture.failures import is_certain
 from lampwork.capture.liveness import looks_at_frame
 from lampwork.capture.machine import Interruption
 from lampwork.capture.machine.core import Handled
-from lampwork.capture.machine.errors import Unsupported
 from lampwork.capture.recorder import Recorder
 from lampwork.capture.shadow import MISSING, Break, Deferred, LeftToEager
 from lampwork.capture.steps import StopHere, TorchMachine
+from lampwork.capture.stops import described, diagnostic_of, graph_break, guards_so_far, location_of, name_of
 from lampwork.capture.suspend import Retry, Suspended, function_positions, rebuild, suspend
 from lampwork.capture.templates import Templates
 from lampwork.capture.unknown import check_assumed
@@ -40,8 +38,7 @@ from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, GraphBreak
 from lampwork.ir.continuation import Resumption, SuspendedFrames
 from lampwork.ir.differentiation import Joint
-from lampwork.ir.guard import ArgumentCount, Guard
-from lampwork.ir.loops import Location
+from lampwork.ir.guard import ArgumentCount
 from lampwork.ir.region import Outcome, Raise, Region, Return
 from lampwork.ir.template import (
     CallSetAttribute,
@@ -64,10 +61,6 @@ _ALWAYS_GUARDED = (
 _SETTABLE = ("grad_mode", "autocast", "default_dtype", "attention")
 #: Those among them that all threads share: what another thread changes meanwhile is not the program's doing.
 _SHARED = frozenset({"default_dtype", "attention"})
-
-
-_TORCH_DIRECTORY = torch.__file__.rpartition("/")[0] + "/"
-_OWN_DIRECTORY = __file__.rpartition("/")[0] + "/"
 
 
 #: How often one call is captured: each time up to an earlier break than the time before.
@@ -108,12 +101,12 @@ def capture(
             except _Natively as again:
                 step, reason, natively = 0, None, again.natively
             except Interruption as stop:
-                raise _graph_break(attempt.world, stop, function, attempt.reason) from None
+                raise graph_break(attempt.world, stop, function, attempt.reason) from None
             finally:
                 attempt.release()
     if reason is None:
         reason = Diagnostic("backward-effect", "; ".join(natively.values()))
-    raise GraphBreak(reason, _guards_so_far(attempt.world))
+    raise GraphBreak(reason, guards_so_far(attempt.world))
 
 
 class _Natively(Exception):
@@ -205,7 +198,7 @@ class _Attempt:
             world.host_numbers.finish()
             graph = world.recorder.finish(outputs)
         return Region(
-            name=_name(self.function),
+            name=name_of(self.function),
             graph=graph,
             inputs=tuple(world.tensors.inputs),
             guards=guards.finish({id(source) for source in world.tensors.sources}),
@@ -215,7 +208,7 @@ class _Attempt:
             code_digests=dict(world.code_digests),
             requires_grad_outputs=needs_grad,
             input_values=tuple(world.tensors.fakes),
-            location=_location_of(self.function),
+            location=location_of(self.function),
             sizes=world.recorder.sizes if world.recorder.sizes else None,
             joint=joint,
             undifferentiated=undifferentiated,
@@ -248,7 +241,7 @@ class _Attempt:
     def _break_before(self, step: int, id: str, why: str) -> None:
         """The region ends before `step`, which meets what comes later."""
         stop = Break(id, why)
-        self.reason = _diagnostic(stop, self.function)
+        self.reason = diagnostic_of(stop, self.function)
         if not self.split:
             raise stop
         raise Retry(step)
@@ -280,7 +273,7 @@ class _Attempt:
                 if not same or len(templates.outputs) != count:
                     raise Break("needs-grad", "a hook or a backward method of the program changes what others can see")
         except (GraphBreak, Interruption) as stop:
-            found = stop.diagnostic if isinstance(stop, GraphBreak) else _diagnostic(stop, self.function)
+            found = stop.diagnostic if isinstance(stop, GraphBreak) else diagnostic_of(stop, self.function)
             return None, replace(found, id="needs-grad")
         granted = granted_inputs(world.loader)
         if joint is not None and granted:
@@ -336,7 +329,7 @@ class _Attempt:
             return Return(templates.template(end[0]))
         if isinstance(end, Interruption):
             return self._continue(end, templates, entered)
-        stop = Break("exception", f"the program raised {_described(end)}")
+        stop = Break("exception", f"the program raised {described(end)}")
         stop.__cause__ = end
         if not self.split:
             raise stop
@@ -349,7 +342,7 @@ class _Attempt:
                     return Raise(templates.template(end))
                 except Break:
                     pass
-            self.reason = _diagnostic(stop, self.function)  # whatever raises it does so natively, in its own words
+            self.reason = diagnostic_of(stop, self.function)  # whatever raises it does so natively, in its own words
             raise Retry(step)
         raise stop
 
@@ -400,7 +393,7 @@ class _Attempt:
     def _continue(self, stop: Interruption, templates: Templates, entered: bool) -> Outcome:
         """Ends the region at a break. `entered`: the program was in a context that is implemented in C."""
         if not isinstance(stop, StopHere) and self.reason is None:
-            self.reason = _diagnostic(stop, self.function)
+            self.reason = diagnostic_of(stop, self.function)
         suspended = self.suspended = suspend(self.machine, stop) if self.split else None
         if suspended is None:
             raise stop
@@ -489,65 +482,3 @@ def _global_effects(world: TorchWorld, templates: Templates) -> list[Effect]:
             else:
                 effects.append(SetItem(target, ConstantValue(name), templates.template(value)))
     return effects
-
-
-def _described(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Break:  # its text depends on what tensors hold
-        return type(error).__name__
-
-
-def _diagnostic(stop: Interruption, function: Any) -> Diagnostic:
-    location = _break_location(stop)
-    if not location.file and stop.__cause__ is not None:
-        location = _raised_at(stop.__cause__)
-    if not location.file:  # a result or an effect that no template describes
-        location = _location_of(function)
-    if isinstance(stop, Break):
-        return Diagnostic(stop.id, stop.reason, location, stop.remedy)
-    return Diagnostic("unsupported", stop.reason if isinstance(stop, Unsupported) else str(stop), location)
-
-
-def _graph_break(world: TorchWorld, stop: Interruption, function: Any, reason: Diagnostic | None) -> GraphBreak:
-    problem = GraphBreak(reason or _diagnostic(stop, function), _guards_so_far(world))
-    problem.__cause__ = stop.__cause__
-    problem.symbolic = bool(world.recorder.sizes)
-    problem.optimizers = frozenset(world.stepped)
-    return problem
-
-
-def _guards_so_far(world: TorchWorld) -> tuple[Guard, ...]:
-    world.host_numbers.guard_equal()
-    return (*world.guards.finish(set()), *world.recorder.sizes.guards())
-
-
-def _break_location(stop: Interruption) -> Location:
-    """The innermost line that is not torch's own."""
-    frames = [frame for frame in stop.frames or () if not frame.code.hidden]
-    for frame in reversed(frames):
-        if not frame.filename.startswith(_TORCH_DIRECTORY):
-            return Location(frame.filename, frame.line)
-    return Location(frames[-1].filename, frames[-1].line) if frames else Location()
-
-
-def _raised_at(error: BaseException) -> Location:
-    """Where the program raised an exception that nothing in it caught."""
-    places = traceback.extract_tb(error.__traceback__)
-    inner = [place for place in places if not place.filename.startswith((_TORCH_DIRECTORY, _OWN_DIRECTORY))]
-    return Location(inner[-1].filename, inner[-1].lineno or 0) if inner else Location()
-
-
-def _name(function: Any) -> str:
-    if isinstance(function, functools.partial):
-        function = function.func
-    return getattr(function, "__qualname__", None) or type(function).__qualname__
-
-
-def _location_of(function: Any) -> Location:
-    if isinstance(function, types.MethodType):
-        function = function.__func__
-    if isinstance(function, torch.nn.Module):
-        function = type(function).forward
-    code = getattr(function, "__code__", None)
-    return Location(code.co_filename, code.co_firstlineno) if code is not None else Location()

@@ -9,9 +9,10 @@ import torch
 from lampwork.capture.backward import HOOK_TABLES, has_new_history, has_usable_history
 from lampwork.capture.fake import Fake
 from lampwork.capture.load import CHANGED_BY_RAISING, Loader
+from lampwork.capture.object_templates import raised_at
 from lampwork.capture.plain import is_plain
 from lampwork.capture.shadow import MISSING, Break, CellShadow, DictShadow, ListShadow, Pending, SetShadow, SlotShadow
-from lampwork.capture.templates import Templates, raised_at
+from lampwork.capture.templates import Templates
 from lampwork.ir.guard import Distinct
 from lampwork.ir.reference import ObjectRef
 from lampwork.ir.template import (

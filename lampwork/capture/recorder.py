@@ -24,103 +24,33 @@ node. In-place changes of metadata (`x.t_()`) are recorded as the view they make
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import torch
 import torch.fx
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lampwork import _torch
-from lampwork.capture.contents import Contents
+from lampwork.capture.recording import Recording
 from lampwork.capture.writes import call_inplace, call_metadata, change_storage
 from lampwork.fakes import rules  # noqa: F401  (fills the table of shape rules)
-from lampwork.fakes.fake import (
-    Fake,
-    FakeStorage,
-    Unsupported,
-    fake_like_view,
-    make_fake,
-    spec_of,
-)
+from lampwork.fakes.fake import Fake, Unsupported, fake_like_view
 from lampwork.fakes.numbers import mentions_numbers
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.shapes import exact_device, infer
-from lampwork.fakes.symbolic import SymbolicSizes
 from lampwork.fakes.views import has_symbols, view
 from lampwork.ir.loops import Location
 from lampwork.ir.region import Region, Return
 from lampwork.ir.source import Argument
 from lampwork.ir.template import ConstantValue, NewTuple, NewValue, Template, TensorValue
 
-#: Literals are stored in the artifact; larger tables belong in a buffer.
-LARGEST_LITERAL_BYTES = 1 << 20
 
-
-class _Mode(TorchDispatchMode):
-    """Hands every operator to the recorder."""
-
-    recorder: Recorder
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self.recorder = recorder
-
-
-def _dispatch(self: _Mode, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-    return self.recorder.call(func, args, kwargs or {})
-
-
-# Set after the class exists: `__init_subclass__` would wrap it in something that imports Dynamo.
-_Mode.__torch_dispatch__ = _dispatch  # type: ignore[method-assign]
-
-
-class Recorder:
-    """Records one region. Not shared between threads.
-
-    `location_hook()` says which line of the user's program is running; the bytecode machine supplies it.
-    `inputs`: the fakes of the placeholders, in order. `written`: storage keys of everything written to so far.
-    `writes`: how many writes that was.
-    `sizes`: the symbols for sizes that are not fixed. `sizes_by_contents`: those that contents decide are among them.
-    `uses_cuda`: whether a tensor on a CUDA device was met or made, so that the state of CUDA's libraries matters.
-    """
+class Recorder(Recording):
+    """Records one region: what becomes of each kind of operator."""
 
     def __init__(self, location_hook: Callable[[], Location] | None = None, sizes_by_contents: bool = True) -> None:
-        self.graph = torch.fx.Graph()
-        self.inputs: list[Fake] = []
-        self.location_hook = location_hook
-        self.sizes = SymbolicSizes(self._location)
-        self.written: set[int] = set()
-        self.writes = 0
-        self.contents = Contents(self, sizes_by_contents)
-        self.uses_cuda = False
-        #: Why eager would compute other gradients than the graph's operators have: a function or hook of the user's.
-        self.own_gradients = ""
-        #: A backward method of the program is told which of several gradients there are.
-        self.tells_undefined = False
-        #: Hooks on tensors with a history of the program's own, a table for each tensor.
-        self.hook_tables: list[Any] = []
-        #: Tensors whose whole gradient a hook of eager's is to see.
-        self.watched: list[Fake] = []
-        #: What is recorded from now on belongs to the backward pass; and to which checkpointed function, 0 for none.
-        self.differentiating = False
-        #: What is recorded from now on belongs to a backward pass that the program itself runs.
-        self.takes_gradients = False
-        self._checkpoint = self._checkpoints = 0
-        self._keeps: Callable[..., bool] | None = None
-        self._written_in_checkpoint: set[int] = set()
-        #: Is told of every `fake.data = other`, whoever caused it.
-        self.data_hook: Callable[[Fake, Fake], None] | None = None
-        #: Is told of every write to a tensor: (operator, target, other arguments, keywords).
-        self.write_hook: Callable[[str, Fake, tuple, dict], None] | None = None
-        #: What knows the numbers that operators were called with and capture does not know, if there are any.
-        self.numbers: Any = None
-        self._storages: dict[int, FakeStorage] = {}
-        self._tangents: list[torch.fx.Node] = []
-        self._mode = _Mode(self)
+        super().__init__(location_hook, sizes_by_contents)
         self._handlers: dict[str, Callable] = {
             "functional": self._call_functional,
             "composite": self._call_composite,
@@ -133,109 +63,6 @@ class Recorder:
             "data-dependent": self._call_data_dependent,
             "storage": partial(change_storage, self),
         }
-
-    # Inputs ---------------------------------------------------------------------------------------
-
-    def placeholder(self, fake: Fake) -> Fake:
-        """Makes `fake` the next input of the graph. Call it outside `recording()` or inside; it is the same."""
-        node = self.graph.create_node("placeholder", f"input_{len(self.inputs) + 1}")
-        after = self.inputs[-1].lampwork_placeholder if self.inputs else None
-        if after is not None and after.next is not node:  # inputs met late: placeholders come first
-            after.append(node)
-        elif after is None and self.graph._root.next is not node:
-            self.graph._root.append(node)
-        node.meta = {"val": fake, "location": self._location(), "grad_enabled": torch.is_grad_enabled()}
-        fake.lampwork_placeholder = node
-        if isinstance(fake, Fake):
-            fake.node = node
-        self.inputs.append(fake)
-        return fake
-
-    def tangent(self, fake: Fake) -> Fake:
-        """A placeholder behind all inputs, those that are met later among them: the gradient of a result."""
-        node = self.graph.create_node("placeholder", f"tangent_{len(self._tangents) + 1}")
-        after = self._tangents[-1] if self._tangents else self.inputs[-1].lampwork_placeholder
-        after.append(node)
-        node.meta = {"val": fake, "location": self._location(), "grad_enabled": False}
-        fake.node = node
-        self._tangents.append(node)
-        return fake
-
-    def input(self, tensor: torch.Tensor, source: Any = None, layout: tuple[tuple, tuple] | None = None) -> Fake:
-        """The placeholder for a real tensor; tensors that share a storage get fakes that share one.
-
-        `layout`: sizes and strides to take in place of the tensor's, symbols among them.
-
-        The caller keeps `tensor` alive while recording and calls this once per tensor object. Raises `Unsupported` as
-        `make_fake` does.
-        """
-        with self._paused():
-            key = _torch.storage_key(tensor)
-            storage = self._storages.get(key)
-            if storage is None:
-                storage = self._storages[key] = FakeStorage(_torch.storage_bytes(tensor), tensor.device)
-            spec: Any = tensor
-            if layout is not None:
-                spec = replace(spec_of(tensor), shape=layout[0], strides=layout[1])
-            fake = make_fake(spec, storage=storage, source=source)
-            if layout is not None and getattr(tensor, "_is_buffer", False):
-                fake._is_buffer = True  # type: ignore[attr-defined]
-        if fake.is_cuda:
-            self.uses_cuda = True
-        return self.placeholder(fake)
-
-    def forget_input(self, fake: Fake) -> None:
-        """Takes back an input that no node reads."""
-        self.inputs = [each for each in self.inputs if each is not fake]
-        self.graph.erase_node(fake.lampwork_placeholder)  # type: ignore[attr-defined]
-
-    def integer(self, symbol: torch.SymInt) -> None:
-        """Makes a symbolic integer the next input of the graph; nodes name it as what it is, an argument."""
-        self.placeholder(symbol)  # type: ignore[arg-type]
-
-    # Recording ------------------------------------------------------------------------------------
-
-    @contextmanager
-    def recording(self) -> Iterator[Recorder]:
-        """While active in this thread, operators on fakes are recorded instead of run.
-
-        The autocast cache is off inside (casts of fakes would outlive the region), and autograd stays in this thread.
-        """
-        cache = torch.is_autocast_cache_enabled()
-        torch.set_autocast_cache_enabled(False)
-        try:
-            with torch.autograd.set_multithreading_enabled(False), _torch.literals_start_on_cpu(), self._mode:
-                yield self
-        finally:
-            torch.set_autocast_cache_enabled(cache)
-
-    def settle_history(self, value: torch.Tensor) -> None:
-        """After a write to the memory of a view, autograd makes its history anew when that is first looked at, with
-        operators: they are recorded here, so that the history can be looked at outside of the recording."""
-        if value.requires_grad and value._is_view():
-            with self.recording():
-                value.grad_fn  # noqa: B018
-
-    @contextmanager
-    def checkpoint(self, keeps: Callable[..., bool] | None = None) -> Iterator[set[int]]:
-        """What is recorded inside is computed again by the backward pass (`meta["checkpoint"]`, a number), unless
-        `keeps(operator, arguments, keywords, result)` (`meta["kept"]`). Gives the set of storages that are written
-        inside, which is complete at the end."""
-        outer, before, kept_outside = self._checkpoint, self._written_in_checkpoint, self._keeps
-        self._keeps = keeps
-        self._checkpoints += 1
-        self._checkpoint, self._written_in_checkpoint = self._checkpoints, set()
-        try:
-            yield self._written_in_checkpoint
-        finally:
-            before |= self._written_in_checkpoint
-            self._checkpoint, self._written_in_checkpoint, self._keeps = outer, before, kept_outside
-
-    @contextmanager
-    def _paused(self) -> Iterator[None]:
-        """Operators run as usual again: for making fakes in the middle of a recording."""
-        with _torch.without_modes(), torch.inference_mode(False):
-            yield
 
     def call(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """Records one operator call and returns what it returns, as fakes."""
@@ -385,129 +212,6 @@ class Recorder:
                 return first.constant.item()
         return self.contents.call(op, args, kwargs)
 
-    # Literals -------------------------------------------------------------------------------------
-
-    def constant(self, tensor: torch.Tensor) -> Fake:
-        """A literal with a copy of `tensor`'s contents: a fresh tensor on every run, as `torch.tensor([1, 2])` is.
-
-        For tensors made in the region from Python data. Raises `Unsupported` past LARGEST_LITERAL_BYTES.
-        """
-        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.device.type != "cpu":
-            raise Unsupported("a literal that is not a plain CPU tensor", id="tensor-subclass")
-        if tensor.numel() * tensor.element_size() > LARGEST_LITERAL_BYTES:
-            raise Unsupported(
-                f"a literal of {tensor.numel()} elements", "Make large tables once and register them as buffers.",
-                "large-literal",
-            )  # fmt: skip
-        with self._paused():
-            tensor = tensor.detach().contiguous()
-            data = bytes(tensor.reshape(-1).view(torch.uint8).numpy().tobytes()) if tensor.numel() else b""
-            fake = _torch.tensor_without_memory(
-                Fake, tuple(tensor.size()), tensor.stride(), tensor.dtype, tensor.device
-            )
-        arguments = (str(tensor.dtype)[6:], tuple(tensor.size()), data)
-        node = _torch.append_node(self.graph, "literal", _torch.tensor_constant, arguments, {})
-        node.meta = {"val": fake, "location": self._location(), "grad_enabled": torch.is_grad_enabled()}
-        fake.node, fake.constant = node, tensor
-        return fake
-
-    def effect(self, op: Any, args: tuple, shape: tuple | None = None, dtype: torch.dtype | None = None) -> Fake | None:
-        """Records a call of an operator with an effect outside of tensors, which must not run now.
-
-        Its result is a fresh CPU tensor of `shape` and `dtype`, or None.
-        """
-        result = None
-        if shape is not None:
-            assert dtype is not None
-            with self._paused():
-                result = _torch.tensor_without_memory(Fake, shape, None, dtype, torch.device("cpu"))
-        self._record(operator(op), self.to_nodes(args), {}, result)
-        return result
-
-    # Nodes ----------------------------------------------------------------------------------------
-
-    def _location(self) -> Location:
-        return self.location_hook() if self.location_hook is not None else Location()
-
-    def record(self, op: Operator, args: tuple, kwargs: dict, result: Any, rebind: bool = False) -> None:
-        """Adds the node of an operator whose results are known. `rebind`: a result that has a node moves on to it."""
-        self._record(op, self.to_nodes(args), self.to_nodes(kwargs) if kwargs else {}, result, rebind)
-
-    def _record(self, op: Operator, args: Any, kwargs: Any, result: Any, rebind: bool = False) -> None:
-        node = _torch.append_node(self.graph, op.base, op.overload, args, kwargs)
-        meta = node.meta  # setting the attribute would go through `Node.__setattr__`
-        meta["val"], meta["location"], meta["grad_enabled"] = result, self._location(), torch.is_grad_enabled()
-        if self.differentiating:
-            meta["backward"] = True
-        elif self._checkpoint:
-            meta["checkpoint"] = self._checkpoint
-        if self.takes_gradients:
-            meta["gradient"] = True
-        if type(result) is Fake:
-            if result.node is None or rebind:
-                result.node = node
-        elif isinstance(result, (tuple, list)):
-            for index, each in enumerate(result):
-                if type(each) is Fake and each.node is None:
-                    # Made when first used: most results of multi-result operators never are.
-                    each.node = (node, index)  # type: ignore[assignment]
-
-    def node_of(self, fake: Fake) -> torch.fx.Node:
-        """The node that names `fake`. Raises `Unsupported` for a fake of another recording."""
-        node = fake.node
-        if type(node) is tuple:
-            parent, index = node
-            node = _torch.append_node(self.graph, "getitem", _torch.getitem, (parent, index), {})
-            node.meta = {**parent.meta, "val": fake}
-            if parent.next is not node:  # right behind its tuple, so that it is there wherever the tuple is
-                after = parent
-                while after.next.target is _torch.getitem and after.next.args[0] is parent:
-                    after = after.next
-                after.append(node)
-            fake.node = node
-        if node is None or node.graph is not self.graph:
-            raise Unsupported("a tensor of another captured region", id="fake-escaped")
-        return node
-
-    def to_nodes(self, value: Any) -> Any:
-        kind = type(value)
-        if kind is tuple:
-            return tuple([self.to_nodes(each) for each in value])
-        if kind is Fake:
-            node = value.node
-            return node if type(node) is torch.fx.Node and node.graph is self.graph else self.node_of(value)
-        if kind is list:
-            return [self.to_nodes(each) for each in value]
-        if kind is dict:
-            return {key: self.to_nodes(each) for key, each in value.items()}
-        if isinstance(value, torch.Tensor):
-            raise Unsupported(
-                f"a tensor that the program did not get from its arguments, globals, closures or attributes "
-                f"({kind.__qualname__} of shape {list(value.size())})",
-                id="foreign-tensor",
-            )
-        if isinstance(value, torch.Generator):
-            raise Unsupported("a random generator of the program's own", id="foreign-generator")
-        return value
-
-    def note_written(self, target: Fake) -> None:
-        """The program writes to the memory of `target`."""
-        key = _torch.storage_key(target)
-        self.writes += 1
-        self.written.add(key)
-        self._written_in_checkpoint.add(key)
-
-    # The end --------------------------------------------------------------------------------------
-
-    def finish(self, outputs: Sequence[Fake]) -> torch.fx.Graph:
-        """Ends the graph with `outputs` as one flat tuple and returns it. `detach` nobody reads is dropped: autograd's
-        bookkeeping makes them in grad mode only."""
-        self.graph.output(tuple(self.node_of(fake) for fake in outputs))
-        for node in reversed(list(self.graph.nodes)):
-            if not node.users and node.op == "call_function" and node.target in _BOOKKEEPING:
-                self.graph.erase_node(node)
-        return self.graph
-
 
 #: What native code asks where it can take numbers only: symbolic sizes are specialised.
 _QUESTIONS: dict[Any, Callable[[Fake], Any]] = {
@@ -516,7 +220,6 @@ _QUESTIONS: dict[Any, Callable[[Fake], Any]] = {
     torch.ops.aten.numel.default: lambda fake: int(fake.numel()),
     torch.ops.aten.storage_offset.default: lambda fake: int(fake.storage_offset()),
 }
-_BOOKKEEPING = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default, _torch.getitem})
 
 
 #: What PyTorch makes of a Python number that it wraps as a tensor.
