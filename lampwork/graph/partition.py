@@ -412,11 +412,19 @@ def _evaluated(node: Node) -> Any:
     return evaluate(node.target, args, {key: value_of(each) for key, each in node.kwargs.items()})
 
 
+#: The types of the parts of complex numbers.
+_PARTS = {torch.complex64: "float32", torch.complex128: "float64"}
+
+
 def _view_of(graph: torch.fx.Graph, node: Node, result: Any) -> Node:
     """A copy of the part of `node` that `result` is."""
     value = node.meta["val"]
     if result.dtype is not None:
-        raise CompileError("partition", "two gradients share memory as different element types")
+        # The real and the imaginary parts of a gradient, as `torch.complex` has them.
+        if value.dtype not in _PARTS or result.dtype != _PARTS[value.dtype] or value.is_conj():
+            raise CompileError("partition", "two gradients share memory as different element types")
+        node = emit(graph, aten.view_as_real.default, (node,), {}, node)
+        value = node.meta["val"]
     if result.view is not None:
         shape, strides, offset = result.view
         start = offset + value.storage_offset()

@@ -80,3 +80,21 @@ def test_values_without_elements_cost_the_same_saved_or_computed():
 
     expected, found = gradients(torch.polar), gradients(compiled(lambda x, y: torch.polar(x, y)))
     assert [each.shape for each in found] == [each.shape for each in expected]
+
+
+def test_parts_of_one_complex_gradient():
+    """The gradients of `torch.complex`'s arguments are the two parts of one tensor: such a region ran eagerly."""
+    lampwork.reset()
+    compiled = lampwork.compile(torch.complex, options={"cache": False})
+    weight = torch.randn(2, 3, dtype=torch.complex64)
+    gradients = []
+    for function in (torch.complex, compiled):
+        torch.manual_seed(0)
+        parts = [torch.randn(2, 3, requires_grad=True) for _ in range(2)]
+        (function(*parts) * weight).abs().sum().backward()
+        gradients.append([part.grad for part in parts])
+    torch.testing.assert_close(gradients[1], gradients[0])
+    mine, other = gradients[1]
+    assert mine.untyped_storage().data_ptr() != other.untyped_storage().data_ptr()
+    stats = lampwork.stats(compiled)
+    assert not stats["fallbacks"] and not stats["breaks"], [*stats["fallbacks"], *stats["breaks"]]

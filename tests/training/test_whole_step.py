@@ -44,7 +44,10 @@ def test_fifty_steps(name, kind):
     assert not found["breaks"] and not found["fallbacks"], [*found["breaks"], *found["fallbacks"]]
     assert found["captures"] == captures <= 2, found["recompiles"]
     assert found["graphs"] == found["entries"] <= 2
-    verdict = training.compare(ours, outcome, reference, start, torch.float32)
+    # AdamW divides noise by noise where a gradient is nearly 0: one run of eager says little about what rounding does.
+    again = functools.partial(training.Trainer, workload, "cpu", optimizer=kind)
+    nearby = training.Nearby(again, STEPS, reference, start)
+    verdict = training.compare(ours, outcome, reference, start, torch.float32, nearby)
     assert verdict["accepted"], verdict["reasons"]
 
 
