@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,6 +32,20 @@ from lampwork.ir.guard import SizeRelation, SizeSource, single
 from lampwork.ir.reference import ObjectRef
 from lampwork.ir.source import InstanceDict, Item, Numbers, Source
 from lampwork.ir.template import Call, ConstantValue, Effect, SizeValue, SourceValue, Template
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """The number in a tensor from outside that the program stepped, (operator, operand) each, and asked nobody for.
+
+    Nothing is taken for granted of it, such as that it is the same as another counter's: a moment of an optimizer in
+    which there is one element is stepped like a counter before it gets what no host can know.
+    """
+
+    origin: Any
+    dtype: torch.dtype
+    steps: tuple[tuple[Any, Any], ...] = ()
+
 
 #: Expressions that grow longer are taken as the number they are now.
 _LONGEST_TEXT = 2000
@@ -315,9 +330,11 @@ class HostNumbers:
             if type(fake) is not Fake or source is None or fake.is_cuda or id(fake) in results:
                 continue
             key = _torch.storage_key(fake)
-            known = self.contents.get(key)
             node = fake.node
-            if key not in self.recorder.written or known is None or not _only_stored_to(node):
+            if key not in self.recorder.written or not _only_stored_to(node):
+                continue
+            known = self._known(key)
+            if known is None:
                 continue
             for user in list(node.users):  # type: ignore[union-attr]
                 user.graph.erase_node(user)
@@ -337,19 +354,29 @@ class HostNumbers:
             return None
         key = _torch.storage_key(tensor)
         if key in self.contents:
-            return self.contents[key]
+            return self._known(key)
         if key in self.recorder.written:
             return None
         if origin is None:
             return self._made(tensor)
         if not _is_whole(origin.raw):
             return None
-        with self.recorder._paused():
-            value = origin.raw.item()
-        found = self.contents[key] = self._like_others(origin.source, value, tensor.dtype)
-        if tensor.dtype is not torch.float64:
-            self._singles.add(found.text)
-        return found
+        self.contents[key] = _Unread(origin, tensor.dtype)
+        return self._known(key)
+
+    def _known(self, key: Any) -> Any:
+        """What the host knows to be in the storage `key`; None where it cannot tell. What was not read yet is, now."""
+        known = self.contents.get(key)
+        if type(known) is _Unread:
+            with self.recorder._paused():
+                value = known.origin.raw.item()
+            found = self._like_others(known.origin.source, value, known.dtype)
+            if known.dtype is not torch.float64:
+                self._singles.add(found.text)
+            for step, operand in known.steps:
+                found = self._stored(self._applied(step, found, operand), known.dtype)
+            known = self.contents[key] = found
+        return known
 
     def decided(self, tensor: Any, origin_of: Callable[[Any], Any]) -> bool | None:
         """The answer of a comparison of a counter (a tensor of one integer on the CPU, from outside, as it came) with a
@@ -419,13 +446,23 @@ class HostNumbers:
             if type(operand) in NUMERIC or type(operand) is HostNumber:
                 operand = known = self._stored(operand, tensor.dtype)
             if operand is not None and op in _STEPS:
-                known = self._content(tensor, origin)
-                if known is not None:
-                    known = self._stored(self._applied(_STEPS[op], known, operand), tensor.dtype)
+                known = self._stepped(_STEPS[op], tensor, origin, operand)
         if known is None:
             self.contents.pop(key, None)
         else:
             self.contents[key] = known
+
+    def _stepped(self, step: Any, tensor: Any, origin: Any, operand: Any) -> Any:
+        """What is in a tensor behind an in-place operator, `operand` being of the tensor's type."""
+        key = _torch.storage_key(tensor)
+        known = self.contents.get(key)
+        unwritten = known is None and key not in self.recorder.written
+        if unwritten and origin is not None and tensor.is_floating_point() and _is_whole(origin.raw):
+            known = _Unread(origin, tensor.dtype)
+        if type(known) is _Unread:
+            return replace(known, steps=(*known.steps, (step, operand)))
+        known = self._content(tensor, origin)
+        return None if known is None else self._stored(self._applied(step, known, operand), tensor.dtype)
 
     def _content(self, tensor: Any, origin: Any) -> Any:
         key = _torch.storage_key(tensor)
