@@ -150,7 +150,7 @@ def compile_region(
         with _stage("prepare", seconds):
             if region.joint is not None:
                 halves = prepare_halves(region, settings)
-            functional = halves.forward if halves is not None else prepare(region, settings)
+            functional = halves.forward if halves is not None else prepare(region, settings, copies=True)
     except GraphBreak as stop:  # several GPUs, or a device without a back end
         if settings.fullgraph:
             raise

@@ -65,8 +65,8 @@ aten = torch.ops.aten
 class Functionalizer:
     """One run of `functionalize`."""
 
-    def __init__(self, region: Region) -> None:
-        self.region = region
+    def __init__(self, region: Region, left_out: frozenset[Node] = frozenset()) -> None:
+        self.region, self.left_out = region, left_out
         self.graph = torch.fx.Graph()
         #: Old node -> its tensor, for nodes with one tensor result.
         self.views: dict[Node, View] = {}
@@ -78,7 +78,8 @@ class Functionalizer:
         self.node: Node | None = None
 
     def run(self) -> FunctionalGraph:
-        nodes = list(self.region.graph.nodes)
+        left_out = self.left_out
+        nodes = [node for node in self.region.graph.nodes if node not in left_out]
         self.add_placeholders([node for node in nodes if node.op == "placeholder"], nodes)
         for node in nodes:
             self.node = node
@@ -517,6 +518,6 @@ class Functionalizer:
             outputs.append(value)
 
 
-def functionalize(region: Region) -> FunctionalGraph:
-    """The region's program without side effects; see the module's docstring."""
-    return Functionalizer(region).run()
+def functionalize(region: Region, left_out: frozenset[Node] = frozenset()) -> FunctionalGraph:
+    """The region's program but for the nodes `left_out`, without side effects; see the module's docstring."""
+    return Functionalizer(region, left_out).run()

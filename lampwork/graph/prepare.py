@@ -17,6 +17,7 @@ from lampwork.graph.padding import pad_products
 from lampwork.graph.partition import Choose, Halves, partition
 from lampwork.graph.products import use_vendor_products
 from lampwork.graph.recompute import cheapest
+from lampwork.graph.repeated import repeated
 from lampwork.graph.simplify import (
     embed_literals,
     pure,
@@ -64,14 +65,16 @@ def passes(settings: Settings, device: str = "cpu") -> tuple[Pass, ...]:
     )
 
 
-def prepare(region: Region, settings: Settings) -> FunctionalGraph:
-    """The region without side effects, simplified, with vendor products chosen for `settings`.
+def prepare(region: Region, settings: Settings, copies: bool = False) -> FunctionalGraph:
+    """The region without side effects, simplified, with vendor products chosen for `settings`. With `copies`, what it
+    does to many inputs alike is there once (`FunctionalGraph.copies`).
 
     Raises `CompileError` for programs that cannot be made pure, and `GraphBreak` for ones on several GPUs or on a
     device without a back end; the caller then runs the region eagerly.
     """
-    functional = functionalize(region)
-    functional = replace(functional, device=program_device(functional.graph))
+    tables, left_out = repeated(region) if copies else ((), frozenset())
+    functional = functionalize(region, left_out)
+    functional = replace(functional, device=program_device(functional.graph), copies=tables)
     if has_backward(functional):
         functional = compute_again(_run(_joint_passes(settings, functional.device), functional), _choice(settings))
     return _run(passes(settings, functional.device), functional)

@@ -145,6 +145,8 @@ class Lowered:
     `sizes`: names of all symbols. `numbers`: inputs that are integers, which have no buffer: what each is in symbols.
     `found`: symbols that a call of ATen decides: the result that has it, and for which dimension. `assumed`: what the
     program takes for granted of those. `again`: what a training step computes a second time, for its backward passes.
+    `copies`: as in `FunctionalGraph`, by name: what the items do to the buffers of a table's first row is done to those
+    of each other row.
     """
 
     buffers: Mapping[str, Buffer]
@@ -159,6 +161,7 @@ class Lowered:
     found: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     assumed: tuple[Assumed, ...] = ()
     again: frozenset[str] = frozenset()
+    copies: tuple[tuple[tuple[str, ...], ...], ...] = ()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

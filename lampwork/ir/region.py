@@ -140,6 +140,8 @@ class FunctionalGraph:
     `numbers`: integers computed from sizes (`torch.SymInt`), which are results behind the others. `overlapping`: inputs
     that share memory which is written; what is stored into one of them changes the others.
     Random operators keep program order. `device`: the one that kernels and planned memory are on ("cpu", "cuda:0").
+    `copies`: tables of inputs, by index: what the graph does to those of a table's first row, the program does to those
+    of each other row.
     """
 
     graph: torch.fx.Graph
@@ -149,3 +151,4 @@ class FunctionalGraph:
     device: str = "cpu"
     numbers: tuple[Any, ...] = ()
     overlapping: tuple[tuple[int, ...], ...] = ()
+    copies: tuple[tuple[tuple[int, ...], ...], ...] = ()

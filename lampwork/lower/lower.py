@@ -384,6 +384,8 @@ class Lowering(Nests):
         return Lowered(
             self.buffers, tuple(self.inputs), tuple(self.items), results, (), self.constants, self.all_sizes(),
             self.device, self.numbers, self.found, again=frozenset(self.again),
+            copies=tuple([tuple([tuple([self.inputs[index] for index in row]) for row in table])
+                          for table in self.functional.copies]),
         )  # fmt: skip
 
     def all_sizes(self) -> tuple[str, ...]:

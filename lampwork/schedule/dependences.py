@@ -50,7 +50,7 @@ def find_dependences(
     checks: set[int] = set()
     last_draw: int | None = None
     for number, item in enumerate(items):
-        item_reads, item_writes = _accesses(item)
+        item_reads, item_writes = accesses(item)
         if makers:
             item_reads = tuple(dict.fromkeys([*item_reads, *_sizes_read(item, buffers, makers)]))
         waits: set[int] = set()
@@ -86,7 +86,7 @@ def find_dependences(
     return Dependences(tuple(before), tuple(reads), tuple(writes), mutable)
 
 
-def _accesses(item: Item) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def accesses(item: Item) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if isinstance(item, LoopNest):
         return item.read, (item.store.buffer,)
     if isinstance(item, Check):
@@ -121,7 +121,7 @@ def _sizes_read(item: Item, buffers: Mapping[str, Buffer], makers: Mapping[str, 
             elif type(node) is Load:
                 sizes += node.index
         sizes += item.store.index
-        names = [name for accessed in _accesses(item) for name in accessed]
+        names = [name for accessed in accesses(item) for name in accessed]
     elif isinstance(item, Extern):
         made = item.outputs
         sizes += [value for value in _leaves((item.args, item.kwargs)) if isinstance(value, SizeExpr)]

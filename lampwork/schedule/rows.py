@@ -22,11 +22,13 @@ from dataclasses import dataclass, replace
 
 from lampwork.ir.loops import Axis, Buffer, Compute, Constant, Expr, Load, LoopNest, Store
 from lampwork.ir.size import Size, Symbol, evaluate, mul
+from lampwork.schedule.copies import Copies, NotInRows
 from lampwork.schedule.expressions import ELEMENTS, UNIT
 from lampwork.schedule.group import loop_symbol
 
 #: Fewer equal components than this are not worth a kernel of their own.
 FEWEST_ROWS = 8
+NO_COPIES = Copies()
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class RowClass:
 
     `nests`, `buffers`, `live_out` and `mutable` describe one of them, with buffers called v0.. `rows[k]` are the names
     of component k's buffers in that order, `sizes[k]` are its `ELEMENTS` and the places of numbers in lists, by name,
-    `members[k]` are its nests by number. `elements`: of all of them.
+    `elements`: of all of them. `members`: nests by number, of components that are no copies. `models`: buffers that
+    copies make, and what each is like.
     """
 
     nests: tuple[LoopNest, ...]
@@ -46,6 +49,7 @@ class RowClass:
     sizes: tuple[dict[str, int], ...]
     members: tuple[tuple[int, ...], ...]
     elements: int
+    models: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ class _Unit:
 
     members: list[int]
     numel: int = 0
+    table: int = -1
     key: tuple = ()
     names: tuple[str, ...] = ()
     places: tuple[tuple[str, int], ...] = ()
@@ -71,15 +76,36 @@ class _Unit:
 
 
 def find_rows(
-    nests: Sequence[LoopNest], buffers: Mapping[str, Buffer], live_out: frozenset[str], mutable: frozenset[str]
+    nests: Sequence[LoopNest],
+    buffers: Mapping[str, Buffer],
+    live_out: frozenset[str],
+    mutable: frozenset[str],
+    copies: Copies = NO_COPIES,
+    tables: Sequence[int] = (),
 ) -> tuple[Stage, ...]:
-    """The stages of a segment, in order; one stage without classes where nothing repeats."""
+    """The stages of a segment, in order; one stage without classes where nothing repeats. `tables`: for each nest the
+    table of `copies` that it is of; raises `NotInRows` for nests of a table that are not among the rows."""
+    stages = _find_rows(nests, buffers, live_out, mutable, copies, tables)
+    left = {tables[number] for stage in stages for number in stage.rest} if tables else set()
+    if left - {-1}:
+        raise NotInRows(left - {-1})
+    return stages
+
+
+def _find_rows(
+    nests: Sequence[LoopNest],
+    buffers: Mapping[str, Buffer],
+    live_out: frozenset[str],
+    mutable: frozenset[str],
+    copies: Copies,
+    tables: Sequence[int],
+) -> tuple[Stage, ...]:
     everything = (Stage(tuple(range(len(nests))), live_out, ()),)
-    if len(nests) < FEWEST_ROWS:
+    if len(nests) < FEWEST_ROWS and not tables:
         return everything
     reads = [nest.read for nest in nests]
     flats = [_flat(nest, buffers, mutable) for nest in nests]
-    if sum(flat is not None for flat in flats) < FEWEST_ROWS:
+    if sum(flat is not None for flat in flats) < FEWEST_ROWS and not tables:
         return everything
     readers: dict[str, list[int]] = {}
     for number, names in enumerate(reads):
@@ -89,28 +115,36 @@ def find_rows(
     components = _isolated(_components(nests, reads, flats, readers, inside), nests, reads, flats, buffers)
     for unit in components:
         _describe(unit, nests, buffers, readers, live_out, mutable)
-    components = _frequent(components, lambda unit: unit.key)
+        if tables:
+            unit.table = max(tables[number] for number in unit.members)
+    components = _frequent(components, lambda unit: unit.key, copies)
     while components:
         units = _ordered(components, nests, reads)
         kept = [unit for unit in units if unit.numel]
-        components = _frequent(kept, lambda unit: (unit.stage, unit.key))
+        components = _frequent(kept, lambda unit: (unit.stage, unit.key), copies)
         if len(components) == len(kept):
-            return _stages(units, nests, buffers, readers, live_out, mutable)
+            return _stages(units, nests, buffers, readers, live_out, mutable, copies)
     return everything
 
 
-def _frequent(units: list[_Unit], key: Callable[[_Unit], tuple]) -> list[_Unit]:
-    counts = Counter(key(unit) for unit in units)
+def _frequent(units: list[_Unit], key: Callable[[_Unit], tuple], copies: Copies) -> list[_Unit]:
+    counts: Counter[tuple] = Counter()
+    for unit in units:
+        counts[key(unit)] += copies.count(unit.table)
     return [unit for unit in units if counts[key(unit)] >= FEWEST_ROWS]
 
 
 def spread_numbers(
-    nests: Sequence[LoopNest], buffers: Mapping[str, Buffer], live_out: frozenset[str], mutable: frozenset[str]
+    nests: Sequence[LoopNest],
+    buffers: Mapping[str, Buffer],
+    live_out: frozenset[str],
+    mutable: frozenset[str],
+    repeated: bool = False,
 ) -> list[LoopNest | None]:
     """The nests with what is computed of the caller's numbers alone (a learning rate as float32) computed where it is
     read; None in place of a nest that nobody needs then. All components share such a number, and a kernel that made it
-    would have to run before theirs."""
-    if len(nests) < FEWEST_ROWS:
+    would have to run before theirs. `repeated`: some nests stand for many."""
+    if len(nests) < FEWEST_ROWS and not repeated:
         return list(nests)
     made: dict[str, Expr] = {}
     for nest in nests:
@@ -437,6 +471,7 @@ def _stages(
     readers: Mapping[str, Sequence[int]],
     live_out: frozenset[str],
     mutable: frozenset[str],
+    copies: Copies,
 ) -> tuple[Stage, ...]:
     result = []
     for stage in range(max(unit.stage for unit in units) + 1):
@@ -452,13 +487,17 @@ def _stages(
         for unit in here:
             if unit.numel:
                 classes.setdefault(unit.key, []).append(unit)
-        made = tuple(_row_class(found, nests, buffers, mutable) for found in classes.values())
+        made = tuple(_row_class(found, nests, buffers, mutable, copies) for found in classes.values())
         result.append(Stage(rest, live, made))
     return tuple(result)
 
 
 def _row_class(
-    units: list[_Unit], nests: Sequence[LoopNest], buffers: Mapping[str, Buffer], mutable: frozenset[str]
+    units: list[_Unit],
+    nests: Sequence[LoopNest],
+    buffers: Mapping[str, Buffer],
+    mutable: frozenset[str],
+    copies: Copies,
 ) -> RowClass:
     first = units[0]
     names = {name: f"v{number}" for number, name in enumerate(first.names)}
@@ -503,17 +542,29 @@ def _row_class(
             shape, strides = buffers[old].shape, buffers[old].strides
         described[new] = Buffer(new, buffers[old].dtype, shape, strides, "intermediate" if old in own else "input")
     flags = first.key[-len(first.names) :]
+    named: list[tuple[str, ...]] = []
+    sizes: list[dict[str, int]] = []
+    models: dict[str, str] = {}
+    for each in units:
+        named.append(each.names)
+        sizes += [
+            {ELEMENTS.name: each.numel // unit}
+            | {symbol.name: place for symbol, (_, place) in zip(numbers.values(), each.places)}
+        ] * copies.count(each.table)
+        if copies.count(each.table) > 1:
+            inside = {nests[number].store.buffer for number in each.members} - mutable
+            for copy in range(1, copies.count(each.table)):
+                row = tuple([copies.name(each.table, copy, name, inside) for name in each.names])
+                models.update((new, old) for new, old in zip(row, each.names) if old in inside)
+                named.append(row)
     return RowClass(
         nests=tuple(rows),
         buffers=described,
         live_out=frozenset(new for new, flag in zip(names.values(), flags) if flag[2]),
         mutable=frozenset(new for new, flag in zip(names.values(), flags) if flag[3]),
-        rows=tuple(each.names for each in units),
-        sizes=tuple(
-            {ELEMENTS.name: each.numel // unit}
-            | {symbol.name: place for symbol, (_, place) in zip(numbers.values(), each.places)}
-            for each in units
-        ),
+        rows=tuple(named),
+        sizes=tuple(sizes),
         members=tuple(tuple(each.members) for each in units),
-        elements=sum(each.numel for each in units),
+        elements=sum(each.numel * copies.count(each.table) for each in units),
+        models=models,
     )

@@ -23,6 +23,7 @@ from lampwork.ir.program import (
 )
 from lampwork.ir.size import Size, Symbol, bounds
 from lampwork.ir.target import Target
+from lampwork.schedule.copies import Copies, NotInRows, written_out
 from lampwork.schedule.dependences import find_dependences, find_depths
 from lampwork.schedule.expressions import view_index
 from lampwork.schedule.in_place import reuse_memory
@@ -37,8 +38,18 @@ def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choos
     `choose`: decides which matrix products are fused with what follows them (see `products`); by default none is.
     Raises `CompileError` for a write to an input from a view with another element type.
     """
+    while True:
+        try:
+            return _schedule(lowered, target, choose)
+        except NotInRows as stop:
+            lowered = written_out(lowered, stop.tables)
+
+
+def _schedule(lowered: Lowered, target: Target, choose: Choose | None) -> Program:
     buffers = dict(lowered.buffers)
     items = [*lowered.items, *(_write_nest(write, lowered) for write in lowered.writes)]
+    copies = Copies(lowered.copies)
+    tables = copies.of(items)
     dependences = find_dependences(items, buffers, lowered.found)
     depths = find_depths(items, dependences, buffers, lowered.again)
     readers = _readers(lowered, items, dependences, depths)
@@ -47,6 +58,9 @@ def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choos
     externs: dict[int, list[int]] = {}
     for number, item in enumerate(items):
         (numbers if isinstance(item, LoopNest) else externs).setdefault(depths[number], []).append(number)
+    elsewhere = {tables[number] for found in externs.values() for number in found} - {-1}
+    if elsewhere:
+        raise NotInRows(elsewhere)
     segments = {
         depth: [item for number in found if isinstance(item := items[number], LoopNest)]
         for depth, found in sorted(numbers.items())
@@ -55,7 +69,9 @@ def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choos
     def schedule_at(depth: int, nests: list[LoopNest], made: list[Buffer]) -> Segment:
         live_out = frozenset(nest.store.buffer for nest in nests if readers.get(nest.store.buffer, set()) - {depth})
         known = {**buffers, **{buffer.name: buffer for buffer in made}} if made else buffers
-        return schedule_segment(nests, known, live_out, dependences.mutable, target, f"p{depth}_")
+        own = [tables[number] for number in numbers[depth]]
+        repeated = [-1] * (len(nests) - len(own)) + own if any(table >= 0 for table in own) else []
+        return schedule_segment(nests, known, live_out, dependences.mutable, target, f"p{depth}_", copies, repeated)
 
     scheduled = {depth: Version(nests, schedule_at(depth, nests, [])) for depth, nests in segments.items()}
     if choose is not None:
@@ -151,6 +167,9 @@ def _written_inputs(lowered: Lowered, items) -> tuple[int, ...]:
     for item in items:
         if isinstance(item, Extern):
             names.update(item.mutates)
+    for table in lowered.copies:
+        written = [place for place, name in enumerate(table[0]) if name in names]
+        names.update(row[place] for row in table for place in written)
     return tuple(index for index, name in enumerate(lowered.inputs) if name in names)
 
 

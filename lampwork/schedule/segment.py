@@ -8,7 +8,7 @@ deep model hold two or three different segments; the others are found in a table
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import prod
 
@@ -18,11 +18,12 @@ from lampwork.ir.loops import Buffer, Compute, Constant, Expr, Index, Kernel, Lo
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, symbols
 from lampwork.ir.target import Target
 from lampwork.schedule.build import Built, build_kernel
+from lampwork.schedule.copies import Copies, NotInRows
 from lampwork.schedule.expressions import ELEMENTS, MANY_ELEMENTS, Pool, estimate
 from lampwork.schedule.fuse import Refused, fuse
 from lampwork.schedule.inline import inline
 from lampwork.schedule.regions import split_regions
-from lampwork.schedule.rows import RowClass, find_rows, spread_numbers
+from lampwork.schedule.rows import NO_COPIES, RowClass, find_rows, spread_numbers
 from lampwork.schedule.split import split_reductions
 from lampwork.schedule.tiles import is_gpu
 
@@ -71,10 +72,16 @@ def schedule_segment(
     mutable: frozenset[str],
     target: Target,
     prefix: str,
+    copies: Copies = NO_COPIES,
+    tables: Sequence[int] = (),
 ) -> Segment:
-    """Kernels for `nests`, which are in program order. New buffers are called `prefix` plus a number."""
-    if len(nests) > LONGEST_REPEATED:
-        return _schedule(nests, buffers, live_out, mutable, target, prefix)
+    """Kernels for `nests`, which are in program order. New buffers are called `prefix` plus a number.
+
+    `tables`: for each nest the table of `copies` that it is of, if any is. Raises `NotInRows` for those that do not
+    become rows of a launch.
+    """
+    if len(nests) > LONGEST_REPEATED or tables:
+        return _schedule(nests, buffers, live_out, mutable, target, prefix, copies, tables)
     key, names = _content(nests, buffers, live_out, mutable, target)
     found = _memo.get(key)
     if found is None:
@@ -105,16 +112,20 @@ def schedule_segment(
     return Segment(kernels, new_buffers, segment.refused, segment.unscheduled_bytes)
 
 
-def _schedule(nests, buffers, live_out, mutable, target: Target, prefix: str) -> Segment:
+def _schedule(
+    nests, buffers, live_out, mutable, target: Target, prefix: str, copies: Copies = NO_COPIES, tables=()
+) -> Segment:
     # A nest over an empty axis stores nothing.
     kept = [place for place, nest in enumerate(nests) if not any(axis.extent == 0 for axis in nest.axes)]
     nests = [nests[place] for place in kept]
-    spread = spread_numbers(nests, buffers, live_out, mutable)
+    spread = spread_numbers(nests, buffers, live_out, mutable, bool(tables))
     kept = [place for place, nest in zip(kept, spread) if nest is not None]
     nests = [nest for nest in spread if nest is not None]
-    stages = find_rows(nests, buffers, live_out, mutable)
+    tables = [tables[place] for place in kept] if tables else ()
+    stages = find_rows(nests, buffers, live_out, mutable, copies, tables)
     if len(stages) == 1 and not stages[0].classes:
         return _schedule_nests(nests, kept, buffers, live_out, mutable, target, prefix)
+    counts = [copies.count(table) for table in tables] or [1] * len(nests)
     parts: list[Segment] = []
     for number, stage in enumerate(stages):
         inside = [nests[place] for place in stage.rest]
@@ -122,19 +133,23 @@ def _schedule(nests, buffers, live_out, mutable, target: Target, prefix: str) ->
         own = f"{prefix}{number}_"
         parts.append(_schedule_nests(inside, origin, buffers, stage.live_out, mutable, target, own))
         for place, rows in enumerate(stage.classes):
-            made = _schedule_rows(rows, kept, target, f"{own}{place}_")
+            made = _schedule_rows(rows, kept, buffers, target, f"{own}{place}_")
             if made is None:
+                if tables:
+                    raise NotInRows({*tables} - {-1})
                 return _schedule_nests(nests, kept, buffers, live_out, mutable, target, prefix)
             parts.append(made)
     return Segment(
         tuple(kernel for part in parts for kernel in part.kernels),
         tuple(buffer for part in parts for buffer in part.new_buffers),
         tuple(refused for part in parts for refused in part.refused),
-        sum(_nest_bytes(nest, buffers) for nest in nests),
+        sum(_nest_bytes(nest, buffers) * count for nest, count in zip(nests, counts)),
     )
 
 
-def _schedule_rows(rows: RowClass, kept: Sequence[int], target: Target, prefix: str) -> Segment | None:
+def _schedule_rows(
+    rows: RowClass, kept: Sequence[int], buffers: Mapping[str, Buffer], target: Target, prefix: str
+) -> Segment | None:
     """Kernels that are `many` for all rows of a class; None where they would not be plain loops over the elements."""
     first = [kept[place] for place in rows.members[0]]
     found = _schedule_nests(rows.nests, first, rows.buffers, rows.live_out, rows.mutable, target, prefix)
@@ -161,7 +176,9 @@ def _schedule_rows(rows: RowClass, kept: Sequence[int], target: Target, prefix: 
                 table,
             )
         )
-    return Segment(tuple(kernels), tuple(tables), (), 0)
+    used = {name for kernel in kernels for name in kernel.buffers} if rows.models else set()
+    new = [replace(buffers[old], name=name) for name, old in rows.models.items() if name in used]
+    return Segment(tuple(kernels), (*tables, *new), (), 0)
 
 
 def _is_parallel_loop(kernel: Kernel) -> bool:
