@@ -476,5 +476,3 @@ def lower(functional: FunctionalGraph, settings: Settings) -> Lowered:
     without a copying form).
     """
     return Lowering(functional).run()
-
-
