@@ -174,6 +174,7 @@ def compile_region(
         compile_seconds=seconds,
         backward=_backward(region, halves, settings, observe, seconds) if halves is not None else None,
         untouched=frozenset(range(len(region.inputs))) - touched_inputs(program),
+        locks=region.locks,
     )
 
 

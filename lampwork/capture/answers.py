@@ -22,6 +22,7 @@ from lampwork.capture.fake import TENSOR_KINDS
 from lampwork.capture.identities import install_identities
 from lampwork.capture.introspection import follows_protocol, install_introspection, is_protocol
 from lampwork.capture.library import install_library
+from lampwork.capture.locks import install_locks
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import Callback, class_check
 from lampwork.capture.numbers import HostNumber
@@ -86,6 +87,7 @@ def install_answers(world: Any) -> None:
     install_introspection(world)
     install_conversions(world)
     install_library(world)
+    install_locks(world)
     install_checks(world)
     install_text(world)
     install_output(world)

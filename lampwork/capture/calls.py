@@ -25,6 +25,7 @@ from lampwork.capture.container_methods import SHADOW_METHODS
 from lampwork.capture.introspection import DISPATCH_CODE, dispatched
 from lampwork.capture.library import PURE_FUNCTIONS, death_callback
 from lampwork.capture.load import bound_owner
+from lampwork.capture.locks import Locks
 from lampwork.capture.machine import UNBOUND, MachineGenerator
 from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIterator, SequenceIterator
 from lampwork.capture.machine.natives import Callback
@@ -107,6 +108,7 @@ class NativeCalls(CaptureWorld):
         #: Containers whose text is being written, by id.
         self.being_written: set[int] = set()
         self.attention_calls = AttentionCalls(self.recorder)
+        self.locks = Locks()
         install_answers(self)
         install_torch_answers(self)
         install_arrays(self)

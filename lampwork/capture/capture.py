@@ -120,8 +120,8 @@ class _Natively(Exception):
 class _Attempt:
     """One run of the program in the machine. `reason`: why it stops before `step`, if it does (0: it does not).
 
-    `natively`: the kinds of code that backward passes run ("hooks", "saved hooks", "functions") of which the program's
-    are left to eager, since some of it does more than compute; and what that is.
+    `natively`: what is left to eager, and why. Of the kinds of code that backward passes run ("hooks", "saved hooks",
+    "functions") the program's, since some of it does more than compute; and "locks", which it takes.
     """
 
     def __init__(
@@ -165,6 +165,8 @@ class _Attempt:
                 finally:
                     self.machine.finished = True
                     world.leave_contexts()
+            if world.locks.taken:
+                self._check_locks(end)
             check_shared_arrays(world)
             late = check_assumed(world)
             if late:
@@ -214,7 +216,19 @@ class _Attempt:
             undifferentiated=undifferentiated,
             own_gradients=world.recorder.own_gradients,
             optimizers=frozenset(world.stepped),
+            locks=world.locks.sources,
         )
+
+    def _check_locks(self, end: Any) -> None:
+        """Locks that the program took are taken natively where the region does not end with the program, all given
+        back. (Without `split` it ends with an error that says why.)"""
+        natively = self.world.natively
+        if type(end) is tuple:
+            if self.world.locks.held:
+                raise _Natively({**natively, "locks": "and kept"})
+        elif self.split:
+            why = diagnostic_of(end, self.function).reason if isinstance(end, Interruption) else described(end)
+            raise _Natively({**natively, "locks": f"and then {why}"})
 
     def _effects(self, templates: Templates, changed: list[Effect]) -> list[Effect]:
         """What happens behind the graph, in order. `changed`: process state that the program left changed."""

@@ -37,6 +37,7 @@ class Artifact:
     `varied`: the sizes and integers that had differed between calls when it was compiled, so that they are symbols.
     `specialised`: sizes that would have been symbols, had the program not needed them as numbers.
     `initial_states`: those that a call must make which finds none, so that the guards hold.
+    `locks`: those that whoever serves a call holds meanwhile, in the order in which they are taken.
     `derived`: see FunctionalGraph. `versions`: Lampwork, torch, Python, machine features it was made for;
     `backward`: how results are differentiated, None where none requires grad. `compile_seconds`: by stage.
     `untouched`: inputs whose memory no step of the program touches, and which no result is.
@@ -62,6 +63,7 @@ class Artifact:
     portable: bool = True
     untouched: frozenset[int] = frozenset()
     initial_states: tuple[InitialState, ...] = ()
+    locks: tuple[Source, ...] = ()
     report: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property

@@ -83,7 +83,7 @@ class Region:
     `requires_grad_outputs`: some result would require grad in eager. Then `joint` says how the graph goes on with the
     gradients (its placeholders and outputs behind those named above are the joint's); or `undifferentiated` why not.
     `own_gradients`: why these are not those of the graph's operators, empty if they are.
-    `optimizers`: ids of those whose step is part of the region.
+    `optimizers`: ids of those whose step is part of the region. `locks`: those that the program takes, in its order.
     `code_digests`: digests of every function whose bytecode was interpreted, by "module:qualname".
     `sizes`: the symbols in the graph (`fakes.symbolic.SymbolicSizes`), None without any. Its guards are not in
     `guards`: later stages may ask questions that add to them. An input of the graph may be a symbolic integer.
@@ -105,6 +105,7 @@ class Region:
     undifferentiated: Diagnostic | None = None
     own_gradients: str = ""
     optimizers: frozenset[int] = frozenset()
+    locks: tuple[Source, ...] = ()
 
 
 @record

@@ -22,6 +22,7 @@ from lampwork.ir.source import Source
 from lampwork.runtime import deferred  # noqa: F401  (what entries call by name)
 from lampwork.runtime.guards import compile_check, explain_failure
 from lampwork.runtime.host import Host, Rerun
+from lampwork.runtime.locks import under_locks
 from lampwork.runtime.old_gradients import OldGradients, unread_inputs
 from lampwork.runtime.places import raise_it
 from lampwork.runtime.reading import tensor_extent_bytes
@@ -204,6 +205,8 @@ class Entry:
             run_to_end = drive
             self.serve = lambda function, args, kwargs: run_to_end(serve(function, args, kwargs))
         self.holds = head.holds(namespace)
+        if artifact.locks:
+            self.serve = under_locks(artifact.locks, self.holds, serve, MISS)
 
     def _graphs(self, plain: Callable, make: Callable[[], Any]) -> Any:
         """CUDA graphs for the program, for each combination of sizes where these vary."""

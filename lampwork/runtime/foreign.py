@@ -86,4 +86,5 @@ def _artifact(region: Region, outcome: Any) -> Artifact:
         code_digests=dict(region.code_digests),
         versions=versions(),
         portable=False,
+        locks=() if eager else region.locks,
     )
