@@ -57,15 +57,20 @@ def compile(
     return _compile(function, settings=settings, backend=backend, disable=disable)
 
 
-def _compile(function: Callable, *, settings: Settings, backend: Backend, disable: bool) -> Any:
+def _check_callable(function: Any, name: str) -> None:
+    """Raises TypeError for what `lampwork.NAME` cannot take."""
     if isinstance(function, type):
         if issubclass(function, torch.nn.Module):
-            remedy = f"lampwork.compile({function.__name__}(...))"
-            raise TypeError(f"lampwork.compile takes a module, not its class: {remedy}")
-        raise TypeError(f"lampwork.compile takes a function or a module, not the class {function.__name__}")
+            remedy = f"lampwork.{name}({function.__name__}(...){', ...' * (name == 'explain')})"
+            raise TypeError(f"lampwork.{name} takes a module, not its class: {remedy}")
+        raise TypeError(f"lampwork.{name} takes a function or a module, not the class {function.__name__}")
     if not callable(function):
         what = f"{type(function).__name__} {str(function):.60}"
-        raise TypeError(f"lampwork.compile takes a function or a module, not {what}")
+        raise TypeError(f"lampwork.{name} takes a function or a module, not {what}")
+
+
+def _compile(function: Callable, *, settings: Settings, backend: Backend, disable: bool) -> Any:
+    _check_callable(function, "compile")
     if disable:
         return function
     again = functools.partial(_compile, settings=settings, backend=backend, disable=disable)
@@ -85,7 +90,12 @@ def _compile(function: Callable, *, settings: Settings, backend: Backend, disabl
 
 def disable(function: Callable) -> Callable:
     """`function`, never compiled: a call of it from compiled code is a break. Code marked for `torch.compiler.disable`
-    needs no second mark."""
+    needs no second mark. Raises TypeError for something that cannot be called, and for a module."""
+    if isinstance(function, torch.nn.Module):
+        remedy = "mark the `forward` of its class, or a function that calls it"
+        raise TypeError(f"lampwork.disable takes a function, not the module {type(function).__name__}: {remedy}")
+    if not callable(function):
+        raise TypeError(f"lampwork.disable takes a function, not {type(function).__name__} {str(function):.60}")
 
     @functools.wraps(function)
     def uncompiled(*args: Any, **kwargs: Any) -> Any:
@@ -97,7 +107,10 @@ def disable(function: Callable) -> Callable:
 
 def assume_constant(function: Callable) -> Callable:
     """`function`, called once while compiling; its result is a constant of the compiled code. What it reads is not
-    guarded: that is what the mark declares."""
+    guarded: that is what the mark declares. Raises TypeError for anything but a function written in Python."""
+    if not callable(function) or not hasattr(function, "__dict__"):
+        what = f"{type(function).__name__} {str(function):.60}"
+        raise TypeError(f"lampwork.assume_constant takes a function written in Python, not {what}")
     function.__dict__["_dynamo_marked_constant"] = True
     return function
 
@@ -160,8 +173,10 @@ def explain(function: Callable, *args: Any, **kwargs: Any) -> Any:
 
     It is a mapping from section names to texts, with `overview()`, `to_dict()` and `html()`. A call that compiles as
     one graph is not run; one that breaks is run once, as what follows a break depends on what the program does there.
-    For something compiled already nothing is run, and what happened to it so far is told.
+    For something compiled already nothing is run, and what happened to it so far is told. Raises TypeError for
+    something that cannot be called; what the call itself raises is told, not raised.
     """
+    _check_callable(function, "explain")
     from lampwork.debug.explain import explain_call
 
     return explain_call(function, args, kwargs)

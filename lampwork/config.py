@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from lampwork.errors import OptionError
+from lampwork.errors import LampworkWarning, OptionError
 from lampwork.ir.record import record
+
+#: What of the environment is read. `lampwork doctor` tells of others that begin like these.
+VARIABLES = (
+    "LAMPWORK_STRICT", "LAMPWORK_VERIFY", "LAMPWORK_CACHE_DIR", "LAMPWORK_CACHE", "LAMPWORK_COMPILE_WORKERS",
+)  # fmt: skip
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -26,14 +32,39 @@ class Environment:
 
 def _read_environment() -> Environment:
     default_cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "lampwork")
-    workers = os.environ.get("LAMPWORK_COMPILE_WORKERS", "")
+    cache_dir = os.environ.get("LAMPWORK_CACHE_DIR") or default_cache
     return Environment(
-        strict=os.environ.get("LAMPWORK_STRICT", "0") not in ("", "0"),
-        verify=os.environ.get("LAMPWORK_VERIFY", "0") not in ("", "0"),
-        cache_dir=os.environ.get("LAMPWORK_CACHE_DIR") or default_cache,
-        cache=os.environ.get("LAMPWORK_CACHE", "1") not in ("", "0"),
-        compile_workers=int(workers) if workers.isdigit() else min(12, len(os.sched_getaffinity(0))),
+        strict=_switch("LAMPWORK_STRICT", False),
+        verify=_switch("LAMPWORK_VERIFY", False),
+        # Absolute, since the program may go to another folder; `~` is a shell's, and variables are set elsewhere, too.
+        cache_dir=os.path.abspath(os.path.expanduser(cache_dir)),
+        cache=_switch("LAMPWORK_CACHE", True),
+        compile_workers=_workers(),
     )
+
+
+def _switch(name: str, default: bool) -> bool:
+    text = os.environ.get(name, "").strip().lower()
+    if text in ("1", "true", "yes", "on"):
+        return True
+    if text in ("0", "false", "no", "off"):
+        return False
+    if text:
+        _not_used(name, "set it to 1 or 0")
+    return default
+
+
+def _workers() -> int:
+    text = os.environ.get("LAMPWORK_COMPILE_WORKERS", "").strip()
+    if text.isdecimal():
+        return int(text)
+    if text:
+        _not_used("LAMPWORK_COMPILE_WORKERS", "set it to a number of processes")
+    return min(12, len(os.sched_getaffinity(0)))
+
+
+def _not_used(name: str, remedy: str) -> None:
+    warnings.warn(f"lampwork: {name}={os.environ[name]!r} is not used: {remedy}", LampworkWarning, stacklevel=2)
 
 
 environment = _read_environment()
@@ -74,7 +105,7 @@ def make_settings(
     """Checked settings. Raises `OptionError` naming the valid choices for an unknown mode, option or a wrong type."""
     if not isinstance(fullgraph, bool):
         raise OptionError(f"fullgraph must be True or False, not {fullgraph!r}")
-    if dynamic not in (None, True, False):
+    if not (dynamic is None or isinstance(dynamic, bool)):
         raise OptionError(f"dynamic must be None, True or False, not {dynamic!r}")
     if mode is not None and mode not in MODES:
         raise OptionError(f"unknown mode {mode!r}; choose one of {', '.join(MODES)}")
@@ -91,6 +122,8 @@ def make_settings(
         if type(value) is not expected:
             raise OptionError(f"option {name!r} must be of type {expected.__name__}, not {value!r}")
         values[name] = value
+    if values.get("recompile_limit", 1) < 1:
+        raise OptionError(f"option 'recompile_limit' must be 1 or more, not {values['recompile_limit']!r}")
     if not 0 <= values.get("memory_budget", 1.0) <= 1:
         raise OptionError(f"option 'memory_budget' must be from 0 to 1, not {values['memory_budget']!r}")
     return Settings(fullgraph, dynamic, mode or "default", replace(Options(), **values))

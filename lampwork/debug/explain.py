@@ -66,6 +66,8 @@ class Explanation(Mapping[str, str]):
         self._facts = facts
 
     def __getitem__(self, name: str) -> str:
+        if name not in self._sections:
+            raise KeyError(f"no section {name!r}; there are {', '.join(self._sections)}")
         return self._sections[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -209,12 +209,13 @@ def _read(path: Path) -> Artifact | None:
         return None
     header, _, body = data.partition(b"\n")
     if not header.startswith(_HEADER) or hashlib.sha256(body).hexdigest().encode() != header[len(_HEADER) :]:
-        _warn("corrupt", f"the cache file {path} is corrupt and was not used.")
+        _warn("corrupt", f"the cache file {path} is corrupt and was {_discarded(path)}.")
         return None
     try:
         artifact = pickle.loads(body)
     except Exception as error:  # a class moved or changed since it was written
-        _warn("corrupt", f"the cache file {path} cannot be loaded ({type(error).__name__}: {error}).")
+        why = f"cannot be loaded ({type(error).__name__}: {error})"
+        _warn("corrupt", f"the cache file {path} {why} and was {_discarded(path)}.")
         return None
     if not isinstance(artifact, Artifact) or dict(artifact.versions) != versions():
         return None
@@ -223,6 +224,15 @@ def _read(path: Path) -> Artifact | None:
     except OSError:
         pass
     return artifact
+
+
+def _discarded(path: Path) -> str:
+    """What became of a file that is no use, in words: later processes would only warn of it again."""
+    try:
+        path.unlink()
+    except OSError:
+        return "not used"
+    return "removed"
 
 
 def _missing_module(artifact: Artifact) -> str:
@@ -278,10 +288,9 @@ def _warn(kind: str, text: str) -> None:
     """One warning per kind and process, with the remedy."""
     if kind not in _warned:
         _warned.add(kind)
-        remedy = (
-            f"Run `lampwork cache clear`, or point LAMPWORK_CACHE_DIR (now {environment.cache_dir}) at a directory of "
-            "your own; LAMPWORK_CACHE=0 does without."
-        )
+        point = f"oint LAMPWORK_CACHE_DIR (now {environment.cache_dir}) at a directory of your own"
+        change = f"Run `lampwork cache clear`, or p{point}" if kind in ("read", "corrupt") else f"P{point}"
+        remedy = f"{change}; LAMPWORK_CACHE=0 does without."
         warnings.warn(f"lampwork: {text} {remedy}", LampworkWarning, stacklevel=3)
 
 

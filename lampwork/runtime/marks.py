@@ -14,6 +14,8 @@ def mark(tensor: torch.Tensor, dim: int | Sequence[int], least: int | None, larg
     marks = dict(getattr(tensor, "_lampwork_dynamic", None) or {})
     for axis in _dimensions(tensor, dim):
         size = tensor.size(axis)
+        if not all(each is None or type(each) is int for each in (least, largest)):
+            raise OptionError(f"min and max are integers or None, not {least!r} and {largest!r}")
         if (least is not None and size < least) or (largest is not None and size > largest):
             raise OptionError(f"dimension {axis} has size {size}, which is not between min={least} and max={largest}")
         marks[axis] = (least, largest)
@@ -36,6 +38,8 @@ def _dimensions(tensor: torch.Tensor, dim: int | Sequence[int] | None) -> list[i
         raise OptionError(f"sizes are marked on a tensor, not on a {type(tensor).__name__}")
     axes = [dim] if isinstance(dim, int) else list(range(tensor.dim()) if dim is None else dim)
     for axis in axes:
+        if not isinstance(axis, int):
+            raise OptionError(f"a dimension is an integer, or a list of them, not {dim!r}")
         if not -tensor.dim() <= axis < tensor.dim():
             raise OptionError(f"the tensor has {tensor.dim()} dimensions, and no dimension {axis}")
     return [axis % tensor.dim() for axis in axes]

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lampwork.verdict import cells, plan, processes
+from lampwork.verdict.cases import why_unknown
 from lampwork.verdict.columns import is_ours
 
 OURS = ("lampwork", "freeze")
@@ -113,11 +114,17 @@ def run(arguments: argparse.Namespace) -> int:
         if mode not in MODES:
             print(f"lampwork bench: unknown mode {mode!r}; choose among {', '.join(MODES)}", file=sys.stderr)
             return 2
+    several = arguments.device == "cuda" or len(arguments.mode or ()) > 1
+    for name in arguments.models:
+        unknown = why_unknown(name, with_cases=several or arguments.task == "train")
+        if unknown:
+            print(f"lampwork bench: {unknown}", file=sys.stderr)
+            return 2
     if arguments.task == "train":
         from lampwork.verdict import train
 
         return train.run(arguments)
-    if arguments.device == "cuda" or len(arguments.mode or ()) > 1:
+    if several:
         from lampwork.verdict import modes
 
         return modes.run(arguments)

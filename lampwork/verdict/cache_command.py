@@ -8,6 +8,9 @@ from pathlib import Path
 
 from lampwork.config import environment
 
+#: What is kept in the cache folder: entries, kernels and what tuning found; programs that show a failure.
+CACHE_FOLDERS = ("v1", "reproducers")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line of `lampwork cache`."""
@@ -20,7 +23,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "path":
         print(folder)
         return 0
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()] if folder.is_dir() else []
+    # The folder may be one that the user keeps other things in: only what is written to it is looked at.
+    kept = [folder / name for name in CACHE_FOLDERS if (folder / name).is_dir() and not (folder / name).is_symlink()]
+    found = [path for each in kept for path in (each, *each.rglob("*")) if not path.is_symlink()]
+    files = [path for path in found if path.is_file()]
     if arguments.action == "show":
         size_bytes = sum(path.stat().st_size for path in files)
         state = "" if environment.cache else " (switched off by LAMPWORK_CACHE=0)"
@@ -33,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         except OSError as error:
             failed += 1
             print(f"lampwork cache: {path}: {error.strerror}", file=sys.stderr)
-    for path in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
+    for path in sorted((path for path in found if path.is_dir()), reverse=True):
         try:
             path.rmdir()
         except OSError:

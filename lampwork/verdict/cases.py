@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass, replace
 
 GPU_SIZES = ("batch", "single", "train-gpu")
@@ -28,6 +29,9 @@ CASES = (
     Case("unet 4x64x64", "unet", "batch"),
 )
 
+#: The models of the zoo, by name.
+MODELS = tuple(dict.fromkeys(case.model for case in CASES))
+
 #: Training fills a GPU with the same, and with a llama small enough that its gradients and AdamW's state fit.
 TRAINING_CASES = tuple(
     replace(case, size="train-gpu") if case.model == "llama" else case for case in CASES if case.size == "batch"
@@ -41,6 +45,21 @@ CLASSES = {
     "gpt2": "GPT2LMHeadModel",
     "llama": "LlamaForCausalLM",
 }
+
+
+def why_unknown(name: str, with_cases: bool = False) -> str:
+    """Why nothing can be measured under this name; empty where it is a model, `package.module:factory` with such a
+    module, or, `with_cases`, the name of a case. Whether the factory is there is seen when it is called."""
+    module, colon, _ = name.partition(":")
+    if colon:
+        try:
+            found = bool(module) and importlib.util.find_spec(module) is not None
+        except (ImportError, ValueError):
+            found = False
+        return "" if found else f"{name}: there is no module {module!r} in the current folder or on PYTHONPATH"
+    if name in MODELS or with_cases and any(case.name == name for case in CASES):
+        return ""
+    return f"unknown model {name!r}: the zoo has {' '.join(MODELS)}; your own is named package.module:factory"
 
 
 def cases(model: str, size: str) -> tuple[Case, ...]:

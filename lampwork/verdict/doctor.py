@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from lampwork.config import environment
+from lampwork.config import VARIABLES, environment
 
 TORCH_TESTED = ((2, 11), (2, 13))
 PYTHON_TESTED = ((3, 11), (3, 13))
@@ -58,6 +58,7 @@ def examine() -> list[Finding]:
         check_llvm,
         check_cpu,
         check_threads,
+        check_environment,
         check_cache,
         check_compile,
     ]
@@ -143,6 +144,14 @@ def check_threads() -> list[Finding]:
         remedy = f"more threads than the {available} CPUs of this process: set OMP_NUM_THREADS={available}"
         return [Finding("threads", "note", str(threads), remedy)]
     return [Finding("threads", "ok", f"{threads} of {available} CPUs")]
+
+
+def check_environment() -> list[Finding]:
+    """Nothing where every variable that begins like ours is one of ours."""
+    unknown = sorted(name for name in os.environ if name.startswith("LAMPWORK_") and name not in VARIABLES)
+    if not unknown:
+        return []
+    return [Finding("environment", "note", f"not read: {', '.join(unknown)}", f"there are {', '.join(VARIABLES)}")]
 
 
 def check_cache() -> list[Finding]:

@@ -44,6 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
     except (ValueError, TypeError, ImportError, OSError) as error:
         print(f"lampwork explain: {error}", file=sys.stderr)
         return 2
+    for path in filter(None, (arguments.html, arguments.json)):
+        if not path.resolve().parent.is_dir():
+            print(f"lampwork explain: {path}: its folder does not exist; create it first", file=sys.stderr)
+            return 2
     modes: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
         "no_grad": torch.no_grad,
         "inference_mode": torch.inference_mode,
@@ -79,6 +83,8 @@ def find(target: str, arguments: str | None) -> tuple[Callable[..., Any], tuple[
     Raises ValueError or TypeError with the remedy if there is no such function or its arguments are not known.
     """
     if "::" not in target:
+        if target.endswith(".py"):
+            raise ValueError(f"{target}: name a function of it: {target}::function")
         from lampwork.verdict import zoo
 
         workload = zoo.build(target)
@@ -90,6 +96,8 @@ def find(target: str, arguments: str | None) -> tuple[Callable[..., Any], tuple[
         function = getattr(function, part, None)
     if not callable(function):
         raise ValueError(f"{path} has no function {name!r}")
+    if isinstance(function, type):
+        raise TypeError(f"{name} is a class: name a function that returns (callable, args), as ({name}(...), (x,))")
     if arguments is not None:
         return function, *evaluate(arguments, module)
     try:
@@ -111,7 +119,10 @@ def load_script(path: Path) -> ModuleType:
         raise ValueError(f"{path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ValueError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     return module
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from lampwork.verdict.cases import GPU_SIZES
+from lampwork.verdict.cases import GPU_SIZES, why_unknown
 from lampwork.verdict.unet import UNet
 
 SEED = 1009
@@ -63,8 +63,7 @@ def build(name: str, *, device: str = "cpu", dtype: torch.dtype = torch.float32,
         if ":" in name:
             return _move(_from_factory(name), device, dtype)
         if name not in ZOO:
-            known = " ".join(ZOO)
-            raise ValueError(f"unknown model {name!r}: the zoo has {known}; your own is named package.module:factory")
+            raise ValueError(why_unknown(name))
         entry = ZOO[name]
         with torch.device(device if size in GPU_SIZES else "cpu"):
             module, args = entry.factory(size)

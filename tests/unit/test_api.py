@@ -86,7 +86,10 @@ def test_disable_returns_the_original():
         ({"options": {"freeze": 1}}, "must be of type bool"),
         ({"options": 3}, "must be a dict"),
         ({"fullgraph": 1}, "fullgraph must be True or False"),
+        ({"options": {"recompile_limit": 0}}, "'recompile_limit' must be 1 or more"),
+        ({"options": {"memory_budget": float("nan")}}, "'memory_budget' must be from 0 to 1"),
         ({"dynamic": "yes"}, "dynamic must be"),
+        ({"dynamic": 1}, "dynamic must be"),
         ({"disable": 1}, "disable must be True or False"),
         ({"backend": 3}, "backend must be a name or a callable"),
     ],
@@ -106,13 +109,46 @@ def test_what_cannot_be_called(thing):
     if thing is None:
         assert callable(lampwork.compile(None))
         return
-    with pytest.raises(TypeError, match="takes a function or a module"):
+    with pytest.raises(TypeError, match="lampwork.compile takes a function or a module"):
         lampwork.compile(thing)
+    with pytest.raises(TypeError, match="lampwork.explain takes a function or a module"):
+        lampwork.explain(thing)
+    with pytest.raises(TypeError, match="lampwork.disable takes a function"):
+        lampwork.disable(thing)
+    with pytest.raises(TypeError, match="lampwork.assume_constant takes a function"):
+        lampwork.assume_constant(thing)
 
 
 def test_a_class_is_not_a_module():
     with pytest.raises(TypeError, match=r"not its class: lampwork.compile\(Model\(...\)\)"):
         lampwork.compile(Model)
+    with pytest.raises(TypeError, match=r"not its class: lampwork.explain\(Model\(...\), ...\)"):
+        lampwork.explain(Model, torch.ones(8))
+
+
+def test_a_module_is_not_disabled():
+    """A function in its place would hide its parameters from the module that it is put in."""
+    with pytest.raises(TypeError, match="mark the `forward` of its class"):
+        lampwork.disable(Model())
+
+
+@pytest.mark.parametrize(
+    ("dim", "limits", "message"),
+    [
+        ("a", {}, "a dimension is an integer"),
+        (2, {}, "no dimension 2"),
+        (0, {"min": "2"}, "min and max are integers"),
+        (0, {"min": 8, "max": 16}, "not between min=8 and max=16"),
+    ],
+)
+def test_wrong_marks(dim, limits, message):
+    with pytest.raises(OptionError, match=message):
+        lampwork.mark_dynamic(torch.ones(4, 4), dim, **limits)
+
+
+def test_an_explanation_names_its_sections():
+    with pytest.raises(KeyError, match="no section 'kernel'; there are .*kernels"):
+        lampwork.explain(lambda x: x + 1, torch.ones(2))["kernel"]
 
 
 def test_stats_of_something_else():

@@ -93,8 +93,9 @@ def test_a_corrupt_file_is_a_warning(damage):
     if damage == "flipped":
         data[-10] ^= 1
     path.write_bytes({"flipped": data, "short": data[: len(data) // 2], "empty": b"", "header": b"x" + data}[damage])
-    with pytest.warns(LampworkWarning, match="corrupt.*lampwork cache clear"):
+    with pytest.warns(LampworkWarning, match="corrupt and was removed.*lampwork cache clear"):
         assert found()[0] == []
+    assert not path.exists()  # the next process has nothing to warn of
 
 
 def test_a_pickle_of_something_else_is_a_warning(folder):

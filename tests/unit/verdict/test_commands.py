@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import runpy
 import sys
 
@@ -12,7 +13,7 @@ import torch
 
 import lampwork
 from lampwork import cli
-from lampwork.verdict import cache_command, doctor, explain_command
+from lampwork.verdict import bench, cache_command, cases, doctor, explain_command, zoo
 
 SCRIPT = """
 import torch
@@ -84,6 +85,35 @@ def test_explain_calls_first_and_writes_a_page_and_facts(script, tmp_path, capsy
     assert page.read_text().startswith("<!doctype html>") and "data-dependent" in page.read_text()
 
 
+def test_a_script_that_cannot_be_imported(capsys, tmp_path):
+    script = tmp_path / "broken_script.py"
+    script.write_text("raise KeyError('nothing here')")
+    assert cli.main(["explain", f"{script}::f"]) == 2
+    assert "cannot be imported: KeyError: 'nothing here'" in capsys.readouterr().err
+    script.write_text("import torch\nclass Model(torch.nn.Module): pass\ndef f(): pass")
+    assert cli.main(["explain", str(script)]) == 2
+    assert "name a function of it" in capsys.readouterr().err
+    assert cli.main(["explain", f"{script}::Model"]) == 2
+    assert "Model is a class" in capsys.readouterr().err
+    assert cli.main(["explain", f"{script}::f", "--html", str(tmp_path / "nowhere" / "page.html")]) == 2
+    assert "its folder does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["nosuchmodel", "bert 1x129", "no_such_module:factory"])
+@pytest.mark.parametrize("more", [[], ["--task", "train"], ["--mode", "default", "reduce-overhead"]])
+def test_a_benchmark_of_nothing_ends_at_once(name, more, capsys, monkeypatch):
+    """Before anything is measured, which takes a while."""
+    monkeypatch.setattr(bench.subprocess, "Popen", None)
+    assert cli.main(["bench", "mlp", name, *more]) == 2
+    assert name.partition(":")[0] in capsys.readouterr().err
+
+
+def test_names_of_models():
+    assert cases.MODELS == tuple(zoo.ZOO)
+    assert cases.why_unknown("bert 1x128") and not cases.why_unknown("bert 1x128", with_cases=True)
+    assert not cases.why_unknown("json:anything")
+
+
 def test_missing_script_and_model(capsys):
     assert cli.main(["explain", "nowhere.py::f"]) == 2
     assert "no such file" in capsys.readouterr().err
@@ -103,17 +133,21 @@ def cache(tmp_path, monkeypatch):
 def test_cache_show_and_clear(cache, capsys, tmp_path):
     assert cli.main(["cache"]) == 0
     assert "0 files" in capsys.readouterr().out
-    (cache / "entries").mkdir(parents=True)
-    (cache / "entries" / "one").write_bytes(b"x" * 2**20)
+    (cache / "v1" / "key").mkdir(parents=True)
+    (cache / "v1" / "key" / "one.entry").write_bytes(b"x" * 2**20)
+    (cache / "reproducers").mkdir()
+    (cache / "reproducers" / "repro.py").write_text("")
+    (cache / "letters").mkdir()  # somebody pointed the variable at a folder of theirs
+    (cache / "letters" / "one").write_text("kept")
     outside = tmp_path / "outside"
     outside.write_text("kept")
-    (cache / "link").symlink_to(outside)
+    (cache / "v1" / "link").symlink_to(outside)
     assert cli.main(["cache", "show"]) == 0
-    assert "1 files, 1.0 MiB" in capsys.readouterr().out
+    assert "2 files, 1.0 MiB" in capsys.readouterr().out
     assert cli.main(["cache", "clear"]) == 0
-    assert "removed 1 files" in capsys.readouterr().out
-    assert not (cache / "entries").exists()
-    assert outside.read_text() == "kept"
+    assert "removed 2 files" in capsys.readouterr().out
+    assert not (cache / "v1" / "key").exists() and not (cache / "reproducers").exists()
+    assert outside.read_text() == (cache / "letters" / "one").read_text() == "kept"
     assert cli.main(["cache", "path"]) == 0
     assert capsys.readouterr().out.strip() == str(cache)
 
@@ -132,6 +166,16 @@ def test_doctor_names_the_page_of_what_ran_eagerly(monkeypatch):
     finding = doctor._compiled_on("cpu")
     assert finding.level == "problem" and "[modes-active]" in finding.found
     assert finding.remedy == "see docs/diagnostics/modes-active.md"
+
+
+def test_doctor_tells_of_variables_that_nothing_reads(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("LAMPWORK_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("LAMPWORK_STRICT", "1")
+    assert doctor.check_environment() == []
+    monkeypatch.setenv("LAMPWORK_STRCT", "1")
+    (finding,) = doctor.check_environment()
+    assert finding.level == "note" and "LAMPWORK_STRCT" in finding.found and "LAMPWORK_STRICT" in finding.remedy
 
 
 def test_doctor_names_remedies(cache, monkeypatch):
