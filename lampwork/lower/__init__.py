@@ -16,6 +16,7 @@ from lampwork.lower import (  # noqa: F401  (each registers its rules)
     pooling_backward,
     recurrent,
     reduction,
+    scatter,
     view,
     view_backward,
     view_copy,

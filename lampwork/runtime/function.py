@@ -14,7 +14,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.continuation import Resumption
 from lampwork.ir.location import Location
 from lampwork.ir.region import Continue
+from lampwork.runtime.devices import foreign_device, no_back_end, start_gpu_compilers
 from lampwork.runtime.entry import MISS, Entry
 from lampwork.runtime.host import AssumptionFailed, Rerun, SizeNotAssumed
 from lampwork.runtime.stats import Counters
@@ -36,11 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lampwork")
 
-#: Device types that a back end exists for.
-DEVICES = frozenset({"cpu", "cuda"})
 #: After so many captures that ended in a break or a failure nothing was learnt from, calls stop trying.
 CAPTURE_ATTEMPTS = 3
-
 
 _compiling = threading.local()
 _all: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
@@ -184,9 +182,9 @@ class CompiledFunction:
             return self.function(*args, **kwargs)
         if _torch.active_modes():
             return self._eagerly(_MODES_ACTIVE, False, args, kwargs)
-        device = _foreign_device(self.function, args, kwargs)
+        device = foreign_device(self.function, args, kwargs)
         if device:
-            diagnostic = _no_back_end(device)
+            diagnostic = no_back_end(device)
             self.warn_once(f"device {device}", f"{self.name}: {diagnostic}", diagnostic)
             return self._eagerly(diagnostic, False, args, kwargs)
         states = _torch.InitialStates()
@@ -295,7 +293,7 @@ class CompiledFunction:
         self.counters.captures += 1
         if self._make_entry is not None:
             return self._make_entry(self.function, args, kwargs, self.settings, self._eagerly)
-        _start_gpu_compilers(self.function, args, kwargs)
+        start_gpu_compilers(self.function, args, kwargs)
         pipeline = importlib.import_module("lampwork.pipeline")  # every compiler stage: only on a miss
         artifact = pipeline.compile_call(
             self.function,
@@ -477,41 +475,6 @@ _MODES_ACTIVE = Diagnostic(
     remedy="Call the compiled function outside of it.",
 )  # fmt: skip
 _UNSTABLE = Diagnostic("unstable-state", "what the program reads changed while the call was being compiled")
-
-
-def _no_back_end(device: str) -> Diagnostic:
-    return Diagnostic(
-        "no-back-end",
-        f"tensors are on device {device}, which no back end of Lampwork compiles for; the call runs eagerly",
-        remedy=f"Supported devices: {', '.join(sorted(DEVICES))}.",
-    )  # fmt: skip
-
-
-def _foreign_device(function: Any, args: tuple, kwargs: dict) -> str:
-    """The first device among arguments and module parameters that has no back end; empty when all have."""
-    for device in _devices(function, args, kwargs):
-        if device.type not in DEVICES:
-            return device.type
-    return ""
-
-
-def _start_gpu_compilers(function: Any, args: tuple, kwargs: dict) -> None:
-    """A call on CUDA tensors starts the processes that compile kernels; they get ready while it is captured."""
-    device = next((device for device in _devices(function, args, kwargs) if device.type == "cuda"), None)
-    if device is not None and torch.version.hip is None:
-        _torch.settle_attention_order()
-        major, minor = torch.cuda.get_device_capability(device)
-        importlib.import_module("lampwork.codegen.triton.compile").start_compilers(f"sm_{major}{minor}")
-
-
-def _devices(function: Any, args: tuple, kwargs: dict) -> Iterable[torch.device]:
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, torch.Tensor):
-            yield value.device
-    owner = function.__self__ if isinstance(function, MethodType) else function
-    if isinstance(owner, torch.nn.Module):
-        for parameter in owner.parameters():
-            yield parameter.device
 
 
 def wrap(compiled: CompiledFunction) -> Callable:

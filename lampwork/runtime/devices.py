@@ -1,0 +1,52 @@
+"""The devices of a call: whether there is a back end for each, and what to start early where one is a GPU."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from types import MethodType
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.errors import Diagnostic
+
+#: Device types that a back end exists for.
+DEVICES = frozenset({"cpu", "cuda"})
+
+
+def no_back_end(device: str) -> Diagnostic:
+    """Why a call with tensors on a device of this type runs eagerly."""
+    return Diagnostic(
+        "no-back-end",
+        f"tensors are on device {device}, which no back end of Lampwork compiles for; the call runs eagerly",
+        remedy=f"Supported devices: {', '.join(sorted(DEVICES))}.",
+    )  # fmt: skip
+
+
+def foreign_device(function: Any, args: tuple, kwargs: dict) -> str:
+    """The first device among arguments and module parameters that has no back end; empty when all have."""
+    for device in _devices(function, args, kwargs):
+        if device.type not in DEVICES:
+            return device.type
+    return ""
+
+
+def start_gpu_compilers(function: Any, args: tuple, kwargs: dict) -> None:
+    """A call on CUDA tensors starts the processes that compile kernels; they get ready while it is captured."""
+    device = next((device for device in _devices(function, args, kwargs) if device.type == "cuda"), None)
+    if device is not None and torch.version.hip is None:
+        _torch.settle_attention_order()
+        major, minor = torch.cuda.get_device_capability(device)
+        importlib.import_module("lampwork.codegen.triton.compile").start_compilers(f"sm_{major}{minor}")
+
+
+def _devices(function: Any, args: tuple, kwargs: dict) -> Iterable[torch.device]:
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor):
+            yield value.device
+    owner = function.__self__ if isinstance(function, MethodType) else function
+    if isinstance(owner, torch.nn.Module):
+        for parameter in owner.parameters():
+            yield parameter.device
