@@ -58,7 +58,12 @@ class StandIn:
         return (*self.times, run())
 
     def record(
-        self, run: Callable[[], tuple], workspace_bytes: int, pool: Any = None, outside: Outside | None = None
+        self,
+        run: Callable[[], tuple],
+        workspace_bytes: int,
+        pool: Any = None,
+        outside: Outside | None = None,
+        allocated_bytes: int = 0,
     ) -> tuple[Callable[[], None], tuple]:
         if self.fails:
             raise NotCapturable("graph-failed", self.fails)

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
         are_saved_tensors_hooked,
         gradients_of_transform,
         is_batched,
+        is_in_backward,
         keeps_graph,
         release_saved_tensors,
         run_backward,
@@ -85,10 +86,13 @@ if TYPE_CHECKING:
         without_saved_tensor_hooks,
     )
     from lampwork._torch.cuda import (
+        allocating_from,
+        clear_library_workspaces,
         cuda_stream_reader,
         empty_cuda,
         is_cuda_capturing,
         literals_start_on_cpu,
+        release_pool,
         settle_attention_order,
     )
     from lampwork._torch.draws import DRAWN_LAYOUT, drawing, drawn_by

@@ -62,6 +62,11 @@ def keeps_graph() -> bool:
     return asked is None or bool(asked())
 
 
+def is_in_backward() -> bool:
+    """Whether this thread is one of the autograd engine's, at work for a backward pass."""
+    return torch._C._current_graph_task_id() != -1
+
+
 _BATCHED = tuple(torch._C._parse_dispatch_key(name) for name in ("Batched", "FuncTorchBatched"))
 
 

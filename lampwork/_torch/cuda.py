@@ -42,6 +42,32 @@ def is_cuda_capturing() -> bool:
     return torch._C._cuda_isCurrentStreamCapturing()
 
 
+def clear_library_workspaces() -> None:
+    """Takes the workspaces that cuBLAS has from ATen, of all threads and streams; its next call there makes a new one.
+
+    Whoever calls this knows that no call is being made, and no graph uses one that is not memory of its own.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+
+
+@contextlib.contextmanager
+def allocating_from(index: int, pool: tuple[int, int]) -> Iterator[None]:
+    """What this thread allocates on the device meanwhile comes from the pool of that name, on whatever stream.
+
+    The pool, with all its memory, then stays until `release_pool`, besides as long as graphs have it.
+    """
+    torch._C._cuda_beginAllocateCurrentThreadToPool(index, pool)
+    try:
+        yield
+    finally:
+        torch._C._cuda_endAllocateToPool(index, pool)
+
+
+def release_pool(index: int, pool: tuple[int, int]) -> None:
+    """Undoes one `allocating_from`: the pool goes with the last graph that has it."""
+    torch._C._cuda_releasePool(index, pool)
+
+
 _attention_order_settled = False
 
 

@@ -105,6 +105,8 @@ class _HostWriter(Steps):
         yield f"WORKSPACE_BYTES = {program.workspace_bytes}"
         if self.on_gpu:
             yield f"CAPTURED_BYTES = {self.captured_bytes}  # workspace and large buffers, while a graph is captured"
+            peaks = (self.blocks.peak, self.blocks.peak_with_results) if self.may_pass else (0, 0)
+            yield f"ALLOCATED_BYTES = {peaks}  # at most at once, in large blocks: without results, with them"
         yield f"SIZES = {program.sizes!r}"
         rows = ", ".join(
             f"{self.slot[name]}: {place.offset_bytes}"

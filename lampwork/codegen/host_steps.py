@@ -7,6 +7,7 @@ from keyword import iskeyword
 from typing import Any
 
 from lampwork import _torch
+from lampwork.codegen.host_blocks import Blocks
 from lampwork.codegen.host_expressions import Expressions, dims
 from lampwork.codegen.stretches import stretch_starts
 from lampwork.errors import CompileError
@@ -59,6 +60,7 @@ class Steps(Expressions):
         self.may_pass = self.on_gpu and not program.sizes and not program.found
         self.returned = {result.view.buffer for result in program.results if isinstance(result, FromBuffer)}
         self.captured_bytes = _aligned(program.workspace_bytes + SLACK_BYTES)
+        self.blocks = Blocks()
         self.starts = stretch_starts(program)
         #: Buffers that steps need; results among them that are allocated by now.
         self.touched = {name for step in program.steps for name in _buffers_of(step)} if self.on_gpu else set()
@@ -147,6 +149,7 @@ class Steps(Expressions):
                 if name in self.extern_names:
                     self.emit(f"del {self.extern_names[name]}")
                     self.passing.pop(name, None)
+                    self.blocks.give_back(name)
                 elif self.freed.get(name) in self.used_inputs:
                     self.emit(f"del x{self.freed[name]}")
 
@@ -232,6 +235,8 @@ class Steps(Expressions):
             return
         variable = self.extern_names.setdefault(name, f"e{len(self.extern_names)}")
         self.emit(f"{variable} = {value}")
+        if not buffer.device:
+            self.blocks.take(name, span_bytes(buffer))
         self._find_sizes(name, variable)
         shape, strides = dims(buffer.shape), dims(buffer.strides)
         dtype = f"torch.{buffer.dtype}"
@@ -285,6 +290,7 @@ class Steps(Expressions):
         dtype = f"torch.{buffer.dtype}" if self.on_gpu else f"dtype=torch.{buffer.dtype}"
         made = f"{dims(buffer.shape)}, {dims(buffer.strides)}, {dtype}"
         place = self.place(name)
+        self.blocks.take(name, span_bytes(buffer), place.kind == "result")
         if self.may_pass and place.kind == "extern" and name not in self.returned:
             self.emit(f"{variable} = passing({self._pass(name, span_bytes(buffer))}, {made})")
         elif self.may_pass and place.kind == "result":

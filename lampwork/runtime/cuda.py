@@ -25,6 +25,7 @@ from lampwork.runtime.native import LoadedCode
 PLAIN_SHARED_BYTES = 48 << 10
 _MAX_DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _INVALID_CONTEXT = 201
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
 #: A pointer of a stretch that comes from outside: (place in the pointer table, tensor, whether kernels write to it).
 Outside = tuple[int, torch.Tensor, bool]
@@ -94,6 +95,7 @@ def driver() -> Any:
     library.cuCtxSetCurrent.argtypes = [pointer]
     library.cuCtxPushCurrent_v2.argtypes = [pointer]
     library.cuCtxPopCurrent_v2.argtypes = [pointer]
+    library.cuStreamCreate.argtypes = [pointer, ctypes.c_uint]
     return library
 
 
@@ -115,6 +117,14 @@ def _context(index: int) -> int:
         check(driver().cuDevicePrimaryCtxRetain(ctypes.byref(found), index), f"using cuda:{index}")
         known = _contexts[index] = found.value or 0
     return known
+
+
+def new_stream(index: int) -> int:
+    """A stream that is never destroyed, for work that does not wait for the default stream's."""
+    found = ctypes.c_void_p()
+    with context(index):
+        check(driver().cuStreamCreate(ctypes.byref(found), _NON_BLOCKING), f"making a stream on cuda:{index}")
+    return found.value or 0
 
 
 def check(code: int, what: str) -> None:

@@ -25,6 +25,8 @@ import torch
 from lampwork import _torch
 from lampwork.errors import Diagnostic
 from lampwork.runtime.arenas import capturing_with
+from lampwork.runtime.cuda import new_stream
+from lampwork.runtime.libraries import LibraryWorkspaces, own_graphs
 from lampwork.runtime.memory import SLACK_BYTES, new_workspace
 from lampwork.runtime.outside import Outside
 from lampwork.runtime.randomness import captured_draws
@@ -41,6 +43,10 @@ class NotCapturable(Exception):
         self.diagnostic = Diagnostic(id, reason, remedy=remedy)
 
 
+#: A pool is one block where captures need so much.
+ONE_BLOCK_BYTES = 64 << 20
+
+
 class Pool:
     """Memory for captures that nothing outlives a replay of: all captures of a stream have one (`CudaDevice.pool`).
 
@@ -52,6 +58,29 @@ class Pool:
     def __init__(self) -> None:
         #: torch's name for it, from the first capture on.
         self.handle: Any = None
+        #: What captures have needed, at most.
+        self.size_bytes = 0
+
+    def begin(self, index: int, size_bytes: int) -> bool:
+        """Before a capture that allocates so much at its peak on the current stream, and on none else: makes it one
+        block, which torch's allocator cuts up. Left alone, it gets what comes first in pieces that later ones do not
+        fit into: a step of ResNet-50 that needs 2.5 GiB took 3.0.
+
+        True where `_torch.release_pool` is to follow once a graph has the pool. What does not fit lies elsewhere, as
+        where there is no memory for one block, or most of it is there from smaller captures.
+        """
+        if self.handle is None:
+            self.handle, self.size_bytes = torch.cuda.graph_pool_handle(), 0
+        there, self.size_bytes = self.size_bytes, max(size_bytes, self.size_bytes)
+        if size_bytes < max(ONE_BLOCK_BYTES, 2 * there) or torch.cuda.get_allocator_backend() != "native":
+            return False
+        torch.cuda.empty_cache()  # plain runs, whose place the graph takes, have left as much
+        with _torch.allocating_from(index, self.handle), torch.inference_mode(False):
+            try:
+                torch.empty(size_bytes, dtype=torch.uint8, device=f"cuda:{index}")
+            except torch.OutOfMemoryError:
+                pass
+        return True
 
 
 class CudaDevice:
@@ -63,7 +92,7 @@ class CudaDevice:
         self._pools: weakref.WeakValueDictionary[int, Pool] = weakref.WeakValueDictionary()
         self._sides: dict[int, torch.cuda.Stream] = {}
         self._lock = threading.Lock()
-        self._threads = threading.local()  # `ready`: side streams that libraries have workspaces for
+        self._libraries = LibraryWorkspaces(index)
 
     def stream(self) -> int:
         return torch.cuda.current_stream(self.index).cuda_stream
@@ -102,13 +131,15 @@ class CudaDevice:
         workspace_bytes: int,
         pool: Pool | None = None,
         outside: Outside | None = None,
+        allocated_bytes: int = 0,
     ) -> tuple[Callable[[], None], Any]:
         """`run` captured: what replays it on the current stream, and what it returned. Raises `NotCapturable`.
 
         `workspace_bytes`: what the run takes of planned memory. With a `pool`, that is the program's lease alone; its
-        large buffers are the pool's. `outside`: where the results are to lie.
+        large buffers are the pool's, `allocated_bytes` at most at once. `outside`: where the results are to lie.
         """
         graph = torch.cuda.CUDAGraph()
+        own_graphs.add(graph)
         with self._lock:  # a workspace is made for one capture at a time
             stream = self.stream()
             side = self._side(stream)
@@ -119,11 +150,14 @@ class CudaDevice:
                 with torch.inference_mode(False):
                     keys = torch.empty(KEYS, dtype=torch.int64, device=f"cuda:{self.index}")
                 with torch.cuda.stream(side):
-                    self._make_library_workspaces(side)
-                    if pool is not None and pool.handle is None:
-                        pool.handle = torch.cuda.graph_pool_handle()
+                    self._libraries.provide(side)
+                    begun = pool is not None and pool.begin(self.index, allocated_bytes)
                     handle = (pool.handle,) if pool is not None else ()
-                    graph.capture_begin(*handle, capture_error_mode="thread_local")
+                    try:
+                        graph.capture_begin(*handle, capture_error_mode="thread_local")
+                    finally:
+                        if begun:
+                            _torch.release_pool(self.index, *handle)
                     try:
                         given = outside.storages if outside is not None else None
                         with captured_draws(keys) as draws, capturing_with(workspace, pool is None, given):
@@ -146,23 +180,13 @@ class CudaDevice:
         return replay, results
 
     def _side(self, stream: int) -> torch.cuda.Stream:
-        """The stream that graphs for `stream` are captured on: libraries have a workspace for each stream that they are
-        called on, and graphs that are replayed on two streams must not share one."""
+        """The stream that graphs for `stream` are captured on: libraries have a workspace for each stream, and graphs
+        that are replayed on two streams must not share one (see `libraries.py`). Nobody else calls anything there:
+        torch hands the streams that it has made out again after a while."""
         side = self._sides.get(stream)
         if side is None:
-            side = self._sides[stream] = torch.cuda.Stream(self.index)
+            side = self._sides[stream] = torch.cuda.ExternalStream(new_stream(self.index), self.index)
         return side
-
-    def _make_library_workspaces(self, side: torch.cuda.Stream) -> None:
-        """cuBLAS gets a workspace for each thread and stream when it is first called there, and keeps it for all later
-        graphs: it must not lie in the pool of one of them."""
-        ready = self._threads.__dict__.setdefault("ready", set())
-        if side not in ready:
-            ready.add(side)
-            with torch.inference_mode(False), _torch.below_autograd():
-                square = torch.zeros((16, 16), device=f"cuda:{self.index}")
-                torch.addmm(square[0], torch.mm(square, square), square)
-            torch.cuda.current_stream(self.index).synchronize()
 
     def _forget_capture(self) -> None:
         """A capture that failed half-way leaves the generator's state with it, and the next draw would fail."""

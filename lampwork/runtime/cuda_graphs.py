@@ -82,8 +82,9 @@ class GraphRunner:
     """Serves calls of one program through CUDA graphs. Safe to use from many threads and streams.
 
     `make_call()` gives a host function with memory of its own (see `Host.call`). `when`: "always", or "auto": only
-    where the next calls show that the device waits for the host. `captured_bytes`: as of the call's `Host`. `refused`
-    says why calls run plainly, None if they do not.
+    where the next calls show that the device waits for the host. `captured_bytes`, `allocated_bytes`: as of the call's
+    `Host`; `give_back` returns memory that only plain runs need. `refused` says why calls run plainly, None if they do
+    not.
     """
 
     def __init__(
@@ -93,9 +94,11 @@ class GraphRunner:
         when: Literal["always", "auto"],
         device: CudaDevice,
         captured_bytes: int = 0,
+        allocated_bytes: int = 0,
+        give_back: Callable[[], None] = lambda: None,
     ) -> None:
         self.artifact, self.make_call, self.when, self.device = artifact, make_call, when, device
-        self.captured_bytes = captured_bytes
+        self.captured_bytes, self.allocated_bytes, self.give_back = captured_bytes, allocated_bytes, give_back
         self.host_share = host_share(result_bytes(artifact.program, range(len(artifact.program.results))))
         self.handed_out = handed_out(artifact)
         self.refused = why_not(artifact) or (why_not_worth_it(artifact) if when == "auto" else None)
@@ -290,15 +293,18 @@ class _Stream:
         for index, tensor in self.inputs.items():
             passed[index] = tensor
         program = self.artifact.program
-        memory_of: tuple[int, Pool | None, Outside | None]
+        runner = self.runner
+        memory_of: tuple[int, Pool | None, Outside | None, int]
         if shares_what_passes(program):
-            memory_of = (program.workspace_bytes, self.device.pool(), Outside(program))
+            memory_of = (program.workspace_bytes, self.device.pool(), Outside(program), runner.allocated_bytes)
         else:
-            memory_of = (self.runner.captured_bytes, None, None)
+            memory_of = (runner.captured_bytes, None, None, 0)
+        if not runner.captures:
+            runner.give_back()
         replay, results = self.device.record(lambda: self.host(passed, generation), *memory_of)
-        self.runner.captures += 1
+        runner.captures += 1
         fresh = [isinstance(result, FromBuffer) for result in self.artifact.program.results]
-        return _Capture(replay, results, fresh, self.runner.handed_out if hands_out else frozenset())
+        return _Capture(replay, results, fresh, runner.handed_out if hands_out else frozenset())
 
     # Calls -----------------------------------------------------------------------------------------------------------
 

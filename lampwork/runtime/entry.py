@@ -168,10 +168,11 @@ class Entry:
             elif when is not None and device is not None:
                 from lampwork.runtime.cuda_graphs import GraphRunner
 
-                planned = self.host.captured_bytes
+                host = self.host
+                planned = (host.captured_bytes, host.allocated_bytes[0])
 
                 def runner() -> GraphRunner:
-                    return GraphRunner(artifact, lambda: Host(artifact).call, when, device, planned)
+                    return GraphRunner(artifact, lambda: Host(artifact).call, when, device, *planned, host.release)
 
                 self.graphs = self._graphs(run, runner)
                 run = self.graphs.call
@@ -229,6 +230,7 @@ class Entry:
 
             assert self.host is not None
             planned = (self.host.captured_bytes, self.backward.captured_bytes if self.backward is not None else 0)
+            allocated = self.host.allocated_bytes[1]
             hosts = [host for host in (self.host, self.backward) if host is not None]
 
             def give_back() -> None:
@@ -237,7 +239,7 @@ class Entry:
 
             graphs = self.graphs = self._graphs(
                 lambda values, generation: (forward(values, generation), None),
-                lambda: TrainingGraphs(self.artifact, forward, backward, when, device, planned, give_back),
+                lambda: TrainingGraphs(self.artifact, forward, backward, when, device, planned, allocated, give_back),
             )
         return Differentiated(self.artifact, forward, backward, self.fell_back, graphs).call
 

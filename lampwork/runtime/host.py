@@ -60,6 +60,8 @@ class Host:
         self._make_constants(namespace.get("ELSEWHERE", {}))
         #: What a run that is captured into a CUDA graph needs of planned memory.
         self.captured_bytes: int = namespace.get("CAPTURED_BYTES", workspace_bytes)
+        #: What a run allocates at its peak in large blocks, without its results and with them; 0 where sizes vary.
+        self.allocated_bytes: tuple[int, int] = namespace.get("ALLOCATED_BYTES", (0, 0))
         self.call: Callable[..., tuple] = namespace["host"]
         if self.device != "cpu":
             from lampwork.runtime.cuda import on_device

@@ -87,9 +87,9 @@ class Passed(NamedTuple):
 class TrainingGraphs:
     """Serves the calls of a program with a backward pass. Safe to use from many threads and streams.
 
-    `forward` and `backward` run the halves plainly (see `Host.call`), `captured_bytes` are as of their `Host`s;
-    `give_back` returns memory that only plain runs need. `when` and `refused` as in `GraphRunner`; `backward_refused`
-    says why the backward pass alone runs plainly.
+    `forward` and `backward` run the halves plainly (see `Host.call`), `captured_bytes` are as of their `Host`s,
+    `allocated_bytes` what a forward pass allocates with its results; `give_back` returns memory that only plain runs
+    need. `when` and `refused` as in `GraphRunner`; `backward_refused` says why the backward pass alone runs plainly.
     """
 
     def __init__(
@@ -100,12 +100,13 @@ class TrainingGraphs:
         when: Literal["always", "auto"],
         device: CudaDevice,
         captured_bytes: tuple[int, int] = (0, 0),
+        allocated_bytes: int = 0,
         give_back: Callable[[], None] = lambda: None,
     ) -> None:
         assert artifact.backward is not None
         self.artifact, self.link, self.when, self.device = artifact, artifact.backward, when, device
         self.forward, self.plain_backward, self.give_back = forward, backward, give_back
-        self.captured_bytes = captured_bytes
+        self.captured_bytes, self.allocated_bytes = captured_bytes, allocated_bytes
         #: The results that are the caller's; what is saved comes behind them.
         self.shown = self.link.joint.results + self.link.joint.hidden
         #: Inputs that may be other tensors on each call, and those that are used where they are.
@@ -325,7 +326,9 @@ class _Stream:
             passed[index] = tensor
         pool = Pool() if graphs.shares else None
         planned = graphs.captured_bytes[0] if pool is None else graphs.artifact.program.workspace_bytes
-        replay, results = graphs.device.record(lambda: graphs.forward(passed, generation), planned, pool)
+        replay, results = graphs.device.record(
+            lambda: graphs.forward(passed, generation), planned, pool, None, graphs.allocated_bytes
+        )
         own = {_torch.storage_address(tensor) for tensor in self.inputs.values()}
         if any(_torch.storage_address(results[index]) in own for index in graphs.link.saved_results):
             raise NotCapturable("graph-input", "an input is saved for the backward pass as it is")

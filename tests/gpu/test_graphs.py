@@ -247,6 +247,57 @@ def test_reset_gives_memory_back(cuda, device):
     assert torch.cuda.memory_reserved() - before <= 128 * 2**20  # the libraries' workspaces stay
 
 
+@pytest.mark.parametrize("threads", [False, True])
+def test_a_librarys_workspace_is_taken_away(threads, cuda, device):
+    """PyTorch's own CUDA graphs clear the map of cuBLAS's workspaces. A graph that was captured with one goes on to
+    write there: nobody else has got the memory. So it is where another thread kept ours from clearing the map."""
+    stop = threading.Event()
+    other = threading.Thread(target=lambda: [sum(range(1000)) for _ in iter(stop.is_set, True)])
+    if threads:
+        other.start()
+    try:
+        x, weight = (torch.randn(*shape, device=device) for shape in ((64, 16384), (16384, 64)))  # sums cut in parts
+        compiled = compiled_of(lambda x, weight: torch.relu(x @ weight), "reduce-overhead")
+        with torch.no_grad():
+            for _ in range(CALLS):
+                compiled(x, weight)
+            (graphs,) = lampwork.stats(compiled)["cuda_graphs"]
+            assert graphs["refused"] is None and graphs["captures"] > 0
+            torch._C._cuda_clearCublasWorkspaces()
+            others = [torch.full((2 << 20,), 7.0, device=device) for _ in range(40)]
+            for _ in range(CALLS):
+                result = compiled(x, weight)
+            assert all(bool((each == 7).all()) for each in others)
+            assert_close(result, torch.relu(x @ weight), torch.relu(x.double() @ weight.double()))
+    finally:
+        stop.set()
+    if threads:
+        other.join()
+
+
+def test_graphs_of_the_programs_own_keep_their_workspaces(cuda, device):
+    """A graph that was not captured here may have any workspace that ATen knows of: then the map stays as it is."""
+    x, weight = (torch.randn(*shape, device=device) for shape in ((64, 16384), (16384, 64)))
+    stream, result = torch.cuda.Stream(), torch.empty(64, 64, device=device)
+    with torch.cuda.stream(stream):
+        torch.mm(x, weight, out=result)
+    torch.cuda.synchronize()
+    theirs = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(theirs, stream=stream):
+        torch.mm(x, weight, out=result)
+    compiled = compiled_of(lambda x: torch.relu(x @ x.t()), "reduce-overhead")
+    with torch.no_grad():
+        for _ in range(CALLS):
+            compiled(x)
+    assert lampwork.stats(compiled)["cuda_graphs"][0]["captures"] > 0
+    with torch.cuda.stream(stream):  # where their workspace came from
+        others = [torch.full((2 << 20,), 7.0, device=device) for _ in range(40)]
+        theirs.replay()
+    torch.cuda.synchronize()
+    assert all(bool((each == 7).all()) for each in others)
+    assert_close(result, x @ weight, x.double() @ weight.double())
+
+
 def test_graphs_after_all_others_are_gone(cuda, device):
     """The last graph takes its pool with it; the next ones have another, and what was handed out stays."""
     x, kept = rows(device, 1)[0], []
