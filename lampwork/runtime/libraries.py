@@ -11,8 +11,8 @@ nothing else is ever allocated.
     eager       the caching allocator           one for each thread, which goes when a graph is captured
 
 Graphs of one stream are replayed in order, so one workspace is enough for all of them, whatever thread captured them;
-and where a graph takes the place of plain calls, theirs lie idle. Both takes clearing the map, which only whoever knows
-that nobody uses what is in it may do (`nobody_else`).
+and where a graph takes the place of plain calls, theirs lie idle. Both takes clearing the map, which is done where
+nobody else can be using what is in it (`clear_unused`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import functools
 import gc
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from types import CodeType, FrameType
@@ -40,6 +41,8 @@ _WAITING = (
     ("concurrent.futures.thread", "_worker"),
     ("multiprocessing.connection", "Connection._recv"),
 )
+#: After clearing, other threads that have gone on meanwhile get so long to launch what they were about to.
+_SETTLING_MILLISECONDS = 20
 
 
 class LibraryWorkspaces:
@@ -51,8 +54,7 @@ class LibraryWorkspaces:
 
     def provide(self, side: torch.cuda.Stream) -> None:
         """Before a capture on `side`, which is current: cuBLAS has its workspace for this thread there."""
-        if nobody_else(self._index):
-            _torch.clear_library_workspaces()
+        clear_unused(self._index)
         if torch.cuda.get_allocator_backend() != "native":  # which alone has pools
             self._call()
         else:
@@ -76,19 +78,34 @@ class LibraryWorkspaces:
 own_graphs: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def nobody_else(index: int) -> bool:
-    """Whether no other thread can be in a call of cuBLAS, and no graph but our own has a workspace from ATen's map.
+def clear_unused(index: int) -> bool:
+    """Takes all workspaces from ATen's map if no other thread can be in a call of cuBLAS, and no graph but our own has
+    one from there. Whether it did.
 
     A thread between ATen's look into the map and the launch would write to memory that another tensor may have by then.
     """
-    return other_threads_wait() and _is_only_device(index) and not graphs_of_others()
+    if not (other_threads_wait() and _is_only_device(index) and not graphs_of_others()):
+        return False
+    if not other_threads_wait():  # finding graphs takes a while
+        return False
+    _torch.clear_library_workspaces()
+    # Who got the interpreter's lock between answer and deed launches before any memory is given out again.
+    for _ in range(_SETTLING_MILLISECONDS):
+        if other_threads_wait():
+            break
+        time.sleep(1e-3)
+    return True
 
 
 def graphs_of_others() -> bool:
-    """Whether the process has CUDA graphs that were not captured here: a workspace is in the pool of the first one that
-    needed it, or in nobody's, and later ones have it, too."""
-    kind: Any = torch.cuda.CUDAGraph
-    return any(isinstance(each, kind) and each not in own_graphs for each in gc.get_referrers(kind))
+    """Whether the process may have CUDA graphs that were not captured here: a workspace is in the pool of the first one
+    that needed it, or in nobody's, and later ones have it, too."""
+    if gc.get_freeze_count():  # the collector does not look there
+        return True
+    kinds: list[Any] = [torch.cuda.CUDAGraph]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    return any(isinstance(each, kinds[0]) and each not in own_graphs for each in gc.get_referrers(*kinds))
 
 
 def other_threads_wait() -> bool:

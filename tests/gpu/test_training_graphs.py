@@ -460,60 +460,48 @@ def test_what_a_graph_cannot_hold_still_trains(device):
         close_gradients(ours, theirs, number)
 
 
+def peaks_of_calls(module, compiled, x):
+    """MiB at the worst time of each call and its backward pass, above what is there before. The second one is plain."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    before, peaks = torch.cuda.memory_allocated(), []
+    for _ in range(CALLS):
+        module.zero_grad()
+        unused = unused_in_graphs_bytes()
+        torch.cuda.reset_peak_memory_stats()
+        compiled(x).square().mean().backward()
+        torch.cuda.synchronize()
+        peaks.append((torch.cuda.max_memory_allocated() + unused - before) >> 20)
+    assert account(compiled)["backward_replays"] > 0
+    return peaks
+
+
 def test_memory_stays_near_what_plain_training_takes(device):
     """Peak memory of a loop of steps; and all of it comes back."""
-    peaks = {}
-    for mode in ("max-autotune-no-cudagraphs", "reduce-overhead"):
-        gc.collect()
-        torch.cuda.empty_cache()
-        module = torch.nn.Sequential(*[Block(512) for _ in range(4)]).to(device)
-        compiled = compiled_of(module, mode)
-        x = torch.randn(16384, 512, device=device)
-        before = torch.cuda.memory_allocated()
-        for number in range(CALLS):
-            if number == CALLS - 3:
-                torch.cuda.reset_peak_memory_stats()
-            module.zero_grad()
-            loss = compiled(x).square().mean()
-            loss.backward()
-        torch.cuda.synchronize()
-        peaks[mode] = torch.cuda.max_memory_allocated() + unused_in_graphs_bytes() - before
-        del module, compiled, x, loss
-        lampwork.reset()
-    assert peaks["reduce-overhead"] < 1.25 * peaks["max-autotune-no-cudagraphs"], peaks
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    module = torch.nn.Sequential(*[Block(512) for _ in range(4)]).to(device)
+    compiled = compiled_of(module, "reduce-overhead")
+    x = torch.randn(16384, 512, device=device)
+    peaks = peaks_of_calls(module, compiled, x)
+    assert max(peaks[-3:]) < 1.25 * peaks[1], peaks
+    del module, compiled, x
+    lampwork.reset()
     gc.collect()
     assert torch.cuda.memory_allocated() <= before + 128 * 2**20  # the libraries' workspaces stay
 
 
 def test_a_pool_is_little_larger_than_what_is_in_it_at_once(device):
     """Of buffers of many sizes, made and given back in turns, in convolutions whose results ATen makes."""
-
-    def module():
-        widths = [8, 16, 24, 32, 48, 64, 96, 128]
-        layers = []
-        for inner, outer in zip(widths, widths[1:]):
-            layers += [torch.nn.Conv2d(inner, outer, 3, padding=1), torch.nn.BatchNorm2d(outer), torch.nn.GELU()]
-            layers += [torch.nn.AvgPool2d(2)] if outer in (24, 48, 96) else []
-        return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), *layers).to(device)
-
-    peaks = {}
-    for mode in ("max-autotune-no-cudagraphs", "reduce-overhead"):
-        gc.collect()
-        torch.cuda.empty_cache()
-        trained = module()
-        compiled = compiled_of(trained, mode)
-        x = torch.randn(32, 3, 160, 160, device=device)
-        before = torch.cuda.memory_allocated()
-        for number in range(CALLS):
-            if number == CALLS - 3:
-                torch.cuda.reset_peak_memory_stats()
-            trained.zero_grad()
-            compiled(x).square().mean().backward()
-        torch.cuda.synchronize()
-        peaks[mode] = torch.cuda.max_memory_allocated() + unused_in_graphs_bytes() - before
-        del trained, compiled, x
-        lampwork.reset()
-    assert peaks["reduce-overhead"] < 1.1 * peaks["max-autotune-no-cudagraphs"], peaks
+    widths = [8, 16, 24, 32, 48, 64, 96, 128]
+    layers = []
+    for inner, outer in zip(widths, widths[1:]):
+        layers += [torch.nn.Conv2d(inner, outer, 3, padding=1), torch.nn.BatchNorm2d(outer), torch.nn.GELU()]
+        layers += [torch.nn.AvgPool2d(2)] if outer in (24, 48, 96) else []
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), *layers).to(device)
+    compiled = compiled_of(module, "reduce-overhead")
+    peaks = peaks_of_calls(module, compiled, torch.randn(64, 3, 160, 160, device=device))
+    assert max(peaks[-3:]) < 1.06 * peaks[1] + 34, peaks  # and a library's workspace
 
 
 def test_what_lies_behind_an_unused_result_adds_nothing(device):

@@ -157,6 +157,29 @@ def test_large_buffers_lie_apart_in_the_workspace_of_a_capture():
     assert made >= LAYERS - 1 and captured <= 1.5 * most  # the last layer makes the result
 
 
+def test_what_a_host_function_allocates_at_most_is_in_its_text():
+    """Counted from its lines: a graph's pool is made in one block of that size, and results have memory elsewhere."""
+    module, x = Wide(), torch.randn(ROWS * 32, WIDTH)
+    with cuda_stand_in(), torch.no_grad():
+        region = capture(lambda x: (module(x), torch.cat((x, x)) + 1), (x,), {}, Settings())
+        program = schedule(lower(prepare(region, Settings()), Settings()), Settings(), GPU)
+        runs = (0,) * len(launch_stretches(program))
+        source = host_source(program, NativeCode(b"", runs, tuple(program.buffers), (), (), device="cuda:0"))
+    alive, most, most_with_results = {}, 0, 0
+    for line in map(str.strip, source.splitlines()):
+        made = re.match(r"([er]\d+) = (?:passing\(\d+, |empty\()\(([\d, ]+)\)", line) or re.search(
+            r"(e\d+)\.shape == \(([\d, ]+)\)", line
+        )
+        if made:
+            alive[made[1]] = 4 * math.prod(int(each) for each in made[2].split(",") if each.strip())
+        elif line.startswith("del e"):
+            del alive[line.split()[1]]
+        most = max(most, sum(size for name, size in alive.items() if name.startswith("e")))
+        most_with_results = max(most_with_results, sum(alive.values()))
+    assert 0 < most < most_with_results
+    assert f"ALLOCATED_BYTES = {(most, most_with_results)}" in source
+
+
 class Odd(torch.nn.Module):
     """A loss, and what it is computed from: rows of an odd width."""
 
