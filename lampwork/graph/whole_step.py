@@ -10,14 +10,19 @@
 
 The choice is that of regions whose results are differentiated (`recompute.py`), `memory_budget` and checkpointed
 functions included; but nothing is cut in two: copies of forward nodes stand right before their first reader.
+
+What backward nodes compute of forward values alone (a silu's derivative) is not of the forward pass, either: it is
+marked as what is computed again is, which is scheduled where it is first needed (`schedule/dependences.py`).
 """
 
 from __future__ import annotations
 
+import torch
 from torch.fx import Node
 
 from lampwork.graph.build import is_random
-from lampwork.graph.partition import Choose, Joined, copied
+from lampwork.graph.partition import Choose, Joined, copied, is_free
+from lampwork.graph.recompute import is_pointwise, size_bytes
 from lampwork.ir.differentiation import Joint
 from lampwork.ir.region import FunctionalGraph
 
@@ -79,4 +84,24 @@ def compute_again(functional: FunctionalGraph, choose: Choose) -> FunctionalGrap
                 for each in node.all_input_nodes:
                     if each not in step.backward and (copy := repeated(each)) is not each:
                         node.replace_input_with(each, copy)
+            if _is_of_forward_values(node):
+                node.meta["again"] = True
     return functional
+
+
+def _is_of_forward_values(node: Node) -> bool:
+    """Whether backward node `node` reads forward values and constants alone, and is no smaller than any: what it reads
+    would live longer if it waited."""
+    if not is_pointwise(node) and not is_free(node):
+        return False
+    value = node.meta["val"]
+    for each in node.all_input_nodes:
+        if "gradient" in each.meta and "again" not in each.meta or each.target in _SEEDS:
+            return False
+        if isinstance(read := each.meta.get("val"), torch.Tensor) and size_bytes(read) > size_bytes(value):
+            return False
+    return True
+
+
+#: Where gradients begin.
+_SEEDS = {torch.ops.aten.ones_like.default}

@@ -144,7 +144,7 @@ class Lowered:
     directly when lowering emitted it so (`store.buffer` is an input), in program order. `device`: as in `Program`.
     `sizes`: names of all symbols. `numbers`: inputs that are integers, which have no buffer: what each is in symbols.
     `found`: symbols that a call of ATen decides: the result that has it, and for which dimension. `assumed`: what the
-    program takes for granted of those. `again`: what a training step computes a second time, for its backward passes.
+    program takes for granted of those. `again`: what a training step computes of forward values for backward passes.
     `copies`: as in `FunctionalGraph`, by name: what the items do to the buffers of a table's first row is done to those
     of each other row.
     """

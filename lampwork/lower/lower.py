@@ -339,8 +339,7 @@ class Lowering(Nests):
                     before = len(self.items)
                     self.values[node] = self.call(node)
                     if "again" in node.meta:
-                        made = (item for item in self.items[before:] if isinstance(item, LoopNest))
-                        self.again.update(item.store.buffer for item in made)
+                        self.again.update(name for item in self.items[before:] for name in _made_by(item))
                 else:
                     raise CompileError("lower", f"{node.target} is not an operator", node.name)
             elif kind == "placeholder":
@@ -459,6 +458,11 @@ def _mentions_symbols(value: Any) -> bool:
     if type(value) is TensorValue:
         return any(isinstance(each, SizeExpr) for each in (*value.ref.shape, *value.ref.strides, value.ref.offset))
     return isinstance(value, SizeExpr) or (isinstance(value, tuple) and any(map(_mentions_symbols, value)))
+
+
+def _made_by(item: Any) -> list[str]:
+    """Buffers that an item makes."""
+    return [item.store.buffer] if type(item) is LoopNest else [name for name in item.outputs if name is not None]
 
 
 def _tensors(value: Any) -> list[TensorValue]:

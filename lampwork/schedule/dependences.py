@@ -168,8 +168,8 @@ def find_depths(
 
     Nests come as early as they can, but one that makes more than it reads (an expanded mask, a cast weight) waits for
     its first consumer: nothing lives longer than it needs to. So does what is computed from inputs alone (values that a
-    backward pass computes again), unless it reads what nobody else would need any more by then. And so do nests that
-    make one of the buffers `again`, as in `Lowered`: they are computed again so that they need not be kept.
+    backward pass computes again), unless it reads what nobody else would need any more by then. And so does what makes
+    one of the buffers `again`, as in `Lowered`, calls too: it is computed again so that it need not be kept.
     """
     depths: list[int] = []
     after: list[list[int]] = [[] for _ in items]
@@ -186,12 +186,14 @@ def find_depths(
         if depths[number] == 0 and isinstance(items[number], LoopNest) and after[number]:
             latest[number] = min([latest[later] for later in after[number]])
     for number in range(len(items) - 1, -1, -1):
-        if not isinstance(items[number], LoopNest) or not after[number]:
+        nest, repeated = isinstance(items[number], LoopNest), not again.isdisjoint(dependences.writes[number])
+        if not after[number] or not (nest or repeated):
             continue
-        first = min([depths[later] for later in after[number]])
+        # A call runs behind the segment of its number.
+        first = min([depths[later] - (not nest and isinstance(items[later], LoopNest)) for later in after[number]])
         if first <= depths[number]:
             continue
-        waits = not again.isdisjoint(dependences.writes[number]) or _grows(number, dependences, buffers)
+        waits = repeated or _grows(number, dependences, buffers)
         if not waits:
             first = min([first, *_last_used(number, latest, after, dependences)]) if depths[number] == 0 else 0
         depths[number] = max(depths[number], first)
