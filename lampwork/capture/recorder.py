@@ -32,6 +32,7 @@ import torch
 import torch.fx
 
 from lampwork import _torch
+from lampwork.capture.alike import Alike
 from lampwork.capture.recording import Recording
 from lampwork.capture.writes import call_inplace, call_metadata, change_storage
 from lampwork.fakes import rules  # noqa: F401  (fills the table of shape rules)
@@ -51,6 +52,7 @@ class Recorder(Recording):
 
     def __init__(self, location_hook: Callable[[], Location] | None = None, sizes_by_contents: bool = True) -> None:
         super().__init__(location_hook, sizes_by_contents)
+        self.alike = Alike(self)
         self._handlers: dict[str, Callable] = {
             "functional": self._call_functional,
             "composite": self._call_composite,
@@ -76,6 +78,11 @@ class Recorder(Recording):
             done = on_each(self, op, args, kwargs)
             if done is not NotImplemented:
                 return done
+        if op.elementwise and self._keeps is None and not self.sizes:
+            return self.alike.call(op, args, kwargs, self._call)
+        return self._call(op, args, kwargs)
+
+    def _call(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         if self.numbers is not None and (mentions_numbers(args) or (kwargs and mentions_numbers(kwargs))):
             from lampwork.capture.scalars import Scalars
 
@@ -90,7 +97,7 @@ class Recorder(Recording):
             return self._handlers[op.kind](op, args, kwargs)
         before = self.graph._root._prev
         result = self._handlers[op.kind](op, args, kwargs)
-        if self._keeps(func, args, kwargs, result):
+        if self._keeps(op.overload, args, kwargs, result):
             node = self.graph._root._prev
             while node is not before:
                 node.meta["kept"] = True

@@ -44,6 +44,10 @@ SHAPE_FROM_SHAPES = frozenset({
 })  # fmt: skip
 
 
+#: Elementwise operators without the tag.
+ELEMENTWISE = frozenset({"aten::copy_", "aten::fill_.Scalar", "aten::fill_.Tensor", "aten::zero_", "aten::_to_copy"})
+
+
 class Operator:
     """An overload's facts.
 
@@ -52,10 +56,12 @@ class Operator:
               "identity" (autograd's alone: the memory and metadata stay)
     written   positions (int) or names (str) of the arguments it writes
     base      identifier that graph nodes of it are named by
+    elementwise  it computes each element of its one result of those in the same place, which it may write to
     """
 
     __slots__ = (
-        "base", "has_effect", "is_random", "kind", "overload", "positional", "returns_written", "view", "written",
+        "base", "elementwise", "has_effect", "is_random", "kind", "overload", "positional", "returns_written", "view",
+        "written",
     )  # fmt: skip
 
     def __init__(self, overload: Any) -> None:
@@ -77,6 +83,18 @@ class Operator:
             result.alias_info is not None and result.alias_info.is_write for result in schema.returns
         ]
         self.kind = self._kind(overload, schema, name)
+        self.elementwise = (
+            overload.namespace == "aten"
+            and (torch.Tag.pointwise in overload.tags or name in ELEMENTWISE)
+            and not self.is_random
+            and (
+                self.kind == "functional"
+                and len(schema.returns) == 1
+                or self.kind == "inplace"
+                and self.written == (0,)
+                and self.returns_written == [True]
+            )
+        )
 
     def _kind(self, overload: Any, schema: Any, name: str) -> str:
         if name in DATA_DEPENDENT:

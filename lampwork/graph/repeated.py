@@ -33,10 +33,6 @@ FEWEST = 8
 #: For each kind of component: the inputs (by number) of the one that is compiled, then those of each of the others.
 Tables = tuple[tuple[tuple[int, ...], ...], ...]
 
-#: Elementwise operators without the tag.
-_ELEMENTWISE = frozenset({
-    aten.copy_.default, aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default, aten._to_copy.default,
-})  # fmt: skip
 #: Views that a number is taken out of a list by.
 _PICKS = frozenset({aten.select.int})
 
@@ -263,12 +259,10 @@ def _fact_of(target: Any) -> tuple[int, bool]:
     if not _torch.is_operator(target):
         return _OTHER, False
     op = operator(target)
-    elementwise = torch.Tag.pointwise in target.tags or target in _ELEMENTWISE
-    elementwise = elementwise and target.namespace == "aten" and not (op.is_random or op.has_effect)
     if op.kind == "inplace" and op.written == (0,) and op.returns_written == [True]:
-        return _WRITES_FIRST, elementwise
+        return _WRITES_FIRST, op.elementwise
     if op.kind == "view":
         return _VIEW, False
     if op.kind == "functional" and target.namespace == "aten":
-        return _FRESH, elementwise
+        return _FRESH, op.elementwise
     return _OTHER, False
