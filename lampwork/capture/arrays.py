@@ -14,9 +14,8 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.natives import declare
-from lampwork.capture.number_arguments import call_with_numbers
+from lampwork.capture.number_arguments import call_with_numbers, holds_number
 from lampwork.capture.shadow import Break
-from lampwork.capture.unknown import UnknownNumber
 from lampwork.capture.unknown_arrays import UnknownArray, array_of
 
 _FUNCTIONS = """
@@ -60,7 +59,8 @@ def _purely(function: Any) -> Any:
 
 def _shares_memory(function: Any) -> Any:
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        if function is torch.tensor and args and type(args[0]) is UnknownNumber:
+        if function is torch.tensor and args and holds_number(args[0]):
+            world.touch(args[0])
             return call_with_numbers(function, args, kwargs)
         if args and type(args[0]) is UnknownArray:
             return _over_unknown(function, *args, **kwargs)

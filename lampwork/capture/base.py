@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lampwork._torch import InitialStates
     from lampwork.capture.attention import AttentionCalls
     from lampwork.capture.guards import GuardList, Sources
+    from lampwork.capture.iterators import Walks
     from lampwork.capture.load import Loader
     from lampwork.capture.names import Namespace
     from lampwork.capture.numbers import HostNumbers
@@ -31,6 +32,7 @@ class CaptureWorld(World):
     sources: Sources
     guards: GuardList
     loader: Loader
+    walks: Walks
     host_numbers: HostNumbers
     output: Output
     attention_calls: AttentionCalls

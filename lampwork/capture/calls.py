@@ -23,6 +23,7 @@ from lampwork.capture.base import CaptureWorld
 from lampwork.capture.caches import CACHED_FUNCTION, call_cached, guard_native
 from lampwork.capture.container_methods import SHADOW_METHODS
 from lampwork.capture.introspection import DISPATCH_CODE, dispatched
+from lampwork.capture.iterators import install_iterators
 from lampwork.capture.library import PURE_FUNCTIONS, death_callback
 from lampwork.capture.load import bound_owner
 from lampwork.capture.locks import Locks
@@ -113,6 +114,7 @@ class NativeCalls(CaptureWorld):
         install_torch_answers(self)
         install_arrays(self)
         install_numbers(self)
+        install_iterators(self)
         install_unknown_arrays(self)
         install_optimizers(self)
 

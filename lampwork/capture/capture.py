@@ -237,7 +237,8 @@ class _Attempt:
         if world.assumed:
             computed = [Evaluate(templates.items([number for number, _ in world.assumed]))]
         told = world.output.described(templates)
-        effects = collect_effects(world.loader, templates) + _global_effects(world, templates) + changed
+        effects = world.walks.effects() + collect_effects(world.loader, templates)
+        effects += _global_effects(world, templates) + changed
         if not told:
             return [*computed, *effects, *templates.placed]
         wrote = any(_torch.storage_key(fake) in world.recorder.written for fake in world.tensors.fakes_of_tensors())
@@ -249,7 +250,8 @@ class _Attempt:
     def _changed_so_far(self) -> tuple[list[Effect], list[Any]]:
         """What the program has changed until now, such that equal states compare equal."""
         templates = Templates(self.world.loader)
-        effects = collect_effects(self.world.loader, templates) + _global_effects(self.world, templates)
+        effects = self.world.walks.effects() + collect_effects(self.world.loader, templates)
+        effects += _global_effects(self.world, templates)
         return effects + _state_effects(self.world.initial_state, self.world), templates.objects
 
     def _break_before(self, step: int, id: str, why: str) -> None:

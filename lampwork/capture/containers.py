@@ -10,7 +10,7 @@ import collections
 import math
 import operator
 from types import FunctionType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -76,7 +76,7 @@ class Containers(CaptureWorld):
             self.refuse(value)
         return value
 
-    def refuse(self, value: Any) -> None:
+    def refuse(self, value: Any) -> NoReturn:
         kind = type(value)
         raise Break("opaque-value", f"a {kind.__module__}.{kind.__qualname__} from outside the program is used",
                     "Pass plain data, tensors or objects of Python classes.")  # fmt: skip
@@ -371,7 +371,7 @@ class Containers(CaptureWorld):
                 return dict.__iter__(value) if type(value) is dict else super().get_iter(value)
             self.loader.settle(value)
         elif id(value) in self.loader.opaque:
-            self.refuse(value)
+            return value if type(value) in ITERATORS and self.walks.follows(value) else self.refuse(value)
         elif type(value) in TENSOR_KINDS:
             return iter(value)
         return super().get_iter(value)
@@ -380,7 +380,7 @@ class Containers(CaptureWorld):
         kind = type(iterator)
         if kind in _SAFE_ITERATORS:
             if id(iterator) in self.loader.opaque:
-                self.refuse(iterator)
+                return self.walks.advance(iterator) if self.walks.follows(iterator) else self.refuse(iterator)
             try:
                 return True, next(iterator)
             except StopIteration:
@@ -392,6 +392,8 @@ class Containers(CaptureWorld):
     def native_iterable(self, value: Any) -> Any:
         if type(self.loader.unsettled.get(id(value))) is DictShadow:
             return self.get_iter(value)  # keys alone
+        if id(value) in self.loader.opaque and type(value) in ITERATORS and self.walks.follows(value):
+            return InterpretedIterator(self, value)
         self.touch(value)
         if type(value) in TENSOR_KINDS:
             return list(value)

@@ -37,6 +37,8 @@ class Contents:
         self._places: dict[Any, Fake] = {}
         #: Tensors of one element that became sizes, with the size.
         self._numbers: dict[int, tuple[Fake, Any]] = {}
+        #: Whether an operator is running that raises where two tensors are equal.
+        self.must_differ = False
         #: Sizes that mostly are the least that they can be, by name, with that number.
         self._mostly: dict[str, int] = {}
 
@@ -217,6 +219,38 @@ class Contents:
         return self.record(aten.repeat_interleave.Tensor, (repeats,), options, spec)
 
 
+    def equal(self, one: Fake, other: Fake) -> bool:
+        """`torch.equal`, where an operator would raise if they were."""
+        if not self.must_differ or one.numel() != 1 or not may_assume(self.recorder):
+            raise DataDependent("aten.equal.default")
+        differ = self.recorder.call(aten.ne.Tensor, (one, other), {})
+        self.recorder.call(aten._assert_async.msg, (differ, "two tensors that must differ are equal"), {})
+        return False
+
+    def ctc_loss(
+        self, log_probs: Fake, targets: Fake, input_lengths: Any, target_lengths: Any, blank: int = 0,
+        zero_infinity: bool = False, overload: Any = aten._ctc_loss.default,
+    ) -> Any:  # fmt: skip
+        """The losses, and what their derivative reads: log probabilities [batch, time, 2 * longest target + 1]."""
+        time, batch, _ = log_probs.size()
+        known = type(target_lengths) is not Fake
+        longest = 2 * max(target_lengths, default=0) + 1 if known else self.size(lower=1)
+        specs = (
+            Spec((batch,), (1,), log_probs.dtype),
+            Spec((batch, time, longest), contiguous((batch, time, longest)), log_probs.dtype),
+        )
+        return self.record(
+            overload, (log_probs, targets, input_lengths, target_lengths, blank, zero_infinity), {}, specs
+        )
+
+    def ctc_loss_of_tensors(
+        self, log_probs: Fake, targets: Fake, input_lengths: Any, target_lengths: Any, blank: int = 0,
+        zero_infinity: bool = False,
+    ) -> Any:  # fmt: skip
+        of_tensors = aten._ctc_loss.Tensor
+        return self.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, of_tensors)
+
+
 _ANSWERS: dict[Any, Callable[..., Any]] = {
     aten.nonzero.default: Contents.nonzero,
     aten.nonzero_numpy.default: Contents.nonzero_numpy,
@@ -226,4 +260,7 @@ _ANSWERS: dict[Any, Callable[..., Any]] = {
     aten.unique_dim.default: Contents.unique_dim,
     aten.bincount.default: Contents.bincount,
     aten.repeat_interleave.Tensor: Contents.repeat_interleave,
+    aten.equal.default: Contents.equal,
+    aten._ctc_loss.default: Contents.ctc_loss,
+    aten._ctc_loss.Tensor: Contents.ctc_loss_of_tensors,
 }

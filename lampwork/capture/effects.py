@@ -180,7 +180,7 @@ def _dict_effects(shadow: DictShadow, loader: Loader, templates: Templates) -> l
         pairs = []
         for key in list(copy.keys()):
             if key in shadow.pending:
-                value: Template = SourceValue(loader.sources.item(shadow.source, loader.key_part(key)))
+                value: Template = SourceValue(loader.sources.item(shadow.source, loader.key_part(shadow, key)))
             else:
                 value = templates.template(dict.__getitem__(copy, key))
             pairs.append((templates.template(key), value))

@@ -38,6 +38,7 @@ from lampwork.ir.source import (
     Named,
     PythonModule,
     Referent,
+    Remaining,
     Remembered,
     Root,
     Source,
@@ -94,6 +95,9 @@ class Sources:
 
     def referent(self, base: Source) -> Source:
         return self._intern((Referent, id(base)), Referent, base)
+
+    def remaining(self, base: Source) -> Source:
+        return self._intern((Remaining, id(base)), Remaining, base)
 
     def array_memory(self, base: Source) -> Source:
         return self._intern((ArrayMemory, id(base)), ArrayMemory, base)

@@ -76,7 +76,43 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
 
 
 def _tensor(number: Any, dtype: Any = None) -> Any:
+    if type(number) in (list, tuple):
+        return _tensor_of_list(number, dtype)
     return tensor_of(number).to(dtype or _DTYPES.get(number.kind) or torch.get_default_dtype(), copy=True)
+
+
+def _tensor_of_list(numbers: Any, dtype: Any) -> Any:
+    """`torch.tensor` of numbers in lists, of which some are not known."""
+    leaves, shape = _leaves(numbers)
+    kinds = {each.kind if type(each) is UnknownNumber else type(each) for each in leaves}
+    if not kinds <= {int, float, bool}:
+        raise _refused("tensor")
+    wide = torch.float64 if float in kinds else torch.int64 if int in kinds else torch.bool
+    with torch.no_grad():
+        parts = [
+            tensor_of(each).to(wide) if type(each) is UnknownNumber else torch.tensor(each, dtype=wide)
+            for each in leaves
+        ]
+        if dtype is None:
+            dtype = torch.get_default_dtype() if wide is torch.float64 else wide
+        return torch.stack(parts).to(dtype).reshape(shape)
+
+
+def _leaves(numbers: Any) -> tuple[list[Any], tuple[int, ...]]:
+    """What is in nested lists of equal lengths, in order, and the shape."""
+    if type(numbers) not in (list, tuple):
+        return [numbers], ()
+    parts = [_leaves(each) for each in numbers]
+    if not parts or any(shape != parts[0][1] for _, shape in parts):
+        raise _refused("tensor")
+    return [leaf for leaves, _ in parts for leaf in leaves], (len(parts), *parts[0][1])
+
+
+def holds_number(value: Any) -> bool:
+    """Whether the value, or a nested list of numbers, is or has a number that is not known."""
+    if type(value) in (list, tuple):
+        return any(map(holds_number, value))
+    return type(value) is UnknownNumber
 
 
 def _full(size: Any, number: Any, dtype: Any = None) -> Any:

@@ -110,10 +110,16 @@ class Shadows:
     # ------------------------------------------------------------------------------------------------------------------
     # Dicts
 
-    def key_part(self, key: Any) -> Any:
-        """What an `Item` source or a `HasKey` test holds for `key`: plain data, or the source of an object."""
+    def key_part(self, shadow: DictShadow, key: Any) -> Any:
+        """What an `Item` source holds for `key`, which is in the dict: plain data, or the source of an object."""
         if is_plain(key):
             return key
+        if type(key) is tuple:  # `table[type(p), type(q)]`: by its place in the dict, with what it holds
+            for index, each in enumerate(shadow.base):
+                if each == key:
+                    source = self.sources.key_at(shadow.source, index)
+                    self._load_key(each, source)
+                    return source
         origin = self.by_value.get(id(key))
         if origin is not None:
             return origin.source
@@ -137,7 +143,7 @@ class Shadows:
             return MISSING
         if key in shadow.pending:
             shadow.pending.discard(key)
-            value = self.load(value, self.sources.item(shadow.source, self.key_part(key)))
+            value = self.load(value, self.sources.item(shadow.source, self.key_part(shadow, key)))
             dict.__setitem__(copy, key, value)
         return value
 
@@ -194,9 +200,16 @@ class Shadows:
             return
         self.guards.length_is(shadow.source, len(keys))
         for index, key in enumerate(keys):
-            loaded = self.load(key, self.sources.key_at(shadow.source, index))
-            if loaded is not key:
-                raise Break("dict-key", f"a dict from outside is read whole, with a key of type {type(key).__name__}")
+            self._load_key(key, self.sources.key_at(shadow.source, index))
+
+    def _load_key(self, key: Any, source: Source) -> None:
+        """Guards that the key at `source` is `key`. Raises `Break` where the program holds something else for it."""
+        loaded = self.load(key, source)
+        same = loaded is key
+        if type(key) is type(loaded) is tuple:
+            same = all(each is other or (is_plain(each) and each == other) for each, other in zip(loaded, key))
+        if not same:
+            raise Break("dict-key", f"a dict from outside is read whole, with a key of type {type(key).__name__}")
 
     def dict_settle(self, shadow: DictShadow) -> dict:
         """All keys guarded and all values loaded: the copy is an ordinary dict from here on."""

@@ -24,8 +24,10 @@ from lampwork.capture.fake import Fake
 from lampwork.capture.functions import INSTEAD
 from lampwork.capture.fused import KERNELS
 from lampwork.capture.machine import Enter
+from lampwork.capture.numbers import HostNumber
 from lampwork.capture.saved_hooks import install_saved_hooks
 from lampwork.capture.shadow import Break, HookNumber, IdentityNumber
+from lampwork.capture.unknown import UnknownNumber, beside
 from lampwork.fakes.shapes import is_dense
 
 _MAX_SEED = (1 << 63) - 1
@@ -67,6 +69,9 @@ def install_torch_answers(world: Any) -> None:
         add(method, _module_hooks(method))
     INSTEAD[_torch.BackwardHookFunction] = _module_boundary
     add(torch.nn.functional.one_hot, _one_hot)
+    add(torch.batch_norm, _batch_norm)
+    for native in (torch.istft, torch.cov):
+        add(native, _checks_inside(native))
     add(_torch.group_tensors, _group_tensors)
     label = torch.autograd.profiler.record_function
     add(label.__init__, _label)
@@ -170,6 +175,40 @@ def _one_hot(world: Any, tensor: Any, num_classes: int = -1) -> Any:
         _torch.assert_async(torch.ge(tensor, 0).all(), "Class values must be non-negative.")
         _torch.assert_async(torch.lt(tensor, num_classes).all(), "Class values must be smaller than num_classes.")
     return torch.nn.functional.one_hot(tensor, num_classes)
+
+
+def _batch_norm(world: Any, *args: Any, **kwargs: Any) -> Any:
+    """With a momentum that is known when the graph runs, or varies (`momentum=None`: one over the number of batches),
+    what the operator would write to the running statistics is written here."""
+    if kwargs or len(args) != 9 or type(args[6]) not in (UnknownNumber, HostNumber):
+        return world.call_native(torch.batch_norm, args, kwargs)
+    x, weight, bias, mean, var, training, momentum, eps, vendor = args
+    if not training or mean is None:
+        return torch.batch_norm(x, weight, bias, mean, var, training, 0.0, eps, vendor)
+    if type(momentum) is HostNumber:
+        momentum = world.host_numbers.unknown(momentum)
+    batch_mean, batch_var = torch.zeros_like(mean), torch.zeros_like(var)
+    result = torch.batch_norm(x, weight, bias, batch_mean, batch_var, True, 1.0, eps, vendor)
+    with torch.no_grad():
+        for running, now in ((mean, batch_mean), (var, batch_var)):
+            share = beside(momentum, running)
+            running.copy_(now * share + running * (1 - share))
+    return result
+
+
+def _checks_inside(native: Any) -> Any:
+    """Operators that raise or warn by what they compute (windows that leave a sample out, no degrees of freedom): that
+    they do not is assumed, as a program's own checks are."""
+
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        contents = world.recorder.contents
+        contents.must_differ = True
+        try:
+            return world.call_native(native, args, kwargs)
+        finally:
+            contents.must_differ = False
+
+    return answer
 
 
 def _legacy_tensor(world: Any, *args: Any, **kwargs: Any) -> Any:

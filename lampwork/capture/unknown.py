@@ -45,16 +45,28 @@ class UnknownNumber:
     """What `tensor.item()` gives, or what is computed of it.
 
     `tensor`: a stand-in of one element, float64, int64 or bool, which nothing writes; None for a number that is
-    computed behind the graph. `kind`: the class that the number has for the program. `made`: (function, arguments,
+    computed behind the graph. `kind`: the class that the number has for the program; asking for it breaks the graph
+    where the value may be a tensor as well (`is_either`). `made`: (function, arguments,
     whether it may fail), for a number computed behind the graph. `nonzero`: it is not zero, whatever it is.
     """
 
-    __slots__ = ("tensor", "kind", "made", "nonzero")
+    __slots__ = ("tensor", "_kind", "made", "nonzero")
 
     def __init__(
-        self, tensor: Fake | None, kind: type, made: tuple[Any, tuple, bool] | None = None, nonzero: bool = False
+        self, tensor: Fake | None, kind: type | None, made: tuple[Any, tuple, bool] | None = None, nonzero: bool = False
     ) -> None:
-        self.tensor, self.kind, self.made, self.nonzero = tensor, kind, made, nonzero
+        self.tensor, self._kind, self.made, self.nonzero = tensor, kind, made, nonzero
+
+    @property
+    def kind(self) -> type:
+        if self._kind is None:
+            raise DataDependent("what is done with a number that may be a tensor")
+        return self._kind
+
+    @property
+    def is_either(self) -> bool:
+        """`max(1, count)` of a number and a tensor is the one or the other: good for arithmetic with tensors only."""
+        return self._kind is None
 
 
 def _refuse(self: Any, *args: Any) -> Any:
@@ -143,7 +155,7 @@ class UnknownNumbers(CaptureWorld):
             return self._compute(op, left, right)
         if type(right) is UnknownNumber:
             if type(left) is Fake and op in _PLAIN:
-                return op(left, beside(right, left))
+                return op(left, _chosen_beside(right, left) if right.is_either else beside(right, left))
             return self._compute(op, left, right)
         return super().inplace_op(op, left, right)
 
@@ -260,6 +272,9 @@ def compute_with_tensor(plain: Any, left: Any, right: Any) -> Any:
     tensor, number = (left, right) if type(left) is Fake else (right, left)
     if type(number) is not UnknownNumber:
         raise DataDependent(_WHAT_IS_DONE)
+    if number.is_either:
+        chosen = _chosen_beside(number, tensor)
+        return plain(tensor, chosen) if tensor is left else plain(chosen, tensor)
     if tensor.dtype in _HALVES and number.kind is not bool:  # which compute with numbers in single precision
         with torch.no_grad():
             wide = tensor_of(number).to(torch.float32)
@@ -347,6 +362,8 @@ def _applied(native: Any) -> Any:
 
 def _extreme(native: Any) -> Any:
     def answer(world: Any, args: tuple, kwargs: dict) -> Any:
+        if len(args) == 2 and not kwargs and Fake in map(type, args):
+            return _extreme_or_tensor(world, native is max, *args)
         values = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else args
         if kwargs or not any(type(each) is UnknownNumber for each in values):
             return NotImplemented
@@ -371,6 +388,30 @@ def _extreme_in_graph(largest: bool, values: Any) -> UnknownNumber:
             found = torch.where(each > found if largest else each < found, each, found)
     bounded = largest and any(type(each) is float and each > 0 for each in values)
     return UnknownNumber(found, float, nonzero=bounded or all(map(_is_nonzero, values)))
+
+
+def _extreme_or_tensor(world: Any, largest: bool, first: Any, second: Any) -> Any:
+    """`max(1, mask.sum())`: the number or the tensor, whichever it is."""
+    tensor, number = (first, second) if type(first) is Fake else (second, first)
+    if type(number) not in (int, float) or tensor.dim() or tensor.requires_grad or tensor.constant is not None:
+        return NotImplemented
+    if tensor.dtype is torch.bool or tensor.is_complex() or torch.result_type(tensor, number) != tensor.dtype:
+        return NotImplemented
+    beyond = second > first if largest else second < first  # as Python asks
+    if world.decided(beyond) is not None:
+        return NotImplemented
+    takes_tensor = beyond if second is tensor else torch.logical_not(beyond)
+    condition = UnknownNumber(takes_tensor.detach(), bool)
+    return UnknownNumber(None, None, (operations.chosen, (condition, tensor, number), False))
+
+
+def _chosen_beside(value: UnknownNumber, tensor: Any) -> Any:
+    """What is either a number or a tensor, as a tensor for arithmetic with another one."""
+    assert value.made is not None
+    condition, choice, number = value.made[1]
+    if torch.result_type(tensor, choice) != torch.result_type(tensor, number) or choice.device != tensor.device:
+        raise DataDependent("what is done with a number that may be a tensor")
+    return torch.where(condition.tensor, choice, number)
 
 
 def _as_tensor(value: Any) -> Any:

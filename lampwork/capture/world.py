@@ -31,6 +31,7 @@ from lampwork.capture.data import Data
 from lampwork.capture.dynamic import MARKED_ONLY, DynamicPolicy
 from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.guards import GuardList, Sources
+from lampwork.capture.iterators import Walks
 from lampwork.capture.load import Loader
 from lampwork.capture.machine import Frame
 from lampwork.capture.modules import Modules
@@ -66,6 +67,7 @@ class TorchWorld(
         self.tensors = TensorInputs(recorder, self.guards, policy)
         self.host_numbers = HostNumbers(recorder, self.guards, self.tensors)
         self.loader = Loader(self.guards, self.sources, self.tensors, self.host_numbers)
+        self.walks = Walks(self.loader)
         self.namespaces: dict[int, Namespace] = {}
         #: Digests of all functions whose bytecode was interpreted.
         self.code_digests: dict[str, str] = {}

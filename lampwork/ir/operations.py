@@ -9,7 +9,8 @@ from __future__ import annotations
 import collections
 import io
 import itertools
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 #: Delivered in place of a value by an iterator that is exhausted.
@@ -74,14 +75,57 @@ def restore(made: Any, state: Any) -> Any:
 
 
 def rest_of_dict(entries: Any, place: int, size: int, backwards: bool) -> Iterator[Any]:
-    """What an iterator over a dict, or a view of one, that began at `size` entries gives from `place` on: what is there
-    when it is asked."""
+    """An iterator over a dict, or a view of one, that began at `size` entries and has given `place` of them."""
     if len(entries) != size:
-        raise RuntimeError("dictionary changed size during iteration")
+        return _changed_dict()
     iterator = reversed(entries) if backwards else iter(entries)
     for _ in range(place):
         next(iterator)
-    yield from iterator
+    return iterator
+
+
+def _changed_dict() -> Iterator[Any]:
+    raise RuntimeError("dictionary changed size during iteration")
+    yield
+
+
+def remaining(iterator: Any) -> Sequence[Any]:
+    """What a builtin iterator has yet to give, without advancing it.
+
+    Raises LookupError for other iterators, where a dict has changed its size, and for a `zip` or `enumerate` of
+    iterators that somebody else holds, too.
+    """
+    kind = type(iterator)
+    if kind in _OVER_SEQUENCES:
+        _, (sequence, *_), *state = iterator.__reduce__()
+        if not state or state[0] is None:
+            return sequence
+        if kind is list_reverseiterator:
+            return sequence[state[0] :: -1] if state[0] >= 0 else []
+        return sequence[state[0] :]
+    if kind in _OVER_TABLES:
+        try:
+            return iterator.__reduce__()[1][0]
+        except RuntimeError as error:
+            raise LookupError(str(error)) from None
+    if kind is enumerate:
+        _, (inner, count) = iterator.__reduce__()
+        if sys.getrefcount(inner) == 3:  # of `iterator`, `inner` and the call: nobody else takes from it
+            return list(enumerate(remaining(inner), count))
+    if kind is zip:
+        _, parts, *strict = iterator.__reduce__()
+        if not strict and all(sys.getrefcount(each) == 3 for each in parts):
+            return list(zip(*map(remaining, parts)))
+    raise LookupError(f"nothing is known of what is left of a {kind.__name__}")
+
+
+_OVER_SEQUENCES = frozenset({
+    list_iterator, tuple_iterator, range_iterator, longrange_iterator,
+    str_iterator, str_ascii_iterator, bytes_iterator, list_reverseiterator,
+})  # fmt: skip
+_OVER_TABLES = frozenset({
+    dict_keyiterator, dict_valueiterator, dict_itemiterator, odict_iterator,
+})  # fmt: skip
 
 
 def formatted(value: Any, conversion: int, spec: str) -> str:
@@ -155,6 +199,11 @@ def merged_keywords(target: dict, mapping: Any, function: Any) -> dict:
 
 
 # What is computed behind a graph, of numbers and texts that were not known while capturing ----------------------------
+
+
+def chosen(condition: bool, one: Any, other: Any) -> Any:
+    """`one` or `other`."""
+    return one if condition else other
 
 
 def total(*values: Any) -> Any:

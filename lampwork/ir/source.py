@@ -119,6 +119,13 @@ class Remembered:
 
 
 @record
+class Remaining:
+    """What the builtin iterator `base` has yet to give, as a sequence; looking at it does not advance the iterator."""
+
+    base: Source
+
+
+@record
 class ArrayMemory:
     """A tensor over the memory of the numpy array `base`, made anew for each call."""
 
@@ -145,7 +152,7 @@ class State:
 
 Source = (
     Root | Argument | Keyword | PythonModule | Named | InstanceDict | Attribute | Item | KeyAt | Cell | TypeOf
-    | Referent | ClassAttribute | Remembered | ArrayMemory | Numbers | State
+    | Referent | ClassAttribute | Remembered | Remaining | ArrayMemory | Numbers | State
 )  # fmt: skip
 
 
@@ -170,6 +177,8 @@ def describe(source: Source) -> str:
             return f"{describe(base)}.__dict__"
         case Attribute(base, name):
             return f"{describe(base)}.{name}"
+        case Item(Remaining(base), key):
+            return f"element {key} of what is left of {describe(base)}"
         case Item(base, key):
             return f"{describe(base)}[{describe(key) if is_source(key) else repr(key)}]"
         case KeyAt(base, index):
@@ -186,6 +195,8 @@ def describe(source: Source) -> str:
             shown = [describe(each) if is_source(each) else repr(each) for each in args]
             shown += [f"{name}={describe(each) if is_source(each) else repr(each)}" for name, each in kwargs]
             return f"{describe(base)}({', '.join(shown)})"
+        case Remaining(base):
+            return f"what is left of {describe(base)}"
         case ArrayMemory(base):
             return describe(base)
         case Numbers(texts):
@@ -198,7 +209,7 @@ def describe(source: Source) -> str:
 def is_static(source: Source) -> bool:
     """The path does not start at the call's arguments or at process state: weights, modules, classes, globals."""
     while True:
-        if isinstance(source, (Argument, Keyword, State, Remembered, ArrayMemory, Numbers)):
+        if isinstance(source, (Argument, Keyword, State, Remembered, Remaining, ArrayMemory, Numbers)):
             return False
         if isinstance(source, Item) and is_source(source.key) and not is_static(source.key):
             return False

@@ -60,6 +60,7 @@ from lampwork.ir.source import (
     Numbers,
     PythonModule,
     Referent,
+    Remaining,
     Remembered,
     Root,
     Source,
@@ -246,6 +247,8 @@ class CheckWriter:
                 return f"type({self._load(base)})"
             case Referent(base):
                 return f"{self._load(base)}()"
+            case Remaining(base):
+                return f"reading.remaining({self._load(base)})"
             case ArrayMemory(base):
                 return f"reading.array_memory({self._load(base)})"
             case Remembered(base, args, kwargs):

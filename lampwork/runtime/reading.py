@@ -28,6 +28,7 @@ from lampwork.ir.guard import (
     SizeSource,
     TensorIs,
 )
+from lampwork.ir.operations import remaining
 from lampwork.ir.record import record
 from lampwork.ir.reference import code_digest, find
 from lampwork.ir.source import (
@@ -44,6 +45,7 @@ from lampwork.ir.source import (
     Numbers,
     PythonModule,
     Referent,
+    Remaining,
     Remembered,
     Root,
     Source,
@@ -121,6 +123,8 @@ def _read(source: Source, scope: Scope) -> Any:
             return read(base, scope)()
         case ClassAttribute(base, name):
             return class_attribute(read(base, scope), name)
+        case Remaining(base):
+            return remaining(read(base, scope))
         case ArrayMemory(base):
             return array_memory(read(base, scope))
         case Remembered(base, args, kwargs):

@@ -157,7 +157,7 @@ def in_a_loop_once(x):
     return x
 
 
-@program(breaks=2)
+@program(breaks=1)
 def in_a_loop(x):
     for step in range(4):
         x = x + step
@@ -176,12 +176,12 @@ def in_a_while_loop(x):
     return x
 
 
-@program(breaks=2)
+@program(breaks=1)
 def in_a_comprehension(x):
     return [opaque(x * each) + 1 for each in (1, 2, 3)]
 
 
-@program(breaks=2)
+@program(breaks=1)
 def in_a_dict_comprehension(x):
     return {key: opaque(x * 2) + key for key in (1, 2)}
 

@@ -184,3 +184,15 @@ def upsample(gradient: torch.Tensor, output_size: Any, input_size: Sequence[int]
         raise Unknown
     shape = tuple(input_size)
     return Spec(shape, in_format_of(gradient, shape), gradient.dtype)
+
+
+@rule("_ctc_loss_backward", "_ctc_loss_backward.Tensor")
+def ctc_loss(gradient: torch.Tensor, log_probs: torch.Tensor, *args: Any) -> Spec:
+    return _dense(log_probs)
+
+
+@rule("_dirichlet_grad")
+def dirichlet(x: torch.Tensor, alpha: torch.Tensor, total: torch.Tensor) -> Spec:
+    if not same_sizes(x.size(), alpha.size()) or not same_sizes(x.size(), total.size()):
+        raise Unknown
+    return _dense(x)

@@ -151,6 +151,13 @@ def new_empty_strided(x: torch.Tensor, size: Any, stride: Any, *, dtype: Any = N
     return _new(size, dtype or x.dtype, device or x.device, stride)
 
 
+@rule("_sample_dirichlet")
+def sample_dirichlet(alpha: torch.Tensor, generator: Any = None) -> Spec:
+    if not alpha.dtype.is_floating_point:
+        raise Unknown
+    return Spec(alpha.size(), contiguous(alpha.size()), alpha.dtype)
+
+
 @rule("bernoulli", "bernoulli.p")
 def bernoulli(x: torch.Tensor, p: Any = None, *, generator: Any = None) -> Spec:
     return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
