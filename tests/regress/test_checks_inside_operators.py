@@ -79,13 +79,6 @@ def test_inverse_of_a_spectrogram():
     trained(nn.Linear(64, 64), loss, [*batches, (torch.randn(2, 64), torch.zeros(16)), *batches])
 
 
-def test_covariances():
-    def loss(model, x):
-        return torch.cov(model(x).T).pow(2).sum()
-
-    assert not trained(nn.Linear(4, 3), loss, [(torch.randn(5, 4),) for _ in range(3)])["fallbacks"]
-
-
 def test_samples_of_a_dirichlet_distribution():
     def loss(model, x):
         return torch.distributions.Dirichlet(F.softplus(model(x)) + 0.5).rsample()[:, 0].sum()
