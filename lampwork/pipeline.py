@@ -32,7 +32,7 @@ from lampwork.ir.differentiation import Backward
 from lampwork.ir.guard import Guard
 from lampwork.ir.program import NativeCode, Program, device_index
 from lampwork.ir.region import Continue, FunctionalGraph, Region, Return, RunEagerly
-from lampwork.ir.source import Argument, is_static
+from lampwork.ir.source import Argument, is_lasting
 from lampwork.ir.target import Target
 from lampwork.ir.template import ConstantValue
 from lampwork.lower import lower
@@ -155,7 +155,7 @@ def compile_region(
         if settings.fullgraph:
             raise
         return _eager_artifact(region, _outcome_of(stop), seconds)
-    weights = frozenset(index for index, each in enumerate(region.inputs) if is_static(each))
+    weights = frozenset(index for index, each in enumerate(region.inputs) if is_lasting(each))
     observe("prepare", functional)
     program, native, source = _generate(functional, settings, observe, seconds, weights, region.sizes)
     return Artifact(

@@ -61,6 +61,7 @@ from lampwork._torch.tensor_impl import (
     copy_to_each,
     increment_version,
     lent,
+    metadata_layout,
     storage_address,
     storage_bytes,
     storage_use_count_at,

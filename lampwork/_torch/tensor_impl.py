@@ -28,6 +28,58 @@ class TensorLayout(NamedTuple):
     data: int
 
 
+class MetadataLayout(NamedTuple):
+    """Byte offsets, in a `TensorImpl`, of what makes two tensors alike; see `metadata_layout`.
+
+    `sizes` and `strides`: the first of each, where there are up to five, with the number of dimensions in front of the
+    sizes. `offset`: of the storage, in elements. `traits`: the word of element type, device and flags. `keys`: dispatch
+    keys. `plain_autograd`: what autograd metadata of tensors that are no views begin with.
+    """
+
+    dimensions: int
+    sizes: int
+    strides: int
+    offset: int
+    traits: int
+    keys: int
+    plain_autograd: int
+
+
+@functools.cache
+def metadata_layout() -> MetadataLayout | None:
+    """Where a `TensorImpl` keeps sizes, strides, element type, device and flags; None where they are not found."""
+    layout = tensor_layout()
+    if layout is None:
+        return None
+    with torch.inference_mode(False), torch.no_grad():
+        odd = torch.empty(2, 11, dtype=torch.float64)[:, 3:8:2]
+        cube = torch.empty(3, 5, 7, 11, 13, dtype=torch.int16)
+        line = torch.empty(17, dtype=torch.float32)
+        samples = (odd, cube, line)
+        sizes = _offset_of([(each._cdata, each.shape[0]) for each in samples], 400)
+        offset = _offset_of([(each._cdata, each.storage_offset()) for each in (odd, odd[:, 1:], odd[1:])], 400)
+        if sizes is None or offset is None:
+            return None
+        dimensions, strides = sizes - 8, sizes + 40
+        for each in samples:
+            at = each._cdata
+            for axis, (size, stride) in enumerate(zip(each.shape, each.stride())):
+                if _word(at + sizes + 8 * axis) != size or _word(at + strides + 8 * axis) != stride:
+                    return None
+            if _word(at + dimensions) != each.dim() or _word(at + offset + 8) != each.numel():
+                return None
+        traits, keys = offset + 16, layout.last - 8
+        # Nothing lies between the number of elements and the keys but that one word: the element type, a device that
+        # may be absent, and bits.
+        if keys != traits + 8 or strides + 40 > offset or _word(line._cdata + traits) == _word(odd._cdata + traits):
+            return None
+        leaf, other = torch.empty(3).requires_grad_(), torch.empty(5, 2).requires_grad_()
+        plain = [_word(_word(each._cdata + layout.autograd)) for each in (leaf, other)]
+        if plain[0] != plain[1] or not plain[0]:
+            return None
+        return MetadataLayout(dimensions, sizes, strides, offset, traits, keys, plain[0])
+
+
 @functools.cache
 def tensor_layout() -> TensorLayout | None:
     """The layout, found by looking for known values in tensors made for the purpose; None where they are not found."""
@@ -60,9 +112,10 @@ def tensor_layout() -> TensorLayout | None:
         requires_grad = _requires_grad_offset(leaf, _word(leaf._cdata + autograd))
         with torch.enable_grad():
             result = leaf.requires_grad_() * 2
-        node = _word(id(result.grad_fn) + 16)  # the C++ node a Python function object stands for
+        function = result.grad_fn  # kept: what lay where a freed object was says nothing
+        node = _word(id(function) + 16)  # the C++ node that it stands for
         grad_fn = _offset_of([(_word(result._cdata + autograd), node), (_word(leaf._cdata + autograd), 0)], 200)
-        if requires_grad is None or grad_fn is None:
+        if requires_grad is None or grad_fn is None or not node:
             return None
         return TensorLayout(handle, storage, keys + 8, storage, autograd, requires_grad, grad_fn, data)
 

@@ -219,5 +219,15 @@ def is_static(source: Source) -> bool:
         source = base
 
 
+def is_lasting(source: Source) -> bool:
+    """The path is static, and none of those that lead somewhere else in each step of a training loop: to gradients."""
+    step: Source | None = source
+    while step is not None:
+        if isinstance(step, Attribute) and step.name == "grad":
+            return False
+        step = getattr(step, "base", None)
+    return is_static(source)
+
+
 def is_source(value: object) -> bool:
     return isinstance(value, Source.__args__)  # type: ignore[attr-defined]

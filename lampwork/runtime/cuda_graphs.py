@@ -37,7 +37,7 @@ from lampwork.ir.program import (
     Result,
     ViewOfInput,
 )
-from lampwork.ir.source import is_static
+from lampwork.ir.source import is_lasting, is_static
 from lampwork.ir.template import CallSetAttribute, TensorValue
 from lampwork.runtime.cuda_capture import CudaDevice, NotCapturable, Pool
 from lampwork.runtime.host import view_result
@@ -214,6 +214,8 @@ class _Stream:
             index for index, source in enumerate(self.artifact.inputs) if not is_static(source)
         )  # inputs that may be other tensors on each call
         self.kept = tuple(sorted(self.artifact.touched - {*self.copied}))
+        #: A generation speaks of everything that is kept.
+        self.lasting = all(is_lasting(self.artifact.inputs[index]) for index in self.kept)
         self.inputs: dict[int, torch.Tensor] = {}
         self.generation: object = None
         self.places: tuple[int, ...] = ()
@@ -279,7 +281,7 @@ class _Stream:
     def _weights_stay(self, values: Sequence[Any], generation: object) -> bool:
         if not self.handed_out and self.copying is None:
             return False
-        if generation is not None and generation is self.generation:
+        if self.lasting and generation is not None and generation is self.generation:
             return True
         if self.places != tuple(values[index].data_ptr() for index in self.kept):
             return False

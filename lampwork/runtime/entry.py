@@ -18,7 +18,7 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Backward
 from lampwork.ir.program import Extern, FromInput, Launch, Program
 from lampwork.ir.region import Continue, Raise, RunEagerly
-from lampwork.ir.source import Source
+from lampwork.ir.source import Source, is_lasting
 from lampwork.runtime import deferred  # noqa: F401  (what entries call by name)
 from lampwork.runtime.guards import compile_check, explain_failure
 from lampwork.runtime.host import Host, Rerun
@@ -90,8 +90,10 @@ class _Head:
             return
         positions = [index for index, _ in static_reads]
         touched = artifact.touched
-        # What is derived from weights, which no step touches, is kept as long as they stay.
-        weights = [source for index, source in static_reads if index in touched or artifact.derived]
+        # What is derived from weights, which no step touches, is kept as long as they stay. Gradients never do.
+        weights = [
+            source for index, source in static_reads if (index in touched or artifact.derived) and is_lasting(source)
+        ]
         self.static = StaticGuards(
             split.static, [each for _, each in static_reads], positions, len(reads), split.others, weights
         )
@@ -107,19 +109,20 @@ class _Head:
             f"if state is None{' or compare(state.address)' if supported() else ' or True'}:",
             "    state = static.refresh(function)",
             "    if state is None: return MISS",
-            "if state.left is not None and state.left(function, args, kwargs) is None: return MISS",
         ]
         for position, _ in enumerate(split.different, len(call_reads)):
             self.lines.append(f"if id(call[{position}]) in state.ids: return MISS")
+        passed = ""
         for position, _ in enumerate(split.apart, len(call_reads) + len(split.different)):
-            tensor = f"call[{position}]"
-            self.lines.append(f"if not state.apart({tensor}.data_ptr(), extent({tensor})): return MISS")
+            self.lines.append(f"place{position} = (call[{position}].data_ptr(), extent(call[{position}]))")
+            self.lines.append(f"if not state.apart(*place{position}): return MISS")
+            passed += f"place{position}, "
+        self.lines.append(f"values = state.values if state.left is None else state.now(function, ({passed}))")
+        self.lines.append("if values is None: return MISS")
         if call_reads:
-            self.lines.append("values = state.values.copy()")
+            self.lines.append("values = values.copy()")
             self.lines += [f"values[{index}] = call[{position}]" for position, (index, _) in enumerate(call_reads)]
             self.lines += ["call = None"] * bool(unread)  # nothing keeps what they were found to be apart from
-        else:
-            self.lines.append("values = state.values")
 
     def holds(self, names: dict[str, Any]) -> Callable[[Any, tuple, dict], bool]:
         body = "".join(f"    {line}\n" for line in self.lines)

@@ -132,14 +132,18 @@ class CheckWriter:
         self._known_types: dict[int, type] = {}
         self._done: set[int] = set()
         self._extents: dict[int, int | None] = {}
+        self.find_types()
+        self._size_names: dict[tuple, str] = {}
+        self._key_tuples: dict[int, str] = {}
+        self._written = ""
+
+    def find_types(self) -> None:
+        """Looks for what `guards` say of types: these are tested as soon as a value is loaded."""
         for guard in self.guards:
             if isinstance(guard.test, (TypeIs, TensorIs)):
                 self._types.setdefault(id(guard.source), guard)
             if isinstance(guard.test, TensorIs):
                 self._extents[id(guard.source)] = reading.extent_bytes(guard.test)
-        self._size_names: dict[tuple, str] = {}
-        self._key_tuples: dict[int, str] = {}
-        self._written = ""
 
     # The function ----------------------------------------------------------------------------------------------------
 
@@ -147,13 +151,15 @@ class CheckWriter:
         if not self._written:
             for guard in sorted(self.guards, key=order_of):
                 self._guard(guard)
-            values = "".join(f"{self._load(source)}, " for source in self.reads)
-            self._lines.append(f"return ({values})")
+            self._lines.append(f"return ({self._values()})")
             body = "\n".join("        " + line for line in self._lines)
             self._written = (
                 f"def check({self.signature}):\n    try:\n{body}\n    except READ_ERRORS:\n        return None\n"
             )
         return self._written
+
+    def _values(self) -> str:
+        return "".join(f"{self._load(source)}, " for source in self.reads)
 
     def namespace(self) -> dict[str, Any]:
         self.text()

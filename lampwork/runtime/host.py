@@ -14,7 +14,7 @@ from lampwork import _torch
 from lampwork.errors import LampworkError
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
-from lampwork.ir.source import is_static
+from lampwork.ir.source import is_lasting
 from lampwork.runtime import recurrent, strided
 from lampwork.runtime.derived import DerivedInputs
 from lampwork.runtime.memory import Lease, LeasePool, ResultMemory, arena, new_workspace, planned
@@ -81,7 +81,7 @@ class Host:
     def _with_derived(self, host: Callable[..., tuple], derived: DerivedInputs) -> Callable[..., tuple]:
         """`host` called with the derived inputs behind the others. While weights stay, so does what is made of them."""
         sources = {index for _, indices, _ in derived.recipes for index in indices if index >= 0}
-        lasting = all(is_static(self.artifact.inputs[index]) for index in sources)
+        lasting = all(is_lasting(self.artifact.inputs[index]) for index in sources)
         count = len(self.artifact.inputs)  # behind them may stand values that only templates read
         last: tuple[object, tuple] = (None, ())
         seen: tuple = ()

@@ -8,7 +8,11 @@ been checked once, one by one, the words of memory that every one of their answe
     a class               its version tag (changes with the class, its bases and what is in them)
     a function, cell,     the slots that were read; what they held is kept alive, so that the same address means the
     list or slot          same object
+    a weak reference      the slot of what it refers to, which is not kept alive
     a tensor              its whole `TensorImpl` from storage to dispatch keys, `requires_grad`, and where its data is
+
+Where a dict is written again and again, as an optimizer's groups are by a schedule of learning rates, the entries that
+are looked at stand for it: the slots of key and value (see `avoid`).
 
 While all these words are what they were, every static guard holds and every value found is the same object. Words
 are compared parents first: an address is read only after the words that keep its owner alive were found unchanged, and
@@ -23,12 +27,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import platform
 import struct
 import sys
+import weakref
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
@@ -60,6 +67,7 @@ from lampwork.ir.source import (
     KeyAt,
     Named,
     PythonModule,
+    Referent,
     Root,
     Source,
     TypeOf,
@@ -84,9 +92,15 @@ _MACHINE_CODE = {
 _TYPE = 8
 _DICT_USED = 16
 _DICT_VERSION = 24
+_DICT_KEYS = 32
+_DICT_VALUES = 40
+_KEYS_SHAPE = 8
+_KEYS_ENTRIES = 24
+_KEYS_INDICES = 32
 _LIST_ITEMS = 24
 _LIST_SIZE = 16
 _CELL_CONTENTS = 16
+_REFERENT = 16
 _TYPE_VERSION = 384
 _MANAGED_DICT = -24
 
@@ -156,12 +170,31 @@ def _probe_interpreter() -> bool:
     contents = object()
     cell = (lambda: contents).__closure__[0]  # type: ignore[index]
     slots = slots and word(id(cell) + _CELL_CONTENTS) == id(contents) and word(id(plain) + _TYPE) == id(Plain)
+    reference = weakref.ref(plain)
+    slots = slots and word(id(reference) + _REFERENT) == id(plain)
     thing = Thing()
     thing.slot = contents  # type: ignore[attr-defined]
     slots = slots and word(id(thing) + _member_offset(Thing.__dict__["slot"])) == id(contents)
     code = word(id(_probe_interpreter) + _function_offset("__code__")) == id(_probe_interpreter.__code__)
     module = word(id(sys) + ModuleType.__dictoffset__) == id(sys.__dict__)
-    return changed and found and classes and slots and code and module
+    return changed and found and classes and slots and code and module and _probe_entries()
+
+
+def _probe_entries() -> bool:
+    """Whether entries of dicts are where they are looked for: keys that are all text, others, and those shared."""
+
+    class Sharing:
+        def __init__(self) -> None:
+            self.a, self.b = object(), object()
+
+    sharing = Sharing()
+    for container in ({"a": object(), "b": object()}, {1: object(), "b": object(), 3: object()}, sharing.__dict__):
+        for number, (key, value) in enumerate(container.items()):
+            _, index, place = Stamps._place(container, key)
+            values = word(id(container) + _DICT_VALUES)
+            if index != number or word(values + 8 * index if values else place + 8) != id(value):
+                return False
+    return True
 
 
 #: The memory of this process by 8-byte words: `_memory[address // 8]`. User space ends at 2 ** 47.
@@ -190,16 +223,55 @@ def _function_offset(name: str) -> int:
     raise Unstable(f"no slot for a function's {name}")
 
 
+def _entries(keys: int) -> tuple[int, int]:
+    """Of a dict's keys: the address of the first entry's key, and the distance to the next. Values are behind keys."""
+    shape = word(keys + _KEYS_SHAPE)
+    first = keys + _KEYS_INDICES + (1 << (shape >> 8 & 0xFF))
+    return (
+        (first + 8, 24) if shape >> 16 & 0xFF == 0 else (first, 16)
+    )  # keys that are all text have no hash beside them
+
+
+def _equal(held: Any, key: Any) -> bool:
+    return type(held) is type(key) and type(key) in (str, int, bytes) and held == key
+
+
+#: Dicts whose order is that of their entries.
+_KEEP_ORDER = (dict, defaultdict)
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def _bytes_at(memory: int, address: int, size_bytes: int) -> bytes:
+    """Bytes of this process, through its file; fewer where there is no memory."""
+    try:
+        return os.pread(memory, size_bytes, address)
+    except OSError:
+        return b""
+
+
+#: What `differing` names where a dict's entries have moved, which says nothing of any one of them.
+_OTHER_PLACE = 0
+
+
 class Stamps:
     """Collects the words that `guards` and `sources` of one call depend on.
 
-    After `add_guard` and `add_source`: `table` is for `compare`; `values` has the value of each stable source by id;
+    After `add_guard` and `add_read`: `table` is for `compare`; `values` has the value of each stable source by id;
     `left` the guards that must be checked on every call.
+
+    `avoid`: what changes too often to be stamped, by id, as `differing` names it: sources and guards, which become
+    unstable; dicts, of which entries are stamped then; classes.
     """
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, avoid: Collection[int] = ()) -> None:
         self.function = function
+        self._avoid = avoid
+        #: What the words that are written down now speak of: the id of a source, guard, dict or class.
+        self._about = 0
+        self._records: list[tuple[int, int, int]] = []
+        self._cheap: set[int] = set()
         self.values: dict[int, Any] = {}
+        self._sources: list[Source] = []
         self.left: list[Guard] = []
         self.keep: list[Any] = []
         self._words = array("Q")
@@ -210,29 +282,82 @@ class Stamps:
 
     def add_guard(self, guard: Guard) -> None:
         """Stamp what `guard` (which holds now) depends on; or put it in `left`."""
+        outer, self._about = self._about, id(guard)
         try:
+            if id(guard) in self._avoid:
+                raise Unstable("it fails too often")
             self._guard(guard)
         except (Unstable, *reading.READ_ERRORS):
             self.left.append(guard)
+        finally:
+            self._about = outer
 
-    def add_source(self, source: Source) -> bool:
-        """Stamp the path of `source`; false where its value must be read on every call."""
+    def add_read(self, source: Source) -> bool:
+        """Stamp the path of `source`, and where the data of a tensor is; false where it must be read on every call."""
+        outer, self._about = self._about, id(source)
         try:
-            self.value(source)
+            if isinstance(source, Referent):
+                return False
+            value = self.value(source)
+            if issubclass(type(value), torch.Tensor):
+                self.tensor(value)
             return True
         except (Unstable, *reading.READ_ERRORS):
             return False
+        finally:
+            self._about = outer
 
     def table(self) -> array:
         """What `compare` takes; valid as long as this object is kept."""
         return self._words + array("Q", [0])
 
+    def known(self) -> Iterator[tuple[Source, Any]]:
+        """Each stable source with its value; not what weak references refer to, which nothing here may keep alive."""
+        for source in self._sources:
+            if not isinstance(source, Referent):
+                yield source, self.values[id(source)]
+
+    def let_go(self) -> None:
+        """When all is stamped: what weak references refer to is kept alive no longer. Once it is gone, they change."""
+        for source in self._sources:
+            if isinstance(source, Referent):
+                del self.values[id(source)]
+
+    def differing(self) -> dict[int, int]:
+        """What changed since: the ids of sources, guards, dicts and classes whose words are others now; and how much
+        that says: 2 where looking at it on every call costs next to nothing (dicts, and plain numbers), else 1.
+
+        Memory may be gone by now, so it is read through the kernel. Where that cannot be, only what changed first is
+        found: what lies in front of it is as it was, and so its words can be read.
+        """
+        found: dict[int, int] = {}
+        try:
+            memory = os.open("/proc/self/mem", os.O_RDONLY)
+        except OSError:
+            memory = -1
+        try:
+            for index, count, about in self._records:
+                address, expected = self._words[index + 1], self._words[index + 2 : index + 2 + count]
+                if memory < 0:
+                    same = _memory[address >> 3 : (address >> 3) + count] == memoryview(expected)
+                else:
+                    same = _bytes_at(memory, address, 8 * count) == expected.tobytes()
+                if not same:
+                    found[about] = 2 if about in self._cheap or type(self.values.get(about, self)) in _PLAIN else 1
+                    if memory < 0:
+                        break
+        finally:
+            if memory >= 0:
+                os.close(memory)
+        return found
+
     # Words -----------------------------------------------------------------------------------------------------------
 
-    def _range(self, address: int, size_bytes: int) -> None:
+    def _range(self, address: int, size_bytes: int, about: int | None = None) -> None:
         if (address, size_bytes) not in self._seen:
             self._seen.add((address, size_bytes))
             start = address >> 3
+            self._records.append((len(self._words), size_bytes >> 3, self._about if about is None else about))
             count = size_bytes >> 3
             self._words.append(count)
             self._words.append(address)
@@ -249,13 +374,63 @@ class Stamps:
         self.keep.append(value)
 
     def _dict(self, value: dict) -> None:
-        self._range(id(value) + _DICT_VERSION, 8)
+        self._cheap.add(id(value))
+        self._range(id(value) + _DICT_VERSION, 8, id(value))
+
+    def _entry(self, container: dict, key: Any) -> None:
+        """What makes `container[key]` the same object next time."""
+        if id(container) not in self._avoid:
+            self._dict(container)
+            return
+        keys, index, place = self._place(container, key)
+        # The place alone: other keys may come and go. (No two keys of a dict are equal, so what has this one has it.)
+        self._range(id(container) + _DICT_KEYS, 16, _OTHER_PLACE)
+        self._range(keys + _KEYS_SHAPE, 8, _OTHER_PLACE)
+        if word(id(container) + _DICT_VALUES):
+            self._range(place, 8)
+            self._range(word(id(container) + _DICT_VALUES) + 8 * index, 8)
+        else:
+            self._range(place, 16)
+        self.keep += (container, key, dict.__getitem__(container, key))
+
+    def _keys(self, container: dict) -> None:
+        """What makes the keys of a dict the same, in the same order."""
+        if id(container) not in self._avoid:
+            self._dict(container)
+            return
+        if word(id(container) + _DICT_VALUES):
+            raise Unstable("keys that objects share")
+        keys = word(id(container) + _DICT_KEYS)
+        size = dict.__len__(container)
+        if word(keys + _KEYS_ENTRIES) != size:
+            raise Unstable("keys with gaps between them")
+        self._range(id(container) + _DICT_USED, 8)
+        self._range(id(container) + _DICT_KEYS, 16, _OTHER_PLACE)
+        self._range(keys + _KEYS_SHAPE, 8, _OTHER_PLACE)
+        self._range(keys + _KEYS_ENTRIES, 8)
+        first, step = _entries(keys)
+        for index, key in enumerate(dict.keys(container)):
+            self._slot(first + step * index, key)
+        self.keep.append(container)
+
+    @staticmethod
+    def _place(container: dict, key: Any) -> tuple[int, int, int]:
+        """Of a key: the address of the dict's keys, its number among them, and the address of its slot."""
+        keys = word(id(container) + _DICT_KEYS)
+        first, step = _entries(keys)
+        held = next((each for each in dict.keys(container) if each is key or _equal(each, key)), None)
+        for index in range(word(keys + _KEYS_ENTRIES)):
+            if word(first + step * index) == id(held):
+                return keys, index, first + step * index
+        raise Unstable("no such key where keys should be")
 
     def _class(self, cls: type) -> None:
+        if id(cls) in self._avoid:
+            raise Unstable("the class changes too often")
         cls.__doc__  # noqa: B018  a look-up gives the class a version if it has none
         if word(id(cls) + _TYPE_VERSION) & 0xFFFFFFFF == 0:
             raise Unstable("the class has no version")
-        self._range(id(cls) + _TYPE_VERSION, 8)
+        self._range(id(cls) + _TYPE_VERSION, 8, id(cls))
         self.keep.append(cls)
 
     # Paths -----------------------------------------------------------------------------------------------------------
@@ -264,15 +439,18 @@ class Stamps:
         """The value at `source`, with every word stamped that makes it the same object next time."""
         if id(source) in self.values:
             return self.values[id(source)]
-        if id(source) in self._unstable:
+        if id(source) in self._unstable or id(source) in self._avoid:
             raise Unstable
+        outer, self._about = self._about, id(source)
         try:
             found = self._value(source)
         except BaseException:
             self._unstable[id(source)] = source
             raise
+        finally:
+            self._about = outer
         self.values[id(source)] = found
-        self.keep.append(source)
+        self._sources.append(source)
         return found
 
     def _value(self, source: Source) -> Any:
@@ -280,7 +458,7 @@ class Stamps:
             case Root():
                 return self.function
             case PythonModule(name):
-                self._dict(sys.modules)
+                self._entry(sys.modules, name)
                 return sys.modules[name]
             case Named(module, qualname):
                 found = reading.find(module, qualname)
@@ -292,9 +470,9 @@ class Stamps:
                 return self._item(self.value(base), self.value(key) if is_source(key) else key)
             case KeyAt(base, index):
                 container = self.value(base)
-                if type(container) is not dict:
+                if type(container) not in _KEEP_ORDER:
                     raise Unstable("keys in an order that no version covers")
-                self._dict(container)
+                self._keys(container)
                 return reading.key_at(container, index)
             case Cell(base, index):
                 cell = reading.attribute(self.value(base), "__closure__")[index]
@@ -305,11 +483,20 @@ class Stamps:
                 return self._attribute(self.value(base), name)
             case TypeOf(base):
                 return self._type(self.value(base))
+            case Referent(base):
+                return self._referent(self.value(base))
             case ClassAttribute(base, name):
                 cls = self.value(base)
                 self._class(cls)
                 return reading.class_attribute(cls, name)
         raise Unstable(f"no stamp for {type(source).__name__}")
+
+    def _referent(self, reference: Any) -> Any:
+        found = reference() if type(reference) is weakref.ref else None
+        if found is None or word(id(reference) + _REFERENT) != id(found):
+            raise Unstable("no weak reference")
+        self._range(id(reference) + _REFERENT, 8)  # it is cleared when the object goes, and never refers to another
+        return found
 
     def _type(self, value: Any) -> type:
         kind = type(value)
@@ -331,13 +518,17 @@ class Stamps:
             raise Unstable("the instance dict is somewhere else")
         self._range(address, 8)
         # Another dict at the same address has another version, so this one need not be kept alive.
-        self._dict(attributes)
+        if id(attributes) not in self._avoid:
+            self._dict(attributes)
+        else:
+            self.keep.append(attributes)
         return attributes
 
     def _item(self, container: Any, key: Any) -> Any:
         if isinstance(container, dict):
-            self._dict(container)
-            return reading.item(container, key)
+            found = reading.item(container, key)
+            self._entry(container, key)
+            return found
         if type(container) is tuple or id(container) in self._class_dicts:
             return container[key]
         if type(container) is list and type(key) is int:
@@ -387,18 +578,19 @@ class Stamps:
                 self._type(value)
                 self._slot(id(value) + _function_offset("__code__"), value.__code__)
             case TensorIs():
+                self._about = id(guard.source)
                 self.tensor(value, test)
             case LengthIs():
                 self._length(value)
             case KeysAre(_, ordered):
-                if not isinstance(value, dict) or (ordered and type(value) is not dict):
+                if not isinstance(value, dict) or (ordered and type(value) not in _KEEP_ORDER):
                     raise Unstable("keys")
-                self._dict(value)
+                self._keys(value)
             case HasKey():
                 if id(value) not in self._class_dicts:
                     if not isinstance(value, dict):
                         raise Unstable("membership")
-                    self._dict(value)
+                    self._keys(value)
             case ClassLookup(name):
                 self._class(value)
                 found = reading.class_lookup(value, name)
@@ -409,7 +601,9 @@ class Stamps:
                 self.value(other)
             case ModuleIsPlain(_, empty):
                 attributes = self._instance_dict(value)
+                self._keys(attributes)
                 for name in empty:
+                    self._entry(attributes, name)
                     self._empty(attributes[name])
             case _:
                 raise Unstable(type(test).__name__)
@@ -452,21 +646,22 @@ class Stamps:
             raise Unstable("no memory")
 
 
+def merged_ranges(places: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Begin and end of the memory at `places` (begin and size of each), sorted, apart from each other."""
+    merged: list[list[int]] = []
+    for start, end in sorted([(start, start + size) for start, size in places if size]):
+        if merged and start <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end)
+        else:
+            merged.append([start, end])
+    return merged
+
+
 class Overlap:
     """Tells whether memory of a call's own tensors overlaps that of static tensors, whose places are stamped."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        ranges = sorted(
-            (tensor.data_ptr(), tensor.data_ptr() + reading.tensor_extent_bytes(tensor)) for tensor in tensors
-        )
-        merged: list[list[int]] = []
-        for start, end in ranges:
-            if start == end:
-                continue
-            if merged and start <= merged[-1][1]:
-                merged[-1][1] = max(merged[-1][1], end)
-            else:
-                merged.append([start, end])
+        merged = merged_ranges([(tensor.data_ptr(), reading.tensor_extent_bytes(tensor)) for tensor in tensors])
         self._starts = [start for start, _ in merged]
         self._ends = [end for _, end in merged]
 

@@ -2,69 +2,86 @@
 
     state = static.state
     if compare(state.address): state = static.refresh(function)     # None: some guard does not hold
-    ... state.values
+    ... state.values, state.now(function, ())
 
 A state is immutable: while its words compare equal, the static guards hold and `values` are the very objects at the
-static sources, tensors' data included.
+static sources, tensors' data included; but for what changes from call to call, which `State.left` looks at. What
+that is is found out: a gradient is it from the start, other things once their stamps have failed once or twice.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-from weakref import ref
 
 import torch
 
 from lampwork.ir.guard import ArgumentCount, Distinct, Guard, SameObject, SizeRelation, StorageGroups, TensorIs
 from lampwork.ir.source import Item, Source, is_source, is_static
+from lampwork.runtime.changing import changing_check
 from lampwork.runtime.differences import evaluate
 from lampwork.runtime.guards import Check, compile_check
-from lampwork.runtime.reading import READ_ERRORS
-from lampwork.runtime.stamps import Overlap, Stamps, Unstable, compare, supported
-from lampwork.runtime.steady import SteadyCheck, steady_check
+from lampwork.runtime.stamps import Overlap, Stamps, compare, supported
 
-#: Stamping costs a few hundred checks. When stamps keep failing, so many calls pass before the next attempt; doubled
-#: each time.
-FIRST_PAUSE, LONGEST_PAUSE = 32, 512
+#: Stamping costs a few hundred checks. So many times it is done whenever stamps fail, which finds out what changes;
+#: then so many calls pass before the next attempt; doubled each time.
+STAMPINGS, FIRST_PAUSE, LONGEST_PAUSE = 10, 32, 512
+#: What failed so often (see `Stamps.differing`) is looked at on every call, and not stamped again: what is replaced
+#: once, as all weights are when a checkpoint is loaded, is not what changes in each step.
+FAILURES = 2
 
 
-#: Compiling the check of a large model takes longer than evaluating its guards a few times. The last two of these see
-#: which tensors stay: a steady check, where there is one by then, is much less to compile.
+#: Compiling the check of a large model takes longer than evaluating its guards a few times.
 CHECKS_BEFORE_COMPILING = 5
 #: So few static guards are checked one by one with the others: that costs less than the native comparison.
 FEW_GUARDS = 12
 
-
-#: So many times a steady check is made; whatever changes more often is checked in full.
-STEADY_CHECKS = 4
+_CHANGING = array("Q", [1, 0, 0])  # a record that never compares equal: its own address, expected to be 0
+_CHANGING[1] = _CHANGING.buffer_info()[0]
 
 
 class State:
-    """What the static guards of one entry found, and the words of memory by which it is known to be unchanged."""
+    """What the static guards of one entry found, and the words of memory by which it is known to be unchanged.
 
-    __slots__ = ("values", "left", "generation", "ids", "apart", "address", "_table", "_keep")
+    `values`: those that stay; where `left` is not None, `now` completes them for a call.
+    """
+
+    __slots__ = ("values", "left", "positions", "generation", "ids", "apart", "address", "_table", "_keep")
 
     def __init__(
         self,
         values: list[Any],
-        left: Callable | None,
         table: array,
         keep: Any,
         pinned: Sequence[Any],
         generation: object = None,
+        left: Check | None = None,
+        positions: Sequence[int] = (),
     ) -> None:
         self.values = values
         #: Stays the same object while the weights among `values` do, where they are in memory included; None: it is
         #: not known.
         self.generation = generation
-        self.left = left
+        #: Checks what stamps do not cover, and returns the values at `positions`; see `changing.py`.
+        self.left, self.positions = left, positions
         self.ids = frozenset(map(id, pinned))
         self.apart = Overlap([value for value in pinned if issubclass(type(value), torch.Tensor)]).apart
         self._table, self._keep = table, keep
         self.address = table.buffer_info()[0]
+
+    def now(self, function: Any, passed: tuple) -> list[Any] | None:
+        """The values in this call; None where a guard does not hold. `passed`: see `changing_check`."""
+        assert self.left is not None
+        found = self.left(function, passed, {})
+        if found is None:
+            return None
+        values = self.values.copy()
+        for position, value in zip(self.positions, found):
+            values[position] = value
+        return values
 
 
 class StaticGuards:
@@ -84,20 +101,19 @@ class StaticGuards:
         others: Sequence[Source],
         weights: Sequence[Source] | None = None,
     ) -> None:
-        self._weights = reads if weights is None else weights
+        self._weights = frozenset(map(id, reads if weights is None else weights))
         self._guards, self._reads, self._others = tuple(guards), tuple(reads), tuple(others)
         self._positions, self._size = tuple(positions), size
         self._checks = 0
         self._compiled: Check | None = None
-        self._changing = array("Q", [1, 0, 0])  # a record that never compares equal: its own address, expected to be 0
-        self._changing[1] = self._changing.buffer_info()[0]
+        self._stampings = 0
         self._pause = 0
         self._next_pause = FIRST_PAUSE
         self.state: State | None = None
-        #: For while stamps do not hold: see `steady`; what the last full check found; how often one may be made.
-        self._steady: SteadyCheck | None = None
-        self._found: tuple | None = None
-        self._steady_left = STEADY_CHECKS
+        #: What changed between calls: how often, by id, and what is not stamped for that.
+        self._stamps: Stamps | None = None
+        self._changes: Counter[int] = Counter()
+        self._avoid: set[int] = set()
 
     def _check(self, function: Any) -> tuple | None:
         """The values at reads and others, None when some guard does not hold. Compiled when it is asked for often."""
@@ -113,74 +129,74 @@ class StaticGuards:
 
     def refresh(self, function: Any) -> State | None:
         """Check every static guard, one by one; the new state, None when one does not hold."""
-        if self._pause and self._steady is not None:
-            found = self._steady(function)
-            if found is not None:
-                self._pause -= 1
-                return self._unstamped(found, self._steady if self._steady.covers(self._weights) else None)
-            self._steady = None
-        found = self._check(function)
+        if not supported() or self._pause:
+            found = self._check(function)
+            self._pause = max(self._pause - 1, 0)
+            return None if found is None else self._unstamped(found)
+        if self._stamps is not None:
+            self._learn(self._stamps)
+        self._stampings += 1
+        if self._stampings >= STAMPINGS:
+            self._pause = self._next_pause
+            self._next_pause = min(self._next_pause * 2, LONGEST_PAUSE)
+        state, found = self._stamped(function)
         if found is None:
             return None
-        if not supported() or self._pause:
-            self._pause = max(self._pause - 1, 0)
-            self._look_for_steady(found)
-            return self._unstamped(found)
-        if self.state is not None:
-            self._pause = self._next_pause
-            self._next_pause = min(self._next_pause * 2, LONGEST_PAUSE)
-        state = self._stamped(function)
-        if state is None:  # what the program reads cannot be stamped: gradients, which each training step makes anew
-            self._pause = self._next_pause
-            self._next_pause = min(self._next_pause * 2, LONGEST_PAUSE)
+        if state is None:
             return self._unstamped(found)
         self.state = state
         return state
 
-    def _look_for_steady(self, found: tuple) -> None:
-        """Two full checks in a row find which tensors stay. Nothing is kept alive between them: others may go."""
-        before, self._found = self._found, None
-        if not self._pause or self._checks < CHECKS_BEFORE_COMPILING - 1 or not self._steady_left:
-            return
-        if before is None:
-            self._found = tuple([ref(value) if isinstance(value, torch.Tensor) else None for value in found])
-            return
-        self._steady_left -= 1
-        stays = [reference is not None and reference() is value for reference, value in zip(before, found)]
-        self._steady = steady_check(self._guards, (*self._reads, *self._others), stays, found)
+    def _learn(self, stamps: Stamps) -> None:
+        """Finds out what changed, so that what changes again and again is not stamped."""
+        self._stamps = None
+        self._changes.update(stamps.differing())
+        self._avoid |= {each for each, count in self._changes.items() if each and count >= FAILURES}
 
-    def _values(self, found: tuple) -> list[Any]:
+    def _unstamped(self, found: tuple) -> State:
+        # For one call, whose own objects were there when the others were found: nothing need be kept alive for it,
+        # least of all gradients that the program is about to replace.
         values: list[Any] = [None] * self._size
         for position, value in zip(self._positions, found):
             values[position] = value
-        return values
+        return State(values, _CHANGING, self, found[len(self._reads) :])
 
-    def _unstamped(self, found: tuple, generation: object = None) -> State:
-        # For one call, whose own objects were there when the others were found: nothing need be kept alive for it,
-        # least of all gradients that the program is about to replace.
-        return State(self._values(found), None, self._changing, self, found[len(self._reads) :], generation)
-
-    def _stamped(self, function: Any) -> State | None:
-        """A state that the next calls compare with; None where a value that is read cannot be stamped."""
-        stamps = Stamps(function)
+    def _stamped(self, function: Any) -> tuple[State | None, tuple | None]:
+        """A state that the next calls compare with, None where there can be none; and what `_check` found."""
+        stamps = Stamps(function, self._avoid)
         for guard in self._guards:
             stamps.add_guard(guard)
+        changing = [source for source in self._reads if not stamps.add_read(source)]
+        outside = [source for source in self._others if not stamps.add_read(source)]
         try:
-            for source in (*self._reads, *self._others):
-                value = stamps.value(source)
-                if issubclass(type(value), torch.Tensor):
-                    stamps.tensor(value)
-        except (Unstable, *READ_ERRORS):
-            return None
+            left = changing_check(self._guards, changing, stamps) if stamps.left or changing else None
+        except LookupError:
+            return None, self._check(function)
         table = stamps.table()
         # The guards are checked after the words were written down, and the words compared after that: what another
         # thread does in between cannot be stamped as having been checked.
         found = self._check(function)
         if found is None or compare()(table.buffer_info()[0]):
-            return None
-        left = compile_check(stamps.left, ()) if stamps.left else None
-        pinned = found[len(self._reads) :]
-        return State(self._values(found), left, table, (stamps.keep, pinned), pinned, stamps)
+            return None, found
+        if outside and not (left is not None and left.apart.issuperset(map(id, outside))):
+            return None, found  # the call's own objects would be compared with objects of this call alone
+        self._stamps = stamps
+        stamps.let_go()
+        stays = {id(source) for source in self._reads}.difference(map(id, changing))
+        places = {id(source): position for source, position in zip(self._reads, self._positions)}
+        values: list[Any] = [None] * self._size
+        for source, position, value in zip(self._reads, self._positions, found):
+            if id(source) in stays:
+                values[position] = value
+        fleeting = set(map(id, outside))
+        others = zip(self._others, found[len(self._reads) :])
+        pinned = [value for source, value in others if id(source) not in fleeting]
+        generation = stamps if self._weights.isdisjoint(map(id, changing)) else None
+        keep = (stamps, pinned)
+        if left is None:
+            return State(values, table, keep, pinned, generation), found
+        positions = [places[id(source)] for source in left.reads]
+        return State(values, table, keep, pinned, generation, left.call, positions), found
 
 
 class Split:

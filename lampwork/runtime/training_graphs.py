@@ -38,7 +38,7 @@ from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Tangent
 from lampwork.ir.program import FromBuffer
-from lampwork.ir.source import is_static
+from lampwork.ir.source import is_lasting, is_static
 from lampwork.runtime.cuda_capture import CudaDevice, NotCapturable, Pool
 from lampwork.runtime.cuda_graphs import (
     CAPTURES_FOR_WEIGHTS,
@@ -113,6 +113,8 @@ class TrainingGraphs:
         self.copied = tuple(index for index, source in enumerate(artifact.inputs) if not is_static(source))
         in_place = (artifact.touched | {*self.link.saved_inputs}) - {*self.copied}
         self.kept = tuple(sorted(in_place))
+        #: A generation speaks of everything that is kept.
+        self.lasting = all(is_lasting(artifact.inputs[index]) for index in self.kept)
         programs = [artifact.program, *([self.link.artifact.program] if self.link.artifact is not None else ())]
         #: Both halves share memory, where all sizes in them are known.
         self.shares = _torch.can_lend() and all(map(known_sizes, programs))
@@ -310,7 +312,7 @@ class _Stream:
         return sum(memory.size_bytes for memory in there) + max(like) <= KEPT_SHARE * device.memory_bytes()
 
     def _weights_stay(self, values: Sequence[Any], generation: object) -> bool:
-        if generation is not None and generation is self.generation:
+        if self.graphs.lasting and generation is not None and generation is self.generation:
             return True
         if self.places != tuple(values[index].data_ptr() for index in self.graphs.kept):
             return False

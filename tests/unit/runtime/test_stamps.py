@@ -209,7 +209,7 @@ def static_guards(guards, reads=(), others=()):
 def unchanged(static, function):
     """As an entry's function asks: the stamps, then what is left."""
     state = static.state
-    return not stamps.compare()(state.address) and (state.left is None or state.left(function, (), {}) is not None)
+    return not stamps.compare()(state.address) and (state.left is None or state.now(function, ()) is not None)
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -223,6 +223,28 @@ def test_a_change_is_noticed(name):
     change(thing)
     assert not unchanged(static, thing)
     assert static.refresh(thing) is None
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_noticed_where_entries_stand_for_dicts(name):
+    guards, change = CHANGES[name]
+    thing = make_thing()
+    thing.copy = types.FunctionType(function_a.__code__, globals(), None, (1,))
+    first = static_guards(guards)
+    first.refresh(thing)
+    static = static_guards(guards)
+    static._avoid = set(first._stamps._cheap)  # every dict of which a version was stamped
+    assert static.refresh(thing) is not None
+    assert unchanged(static, thing)
+    thing.unrelated = object()
+    assert unchanged(static, thing) or name in KEYS
+    change(thing)
+    assert not unchanged(static, thing)
+    assert static.refresh(thing) is None
+
+
+#: What no other key may come to.
+KEYS = {"attribute added"}
 
 
 #: Everything above but what stamps leave to a check on every call.
@@ -277,7 +299,24 @@ def test_values_written_in_place_change_nothing():
     assert unchanged(static, thing)
 
 
-def test_stamps_that_keep_failing_are_given_a_rest():
+def test_what_is_written_beside_what_is_read_is_found_out():
+    """The version of the dict changes on each call; after the first failure the entry that is read stands for it."""
+    thing = make_thing()
+    static = static_guards([Guard(own("number"), Equals(3))])
+    assert static.refresh(thing) is not None
+    thing.counter = object()
+    assert not unchanged(static, thing)
+    assert static.refresh(thing) is not None
+    for _ in range(5):
+        thing.counter = object()
+        assert unchanged(static, thing)
+    thing.number = 4
+    assert not unchanged(static, thing) and static.refresh(thing) is None
+
+
+def test_stamps_that_keep_failing_are_given_a_rest(monkeypatch):
+    monkeypatch.setattr(stamps.Stamps, "differing", lambda self: {})
+    monkeypatch.setattr("lampwork.runtime.static.STAMPINGS", 2)
     thing = make_thing()
     static = static_guards([Guard(own("number"), Equals(3))])
     stamped = 0
