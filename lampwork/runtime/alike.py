@@ -6,8 +6,8 @@
 
 A gradient is another tensor in each step, of the same type, sizes, strides and device. Asking for ten attributes of
 each of three hundred takes 300 us; here machine code compares the words of their `TensorImpl`s that the answers come
-from, and reads where their data is, in 3 us. What it finds different is asked for its attributes: bits that no test asks for
-may differ (four variants of them are remembered), and tensors with a history or views are always looked at so.
+from, and reads where their data is, in 3 us. What it finds different is asked for its attributes: bits that no test
+asks for may differ (four variants of them are remembered), and tensors with a history or views are always looked at so.
 """
 
 from __future__ import annotations
