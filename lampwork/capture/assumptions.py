@@ -1,17 +1,21 @@
-"""Branches on the contents of tensors of which one side only raises: the other side is assumed.
+"""Branches on the contents of tensors of which one side only raises, or is for numbers that are not finite: the other
+side is assumed.
 
     if not (ids < size).all():             %all = all(lt(%ids, 97))
         raise ValueError("...")       ->   %_ = _assert_async(%all, "... model.py:12")
     y = table[ids]                         %y = index(%table, [%ids])
 
+    assert ids.max().item() < size     ->   %_ = _assert_async(lt(%max, 97), "... model.py:14")
+
 The assertion is checked when the program runs, before it writes anything that the caller can see; where it fails, the
-call runs eagerly and raises the program's own error (or takes the other side after all, if something catches it). So
+call runs eagerly and raises the program's own error, or takes the other side after all. So
 nothing is assumed once an input was written to: such a branch breaks the graph. Random numbers drawn by then are taken
 back, so that eager draws them again.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -21,7 +25,8 @@ from lampwork.capture.bytecode import OP
 from lampwork.capture.fake import Fake
 from lampwork.fakes.operators import operator
 
-_RAISE = OP["RAISE_VARARGS"]
+aten = torch.ops.aten
+_RAISE, _JUMP = OP["RAISE_VARARGS"], OP["JUMP"]
 #: A side that goes on to any of these does not only raise.
 _ENDS = frozenset(
     number for name, number in OP.items() if "JUMP" in name or name.startswith(("RETURN", "FOR_", "YIELD"))
@@ -31,23 +36,70 @@ _LONGEST = 200
 
 
 def assumed_branch(world: Any, frame: Any, value: Fake, if_true: int, if_false: int) -> bool | None:
-    """The truth of `value` that keeps the frame from raising, asserted in the graph; None where both sides go on."""
+    """The truth of `value` that keeps the frame from raising, or that it has where numbers are finite, asserted in the
+    graph; None where both sides go on, and for all one knows may be taken in turns."""
     if value.constant is not None or value.numel() != 1:
         return None
-    raises = _only_raises(frame.code, if_true), _only_raises(frame.code, if_false)
-    if raises[0] is raises[1] or not may_assume(world.recorder):
+    one = one_raises(frame.code, if_true, if_false)
+    truth = _only_raises(frame.code, if_false) if one else _where_finite(value.node)
+    if truth is None or not may_assume(world.recorder):
         return None
-    assume(world, value, raises[1])
-    return raises[1]
+    assume(world, value, truth)
+    return truth
+
+
+def _where_finite(node: Any) -> bool | None:
+    """What a test of a graph comes to where the numbers that it looks at are finite; None for tests of something else.
+
+    `torch.isfinite(x)` is recorded as `(x == x) * (abs(x) != inf)`.
+    """
+    if type(node) is not torch.fx.Node or node.target not in _TESTS:
+        return None
+    first = node.args[0]
+    kind = _TESTS[node.target]
+    if kind == "not finite":
+        return False
+    if kind == "same":
+        return True if first is node.args[1] else None
+    if kind == "infinite":
+        is_size = type(first) is torch.fx.Node and first.target is aten.abs.default
+        return True if is_size and node.args[1] == math.inf else None
+    known = _where_finite(first)
+    if kind == "both":
+        return known if known is _where_finite(node.args[1]) else None
+    return known if known is None or kind == "as it is" else not known
+
+
+#: How a test follows from what it is made of.
+_TESTS = {
+    aten.isnan.default: "not finite", aten.isinf.default: "not finite",
+    aten.eq.Tensor: "same", aten.ne.Scalar: "infinite", aten.mul.Tensor: "both", aten.logical_or.default: "both",
+    aten.logical_and.default: "both", aten.bitwise_or.Tensor: "both", aten.bitwise_and.Tensor: "both",
+    aten.any.default: "as it is", aten.all.default: "as it is",
+    aten.logical_not.default: "negated", aten.bitwise_not.default: "negated",
+}  # fmt: skip
+
+
+def one_raises(code: Any, if_true: int, if_false: int) -> bool:
+    """Whether one side of a branch only raises, and the other goes on."""
+    return _only_raises(code, if_true) is not _only_raises(code, if_false)
 
 
 def _only_raises(code: Any, start: int) -> bool:
     """Whether the instructions from `start` on end in `raise`, with no branch before it."""
-    for operation, _ in code.instructions[start : start + _LONGEST]:
+    position = start
+    for _ in range(_LONGEST):
+        if position >= len(code.instructions):
+            return False
+        operation, target = code.instructions[position]
         if operation == _RAISE:
             return True
-        if operation in _ENDS:
+        if operation == _JUMP and target > position:
+            position = target
+        elif operation in _ENDS:
             return False
+        else:
+            position += 1
     return False
 
 

@@ -250,6 +250,8 @@ _IN_GRAPH: dict[Any, Any] = {
     math.exp: torch.exp, math.log: torch.log,
     math.sin: torch.sin, math.cos: torch.cos, math.tanh: torch.tanh, operator.pow: torch.pow,
 }  # fmt: skip
+#: Tests of numbers that operators make alike.
+_TESTS: dict[Any, Any] = {math.isnan: torch.isnan, math.isinf: torch.isinf, math.isfinite: torch.isfinite}
 
 
 def tensor_of(number: UnknownNumber) -> Fake:
@@ -264,6 +266,23 @@ def tensor_of(number: UnknownNumber) -> Fake:
             number.tensor = compute(*map(_as_float, args))
     assert number.tensor is not None
     return number.tensor
+
+
+def decision_of(number: UnknownNumber) -> Fake | None:
+    """What a comparison of numbers, or a test of one, comes to, as a tensor in the graph; None if that might not be
+    exactly what Python comes to."""
+    function, args, _ = number.made or (None, (), False)
+    tensors = [each.tensor if type(each) is UnknownNumber else each for each in args]
+    kinds = {kind_of(each) for each in args}
+    if not any(type(each) is Fake for each in tensors) or any(each is None for each in tensors):
+        return None
+    if kinds != {float} and (kinds != {int} or any(type(each) is int and abs(each) >= 1 << 62 for each in tensors)):
+        return None
+    compute = function if function in _COMPARISONS else _TESTS.get(function)
+    if compute is None:
+        return None
+    with torch.no_grad():
+        return compute(*tensors)
 
 
 def compute_with_tensor(plain: Any, left: Any, right: Any) -> Any:

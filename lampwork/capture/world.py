@@ -24,7 +24,7 @@ from weakref import ReferenceType, ref
 
 import torch
 
-from lampwork.capture.assumptions import assumed_branch
+from lampwork.capture.assumptions import assumed_branch, may_assume, one_raises
 from lampwork.capture.calls import NativeCalls
 from lampwork.capture.containers import Containers
 from lampwork.capture.data import Data
@@ -45,7 +45,7 @@ from lampwork.capture.tensor_attributes import TensorAttributes
 from lampwork.capture.tensor_calls import TensorCalls
 from lampwork.capture.tensors import TensorInputs
 from lampwork.capture.text import UnknownText, UnknownTexts, formatted, is_unknown, joined
-from lampwork.capture.unknown import UnknownNumber, UnknownNumbers
+from lampwork.capture.unknown import UnknownNumber, UnknownNumbers, decision_of
 from lampwork.capture.unknown_arrays import UnknownArray, UnknownArrays
 from lampwork.ir.loops import Location
 from lampwork.ir.reference import code_digest
@@ -200,8 +200,11 @@ class TorchWorld(
         return types.GeneratorType if type(value).__name__ == "MachineGenerator" else type(value)
 
     def branch(self, frame: Frame, value: Any, if_true: int, if_false: int) -> bool:
-        if type(value) is UnknownNumber and value.tensor is not None:
-            value = value.tensor
+        if type(value) is UnknownNumber:
+            tensor = value.tensor
+            if tensor is None and may_assume(self.recorder) and one_raises(frame.code, if_true, if_false):
+                tensor = decision_of(value)
+            value = value if tensor is None else tensor
         if type(value) is Fake:
             assumed = assumed_branch(self, frame, value, if_true, if_false)
             if assumed is not None:

@@ -5,6 +5,7 @@ PYTEST_DONT_REWRITE: pytest's asserts have branches of their own.
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import pytest
@@ -56,9 +57,38 @@ def uses_check_with(x, ids):
     return x[ids] * 2
 
 
+def asserts_a_number(x, ids):
+    assert ids.max().item() < 3, f"bad: {ids.tolist()}"
+    return x[ids] * 2
+
+
+def asserts_a_range(x, ids):
+    assert 0 <= int(ids.max()) < len(x)
+    return x[ids] * 2
+
+
+def asserts_two_numbers(x, ids):
+    if not ids.sum().item() >= ids.max().item():
+        raise ValueError("large")
+    assert ids.max().item() < 3
+    return x[ids] * 2
+
+
+def inverse(x, ids):
+    size = (9.0 - ids.max()).reciprocal().item()
+    if math.isinf(size):
+        raise FloatingPointError(size)
+    return x[ids]
+
+
 @pytest.mark.parametrize(
-    "program", [raises_on_true, raises_on_false, asserts, counts, uses_check, uses_check_with], ids=lambda f: f.__name__
-)
+    "program",
+    [
+        raises_on_true, raises_on_false, asserts, counts, uses_check, uses_check_with, asserts_a_number,
+        asserts_a_range, asserts_two_numbers, inverse,
+    ],
+    ids=lambda f: f.__name__,
+)  # fmt: skip
 def test_one_graph_and_the_programs_own_error(program):
     function = compiled(program)
     assert torch.equal(function(X, GOOD), program(X, GOOD))
@@ -218,3 +248,59 @@ def test_text_of_contents_that_is_looked_at_breaks(program):
     lampwork.reset()
     function = lampwork.compile(program, options={"cache": False})
     assert function(X) == program(X) and function(X) == program(X)
+
+
+def clamps(x):
+    h = x * 2
+    if not torch.isfinite(h).all():
+        h = torch.nan_to_num(h, 5.0, 7.0, 7.0)
+    return h + 1
+
+
+def skips(x):
+    loss = x.sum()
+    if torch.isnan(loss) or torch.isinf(loss):
+        return None
+    return x - loss
+
+
+def either(x):
+    if torch.logical_or(torch.isnan(x).any(), x.isinf().any()):
+        return x.nan_to_num()
+    return x * 3
+
+
+def not_itself(x):
+    loss = x.mean()
+    if not loss == loss:
+        return x * 0
+    return x + loss
+
+
+@pytest.mark.parametrize("program", [clamps, skips, either, not_itself], ids=lambda f: f.__name__)
+def test_numbers_are_assumed_to_be_finite(program):
+    """What a program does about numbers that are not is done by eager."""
+    function = compiled(program)
+    for value, times in ((1.0, 2), (float("nan"), 2), (3.0, 2)):
+        argument = torch.tensor([1.0, value, 3.0])
+        for _ in range(times):
+            found, expected = function(argument), program(argument)
+            assert (found is None) is (expected is None)
+            if expected is not None:
+                torch.testing.assert_close(found, expected, equal_nan=True)
+    stats = lampwork.stats(function)
+    assert stats["captures"] == 1
+    (fallback,) = stats["fallbacks"]
+    assert fallback.id == "assumption-failed" and fallback.count == 2
+
+
+def test_other_tests_are_not_assumed():
+    def compared(x):
+        return x * 2 if (x == x.flip(0)).all() else x
+
+    def large(x):
+        return x * 2 if (x.abs() != 3.0).all() else x
+
+    for program in (compared, large):
+        with pytest.raises(GraphBreak, match="data-dependent"):
+            compiled(program)(X)
