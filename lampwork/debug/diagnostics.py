@@ -309,8 +309,8 @@ DIAGNOSTICS: dict[str, Meaning] = {
     # Fall-back ----------------------------------------------------------------------------------------------------
     "assumption-failed": Meaning(
         "fallback",
-        "The program raises where a tensor's contents fail its check, caught that itself, and went on another way. Or it "
-        "asked whether numbers are finite, and they were not.",
+        "A check of the program on a tensor's contents failed, and it went on another way: it catches what it raises "
+        "then, or asked whether numbers are finite.",
         "Choose between the two sides by `torch.where`, or check outside the compiled function.",
     ),
     "compiler-failed": Meaning(
