@@ -6,12 +6,12 @@ of a tile's shape, which are folded after the loop; unrolled rows fold one value
 
 from __future__ import annotations
 
-from lampwork.codegen.triton.expressions import COMBINE, HALF, TYPES, cast, identity, operation, typed
+from lampwork.codegen.triton.expressions import COMBINE, HALF, TYPES, cast, identity, operation, summed_exp, typed
 from lampwork.codegen.triton.online import RESCALED_GROUP
 from lampwork.codegen.triton.tiles import Rescaled
 from lampwork.codegen.triton.values import NONE, Value, ValueWriter
 from lampwork.errors import CompileError
-from lampwork.ir.loops import Accumulate, Accumulator, Kernel
+from lampwork.ir.loops import Accumulate, Accumulator, Compute, Kernel
 from lampwork.ir.target import Target
 
 #: An unrolled fold so far: its value, its position (for argmax and argmin) and the dimensions they vary along.
@@ -24,6 +24,8 @@ class FoldWriter(ValueWriter):
     def __init__(self, kernel: Kernel, target: Target, index_type: str) -> None:
         super().__init__(kernel, target, index_type)
         self.accumulators: dict[str, Accumulator] = {}
+        #: Sums of exponentials of differences from their maximum, which nothing else uses.
+        self.summed: frozenset[str] = frozenset()
 
     def _fold_type(self, stmt: Accumulate) -> tuple[str, str]:
         """The reduction and the type its values are folded in."""
@@ -43,8 +45,12 @@ class FoldWriter(ValueWriter):
 
     def _operand(self, stmt: Accumulate, dtype: str) -> str:
         """The value to fold, over the whole tile."""
-        text, dims = self.value(stmt.value)
-        text = cast(self, text, stmt.value.dtype, dtype)
+        if stmt.name in self.summed and isinstance(stmt.value, Compute):
+            text, dims = self.value(stmt.value.args[0])
+            text = summed_exp(self, text)
+        else:
+            text, dims = self.value(stmt.value)
+            text = cast(self, text, stmt.value.dtype, dtype)
         return self._widen((text, dims), self.dims)
 
     def _position(self, stmt: Accumulate) -> str:
@@ -120,8 +126,8 @@ class FoldWriter(ValueWriter):
         most = self.name(f"tl.reduce({value}, {axis}, {self._helper('max')})")
         top = operation(self, "maximum", "float32", "float32", (stmt.maximum, most))
         shift = self.name(f'tl.where({top} == float("-inf"), 0.0, {top})')
-        scale = self.name(f"libdevice.exp({self.name(f'{stmt.maximum} - {shift}')})")
-        power = self.name(f"libdevice.exp({self.name(f'{value} - tl.expand_dims({shift}, {axis})')})")
+        scale = summed_exp(self, self.name(f"{stmt.maximum} - {shift}"))
+        power = summed_exp(self, self.name(f"{value} - tl.expand_dims({shift}, {axis})"))
         self._line(f"{stmt.total} = {self.name(f'{stmt.total} * {scale}')} + tl.sum({power}, {axis})")
         self._line(f"{stmt.maximum} = {top}")
 
@@ -129,7 +135,7 @@ class FoldWriter(ValueWriter):
         axis = self.dims.index("r")
         suffix, rows = "[:, None]" if axis else "", frozenset(self.dims) - {"r"}
         top = self.name(f"tl.reduce({stmt.maximum}, {axis}, {self._helper('max')}){suffix}")
-        scale = self.name(f"libdevice.exp({self.name(f'{stmt.maximum} - {top}')})")
+        scale = summed_exp(self, self.name(f"{stmt.maximum} - {top}"))
         total = self.name(f"tl.sum({self.name(f'{stmt.total} * {scale}')}, {axis}){suffix}")
         self.locals[stmt.maximum], self.locals[stmt.total] = (top, rows), (total, rows)
 
@@ -174,8 +180,7 @@ class FoldWriter(ValueWriter):
             "max": "maximum_of", "min": "minimum_of", "prod": "product_of", "argmax": "first_maximum",
             "argmin": "first_minimum",
         }  # fmt: skip
-        self.helpers.setdefault(names[op])
-        return names[op]
+        return self.helper(names[op])
 
     def _literal_of(self, text: str, dtype: str) -> str:
         return self.name(f"tl.full([], {text}, {TYPES[dtype]})") if dtype == "bool" else text

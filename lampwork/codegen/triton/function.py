@@ -123,6 +123,9 @@ class FunctionWriter(FoldWriter):
     def _split(self, index: str, dims: frozenset[str], axes: list[Axis]) -> None:
         """The indices of `axes`, row by row, as parts of one index over all of them."""
         rest = index
+        block = {"x": self.tiling.x_block, "y": self.tiling.y_block, "r": self.tiling.r_block}
+        for dim in dims:
+            self.along[dim] = tuple(axes) if block[dim] > 1 else ()
         for place in range(len(axes) - 1, -1, -1):
             axis = axes[place]
             extent = upper(axis.extent)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lampwork.codegen.triton.tiles import MOST_WARPS, Form, Nest, Rescaled, Tiling
-from lampwork.ir.loops import Accumulate, Accumulator, Compute, Expr, Index, Load, Local
+from lampwork.ir.loops import Accumulate, Accumulator, Compute, Expr, Index, Let, Load, Local, Store, children
 from lampwork.ir.size import Size, Symbol, substitute
 
 #: Neighbours that are summed with one shift: an exponential for each and one to rescale, where two for each would bind
@@ -42,16 +42,41 @@ def merge_exponential_sums(form: Form) -> Form:
     return form
 
 
+def summed_exponentials(form: Form) -> frozenset[str]:
+    """The accumulators of such sums in `form` whose exponentials nothing else can use: only their sum has to be exact."""
+    accumulators = {stmt.name: stmt for stmt in form.row if isinstance(stmt, Accumulator)}
+    found = set()
+    nests = form.nests
+    for first, second in zip(nests, nests[1:]):
+        pair = _pair(first, second, accumulators)
+        if pair is None:
+            continue
+        values = [stmt.value for nest in nests if nest is not second for stmt in nest.body]
+        values += [stmt.value for stmt in form.row if isinstance(stmt, (Let, Store))]
+        if not any(_takes_exponential(value, pair.maximum) for value in values):
+            found.add(pair.total)
+    return frozenset(found)
+
+
+def _takes_exponential(expr: Expr, maximum: str, inside: bool = False) -> bool:
+    """Whether an exponential of something made of `maximum` is in `expr`."""
+    if isinstance(expr, Local):
+        return inside and expr.name == maximum
+    inside = inside or isinstance(expr, Compute) and expr.op == "exp"
+    return any(_takes_exponential(child, maximum, inside) for child in children(expr))
+
+
 def online_tiling(tiling: Tiling, length: int) -> Tiling:
     """The same tile with as many threads as a merged pass wants: more elements each are registers, fewer are waits.
 
-    Blocks are halved, and their threads kept, where that leaves less of the last one empty (H100, rows of 50257: 96% of
-    copy bandwidth instead of 88%).
+    Blocks are halved where that leaves less of the last one empty (H200, rows of 50257: 98% of copy bandwidth with blocks
+    of 2048 and 4 warps, 96% with 8 warps; rows of 32000 do not care).
     """
-    warps = max(1, min(tiling.x_block * tiling.r_block // (32 * THREAD_ELEMENTS), MOST_WARPS))
     half = tiling.r_block // 2
     spared = -(-length // tiling.r_block) * tiling.r_block - -(-length // half) * half
-    return replace(tiling, r_block=half if 100 * spared > MOST_EMPTY * length else tiling.r_block, num_warps=warps)
+    block = half if 100 * spared > MOST_EMPTY * length else tiling.r_block
+    warps = max(1, min(tiling.x_block * block // (32 * THREAD_ELEMENTS), MOST_WARPS))
+    return replace(tiling, r_block=block, num_warps=warps)
 
 
 def _pair(first: Nest, second: Nest, accumulators: dict[str, Accumulator]) -> Rescaled | None:

@@ -21,7 +21,7 @@ import itertools
 from lampwork.codegen.triton.expressions import cast
 from lampwork.codegen.triton.folds import Total
 from lampwork.codegen.triton.function import FunctionWriter
-from lampwork.codegen.triton.online import RESCALED_GROUP, merge_exponential_sums, online_tiling
+from lampwork.codegen.triton.online import RESCALED_GROUP, merge_exponential_sums, online_tiling, summed_exponentials
 from lampwork.codegen.triton.product import ProductWriter
 from lampwork.codegen.triton.tiles import (
     Form,
@@ -39,7 +39,7 @@ from lampwork.codegen.triton.unaligned_rows import AlignedRow, Moved, Stretch, u
 from lampwork.codegen.triton.values import NONE
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
-from lampwork.ir.loops import Accumulate, Axis, Kernel, Let, Store
+from lampwork.ir.loops import Accumulate, Axis, Expr, Kernel, Let, Load, Local, Store, children
 from lampwork.ir.program import DeviceKernel
 from lampwork.ir.size import Size, add, bounds, floordiv, mod, mul, product
 from lampwork.ir.target import Target
@@ -89,6 +89,7 @@ class LoopWriter(FunctionWriter):
                 tiling = online_tiling(tiling, max(likely(product(a.extent for a in nest.axes)) for nest in form.nests))
             form = merged
         super().__init__(kernel, target, form, tiling)
+        self.summed = summed_exponentials(form)
 
     def _outer(self) -> Size:
         grid = self._blocks()
@@ -96,6 +97,8 @@ class LoopWriter(FunctionWriter):
             self._line(f"r = {self._range('RBLOCK', 'r')}")
             if likely(grid) <= EARLY_PROGRAMS * self.target.threads:
                 self._load_early()
+            if any(self._is_loop(nest) for nest in self.form.nests):
+                self._load_after()
         return grid
 
     def _blocks(self) -> Size:
@@ -139,6 +142,7 @@ class LoopWriter(FunctionWriter):
             self._line(f"{name} = {place} * {size} + {self._range(size, name)}")
             self._bound(name, name, axis.extent, block)
             self.symbols[axis.name] = (name, frozenset(name))
+            self.along[name] = (axis,) if block > 1 else ()
             rest = f"{number} // {text}"
         others = flat[:-1]
         if others:
@@ -235,6 +239,7 @@ class LoopWriter(FunctionWriter):
         axis = nest.axes[-1]
         dims = row.rows | {"r"}
         index = self.name(f"{place} - {row.ahead}")
+        self.along.pop("r", None)  # rows begin anywhere
         self.symbols[axis.name] = (index, dims)
         inside = [f"{index} >= 0"] if stretch.below else []
         before_end = ""
@@ -290,6 +295,30 @@ class LoopWriter(FunctionWriter):
                     self._load(load)
             self.masks.pop("r", None)
 
+    def _is_loop(self, nest: Nest) -> bool:
+        """Whether the nest's rows are folded block by block."""
+        length = product(upper(axis.extent) for axis in nest.axes)
+        return not isinstance(length, int) or length > self.tiling.r_block
+
+    def _load_after(self) -> None:
+        """What is loaded after loops, and does not need them (the target of a cross entropy, and its logit), is loaded
+        before: nobody waits for it then."""
+        early: set[str] = set()
+
+        def load(expr: Expr) -> None:
+            if not isinstance(expr, Load):
+                for child in children(expr):
+                    load(child)
+            elif local_names(expr) <= early and self.parameters[expr.buffer].access == "read":
+                self._load(expr)
+
+        for stmt in self.form.row:
+            if isinstance(stmt, Let) and local_names(stmt.value) <= early:
+                self._let(stmt)
+                early.add(stmt.name)
+            elif isinstance(stmt, (Let, Store)):
+                load(stmt.value)
+
     def _enter(self, nest: Nest, index: str, length: Size) -> None:
         """The nest's indices, and its mask: the row's end, and the ends of loops that depend on outer indices."""
         dims = frozenset("r")
@@ -315,6 +344,13 @@ class LoopWriter(FunctionWriter):
                 self._fold_row(stmt)
             else:
                 self._fold_block(stmt, accumulators[stmt.name])
+
+
+def local_names(expr: Expr) -> set[str]:
+    """What `expr` takes of statements before it."""
+    if isinstance(expr, Local):
+        return {expr.name}
+    return set().union(*map(local_names, children(expr)))
 
 
 def _reads_rows_from_memory(form: Form, tiling: Tiling, kernel: Kernel, target: Target) -> bool:

@@ -14,8 +14,23 @@ from lampwork.codegen.triton.expressions import COMPARISONS, TYPES, literal, ope
 from lampwork.codegen.triton.lines import TextLines
 from lampwork.codegen.triton.unaligned_rows import Moved
 from lampwork.errors import CompileError
-from lampwork.ir.loops import Compute, Constant, Expr, Index, Kernel, Let, Load, Local, Parameter, Store
-from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, bounds, mul, substitute, symbols
+from lampwork.ir.loops import Axis, Compute, Constant, Expr, Index, Kernel, Let, Load, Local, Parameter, Store
+from lampwork.ir.size import (
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Product,
+    Size,
+    Sum,
+    Symbol,
+    bounds,
+    coefficient,
+    mod,
+    mul,
+    substitute,
+    symbols,
+)
 from lampwork.ir.target import Target
 
 #: A text and the dimensions of the tile it varies along.
@@ -43,6 +58,8 @@ class ValueWriter(TextLines):
         self.masks: dict[str, Value] = {}
         #: Loads that begin at an aligned address before what they read, by index.
         self.moved: dict[Size, Moved] = {}
+        #: By dimension: the loops that its index goes through, where even places of a tile are even indices.
+        self.along: dict[str, tuple[Axis, ...]] = {}
         #: Inner loops that are unrolled: the iteration.
         self.fixed: dict[str, Size] = {}
         self.locals: dict[str, Value] = {}
@@ -51,6 +68,10 @@ class ValueWriter(TextLines):
         self.stored: set[str] = set()
         #: Functions of `expressions.HELPERS` that the module needs.
         self.helpers: dict[str, None] = {}
+
+    def helper(self, name: str) -> str:
+        self.helpers.setdefault(name)
+        return name
 
     def _let(self, stmt: Let) -> None:
         decided = self._decided(stmt.value)
@@ -215,19 +236,34 @@ class ValueWriter(TextLines):
             self.known[-1][line] = text
 
     def _random(self, key: Expr, number: Expr) -> Value:
-        """Random bits; a number of 32 bits, as positions mostly are, has no upper half."""
-        self.helpers.setdefault("random_bits")
-        (word, varies), high = self.value(key), "0"
-        if isinstance(number, Index):
-            text, dims = self._position_value(number.value)
-            text = self.name(f"tl.full([], {text}, tl.int64)" if text.isdigit() else text)
-            narrow = bounds(number.value)[0] >= 0 and bounds(number.value)[1] < 1 << 32
-        else:
-            (text, dims), narrow = self.value(number), False
-        if not narrow:
-            high = self.name(f"({text} >> 32).to(tl.uint32)")
-        low = self.name(f"{text}.to(tl.uint32)")
-        return self.name(f"random_bits({word}, {low}, {high})"), dims | varies
+        """Random bits. Neighbours of a tile that are the two words of one counter are made together, in half the work."""
+        word, varies = self.value(key)
+        if not isinstance(number, Index):
+            text, dims = self.value(number)
+            return self._random_word(word, text, narrow=False), dims | varies
+        text, dims = self._position_value(number.value)
+        text = self.name(f"tl.full([], {text}, tl.int64)" if text.isdigit() else text)
+        low, high = bounds(number.value)
+        narrow = low >= 0 and high < 1 << 33
+        last = self.dims[-1] if self.dims else ""
+        value = substitute(number.value, self.fixed) if self.fixed else number.value
+        if varies or last not in dims or not pairs_along(value, self.along.get(last, ())):
+            return self._random_word(word, text, narrow), dims | varies
+        shape, block = self._shape(tuple(dim for dim in self.dims if dim in dims)), f"{last.upper()}BLOCK"
+        pairs = self.name(f"tl.reshape({text}, {shape.replace(block, f'{block} // 2')[:-1]}, 2])")
+        even, _ = self.block((f"{{0}}, {{1}} = tl.split({pairs})",), "{0} {1}").split()
+        words = self.name(f"tl.join({', '.join(self._random_words(word, even, narrow))})")
+        return self.name(f"tl.reshape({words}, {shape})"), dims
+
+    def _random_words(self, key: str, number: str, narrow: bool) -> list[str]:
+        """Both words of a number's counter; one of 32 bits, as positions mostly give, has no upper half."""
+        low = self.name(f"({number} >> 1).to(tl.uint32)")
+        high = "0" if narrow else self.name(f"({number} >> 33).to(tl.uint32)")
+        return self.block((f"{{0}}, {{1}} = {self.helper('random_words')}({key}, {low}, {high})",), "{0} {1}").split()
+
+    def _random_word(self, key: str, number: str, narrow: bool) -> str:
+        first, second = self._random_words(key, number, narrow)
+        return self.name(f"tl.where(({number} & 1) == 0, {first}, {second})")
 
     def _decided(self, expr: Expr) -> bool | None:
         """What a condition on positions always is, by the bounds of the loops."""
@@ -347,6 +383,19 @@ _ORDER: dict[str, Callable[[int, int, int, int], tuple[bool, bool]]] = {
     "eq": lambda a, b, c, d: (b < c or a > d, a == b == c == d),
     "ne": lambda a, b, c, d: (a == b == c == d, b < c or a > d),
 }
+
+
+def pairs_along(number: Size, axes: tuple[Axis, ...]) -> bool:
+    """Whether neighbours along one index over `axes`, an even one and the next, have numbers 2k and 2k + 1."""
+    long = [axis for axis in axes if axis.extent != 1]
+    if not long or coefficient(number, long[-1].name) != 1:
+        return False
+    steps = [coefficient(number, axis.name) for axis in long]
+    if all(
+        step == mul(inner, axis.extent) for step, inner, axis in zip(steps, steps[1:], long[1:]) if inner is not None
+    ):
+        return mod(substitute(number, {axis.name: 0 for axis in long}), 2) == 0  # the index itself
+    return mod(long[-1].extent, 2) == 0 and mod(substitute(number, {long[-1].name: 0}), 2) == 0
 
 
 def _parts(value: Size) -> Iterator[Size]:

@@ -1,6 +1,6 @@
 """Running Triton text on CPU tensors in Triton's interpreter.
 
-The interpreter lacks libdevice, truncates where it should round to bfloat16, multiplies matrices of its bits, takes the smaller of a NaN and a number to
+The interpreter lacks libdevice and inline assembly, truncates where it should round to bfloat16, multiplies matrices of its bits, takes the smaller of a NaN and a number to
 be NaN, and folds with a Python call an element: `_mend` puts numpy in these places. What it cannot show: races between threads, and instructions that differ from
 numpy's.
 """
@@ -104,6 +104,8 @@ def _function(source: str, name: str) -> Any:
     exec(compile(source, file, "exec"), module.__dict__)
     if "libdevice" in module.__dict__:
         module.__dict__["libdevice"] = _libdevice()
+    if "two_to_the" in module.__dict__:
+        module.__dict__["two_to_the"] = _libdevice().two_to_the
     return module.__dict__[name]
 
 
@@ -114,6 +116,7 @@ _UNARY = {
     "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
     "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh,
     "atanh": np.arctanh, "trunc": np.trunc, "rint": np.rint, "rsqrt": lambda a: 1 / np.sqrt(a),
+    "two_to_the": lambda a: np.where(np.exp2(a) < 2.0**-126, np.float32(0), np.exp2(a)),
     "erf": lambda a: torch.from_numpy(np.array(a)).erf().numpy(),
     "erfc": lambda a: torch.from_numpy(np.array(a)).erfc().numpy(),
     "lgamma": lambda a: torch.from_numpy(np.array(a)).lgamma().numpy(),

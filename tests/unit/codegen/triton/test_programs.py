@@ -15,7 +15,7 @@ from lampwork.ir.loops import Axis, Kernel, Load, Loop, Parameter, Store
 from lampwork.ir.size import Symbol
 from lampwork.schedule import schedule
 from tests.unit.codegen.triton.interpret import available
-from tests.unit.codegen.triton.programs import TARGET, assert_like_eager, program_of, sources
+from tests.unit.codegen.triton.programs import TARGET, assert_like_eager, program_of, run_program, sources
 from tests.unit.schedule.programs import Graph
 
 pytestmark = pytest.mark.skipif(bool(available()), reason=available())
@@ -241,6 +241,42 @@ def test_cross_entropy():
     target[3] = -100
     assert_like_eager(lambda x, t: F.cross_entropy(x, t), x, target)
     assert_like_eager(lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1, reduction="none"), x, target)
+
+
+def test_exponentials_that_are_only_summed_take_one_instruction():
+    """Those that are results are as exact as eager's: they come of the vendor's function."""
+    x, rows = torch.randn(6, 900), torch.randint(0, 900, (6,))
+    x[0], x[1, 3], x[2, 5], x[3, :899] = -float("inf"), float("inf"), float("nan"), torch.finfo(torch.float32).min
+    x[4] = torch.finfo(torch.float32).min
+    long = replace(TARGET, l2_bytes=0)
+    for columns, target in ((900, TARGET), (9000, long), (9001, long)):
+        part, picked = x.repeat(1, 11)[:, :columns].clone(), rows
+        part[3, -1] = 2.0
+        program = assert_like_eager(lambda x, t: F.cross_entropy(x, t, reduction="none"), part, picked, target=target)
+        texts = [kernel.source for kernel in sources(program, target)]
+        assert any("two_to_the(" in text for text in texts) and not any("libdevice.exp(" in text for text in texts)
+    (kernel,) = sources(assert_like_eager(lambda x: x.softmax(-1), x))
+    assert "libdevice.exp(" in kernel.source and "two_to_the" not in kernel.source
+    (kernel,) = sources(assert_like_eager(torch.exp, x))
+    assert "libdevice.exp(" in kernel.source
+
+
+@pytest.mark.parametrize("columns", [700, 20000])
+@pytest.mark.parametrize("spread", [0.0, 3.0, 7.0, 11.0, 40.0, 200.0])
+def test_sums_of_exponentials_are_as_exact_as_eagers(columns, spread):
+    """Terms far below the largest, which count most where there are many: both are held against float64."""
+    target = replace(TARGET, l2_bytes=0)
+    x = torch.rand(4, columns) * 0.5 - spread
+    x[:, columns // 3] = 0
+    x += torch.tensor([0.0, 1e2, -3e3, 1e6])[:, None]
+    rows = torch.full((4,), columns // 3)
+    (found,) = run_program(
+        program_of(lambda x, t: F.cross_entropy(x, t, reduction="none"), (x, rows), target), (x, rows), target
+    )
+    exact = F.cross_entropy(x.double(), rows, reduction="none")
+    eager = F.cross_entropy(x, rows, reduction="none")
+    ulp = 2.0**-23 * exact.clamp(min=1.0)
+    assert ((found - exact).abs() <= (eager - exact).abs() + ulp).all()
 
 
 @pytest.mark.parametrize("function", [torch.sum, torch.amax, lambda x, *d: x.to(torch.int32).sum(*d), torch.mean])

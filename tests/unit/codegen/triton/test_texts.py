@@ -71,6 +71,10 @@ TEXTS = {
     "transpose": (lambda x: x.t().contiguous(), [torch.empty(100, 300)]),
     "embedding": (lambda w, i: w[i], [torch.empty(100, 96), torch.empty(40, dtype=torch.int64)]),
     "max_pool": (lambda x: F.max_pool2d(x, 2), [torch.empty(1, 2, 8, 8)]),
+    "cross_entropy": (
+        lambda x, t: F.cross_entropy(x, t, reduction="none"),
+        [torch.empty(8192, 32000, dtype=half), torch.empty(8192, dtype=torch.int64)],
+    ),
 }
 
 
@@ -87,6 +91,24 @@ def test_golden(name, request):
     if request.config.getoption("--update-golden"):
         file.write_text(text)
     assert text == file.read_text()
+
+
+@pytest.mark.skipif(bool(available()), reason=available())
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize(("columns", "block", "warps"), [(32000, 4096, 8), (50257, 2048, 4), (2000, 2048, 2)])
+def test_rows_that_are_only_read(columns, block, warps, arch, tmp_path, monkeypatch):
+    """Nothing is stored that would take longer than an element's instructions: exponentials take one and two products,
+    and what ends the program is loaded before its loop."""
+    inputs = [torch.empty(8192, columns, dtype=half), torch.empty(8192, dtype=torch.int64)]
+    target = replace(TARGET, name=arch)
+    kernel = next(
+        each for each in sources(program_of(TEXTS["cross_entropy"][0], inputs, target), target) if "r = " in each.source
+    )
+    assert (dict(kernel.constants)["RBLOCK"], kernel.num_warps) == (block, warps)
+    if columns > block:
+        assert kernel.source.index("tl.load(b1 + x)") < kernel.source.index("for start in")
+    ptx = compiled(kernel, tmp_path, monkeypatch)["ptx"]
+    assert "ex2.approx.ftz.f32" in ptx and "ex2.approx.f32" not in ptx
 
 
 @pytest.mark.skipif(bool(available()), reason=available())
