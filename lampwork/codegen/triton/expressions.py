@@ -367,8 +367,8 @@ BOOLS: Final[dict[str, Emitter]] = {
 
 # -- helpers ---------------------------------------------------------------------------------------------------------
 
-#: Functions written into the module where they are needed: folds of pairs (`tl.max` skips NaN), `ir.random`, and 2**a in
-#: one instruction, which takes what is below 2**-126 for 0 (`tl.exp2` takes four).
+#: Functions written into the module where they are needed: folds of pairs (`tl.max` skips NaN), `ir.random`, and 2**a
+#: in one instruction, which takes what is below 2**-126 for 0 (`tl.exp2` takes four).
 HELPERS: Final[dict[str, str]] = {
     "maximum_of": """
 @triton.jit

@@ -43,7 +43,7 @@ def merge_exponential_sums(form: Form) -> Form:
 
 
 def summed_exponentials(form: Form) -> frozenset[str]:
-    """The accumulators of such sums in `form` whose exponentials nothing else can use: only their sum has to be exact."""
+    """The accumulators of such sums in `form` whose exponentials nothing else can use: only the sum has to be exact."""
     accumulators = {stmt.name: stmt for stmt in form.row if isinstance(stmt, Accumulator)}
     found = set()
     nests = form.nests
@@ -69,8 +69,8 @@ def _takes_exponential(expr: Expr, maximum: str, inside: bool = False) -> bool:
 def online_tiling(tiling: Tiling, length: int) -> Tiling:
     """The same tile with as many threads as a merged pass wants: more elements each are registers, fewer are waits.
 
-    Blocks are halved where that leaves less of the last one empty (H200, rows of 50257: 98% of copy bandwidth with blocks
-    of 2048 and 4 warps, 96% with 8 warps; rows of 32000 do not care).
+    Blocks are halved where that leaves less of the last one empty (H200, rows of 50257: 98% of copy bandwidth with
+    blocks of 2048 and 4 warps, 96% with 8 warps; rows of 32000 do not care).
     """
     half = tiling.r_block // 2
     spared = -(-length // tiling.r_block) * tiling.r_block - -(-length // half) * half

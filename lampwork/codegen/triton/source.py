@@ -97,7 +97,7 @@ class LoopWriter(FunctionWriter):
             self._line(f"r = {self._range('RBLOCK', 'r')}")
             if likely(grid) <= EARLY_PROGRAMS * self.target.threads:
                 self._load_early()
-            if any(self._is_loop(nest) for nest in self.form.nests):
+            if self.tiling.x_block == 1 and any(self._is_loop(nest) for nest in self.form.nests):
                 self._load_after()
         return grid
 
@@ -301,8 +301,8 @@ class LoopWriter(FunctionWriter):
         return not isinstance(length, int) or length > self.tiling.r_block
 
     def _load_after(self) -> None:
-        """What is loaded after loops, and does not need them (the target of a cross entropy, and its logit), is loaded
-        before: nobody waits for it then."""
+        """What a row loads after loops, and does not need them (a cross entropy's target and its logit), is loaded
+        before: nobody waits for it then. Many rows' values would be many registers."""
         early: set[str] = set()
 
         def load(expr: Expr) -> None:

@@ -236,7 +236,7 @@ class ValueWriter(TextLines):
             self.known[-1][line] = text
 
     def _random(self, key: Expr, number: Expr) -> Value:
-        """Random bits. Neighbours of a tile that are the two words of one counter are made together, in half the work."""
+        """Random bits. Neighbours of a tile that are the two words of one counter are made together: half the work."""
         word, varies = self.value(key)
         if not isinstance(number, Index):
             text, dims = self.value(number)
