@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import inspect
 import operator
 import re
 import types
@@ -59,6 +60,7 @@ _NEW_ALLOWED = frozenset({
                 collections.deque, collections.defaultdict, types.SimpleNamespace, property, staticmethod, classmethod,
                 functools.partial, types.GenericAlias, weakref.ReferenceType)
 })  # fmt: skip
+_ASYNCHRONOUS = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
 #: Methods that keep what they are given, and do not look at it.
 _STORES = frozenset({list.append, collections.deque.append, collections.deque.appendleft})
 _IDENTITY_METHODS = frozenset({
@@ -155,6 +157,9 @@ class NativeCalls(CaptureWorld):
                 make_initial_states(self, args)
             elif rule == "disabled":
                 raise Break("disabled", f"{function.__qualname__} is marked as not to be compiled")
+            elif rule == "coroutine":
+                # Made while capturing, it would be one that nobody awaits, which Python warns of.
+                raise Break("result", f"{function.__qualname__} makes a coroutine or an asynchronous generator")
             elif rule == "state":
                 self.read_state(STATE_READERS[function])
                 return function(*args, **kwargs)
@@ -179,8 +184,8 @@ class NativeCalls(CaptureWorld):
 
     def function_rule(self, function: FunctionType) -> str:
         """How a Python function is called: "tensor" (natively, on fakes), "state", "constant", "compiled", "allowed",
-        "constant result", "disabled", "initial state" (of an optimizer), "" (interpreted), or the name of the attribute
-        with the function to call."""
+        "constant result", "disabled", "coroutine", "initial state" (of an optimizer), "" (interpreted), or the name of
+        the attribute with the function to call."""
         known = self._function_kinds.get(id(function))
         if known is None:
             if function in self.intrinsics:
@@ -195,6 +200,8 @@ class NativeCalls(CaptureWorld):
                 rule = "pure"
             elif function.__code__ is DISPATCH_CODE:
                 rule = "dispatch"
+            elif function.__code__.co_flags & _ASYNCHRONOUS:
+                rule = "coroutine"
             elif "__lampwork__" in function.__dict__:
                 rule = "compiled"
             elif _torch.without_disabling(function):

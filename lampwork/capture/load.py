@@ -46,6 +46,7 @@ BUILTIN_TYPES: frozenset[type] = frozenset({
     types.GetSetDescriptorType, types.MemberDescriptorType,
 })  # fmt: skip
 
+_NOT_MADE_BY_PROGRAMS = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION
 _IMMUTABLE_TYPE = 1 << 8
 
 #: In this order: setting the cause suppresses the context.
@@ -315,6 +316,13 @@ class Loader(Shadows):
         value = tuple(items) if type(raw) is tuple else tuple.__new__(type(raw), items)
         return self.remember(value, raw, source)
 
+    def _load_only_one(self, raw: Any, source: Source) -> Any:
+        """`sys.flags`, `sys.version_info` and their like: plain, and no program can make another."""
+        value = self._load_opaque(raw, source)
+        self.guards.is_object(source, raw)
+        self.opaque.discard(id(raw))
+        return value
+
     def _load_opaque(self, raw: Any, source: Source) -> Any:
         """Only its type is known, and only what reads it again through a source may look into it."""
         origin = self._known(raw, source)
@@ -376,6 +384,8 @@ class Loader(Shadows):
         if can_follow(raw):
             return self._load_array(raw, source)
         if isinstance(raw, tuple):
+            if kind.__flags__ & _NOT_MADE_BY_PROGRAMS:
+                return self._load_only_one(raw, source)
             if kind.__new__ is tuple.__new__ or hasattr(kind, "_fields"):
                 return self._load_tuple(raw, source)
             return self._load_opaque(raw, source)

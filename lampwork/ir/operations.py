@@ -186,18 +186,6 @@ def unpacked(values: Any, count: int) -> tuple:
     return tuple(itertools.islice(iterator, count + 1))
 
 
-def merged_keywords(target: dict, mapping: Any, function: Any) -> dict:
-    """`target` with the items of `mapping` added, for `function(**mapping)`; a repeated key is an error."""
-    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}()"
-    if not hasattr(mapping, "keys"):
-        raise TypeError(f"{name} argument after ** must be a mapping, not {type(mapping).__name__}")
-    for key in mapping.keys():
-        if key in target:
-            raise TypeError(f"{name} got multiple values for keyword argument '{key}'")
-        target[key] = mapping[key]
-    return target
-
-
 # What is computed behind a graph, of numbers and texts that were not known while capturing ----------------------------
 
 
@@ -214,11 +202,6 @@ def total(*values: Any) -> Any:
 def joined(*parts: str) -> str:
     """The parts as one text."""
     return "".join(parts)
-
-
-def text_format(text: str, args: tuple, named: dict) -> str:
-    """`text.format(*args, **named)`."""
-    return text.format(*args, **named)
 
 
 class ArrayMethod:
