@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lampwork import collector as collector  # which notes what is frozen before anything is compiled
+
 if TYPE_CHECKING:
     from lampwork.api import assume_constant, compile, disable, explain, mark_dynamic, mark_static, reset, stats
     from lampwork.errors import (

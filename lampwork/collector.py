@@ -1,4 +1,5 @@
-"""`paused`: no garbage collections while something is compiled, unnoticed by other threads.
+"""`paused`: no garbage collections while something is compiled, unnoticed by other threads. `may_hide_graphs`: whether
+objects that the collector does not show (`gc.freeze`) may be CUDA graphs.
 
 Capture and compiling allocate a great many small live objects, and each full collection that they trigger walks every
 object of the user's program (40 ms with torch loaded, 0.3 s with `transformers`).
@@ -11,6 +12,7 @@ back unless somebody has changed it.
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,3 +41,19 @@ def paused() -> Iterator[None]:
             _pauses -= 1
             if not _pauses and gc.get_threshold()[0] == NEVER:
                 gc.set_threshold(*_before)
+
+
+def may_hide_graphs() -> bool:
+    """Whether `gc.freeze` may have put a CUDA graph where the collector does not look: what was frozen before this
+    package was imported, and before CUDA was started, is none."""
+    return gc.get_freeze_count() > _frozen_without_graphs
+
+
+def _frozen_now() -> int:
+    """Objects that are frozen, if no CUDA graph can be among them: an interpreter freezes some of its own, and servers
+    that fork their workers freeze all that they have imported."""
+    cuda = sys.modules.get("torch.cuda")
+    return gc.get_freeze_count() if cuda is None or not cuda.is_initialized() else 0
+
+
+_frozen_without_graphs = _frozen_now()

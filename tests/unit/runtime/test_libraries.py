@@ -5,6 +5,8 @@ from __future__ import annotations
 import concurrent.futures
 import gc
 import queue
+import subprocess
+import sys
 import threading
 import weakref
 from contextlib import contextmanager
@@ -13,7 +15,7 @@ from unittest import mock
 import pytest
 import torch
 
-from lampwork import _torch
+from lampwork import _torch, collector
 from lampwork.runtime import libraries
 
 
@@ -114,6 +116,45 @@ def test_graphs_that_the_collector_does_not_see(cleared):
         gc.unfreeze()
     del kept
     assert libraries.clear_unused(0)
+
+
+def test_objects_that_were_frozen_before_there_were_graphs(cleared, monkeypatch):
+    """By an interpreter, or by a server that forks its workers; a graph that is frozen later counts."""
+    gc.freeze()
+    try:
+        monkeypatch.setattr(collector, "_frozen_without_graphs", collector._frozen_now())
+        assert libraries.clear_unused(0) and len(cleared) == 1
+        kept = Graph()
+        assert not libraries.clear_unused(0)  # which the collector shows
+        gc.freeze()
+        assert not libraries.clear_unused(0)  # which it does not
+        del kept
+    finally:
+        gc.unfreeze()
+    assert len(cleared) == 1
+
+
+def test_objects_that_were_frozen_when_cuda_had_started(cleared, monkeypatch):
+    gc.freeze()
+    try:
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        monkeypatch.setattr(collector, "_frozen_without_graphs", collector._frozen_now())
+        assert not libraries.clear_unused(0) and not cleared
+    finally:
+        gc.unfreeze()
+
+
+def test_importing_the_package_notes_what_is_frozen():
+    program = """
+import gc
+gc.freeze()
+import lampwork
+from lampwork import collector
+assert not collector.may_hide_graphs()
+gc.freeze()
+assert collector.may_hide_graphs()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_memory_on_another_device(cleared, monkeypatch):
