@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from lampwork import collector
+from lampwork import _torch, collector
 from lampwork._torch import InitialStates
 from lampwork.capture.capture import capture
 from lampwork.capture.dynamic import DynamicPolicy
@@ -97,6 +97,8 @@ def compile_call(
         if states is not None:
             states.keep(stepped)
         made = states.notes if states is not None else ()
+        if observe is None and region.graph is not None:
+            _torch.take_apart(region.graph)
         return replace(artifact, varied=known, specialised=specialised, initial_states=made)
 
 

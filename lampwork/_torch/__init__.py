@@ -106,7 +106,14 @@ if TYPE_CHECKING:
         peer_guard_check,
         without_disabling,
     )
-    from lampwork._torch.fx import append_node, finish_graph_module, getitem, tensor_constant
+    from lampwork._torch.fx import (
+        append_node,
+        append_placeholder,
+        finish_graph_module,
+        getitem,
+        take_apart,
+        tensor_constant,
+    )
     from lampwork._torch.mark_dynamic import SizeMarks, size_marks
     from lampwork._torch.natives import (
         BUILTIN_MODULES,

@@ -24,11 +24,37 @@ def append_node(graph: torch.fx.Graph, base: str, target: Any, args: tuple, kwar
         name = f"{base}_{number}"
     namespace._base_count[base] = number
     used.add(name)
-    node = Node(graph, name, "call_function", target, args, kwargs)
+    return _append(graph, Node(graph, name, "call_function", target, args, kwargs))
+
+
+def append_placeholder(graph: torch.fx.Graph, name: str) -> Node:
+    """`graph.create_node("placeholder", name)`, for a name that no other node has."""
+    assert name not in graph._graph_namespace._used_names
+    graph._graph_namespace._used_names.add(name)
+    return _append(graph, Node(graph, name, "placeholder", name, (), {}))
+
+
+def _append(graph: torch.fx.Graph, node: Node) -> Node:
     graph._insert(node)
     graph._find_nodes_lookup_table.insert(node)
     graph._len += 1
     return node
+
+
+def take_apart(graph: torch.fx.Graph) -> None:
+    """Frees the nodes of a graph that nobody needs any more: they are cycles throughout, and a collection that found
+    them would look at each several times."""
+    root = graph._root
+    node = root._next
+    while node is not root:
+        following = node._next
+        node.meta.clear()
+        node.users.clear()
+        node._args, node._kwargs, node._prev, node._next = (), {}, None, None
+        node._input_nodes.clear()
+        node = following
+    root._prev = root._next = root
+    graph._find_nodes_lookup_table.table.clear()
 
 
 #: What `torch.fx` graphs select results of multi-result operators with.

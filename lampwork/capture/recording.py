@@ -82,6 +82,7 @@ class Recording:
         self.numbers: Any = None
         self._storages: dict[int, FakeStorage] = {}
         self._tangents: list[torch.fx.Node] = []
+        self._named = 0
         self._mode = _Mode(self)
 
     def call(self, func: Any, args: tuple, kwargs: dict) -> Any:
@@ -92,7 +93,7 @@ class Recording:
 
     def placeholder(self, fake: Fake) -> Fake:
         """Makes `fake` the next input of the graph. Call it outside `recording()` or inside; it is the same."""
-        node = self.graph.create_node("placeholder", f"input_{len(self.inputs) + 1}")
+        node = _torch.append_placeholder(self.graph, self._input_name())
         after = self.inputs[-1].lampwork_placeholder if self.inputs else None
         if after is not None and after.next is not node:  # inputs met late: placeholders come first
             after.append(node)
@@ -104,6 +105,11 @@ class Recording:
             fake.node = node
         self.inputs.append(fake)
         return fake
+
+    def _input_name(self) -> str:
+        """A name for the next input. One that was forgotten leaves its name."""
+        self._named += 1
+        return f"input_{self._named}"
 
     def tangent(self, fake: Fake) -> Fake:
         """A placeholder behind all inputs, those that are met later among them: the gradient of a result."""

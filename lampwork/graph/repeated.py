@@ -205,31 +205,31 @@ class _Components:
 
     def describe(self, node: Node, component: _Component, place: int, belonging: dict[Node, int]) -> None:
         """Adds what a node does to its component's description."""
-        numbers = component.numbers
-
-        def token(value: Any) -> Any:
-            kind = type(value)
-            if kind is Node:
-                number = numbers.get(value)
-                if number is not None:
-                    return number
-                if belonging.get(value) != place:
-                    return "shared", id(value)
-                numbers[value] = len(numbers)
-                return self.input_token(value, component, place)
-            if kind is float:
-                return kind, value.hex()
-            if kind is tuple or kind is list:
-                return tuple([token(each) for each in value])
-            return kind, value
-
-        made = [id(node.target), *[token(each) for each in node.args]]
+        made = [id(node.target), *[self.token(each, component, place, belonging) for each in node.args]]
         if node.kwargs:
-            made += [(name, token(each)) for name, each in node.kwargs.items()]
+            made += [(name, self.token(each, component, place, belonging)) for name, each in node.kwargs.items()]
         made.append(node.meta["val"].dtype)
         component.tokens.append(tuple(made))
         component.members.append(node)
-        numbers[node] = len(numbers)
+        component.numbers[node] = len(component.numbers)
+
+    def token(self, value: Any, component: _Component, place: int, belonging: dict[Node, int]) -> Any:
+        """An argument: equal for equal ones, and for nodes of the same number in their components."""
+        # Not a closure that calls itself: asked for each node of an optimizer, it is a cycle of garbage each.
+        kind = type(value)
+        if kind is Node:
+            number = component.numbers.get(value)
+            if number is not None:
+                return number
+            if belonging.get(value) != place:
+                return "shared", id(value)
+            component.numbers[value] = len(component.numbers)
+            return self.input_token(value, component, place)
+        if kind is float:
+            return kind, value.hex()
+        if kind is tuple or kind is list:
+            return tuple([self.token(each, component, place, belonging) for each in value])
+        return kind, value
 
     def input_token(self, node: Node, component: _Component, place: int) -> Any:
         """An input that a component meets; its shape goes to the component's layouts."""
