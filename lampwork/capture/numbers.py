@@ -324,6 +324,7 @@ class HostNumbers:
             return []
         results = {id(each) for each in outputs}
         stores: dict[Any, tuple[Template, list[Template]]] = {}
+        forgotten: list[Fake] = []
         for position in range(len(self.tensors.fakes) - 1, -1, -1):
             fake = self.tensors.fakes[position]
             source = self.tensors.inputs[position]
@@ -338,12 +339,13 @@ class HostNumbers:
                 continue
             for user in list(node.users):  # type: ignore[union-attr]
                 user.graph.erase_node(user)
-            self.recorder.forget_input(fake)
+            forgotten.append(fake)
             del self.tensors.inputs[position], self.tensors.fakes[position]
             named = type(known) is HostNumber
             value = SizeValue(known.text, tuple(known.sources.values())) if named else ConstantValue(known)
             _, targets = stores.setdefault(known.text if named else known, (value, []))
             targets.append(SourceValue(source))
+        self.recorder.forget_inputs(forgotten)
         return [Call(_STORE, (value, *reversed(targets))) for value, targets in stores.values()]
 
     # Tensors of one element -----------------------------------------------------------------------

@@ -144,10 +144,12 @@ class Recording:
             self.uses_cuda = True
         return self.placeholder(fake)
 
-    def forget_input(self, fake: Fake) -> None:
-        """Takes back an input that no node reads."""
-        self.inputs = [each for each in self.inputs if each is not fake]
-        self.graph.erase_node(fake.lampwork_placeholder)  # type: ignore[attr-defined]
+    def forget_inputs(self, fakes: Sequence[Fake]) -> None:
+        """Takes back inputs that no node reads."""
+        gone = {id(each) for each in fakes}
+        self.inputs = [each for each in self.inputs if id(each) not in gone]
+        for fake in fakes:
+            self.graph.erase_node(fake.lampwork_placeholder)  # type: ignore[attr-defined]
 
     def integer(self, symbol: torch.SymInt) -> None:
         """Makes a symbolic integer the next input of the graph; nodes name it as what it is, an argument."""

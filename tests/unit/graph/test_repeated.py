@@ -7,13 +7,18 @@ import torch
 
 import lampwork
 from lampwork.capture.recorder import record
+from lampwork.codegen.target import host_target
 from lampwork.config import Settings
 from lampwork.graph.prepare import prepare
 from lampwork.graph.repeated import FEWEST, repeated
+from lampwork.ir.program import launch_rows
+from lampwork.ir.target import Target
 from lampwork.lower import lower
+from lampwork.schedule import schedule
 from lampwork.schedule.copies import written_out
 
 SHAPES = [(3,), (4, 4), (16,)]
+GPU = Target("sm_90", 16, 132, 227 << 10, 50 << 20, 50 << 20, device="cuda")
 
 
 def tensors(count, shapes=SHAPES, dtype=torch.float32):
@@ -181,3 +186,17 @@ def test_results_among_the_components():
     found = lampwork.compile(step, fullgraph=True, options={"cache": False})(values, gradients)
     for one, other in zip([*found, *values], [*step(copies, gradients), *copies]):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("target", [host_target(), GPU], ids=["cpu", "gpu"])
+def test_the_program_is_the_one_without_copies(target):
+    """Equal kernels, and launches of the same rows."""
+    region = of_lists(update, tensors(60), tensors(60), tensors(60))
+
+    def launches(copies):
+        program = schedule(lower(prepare(region, Settings(), copies=copies), Settings()), Settings(), target)
+        kernels = [each.name for each in program.kernels]
+        rows = [(each.kernel, sorted(launch_rows(each, program.kernels[each.kernel]))) for each in program.steps]
+        return kernels, rows, program.written_inputs, program.unscheduled_bytes
+
+    assert launches(True) == launches(False)
