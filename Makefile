@@ -28,6 +28,7 @@ test-gpu:
 
 lint:
 	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 	$(PYTHON) -c "import importlinter.cli as cli; cli.lint_imports_command()"
 

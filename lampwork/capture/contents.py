@@ -218,7 +218,6 @@ class Contents:
         spec = Spec((count,), (1,), repeats.dtype)
         return self.record(aten.repeat_interleave.Tensor, (repeats,), options, spec)
 
-
     def equal(self, one: Fake, other: Fake) -> bool:
         """`torch.equal`, where an operator would raise if they were."""
         if not self.must_differ or one.numel() != 1 or not may_assume(self.recorder):

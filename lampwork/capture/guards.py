@@ -162,9 +162,7 @@ class GuardList:
 
     def class_lookup(self, source: Source, name: str, found: Any) -> None:
         """`found`: the object along the MRO, or None where nothing is there."""
-        self.add(
-            source, ("lookup", name), lambda: ClassLookup(name, None if found is None else self.reference(found))
-        )
+        self.add(source, ("lookup", name), lambda: ClassLookup(name, None if found is None else self.reference(found)))
 
     def absent_from_module(self, source: Source, name: str) -> None:
         """The nn.Module at `source` has no instance attribute `name` (gathered into one `ModuleIsPlain`)."""

@@ -1,5 +1,7 @@
 """Kernels as text, one statement a line; the golden tests' format and what `lampwork explain` shows.
 
+A kernel with two loops:
+
     kernel pointwise_0(b0: f32[4096] read, b1: f32[4096] write)
       parallel i0 in 2 grain 1
         vector i1 in 2048

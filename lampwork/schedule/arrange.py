@@ -105,12 +105,7 @@ class _Arrangement:
             # Elements that an earlier loop stored, and positions in a scratch row (row-major over its space).
             rows = [timed for timed in self.timed if timed.space and timed.space <= phase[0]]
             found += [affine_strides(self.timing.row_offset(row), extents) for row in {timed.space for timed in rows}]
-            read = {
-                load.buffer
-                for timed in rows
-                if timed.time == phase[1]
-                for load in timed.member.operator.loads
-            }
+            read = {load.buffer for timed in rows if timed.time == phase[1] for load in timed.member.operator.loads}
             found += [
                 (access.strides, access.irregular)
                 for timed, access in self.accesses
@@ -193,9 +188,7 @@ class _Arrangement:
             if plan.column_mode:
                 chunk = planning.chunk_elements(extent, wanted, 16, planning.COLUMN_BLOCK, 16)
             else:
-                chunk = planning.chunk_elements(
-                    extent, wanted, planning.SMALLEST_CHUNK, planning.LARGEST_CHUNK, 64
-                )
+                chunk = planning.chunk_elements(extent, wanted, planning.SMALLEST_CHUNK, planning.LARGEST_CHUNK, 64)
             if estimate(extent) > chunk:
                 outer_name, inner_name = next(names), next(names)
                 chunks, inner_extent, index = planning.cut(extent, chunk, outer_name, inner_name)

@@ -99,12 +99,22 @@ def _break_in_contexts(x, holder):
 )
 def test_breaks_leave_no_trace(program):
     x, holder = torch.ones(2), _Leaky()
-    before = torch.get_default_dtype(), torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
+    before = (
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+    )
     with pytest.raises(GraphBreak) as stop:
         capture_call(program, x, holder)
     assert stop.value.guards
     assert stop.value.diagnostic.location.file == __file__
-    after = torch.get_default_dtype(), torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
+    after = (
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+    )
     assert before == after
     assert holder.count == 0 and len(holder.values) == 1 and torch.equal(x, torch.ones(2))
     # Nothing of the recording is left in this thread.

@@ -233,7 +233,12 @@ def property_replaced():
     def restore():
         Box.doubled = original
 
-    return (lambda b, x: x * b.doubled), (Box(), x4()), lambda: setattr(Box, "doubled", property(lambda s: 50.0)), restore
+    return (
+        (lambda b, x: x * b.doubled),
+        (Box(), x4()),
+        lambda: setattr(Box, "doubled", property(lambda s: 50.0)),
+        restore,
+    )
 
 
 @case
@@ -567,7 +572,9 @@ _arguments("arguments_become_different", lambda a, b: a.add_(1) + b, (_shared, _
 _whole = torch.zeros(6)
 _arguments("arguments_overlap", lambda a, b: a.add_(1) + b, (torch.zeros(4), torch.zeros(4)), (_whole[:4], _whole[2:]))
 _first, _second = Box(1.0), Box(2.0)
-_arguments("objects_become_same", lambda a, b: b.value if a is b else torch.ones(1), (_first, _second), (_first, _first))
+_arguments(
+    "objects_become_same", lambda a, b: b.value if a is b else torch.ones(1), (_first, _second), (_first, _first)
+)
 
 
 # Modules ---------------------------------------------------------------------------------------------------------------

@@ -305,4 +305,3 @@ def _add(self: FunctionEmitter, buffer: Memory, index: Size, value: Value) -> No
     build.effect(f"{success} = extractvalue {{ {type}, i1 }} {pair}, 1")
     build.effect(f"br i1 {success}, label %{done}, label %{again}")
     build.start_block(done)
-

@@ -169,5 +169,3 @@ def _fold(
     earlier = build.binary("and", equal, build.compare("icmp slt", b_position, a_position))
     take = build.binary("or", better, earlier)
     return build.select(take, b, a), build.select(take, b_position, a_position)
-
-

@@ -163,9 +163,7 @@ class SizeEmitter:
             if isinstance(stride, int):
                 steps = build.iota(self.lanes, type, stride)
             else:
-                steps = build.binary(
-                    "mul", build.iota(self.lanes, type), build.convert("trunc", stride, type)
-                )
+                steps = build.binary("mul", build.iota(self.lanes, type), build.convert("trunc", stride, type))
             result = build.binary("add", start, steps)
         else:
             result = self._lanewise(size, type)
@@ -245,9 +243,7 @@ class SizeEmitter:
         negative = build.compare("icmp slt", remainder, build.integer(0, value.type))
         if not quotient:
             return build.select(negative, build.binary("add", remainder, divisor), remainder)
-        return build.binary(
-            "sub", build.binary("sdiv", value, divisor), build.convert("zext", negative, value.type)
-        )
+        return build.binary("sub", build.binary("sdiv", value, divisor), build.convert("zext", negative, value.type))
 
     def pick(self, left: Value, right: Value, smaller: bool) -> Value:
         order = "icmp slt" if smaller else "icmp sgt"

@@ -26,7 +26,11 @@ def scaled_exp() -> Kernel:
     """A function written inline, and a scalar load hoisted out of the loop."""
     i = symbol("i0", 64)
     value = f32("mul", f32("exp", Load("b0", (i,), "float32")), f32("add", Load("b1", (0,), "float32"), constant(1.0)))
-    parameters = (parameter("b0", "float32", 64), parameter("b1", "float32", 1), parameter("b2", "float32", 64, "write"))
+    parameters = (
+        parameter("b0", "float32", 64),
+        parameter("b1", "float32", 1),
+        parameter("b2", "float32", 64, "write"),
+    )
     return Kernel("scaled_exp", parameters, (Loop(Axis("i0", 64), (Store("b2", (i,), value),), "vector"),))
 
 

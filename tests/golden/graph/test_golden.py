@@ -27,9 +27,11 @@ def show(graph) -> str:
         kind = describe(value) if isinstance(value, Fake) else "..."
         if node.op == "call_function":
             arguments = [str(each) for each in node.args] + [f"{key}={each}" for key, each in node.kwargs.items()]
-            name = str(getattr(node.target, "__name__", node.target)) if node.target.__class__ is not type(
-                torch.ops.aten.add.Tensor
-            ) else str(node.target)
+            name = (
+                str(getattr(node.target, "__name__", node.target))
+                if node.target.__class__ is not type(torch.ops.aten.add.Tensor)
+                else str(node.target)
+            )
             lines.append(f"{node.name}: {kind} = {name}({', '.join(arguments)})")
         else:
             lines.append(f"{node.name}: {kind} = {node.op}")
@@ -151,4 +153,6 @@ def test_freeze_is_an_option():
         x, w, b = torch.ones(64, 512), torch.ones(512, 512), torch.ones(512)
         region = record(lambda x, w, b: F.linear(x, w, b), [x, w, b])
     assert not prepare(region, make_settings()).derived
-    assert prepare(region, make_settings(options={"freeze": True})).derived == (("pack_linear_weight", (1,), (64, False)),)
+    assert prepare(region, make_settings(options={"freeze": True})).derived == (
+        ("pack_linear_weight", (1,), (64, False)),
+    )

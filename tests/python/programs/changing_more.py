@@ -64,7 +64,15 @@ ITEMS = [lambda: (vector(), Sized(1, 2, 3)), lambda: (vector(), Sized(4.5)), lam
 def sequence_of_its_own(x, items):
     items.items.append(7)
     outside()
-    return x * sum(items), sorted(items), max(items), list(zip(items, "ab")), [*items], list(reversed(items)), 7 in items
+    return (
+        x * sum(items),
+        sorted(items),
+        max(items),
+        list(zip(items, "ab")),
+        [*items],
+        list(reversed(items)),
+        7 in items,
+    )
 
 
 @program(calls=ITEMS)
@@ -75,7 +83,15 @@ def sequence_consumed_natively(x, items):
     outside()
     queue = collections.deque(items, maxlen=2)
     picked = set(items) | frozenset(items[:1])
-    return x + len(picked), table, names, queue, tuple(enumerate(items)), any(item > 4 for item in items), bytes(range(len(items)))
+    return (
+        x + len(picked),
+        table,
+        names,
+        queue,
+        tuple(enumerate(items)),
+        any(item > 4 for item in items),
+        bytes(range(len(items))),
+    )
 
 
 @program(calls=ITEMS)
@@ -208,7 +224,11 @@ Made = make_dataclass("Made", [("value", Any), ("count", int, 1)])
 def class_made_by_a_function(x, made):
     made.count += 1
     outside(made.count)
-    return made.value * x, made == Made(made.value, made.count) if not torch.is_tensor(made.value) else None, repr(made)[:12]
+    return (
+        made.value * x,
+        made == Made(made.value, made.count) if not torch.is_tensor(made.value) else None,
+        repr(made)[:12],
+    )
 
 
 class Level(enum.IntEnum):
@@ -224,7 +244,13 @@ class Mode(str, enum.Enum):
     SLOW = "slow"
 
 
-@program(calls=[lambda: (vector(), Level.LOW, Mode.FAST), lambda: (vector(), Level.HIGH, "slow"), lambda: (vector(), 1, Mode.SLOW)])
+@program(
+    calls=[
+        lambda: (vector(), Level.LOW, Mode.FAST),
+        lambda: (vector(), Level.HIGH, "slow"),
+        lambda: (vector(), 1, Mode.SLOW),
+    ]
+)
 def enums_that_are_numbers_and_text(x, level, mode):
     y = x * level
     outside(str(level))
@@ -381,7 +407,9 @@ def nested_data_written(x, data):
     return [key for key in data], data["z"] * x
 
 
-@program(calls=[lambda: (vector(), [3, 1, 2]), lambda: (vector(), [vector(), vector(2)]), lambda: (vector(), ["b", "a"])])
+@program(
+    calls=[lambda: (vector(), [3, 1, 2]), lambda: (vector(), [vector(), vector(2)]), lambda: (vector(), ["b", "a"])]
+)
 def sorted_by_keys(x, values):
     key = (lambda value: value.numel()) if torch.is_tensor(values[0]) else None
     values.sort(key=key, reverse=True)
@@ -428,7 +456,9 @@ class Tracked(dict):
         return f"no {name}"
 
 
-@program(calls=[lambda: (vector(), Tracked(a=1)), lambda: (vector(), Tracked()), lambda: (vector(), Tracked(b=vector()))])
+@program(
+    calls=[lambda: (vector(), Tracked(a=1)), lambda: (vector(), Tracked()), lambda: (vector(), Tracked(b=vector()))]
+)
 def dict_of_a_class(x, table):
     table["x"] = x
     table.update(c=2)
@@ -448,7 +478,9 @@ class History(list):
             self.pop(0)
 
 
-@program(calls=[lambda: (vector(), History()), lambda: (vector(), History([1, 2])), lambda: (vector(), History([vector()]))])
+@program(
+    calls=[lambda: (vector(), History()), lambda: (vector(), History([1, 2])), lambda: (vector(), History([vector()]))]
+)
 def list_of_a_class(x, history):
     history.append(x)
     outside(len(history))
@@ -461,10 +493,26 @@ def list_of_a_class(x, history):
 def integers_large_and_small(x, number):
     q, r = divmod(number, 3)
     outside(number)
-    return x + r, q, number.bit_length(), hex(number), number // 2 * 2 == number, (number >> 1) & 3, pow(number, 2, 7), int(str(number))
+    return (
+        x + r,
+        q,
+        number.bit_length(),
+        hex(number),
+        number // 2 * 2 == number,
+        (number >> 1) & 3,
+        pow(number, 2, 7),
+        int(str(number)),
+    )
 
 
-@program(calls=[lambda: (vector(), 0.1), lambda: (vector(), float("inf")), lambda: (vector(), float("nan")), lambda: (vector(), -0.0)])
+@program(
+    calls=[
+        lambda: (vector(), 0.1),
+        lambda: (vector(), float("inf")),
+        lambda: (vector(), float("nan")),
+        lambda: (vector(), -0.0),
+    ]
+)
 def floats_of_every_kind(x, number):
     outside()
     return x * number, number == number, str(number), number > 1, round(number, 1), torch.tensor(number)
@@ -476,7 +524,14 @@ def number_that_equals_nothing_in_a_list(x, number):
     return x * number, [number].count(number), number in (number,)
 
 
-@program(calls=[lambda: (vector(), None), lambda: (vector(), ()), lambda: (vector(), (None, 2)), lambda: (vector(), vector())])
+@program(
+    calls=[
+        lambda: (vector(), None),
+        lambda: (vector(), ()),
+        lambda: (vector(), (None, 2)),
+        lambda: (vector(), vector()),
+    ]
+)
 def truth_and_identity(x, value):
     outside()
     if value is None or (not torch.is_tensor(value) and not value):
@@ -484,7 +539,9 @@ def truth_and_identity(x, value):
     return [x if each is None else x * each for each in value][-1], value is not None, type(value) is tuple
 
 
-@program(calls=[lambda: (vector(), lambda v: v + 1), lambda: (vector(), lambda v: v * 2), lambda: (vector(), torch.sin)])
+@program(
+    calls=[lambda: (vector(), lambda v: v + 1), lambda: (vector(), lambda v: v * 2), lambda: (vector(), torch.sin)]
+)
 def another_function_each_call(x, function):
     named = {"f": function, "g": lambda value: function(function(value))}
     outside(len(named))

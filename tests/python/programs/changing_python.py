@@ -246,7 +246,9 @@ class Account:
     limit = Checked()
 
 
-@program(calls=[lambda: (vector(), Account(), 1), lambda: (vector(), Account(), -1), lambda: (vector(), Account(), 2.5)])
+@program(
+    calls=[lambda: (vector(), Account(), 1), lambda: (vector(), Account(), -1), lambda: (vector(), Account(), 2.5)]
+)
 def descriptor_refuses(x, account, amount):
     account.limit = 7
     try:
@@ -445,7 +447,13 @@ class Fixed:
     y: int = 1
 
 
-@program(calls=[lambda: (vector(), Item(2)), lambda: (vector(), Item(1, "b", scale=3.0)), lambda: (vector(), Item(5, parts=[1]))])
+@program(
+    calls=[
+        lambda: (vector(), Item(2)),
+        lambda: (vector(), Item(1, "b", scale=3.0)),
+        lambda: (vector(), Item(5, parts=[1])),
+    ]
+)
 def data_classes_compared(x, item):
     other = Item(2, parts=[x])
     other.parts.append(item.rank)
@@ -454,7 +462,9 @@ def data_classes_compared(x, item):
     return x * bigger.rank + item.double, item < other, item == Item(2), dataclasses.asdict(item)["name"]
 
 
-@program(calls=[lambda: (vector(), Fixed(vector())), lambda: (vector(), Fixed(2.0, 3)), lambda: (vector(), Fixed(1, 2))])
+@program(
+    calls=[lambda: (vector(), Fixed(vector())), lambda: (vector(), Fixed(2.0, 3)), lambda: (vector(), Fixed(1, 2))]
+)
 def frozen_class_replaced(x, fixed):
     try:
         fixed.y = 5
@@ -485,7 +495,13 @@ class Rights(enum.IntFlag):
     RUN = 4
 
 
-@program(calls=[lambda: (vector(), Colour.RED, 1), lambda: (vector(), Colour.GREEN, 2), lambda: (vector(), Colour.ALSO_GREEN, 9)])
+@program(
+    calls=[
+        lambda: (vector(), Colour.RED, 1),
+        lambda: (vector(), Colour.GREEN, 2),
+        lambda: (vector(), Colour.ALSO_GREEN, 9),
+    ]
+)
 def enums_change(x, colour, number):
     made = Colour(number)
     break_here()
@@ -493,7 +509,9 @@ def enums_change(x, colour, number):
     return x * scale, made.warm, colour.name, made is colour, len(Colour), list(Colour.__members__)
 
 
-@program(calls=[lambda: (vector(), Rights.READ), lambda: (vector(), Rights.READ | Rights.RUN), lambda: (vector(), Rights(0))])
+@program(
+    calls=[lambda: (vector(), Rights.READ), lambda: (vector(), Rights.READ | Rights.RUN), lambda: (vector(), Rights(0))]
+)
 def flags_change(x, rights):
     more = rights | Rights.WRITE
     break_here()
@@ -510,12 +528,21 @@ class Pair(NamedTuple):
         return Pair(self.second, self.first)
 
 
-@program(calls=[lambda: (vector(), Pair(1)), lambda: (vector(), Pair(vector(), 3)), lambda: (vector(), Pair(0.5, 0.25))])
+@program(
+    calls=[lambda: (vector(), Pair(1)), lambda: (vector(), Pair(vector(), 3)), lambda: (vector(), Pair(0.5, 0.25))]
+)
 def named_tuples_change(x, pair):
     first, second = pair.swapped()
     break_here()
     changed = pair._replace(second=x)
-    return x * first + second, changed, changed._asdict()["second"], pair[:1], Pair._fields, pair.index(pair.first) if not torch.is_tensor(pair.first) else None
+    return (
+        x * first + second,
+        changed,
+        changed._asdict()["second"],
+        pair[:1],
+        Pair._fields,
+        pair.index(pair.first) if not torch.is_tensor(pair.first) else None,
+    )
 
 
 T = TypeVar("T")
@@ -550,7 +577,9 @@ def none_a_number_or_a_bool(x, option):
     return x + option, type(option).__name__
 
 
-@program(calls=[lambda: (vector(), None), lambda: (vector(), vector()), lambda: (vector(), None), lambda: (vector(), 3)])
+@program(
+    calls=[lambda: (vector(), None), lambda: (vector(), vector()), lambda: (vector(), None), lambda: (vector(), 3)]
+)
 def none_becomes_a_tensor(x, bias):
     y = x * 2 if bias is None else x * 2 + bias
     break_here()
@@ -577,7 +606,9 @@ def _(value: torch.Tensor):
     return value.sum()
 
 
-@program(calls=[lambda: (vector(), 1), lambda: (vector(), "abc"), lambda: (vector(), vector()), lambda: (vector(), [1])])
+@program(
+    calls=[lambda: (vector(), 1), lambda: (vector(), "abc"), lambda: (vector(), vector()), lambda: (vector(), [1])]
+)
 def dispatched_by_kind(x, value):
     result = x * measured(value)
     break_here()
@@ -612,7 +643,9 @@ def decorated(x, *rest, scale=1, **more):
     return x * scale + sum(rest) + len(more)
 
 
-@program(calls=[lambda: (vector(), (1,), {}), lambda: (vector(), (1, 2), {"scale": 3}), lambda: (vector(), (), {"b": 1})])
+@program(
+    calls=[lambda: (vector(), (1,), {}), lambda: (vector(), (1, 2), {"scale": 3}), lambda: (vector(), (), {"b": 1})]
+)
 def star_arguments_change(x, args, options):
     first = decorated(x, *args, **options)
     break_here()
@@ -959,7 +992,11 @@ def starred(x, values):
 def formatted(x, name, value):
     text = f"{name!r:>6}|{value:8.2f}|{value:+.1e}|{x.shape[0]:03d}|{name or 'none':*^9}"
     break_here()
-    more = "%s=%05.1f" % (name, value) + "{0}{1[0]}{2.real}".format(name, [1], value) + string.Template("$a!").substitute(a=name)
+    more = (
+        "%s=%05.1f" % (name, value)
+        + "{0}{1[0]}{2.real}".format(name, [1], value)
+        + string.Template("$a!").substitute(a=name)
+    )
     return x * value, text, more
 
 
@@ -1033,7 +1070,9 @@ def tools_of_iteration(x, count):
     running = list(itertools.accumulate([x] * count, operator.add))
     break_here()
     groups = [(key, list(group)) for key, group in itertools.groupby(range(count), key=lambda n: n // 2)]
-    mixed = list(itertools.chain.from_iterable([[1], range(count)])) + list(itertools.islice(itertools.cycle("xy"), count))
+    mixed = list(itertools.chain.from_iterable([[1], range(count)])) + list(
+        itertools.islice(itertools.cycle("xy"), count)
+    )
     return running, pairs, blocks, groups, mixed, list(itertools.product(range(2), repeat=min(count, 2)))
 
 

@@ -85,7 +85,11 @@ def walked_by_rows(x):
 def chunks_and_joins(x):
     parts = x.chunk(3)
     outside(len(parts))
-    return torch.cat([part * place for place, part in enumerate(parts)]), torch.stack([x, x], 1), [len(part) for part in parts]
+    return (
+        torch.cat([part * place for place, part in enumerate(parts)]),
+        torch.stack([x, x], 1),
+        [len(part) for part in parts],
+    )
 
 
 @program(
@@ -126,7 +130,14 @@ def indices_out_of_range(x, place):
     return done
 
 
-@program(calls=[lambda: (rows(4), slice(None, None, 2)), lambda: (rows(4), slice(-3, -1)), lambda: (rows(3), slice(5, 1)), lambda: (rows(2), 1)])
+@program(
+    calls=[
+        lambda: (rows(4), slice(None, None, 2)),
+        lambda: (rows(4), slice(-3, -1)),
+        lambda: (rows(3), slice(5, 1)),
+        lambda: (rows(2), 1),
+    ]
+)
 def slices_change(x, part):
     y = x.clone()
     y[part] = 7.0
@@ -134,14 +145,30 @@ def slices_change(x, part):
     return x[part], y, y[..., part]
 
 
-@program(calls=[lambda: (rows(4), -1), lambda: (rows(4), 0), lambda: (rows(4), 1), lambda: (rows(4), None), lambda: (rows(4), (0, 1))])
+@program(
+    calls=[
+        lambda: (rows(4), -1),
+        lambda: (rows(4), 0),
+        lambda: (rows(4), 1),
+        lambda: (rows(4), None),
+        lambda: (rows(4), (0, 1)),
+    ]
+)
 def dimensions_change(x, dim):
     total = x.sum() if dim is None else x.sum(dim, keepdim=True)
     outside(dim)
     return total, x.norm(dim=dim), x - total
 
 
-@program(calls=[lambda: (rows(4), 2), lambda: (rows(4), 2.0), lambda: (rows(4), True), lambda: (rows(4), 1 + 0j), lambda: (rows(4), torch.tensor(2))])
+@program(
+    calls=[
+        lambda: (rows(4), 2),
+        lambda: (rows(4), 2.0),
+        lambda: (rows(4), True),
+        lambda: (rows(4), 1 + 0j),
+        lambda: (rows(4), torch.tensor(2)),
+    ]
+)
 def numbers_change_their_type(x, factor):
     y = x * factor
     outside(0)
@@ -163,14 +190,29 @@ def types_change(x):
     return y, x / 2, x.sum(), x.float().mean(), torch.zeros_like(x), x.new_ones(2)
 
 
-@program(calls=[lambda: (rows(4),), lambda: (rows(4).t(),), lambda: (rows(8)[::2],), lambda: (rows(1).expand(4, 3),), lambda: (rows(4)[:, :1],)])
+@program(
+    calls=[
+        lambda: (rows(4),),
+        lambda: (rows(4).t(),),
+        lambda: (rows(8)[::2],),
+        lambda: (rows(1).expand(4, 3),),
+        lambda: (rows(4)[:, :1],),
+    ]
+)
 def layouts_change(x):
     y = x.contiguous()
     outside(x.is_contiguous())
     return x * 2, y, x.reshape(-1), x.stride(), x.t().relu()
 
 
-@program(calls=[lambda: (rows(4), [1.0, 2.0]), lambda: (rows(4), [1, 2, 3]), lambda: (rows(4), []), lambda: (rows(4), [[1.0], [2.0]])])
+@program(
+    calls=[
+        lambda: (rows(4), [1.0, 2.0]),
+        lambda: (rows(4), [1, 2, 3]),
+        lambda: (rows(4), []),
+        lambda: (rows(4), [[1.0], [2.0]]),
+    ]
+)
 def tensors_made_of_lists(x, values):
     made = torch.tensor(values)
     outside(0)
@@ -182,7 +224,15 @@ def tensors_made_of_lists(x, values):
 
 def _pair(kind):
     x = rows(4)
-    return (x, x) if kind == "same" else (x, x[1:3]) if kind == "part" else (x[1:], x[:-1]) if kind == "overlap" else (x, rows(4))
+    return (
+        (x, x)
+        if kind == "same"
+        else (x, x[1:3])
+        if kind == "part"
+        else (x[1:], x[:-1])
+        if kind == "overlap"
+        else (x, rows(4))
+    )
 
 
 @program(calls=[lambda: _pair("other"), lambda: _pair("same"), lambda: _pair("part"), lambda: _pair("overlap")])
@@ -285,7 +335,14 @@ class Gate(nn.Module):
         return x if mask is None else x.masked_fill(mask, 0.0)
 
 
-@program(calls=[lambda: (Gate(), rows(2)), lambda: (Gate(), rows(4)), lambda: (Gate().eval(), rows(1)), lambda: (Gate(), rows(0))])
+@program(
+    calls=[
+        lambda: (Gate(), rows(2)),
+        lambda: (Gate(), rows(4)),
+        lambda: (Gate().eval(), rows(1)),
+        lambda: (Gate(), rows(0)),
+    ]
+)
 def module_with_a_cache(gate, x):
     first = gate(x)
     outside(0)
@@ -331,7 +388,13 @@ def _parametrized(kind):
     return layer
 
 
-@program(calls=[lambda: (_parametrized(""), rows(2)), lambda: (_parametrized("own"), rows(2)), lambda: (_parametrized("norm"), rows(4))])
+@program(
+    calls=[
+        lambda: (_parametrized(""), rows(2)),
+        lambda: (_parametrized("own"), rows(2)),
+        lambda: (_parametrized("norm"), rows(4)),
+    ]
+)
 def parametrized_or_not(layer, x):
     y = layer(x)
     outside(0)
@@ -339,7 +402,13 @@ def parametrized_or_not(layer, x):
         return y, layer(x) - layer(x), nn.utils.parametrize.is_parametrized(layer)
 
 
-@program(calls=[lambda: (nn.ModuleDict({"a": nn.Identity(), "b": nn.ReLU()}), rows(2)), lambda: (nn.ModuleDict({"c": nn.Tanh()}), rows(2)), lambda: (nn.ModuleDict(), rows(1))])
+@program(
+    calls=[
+        lambda: (nn.ModuleDict({"a": nn.Identity(), "b": nn.ReLU()}), rows(2)),
+        lambda: (nn.ModuleDict({"c": nn.Tanh()}), rows(2)),
+        lambda: (nn.ModuleDict(), rows(1)),
+    ]
+)
 def module_dict_changes(layers, x):
     for name, layer in layers.items():
         x = layer(x)
@@ -347,7 +416,12 @@ def module_dict_changes(layers, x):
     return x, list(layers), len(layers)
 
 
-@program(calls=[lambda: (nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)), rows(2)), lambda: (nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).eval(), rows(2))])
+@program(
+    calls=[
+        lambda: (nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)), rows(2)),
+        lambda: (nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).eval(), rows(2)),
+    ]
+)
 def training_mode_changes(layers, x):
     with torch.no_grad():
         for parameter in layers.parameters():
@@ -422,7 +496,14 @@ def gradients_inside(x):
     return loss.detach(), slope
 
 
-@program(calls=[lambda: (rows(3).requires_grad_(), True), lambda: (rows(3), False), lambda: (rows(2).requires_grad_(), False)], grad=True)
+@program(
+    calls=[
+        lambda: (rows(3).requires_grad_(), True),
+        lambda: (rows(3), False),
+        lambda: (rows(2).requires_grad_(), False),
+    ],
+    grad=True,
+)
 def requires_grad_changes(x, detached):
     y = (x.detach() if detached else x) * 2
     outside(y.requires_grad)
@@ -476,7 +557,13 @@ def branches_on_contents(x, limit):
     return x * number, int(number), number > 0
 
 
-@program(calls=[lambda: (rows(4), torch.tensor([2, 1, 1])), lambda: (rows(3), torch.tensor([0, 3])), lambda: (rows(1), torch.tensor([1]))])
+@program(
+    calls=[
+        lambda: (rows(4), torch.tensor([2, 1, 1])),
+        lambda: (rows(3), torch.tensor([0, 3])),
+        lambda: (rows(1), torch.tensor([1])),
+    ]
+)
 def split_by_lengths(x, lengths):
     parts = x.split(lengths.tolist())
     outside(len(parts))
@@ -492,7 +579,13 @@ def while_on_contents(x, limit):
     return x, steps
 
 
-@program(calls=[lambda: (torch.tensor([3, 1, 3]),), lambda: (torch.tensor([2]),), lambda: (torch.tensor([], dtype=torch.long),)])
+@program(
+    calls=[
+        lambda: (torch.tensor([3, 1, 3]),),
+        lambda: (torch.tensor([2]),),
+        lambda: (torch.tensor([], dtype=torch.long),),
+    ]
+)
 def counted_and_unique(ids):
     values, counts = ids.unique(return_counts=True)
     outside(0)

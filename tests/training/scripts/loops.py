@@ -120,7 +120,9 @@ def skipping(compile):
     fast, optimizer = compile(model), torch.optim.Adam(model.parameters(), lr=1e-2)
     norms, losses = {name: [] for name, _ in model.named_parameters()} | {"hidden": []}, []
     for name, parameter in model.named_parameters():  # in which order leaves' hooks are called is nobody's promise
-        parameter.register_hook(lambda gradient, name=name: norms[name].append(gradient.norm().item()) or gradient * 0.5)
+        parameter.register_hook(
+            lambda gradient, name=name: norms[name].append(gradient.norm().item()) or gradient * 0.5
+        )
     model[0].register_full_backward_hook(
         lambda module, inputs, outputs: norms["hidden"].append(outputs[0].abs().max().item())
     )

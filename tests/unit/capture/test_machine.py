@@ -1014,7 +1014,13 @@ def program_generator_is_generator():
     it = g()
     state = inspect.getgeneratorstate(it)
     next(it)
-    return isinstance(it, types.GeneratorType), state, inspect.getgeneratorstate(it), it.__name__, inspect.isgenerator(it)
+    return (
+        isinstance(it, types.GeneratorType),
+        state,
+        inspect.getgeneratorstate(it),
+        it.__name__,
+        inspect.isgenerator(it),
+    )
 
 
 def program_generator_expression_scope():

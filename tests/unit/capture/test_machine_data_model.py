@@ -454,7 +454,18 @@ def program_metaclass():
         def __init__(self, x):
             self.x = x
 
-    return A(3).x, A.unknown, A.prop, A.prepared, isinstance("magic", A), isinstance(5, (int, A)), list(A), 3 in A, len(A), log
+    return (
+        A(3).x,
+        A.unknown,
+        A.prop,
+        A.prepared,
+        isinstance("magic", A),
+        isinstance(5, (int, A)),
+        list(A),
+        3 in A,
+        len(A),
+        log,
+    )
 
 
 def program_metaclass_conflict():

@@ -24,7 +24,12 @@ def targets(region):
 def test_fake_has_the_metadata_of_its_tensor():
     tensor = torch.randn(4, 6, dtype=torch.float64)[1:, ::2]
     fake = make_fake(tensor)
-    assert (fake.shape, fake.stride(), fake.dtype, fake.device) == (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+    assert (fake.shape, fake.stride(), fake.dtype, fake.device) == (
+        tensor.shape,
+        tensor.stride(),
+        tensor.dtype,
+        tensor.device,
+    )
     assert fake.storage_offset() == tensor.storage_offset()
 
 
@@ -56,7 +61,12 @@ def test_fakes_hold_no_data_and_do_not_compute_outside(read):
 
 
 @pytest.mark.parametrize(
-    "tensor", [torch.ones(2).to_sparse(), torch.view_as_complex(torch.ones(2, 2)).conj(), torch.ones(1).as_subclass(type("T", (torch.Tensor,), {}))]
+    "tensor",
+    [
+        torch.ones(2).to_sparse(),
+        torch.view_as_complex(torch.ones(2, 2)).conj(),
+        torch.ones(1).as_subclass(type("T", (torch.Tensor,), {})),
+    ],
 )
 def test_foreign_kinds_of_tensor_are_refused(tensor):
     with pytest.raises(Unsupported):
@@ -130,7 +140,13 @@ def test_placeholders_come_first_even_when_met_late():
         late = recorder.input(met_late)
         z = y * late
     graph = recorder.finish([z])
-    assert [node.op for node in graph.nodes] == ["placeholder", "placeholder", "call_function", "call_function", "output"]
+    assert [node.op for node in graph.nodes] == [
+        "placeholder",
+        "placeholder",
+        "call_function",
+        "call_function",
+        "output",
+    ]
 
 
 def test_inputs_that_share_a_storage():
@@ -235,7 +251,9 @@ def test_recording_restores_what_it_changes():
 
 def test_batch_norm_statistics_are_seen_as_written():
     with torch.no_grad():
-        region = record(lambda x, m, v: F.batch_norm(x, m, v, training=True), [torch.ones(2, 3, 2), torch.zeros(3), torch.ones(3)])
+        region = record(
+            lambda x, m, v: F.batch_norm(x, m, v, training=True), [torch.ones(2, 3, 2), torch.zeros(3), torch.ones(3)]
+        )
     assert aten._native_batch_norm_legit.default in targets(region)
 
 

@@ -169,7 +169,9 @@ def test_nodes_know_their_line_and_module():
         region = capture_call(Layers(2), torch.ones(2))
     locations = [node.meta["location"] for node in region.graph.nodes if node.op == "call_function"]
     assert {location.file for location in locations} == {__file__}
-    assert [location.module for location in locations if location.module] and locations[-1].module.startswith("layers.1")
+    assert [location.module for location in locations if location.module] and locations[-1].module.startswith(
+        "layers.1"
+    )
 
 
 def test_interpreted_functions_are_listed_by_digest():

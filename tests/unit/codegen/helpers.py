@@ -52,7 +52,9 @@ def compiled(kernel: Kernel, target: str = "avx512") -> NativeCode:
     return generate(program_of(kernel), Settings(), make_target(target, 2))
 
 
-def execute(native: NativeCode, tensors: dict[str, torch.Tensor], threads: int = 1, sizes: tuple[int, ...] = ()) -> None:
+def execute(
+    native: NativeCode, tensors: dict[str, torch.Tensor], threads: int = 1, sizes: tuple[int, ...] = ()
+) -> None:
     """Runs the first stretch with `tensors` as the buffers, by name."""
     code = LoadedCode(native)
     pointers = (ctypes.c_void_p * max(len(native.buffer_order), 1))(
@@ -63,7 +65,11 @@ def execute(native: NativeCode, tensors: dict[str, torch.Tensor], threads: int =
 
 
 def run(
-    kernel: Kernel, tensors: dict[str, torch.Tensor], target: str = "avx512", threads: int = 1, sizes: tuple[int, ...] = ()
+    kernel: Kernel,
+    tensors: dict[str, torch.Tensor],
+    target: str = "avx512",
+    threads: int = 1,
+    sizes: tuple[int, ...] = (),
 ) -> None:
     execute(compiled(kernel, target), tensors, threads, sizes)
 

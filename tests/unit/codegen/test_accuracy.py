@@ -95,7 +95,9 @@ def test_float64(op, target):
 def test_gelu(target):
     """Two ulp above zero; below, where the value falls off, an absolute error no larger than eager's."""
     for low, high in ((0.0, 10.0), (-20.0, 0.0), (-1e-3, 1e-3), (-3e38, 3e38)):
-        values = spread(low, high, COUNT, numpy.float32) if low else numpy.linspace(low, high, COUNT, dtype=numpy.float32)
+        values = (
+            spread(low, high, COUNT, numpy.float32) if low else numpy.linspace(low, high, COUNT, dtype=numpy.float32)
+        )
         result = evaluate("gelu", values, target).astype(numpy.float64)
         wide = values.astype(numpy.float64)
         exact = torch.nn.functional.gelu(torch.from_numpy(wide)).numpy()
@@ -128,7 +130,11 @@ def test_limits(target):
         values = numpy.array([x for x, _ in pairs] * 9, dtype=numpy.float32)
         wanted = numpy.array([y for _, y in pairs] * 9, dtype=numpy.float32)
         for kind in (numpy.float32, numpy.float64):
-            keep = numpy.ones(len(values), bool) if kind is numpy.float32 else (numpy.abs(values) < 60) | ~numpy.isfinite(values)
+            keep = (
+                numpy.ones(len(values), bool)
+                if kind is numpy.float32
+                else (numpy.abs(values) < 60) | ~numpy.isfinite(values)
+            )
             result = evaluate(op, values.astype(kind)[keep], target)
             if kind is numpy.float32:
                 numpy.testing.assert_array_equal(result, wanted, err_msg=op)

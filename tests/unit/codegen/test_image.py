@@ -87,7 +87,11 @@ def test_loading_needs_no_compiler(tmp_path):
         "torch.testing.assert_close(y, x.exp())\n"
         "assert not any(name.startswith(('llvmlite', 'lampwork.codegen', 'lampwork.schedule')) for name in sys.modules)\n"
     )
-    subprocess.run([sys.executable, "-c", script, str(tmp_path / "code")], check=True, env={**os.environ, "PYTHONPATH": os.getcwd()})
+    subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "code")],
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
 
 
 def test_one_buffer_given_twice_is_written_in_order():

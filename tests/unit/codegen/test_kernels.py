@@ -57,7 +57,11 @@ def test_row_reduction(op, columns, target):
         "rows", (parameter("b0", "float32", rows * columns), parameter("b1", "float32", rows, "write")),
         (Loop(Axis("i0", rows), body, "parallel"),),
     )  # fmt: skip
-    values = matrix(rows, columns) if op != "prod" else torch.ones(rows * columns) * 2.0 ** (torch.arange(rows * columns) % 3 - 1)
+    values = (
+        matrix(rows, columns)
+        if op != "prod"
+        else torch.ones(rows * columns) * 2.0 ** (torch.arange(rows * columns) % 3 - 1)
+    )
     if op in ("max", "min"):
         values[columns] = math.nan
     check(kernel, {"b0": values, "b1": torch.zeros(rows)}, target, threads=2)
@@ -172,7 +176,9 @@ def test_masked_loads(dtype, target):
     inside_row = Compute("ge", (Index(i), constant(1, "int64")), "bool")
     for mask in (inside_column, inside_row, Compute("and", (inside_column, inside_row), "bool")):
         value = Load("b0", ((i - 1) * 20 + j,), dtype, (), mask, 5)
-        body = (Loop(Axis("i0", rows), (Loop(Axis("i1", columns), (Store("b1", (i * columns + j,), value),), "vector"),)),)
+        body = (
+            Loop(Axis("i0", rows), (Loop(Axis("i1", columns), (Store("b1", (i * columns + j,), value),), "vector"),)),
+        )
         kernel = Kernel("pad", (parameter("b0", dtype, 80), parameter("b1", dtype, rows * columns, "write")), body)
         values = sample(dtype, 80, 6)
         # Where the row is outside but the mask does not say so, the interpreter would read before the buffer.
@@ -188,16 +194,34 @@ def test_embedding_rows_and_gathered_elements(target):
     i, j = symbol("i0", rows), symbol("i1", columns)
     row = Symbol("q0")
     value = Load("b0", (row * columns + j,), "float32", (("q0", Load("b2", (i,), "int64")),))
-    body = (Loop(Axis("i0", rows), (Loop(Axis("i1", columns), (Store("b1", (i * columns + j,), value),), "vector"),), "parallel"),)
+    body = (
+        Loop(
+            Axis("i0", rows),
+            (Loop(Axis("i1", columns), (Store("b1", (i * columns + j,), value),), "vector"),),
+            "parallel",
+        ),
+    )
     parameters = (
         parameter("b0", "float32", 10 * columns), parameter("b1", "float32", rows * columns, "write"), parameter("b2", "int64", rows),
     )  # fmt: skip
-    tensors = {"b0": torch.randn(10 * columns), "b1": torch.zeros(rows * columns), "b2": torch.tensor([9, 0, 3, 3, 1, 8])}
+    tensors = {
+        "b0": torch.randn(10 * columns),
+        "b1": torch.zeros(rows * columns),
+        "b2": torch.tensor([9, 0, 3, 3, 1, 8]),
+    }
     check(Kernel("embedding", parameters, body), tensors, target)
     element = Load("b0", (row,), "float32", (("q0", Load("b2", (j,), "int32")),))
     body = (Loop(Axis("i1", columns), (Store("b1", (j,), element),), "vector"),)
-    parameters = (parameter("b0", "float32", 50), parameter("b1", "float32", columns, "write"), parameter("b2", "int32", columns))
-    tensors = {"b0": torch.randn(50), "b1": torch.zeros(columns), "b2": torch.randint(0, 50, (columns,), dtype=torch.int32)}
+    parameters = (
+        parameter("b0", "float32", 50),
+        parameter("b1", "float32", columns, "write"),
+        parameter("b2", "int32", columns),
+    )
+    tensors = {
+        "b0": torch.randn(50),
+        "b1": torch.zeros(columns),
+        "b2": torch.randint(0, 50, (columns,), dtype=torch.int32),
+    }
     check(Kernel("take", parameters, body), tensors, target)
 
 
@@ -248,7 +272,11 @@ def test_conditions(target):
             Loop(Axis("i0", count), (If(positive, (store, fold)),), kind),
             If(Compute("gt", (local("a0"), constant(-1.0)), "bool"), (Store("b2", (0,), local("a0")),)),
         )
-        parameters = (parameter("b0", "float32", count), parameter("b1", "float32", count, "write"), parameter("b2", "float32", 1, "write"))
+        parameters = (
+            parameter("b0", "float32", count),
+            parameter("b1", "float32", count, "write"),
+            parameter("b2", "float32", 1, "write"),
+        )
         tensors = {"b0": matrix(1, count), "b1": torch.zeros(count), "b2": torch.zeros(1)}
         check(Kernel("conditions", parameters, body), tensors, target)
 
@@ -296,7 +324,9 @@ def test_reads_and_writes_of_one_buffer_stay_in_order(target):
         Loop(Axis("i0", count), (Store("b0", (i,), f32("add", Load("b0", (i,), "float32"), constant(1.0))),), "vector"),
         Loop(Axis("i0", count), (Store("b1", (i,), Load("b0", (count - 1 - i,), "float32")),), "vector"),
     )
-    kernel = Kernel("order", (parameter("b0", "float32", count, "readwrite"), parameter("b1", "float32", count, "write")), body)
+    kernel = Kernel(
+        "order", (parameter("b0", "float32", count, "readwrite"), parameter("b1", "float32", count, "write")), body
+    )
     check(kernel, {"b0": matrix(1, count), "b1": torch.zeros(count)}, target)
 
 
@@ -320,7 +350,10 @@ def test_streaming_stores(target):
     i, j = symbol("i0", rows), symbol("i1", columns)
     store = Store("b1", (i * columns + j,), f32("neg", Load("b0", (j,), "float32")))
     body = (Loop(Axis("i0", rows), (Loop(Axis("i1", columns), (store,), "vector"),), "parallel"),)
-    parameters = (parameter("b0", "float32", columns, "read", True), parameter("b1", "float32", rows * columns, "write", True))
+    parameters = (
+        parameter("b0", "float32", columns, "read", True),
+        parameter("b1", "float32", rows * columns, "write", True),
+    )
     native = compiled(Kernel("stream", parameters, body), target)
     assert "!nontemporal" in native.source and "sfence" in native.source
     source, result = torch.randn(columns), torch.zeros(rows * columns)
@@ -365,6 +398,4 @@ def test_transposed_tiles(order, shape, dtype, target):
     values = sample(dtype, count, 5)
     tensors = {"b0": values, "b1": torch.zeros(count, dtype=values.dtype)}
     check(kernel, tensors, target, threads=2)
-    assert torch.equal(
-        tensors["b1"].view(rows, columns).nan_to_num(), values.view(columns, rows).t().nan_to_num()
-    )
+    assert torch.equal(tensors["b1"].view(rows, columns).nan_to_num(), values.view(columns, rows).t().nan_to_num())

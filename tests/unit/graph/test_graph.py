@@ -157,13 +157,23 @@ def products_always(monkeypatch):
     monkeypatch.setattr(products, "_is_amd", lambda: True)
 
 
-@pytest.mark.parametrize("activation", [F.gelu, F.relu, F.silu, torch.tanh, torch.sigmoid, lambda y: F.gelu(y, approximate="tanh")])
+@pytest.mark.parametrize(
+    "activation", [F.gelu, F.relu, F.silu, torch.tanh, torch.sigmoid, lambda y: F.gelu(y, approximate="tanh")]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_activation_is_fused(activation, dtype, products_always):
-    x, w, b = torch.randn(2, 64, 256, dtype=dtype), torch.randn(512, 256, dtype=dtype) / 16, torch.randn(512, dtype=dtype)
-    functional = check(lambda x, w, b: activation(F.linear(x, w, b)), x, w, b, tolerance=1e-4 if dtype == torch.float32 else 5e-2)
+    x, w, b = (
+        torch.randn(2, 64, 256, dtype=dtype),
+        torch.randn(512, 256, dtype=dtype) / 16,
+        torch.randn(512, dtype=dtype),
+    )
+    functional = check(
+        lambda x, w, b: activation(F.linear(x, w, b)), x, w, b, tolerance=1e-4 if dtype == torch.float32 else 5e-2
+    )
     assert targets(functional).count(torch.ops.mkldnn._linear_pointwise.default) == 1
-    assert all(str(target).split(".")[1] in ("view", "_linear_pointwise", "_unsafe_view") for target in targets(functional))
+    assert all(
+        str(target).split(".")[1] in ("view", "_linear_pointwise", "_unsafe_view") for target in targets(functional)
+    )
 
 
 def test_activation_is_not_fused_where_the_product_is_read_elsewhere(products_always):
@@ -176,7 +186,9 @@ def test_activation_is_not_fused_where_the_product_is_read_elsewhere(products_al
 
 
 def test_small_and_scaled_products_stay():
-    assert torch.ops.mkldnn._linear_pointwise.default not in targets(check(F.linear, torch.randn(2, 4), torch.randn(4, 4)))
+    assert torch.ops.mkldnn._linear_pointwise.default not in targets(
+        check(F.linear, torch.randn(2, 4), torch.randn(4, 4))
+    )
     functional = check(lambda b, x, w: torch.addmm(b, x, w, alpha=2), *(torch.randn(256, 256) for _ in range(3)))
     assert aten.addmm.default in targets(functional)
 
@@ -188,7 +200,13 @@ def test_gradients_of_weights_stay(products_always):
 
 
 def test_weight_of_either_orientation(products_always):
-    check(lambda b, x, w: torch.addmm(b, x, w), torch.randn(512), torch.randn(64, 512), torch.randn(512, 512), tolerance=1e-3)
+    check(
+        lambda b, x, w: torch.addmm(b, x, w),
+        torch.randn(512),
+        torch.randn(64, 512),
+        torch.randn(512, 512),
+        tolerance=1e-3,
+    )
 
 
 # freeze ------------------------------------------------------------------------------------------------------------------
@@ -241,7 +259,9 @@ def test_written_weights_are_not_frozen():
 
 
 def test_computed_weights_are_not_frozen():
-    assert not prepared(lambda x, w: F.linear(x, w * 2), torch.randn(64, 512), torch.randn(512, 512), freeze=True).derived
+    assert not prepared(
+        lambda x, w: F.linear(x, w * 2), torch.randn(64, 512), torch.randn(512, 512), freeze=True
+    ).derived
 
 
 def test_packed_parameter_that_requires_grad():

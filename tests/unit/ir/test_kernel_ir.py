@@ -128,7 +128,9 @@ def test_argmax_takes_the_first_and_nan_wins(op, values, expected):
 
 
 def test_masked_load_reads_nothing():
-    load = Load("b0", (symbol("i0", 3) - 1,), F, mask=Compute("gt", (Index(symbol("i0", 3)), Index(0)), "bool"), other=9.0)
+    load = Load(
+        "b0", (symbol("i0", 3) - 1,), F, mask=Compute("gt", (Index(symbol("i0", 3)), Index(0)), "bool"), other=9.0
+    )
     body = (Loop(Axis("i0", 3), (Store("b1", (symbol("i0", 3),), load),)),)
     out = [0.0] * 3
     run_kernel(Kernel("k", (Parameter("b0", F, "read", 2), Parameter("b1", F, "write", 3)), body), [[1.0, 2.0], out])

@@ -22,7 +22,13 @@ leaves = st.one_of(st.integers(-12, 12), st.sampled_from(SYMBOLS))
 
 def _divisor(strategy):
     n = SYMBOLS[4]
-    positive = [n, ("add", n, SYMBOLS[0]), ("add", ("mul", n, 2), -1), ("mul", n, n), ("mul", n, ("add", n, SYMBOLS[0]))]
+    positive = [
+        n,
+        ("add", n, SYMBOLS[0]),
+        ("add", ("mul", n, 2), -1),
+        ("mul", n, n),
+        ("mul", n, ("add", n, SYMBOLS[0])),
+    ]
     return st.one_of(st.integers(1, 12), st.sampled_from(positive))
 
 

@@ -173,7 +173,9 @@ def random_inputs(lowered: Lowered, seed: int = 0, sizes: dict[str, int] | None 
     for name in lowered.inputs:
         buffer = lowered.buffers[name]
         shape = tuple(evaluate(extent, sizes or {}) for extent in buffer.shape)
-        values = [generator.choice([generator.uniform(-2, 2), generator.uniform(-2, 2), 1.0]) for _ in range(math.prod(shape))]
+        values = [
+            generator.choice([generator.uniform(-2, 2), generator.uniform(-2, 2), 1.0]) for _ in range(math.prod(shape))
+        ]
         if not buffer.dtype.startswith(("float", "bfloat")):
             values = [generator.randrange(0, 3) for _ in values]
         arrays[name] = np.array(values, dtype=array_dtype(buffer.dtype)).reshape(shape)

@@ -61,7 +61,21 @@ class Chooser:
 
     def step(self) -> None:
         kind = self.draw(
-            st.sampled_from(["unary", "binary", "binary", "reduce", "center", "transpose", "cat", "flatten", "gather", "pad", "extern"])
+            st.sampled_from(
+                [
+                    "unary",
+                    "binary",
+                    "binary",
+                    "reduce",
+                    "center",
+                    "transpose",
+                    "cat",
+                    "flatten",
+                    "gather",
+                    "pad",
+                    "extern",
+                ]
+            )
         )
         getattr(self, kind)()
 
@@ -81,8 +95,8 @@ class Chooser:
     def binary(self) -> None:
         x, name = self.pick(), self.draw(st.sampled_from(BINARY))
         shape = self.shape(x)
-        fits = lambda other: len(other) <= len(shape) and all(
-            m in (1, n) for m, n in zip(other, shape[len(shape) - len(other) :])
+        fits = lambda other: (
+            len(other) <= len(shape) and all(m in (1, n) for m, n in zip(other, shape[len(shape) - len(other) :]))
         )
         y = self.pick(fits)
 
@@ -148,7 +162,9 @@ class Chooser:
         shape = self.shape(x)
 
         def body(*i):
-            return self.g.load(x, *i[:-1], i[-1] - 1, mask=op("and", below(0, i[-1]), below(i[-1], shape[-1] + 1)), other=0.5)
+            return self.g.load(
+                x, *i[:-1], i[-1] - 1, mask=op("and", below(0, i[-1]), below(i[-1], shape[-1] + 1)), other=0.5
+            )
 
         self.add((*shape[:-1], shape[-1] + 2), body)
 

@@ -70,9 +70,7 @@ def _cat():
 def _max_pool():
     g = Graph()
     x = g.input((4, 64, 64))
-    return g.finish(
-        g.reduce("max", (4, 31, 31), (3, 3), lambda n, i, j, a, b: g.load(x, n, 2 * i + a, 2 * j + b))
-    )
+    return g.finish(g.reduce("max", (4, 31, 31), (3, 3), lambda n, i, j, a, b: g.load(x, n, 2 * i + a, 2 * j + b)))
 
 
 PROGRAMS = {
