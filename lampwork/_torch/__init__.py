@@ -60,12 +60,14 @@ from lampwork._torch.tensor_impl import (
     can_lend,
     copy_to_each,
     increment_version,
+    increment_versions,
     lent,
     metadata_layout,
     storage_address,
     storage_bytes,
     storage_use_count_at,
     tensor_layout,
+    with_versions,
 )
 
 if TYPE_CHECKING:

@@ -189,6 +189,15 @@ def copy_to_each(targets: Sequence[torch.Tensor], source: torch.Tensor) -> None:
 
 def increment_version(*tensors: torch.Tensor) -> None:
     """The tensors were written: autograd and version checks see it. Inference tensors keep no version."""
-    written = [tensor for tensor in tensors if not tensor.is_inference()]
-    if written:
-        torch._C._increment_version(written)
+    increment_versions(with_versions(tensors))
+
+
+def with_versions(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Those that keep a version: all but inference tensors."""
+    return [tensor for tensor in tensors if not tensor.is_inference()]
+
+
+def increment_versions(tensors: Sequence[torch.Tensor]) -> None:
+    """As `increment_version`, for tensors that are known to keep a version."""
+    if tensors:
+        torch._C._increment_version(tensors)

@@ -78,8 +78,11 @@ class _HostWriter(Steps):
         if trial:
             self.emit("if kept is not None:")
             self.emit(f"    trials.proven.add({self._call_sizes()})")
-        if program.written_inputs:
-            self.emit(f"increment_version({', '.join(map(self.input, program.written_inputs))})")
+        if any(index in self.weights for index in program.written_inputs):
+            self.emit("increment_versions(lease.written)")
+        written = [index for index in program.written_inputs if index not in self.weights]
+        if written:
+            self.emit(f"increment_version({', '.join(map(self.input, written))})")
         values = "".join(f"{each}, " for each in self.results(program.results))
         self.emit(f"return ({values})")
         body = ["given = given_results()"] * self.given + [*setup, *trial, *steps, *self.lines]
@@ -241,6 +244,9 @@ class _HostWriter(Steps):
         ]
         if self.weight_views:
             lines.append(f"    lease.weights = ({''.join(view + ', ' for view in self.weight_views)})")
+        written = [f"values[{index}], " for index in self.program.written_inputs if index in self.weights]
+        if written:
+            lines.append(f"    lease.written = with_versions(({''.join(written)}))")
         if not lines:
             return []
         lines = ["if generation is None or lease.generation is not generation:", *lines]

@@ -129,6 +129,8 @@ class Host:
             "trials": Trials(self.device),
             "put_back": put_back,
             "increment_version": _torch.increment_version,
+            "increment_versions": _torch.increment_versions,
+            "with_versions": _torch.with_versions,
             "Rerun": Rerun,
             "AssumptionFailed": AssumptionFailed,
             "SizeNotAssumed": SizeNotAssumed,

@@ -238,8 +238,9 @@ class Lease:
     """What one running call of an entry writes to: workspace, pointer table and sizes, and views of planned memory.
 
     `pointers[k]` is the address of `NativeCode.buffer_order[k]`; places in the workspace are filled once. `address` and
-    `sizes_address` are the tables' own addresses. `weights` (and their pointers) are those of `generation`. `home` is
-    where a lease on a GPU goes back to (see `arenas.py`). `arena`: memory for buffers whose size depends on the call's
+    `sizes_address` are the tables' own addresses. `weights` (and their pointers) are those of `generation`, and so are
+    `written`, weights that the program writes and that keep a version. `home` is where a lease on a GPU goes back to
+    (see `arenas.py`). `arena`: memory for buffers whose size depends on the call's
     sizes, which were `key` when pointers into it and the views `sized` were made.
     """
 
@@ -251,6 +252,7 @@ class Lease:
         "workspace",
         "views",
         "weights",
+        "written",
         "generation",
         "home",
         "arena",
@@ -270,6 +272,7 @@ class Lease:
         self.workspace = workspace
         self.views: list[torch.Tensor] = []
         self.weights: tuple[torch.Tensor, ...] = ()
+        self.written: list[torch.Tensor] = []
         self.generation: object = None
         self.home: Any = None
         self.arena: torch.Tensor | None = None
