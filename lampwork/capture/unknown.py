@@ -27,6 +27,8 @@ from lampwork.ir import operations
 #: A list made by `tolist` is one graph result for each element.
 _LONGEST_LIST = 64
 _EXACT_INTEGER = 1 << 53
+#: Of the largest float32, as a double.
+_LARGEST_SAFE_POWER = 7
 _PLAIN = {
     operator.add: operator.add, operator.sub: operator.sub, operator.mul: operator.mul,
     operator.truediv: operator.truediv, operator.iadd: operator.add, operator.isub: operator.sub,
@@ -48,14 +50,16 @@ class UnknownNumber:
     computed behind the graph. `kind`: the class that the number has for the program; asking for it breaks the graph
     where the value may be a tensor as well (`is_either`). `made`: (function, arguments,
     whether it may fail), for a number computed behind the graph. `nonzero`: it is not zero, whatever it is.
+    `nonnegative`: it is not below zero. `narrow`: it came out of float32 or less, so powers of it do not overflow.
     """
 
-    __slots__ = ("tensor", "_kind", "made", "nonzero")
+    __slots__ = ("tensor", "_kind", "made", "nonzero", "nonnegative", "narrow")
 
     def __init__(
         self, tensor: Fake | None, kind: type | None, made: tuple[Any, tuple, bool] | None = None, nonzero: bool = False
     ) -> None:
         self.tensor, self._kind, self.made, self.nonzero = tensor, kind, made, nonzero
+        self.nonnegative = self.narrow = False
 
     @property
     def kind(self) -> type:
@@ -102,7 +106,9 @@ def item(recorder: Any, tensor: Any) -> Any:
     else:
         dtype, kind = torch.int64, int
     with torch.no_grad():
-        return UnknownNumber(tensor.detach().reshape(()).to(dtype, copy=True), kind)
+        number = UnknownNumber(tensor.detach().reshape(()).to(dtype, copy=True), kind)
+    number.narrow = kind is float and tensor.dtype is not torch.float64
+    return number
 
 
 def items(recorder: Any, tensor: Any) -> Any:
@@ -201,20 +207,36 @@ class UnknownNumbers(CaptureWorld):
             raise DataDependent(_WHAT_IS_DONE)
         real = float in kinds
         in_graph = plain in _PLAIN and real and (plain is not operator.truediv or _is_nonzero(right))
+        nonnegative = plain in (operator.add, operator.mul) and _is_nonnegative(left) and _is_nonnegative(right)
         if in_graph and _has_tensor(left) and _has_tensor(right):
             with torch.no_grad():
-                return UnknownNumber(plain(_as_float(left), _as_float(right)), float)
+                number = UnknownNumber(plain(_as_float(left), _as_float(right)), float)
+            number.nonnegative = nonnegative
+            return number
         kind = float if real or plain is operator.truediv else int
         may_fail = plain not in (operator.add, operator.sub, operator.mul)
         if plain is operator.pow:
-            if type(right) not in (int, bool) or right < 0 or right > 1 << 10:  # of a negative number: complex
+            if type(right) is float and kinds[0] is float:
+                return self._power(left, right)
+            if type(right) not in (int, bool) or right < 0 or right > 1 << 10:
                 raise DataDependent(_WHAT_IS_DONE)
-            may_fail = real
+            narrow = type(left) is UnknownNumber and left.narrow and right <= _LARGEST_SAFE_POWER
+            may_fail, nonnegative = real and not narrow, right % 2 == 0
         elif real and int in kinds and not all(map(_fits_float, (left, right))):
             may_fail = True
         elif may_fail and _is_nonzero(right) and kind is float and plain is operator.truediv:
             may_fail = not all(map(_fits_float, (left, right)))
-        return self.behind(plain, (left, right), kind, may_fail)
+        number = self.behind(plain, (left, right), kind, may_fail)
+        number.nonnegative = nonnegative
+        return number
+
+    def _power(self, base: Any, exponent: float) -> UnknownNumber:
+        """`base ** exponent` of floats, which is complex where the base is negative: then the call runs eagerly."""
+        if 0.0 <= exponent <= 1.0 and _is_nonnegative(base):
+            number = self.behind(operator.pow, (base, exponent), float)
+            number.nonnegative = True
+            return number
+        return self.behind(operations.real_power, (base, exponent), float, may_fail=True)
 
 
 def _has_tensor(value: Any) -> bool:
@@ -234,7 +256,15 @@ def _fits_float(value: Any) -> bool:
 def _is_nonzero(value: Any) -> bool:
     if type(value) is UnknownNumber:
         return value.nonzero
+    if type(value) is torch.SymInt:
+        return bool(value != 0)  # guarded
     return type(value) in (int, float, bool) and value != 0
+
+
+def _is_nonnegative(value: Any) -> bool:
+    if type(value) is UnknownNumber:
+        return value.nonnegative
+    return type(value) in (int, float, bool) and value >= 0
 
 
 def _as_float(value: Any) -> Any:
@@ -374,7 +404,10 @@ def _applied(native: Any) -> Any:
     def answer(world: Any, args: tuple, kwargs: dict) -> Any:
         if len(args) != 1 or kwargs or type(args[0]) is not UnknownNumber:
             return NotImplemented
-        return world.behind(native, args, kind or (float if args[0].kind is float else int), may_fail)
+        fails = may_fail and not (native is math.sqrt and args[0].nonnegative)
+        found = world.behind(native, args, kind or (float if args[0].kind is float else int), fails)
+        found.nonnegative = native in (abs, math.fabs, math.sqrt, math.exp)
+        return found
 
     return answer
 

@@ -28,8 +28,22 @@ def what_varied(
     for guards in entries:
         found = _differences(guards, Scope(function, args, kwargs))
         if found is not None and (best is None or len(found) < len(best)):
-            best = found
+            best = found | _beside(found, guards)
     return best
+
+
+def _beside(found: frozenset[Varying], guards: Sequence[Guard]) -> set[Varying]:
+    """Floats in a list or tuple of which another one varies: rewards, weights of losses. Else each would be found to
+    vary in a compile of its own."""
+    bases = {source.base for source, kind, _ in found if kind == "value" and _is_element(source)}
+    if not bases:
+        return set()
+    floats = [each.source for each in guards if isinstance(each.test, Equals) and type(each.test.value) is float]
+    return {(source, "value", 0) for source in floats if _is_element(source) and source.base in bases}
+
+
+def _is_element(source: Source) -> bool:
+    return isinstance(source, Item) and type(source.key) is int
 
 
 def _differences(guards: Sequence[Guard], scope: Scope) -> frozenset[Varying] | None:
