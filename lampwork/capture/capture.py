@@ -26,6 +26,7 @@ from lampwork.capture.failures import is_certain
 from lampwork.capture.liveness import looks_at_frame
 from lampwork.capture.machine import Interruption
 from lampwork.capture.machine.core import Handled
+from lampwork.capture.object_templates import same_objects
 from lampwork.capture.recorder import Recorder
 from lampwork.capture.shadow import MISSING, Break, Deferred, LeftToEager
 from lampwork.capture.steps import StopHere, TorchMachine
@@ -274,6 +275,7 @@ class _Attempt:
 
         world, machine = self.world, self.machine
         machine.stop_at, steps = 0, machine.steps
+        held = templates.held()
         try:
             with world.recorder.recording():
                 written = [
@@ -286,6 +288,7 @@ class _Attempt:
                 count = len(templates.outputs)
                 after = self._effects(templates, changed)
                 same = after == effects or _in_full(after, templates.objects) == _in_full(effects, templates.objects)
+                same = same and same_objects(held, templates.held())
                 if not same or len(templates.outputs) != count:
                     raise Break("needs-grad", "a hook or a backward method of the program changes what others can see")
         except (GraphBreak, Interruption) as stop:

@@ -61,6 +61,10 @@ class ObjectTemplates:
     def pairs(self, mapping: Any) -> tuple[tuple[Template, Template], ...]:
         return tuple([(self.template(key), self.template(value)) for key, value in mapping])
 
+    def held(self) -> list[list[Any]]:
+        """What each described object holds now; `same_objects` says of two answers whether anything changed."""
+        return [_contents(value) for value in self._keep]
+
     def _reserve(self, value: Any) -> int:
         """The index of a thing that is allocated before its parts are known."""
         self._keep.append(value)
@@ -259,3 +263,25 @@ def _made_by_object(cls: type) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _contents(value: Any) -> list[Any]:
+    found: list[Any] = []
+    if isinstance(value, dict):
+        found += [each for pair in dict.items(value) for each in pair]
+    elif isinstance(value, (list, set, collections.deque)):
+        found += list(value.__iter__())
+    elif isinstance(value, types.CellType):
+        found += gc.get_referents(value)
+    attributes = getattr_dict(value)
+    if attributes:
+        found += [each for pair in attributes.items() for each in pair]
+    return found
+
+
+def same_objects(before: list[list[Any]], after: list[list[Any]]) -> bool:
+    """Whether every object holds the very objects that it held before."""
+    return all(
+        len(one) == len(other) and all(left is right for left, right in zip(one, other))
+        for one, other in zip(before, after)
+    )
