@@ -35,15 +35,16 @@ def what_varied(
 def _beside(found: frozenset[Varying], guards: Sequence[Guard]) -> set[Varying]:
     """Floats in a list or tuple of which another one varies: rewards, weights of losses. Else each would be found to
     vary in a compile of its own."""
-    bases = {source.base for source, kind, _ in found if kind == "value" and _is_element(source)}
+    bases = {_container(source) for source, kind, _ in found if kind == "value"} - {None}
     if not bases:
         return set()
     floats = [each.source for each in guards if isinstance(each.test, Equals) and type(each.test.value) is float]
-    return {(source, "value", 0) for source in floats if _is_element(source) and source.base in bases}
+    return {(source, "value", 0) for source in floats if _container(source) in bases}
 
 
-def _is_element(source: Source) -> bool:
-    return isinstance(source, Item) and type(source.key) is int
+def _container(source: Source) -> Source | None:
+    """What the value is an element of."""
+    return source.base if isinstance(source, Item) and type(source.key) is int else None
 
 
 def _differences(guards: Sequence[Guard], scope: Scope) -> frozenset[Varying] | None:
