@@ -116,6 +116,22 @@ def layout_inputs(config: Any) -> dict[str, Any]:
     return {**padded_tokens(config), "bbox": boxes}
 
 
+def layout_and_image(config: Any) -> dict[str, Any]:
+    """Words with their boxes, and the page that they are on."""
+    return {**layout_inputs(config), "pixel_values": torch.randn(BATCH, 3, config.input_size, config.input_size)}
+
+
+def lxmert_inputs(config: Any) -> dict[str, Any]:
+    """A text, and features of five objects with their boxes."""
+    objects = {"visual_feats": torch.randn(BATCH, 5, config.visual_feat_dim), "visual_pos": torch.rand(BATCH, 5, 4)}
+    return {**padded_tokens(config), **objects}
+
+
+def visual_features(config: Any) -> dict[str, Any]:
+    """A text, and features of five parts of an image."""
+    return {**padded_tokens(config), "visual_embeds": torch.randn(BATCH, 5, config.visual_embedding_dim)}
+
+
 def clap_inputs(config: Any) -> dict[str, Any]:
     return {**padded_tokens(config), "input_features": torch.randn(BATCH, 1, 64, 64)}
 

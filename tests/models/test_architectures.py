@@ -20,6 +20,8 @@ BREAKS = {
     "switch-transformers": "data-dependent",  # experts gather their tokens by `nonzero`
     "encodec": "data-dependent",  # padding is computed in tensors
     "qwen2-vl": "data-dependent",  # sizes of images come in a tensor
+    "nllb-moe": "data-dependent",  # experts gather their tokens by `nonzero`
+    "mimi": "data-dependent",  # padding is computed in tensors
 }
 
 
