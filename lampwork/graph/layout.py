@@ -12,6 +12,9 @@ weights; those of the zoo's UNet 638, 375 and 149 us. The copy of the image fuse
 between convolutions there is none. The weight is copied in every call, as the library would, or once where it is
 declared constant (`options={"freeze": True}`).
 
+Derivatives take and give images that way, too, so this comes before it is chosen what is kept for them: a copy that
+both passes read is made once. The gradient of a weight is laid out as eager's, which is how the optimizer reads it.
+
 Guarantees: exact. Outputs have eager's strides. Operators that may depend on how an operand lies in memory (random
 ones, `as_strided`, attention) get it as eager lays it out.
 """
@@ -44,16 +47,29 @@ _FLEXIBLE = {
     aten.max_pool2d_with_indices.default, aten.avg_pool2d.default, aten._adaptive_avg_pool2d.default,
     aten.upsample_nearest2d.default, aten.upsample_bilinear2d.default, aten.cat.default, aten.clone.default,
     aten._to_copy.default, aten.constant_pad_nd.default, aten.mean.dim, aten.sum.dim_IntList, aten.amax.default,
+    aten.native_batch_norm_backward.default, aten.max_pool2d_with_indices_backward.default,
 }  # fmt: skip
+
+#: The same, but for a rule that says what ATen's kernels would do: first results are laid out as first operands.
+_FOLLOWING = {aten.native_group_norm_backward.default, aten.upsample_nearest2d_backward.default}
 
 #: Views that count in memory, not in elements of their operand.
 _BY_MEMORY = {aten.as_strided.default, aten._reshape_alias.default, aten.view_as_complex.default, aten.view.dtype}
 
 
 def on_a_gpu(node: Node) -> bool:
-    """Whether convolution `node` is of the kind that was measured: half precision, one group."""
-    value = node.meta["val"]
-    return value.is_cuda and value.dtype.itemsize == 2 and node.args[8] == 1
+    """Whether convolution `node`, or derivative of one, is of the kind that was measured: half precision, one group."""
+    weight, (*_, groups) = node.args[_IMAGE[node.target] + 1].meta["val"], _geometry(node)  # type: ignore[union-attr]
+    return weight.is_cuda and weight.dtype.itemsize == 2 and groups == 1
+
+
+def _geometry(node: Node) -> tuple[Any, ...]:
+    """Stride, padding, dilation, transposed, output padding and groups of a convolution or its derivative."""
+    return tuple(node.args[_IMAGE[node.target] + 3 :][:6])
+
+
+#: Which argument the image is; the weight follows.
+_IMAGE: dict[Any, int] = {aten.convolution.default: 0, aten.convolution_backward.default: 1}
 
 
 def order_convolutions(
@@ -61,14 +77,14 @@ def order_convolutions(
 ) -> FunctionalGraph:
     """`functional` with the convolutions `wanted` computed with channels last; see the module's docstring."""
     nodes = list(functional.graph.nodes)
-    if not any(node.target is aten.convolution.default for node in nodes):
+    if not any(node.target in _IMAGE for node in nodes):
         return functional
     relaying = _Relaying(functional, settings.options.freeze)
     for node in nodes:
         if node.op != "call_function":
             continue
-        if node.target is aten.convolution.default and wanted(node):
-            relaying.convolution(node)
+        if node.target in _IMAGE and wanted(node) and relaying.convolution(node):
+            continue
         if not relaying.before.keys().isdisjoint(node.all_input_nodes):
             relaying.follow(node)
     relaying.outputs(nodes[-1])
@@ -84,24 +100,36 @@ class _Relaying:
         self.is_frozen = is_frozen
         self.before: dict[Node, Any] = {}
         self._restored: dict[Node, Node] = {}
+        self._ordered: dict[Node, Node] = {}
 
-    def convolution(self, node: Node) -> None:
-        """Gives the convolution operands with channels last, if its result then has them last too."""
-        x, weight, *rest = node.args
+    def convolution(self, node: Node) -> bool:
+        """Gives the convolution, or derivative of one, operands with channels last, if results then have them last too.
+
+        Whether it has them.
+        """
+        place = _IMAGE[node.target]
+        x, weight, bias = node.args[place : place + 3]
         image, kernel = value_of(x), value_of(weight)
         if image.dim() != 4 or any(map(may_be_zero, (*image.size(), *kernel.size()))):
-            return
-        result = evaluate(node.target, (in_order(image), in_order(kernel), *value_of(rest)), {})
+            return False
+        bias = value_of(bias) if place == 0 else None
+        result = evaluate(aten.convolution.default, (in_order(image), in_order(kernel), bias, *_geometry(node)), {})
         if not _is_last(result):
-            return
+            return False
         with self.graph.inserting_before(node):
-            node.args = (self.image(x, node), self.weight(weight, node), *rest)  # type: ignore[arg-type]
+            images = [self.image(each, node) for each in node.args[: place + 1]]  # type: ignore[arg-type]
+            node.args = (*images, self.weight(weight, node), *node.args[place + 2 :])  # type: ignore[arg-type]
+        if place:
+            result = [each if each is None or each.dim() != 4 else _last(each) for each in node.meta["val"]]
         self._changed(node, result)
+        return True
 
     def image(self, node: Node, user: Node) -> Node:
         if _is_last(node.meta["val"]):
             return node
-        return emit(self.graph, aten.clone.default, (node,), {"memory_format": LAST}, user)
+        if node not in self._ordered:
+            self._ordered[node] = emit(self.graph, aten.clone.default, (node,), {"memory_format": LAST}, user)
+        return self._ordered[node]
 
     def weight(self, node: Node, user: Node) -> Node:
         value = node.meta["val"]
@@ -117,12 +145,21 @@ class _Relaying:
     def follow(self, node: Node) -> None:
         """Evaluates a reader of values that moved, or gives it those as eager laid them out."""
         if node.target is _torch.getitem:
-            self._changed(node, node.args[0].meta["val"][node.args[1]])  # type: ignore[union-attr,index]
+            maker, which = node.args
+            self._changed(node, maker.meta["val"][which])  # type: ignore[union-attr,index]
+            if which == 1 and maker.target is aten.convolution_backward.default and node in self.before:  # type: ignore[union-attr]
+                readers = list(node.users)
+                restored = self.restored(node)
+                for reader in readers:
+                    reader.replace_input_with(node, restored)
             return
         if self._is_flexible(node):
             try:
                 kwargs = {name: value_of(each) for name, each in node.kwargs.items()}
-                self._changed(node, evaluate(node.target, value_of(node.args), kwargs))
+                value = evaluate(node.target, value_of(node.args), kwargs)
+                if node.target in _FOLLOWING:
+                    value = _last(value) if isinstance(value, torch.Tensor) else [_last(value[0]), *value[1:]]
+                self._changed(node, value)
                 return
             except RuntimeError:  # a view that this layout does not allow
                 pass
@@ -134,6 +171,8 @@ class _Relaying:
         target: Any = node.target
         if not _torch.is_operator(target) or target in _BY_MEMORY:
             return False
+        if target in _FOLLOWING:  # ATen's kernels take it that all images are laid out alike
+            return all(map(_is_last, _images(node)))
         return target in _FLEXIBLE or torch.Tag.pointwise in target.tags or operator(target).kind == "view"
 
     def _changed(self, node: Node, value: Any) -> None:
@@ -164,7 +203,19 @@ class _Relaying:
 
 
 def _strides(value: Any) -> Any:
-    return value.stride() if isinstance(value, torch.Tensor) else [each.stride() for each in value]
+    if isinstance(value, torch.Tensor):
+        return value.stride()
+    return [None if each is None else each.stride() for each in value]
+
+
+def _last(value: Any) -> Any:
+    """`value`, if it may be said to have channels last, else what a copy of it that has them looks like."""
+    return value if value is None or _is_last(value) else in_order(value)
+
+
+def _images(node: Node) -> list[torch.Tensor]:
+    """The operands of a node that are images."""
+    return [value for each in node.all_input_nodes if (value := each.meta["val"]).dim() == 4]
 
 
 def _is_last(value: torch.Tensor) -> bool:

@@ -106,6 +106,7 @@ def _joint_passes(settings: Settings, device: str) -> tuple[Pass, ...]:
             keep_places_in_windows,
             take_log_softmaxes_apart,
             take_norms_apart,
+            partial(order_convolutions, settings=_without_freezing(settings)),
             partial(pad_products, settings=_without_freezing(settings)),
         )
     return (remove_dead, embed_literals, share_repeated_work, remove_no_ops, *apart, forget_contents, remove_dead)

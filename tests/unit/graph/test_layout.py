@@ -84,6 +84,60 @@ def test_what_follows_computes_the_same(function):
     ordered(function, X, FIRST)
 
 
+def derivatives(x, w, gradient, images=True, weights=True, bias=False):
+    return aten.convolution_backward(
+        gradient, x, w, [w.size(0)], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [images, weights, bias]
+    )
+
+
+GRADIENT = torch.randn(2, 5, 4, 4)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x, w, g: tuple(derivatives(x, w, g, bias=True)),
+    lambda x, w, g: derivatives(x, w, g)[1].float() * 2,
+    lambda x, w, g: derivatives(x.relu(), w, g * F.conv2d(x.relu(), w))[0].tanh() + x,
+    lambda x, w, g: [each for each in derivatives(x, w, g, images=False) if each is not None][0],
+    lambda x, w, g: [each for each in derivatives(x, w, g, weights=False) if each is not None][0].view(2, -1),
+    lambda x, w, g: aten.upsample_nearest2d_backward(derivatives(x, w, g)[0], [6, 6], [2, 4, 3, 3], 2.0, 2.0),
+    lambda x, w, g: aten.native_group_norm_backward(
+        derivatives(x, w, g)[0], x, torch.ones(2, 2), torch.ones(2, 2), torch.ones(4), 2, 4, 36, 2, [True, True, True]
+    )[0],
+    lambda x, w, g: aten.native_batch_norm_backward(
+        derivatives(x, w, g)[0], x.sin(), torch.rand(4), None, None, torch.ones(4), torch.ones(4), True, 1e-5,
+        [True, True, True],
+    )[0],
+    lambda x, w, g: aten.max_pool2d_with_indices_backward(
+        F.conv2d(derivatives(x, w, g)[0], w), F.conv2d(x, w), [1, 1], [1, 1], [0, 0], [1, 1], False,
+        aten.max_pool2d_with_indices(F.conv2d(x, w), [1, 1])[1],
+    ),
+    lambda x, w, g: aten.native_group_norm_backward(
+        derivatives(x, w, g)[0], derivatives(x, w, g.sin())[0], torch.ones(2, 2), torch.ones(2, 2), torch.ones(4),
+        2, 4, 36, 2, [True, True, True],
+    )[0],
+    lambda x, w, g: derivatives(x, w[:, :, :1, :1].contiguous(), torch.ones(2, 5, 6, 6))[1].view(5, 4),
+])  # fmt: skip
+def test_derivatives_compute_the_same(function):
+    made = ordered(function, X, FIRST, GRADIENT)
+    for node in made.graph.nodes:
+        if node.target is aten.convolution_backward.default:
+            assert all(each.meta["val"].is_contiguous(memory_format=torch.channels_last) for each in node.args[:3])
+
+
+def test_both_passes_share_what_is_copied():
+    """The image and the weight once, the gradient, what comes out."""
+
+    def function(x, w, gradient):
+        result = F.conv2d(x, w)
+        return derivatives(x, w, gradient * result.cos())[:2]
+
+    made = ordered(function, X, FIRST, GRADIENT)
+    assert copies(made) == 5  # two operands, the gradient, two results
+    (forward,) = [node for node in made.graph.nodes if node.target is aten.convolution.default]
+    (backward,) = [node for node in made.graph.nodes if node.target is aten.convolution_backward.default]
+    assert forward.args[:2] == backward.args[1:3]
+
+
 def test_writes_and_views_of_inputs():
     def function(x, w, running):
         running.copy_(F.conv2d(x, w))
