@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import math
 import multiprocessing
 import traceback
 import warnings
@@ -226,11 +227,12 @@ def _seeded(trainer: training.Trainer) -> training.Trainer:
 
 
 def _reference(workload: training.Workload) -> training.Outcome | None:
-    """The outcome in float64; None where the model itself insists on a smaller type."""
+    """The outcome in float64; None where the model itself insists on a smaller type, or has masks that overflow it."""
     try:
-        return training.train(_eager(workload, torch.float64), STEPS)
+        outcome = training.train(_eager(workload, torch.float64), STEPS)
     except (RuntimeError, NotImplementedError):
         return None
+    return outcome if all(map(math.isfinite, outcome.losses)) else None
 
 
 # The processes --------------------------------------------------------------------------------------------------------
