@@ -17,7 +17,8 @@ from lampwork.fakes.symbolic import SMALLEST_SIZE, SymbolicSizes, size_of
 from lampwork.ir.size import INFINITY
 from lampwork.ir.source import Argument, Item, Keyword, Source
 
-#: (source, "shape" | "stride" | "value", dimension): an integer that differed between calls.
+#: (source, "shape" | "stride" | "value", dimension): an integer that differed between calls; (source, "iterator", 0):
+#: an iterator that had other elements left in each.
 Varying = tuple[Source, str, int]
 
 
@@ -40,6 +41,11 @@ class DynamicPolicy:
         if self.everything and is_argument(source):
             return True
         return bool(self.varied) and (source, kind, axis) in self.varied
+
+    def follows(self, iterator: Source) -> bool:
+        """Whether a loop over an iterator from outside is captured to its end: not if its turns are entries of their
+        own."""
+        return (iterator, "iterator", 0) not in self.varied
 
     def opens(self, source: Source) -> bool:
         """Whether something inside the tuple at `source` may be a symbol."""

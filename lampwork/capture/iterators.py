@@ -6,7 +6,8 @@
 
 What an iterator has yet to give is read without advancing it (`Remaining`), and named by its place behind where the
 iterator stands: so an entry serves every turn of the loop whose elements are alike. How far the program went is an
-effect. An iterator over a container that the program has changed is left to a native call.
+effect. An iterator over a container that the program has changed is left to a native call, and so is one whose turns
+differ, from the third entry on (`runtime/varying.py`): each would be captured with all turns behind it.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Walks:
     def _walk(self, iterator: Any) -> Walk | None:
         if id(iterator) not in self._walks:
             origin, walk = self.loader.origin(iterator), None
-            if origin is not None:
+            if origin is not None and self.loader.tensors.policy.follows(origin.source):
                 try:
                     walk = Walk(iterator, origin.source, remaining(iterator))
                 except LookupError:

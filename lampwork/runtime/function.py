@@ -245,13 +245,22 @@ class CompiledFunction:
         return made
 
     def _note_what_varied(self, args: tuple, kwargs: dict) -> None:
-        """A call that misses every entry, and one of them by sizes or integers alone: those vary."""
-        if self.settings.dynamic is not None or not (self.serves or self._waiting):
+        """A call that misses every entry, and one of them by sizes or integers alone: those vary. So do iterators that
+        keep it from several."""
+        if not (self.serves or self._waiting):
             return
-        from lampwork.runtime.varying import what_varied
+        from lampwork.runtime.varying import MOST_TURNS, what_turns, what_varied
 
-        guards = [entry.artifact.guards for entry in (*self.entries, *self._waiting)]
-        self._varied |= what_varied(guards, self.function, args, kwargs) or frozenset()
+        entries = (*self.entries, *self._waiting)
+        if len(entries) >= MOST_TURNS:
+            for entry in entries:
+                turns = what_turns(entry.artifact.guards, self.function, args, kwargs)
+                self._varied |= turns
+                if turns and entry in self.entries:
+                    self._remove(entry)  # the turns that come now share entries, for which there shall be room
+        if self.settings.dynamic is None:
+            guards = [entry.artifact.guards for entry in entries]
+            self._varied |= what_varied(guards, self.function, args, kwargs) or frozenset()
 
     def _compile(self, args: tuple, kwargs: dict, states: _torch.InitialStates) -> Callable | Diagnostic:
         start = time.perf_counter()

@@ -11,12 +11,16 @@ from typing import Any
 import torch
 
 from lampwork.ir.guard import Distinct, Equals, Guard, SizeRelation, StorageGroups, TensorIs
-from lampwork.ir.source import Item, Source
+from lampwork.ir.source import Item, Remaining, Source
 from lampwork.runtime.differences import why_not
 from lampwork.runtime.reading import READ_ERRORS, Scope, read, tensor_is
 
-#: (source, "shape" | "stride" | "value", dimension).
+#: (source, "shape" | "stride" | "value" | "iterator", dimension).
 Varying = tuple[Source, str, int]
+
+#: Entries of a continuation from which on no iterator is followed that keeps a call from one: a turn, one with numbers
+#: that vary, and what is behind the last turn. See `capture/iterators.py`.
+MOST_TURNS = 3
 
 
 def what_varied(
@@ -30,6 +34,23 @@ def what_varied(
         if found is not None and (best is None or len(found) < len(best)):
             best = found | _beside(found, guards)
     return best
+
+
+def what_turns(guards: Sequence[Guard], function: Any, args: tuple, kwargs: dict) -> frozenset[Varying]:
+    """The iterators from outside that keep this call from an entry, by its guards."""
+    scope = Scope(function, args, kwargs)
+    found = {(guard, _iterator(guard.source)) for guard in guards}
+    return frozenset(
+        (iterator, "iterator", 0) for guard, iterator in found if iterator is not None and why_not(guard, scope)
+    )
+
+
+def _iterator(source: Source) -> Source | None:
+    """The iterator whose elements-to-come the value is one of, or lies in."""
+    at: Source | None = source
+    while at is not None and not isinstance(at, Remaining):
+        at = getattr(at, "base", None)
+    return None if at is None else at.base
 
 
 def _beside(found: frozenset[Varying], guards: Sequence[Guard]) -> set[Varying]:

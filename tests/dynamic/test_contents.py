@@ -340,7 +340,7 @@ _ROUTES = [[0, 1, 2, 3, 4, 0, 1, 2, 3], [0] * 9, [4] * 9, [0, 1] * 4 + [2], [2] 
 
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize(
-    "captures, expert_of", [(1, _by_places), (1, _by_masks), (1, _by_conditions), (1, _by_counts), (12, _where_any)]
+    "captures, expert_of", [(1, _by_places), (1, _by_masks), (1, _by_conditions), (1, _by_counts), (13, _where_any)]
 )
 def test_experts(expert_of, captures, trained):
     """One program whatever the routes, experts without rows and with one among them."""

@@ -265,3 +265,22 @@ def test_an_iterator_of_the_caller_is_advanced(kind):
         assert str(program(torch.ones(2), expected)) == str(compiled(torch.ones(2), found))
         assert list(expected) == list(found)
     assert not lampwork.stats(compiled)["breaks"]
+
+
+def test_turns_that_all_differ_share_entries():
+    """Were each turn an entry with all turns behind it, the limit of entries would be met."""
+    layers = [torch.nn.Linear(4, 4) for _ in range(14)]
+
+    def program(x, chosen):
+        for number, layer in enumerate(layers):
+            if bool((chosen == number).any()):
+                x = layer(x) + number
+        return x
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        for chosen in ([0, 3, 9], [1], [13, 12, 2], [5, 6, 7, 8], list(range(14))):
+            torch.testing.assert_close(compiled(x, torch.tensor(chosen)), program(x, torch.tensor(chosen)))
+    stats = lampwork.stats(compiled)
+    assert not stats["fallbacks"] and stats["captures"] <= 18

@@ -22,15 +22,14 @@ COUNTED: dict[tuple[str, str], set[str]] = {
     ("packed gru", "step"): {"autograd", "data-dependent", "operator-error"},
     ("packed lstm", "module"): {"data-dependent", "operator-error"},
     ("packed lstm", "step"): {"autograd", "data-dependent", "operator-error"},
-    ("transformer", "module"): {"data-dependent", "opaque-value"},  # looks whether a mask is the causal one
-    ("transformer", "step"): {"autograd", "data-dependent", "opaque-value"},
+    ("transformer", "module"): {"data-dependent"},  # looks whether a mask is the causal one
+    ("transformer", "step"): {"autograd", "data-dependent"},
     ("sparse embedding", "module"): {"needs-grad"},
     ("sparse embedding", "step"): {"tensor-layout"},
-    ("batch norm without momentum", "module"): {"data-dependent", "opaque-value"},  # a count read from a buffer
-    ("batch norm without momentum", "step"): {"autograd", "data-dependent", "opaque-value"},
-    ("loss: ctc", "step"): {"autograd", "data-dependent"},
-    ("adaptive softmax", "module"): {"data-dependent", "opaque-value"},  # sizes of clusters decide what runs
-    ("adaptive softmax", "step"): {"data-dependent", "opaque-value"},
+    ("batch norm without momentum", "module"): {"data-dependent"},  # a count read from a buffer
+    ("batch norm without momentum", "step"): {"autograd", "data-dependent"},
+    ("adaptive softmax", "module"): {"data-dependent"},  # sizes of clusters decide what runs
+    ("adaptive softmax", "step"): {"data-dependent"},
     ("lbfgs", "step"): {"data-dependent"},
     ("gradient penalty", "module"): {"double-backward"},
 }
