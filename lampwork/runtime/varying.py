@@ -39,7 +39,7 @@ def what_varied(
 def what_turns(guards: Sequence[Guard], function: Any, args: tuple, kwargs: dict) -> frozenset[Varying]:
     """The iterators from outside that keep this call from an entry, by its guards."""
     scope = Scope(function, args, kwargs)
-    found = {(guard, _iterator(guard.source)) for guard in guards}
+    found = ((guard, _iterator(guard.source)) for guard in guards)
     return frozenset(
         (iterator, "iterator", 0) for guard, iterator in found if iterator is not None and why_not(guard, scope)
     )
