@@ -149,8 +149,12 @@ if TYPE_CHECKING:
         written_arguments,
     )
     from lampwork._torch.subclass import (
+        KIND_FLAGS,
         MemoryName,
         as_subclass,
+        is_buffer,
+        pass_for_buffer,
+        pass_for_parameter,
         storage_key,
         tensor_without_memory,
         zeros_without_memory,

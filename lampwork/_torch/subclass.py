@@ -33,6 +33,25 @@ def tensor_without_memory(
     return made
 
 
+#: What `isinstance(tensor, nn.Parameter)` and `nn.Buffer` ask tensors of other classes for.
+KIND_FLAGS = frozenset({"_is_param", "_is_buffer"})
+
+
+def is_buffer(tensor: Any) -> bool:
+    """Whether it is an `nn.Buffer`, which is a plain tensor with a flag."""
+    return bool(getattr(tensor, "_is_buffer", False))
+
+
+def pass_for_parameter(tensor: Any) -> None:
+    """`isinstance(tensor, nn.Parameter)` is true from now on, whatever its class."""
+    tensor._is_param = True
+
+
+def pass_for_buffer(tensor: Any) -> None:
+    """`isinstance(tensor, nn.Buffer)` is true from now on."""
+    tensor._is_buffer = True
+
+
 class MemoryName:
     """Stands for the storage of tensors whose storage cannot be named."""
 

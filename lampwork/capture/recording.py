@@ -138,8 +138,8 @@ class Recording:
             if layout is not None:
                 spec = replace(spec_of(tensor), shape=layout[0], strides=layout[1])
             fake = make_fake(spec, storage=storage, source=source)
-            if layout is not None and getattr(tensor, "_is_buffer", False):
-                fake._is_buffer = True  # type: ignore[attr-defined]
+            if layout is not None and _torch.is_buffer(tensor):
+                _torch.pass_for_buffer(fake)
         if fake.is_cuda:
             self.uses_cuda = True
         return self.placeholder(fake)

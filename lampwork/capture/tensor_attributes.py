@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.capture.backward import HOOK_TABLES
 from lampwork.capture.fake import Fake
 from lampwork.capture.histories import Histories
@@ -19,7 +20,6 @@ from lampwork.capture.tensors import TENSOR_ATTRIBUTES
 from lampwork.capture.writes import rebind
 
 _TENSOR_MRO = torch.Tensor.__mro__
-_PARAMETER_FLAGS = frozenset({"_is_param", "_is_buffer"})
 
 
 class TensorAttributes(Histories):
@@ -57,7 +57,7 @@ class TensorAttributes(Histories):
             return self.load_history(tensor)
         if name == "_version":
             raise Break("tensor-attribute", f"{name} of a tensor is read")
-        if name in _PARAMETER_FLAGS:
+        if name in _torch.KIND_FLAGS:
             return getattr(tensor, name, False)
         found, attribute = self.class_lookup(type(tensor), name)
         if found:

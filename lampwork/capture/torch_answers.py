@@ -116,7 +116,7 @@ def _as_parameter(data: Any, requires_grad: bool) -> Any:
     with torch.no_grad():
         made = torch.ops.aten.alias.default(data)
     made.real_class = torch.nn.Parameter
-    made._is_param = True
+    _torch.pass_for_parameter(made)
     return made.requires_grad_(requires_grad)
 
 

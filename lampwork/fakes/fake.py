@@ -54,7 +54,6 @@ class Fake(torch.Tensor):
     """
 
     __torch_function__ = _torch.no_torch_function
-    # `isinstance(fake, nn.Parameter)` asks for `_is_param`; `nn.Buffer` asks for `_is_buffer`.
     node: torch.fx.Node | None = None
     lampwork_source: Any = None
     real_class: type = torch.Tensor
@@ -170,9 +169,9 @@ def make_fake(
     if wants_grad and not spec.is_leaf:
         fake = _non_leaf(fake)
     if issubclass(spec.real_class, torch.nn.Parameter):
-        fake._is_param = True
-    if getattr(tensor, "_is_buffer", False):  # an nn.Buffer is a plain tensor with this flag
-        fake._is_buffer = True
+        _torch.pass_for_parameter(fake)
+    if _torch.is_buffer(tensor):
+        _torch.pass_for_buffer(fake)
     return fake
 
 
