@@ -7,15 +7,22 @@
     %c = convolution(%x, %weight, %bias, ...)   # 3x3       %v = convolution(%x, %weight, None, ...)
                                                       ->    %c = add(%v, view(%bias, [1, 64, 1, 1]))
 
-The addition fuses into whatever reads it. `add_biases_apart` is the part of it for GPUs. Licence: reassociates (the
-bias is added last). Preconditions: packed convolutions are placed already (freeze.py), and so are vendor products
-(products.py), which must not see these: they are measured against the plain product. Non-goals: large and several
-images, grouped and transposed convolutions.
+The addition fuses into whatever reads it. `add_biases_apart` is the part of it for GPUs. There, the gradient of a bias
+is a sum of ours, too, which fuses into whatever makes what is summed (`sum_bias_gradients`):
+
+    %d = convolution_backward(%g, ..., [True, True, True])     %d = convolution_backward(%g, ..., [True, True, False])
+    %b = getitem(%d, 2)                                   ->   %b = sum(%g, [0, 2, 3])
+
+Licence: reassociates (the bias is added last, the gradient's terms in another order). Preconditions: packed
+convolutions are placed already (freeze.py), and so are vendor products (products.py), which must not see these: they
+are measured against the plain product. Non-goals: large and several images, grouped and transposed convolutions (as
+products).
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch.fx import Node
@@ -100,6 +107,37 @@ def add_biases_apart(functional: FunctionalGraph) -> FunctionalGraph:
                 with functional.graph.inserting_before(node):
                     plain = emit(functional.graph, aten.convolution.default, (x, weight, None, *geometry), {}, node)
                 _replace_by_sum(functional.graph, node, plain, bias)  # type: ignore[arg-type]
+    return functional
+
+
+def sum_bias_gradients(functional: FunctionalGraph) -> FunctionalGraph:
+    """For GPUs: `functional` with the gradients of convolutions' biases summed by kernels of ours.
+
+    ATen sums them behind the library's derivatives, in a launch of its own that reads the gradient again. Where nothing
+    but the bias has a gradient, the derivative goes. Metadata and where sums are rounded are eager's. On CPUs oneDNN
+    makes the sum beside that of the weight.
+    """
+    for node in list(functional.graph.nodes):
+        if node.op != "call_function" or node.target is not aten.convolution_backward.default:
+            continue
+        gradient: Any = node.args[0]
+        wanted: Any = node.args[10]
+        if not wanted[2]:
+            continue
+        sums = [user for user in node.users if user.target is _torch.getitem and user.args[1] == 2]
+        pixels = [0, *range(2, gradient.meta["val"].dim())]
+        for each in sums:
+            with functional.graph.inserting_before(each):
+                new = emit(functional.graph, aten.sum.dim_IntList, (gradient, pixels), {}, each)
+            if not same_metadata(new.meta["val"], each.meta["val"]):
+                break  # what was added is dead
+            each.replace_all_uses_with(new)
+            functional.graph.erase_node(each)
+        else:
+            node.update_arg(10, [*wanted[:2], False])
+            node.meta["val"] = (*node.meta["val"][:2], None)
+            if not node.users:
+                functional.graph.erase_node(node)
     return functional
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from lampwork.config import Settings, environment
-from lampwork.graph.convolutions import add_biases_apart, simplify_convolutions
+from lampwork.graph.convolutions import add_biases_apart, simplify_convolutions, sum_bias_gradients
 from lampwork.graph.devices import place_constants, program_device
 from lampwork.graph.freeze import fold_batch_norms, freeze
 from lampwork.graph.functionalize import functionalize
@@ -106,6 +106,7 @@ def _joint_passes(settings: Settings, device: str) -> tuple[Pass, ...]:
             keep_places_in_windows,
             take_log_softmaxes_apart,
             take_norms_apart,
+            sum_bias_gradients,
             partial(order_convolutions, settings=_without_freezing(settings)),
             partial(pad_products, settings=_without_freezing(settings)),
         )
