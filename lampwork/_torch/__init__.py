@@ -44,6 +44,8 @@ from lampwork._torch.modes import (
 from lampwork._torch.optimizers import InitialStates, makes_initial_state, undecorated, without_state
 from lampwork._torch.state import (
     CUDA_SWITCHES,
+    CUDNN_READERS,
+    CUDNN_WRITERS,
     SET_STATE,
     STATE,
     attention_state,
@@ -52,6 +54,10 @@ from lampwork._torch.state import (
     cuda_switches,
     current_cuda_device,
     deterministic_state,
+    get_cudnn_tf32,
+    get_precision,
+    set_cudnn_tf32,
+    set_precision,
     state_test,
     without_autocast,
 )

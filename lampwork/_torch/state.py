@@ -78,6 +78,60 @@ def cuda_switches() -> tuple:
     return tuple(repr(_answer(reader)) for reader in CUDA_SWITCHES)
 
 
+#: Switches of cuDNN that a program may set for a while: (reader, writer) of those that this build has.
+_CUDNN: tuple[tuple[Callable[[], Any], Callable[[Any], None]], ...] = tuple(
+    (getattr(torch._C, reader), getattr(torch._C, reader.replace("_get_", "_set_")))
+    for reader in (
+        "_get_cudnn_enabled", "_get_cudnn_benchmark", "_cuda_get_cudnn_benchmark_limit", "_get_cudnn_deterministic",
+        "_get_cudnn_depthwise_kernel",
+    )
+    if hasattr(torch._C, reader)
+)  # fmt: skip
+CUDNN_READERS: tuple[Any, ...] = tuple(reader for reader, _ in _CUDNN)
+CUDNN_WRITERS: tuple[Any, ...] = tuple(writer for _, writer in _CUDNN)
+
+
+def cudnn_state() -> tuple:
+    """The answers of `CUDNN_READERS`."""
+    return tuple(reader() for reader in CUDNN_READERS)
+
+
+def _set_cudnn(state: tuple) -> None:
+    for writer, value in zip(CUDNN_WRITERS, state):
+        writer(value)
+
+
+#: How a library computes float32, by library and operator: what reads it and what sets it, where this release has them.
+get_precision: Any = getattr(torch._C, "_get_fp32_precision_getter", None)
+set_precision: Any = getattr(torch._C, "_set_fp32_precision_setter", None)
+#: The older switch for cuDNN, which sets two of those precisions.
+get_cudnn_tf32: Any = torch._C._get_cudnn_allow_tf32
+set_cudnn_tf32: Any = torch._C._set_cudnn_allow_tf32
+_PRECISIONS = (
+    ("generic", "all"),
+    *((library, operator) for library in ("cuda", "mkldnn") for operator in ("all", "matmul", "conv", "rnn")),
+)
+
+
+def precision_state() -> tuple:
+    """How each library computes float32, and what the older switch for cuDNN says of it."""
+    found = () if get_precision is None else tuple(get_precision(*each) for each in _PRECISIONS)
+    return (*found, repr(_answer(get_cudnn_tf32)))
+
+
+def _set_precision_again(values: tuple) -> None:
+    set_precision(*values)
+
+
+def attention_order() -> tuple[int, ...]:
+    """In which order implementations of attention are tried."""
+    return tuple(torch._C._get_sdp_priority_order())
+
+
+def _set_attention_order(order: tuple[int, ...]) -> None:
+    torch._C._set_sdp_priority_order(list(order))
+
+
 def _answer(reader: Callable[[], Any]) -> Any:
     try:
         return reader()
@@ -99,6 +153,9 @@ STATE: dict[str, Callable[[], Any]] = {
     "anomaly": torch.is_anomaly_enabled,
     "cuda": lambda: cuda_state(),
     "cuda_switches": lambda: cuda_switches(),
+    "cudnn": cudnn_state,
+    "precision": precision_state,
+    "attention_order": attention_order,
 }
 
 
@@ -181,6 +238,10 @@ SET_STATE: dict[str, Callable[[Any], None]] = {
     "num_threads": torch.set_num_threads,
     "float32_matmul_precision": torch.set_float32_matmul_precision,
     "warning_filters": _forget_warnings_shown,
+    "cudnn": _set_cudnn,
+    "precision": _set_precision_again,
+    "cudnn_tf32": set_cudnn_tf32,
+    "attention_order": _set_attention_order,
 }
 
 

@@ -45,6 +45,7 @@ from lampwork.capture.optimizers import install_optimizers, make_initial_states
 from lampwork.capture.plain import HEAP_TYPE, has_identity_hash, is_plain
 from lampwork.capture.resampling import interpolate
 from lampwork.capture.shadow import Break, Deferred
+from lampwork.capture.switches import install_switches
 from lampwork.capture.tensors import is_tensor_function
 from lampwork.capture.torch_answers import install_torch_answers, legacy_tensor
 from lampwork.capture.unknown import install_numbers, item
@@ -104,8 +105,8 @@ class NativeCalls(CaptureWorld):
         self.hooks_registered = 0
         #: Storages that `copy.deepcopy` has copied, by id of its memo.
         self.copied_storages: dict[int, set[int]] = {}
-        #: Process state without a value that the program changed, to be changed again on every call.
-        self.states_touched: dict[str, None] = {}
+        #: Process state that the program set, such that no other state shows it: set again on every call, to the value.
+        self.states_touched: dict[tuple[str, Any], None] = {}
         #: Functions that the program itself put behind `functools.lru_cache`, by id.
         self.made_caches: dict[int, Any] = {}
         #: Containers whose text is being written, by id.
@@ -119,6 +120,7 @@ class NativeCalls(CaptureWorld):
         install_iterators(self)
         install_unknown_arrays(self)
         install_optimizers(self)
+        install_switches(self)
 
     def leave_contexts(self) -> None:
         """Leaves what the program had entered in C when it was stopped."""

@@ -59,9 +59,9 @@ _ALWAYS_GUARDED = (
     "modes", "anomaly",
 )  # fmt: skip
 #: What a program may leave changed.
-_SETTABLE = ("grad_mode", "autocast", "default_dtype", "attention")
+_SETTABLE = ("grad_mode", "autocast", "default_dtype", "attention", "attention_order", "cudnn")
 #: Those among them that all threads share: what another thread changes meanwhile is not the program's doing.
-_SHARED = frozenset({"default_dtype", "attention"})
+_SHARED = frozenset({"default_dtype", "attention", "attention_order", "cudnn"})
 
 
 #: How often one call is captured: each time up to an earlier break than the time before.
@@ -122,7 +122,8 @@ class _Attempt:
     """One run of the program in the machine. `reason`: why it stops before `step`, if it does (0: it does not).
 
     `natively`: what is left to eager, and why. Of the kinds of code that backward passes run ("hooks", "saved hooks",
-    "functions") the program's, since some of it does more than compute; and "locks", which it takes.
+    "functions") the program's, since some of it does more than compute; "locks", which it takes; "switches" of
+    libraries, which it sets.
     """
 
     def __init__(
@@ -484,7 +485,7 @@ def _restored_state(world: TorchWorld) -> Iterator[None]:
 
 
 def _global_effects(world: TorchWorld, templates: Templates) -> list[Effect]:
-    effects: list[Effect] = [SetState(name, ConstantValue(None)) for name in world.states_touched]
+    effects: list[Effect] = [SetState(name, ConstantValue(value)) for name, value in world.states_touched]
     if world.hooks_registered:
         handles = templates.template(torch.utils.hooks.RemovableHandle)
         effects.append(CallSetAttribute(handles, "next_id", templates.hook_number(world.hooks_registered)))

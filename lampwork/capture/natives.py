@@ -188,9 +188,14 @@ _state(
     "attention", "_C._get_flash_sdp_enabled", "_C._get_mem_efficient_sdp_enabled", "_C._get_math_sdp_enabled",
     "_C._get_cudnn_sdp_enabled", "_C._get_overrideable_sdp_enabled",
 )  # fmt: skip
-_state("cuda", "cuda.current_device", "_C._cuda_getDevice", "_C._get_sdp_priority_order")
+_state("cuda", "cuda.current_device", "_C._cuda_getDevice")
+_state("attention_order", "_C._get_sdp_priority_order")
 for _switch in _torch.CUDA_SWITCHES:
     STATE_READERS[_switch] = "cuda_switches"
+for _switch in _torch.CUDNN_READERS:
+    STATE_READERS[_switch] = "cudnn"
+if _torch.get_precision is not None:
+    STATE_READERS[_torch.get_precision] = "precision"
 _state("anomaly", "is_anomaly_enabled", "_C.is_anomaly_enabled", "_C.is_anomaly_check_nan_enabled")
 
 #: Writes of process state: performed while capturing, undone after it; a difference at the end becomes an effect.
@@ -212,6 +217,7 @@ _writer(
     "_C._set_sdp_use_cudnn",
     "_C._set_sdp_use_overrideable",
 )
+_writer("attention_order", "_C._set_sdp_priority_order")
 
 #: Entering and leaving contexts implemented in C; those still entered when capture stops are left by it.
 CONTEXT_ENTER = frozenset({_torch.InferenceModeContext.__dict__["__enter__"].__func__})

@@ -70,7 +70,7 @@ class Recorder(Recording):
         """Records one operator call and returns what it returns, as fakes."""
         question = _QUESTIONS.get(func)
         if question is not None:
-            return question(args[0])
+            return question(*args)
         op = operator(func)
         if op.base.startswith("_foreach_"):
             from lampwork.capture.lists import on_each
@@ -83,6 +83,8 @@ class Recorder(Recording):
         return self._call(op, args, kwargs)
 
     def _call(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        if self.switched is not None:
+            self.switched(op)
         if self.numbers is not None and (mentions_numbers(args) or (kwargs and mentions_numbers(kwargs))):
             from lampwork.capture.scalars import Scalars
 
@@ -220,8 +222,25 @@ class Recorder(Recording):
         return self.contents.call(op, args, kwargs)
 
 
-#: What native code asks where it can take numbers only: symbolic sizes are specialised.
-_QUESTIONS: dict[Any, Callable[[Fake], Any]] = {
+def _uses_cudnn_for_ctc_loss(
+    log_probs: Fake, targets: Fake, input_lengths: Any, target_lengths: Any, blank: int
+) -> bool:
+    """False where metadata rule the library's algorithm out; else that depends on the lengths."""
+    fits = targets.dim() == 1 and log_probs.dtype is torch.float32 and targets.dtype is torch.int32 and not blank
+    if fits and log_probs.is_cuda and torch.backends.cudnn.enabled:
+        raise Unsupported("cuDNN computes a CTC loss, if the lengths allow it", "Give targets as int64.")
+    return False
+
+
+#: What native code asks where it can take numbers only (symbolic sizes are specialised), and choices that it asks for.
+_QUESTIONS: dict[Any, Callable[..., Any]] = {
+    **{
+        getattr(packet, overload): _uses_cudnn_for_ctc_loss
+        for name in ("_use_cudnn_ctc_loss", "_use_miopen_ctc_loss")
+        if (packet := getattr(torch.ops.aten, name, None)) is not None
+        for overload in packet.overloads()
+        if overload in ("default", "Tensor")
+    },
     torch.ops.aten.size.default: lambda fake: [int(each) for each in fake.size()],
     torch.ops.aten.stride.default: lambda fake: [int(each) for each in fake.stride()],
     torch.ops.aten.numel.default: lambda fake: int(fake.numel()),

@@ -59,6 +59,8 @@ class Recording:
         self.writes = 0
         self.contents = Contents(self, sizes_by_contents)
         self.uses_cuda = False
+        #: Is told of every operator before it is recorded, while there are switches set that some of them read.
+        self.switched: Callable[[Any], None] | None = None
         #: Why eager would compute other gradients than the graph's operators have: a function or hook of the user's.
         self.own_gradients = ""
         #: A backward method of the program is told which of several gradients there are.

@@ -31,10 +31,10 @@ class Break(Interruption):
 
 
 class LeftToEager(Break):
-    """Capture starts again, with code of this kind that backward passes run left to eager."""
+    """Capture starts again, with what the program does of this kind left to eager."""
 
-    def __init__(self, kind: str, reason: str) -> None:
-        super().__init__("backward-effect", reason)
+    def __init__(self, kind: str, reason: str, id: str = "backward-effect") -> None:
+        super().__init__(id, reason)
         self.kind = kind
 
 

@@ -24,7 +24,7 @@ def install_warned(world: Any) -> None:
 
 
 def _filters_changed(world: Any) -> None:
-    world.states_touched["warning_filters"] = None
+    world.states_touched["warning_filters", None] = None
 
 
 def _warn(
