@@ -400,7 +400,7 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "fusion-layout": Meaning(
         "fusion",
-        "The results are laid out in different orders: one is contiguous along rows, the other along columns.",
+        "What they store, or a sum reads, is laid out in different orders: one along rows, the other along columns.",
         "Keep one memory order; transpose once, at the end.",
     ),
     "fusion-order": Meaning(

@@ -358,6 +358,8 @@ class _Joining:
         for member in self.group.members:
             if _other_order(mine, self._store_strides(member), self.unifier.extents):
                 return Refusal("fusion-layout", "their results are laid out in different orders")
+        if is_gpu(self.target) and self.new_outer is not None and self._stores_across():
+            return Refusal("fusion-layout", "what one reads along rows of memory, the other stores across them")
         if self.new_outer is not None and self._read_by_others():
             return Refusal("fusion-overwrite", "one overwrites what another loop of the kernel may read again")
         for writer, readers in self._overwritten(name):
@@ -369,6 +371,32 @@ class _Joining:
                     ):
                         return Refusal("fusion-overwrite", "one overwrites elements that another iteration reads")
         return None
+
+    def _stores_across(self) -> bool:
+        """Whether a member that has no use for what is reduced stores across the rows that reductions read, or along
+        them where these read across: one of the two would be scattered. Apart, the store is made from square tiles."""
+        derived: set[str] = set()
+        stored: set[bool] = set()
+        read: set[bool] = set()
+        for member in (*self.group.members, self.member):
+            operator, atoms = member.operator, self._atoms(member.atoms)
+            if operator.reduction or any(load.buffer in derived for load in operator.loads):
+                derived.add(member.buffer)
+            elif estimate(product(self.unifier.extents[atom] for atom in atoms)) >= LARGE_ELEMENTS:
+                stored |= self._sides(self._store_strides(member))
+            if operator.reduction:
+                for load in operator.loads:
+                    offset = self._offset(member, load.index, load.buffer)
+                    strides = affine_strides(offset, self.unifier.extents)[0]
+                    if not load.indirect and strides.keys() >= set(atoms):
+                        read |= self._sides(strides)
+        return len(read) == 1 and not stored <= read
+
+    def _sides(self, strides: dict[str, Size]) -> set[bool]:
+        """Whether an access is contiguous along what is outside (nothing where it is along too little)."""
+        assert self.new_outer is not None
+        extents = self.unifier.extents
+        return {atom in self.new_outer for atom, by in strides.items() if by == 1 and estimate(extents[atom]) > 4}
 
     def _overwritten(self, name: str):
         everyone = [*self.group.members, self.member]

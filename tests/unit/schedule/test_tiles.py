@@ -122,3 +122,32 @@ def test_dynamic_rows(rows):
     top = g.reduce("max", (n,), (8,), lambda i, r: g.load(x, i, r))
     y = g.pointwise((n, 8), lambda i, j: op("sub", g.load(x, i, j), g.load(top, i)))
     assert launches(assert_same(g.finish(y), sizes={"s0": rows}, target=GPU)) == 1
+
+
+@pytest.mark.parametrize("size", [8, 512])
+@pytest.mark.parametrize("across", ["store", "load"])
+def test_what_is_stored_across_the_rows_of_a_sum_has_a_kernel_of_its_own(across, size):
+    """Where it is worth one: tiles that are square write and read whole lines."""
+    from lampwork.config import Settings
+    from lampwork.schedule import schedule
+
+    g = Graph()
+    x = g.input((size, size))
+    turned = g.pointwise((size, size), lambda i, j: op("exp", g.load(x, j, i)))
+    along = (lambda i, r: g.load(x, i, r)) if across == "store" else (lambda i, r: g.load(x, r, i))
+    total = g.reduce("sum", (size,), (size,), along)
+    lowered = g.finish(turned, total)
+    assert launches(schedule(lowered, Settings(), GPU)) == (1 if size == 8 else 2)
+    if size == 8:
+        assert_same(lowered, target=GPU)
+
+
+def test_what_needs_the_sum_is_stored_beside_it_in_any_order():
+    from lampwork.config import Settings
+    from lampwork.schedule import schedule
+
+    g = Graph()
+    x = g.input((512, 512))
+    top = g.reduce("max", (512,), (512,), lambda i, r: g.load(x, i, r))
+    turned = g.pointwise((512, 512), lambda i, j: op("sub", g.load(x, j, i), g.load(top, j)))
+    assert launches(schedule(g.finish(turned), Settings(), GPU)) == 1
