@@ -40,6 +40,7 @@ from lampwork._torch.modes import (
     requires_grad_below,
     without_modes,
     without_torch_function,
+    without_transforms,
 )
 from lampwork._torch.optimizers import InitialStates, makes_initial_state, undecorated, without_state
 from lampwork._torch.state import (

@@ -61,6 +61,10 @@ def active_transforms() -> int:
     return torch._C._functorch.get_dynamic_layer_stack_depth()
 
 
+#: Context manager: tensors made inside are wrapped by no transform, whichever are active.
+without_transforms = torch._C._DisableFuncTorch
+
+
 def requires_grad_below(tensor: torch.Tensor) -> bool:
     """Whether a tensor requires grad, or one that transforms have wrapped in it: wrappers of `vmap` do not say so."""
     functorch = torch._C._functorch

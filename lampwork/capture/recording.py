@@ -131,7 +131,7 @@ class Recording:
         The caller keeps `tensor` alive while recording and calls this once per tensor object. Raises `Unsupported` as
         `make_fake` does.
         """
-        with self._paused():
+        with self._paused(), _torch.without_transforms():  # the program may meet the tensor inside of one
             key = _torch.storage_key(tensor)
             storage = self._storages.get(key)
             if storage is None:

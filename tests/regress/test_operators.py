@@ -29,6 +29,10 @@ COMPILED = {
         lambda x: torch.fft.hfft2(x, dim=(0, -1)),
         (torch.arange(24.0).reshape(2, 3, 4),),
     ),
+    "attention without its weights": (
+        lambda x, layer: layer(x, x, x, need_weights=False),
+        (torch.ones(2, 3, 4), torch.nn.MultiheadAttention(4, 2, batch_first=True).eval().requires_grad_(False)),
+    ),
     "no meta kernel": (torch.geqrf, (square(),)),
     "histogram of edges": (lambda x, edges: torch.histogram(x, edges), (square(), torch.tensor([0.0, 1.0, 2.0]))),
     "default arguments of an in-place operator": (lambda x: x.bernoulli_(), (square(),)),

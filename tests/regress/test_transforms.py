@@ -50,3 +50,21 @@ def test_forward_derivatives_of_a_compiled_function():
         result = forward_ad.unpack_dual(compiled(forward_ad.make_dual(x, torch.ones(3))))
         torch.testing.assert_close(result.tangent, x.cos())
     assert [each.diagnostic.id for each in lampwork.stats(compiled)["fallbacks"]] == ["modes-active"]
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("transform", [
+    lambda f, x: torch.func.jvp(f, (x,), (x + 1,)),
+    lambda f, x: torch.func.jacfwd(f)(x),
+    lambda f, x: torch.func.jacrev(f)(x),
+    lambda f, x: torch.func.hessian(lambda y: f(y).sum())(x),
+])  # fmt: skip
+def test_weights_first_met_inside_a_transform(transform, grad):
+    weight = torch.ones(3, 2, requires_grad=grad)
+
+    def program(x):
+        return transform(lambda y: torch.tanh(y @ weight.t()), x)
+
+    compiled, x = lampwork.compile(program, options={"cache": False}), torch.tensor([1.0, 2.0])
+    torch.testing.assert_close(compiled(x), program(x))
+    assert not lampwork.stats(compiled)["breaks"] and not lampwork.stats(compiled)["fallbacks"]

@@ -126,6 +126,17 @@ def flash_attention_cpu(query: torch.Tensor, key: torch.Tensor, value: torch.Ten
     return output, Spec((batch, heads, length), (length * heads, 1, heads), dtype)
 
 
+@rule("_native_multi_head_attention")
+def attention_layer(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, embed_dim: int, num_head: int,
+                    *weights: Any, need_weights: bool = True, **options: Any) -> Any:  # fmt: skip
+    """Without attention's weights there is one result (the meta kernel says an empty tensor)."""
+    need_weights = weights[5] if len(weights) > 5 else need_weights
+    if need_weights or query.dim() != 3:
+        raise Unknown
+    shape = (*query.size()[:2], embed_dim)
+    return Spec(shape, contiguous(shape), query.dtype), None
+
+
 # CUDA's attention. Without gradients nobody reads what follows the output; its metadata need not be exact.
 
 
