@@ -12,7 +12,7 @@ The choice is that of regions whose results are differentiated (`recompute.py`),
 functions included; but nothing is cut in two: copies of forward nodes stand right before their first reader.
 
 What backward nodes compute of forward values alone (a silu's derivative) is not of the forward pass, either: it is
-marked as what is computed again is, which is scheduled where it is first needed (`schedule/dependences.py`).
+marked as what is computed again is, which is scheduled where it is first needed (`schedule/depths.py`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""What must run before what, and which nests may share kernels: the items of a program cut into segments.
-
-    addmm -> gelu nest -> addmm -> add nest, layer-norm nests -> addmm
-    segment 0: ()   externs 0: addmm   segment 1: gelu   externs 1: addmm   segment 2: add, layer norm   externs 2:
-    addmm
-
-Nests of one depth (the number of ATen calls they wait for) form a segment: no ATen call has to run between them.
-"""
+"""What must run before what: the buffers that items read and write, and the items that each must follow."""
 
 from __future__ import annotations
 
@@ -13,11 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Buffer, Index, Load, LoopNest
 from lampwork.ir.program import Check, Extern, Item, TensorRef
-from lampwork.ir.size import SizeExpr, product, symbols
-from lampwork.schedule.expressions import estimate
+from lampwork.ir.size import SizeExpr, symbols
 
 
 @dataclass(frozen=True)
@@ -158,63 +149,3 @@ def tensor_refs(item: Extern) -> Iterator[TensorRef]:
     yield from walk(item.args)
     for _, value in item.kwargs:
         yield from walk(value)
-
-
-def find_depths(
-    items: Sequence[Item], dependences: Dependences, buffers: Mapping[str, Buffer], again: frozenset[str] = frozenset()
-) -> list[int]:
-    """For each nest the number of its segment; for each ATen call the segment it follows: -1, ahead of all, for calls
-    that read no memory.
-
-    Nests come as early as they can, but one that makes more than it reads (an expanded mask, a cast weight) waits for
-    its first consumer: nothing lives longer than it needs to. So does what is computed from inputs alone (values that a
-    backward pass computes again), unless it reads what nobody else would need any more by then. And so does what makes
-    one of the buffers `again`, as in `Lowered`, calls too: it is computed again so that it need not be kept.
-    """
-    depths: list[int] = []
-    after: list[list[int]] = [[] for _ in items]
-    for number, item in enumerate(items):
-        nest = isinstance(item, LoopNest)
-        depth = 0 if nest or dependences.reads[number] else -1
-        for earlier in dependences.before[number]:
-            after[earlier].append(number)
-            step = 1 if nest and not isinstance(items[earlier], LoopNest) else 0
-            depth = max(depth, depths[earlier] + step)
-        depths.append(depth)
-    latest = list(depths)  # for what is computed from inputs alone, if all of it waited
-    for number in range(len(items) - 1, -1, -1):
-        if depths[number] == 0 and isinstance(items[number], LoopNest) and after[number]:
-            latest[number] = min([latest[later] for later in after[number]])
-    for number in range(len(items) - 1, -1, -1):
-        nest, repeated = isinstance(items[number], LoopNest), not again.isdisjoint(dependences.writes[number])
-        if not after[number] or not (nest or repeated):
-            continue
-        # A call runs behind the segment of its number.
-        first = min([depths[later] - (not nest and isinstance(items[later], LoopNest)) for later in after[number]])
-        if first <= depths[number]:
-            continue
-        waits = repeated or _grows(number, dependences, buffers)
-        if not waits:
-            first = min([first, *_last_used(number, latest, after, dependences)]) if depths[number] == 0 else 0
-        depths[number] = max(depths[number], first)
-    return depths
-
-
-def _last_used(
-    number: int, latest: Sequence[int], after: Sequence[Sequence[int]], dependences: Dependences
-) -> Iterator[int]:
-    """Until when other items need what an item reads, for all that they need."""
-    for earlier in dependences.before[number]:
-        others = [latest[later] for later in after[earlier] if later != number]
-        if others:
-            yield max(others)
-
-
-def _grows(number: int, dependences: Dependences, buffers: Mapping[str, Buffer]) -> bool:
-    written = sum(_size_bytes(buffers[name]) for name in dependences.writes[number])
-    read = sum(_size_bytes(buffers[name]) for name in dependences.reads[number] if buffers[name].kind == "intermediate")
-    return written >= read
-
-
-def _size_bytes(buffer: Buffer) -> int:
-    return estimate(product(buffer.shape)) * ITEM_SIZE_BYTES.get(buffer.dtype, 8)

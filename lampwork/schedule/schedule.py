@@ -24,7 +24,8 @@ from lampwork.ir.program import (
 from lampwork.ir.size import Size, Symbol, bounds
 from lampwork.ir.target import Target
 from lampwork.schedule.copies import Copies, NotInRows, written_out
-from lampwork.schedule.dependences import find_dependences, find_depths
+from lampwork.schedule.dependences import find_dependences
+from lampwork.schedule.depths import find_depths
 from lampwork.schedule.expressions import view_index
 from lampwork.schedule.in_place import reuse_memory
 from lampwork.schedule.plan import place_buffers, step_buffers
@@ -51,7 +52,8 @@ def _schedule(lowered: Lowered, target: Target, choose: Choose | None) -> Progra
     copies = Copies(lowered.copies)
     tables = copies.of(items)
     dependences = find_dependences(items, buffers, lowered.found)
-    depths = find_depths(items, dependences, buffers, lowered.again)
+    returned = frozenset(each.view.buffer for each in lowered.results if isinstance(each, FromBuffer))
+    depths = find_depths(items, dependences, buffers, lowered.again, returned)
     readers = _readers(lowered, items, dependences, depths)
 
     numbers: dict[int, list[int]] = {}

@@ -86,7 +86,8 @@ def test_clip_norm_refuses_what_is_not_finite():
 
 
 def averaged(**options) -> Steps:
-    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+    # A bias in front of a batch norm would have gradients of rounding errors alone.
+    model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.Linear(8, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     average = swa_utils.AveragedModel(model, **options)
 
