@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 
 import torch
 
@@ -48,8 +49,9 @@ def program_of(kernel: Kernel) -> Program:
     return Program((kernel,), buffers, placements, (launch,), (), (), sizes=kernel.sizes)
 
 
-def compiled(kernel: Kernel, target: str = "avx512") -> NativeCode:
-    return generate(program_of(kernel), Settings(), make_target(target, 2))
+def compiled(kernel: Kernel, target: str = "avx512", **caches: int) -> NativeCode:
+    """`caches`: sizes of caches (`l3_bytes`) that are not to be this machine's."""
+    return generate(program_of(kernel), Settings(), replace(make_target(target, 2), **caches))
 
 
 def execute(

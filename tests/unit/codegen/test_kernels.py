@@ -354,7 +354,7 @@ def test_streaming_stores(target):
         parameter("b0", "float32", columns, "read", True),
         parameter("b1", "float32", rows * columns, "write", True),
     )
-    native = compiled(Kernel("stream", parameters, body), target)
+    native = compiled(Kernel("stream", parameters, body), target, l3_bytes=32 << 20)
     assert "!nontemporal" in native.source and "sfence" in native.source
     source, result = torch.randn(columns), torch.zeros(rows * columns)
     execute(native, {"b0": source, "b1": result}, threads=2)
