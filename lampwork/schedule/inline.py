@@ -27,6 +27,7 @@ from lampwork.schedule.expressions import (
     rewriter,
     substitute_sizes,
 )
+from lampwork.schedule.masks import simplify_masks
 
 #: Uses of one producer beyond which it is stored: bounds the work of analysis and the size of kernels.
 MOST_USES = 16
@@ -296,10 +297,12 @@ def _expand(
         is_position = of_one.op.startswith("arg")
         value = pool.constant(0, "int64") if is_position else pool.compute("cast", (value,), of_one.dtype)
         reduction = None
+    axes = nest.axes + (reduction.axes if reduction is not None else ())
+    bound_values = [rewrite(bound) for _, bound in nest.store.indirect]
+    value, *bound_values = simplify_masks(pool, [value, *bound_values], axes)
     store_indirect: list[tuple[str, Expr]] = []
     names: dict[str, Size] = {}
-    for name, bound in nest.store.indirect:
-        pooled = rewrite(bound)
+    for (name, _), pooled in zip(nest.store.indirect, bound_values):
         from_symbol = next((s for s in (find_symbol(part, name) for part in nest.store.index) if s is not None), None)
         if from_symbol is not None:
             new_name = pool.symbol_of(pooled)

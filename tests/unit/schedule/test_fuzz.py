@@ -73,6 +73,8 @@ class Chooser:
                     "flatten",
                     "gather",
                     "pad",
+                    "masked",
+                    "masked",
                     "extern",
                 ]
             )
@@ -167,6 +169,25 @@ class Chooser:
             )
 
         self.add((*shape[:-1], shape[-1] + 2), body)
+
+    def masked(self) -> None:
+        """A pointwise value of two tensors behind a mask: what the smaller one gives depends on fewer axes."""
+        x = self.pick()
+        shape = self.shape(x)
+        fits = lambda other: (
+            len(other) <= len(shape) and all(m in (1, n) for m, n in zip(other, shape[len(shape) - len(other) :]))
+        )
+        y = self.pick(fits)
+        axis = self.draw(st.integers(0, len(shape) - 1))
+        limit = self.draw(st.integers(0, shape[axis]))
+
+        def body(*i):
+            inside = below(i[axis], limit)
+            right = self.broadcast(y, i)
+            value = op("sub", self.g.load(x, *i, mask=inside), self.g.load(y, *right.index, mask=inside, other=0.5))
+            return op("where", inside, value, constant(0.25))
+
+        self.add(shape, body)
 
     def flatten(self) -> None:
         x = self.pick(lambda shape: len(shape) > 1)

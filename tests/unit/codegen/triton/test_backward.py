@@ -108,6 +108,21 @@ def test_cross_entropy():
     check(gradient, rows(32, 50), target)
 
 
+def test_cross_entropy_of_padded_rows():
+    """As a product made wider gives them, and asks for their gradient."""
+
+    def gradient(logits, target, top, total, count, g):
+        y = logits[:, :50] - top - total.log()
+        picked = aten.nll_loss_backward(g, y, target, None, 1, -100, count)
+        return aten.constant_pad_nd(aten._log_softmax_backward_data(picked, y, 1, torch.float32), [0, 6])
+
+    logits, target = rows(32, 56), torch.randint(0, 50, (32,))
+    target[3] = -100
+    top = logits[:, :50].amax(1, True)
+    total = (logits[:, :50] - top).exp().sum(1, True)
+    check(gradient, logits, target, top, total, torch.tensor(31.0), torch.tensor(0.5), launches=1)
+
+
 def test_slices():
     def gradient(a, b):
         return aten.slice_backward(a, [16, 64], 1, 0, 40, 1) + aten.slice_backward(b, [16, 64], 1, 40, 64, 1)

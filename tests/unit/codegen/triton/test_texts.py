@@ -75,6 +75,10 @@ TEXTS = {
         lambda x, t: F.cross_entropy(x, t, reduction="none"),
         [torch.empty(8192, 32000, dtype=half), torch.empty(8192, dtype=torch.int64)],
     ),
+    "padded_softmax": (
+        lambda x, top, total: F.pad((x.float() - top - total.log()).exp().to(half), (0, 7)),
+        [torch.empty(8192, 50257, dtype=half), torch.empty(8192, 1), torch.empty(8192, 1)],
+    ),
 }
 
 
