@@ -1,8 +1,9 @@
 """Large reductions to few results in two stages, so that all threads take part.
 
     s[] = sum_r x[r]          ->    p[c] = sum_r x[4096*c + r];  s[] = sum_c p[c]
+    s[j] = sum_nh x[n, h, j]  ->    p[n, c, j] = sum_h x[n, 8*c + h, j];  s[j] = sum_nc p[n, c, j]
 
-The number of chunks depends on the shape alone, so the result does not depend on the number of threads.
+The number of chunks depends on the shape (on a GPU also on its multiprocessors), never on the number of threads.
 Precondition: nests of one segment. Guarantee: the same buffers are computed, sums in another order (licence
 `reassociates`). Non-goals: argmax and argmin (positions would need a second buffer), dynamic sizes.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import ceil, floor
 
 from lampwork.ir.loops import Axis, Buffer, Compute, Expr, Load, LoopNest, Reduction, Store, nodes
 from lampwork.ir.size import Size, Symbol, add, minimum, mul, product
@@ -25,6 +27,8 @@ FEW_RESULTS, FEW_COLUMNS = 32, 1024
 LARGE_ELEMENTS = 1 << 17
 CHUNK_ELEMENTS = 1 << 14
 MOST_CHUNKS = 64
+#: On a GPU, so many times more or fewer chunks than wanted will do.
+ABOUT = 2.5
 #: Rows summed side by side before the next columns: as many pages as the first-level TLB holds. Down 4096 rows of
 #: 16 KB at once, every load would miss it (4096 x 4096 float32: 28 ms that way, 3.4 ms this way, on 2 Zen 4 cores).
 ROWS_AT_ONCE = 64
@@ -40,20 +44,20 @@ def split_reductions(
     result: list[tuple[LoopNest, int]] = []
     made: list[Buffer] = []
     for place, nest in enumerate(nests):
-        found = _axis_to_split(nest, buffers, nests, target)
-        if found is None:
+        lengths = _axes_to_split(nest, buffers, nests, target)
+        if lengths is None:
             result.append((nest, place))
             continue
-        partial, combine, buffer = _split(nest, *found, f"{prefix}{len(made)}")
+        partial, combine, buffer = _split(nest, lengths, f"{prefix}{len(made)}")
         made.append(buffer)
         result += [(partial, place), (combine, place)]
     return result, made
 
 
-def _axis_to_split(
+def _axes_to_split(
     nest: LoopNest, buffers: Mapping[str, Buffer], nests: Sequence[LoopNest], target: Target
-) -> tuple[Axis, int] | None:
-    """The reduction axis to cut and the number of chunks wanted; None: one stage is as good."""
+) -> dict[str, int] | None:
+    """The reduction axes to cut, by name, and how long a piece of each is; None: one stage is as good."""
     reduction = nest.reduction
     if reduction is None or reduction.op.startswith("arg") or nest.store.indirect or nest.store.mode != "write":
         return None
@@ -66,36 +70,81 @@ def _axis_to_split(
     if is_gpu(target):
         if not leaves_idle(results, folded, side_by_side, target):
             return None
-        return _outermost(reduction.axes, strides, wanted_chunks(results, folded, side_by_side, target))
+        very = leaves_idle(results, folded, side_by_side, target, again=True)
+        if not very and _read_row_by_row(nest, nests, through=True):
+            return None
+        wanted = wanted_chunks(results, folded, side_by_side, target)
+        even = _even_pieces(reduction.axes, strides, wanted) if side_by_side else None
+        return even or _outermost(reduction.axes, strides, wanted)
     if results * folded < LARGE_ELEMENTS:
         return None
     if results >= (FEW_COLUMNS if side_by_side else FEW_RESULTS):
         (axis, *others) = reduction.axes
         long = not others and isinstance(axis.extent, int) and axis.extent >= 8 * ROWS_AT_ONCE
         if side_by_side and long and not _read_row_by_row(nest, nests):
-            return axis, -(-estimate(axis.extent) // ROWS_AT_ONCE)
+            return {axis.name: _length(axis, -(-estimate(axis.extent) // ROWS_AT_ONCE))}
         return None
     return _outermost(reduction.axes, strides, max(2, min(MOST_CHUNKS, results * folded // CHUNK_ELEMENTS)))
 
 
-def _outermost(axes: Sequence[Axis], strides: Mapping[str, Size], wanted: int) -> tuple[Axis, int] | None:
+def _even_pieces(axes: Sequence[Axis], strides: Mapping[str, Size], wanted: int) -> dict[str, int] | None:
+    """Pieces of one length, about `wanted` of them: whole outer axes element by element, then a part of the next one.
+
+    What is computed for every element and also stored can be cut in the same way, so it stays in the kernel that folds
+    it. None: the extents have no such divisors.
+    """
+    found: dict[str, int] = {}
+    chunks = 1
+    for axis in sorted(axes, key=lambda axis: estimate(strides.get(axis.name, 0)), reverse=True):
+        extent, missing = estimate(axis.extent), wanted / chunks
+        if extent <= missing:
+            pieces = extent
+        else:
+            near = range(max(2, ceil(missing / ABOUT)), min(extent, floor(missing * ABOUT)) + 1)
+            even = [pieces for pieces in near if extent % pieces == 0]
+            pieces = min(even, key=lambda pieces: max(pieces / missing, missing / pieces), default=1)
+        if pieces > 1:
+            found[axis.name] = extent // pieces
+            chunks *= pieces
+        if chunks * ABOUT >= wanted and pieces < extent:
+            break
+    some_left = chunks < product(estimate(axis.extent) for axis in axes)
+    return found if some_left and 1 < chunks and wanted <= chunks * ABOUT else None
+
+
+def _outermost(axes: Sequence[Axis], strides: Mapping[str, Size], wanted: int) -> dict[str, int] | None:
     """The outermost axis in memory that gives enough chunks: each is then one piece of memory."""
     enough = [axis for axis in axes if estimate(axis.extent) >= FEW_RESULTS]
     if enough:
-        return max(enough, key=lambda axis: estimate(strides.get(axis.name, 0))), wanted
+        axis = max(enough, key=lambda axis: estimate(strides.get(axis.name, 0)))
+        return {axis.name: _length(axis, wanted)}
     axis = max(axes, key=lambda axis: estimate(axis.extent))
-    return (axis, wanted) if estimate(axis.extent) >= 8 else None
+    return {axis.name: _length(axis, wanted)} if estimate(axis.extent) >= 8 else None
 
 
-def _read_row_by_row(nest: LoopNest, nests: Sequence[LoopNest]) -> bool:
-    """Whether a larger nest reads the result: the two are better fused than cut (softmax over the outer axis)."""
+def _length(axis: Axis, wanted: int) -> int:
+    """The length of about `wanted` pieces. One that divides the axis evenly, if there is one near, spares the kernel a
+    shorter last piece."""
+    extent = estimate(axis.extent)
+    length = -(-extent // max(2, min(wanted, extent // 2)))
+    return next((near for near in range(length, min(2 * length, extent)) if extent % near == 0), length)
+
+
+def _read_row_by_row(nest: LoopNest, nests: Sequence[LoopNest], through: bool = False) -> bool:
+    """Whether a larger nest reads the result: the two are better fused than cut (softmax over the outer axis).
+
+    `through`: or reads what others make of the result (a batch norm's variance).
+    """
     results = len(nest.axes)
-    return any(
-        len(other.axes) + (len(other.reduction.axes) if other.reduction else 0) > results
-        for other in nests
-        for node in nodes([other.store.value])
-        if type(node) is Load and node.buffer == nest.store.buffer
-    )
+    names = {nest.store.buffer}
+    for other in nests:
+        if not any(type(node) is Load and node.buffer in names for node in nodes([other.store.value])):
+            continue
+        if len(other.axes) + (len(other.reduction.axes) if other.reduction else 0) > results:
+            return True
+        if through:
+            names.add(other.store.buffer)
+    return False
 
 
 def _widest_strides(nest: LoopNest, buffers: Mapping[str, Buffer]) -> dict[str, Size]:
@@ -107,49 +156,58 @@ def _widest_strides(nest: LoopNest, buffers: Mapping[str, Buffer]) -> dict[str, 
     return max(strides, key=len, default={})
 
 
-def _split(nest: LoopNest, axis: Axis, wanted: int, name: str) -> tuple[LoopNest, LoopNest, Buffer]:
-    reduction, extent = nest.reduction, axis.extent
-    assert reduction is not None and isinstance(extent, int)  # see _axis_to_split
-    length = -(-extent // max(2, min(wanted, extent // 2)))
-    # A length that divides evenly, if there is one near, spares the kernel a shorter last chunk.
-    length = next((near for near in range(length, min(2 * length, extent)) if extent % near == 0), length)
-    chunks = -(-extent // length)
-    chunk = Axis("c0", chunks)
-    symbol = loop_symbol("c0", chunks)
-    inner: Size = length
-    if extent % length:
-        inner = minimum(length, add(extent, mul(symbol, -length)))
-    values: dict[str, Size] = {axis.name: add(mul(symbol, length), Symbol(axis.name, 0, length - 1))}
+def _split(nest: LoopNest, lengths: Mapping[str, int], name: str) -> tuple[LoopNest, LoopNest, Buffer]:
+    reduction = nest.reduction
+    assert reduction is not None
+    chunks: list[Axis] = []
+    inside: list[Axis] = []
+    values: dict[str, Size] = {}
+    for axis in reduction.axes:
+        length, extent = lengths.get(axis.name), axis.extent
+        if length is None:
+            inside.append(axis)
+            continue
+        assert isinstance(extent, int)  # see _axes_to_split
+        chunk = Axis(f"c{len(chunks)}", -(-extent // length))
+        chunks.append(chunk)
+        symbol = loop_symbol(chunk.name, chunk.extent)
+        if length == 1:
+            values[axis.name] = symbol
+            continue
+        inner: Size = length
+        if extent % length:
+            inner = minimum(length, add(extent, mul(symbol, -length)))
+        inside.append(Axis(axis.name, inner))
+        values[axis.name] = add(mul(symbol, length), Symbol(axis.name, 0, length - 1))
     pool = Pool()
     rewrite = rewriter(
         pool,
         values,
         lambda load, index, indirect, mask: pool.load(load.buffer, index, load.dtype, indirect, mask, load.other),
     )
-    shape = (chunks, *(a.extent for a in nest.axes))
+    axes = (*chunks, *nest.axes)
     strides: list[Size] = []
     step: Size = 1
-    for size in reversed(shape):
+    for axis in reversed(axes):
         strides.insert(0, step)
-        step = mul(step, size)
-    buffer = Buffer(name, reduction.dtype, shape, tuple(strides))
-    kept = tuple(loop_symbol(a.name, a.extent) for a in nest.axes)
-    axes = tuple(Axis(a.name, inner) if a is axis else a for a in reduction.axes)
+        step = mul(step, axis.extent)
+    buffer = Buffer(name, reduction.dtype, tuple(axis.extent for axis in axes), tuple(strides))
+    place = tuple(loop_symbol(axis.name, axis.extent) for axis in axes)
     partial = replace(
         nest,
-        axes=(chunk, *nest.axes),
-        store=Store(name, (symbol, *kept), rewrite(nest.store.value)),
-        reduction=Reduction(reduction.op, axes, reduction.dtype),
+        axes=axes,
+        store=Store(name, place, rewrite(nest.store.value)),
+        reduction=Reduction(reduction.op, tuple(inside), reduction.dtype),
         partial=False,
     )
     # The few partial sums are added in double precision, which costs nothing and leaves one rounding.
     exact = "float64" if reduction.op == "sum" and reduction.dtype == "float32" else reduction.dtype
-    value: Expr = Load(name, (symbol, *kept), reduction.dtype)
+    value: Expr = Load(name, place, reduction.dtype)
     if exact != reduction.dtype:
         value = Compute("cast", (value,), exact)
     combine = replace(
         nest,
         store=replace(nest.store, value=value),
-        reduction=Reduction(reduction.op, (chunk,), exact),
+        reduction=Reduction(reduction.op, tuple(chunks), exact),
     )
     return partial, combine, buffer

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import given, settings
 
+from lampwork.config import Settings
 from lampwork.ir.loops import Loop, Scratch
 from lampwork.ir.size import Symbol
 from lampwork.ir.target import Target
-from lampwork.schedule import segment, tiles
-from tests.unit.schedule.programs import Graph, assert_same, launches, op, texts
+from lampwork.schedule import schedule, segment, tiles
+from tests.unit.schedule.programs import Graph, assert_same, constant, launches, op, texts
 from tests.unit.schedule.test_fuzz import COMMON, programs
 
 GPU = Target("sm_90", 16, 132, 227 << 10, 50 << 20, 50 << 20, device="cuda")
@@ -20,13 +21,13 @@ GPU = Target("sm_90", 16, 132, 227 << 10, 50 << 20, 50 << 20, device="cuda")
 @contextmanager
 def eager_to_split():
     """Thresholds so low that tiny reductions are done in two stages."""
-    saved = tiles.LONG_ROW, tiles.COLUMNS
-    tiles.LONG_ROW, tiles.COLUMNS = 32, 2
+    saved = tiles.LONG_ROW, tiles.COLUMNS, tiles.FEWEST_ROWS
+    tiles.LONG_ROW, tiles.COLUMNS, tiles.FEWEST_ROWS = 32, 2, 2
     segment._memo.clear()
     try:
         yield
     finally:
-        tiles.LONG_ROW, tiles.COLUMNS = saved
+        tiles.LONG_ROW, tiles.COLUMNS, tiles.FEWEST_ROWS = saved
         segment._memo.clear()
 
 
@@ -107,11 +108,84 @@ def test_few_long_rows_are_folded_in_two_stages(rows, columns, expected):
     g = Graph()
     x = g.input((rows, columns))
     total = g.reduce("sum", (rows,), (columns,), lambda i, r: g.load(x, i, r))
-    from lampwork.config import Settings
-    from lampwork.schedule import schedule
-
     program = schedule(g.finish(total), Settings(), GPU)
     assert launches(program) == expected
+
+
+def scaled_and_summed(shape: tuple[int, ...], columns: int):
+    """A product with a number that is stored, and its sums over all dimensions but the last."""
+    g = Graph()
+    x = g.input((*shape, columns))
+    y = g.pointwise((*shape, columns), lambda *i: op("mul", g.load(x, *i), constant(3.0)))
+    total = g.reduce("sum", (columns,), shape, lambda i, *r: g.load(y, *r, i))
+    return g.finish(y, total)
+
+
+def parts(program) -> list[list[int]]:
+    """For each kernel the extents of its parallel loops."""
+    found = []
+    for kernel in program.kernels:
+        extents, body = [], kernel.body
+        while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind == "parallel":
+            extents.append(body[0].axis.extent)
+            body = body[0].body
+        found.append(extents)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("shape", "columns", "expected"),
+    [
+        ((8192,), 3072, [[16, 3072], [3072]]),
+        ((6304,), 3072, [[16, 3072], [3072]]),  # 394 rows each
+        ((8, 1024), 768, [[64, 768], [768]]),
+        ((32, 56, 56), 256, [[128, 256], [256]]),  # 14 rows of an image each
+        ((16, 197), 3072, [[16, 3072], [3072]]),
+        ((512,), 3072, [[3072]]),  # too little to be worth another kernel
+        ((2048,), 16384, [[16384]]),  # programs enough
+    ],
+)
+def test_columns_are_cut_where_programs_are_few(shape, columns, expected):
+    """Into equal parts, and what is stored on the way stays in the kernel that folds it."""
+    program = schedule(scaled_and_summed(shape, columns), Settings(), GPU)
+    assert parts(program) == expected
+
+
+def test_columns_of_a_prime_number_of_rows_are_cut_unevenly():
+    program = schedule(scaled_and_summed((8191,), 3072), Settings(), GPU)
+    assert parts(program)[-2:] == [[13, 3072], [3072]]
+
+
+@pytest.mark.parametrize("shape", [(12,), (3, 4), (2, 3, 5), (7,), (5, 7), (1, 8)])
+def test_parts_of_columns_are_all_of_them(shape):
+    with eager_to_split():
+        assert_form(assert_same(scaled_and_summed(shape, 3), target=GPU))
+
+
+def test_sums_of_the_same_rows_are_cut_alike():
+    """Whatever the types: they share a kernel."""
+    g = Graph()
+    x, y = g.input((8192, 768), "bfloat16"), g.input((8192, 768))
+    value = lambda r, i: op("cast", g.load(x, r, i), dtype="float32")
+    both = g.reduce("sum", (768,), (8192,), lambda i, r: op("mul", value(r, i), g.load(y, r, i)))
+    one = g.reduce("sum", (768,), (8192,), lambda i, r: value(r, i))
+    program = schedule(g.finish(both, one), Settings(), GPU)
+    assert parts(program) == [[64, 768], [768]] and launches(program) == 3
+
+
+def test_columns_that_the_kernel_reads_again_are_cut_later():
+    """A softmax down columns has parts of them in a cache when it comes back to them."""
+    assert len(schedule(column_softmax(4096, 4096), Settings(), GPU).kernels) == 1
+    assert len(schedule(column_softmax(8192, 1024), Settings(), GPU).kernels) > 1
+
+
+def column_softmax(rows: int, columns: int):
+    g = Graph()
+    x = g.input((rows, columns))
+    top = g.reduce("max", (columns,), (rows,), lambda i, r: g.load(x, r, i))
+    power = g.pointwise((rows, columns), lambda i, j: op("exp", op("sub", g.load(x, i, j), g.load(top, j))))
+    total = g.reduce("sum", (columns,), (rows,), lambda i, r: g.load(power, r, i))
+    return g.finish(g.pointwise((rows, columns), lambda i, j: op("div", g.load(power, i, j), g.load(total, j))))
 
 
 @pytest.mark.parametrize("rows", [1, 3])

@@ -28,10 +28,10 @@ FEW = {**COMMON, "max_examples": 60}
 @contextmanager
 def small_tiles():
     """Limits so low that tiny rows are folded block by block, and tiny tensors transposed in tiles."""
-    names = ("ROW_BLOCK", "WHOLE_ROW", "COLUMN_ELEMENTS", "COLUMN_BYTES", "TILE_BYTES", "TRANSPOSED_SIDE_BYTES",
-             "SHORTEST_ROW", "LONGEST_UNROLLED", "LONG_INNER_ROW", "LONGEST_BLOCK")  # fmt: skip
+    names = ("ROW_BLOCK", "WHOLE_ROW", "COLUMN_ELEMENTS", "COLUMN_BYTES", "COLUMN_TURN", "TILE_BYTES",
+             "TRANSPOSED_SIDE_BYTES", "SHORTEST_ROW", "LONGEST_UNROLLED", "LONG_INNER_ROW", "LONGEST_BLOCK")  # fmt: skip
     saved = {name: getattr(tiles, name) for name in names}
-    values = (4, ((1 << 30, 4),), 16, 8, 32, 16, 3, 0, 3, 16)
+    values = (4, ((1 << 30, 4),), 16, 8, 16, 32, 16, 3, 0, 3, 16)
     try:
         for name, value in zip(names, values, strict=True):
             setattr(tiles, name, value)

@@ -288,6 +288,18 @@ def test_two_stages(function, dims):
     assert len(program.kernels) == (1 if dims in ((1,), (0,)) else 2)
 
 
+@pytest.mark.parametrize("shape", [(2048, 96), (3, 700, 96), (1100, 65), (2099, 40)])
+def test_columns_in_parts(shape):
+    """With what is stored for every element on the way, in half precision: sums are as exact as of one part."""
+    dims = tuple(range(len(shape) - 1))
+    x, y = (torch.randn(shape).to(torch.bfloat16) for _ in range(2))
+    program = program_of(lambda x, y: ((z := torch.relu(x) * y), z.sum(dims, dtype=torch.float32)), (x, y))
+    stored, total = run_program(program, (x, y))
+    expected = torch.relu(x) * y
+    assert kernels(program) >= 2 and torch.equal(stored, expected)
+    torch.testing.assert_close(total, expected.double().sum(dims).float(), rtol=1e-6, atol=1e-5)
+
+
 def test_written_inputs():
     def step(p, g, m):
         m = m * 0.9 + g

@@ -69,6 +69,10 @@ TEXTS = {
     "long_mean": (lambda x: x.mean(-1), [torch.empty(300, 20000)]),
     "column_max": (lambda x: x.amax(0), [torch.empty(100, 300)]),
     "transpose": (lambda x: x.t().contiguous(), [torch.empty(100, 300)]),
+    "columns_in_parts": (
+        lambda x, y: ((z := torch.relu(x) * y), z.sum((0, 1))),
+        [torch.empty(8, 1024, 768, dtype=half), torch.empty(8, 1024, 768, dtype=half)],
+    ),
     "embedding": (lambda w, i: w[i], [torch.empty(100, 96), torch.empty(40, dtype=torch.int64)]),
     "max_pool": (lambda x: F.max_pool2d(x, 2), [torch.empty(1, 2, 8, 8)]),
     "cross_entropy": (
@@ -113,6 +117,23 @@ def test_rows_that_are_only_read(columns, block, warps, arch, tmp_path, monkeypa
         assert kernel.source.index("tl.load(b1 + x)") < kernel.source.index("for start in")
     ptx = compiled(kernel, tmp_path, monkeypatch)["ptx"]
     assert "ex2.approx.ftz.f32" in ptx and "ex2.approx.f32" not in ptx
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "dtype", "tile"),
+    [
+        (8192, 3072, half, (64, 32, 4)),  # many programs: small ones
+        (8192, 3072, torch.float32, (32, 64, 4)),
+        (65536, 256, half, (64, 64, 8)),
+        (512, 3072, half, (32, 256, 16)),  # few programs: large ones
+        (512, 768, half, (8, 512, 8)),
+    ],
+)
+def test_tiles_of_columns_are_lines_of_memory(rows, columns, dtype, tile):
+    """What is folded in turns lies in rows of 128 bytes, if there are columns enough for all multiprocessors."""
+    first, *_ = sources(program_of(lambda x: x.sum(0), [torch.empty(rows, columns, dtype=dtype)]))
+    sizes = dict(first.constants)
+    assert (sizes["XBLOCK"], sizes["RBLOCK"], first.num_warps) == tile
 
 
 @pytest.mark.skipif(bool(available()), reason=available())
