@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import ceil, floor
+from math import ceil, floor, prod
 
 from lampwork.ir.loops import Axis, Buffer, Compute, Expr, Load, LoopNest, Reduction, Store, nodes
 from lampwork.ir.size import Size, Symbol, add, minimum, mul, product
@@ -108,7 +108,7 @@ def _even_pieces(axes: Sequence[Axis], strides: Mapping[str, Size], wanted: int)
             chunks *= pieces
         if chunks * ABOUT >= wanted and pieces < extent:
             break
-    some_left = chunks < product(estimate(axis.extent) for axis in axes)
+    some_left = chunks < prod(estimate(axis.extent) for axis in axes)
     return found if some_left and 1 < chunks and wanted <= chunks * ABOUT else None
 
 
