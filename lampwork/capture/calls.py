@@ -95,6 +95,8 @@ class NativeCalls(CaptureWorld):
         self.resumed_with: tuple = ()
         #: Objects whose `id()` was taken: which of them are the same is guarded at the end.
         self.identified: dict[int, Any] = {}
+        #: The step that took the first of them.
+        self.identified_at = 0
         #: Leaves whose gradients the autograd engine is adding to.
         self.accumulating: set[int] = set()
         #: Kinds of code of backward passes that are left to eager ("hooks", "saved hooks", "functions"), and why.

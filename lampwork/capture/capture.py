@@ -21,7 +21,13 @@ from lampwork import _torch, collector
 from lampwork.capture.arrays import check_shared_arrays
 from lampwork.capture.backward import has_new_history, has_usable_history
 from lampwork.capture.dynamic import DynamicPolicy
-from lampwork.capture.effects import collect_effects, granted_inputs, guard_distinct, guard_identities
+from lampwork.capture.effects import (
+    collect_effects,
+    granted_inputs,
+    guard_distinct,
+    guard_identities,
+    may_be_identities,
+)
 from lampwork.capture.failures import is_certain
 from lampwork.capture.liveness import looks_at_frame
 from lampwork.capture.machine import Interruption
@@ -170,6 +176,9 @@ class _Attempt:
             if world.locks.taken:
                 self._check_locks(end)
             check_shared_arrays(world)
+            if world.identified and may_be_identities(guards):
+                why = "an id() is taken, and numbers from outside may be what it gave earlier"
+                self._break_before(world.identified_at, "identity-number", why)
             late = check_assumed(world)
             if late:
                 self._break_before(late, "data-dependent", "a number out of a tensor may fail where inputs are written")
@@ -418,8 +427,6 @@ class _Attempt:
         if suspended is None:
             raise stop
         assert self.reason is not None
-        if self.world.identified:  # numbers that may be part of any value, and are others in the next call
-            raise Break("identity-number", "id() of an object was taken before the graph breaks")
         if entered:
             raise Break("context", "a context implemented in C is entered where the graph breaks")
         return suspended.outcome(templates, self.reason)

@@ -8,12 +8,13 @@ import torch
 
 from lampwork.capture.backward import HOOK_TABLES, has_new_history, has_usable_history
 from lampwork.capture.fake import Fake
+from lampwork.capture.guards import GuardList
 from lampwork.capture.load import CHANGED_BY_RAISING, Loader
 from lampwork.capture.object_templates import raised_at
 from lampwork.capture.plain import is_plain
 from lampwork.capture.shadow import MISSING, Break, CellShadow, DictShadow, ListShadow, Pending, SetShadow, SlotShadow
 from lampwork.capture.templates import Templates
-from lampwork.ir.guard import Distinct
+from lampwork.ir.guard import Distinct, Equals, KeysAre
 from lampwork.ir.reference import ObjectRef
 from lampwork.ir.template import (
     Call,
@@ -135,6 +136,29 @@ def guard_identities(loader: Loader, identified: dict[int, Any]) -> None:
     if len(origins) > 1:
         others = tuple(origin.source for origin in origins[1:])
         loader.guards.add(origins[0].source, ("distinct identities",), lambda: Distinct(others))
+
+
+def may_be_identities(guards: GuardList) -> bool:
+    """Whether numbers were read from outside that may be what `id()` gave earlier: among keys and elements of sets all
+    that may be addresses, alone those that are little else."""
+    for guard in guards:
+        test = guard.test
+        if type(test) is KeysAre:
+            if any(_at_least(each, _LEAST_ADDRESS) for each in test.keys):
+                return True
+        elif type(test) is Equals and _at_least(test.value, _LARGE_ADDRESS):
+            return True
+    return False
+
+
+def _at_least(value: Any, least: int) -> bool:
+    if type(value) is tuple or type(value) is frozenset:
+        return any(_at_least(each, least) for each in value)
+    return type(value) is int and value >= least
+
+
+#: Where objects may lie, and where almost all of them do, in processes of 64 bits.
+_LEAST_ADDRESS, _LARGE_ADDRESS = 1 << 20, 1 << 32
 
 
 def dict_written(shadow: DictShadow, loader: Loader) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 from typing import Any
 
+from lampwork.capture.fake import Fake
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import checked_hash
 from lampwork.capture.plain import is_plain
@@ -22,6 +23,8 @@ def install_identities(world: Any) -> None:
 def _id(world: Any, *args: Any) -> Any:
     if len(args) != 1:
         return id(*args)
+    if not world.identified:
+        world.identified_at = world.machine.steps
     world.identified[id(args[0])] = args[0]
     number = IdentityNumber(id(args[0]))
     number.subject = args
@@ -37,6 +40,8 @@ def _hash(world: Any, *args: Any) -> Any:
     if len(args) != 1:
         return hash(*args)
     value = number(args[0])
+    if type(value) is Fake:
+        return _id(world, value)  # as `Tensor.__hash__` has it
     method = world.python_special(value, "__hash__")
     if method is not UNBOUND and method is not None:
         result = world.call_special(value, method)
@@ -47,6 +52,8 @@ def _hash(world: Any, *args: Any) -> Any:
         world.check_key({}, value)
         return IdentityNumber(hash(value))
     if is_plain(value) or type(value).__hash__ is object.__hash__ or isinstance(value, type):
+        if not world.identified:
+            world.identified_at = world.machine.steps
         world.identified[id(value)] = value
         return IdentityNumber(hash(value))
     if type(value).__hash__ is None:

@@ -22,6 +22,7 @@ from lampwork.capture.shadow import (
     Break,
     CellShadow,
     DictShadow,
+    IdentityNumber,
     ListShadow,
     Origin,
     Pending,
@@ -176,6 +177,8 @@ class Shadows:
     def dict_write(self, shadow: DictShadow, key: Any, value: Any) -> None:
         if not has_identity_hash(key):
             raise Break("dict-key", f"a dict from outside is written with a key of type {type(key).__name__}")
+        if _is_identity(key):
+            self.dict_keys(shadow)
         shadow.changed = True
         shadow.pending.discard(key)
         base_setitem(shadow.copy)(shadow.copy, key, value)
@@ -324,3 +327,8 @@ def base_setitem(container: dict) -> Any:
 
 def base_delitem(container: dict) -> Any:
     return collections.OrderedDict.__delitem__ if isinstance(container, collections.OrderedDict) else dict.__delitem__
+
+
+def _is_identity(key: Any) -> bool:
+    """Whether a key is made of what `id()` gave, so that nobody knows if the dict has it."""
+    return any(map(_is_identity, key)) if type(key) is tuple else type(key) is IdentityNumber
