@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _abc
 import _collections
+import bisect
 import functools
 import heapq
 import itertools
@@ -50,6 +51,11 @@ def install_library(world: Any) -> None:
     add, substitute = world.add_intrinsic, world.add_substitute
     substitute(functools.cached_property.__get__, _cached_property)
     substitute(_collections._count_elements, _count_elements)  # type: ignore[attr-defined]
+    for name, written_out in (
+        ("bisect_right", _bisect_right), ("bisect_left", _bisect_left), ("insort_right", _insort_right),
+        ("insort_left", _insort_left),
+    ):  # fmt: skip
+        substitute(getattr(bisect, name), written_out)
     add(_abc._abc_init, _abc_init)
     add(_abc._abc_register, _abc_register)
     add(re.Pattern.sub, _substitution(re.Pattern.sub))
@@ -60,6 +66,45 @@ def install_library(world: Any) -> None:
     add(weakref.ReferenceType, _weak_reference)
     add(weakref.ReferenceType.__call__, lambda world, reference: weakref.ReferenceType.__call__(reference))
     add(functools._lru_cache_wrapper, _cache_made)  # type: ignore[attr-defined]
+
+
+# As the library's own versions in Python have it: numbers that vary are compared, and not looked at otherwise.
+
+
+def _bisect_right(a: Any, x: Any, lo: Any = 0, hi: Any = None, *, key: Any = None) -> Any:
+    if lo < 0:
+        raise ValueError("lo must be non-negative")
+    if hi is None:
+        hi = len(a)
+    while lo < hi:
+        middle = (lo + hi) // 2
+        if x < (a[middle] if key is None else key(a[middle])):
+            hi = middle
+        else:
+            lo = middle + 1
+    return lo
+
+
+def _bisect_left(a: Any, x: Any, lo: Any = 0, hi: Any = None, *, key: Any = None) -> Any:
+    if lo < 0:
+        raise ValueError("lo must be non-negative")
+    if hi is None:
+        hi = len(a)
+    while lo < hi:
+        middle = (lo + hi) // 2
+        if (a[middle] if key is None else key(a[middle])) < x:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo
+
+
+def _insort_right(a: Any, x: Any, lo: Any = 0, hi: Any = None, *, key: Any = None) -> None:
+    a.insert(bisect.bisect_right(a, x if key is None else key(x), lo, hi, key=key), x)
+
+
+def _insort_left(a: Any, x: Any, lo: Any = 0, hi: Any = None, *, key: Any = None) -> None:
+    a.insert(bisect.bisect_left(a, x if key is None else key(x), lo, hi, key=key), x)
 
 
 def _cached_property(self: Any, instance: Any, owner: Any = None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import itertools
 import math
@@ -277,3 +278,20 @@ def mathematics(x):
 @program(vector, lambda: itertools.count(10))
 def counter_argument_is_advanced(x, numbers):
     return x * next(numbers), next(numbers)
+
+
+@program(vector, lambda: [1, 3, 3, 7])
+def sorted_places(x, places):
+    bisect.insort(places, x.numel())
+    bisect.insort_left(places, 3.0)
+    bisect.insort(places, -9, key=abs)
+    found = [bisect.bisect(places, each) for each in (0, 3, 9)], bisect.bisect_left(places, 3, 1, 4)
+    try:
+        bisect.bisect(places, 0, -1)
+    except ValueError as error:
+        return x, found, str(error), bisect.bisect_left(["a", "bcd"], 2, key=len)
+
+
+@program(calls=[lambda: (vector(), 0), lambda: (vector(), 2), lambda: (vector(), 3), lambda: (vector(), 8)])
+def milestones(x, epoch):
+    return x * 0.1 ** bisect.bisect_right([2, 5], epoch)
