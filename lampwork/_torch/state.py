@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -101,7 +102,8 @@ def _set_cudnn(state: tuple) -> None:
         writer(value)
 
 
-#: How a library computes float32, by library and operator: what reads it and what sets it, where this release has them.
+#: How a library computes float32, by library and operator: what reads it and what sets it, where this release has them
+#: (and all of those pairs).
 get_precision: Any = getattr(torch._C, "_get_fp32_precision_getter", None)
 set_precision: Any = getattr(torch._C, "_set_fp32_precision_setter", None)
 #: The older switch for cuDNN, which sets two of those precisions.
@@ -115,8 +117,9 @@ _PRECISIONS = (
 
 def precision_state() -> tuple:
     """How each library computes float32, and what the older switch for cuDNN says of it."""
-    found = () if get_precision is None else tuple(get_precision(*each) for each in _PRECISIONS)
-    return (*found, repr(_answer(get_cudnn_tf32)))
+    if get_precision is None:
+        return (repr(_answer(get_cudnn_tf32)),)
+    return (*[_answer(functools.partial(get_precision, *each)) for each in _PRECISIONS], repr(_answer(get_cudnn_tf32)))
 
 
 def _set_precision_again(values: tuple) -> None:
