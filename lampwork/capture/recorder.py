@@ -225,7 +225,10 @@ class Recorder(Recording):
 def _uses_cudnn_for_ctc_loss(
     log_probs: Fake, targets: Fake, input_lengths: Any, target_lengths: Any, blank: int
 ) -> bool:
-    """False where metadata rule the library's algorithm out; else that depends on the lengths."""
+    """False where metadata rule the library's algorithm out; else that depends on the lengths. Eager reads lengths that
+    lie on the CPU; the operator that takes them as tensors wants them where the rest is."""
+    if log_probs.is_cuda and any(type(each) is Fake and each.is_cpu for each in (input_lengths, target_lengths)):
+        raise Unsupported("a CTC loss on a GPU has lengths on the CPU", "Move the lengths to the GPU.")
     fits = targets.dim() == 1 and log_probs.dtype is torch.float32 and targets.dtype is torch.int32 and not blank
     if fits and log_probs.is_cuda and torch.backends.cudnn.enabled:
         raise Unsupported("cuDNN computes a CTC loss, if the lengths allow it", "Give targets as int64.")

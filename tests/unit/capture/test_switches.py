@@ -26,7 +26,9 @@ def state() -> tuple:
 
 
 @pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
+def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # Importing PyTorch's own test suite, as tests of operators do, freezes the switches of a process.
+    monkeypatch.setitem(torch.backends.flags_frozen.__globals__, "__allow_nonbracketed_mutation_flag", True)
     before = state()
     with contextlib.ExitStack() as stack:
         stack.callback(_torch.SET_STATE["cudnn"], before[0])
@@ -146,6 +148,17 @@ def test_what_is_chosen_when_recorded_is_recorded():
     sizes = torch.tensor([5, 5]), torch.tensor([3, 2])
     assert "aten._ctc_loss.Tensor" in operators(program, X, torch.ones(2, 3, dtype=torch.long), *sizes)
     assert "aten._ctc_loss.Tensor" in operators(program, X, torch.ones(5, dtype=torch.int32), *sizes)
+
+
+def test_lengths_of_a_ctc_loss_lie_where_its_operator_wants_them():
+    def program(x, targets, *sizes):
+        return F.ctc_loss(x.log_softmax(-1), targets, *sizes)
+
+    sizes = torch.tensor([5, 5]), torch.tensor([3, 2])
+    targets = torch.ones(2, 3, dtype=torch.long)
+    assert "aten._ctc_loss.Tensor" in operators(program, X, targets, *sizes)
+    with cuda_stand_in(on_cpu=sizes), torch.no_grad(), pytest.raises(GraphBreak, match="lengths on the CPU"):
+        capture(program, (X, targets, *sizes), {}, Settings())
 
 
 def test_what_reads_switches_when_it_runs_is_not_recorded_under_them():
