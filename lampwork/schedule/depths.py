@@ -67,13 +67,13 @@ class _Depths:
         self._come_early()
         latest, found = self._latest(), self._waiting()
         for number in range(len(self.items) - 1, -1, -1):
-            if not isinstance(self.items[number], Extern) or self.repeated[number]:
+            if not isinstance(self.items[number], Extern) or self.repeated[number] or latest[number] <= found[number]:
                 continue
-            depth = self._later_depth(number, latest[number], found)
-            if depth > self.depths[number]:
-                self._delay(number, depth)
-                found = self._waiting()
-        return found
+            depth, moving = self._later_depth(number, latest[number], found)
+            # What else waits for these is found at the end: each time would take as long as the program is, squared.
+            for each in (*moving, *self._delay(number, depth)) if moving else ():
+                found[each] = max(found[each], depth, self.depths[each])
+        return self._waiting()
 
     def _come_early(self) -> None:
         depths, before = self.depths, self.dependences.before
@@ -131,29 +131,30 @@ class _Depths:
                 latest[number] = min(latest[number], latest[later] - step)
         return latest
 
-    def _delay(self, number: int, depth: int) -> None:
-        """Gives an item a larger depth, and what follows it the depths that it needs then."""
-        pending = [(number, depth)]
+    def _delay(self, number: int, depth: int) -> list[int]:
+        """Gives an item a larger depth, and what follows it the depths that it needs then; all that have got one."""
+        pending, changed = [(number, depth)], []
         while pending:
             number, depth = pending.pop()
             if depth > self.depths[number]:
                 self.depths[number] = depth
+                changed.append(number)
                 nest = self.is_nest[number]
                 pending += [(later, depth + (self.is_nest[later] and not nest)) for later in self.after[number]]
+        return changed
 
-    def _later_depth(self, number: int, latest: int, depths: Sequence[int]) -> int:
+    def _later_depth(self, number: int, latest: int, depths: Sequence[int]) -> tuple[int, set[int]]:
         """The depth of a call that may wait until `latest`: a larger one than it has if nests in front of it share what
-        they read or compute with nests there, and that is more than what stays in memory meanwhile.
+        they read or compute with nests there, and that is more than what stays in memory meanwhile. Behind it, what
+        gets that depth with it: nothing where it does not wait.
 
         `depths`: those that all have if it does not wait."""
         own = self.depths[number]
-        if latest <= own:
-            return own
         chain = self._nests_before(number)
         found = {depths[partner] for each in chain for _, partner in self._partners(each, chain)}
         depth = min((each for each in found if own < each <= latest), default=own)
         if depth == own:
-            return own
+            return own, set()
         moving: set[int] = {number}
         shared: set[str] = set()
         for each in sorted(chain, reverse=True):
@@ -163,7 +164,8 @@ class _Depths:
                 continue  # it does not wait
             moving.add(each)
             shared |= {name for name, partner in self._partners(each, chain) if depths[partner] == depth}
-        return depth if shared and self._bytes(shared) >= self._kept(number, depth, moving, depths) else own
+        pays = shared and self._bytes(shared) >= self._kept(number, depth, moving, depths)
+        return (depth, moving) if pays else (own, set())
 
     def _partners(self, number: int, chain: set[int]) -> Iterator[tuple[str, int]]:
         """Nests outside of `chain` that read what a nest of it makes or reads, and the buffer."""
