@@ -68,7 +68,8 @@ def install_library(world: Any) -> None:
     add(functools._lru_cache_wrapper, _cache_made)  # type: ignore[attr-defined]
 
 
-# As the library's own versions in Python have it: numbers that vary are compared, and not looked at otherwise.
+# As the library's own versions in Python have it: numbers that vary are compared, and not looked at otherwise. Each is
+# written out by itself: what is interpreted in place of a native function calls no function of this package.
 
 
 def _bisect_right(a: Any, x: Any, lo: Any = 0, hi: Any = None, *, key: Any = None) -> Any:
