@@ -20,7 +20,8 @@ import pytest
 import torch
 
 from lampwork import _torch
-from lampwork.runtime import cuda_graphs, entry, training_graphs
+from lampwork.ir.program import Program
+from lampwork.runtime import cuda_graphs, entry, memory, training_graphs
 from lampwork.runtime.cuda_capture import NotCapturable, Pool
 from lampwork.runtime.outside import Outside
 from lampwork.runtime.reading import tensor_extent_bytes
@@ -62,15 +63,19 @@ class StandIn:
         run: Callable[[], tuple],
         workspace_bytes: int,
         pool: Any = None,
-        outside: Outside | None = None,
+        outside: Program | None = None,
         allocated_bytes: int = 0,
+        with_results_bytes: int | None = None,
     ) -> tuple[Callable[[], None], tuple]:
         if self.fails:
             raise NotCapturable("graph-failed", self.fails)
         self.recorded += 1
-        elsewhere = {_torch.storage_address(each) for each in outside.memory} if outside is not None else set()
+        if pool is not None and with_results_bytes is not None and "captures" not in vars(pool):
+            outside = None
+        given = Outside(outside) if outside is not None else None
+        elsewhere = {_torch.storage_address(each) for each in given.memory} if given is not None else set()
         with _undone(run), torch.no_grad():
-            made = run() if outside is None else outside.moved(run())
+            made = run() if given is None else given.moved(run())
         garbage: Callable[[], list[Any]] = list
         if pool is not None:
             made, garbage = self._in_pool(pool, made, elsewhere)
@@ -130,9 +135,9 @@ class _Block:
 
     def holding(self, tensor: torch.Tensor) -> torch.Tensor:
         assert self.memory is not None
-        storage = self.memory.untyped_storage()
-        empty = torch.empty(0, dtype=tensor.dtype)
-        made = empty.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload]
+        # Never through `untyped_storage()`: that Python object would be one more owner.
+        memory, empty = self.memory.view(tensor.dtype), torch.empty(0, dtype=tensor.dtype)
+        made = empty.set_(memory, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload]
         return made.copy_(tensor)
 
     def is_free(self) -> bool:
@@ -175,6 +180,7 @@ def on_stand_in(plain_calls: int = cuda_graphs.PLAIN_CALLS, always: bool = False
     device = StandIn()
     patch = pytest.MonkeyPatch()
     patch.setattr(entry, "graph_device", lambda name: device)
+    patch.setattr(memory, "KEPT_LIMIT_BYTES", 0)  # programs for a GPU keep no memory of results
     for module in (cuda_graphs, training_graphs):
         patch.setattr(module, "PLAIN_CALLS", plain_calls)
         patch.setattr(module, "memory_for_inputs", _filled)

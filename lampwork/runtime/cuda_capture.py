@@ -3,7 +3,7 @@
 What a graph uses in passing is written at each of its replays. So memory that another graph hands out, or keeps, must
 never lie there, whichever of the two was captured first. Where a graph's results have memory from outside
 (`outside.py`) nothing in its pool outlives a replay, and all captures of a stream have one pool, as their replays are
-in order.
+in order. The first of them may leave its results there: captures behind it find that memory taken.
 Where ATen makes large results by itself, or sizes are symbolic, the capture has a pool of its own. Small buffers, and
 there the large ones, too, are planned memory in any case, one workspace for all captures of a stream.
 
@@ -24,6 +24,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.errors import Diagnostic
+from lampwork.ir.program import Program
 from lampwork.runtime.arenas import capturing_with
 from lampwork.runtime.cuda import new_stream
 from lampwork.runtime.libraries import LibraryWorkspaces, own_graphs
@@ -48,7 +49,8 @@ ONE_BLOCK_BYTES = 64 << 20
 
 
 class Pool:
-    """Memory for captures that nothing outlives a replay of: all captures of a stream have one (`CudaDevice.pool`).
+    """Memory for captures that nothing outlives a replay of, but for what the first returns: all captures of a stream
+    have one (`CudaDevice.pool`).
 
     Or memory of captures that are replayed by turns, in the order in which they were made, so that the later ones find
     what the first left. What is let go of while one of them is captured is the next allocation's, as in a plain run. It
@@ -130,13 +132,16 @@ class CudaDevice:
         run: Callable[[], Any],
         workspace_bytes: int,
         pool: Pool | None = None,
-        outside: Outside | None = None,
+        outside: Program | None = None,
         allocated_bytes: int = 0,
+        with_results_bytes: int | None = None,
     ) -> tuple[Callable[[], None], Any]:
         """`run` captured: what replays it on the current stream, and what it returned. Raises `NotCapturable`.
 
         `workspace_bytes`: what the run takes of planned memory. With a `pool`, that is the program's lease alone; its
-        large buffers are the pool's, `allocated_bytes` at most at once. `outside`: where the results are to lie.
+        large buffers are the pool's, `allocated_bytes` at most at once. `outside`: the results are this program's and
+        lie outside the pool (`Outside`), unless `with_results_bytes` says what is allocated at once with them, and the
+        pool is new.
         """
         graph = torch.cuda.CUDAGraph()
         own_graphs.add(graph)
@@ -147,6 +152,9 @@ class CudaDevice:
             torch.cuda.synchronize(self.index)
             try:
                 workspace = shared.at_least(workspace_bytes, f"cuda:{self.index}")
+                if pool is not None and pool.handle is None and with_results_bytes is not None:
+                    outside, allocated_bytes = None, with_results_bytes
+                memory = Outside(outside) if outside is not None else None
                 with torch.inference_mode(False):
                     keys = torch.empty(KEYS, dtype=torch.int64, device=f"cuda:{self.index}")
                 with torch.cuda.stream(side):
@@ -159,9 +167,9 @@ class CudaDevice:
                         if begun:
                             _torch.release_pool(self.index, *handle)
                     try:
-                        given = outside.storages if outside is not None else None
+                        given = memory.storages if memory is not None else None
                         with captured_draws(keys) as draws, capturing_with(workspace, pool is None, given):
-                            results = run() if outside is None else outside.moved(run())
+                            results = run() if memory is None else memory.moved(run())
                     finally:
                         graph.capture_end()
             except Exception as error:

@@ -39,9 +39,9 @@ from lampwork.ir.program import (
 )
 from lampwork.ir.source import is_lasting, is_static
 from lampwork.ir.template import CallSetAttribute, TensorValue
-from lampwork.runtime.cuda_capture import CudaDevice, NotCapturable, Pool
+from lampwork.runtime.cuda_capture import CudaDevice, NotCapturable
 from lampwork.runtime.host import view_result
-from lampwork.runtime.outside import Outside, shares_what_passes
+from lampwork.runtime.outside import shares_what_passes
 from lampwork.runtime.touched import step_buffers
 
 #: Plain calls before the capture.
@@ -82,9 +82,9 @@ class GraphRunner:
     """Serves calls of one program through CUDA graphs. Safe to use from many threads and streams.
 
     `make_call()` gives a host function with memory of its own (see `Host.call`). `when`: "always", or "auto": only
-    where the next calls show that the device waits for the host. `captured_bytes`, `allocated_bytes`: as of the call's
-    `Host`; `give_back` returns memory that only plain runs need. `refused` says why calls run plainly, None if they do
-    not.
+    where the next calls show that the device waits for the host. `captured_bytes`, `allocated_bytes` (without results
+    and with them): as of the call's `Host`; `give_back` returns memory that only plain runs need. `refused` says why
+    calls run plainly, None if they do not.
     """
 
     def __init__(
@@ -94,13 +94,15 @@ class GraphRunner:
         when: Literal["always", "auto"],
         device: CudaDevice,
         captured_bytes: int = 0,
-        allocated_bytes: int = 0,
+        allocated_bytes: tuple[int, int] = (0, 0),
         give_back: Callable[[], None] = lambda: None,
     ) -> None:
         self.artifact, self.make_call, self.when, self.device = artifact, make_call, when, device
         self.captured_bytes, self.allocated_bytes, self.give_back = captured_bytes, allocated_bytes, give_back
         self.host_share = host_share(result_bytes(artifact.program, range(len(artifact.program.results))))
         self.handed_out = handed_out(artifact)
+        #: Nothing but gradients outlives a replay.
+        self.hands_out_gradients = bool(self.handed_out) and self.handed_out <= _gradients(artifact)
         self.refused = why_not(artifact) or (why_not_worth_it(artifact) if when == "auto" else None)
         self.captures = 0
         self.replays = 0
@@ -177,16 +179,20 @@ def handed_out(artifact: Artifact) -> frozenset[int]:
     leaves gradients, these alone if the others are little."""
     results = artifact.program.results
     made = {index: each.view.buffer for index, each in enumerate(results) if isinstance(each, FromBuffer)}
-    gradients = {
-        effect.value.index
-        for effect in artifact.effects
-        if isinstance(effect, CallSetAttribute) and effect.name == "grad" and isinstance(effect.value, TensorValue)
-    }
-    buffers = {made[index] for index in gradients if index in made}
+    buffers = {made[index] for index in _gradients(artifact) if index in made}
     others = [index for index, buffer in made.items() if buffer not in buffers]
     if not buffers or len(others) > COPIED_OUT or result_bytes(artifact.program, others) > COPIED_OUT_BYTES:
         return frozenset(made)
     return frozenset(index for index, buffer in made.items() if buffer in buffers)
+
+
+def _gradients(artifact: Artifact) -> frozenset[int]:
+    """The results that become gradients."""
+    return frozenset(
+        effect.value.index
+        for effect in artifact.effects
+        if isinstance(effect, CallSetAttribute) and effect.name == "grad" and isinstance(effect.value, TensorValue)
+    )
 
 
 def issue_seconds(program: Program) -> float:
@@ -296,14 +302,19 @@ class _Stream:
             passed[index] = tensor
         program = self.artifact.program
         runner = self.runner
-        memory_of: tuple[int, Pool | None, Outside | None, int]
-        if shares_what_passes(program):
-            memory_of = (program.workspace_bytes, self.device.pool(), Outside(program), runner.allocated_bytes)
-        else:
-            memory_of = (runner.captured_bytes, None, None, 0)
         if not runner.captures:
             runner.give_back()
-        replay, results = self.device.record(lambda: self.host(passed, generation), *memory_of)
+        run = lambda: self.host(passed, generation)
+        if shares_what_passes(program):
+            without_results, with_them = runner.allocated_bytes
+            # The caller lets go of gradients before the next replay, so they need no memory of their own where they may
+            # lie in the pool. Any other result may be held for long, and would hold all of the pool.
+            inside = with_them if runner.hands_out_gradients else None
+            replay, results = self.device.record(
+                run, program.workspace_bytes, self.device.pool(), program, without_results, inside
+            )
+        else:
+            replay, results = self.device.record(run, runner.captured_bytes)
         runner.captures += 1
         fresh = [isinstance(result, FromBuffer) for result in self.artifact.program.results]
         return _Capture(replay, results, fresh, runner.handed_out if hands_out else frozenset())

@@ -172,7 +172,7 @@ class Entry:
                 from lampwork.runtime.cuda_graphs import GraphRunner
 
                 host = self.host
-                planned = (host.captured_bytes, host.allocated_bytes[0])
+                planned = (host.captured_bytes, host.allocated_bytes)
 
                 def runner() -> GraphRunner:
                     return GraphRunner(artifact, lambda: Host(artifact).call, when, device, *planned, host.release)

@@ -37,7 +37,7 @@ from lampwork import _torch
 from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Tangent
-from lampwork.ir.program import FromBuffer
+from lampwork.ir.program import FromBuffer, Program
 from lampwork.ir.source import is_lasting, is_static
 from lampwork.runtime.cuda_capture import CudaDevice, NotCapturable, Pool
 from lampwork.runtime.cuda_graphs import (
@@ -59,7 +59,7 @@ from lampwork.runtime.cuda_graphs import (
 )
 from lampwork.runtime.gradients import Gradients
 from lampwork.runtime.lending import Lender
-from lampwork.runtime.outside import Outside, known_sizes
+from lampwork.runtime.outside import known_sizes
 
 #: Runs a half: (values of its inputs, generation) -> its results.
 Run = Callable[..., Sequence[Any]]
@@ -529,10 +529,10 @@ class Memory:
             saved = [owned.pop(index, each) if spends else each for index, each in enumerate(lent)]
             return [*read, *saved, *behind]
 
-        memory_of: tuple[int, Pool | None, Outside | None] = (graphs.captured_bytes[1], None, None)
+        memory_of: tuple[int, Pool | None, Program | None] = (graphs.captured_bytes[1], None, None)
         if self._pool is not None:
             pool = self._pool if spends else graphs.device.pool()
-            memory_of = (half.program.workspace_bytes, pool, Outside(half.program))
+            memory_of = (half.program.workspace_bytes, pool, half.program)
         replay, results = graphs.device.record(lambda: run(values()), *memory_of)
         capture = Gradients(half, replay, results, passed, spends)
         if not graphs.backward_captures:

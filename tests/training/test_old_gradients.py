@@ -160,6 +160,22 @@ def test_one_graph_serves_a_loop_that_holds_the_last_loss():
         equal(layers)
 
 
+def test_gradients_of_the_first_step_lie_in_the_pool_that_others_share():
+    """The stand-in's replays leave garbage wherever others may write."""
+    with on_stand_in() as device:
+        pairs = [pair(ordinary, lambda step: lampwork.compile(step, mode="reduce-overhead"), 256) for _ in range(3)]
+        for _ in range(PLAIN_CALLS + 6):
+            for _, steps in pairs:
+                x = torch.randn(8, 256)
+                for step in steps:
+                    step(x)
+            for layers, _ in pairs:
+                equal(layers)
+                torch.testing.assert_close(layers[1].weight.grad, layers[0].weight.grad)
+        first, *others = vars(device.shared)["captures"]
+        assert first and len(others) == 2 and not any(others)
+
+
 def test_large_results_beside_gradients_are_handed_out():
     def step_of(layer, optimizer):
         def step(x):
