@@ -83,11 +83,15 @@ class TensorInputs:
             written = any(_torch.storage_key(fake) in self.recorder.written for fake in self.fakes_of_tensors())
             if not written and not copied:
                 return
-            groups = overlapping(self.values)
+            # Tensors on "meta" have no memory, and the address of each of them is 0.
+            held = [(source, value) for source, value in zip(sources, self.values) if value.device.type != "meta"]
+            placed, values = tuple(source for source, _ in held), [value for _, value in held]
+            groups = overlapping(values)
             for group in groups:
-                if len({_torch.storage_key(self.values[index]) for index, _ in group}) > 1:
+                if len({_torch.storage_key(values[index]) for index, _ in group}) > 1:
                     raise Break("aliasing", "two tensors share memory through different storages")
-            self.guards.add(first, ("storages",), lambda: StorageGroups(sources, groups))
+            if len(placed) > 1:
+                self.guards.add(placed[0], ("storages",), lambda: StorageGroups(placed, groups))
 
 
 def tensor_test(raw: torch.Tensor, layout: tuple[tuple, tuple] | None = None) -> TensorIs:
