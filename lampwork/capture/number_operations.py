@@ -18,6 +18,7 @@ import torch
 
 from lampwork.capture.base import CaptureWorld
 from lampwork.capture.fake import Fake
+from lampwork.capture.keyed_calls import settle_keys
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.numbers import FUNCTIONS, NUMERIC, OPERATORS, HostNumber, HostNumbers
 from lampwork.capture.unknown import UnknownNumber
@@ -142,8 +143,7 @@ class NumberOperations(CaptureWorld):
                 if all(map(_is_number, values)):
                     return self.host_numbers.function(function, values)
             if not self.takes_symbols(function) and not _looks_for(function):
-                args = tuple(map(_taken, args))
-                kwargs = {name: _taken(each) for name, each in kwargs.items()}
+                args, kwargs = settle_keys(function, args, kwargs, _taken)
         elif len(args) == 1 and not kwargs and _is_size(args[0]) and _is_float_function(function):
             return self.host_numbers.function(function, args)
         return super().call_native(function, args, kwargs)

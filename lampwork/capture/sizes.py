@@ -16,6 +16,7 @@ import torch
 
 from lampwork.capture.base import CaptureWorld
 from lampwork.capture.fake import DataDependent, Fake
+from lampwork.capture.keyed_calls import settle_keys
 from lampwork.capture.plain import is_plain
 from lampwork.capture.products import product
 from lampwork.fakes.symbolic import size_of
@@ -248,9 +249,7 @@ class SymbolicValues(CaptureWorld):
             return function(*args, **kwargs)
         if self.takes_symbols(function):
             return NotImplemented
-        return super().call_native(
-            function, tuple(map(number, args)), {name: number(value) for name, value in kwargs.items()}
-        )
+        return super().call_native(function, *settle_keys(function, args, kwargs, number))
 
 
 _SEQUENCES = frozenset({tuple, list, torch.Size})

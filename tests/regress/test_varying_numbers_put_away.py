@@ -1,0 +1,66 @@
+"""Numbers that vary from call to call and are put into dicts: a counter, the rate that a schedule makes of it."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+
+import lampwork
+
+
+def rate(log):
+    log["count"] += 1
+    return 0.1 / (1 + log["count"])
+
+
+def by_keyword(log):
+    log.update(rate=rate(log), twice=2 * log["count"])
+
+
+def by_pairs(log):
+    log.update([("rate", rate(log)), ["twice", 2 * log["count"]]])
+
+
+def by_class(log):
+    dict.update(log, rate=rate(log))
+
+
+def by_default(log):
+    made = {}
+    made.setdefault("rate", rate(log))
+    log["inner"] = made, made.get("other", log["count"]), made.pop("another", made["rate"])
+
+
+def into_another(log):
+    made = collections.OrderedDict()
+    made.update({"count": 0}, rate=rate(log))
+    made.setdefault(key="count", default=3)
+    log["inner"] = made
+
+
+@pytest.mark.parametrize("program", [by_keyword, by_pairs, by_class, by_default, into_another])
+def test_a_dict_keeps_them(program):
+    compiled = lampwork.compile(program, options={"cache": False})
+    expected, found = {"count": 0}, {"count": 0}
+    for _ in range(7):
+        program(expected)
+        compiled(found)
+        assert found == expected and list(found) == list(expected)
+        assert {key: type(each) for key, each in found.items()} == {key: type(each) for key, each in expected.items()}
+    stats = lampwork.stats(compiled)
+    assert stats["captures"] <= 3 and not stats["breaks"] and not stats["fallbacks"], stats["recompiles"]
+
+
+def test_a_key_is_a_number():
+    """What is hashed must be known: an entry each."""
+
+    def program(seen, number):
+        seen.update([(number, number + 1)])
+        return seen.setdefault(number + 10, number), seen.pop(number + 10), dict.get(seen, number, 0)
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for number in (3, 4, 5, 6, 4):
+        expected, found = {}, {}
+        assert compiled(found, number) == program(expected, number)
+        assert found == expected
