@@ -260,7 +260,7 @@ class CompiledFunction:
                     self._remove(entry)  # the turns that come now share entries, for which there shall be room
         if self.settings.dynamic is None:
             guards = [entry.artifact.guards for entry in entries]
-            self._varied |= what_varied(guards, self.function, args, kwargs) or frozenset()
+            self._varied |= what_varied(guards, self._varied, self.function, args, kwargs)
 
     def _compile(self, args: tuple, kwargs: dict, states: _torch.InitialStates) -> Callable | Diagnostic:
         start = time.perf_counter()

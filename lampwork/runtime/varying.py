@@ -24,15 +24,20 @@ MOST_TURNS = 3
 
 
 def what_varied(
-    entries: Iterable[Sequence[Guard]], function: Any, args: tuple, kwargs: dict
-) -> frozenset[Varying] | None:
-    """The integers that keep this call from the entry that it misses by the fewest of them; None where something else
-    keeps it from every entry. `entries`: the guards of each."""
-    best: frozenset[Varying] | None = None
+    entries: Iterable[Sequence[Guard]], known: frozenset[Varying], function: Any, args: tuple, kwargs: dict
+) -> frozenset[Varying]:
+    """The integers beside those `known` to vary that keep this call from the entry that it misses by the fewest; none
+    where something else keeps it from every entry. `entries`: the guards of each.
+
+    Entries that it misses by what is known, or by a relation alone, tell nothing: they are other cases of the program
+    (before a milestone of a schedule), in which what varies in this one need not be read.
+    """
+    best: frozenset[Varying] = frozenset()
     for guards in entries:
         found = _differences(guards, Scope(function, args, kwargs))
-        if found is not None and (best is None or len(found) < len(best)):
-            best = found | _beside(found, guards)
+        new = found - known if found is not None else None
+        if new and (not best or len(new) < len(best)):
+            best = (new | _beside(new, guards)) - known
     return best
 
 
