@@ -25,11 +25,12 @@ from lampwork.capture.library import install_library
 from lampwork.capture.locks import install_locks
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import Callback, class_check
+from lampwork.capture.memberships import contains_symbol
 from lampwork.capture.numbers import HostNumber
 from lampwork.capture.output import install_output
 from lampwork.capture.plain import HEAP_TYPE, is_plain
 from lampwork.capture.shadow import MISSING, Break
-from lampwork.capture.sizes import SYMBOLIC
+from lampwork.capture.sizes import SYMBOLIC, number
 from lampwork.capture.text import install_text
 from lampwork.capture.unknown import UnknownNumber
 from lampwork.capture.unknown_arrays import UnknownArray
@@ -307,6 +308,10 @@ def _reduce(world: Any, obj: Any, protocol: Any = 0) -> Any:
 
 
 def _dict_get(world: Any, mapping: Any, *args: Any) -> Any:
+    if args and type(args[0]) is torch.SymInt:
+        if len(args) <= 2 and contains_symbol(world, args[0], mapping) is False:
+            return args[1] if len(args) == 2 else None
+        args = (number(args[0]), *args[1:])
     shadow = world.loader.unsettled.get(id(mapping))
     if shadow is not None and 1 <= len(args) <= 2:
         value = world.loader.dict_read(shadow, args[0])

@@ -17,6 +17,7 @@ import torch
 from lampwork.capture.base import CaptureWorld
 from lampwork.capture.fake import DataDependent, Fake
 from lampwork.capture.keyed_calls import settle_keys
+from lampwork.capture.memberships import contains_symbol
 from lampwork.capture.plain import is_plain
 from lampwork.capture.products import product
 from lampwork.fakes.symbolic import size_of
@@ -187,6 +188,9 @@ class SymbolicValues(CaptureWorld):
 
     def contains(self, item: Any, container: Any) -> bool:
         if mentions_symbols(item) and not isinstance(container, (list, tuple)):
+            known = contains_symbol(self, item, container) if type(item) is torch.SymInt else None
+            if known is not None:
+                return known
             item = number(item)
         return super().contains(item, container)
 
