@@ -32,7 +32,7 @@ _INPLACE = {
 }  # fmt: skip
 #: Those functions that give an integer for an integer, and questions.
 _KEEP_INTEGERS = frozenset({
-    abs, min, max, math.floor, math.ceil, math.trunc, math.isnan, math.isinf, math.isfinite
+    abs, min, max, int, round, math.floor, math.ceil, math.trunc, math.isnan, math.isinf, math.isfinite, math.isclose,
 })  # fmt: skip
 
 
@@ -137,6 +137,8 @@ class NumberOperations(CaptureWorld):
         return UNBOUND if type(obj) is HostNumber else super().python_special(obj, name)
 
     def call_native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if function is pow and len(args) == 2 and not kwargs and all(map(_is_number, args)):
+            return self.binary_op(operator.pow, *args)
         if _mention_numbers(args) or (kwargs and _mention_numbers(tuple(kwargs.values()))):
             if not kwargs and function.__hash__ is not None and function in FUNCTIONS:
                 values = tuple(args[0]) if function in (min, max) and len(args) == 1 else args
@@ -144,7 +146,7 @@ class NumberOperations(CaptureWorld):
                     return self.host_numbers.function(function, values)
             if not self.takes_symbols(function) and not _looks_for(function):
                 args, kwargs = settle_keys(function, args, kwargs, _taken)
-        elif len(args) == 1 and not kwargs and _is_size(args[0]) and _is_float_function(function):
+        elif not kwargs and any(map(_is_size, args)) and all(map(_is_number, args)) and _is_float_function(function):
             return self.host_numbers.function(function, args)
         return super().call_native(function, args, kwargs)
 

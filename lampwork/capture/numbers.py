@@ -64,10 +64,12 @@ FUNCTIONS: dict[Any, str] = {
         getattr(math, name): f"math.{name}"
         for name in (
             "sqrt", "cos", "sin", "tan", "exp", "log", "log2", "log10", "pow", "floor", "ceil", "trunc", "fabs", "tanh",
-            "isnan", "isinf", "isfinite", "expm1", "log1p", "atan", "copysign", "hypot", "erf",
+            "isnan", "isinf", "isfinite", "expm1", "log1p", "atan", "copysign", "hypot", "erf", "erfc", "atan2", "asin",
+            "acos", "sinh", "cosh", "asinh", "acosh", "atanh", "exp2", "cbrt", "fmod", "remainder", "gamma", "lgamma",
+            "radians", "degrees", "isclose",
         )
     },
-    abs: "abs", min: "min", max: "max", float: "float",
+    abs: "abs", min: "min", max: "max", float: "float", int: "int", round: "round",
 }  # fmt: skip
 NUMERIC = frozenset({int, float, bool})
 _CPU = torch.device("cpu")

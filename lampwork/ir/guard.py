@@ -198,6 +198,7 @@ def single(value: float) -> float:
 #: What expressions over numbers may name, beside the numbers.
 NUMBER_FUNCTIONS: dict[str, Any] = {
     "math": math, "single": single, "min": min, "max": max, "abs": abs, "float": float, "int": int, "type": type,
+    "round": round,
 }  # fmt: skip
 
 
