@@ -26,10 +26,13 @@ from lampwork.capture.unknown_arrays import (
     UnknownArray,
 )
 from lampwork.fakes.numbers import number_behind
+from lampwork.fakes.symbolic import by_contents
 
 _MAKE_TENSORS = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
 #: Elements of lists that are made a tensor in the graph.
-_STACKED = frozenset({HostNumber, float, int})
+_STACKED = frozenset({HostNumber, torch.SymInt, float, int})
+_SYMBOLS = frozenset({HostNumber, torch.SymInt})
+_MAKES = frozenset({*_SYMBOLS, list, tuple})
 #: Keywords of operators that are numbers.
 _TAKE_NUMBERS = frozenset({"value", "alpha"})
 
@@ -43,9 +46,13 @@ class TensorCalls(CaptureWorld):
                 kwargs = {**kwargs, name: self._item(kwargs[name])}
         if function in _torch.list_lerps and len(args) == 3 and type(args[2]) is Fake and not args[2].dim():
             args = (*args[:2], self._item(args[2]))
-        if function in _MAKE_TENSORS and args and type(args[0]) in (HostNumber, list, tuple):
-            make = self._tensor_of_number if type(args[0]) is HostNumber else self._tensor_of_numbers
-            made = make(*args, **kwargs)
+        if function in _MAKE_TENSORS and args and type(args[0]) in _MAKES:
+            if type(args[0]) is HostNumber:
+                made = self._tensor_of_number(*args, **kwargs)
+            elif function is torch.scalar_tensor:
+                made = None
+            else:
+                made = self._tensor_of_numbers(*args, **kwargs)
             if made is not None:
                 return made
         if mention_numbers(args) or (kwargs and mention_numbers(kwargs.values())):
@@ -89,22 +96,28 @@ class TensorCalls(CaptureWorld):
         return made if device is None else made.to(device)
 
     def _tensor_of_numbers(self, numbers: Any, dtype: Any = None, device: Any = None, **options: Any) -> Any:
-        """`torch.tensor([number, 1.5])`, of which some are not known: computed in the graph; None for anything else."""
+        """`torch.tensor([number, 1.5])`, of which some are not known, or of a counter: computed in the graph; None for
+        anything else."""
         if id(numbers) in self.loader.unsettled:
             return None
-        kinds = {*map(type, numbers)}
-        if HostNumber not in kinds or not kinds <= _STACKED or options:
+        leaves = numbers if type(numbers) in (list, tuple) else [numbers]
+        kinds = {*map(type, leaves)}
+        if not kinds & _SYMBOLS or not kinds <= _STACKED or options or any(map(by_contents, leaves)):
             return None
-        self.read_state("default_dtype")
-        dtype = dtype or torch.get_default_dtype()
-        if not dtype.is_floating_point:
+        wide = torch.float64 if kinds & {HostNumber, float} else torch.int64
+        if dtype is None and wide is torch.float64:
+            self.read_state("default_dtype")
+            dtype = torch.get_default_dtype()
+        if dtype is not None and not (dtype.is_floating_point or dtype in (wide, torch.bool)):
+            return None  # it may not fit, which is an error
+        if wide is torch.float64 and dtype is torch.bool:
             return None
         with torch.no_grad():
             parts = [
-                self.host_numbers.tensor(each) if type(each) is HostNumber else torch.tensor(each, dtype=torch.float64)
-                for each in numbers
+                self.host_numbers.tensor(each) if type(each) is HostNumber else torch.full((), each, dtype=wide)
+                for each in leaves
             ]
-            made = torch.stack(parts).to(dtype)
+            made = (parts[0] if leaves is not numbers else torch.stack(parts)).to(dtype or wide)
         return made if device is None else made.to(device)
 
     def _item(self, tensor: Any) -> Any:
