@@ -187,7 +187,7 @@ def _same(now: Any, before: Any, loader: Loader) -> bool:
     if origin is not None:
         return now is origin.value
     # Equal plain data of the same type: identity of constants is nobody's business.
-    return type(now) is type(before) and is_plain(before) and repr(now) == repr(before)
+    return type(now) is type(before) and is_plain(now) and is_plain(before) and repr(now) == repr(before)
 
 
 def _dict_effects(shadow: DictShadow, loader: Loader, templates: Templates) -> list[Effect]:

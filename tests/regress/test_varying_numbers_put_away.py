@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 
 import pytest
+import torch
 
 import lampwork
 
@@ -64,3 +65,24 @@ def test_a_key_is_a_number():
         expected, found = {}, {}
         assert compiled(found, number) == program(expected, number)
         assert found == expected
+
+
+def test_tuples_of_them_are_replaced():
+    """A tuple of numbers that is written where one of numbers was: the betas of an optimizer, a pair of averages."""
+
+    def program(log, x):
+        log["count"] += 1
+        log["betas"] = (0.9 - 0.01 * log["count"], 0.99)
+        log["nested"] = (log["count"], (rate(log), "text"))
+        log["same"] = (1.0, "text")
+        log["mean"] = (x.mean().item(), 2)
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    expected, found = ({"count": 0, **dict.fromkeys(("betas", "nested", "same", "mean"), (0.5, 1))} for _ in range(2))
+    for number in range(7):
+        x = torch.full((3,), float(number))
+        program(expected, x)
+        compiled(found, x)
+        assert found == expected and list(found) == list(expected)
+    stats = lampwork.stats(compiled)
+    assert stats["captures"] <= 4 and not stats["breaks"] and not stats["fallbacks"], stats["recompiles"]
