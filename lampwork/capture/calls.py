@@ -293,6 +293,8 @@ class NativeCalls(CaptureWorld):
         if is_tensor_function(function):
             return True
         if type(function) is BuiltinFunctionType:
+            if function.__self__ is tuple and function.__name__ == "__new__":
+                return True  # what named tuples are made by
             owner = bound_owner(function)
             if owner is not None:
                 function = getattr(type(owner), function.__name__, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import typing
 
 import pytest
 import torch
@@ -86,3 +87,25 @@ def test_tuples_of_them_are_replaced():
         assert found == expected and list(found) == list(expected)
     stats = lampwork.stats(compiled)
     assert stats["captures"] <= 4 and not stats["breaks"] and not stats["fallbacks"], stats["recompiles"]
+
+
+class Average(typing.NamedTuple):
+    value: float
+    count: int
+
+
+def test_named_tuples_are_made_of_them():
+    def program(log):
+        log["count"] += 1
+        log["average"] = Average(log["average"].value + 0.1 / log["count"], count=log["count"])
+        return log["average"], tuple.__new__(Average, (log["count"], 2))
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    expected, found = ({"count": 0, "average": Average(0.5, 0)} for _ in range(2))
+    for _ in range(7):
+        results = compiled(found), program(expected)
+        assert results[0] == results[1] and found == expected
+        assert [type(each) for each in results[0]] == [Average, Average]
+        assert type(found["average"]) is Average and type(found["average"].value) is float
+    stats = lampwork.stats(compiled)
+    assert stats["captures"] <= 3 and not stats["breaks"] and not stats["fallbacks"], stats["recompiles"]
