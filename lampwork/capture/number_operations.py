@@ -168,7 +168,7 @@ class NumberOperations(CaptureWorld):
             self.recorder.numbers = self.host_numbers
             return symbolic_float(value)
         if kind is list or kind is tuple:
-            return kind([self.symbolic(each) for each in value])
+            return kind([self.symbolic(each) for each in self.touch(value)])
         return value
 
 
