@@ -122,7 +122,10 @@ def _compute_strides(
 
 
 def reshaped(lowering: Lowering, value: TensorValue, shape: tuple[Size, ...], strides: tuple[Size, ...]) -> Any:
-    """`value` in row-major order as `shape`; `strides` are eager's, used where a view is possible."""
+    """`value` in row-major order as `shape`; `strides` are eager's.
+
+    A dimension of size 1 has eager's stride: no element's place depends on it, and the program can read it.
+    """
     old = value.shape
     if old == shape:
         return value
@@ -133,6 +136,7 @@ def reshaped(lowering: Lowering, value: TensorValue, shape: tuple[Size, ...], st
     ours = reshape_strides(old, value.ref.strides, shape)
     if ours is None:
         return NotImplemented
+    ours = tuple(theirs if size == 1 else own for size, own, theirs in zip(shape, ours, strides, strict=True))
     return value.view(shape, ours, 0, reshape_map(old, shape))
 
 
