@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
 import torch.autograd.forward_ad as _forward_ad
+from torch.overrides import BaseTorchFunctionMode, TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 
 def is_recording() -> bool:
@@ -19,6 +22,36 @@ dispatch_stack_length = torch._C._len_torch_dispatch_stack
 
 #: How many torch function modes are active, such as `with torch.device(...)`; native.
 function_modes_length = torch._C._len_torch_function_stack
+
+#: Entering and leaving a torch function mode; native.
+push_function_mode = torch._C._push_on_torch_function_stack
+pop_function_mode = torch._C._pop_torch_function_stack
+
+
+class _ItemsAreIndexed(TorchFunctionMode):
+    """What `TransformGetItemToIndex` does: items at tensors and integers are `aten.index`, of any tensor."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.__getitem__:
+            found = tree_leaves(args[1])
+            if all(isinstance(each, (torch.Tensor, int)) for each in found):
+                return torch.ops.aten.index(args[0], [_index(each, args[0].device) for each in found])
+        return func(*args, **(kwargs or {}))
+
+
+def _index(index: Any, device: torch.device) -> torch.Tensor:
+    return torch.tensor(index, dtype=torch.int64, device=device) if isinstance(index, int) else index
+
+
+def known_function_mode(kind: type) -> TorchFunctionMode | None:
+    """A mode that does what those of class `kind` do, and runs no code of the program's; None where that is not known.
+
+    Dynamo's modes are looked up, not imported: who enters one has loaded Dynamo.
+    """
+    if kind is BaseTorchFunctionMode:
+        return BaseTorchFunctionMode()
+    module = sys.modules.get("torch._dynamo._trace_wrapped_higher_order_op")
+    return _ItemsAreIndexed() if kind is getattr(module, "TransformGetItemToIndex", object()) else None
 
 
 def active_modes() -> int:

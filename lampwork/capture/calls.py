@@ -23,6 +23,7 @@ from lampwork.capture.attention import AttentionCalls
 from lampwork.capture.base import CaptureWorld
 from lampwork.capture.caches import CACHED_FUNCTION, call_cached, guard_native
 from lampwork.capture.container_methods import SHADOW_METHODS
+from lampwork.capture.function_modes import install_function_modes
 from lampwork.capture.introspection import DISPATCH_CODE, dispatched
 from lampwork.capture.iterators import install_iterators
 from lampwork.capture.library import PURE_FUNCTIONS, death_callback
@@ -122,6 +123,7 @@ class NativeCalls(CaptureWorld):
         install_iterators(self)
         install_unknown_arrays(self)
         install_optimizers(self)
+        install_function_modes(self)
         install_switches(self)
 
     def leave_contexts(self) -> None:
