@@ -22,6 +22,7 @@ from lampwork.capture.arrays import install_arrays
 from lampwork.capture.attention import AttentionCalls
 from lampwork.capture.base import CaptureWorld
 from lampwork.capture.caches import CACHED_FUNCTION, call_cached, guard_native
+from lampwork.capture.cells import install_cells
 from lampwork.capture.container_methods import SHADOW_METHODS
 from lampwork.capture.function_modes import install_function_modes
 from lampwork.capture.introspection import DISPATCH_CODE, dispatched
@@ -124,6 +125,7 @@ class NativeCalls(CaptureWorld):
         install_unknown_arrays(self)
         install_optimizers(self)
         install_function_modes(self)
+        install_cells(self)
         install_switches(self)
 
     def leave_contexts(self) -> None:
