@@ -121,6 +121,17 @@ def layout_and_image(config: Any) -> dict[str, Any]:
     return {**layout_inputs(config), "pixel_values": torch.randn(BATCH, 3, config.input_size, config.input_size)}
 
 
+def boxes_and_target(config: Any) -> dict[str, Any]:
+    """Words with their boxes as shares of a page, and target tokens."""
+    return {**pairs(config), "bbox": torch.rand(BATCH, 16, 4)}
+
+
+def mel_and_noise(config: Any) -> dict[str, Any]:
+    """A mel spectrogram and the noise that a vocoder makes sound of."""
+    noise = torch.randn(BATCH, 12, config.model_in_channels)
+    return {"input_features": torch.randn(BATCH, 12, config.num_mel_bins), "noise_sequence": noise}
+
+
 def lxmert_inputs(config: Any) -> dict[str, Any]:
     """A text, and features of five objects with their boxes."""
     objects = {"visual_feats": torch.randn(BATCH, 5, config.visual_feat_dim), "visual_pos": torch.rand(BATCH, 5, 4)}
