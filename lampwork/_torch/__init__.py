@@ -131,6 +131,7 @@ if TYPE_CHECKING:
         BUILTIN_MODULES,
         CONSTANT_ANSWERS,
         OPERATOR_TYPES,
+        PACKING,
         PRIVATE_TENSOR_MODULES,
         AttentionBackend,
         InferenceModeContext,

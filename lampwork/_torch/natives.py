@@ -60,3 +60,6 @@ BUILTIN_MODULES = frozenset({
     "torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C._nested", "torch._C._sparse",
     "torch._C._functorch",
 })  # fmt: skip
+
+#: Padded batches of sequences made packed ones and back: they read lengths, and sizes of batches.
+PACKING = (torch._VF._pack_padded_sequence, torch._VF._pad_packed_sequence)

@@ -44,6 +44,7 @@ from lampwork.capture.natives import (
     name_of,
 )
 from lampwork.capture.optimizers import install_optimizers, make_initial_states
+from lampwork.capture.packed import install_packed_sequences
 from lampwork.capture.plain import HEAP_TYPE, has_identity_hash, is_plain
 from lampwork.capture.resampling import interpolate
 from lampwork.capture.shadow import Break, Deferred
@@ -126,6 +127,7 @@ class NativeCalls(CaptureWorld):
         install_optimizers(self)
         install_function_modes(self)
         install_cells(self)
+        install_packed_sequences(self)
         install_switches(self)
 
     def leave_contexts(self) -> None:
