@@ -296,7 +296,7 @@ class NativeCalls(CaptureWorld):
         return self._call_other(function, args, kwargs)
 
     def takes_symbols(self, function: Any) -> bool:
-        if is_tensor_function(function):
+        if is_tensor_function(function) or isinstance(function, type(torch.FloatTensor)):
             return True
         if type(function) is BuiltinFunctionType:
             if function.__self__ is tuple and function.__name__ == "__new__":

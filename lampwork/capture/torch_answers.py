@@ -212,7 +212,7 @@ def _legacy_tensor(world: Any, *args: Any, **kwargs: Any) -> Any:
 
 def legacy_tensor(world: Any, dtype: torch.dtype, args: tuple, kwargs: dict) -> Any:
     world.read_state("default_dtype")
-    if not kwargs and all(type(size) is int for size in args):
+    if not kwargs and all(type(size) in (int, torch.SymInt) for size in args):
         return torch.empty(args or (0,), dtype=dtype)
     if len(args) == 1 and not kwargs:
         data = args[0]
