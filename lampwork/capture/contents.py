@@ -68,13 +68,15 @@ class Contents:
                         f"The shape of the mask {list(index.size())} at index {axis} does not match the shape of the "
                         f"indexed tensor {list(x.size())} at index {dim}"
                     )
-            places = self.nonzero(index)
+            places = self._places_of(index)
             found += [self.recorder.call(aten.select.int, (places, 1, axis), {}) for axis in range(index.dim())]
         return found
 
     def size(self, upper: Any = INFINITY, lower: int = 0) -> Any:
-        """A number of elements that is not known yet."""
+        """A number of elements that is not known yet, or the only one that there can be."""
         upper = upper if type(upper) is int else INFINITY
+        if upper == lower:
+            return lower
         return self.recorder.sizes.from_contents(lower, upper, may_assume(self.recorder))
 
     def of_number(self, number: Any) -> Any:
@@ -107,6 +109,12 @@ class Contents:
     # The operators ----------------------------------------------------------------------------------------------------
 
     def nonzero(self, x: Fake) -> Fake:
+        """The places as a tensor of the program's own: what it writes to them changes no other, nor what masks pick."""
+        places = self._places_of(x)
+        spec = Spec(tuple(places.size()), tuple(places.stride()), torch.int64)
+        return self.record(aten.clone.default, (places,), {}, spec)
+
+    def _places_of(self, x: Fake) -> Fake:
         key = self._key(x)
         made = self._places.get(key)
         if made is None:

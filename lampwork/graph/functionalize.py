@@ -38,7 +38,7 @@ from lampwork import _torch
 from lampwork.errors import CompileError
 from lampwork.fakes.fake import Fake, describe
 from lampwork.fakes.operators import Operator, operator
-from lampwork.fakes.shapes import same_sizes
+from lampwork.fakes.shapes import has_zero, same_sizes
 from lampwork.fakes.symbolic import sizes_of
 from lampwork.graph.build import drawn, emit, place, same_metadata, select
 from lampwork.graph.in_place import FILLS, SHORTCUTS, functional_of
@@ -204,7 +204,8 @@ class Functionalizer:
     def write(self, view: View, new: Node) -> None:
         """`view`'s contents become `new`, a value of its shape and dtype in any strides."""
         memory, current, value = view.memory, view, new
-        if any(stride == 0 and size > 1 for size, stride in zip(memory.root.fake.size(), memory.root.fake.stride())):
+        sizes, strides = memory.root.fake.size(), memory.root.fake.stride()
+        if not has_zero(sizes) and any(stride == 0 and size > 1 for size, stride in zip(sizes, strides)):
             raise self.fail("a write to a tensor several elements of which are one memory location")
         if is_stretched(view):
             value, current = self.scatter_into_root(view, new), memory.root
