@@ -17,6 +17,7 @@ from lampwork.fakes.shapes import (
     differ,
     exact_device,
     has_zero,
+    in_format_of,
     in_memory_format,
     is_contiguous,
     preserved,
@@ -31,6 +32,7 @@ from lampwork.fakes.shapes import (
     wrap_dim,
 )
 from lampwork.fakes.symbolic import by_contents
+from lampwork.fakes.views import view_strides
 
 
 def _new(shape: Any, dtype: torch.dtype | None, device: Any, strides: Any = None) -> Spec:
@@ -172,7 +174,7 @@ def normal(mean: torch.Tensor, std: torch.Tensor, *, generator: Any = None) -> S
 @rule("rrelu_with_noise")
 def rrelu(x: torch.Tensor, noise: torch.Tensor, lower: Any = 0.125, upper: Any = 1 / 3, training: bool = False,
           generator: Any = None) -> Spec:  # fmt: skip
-    if not training or not x.is_cpu:
+    if not x.dtype.is_floating_point or not x.is_cpu:
         raise Unknown
     return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
 
@@ -268,6 +270,52 @@ def constant_pad_nd(x: torch.Tensor, pad: Any, value: Any = 0) -> Spec:
     return Spec(tuple(shape), channels_last(shape) if suggests_channels_last(x) else contiguous(shape), x.dtype)
 
 
+@rule("reflection_pad2d", "reflection_pad3d")
+def reflection_pad(x: torch.Tensor, padding: Any) -> Spec:
+    if any(width >= x.size()[-1 - index // 2] for index, width in enumerate(padding[: 2 * x.dim()])):
+        raise Unknown
+    return replication_pad(x, padding)
+
+
+@rule("replication_pad2d", "replication_pad3d")
+def replication_pad(x: torch.Tensor, padding: Any) -> Spec:
+    """Kernels for the CPU keep the memory format; those for GPUs do not."""
+    spatial = len(padding) // 2
+    if not x.is_cpu or x.dim() != spatial + 2 or spatial not in (2, 3) or has_zero(x.size()):
+        raise Unknown
+    shape = list(x.size())
+    for index in range(spatial):
+        shape[-1 - index] += padding[2 * index] + padding[2 * index + 1]
+    if any(size <= 0 for size in shape[2:]):
+        raise Unknown
+    return Spec(tuple(shape), in_format_of(x, shape), x.dtype)
+
+
+@rule("channel_shuffle")
+def channel_shuffle(x: torch.Tensor, groups: int) -> Spec:
+    if not x.is_cpu or x.dim() < 3 or groups <= 0 or x.size()[1] % groups:
+        raise Unknown
+    return Spec(tuple(x.size()), in_format_of(x, x.size()), x.dtype)
+
+
+@rule("pixel_shuffle")
+def pixel_shuffle(x: torch.Tensor, factor: int) -> Spec:
+    if not x.is_cpu or x.dim() != 4 or factor <= 0 or x.size()[1] % (factor * factor):
+        raise Unknown
+    batch, channels, height, width = x.size()
+    shape = (batch, channels // (factor * factor), height * factor, width * factor)
+    return Spec(shape, in_format_of(x, shape), x.dtype)
+
+
+@rule("pixel_unshuffle")
+def pixel_unshuffle(x: torch.Tensor, factor: int) -> Spec:
+    if not x.is_cpu or x.dim() != 4 or factor <= 0 or x.size()[2] % factor or x.size()[3] % factor:
+        raise Unknown
+    batch, channels, height, width = x.size()
+    shape = (batch, channels * factor * factor, height // factor, width // factor)
+    return Spec(shape, in_format_of(x, shape), x.dtype)
+
+
 # Joins --------------------------------------------------------------------------------------------
 
 
@@ -299,7 +347,13 @@ def stack(tensors: Any, dim: int = 0) -> Spec:
     if any(not same_sizes(each.size(), first) for each in tensors):
         raise RuntimeError("stack expects each tensor to be equal size")
     shape = (*first[:dim], len(tensors), *first[dim:])
-    return Spec(shape, contiguous(shape), promoted(tensors))
+    strides = contiguous(shape)
+    if dim < len(first) and not has_zero(shape) and all(map(suggests_channels_last, tensors)):
+        # Eager joins along `dim`, which keeps the memory format, and divides that dimension.
+        joined = (*first[:dim], len(tensors) * first[dim], *first[dim + 1 :])
+        divided = view_strides(joined, channels_last(joined), shape)
+        strides = contiguous(shape) if divided is None else tuple(divided)
+    return Spec(shape, strides, promoted(tensors))
 
 
 # Indexing -----------------------------------------------------------------------------------------
@@ -423,13 +477,17 @@ def index(x: torch.Tensor, indices: Any) -> Spec:
     first, last = kept[:before], kept[before:]
     shape = (*(sizes[dim] for dim in first), *common, *(sizes[dim] for dim in last))
     rows = [[*(steps[dim] for dim in first), *(0 for _ in common), *(steps[dim] for dim in last)]]
+    alone = [not differ(sizes[dim], 1) for dim in (*first, *last)]
     for tensor in tensors:
         own, added = tensor.stride(), len(common) - tensor.dim()
         stretched = [0] * added + [
             own[dim] if differ(size, 1) or not differ(common[added + dim], 1) else 0
             for dim, size in enumerate(tensor.size())
         ]
-        rows.append([*(0 for _ in first), *stretched, *(0 for _ in last)])
+        # The index gets dimensions of one element beside its own. They have strides, which count where x has one, too.
+        outer, inner = (stretched[0] * common[0], stretched[-1]) if common else (1, 1)
+        leading = [outer if each else 0 for each in alone[: len(first)]]
+        rows.append([*leading, *stretched, *(inner if each else 0 for each in alone[len(first) :])])
     return Spec(shape, contiguous(shape) if len(shape) < 2 else sorted_strides(rows, shape), x.dtype)
 
 

@@ -184,6 +184,22 @@ RULES[overload("abs")] = lambda x: (
 )
 
 
+@rule("log_sigmoid_forward")
+def log_sigmoid(x: torch.Tensor) -> tuple[Spec, Spec]:
+    """Eager's kernel for the CPU writes contiguous tensors: the result, and what its derivative reads."""
+    if not x.is_cpu or not x.dtype.is_floating_point:
+        raise Unknown
+    spec = Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
+    return spec, spec
+
+
+@rule("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Spec:
+    if not isinstance(elements, torch.Tensor):
+        return Spec((), (), torch.bool)
+    return Spec(tuple(elements.size()), contiguous(elements.size()), torch.bool)
+
+
 @rule("fake_quantize_per_tensor_affine_cachemask", "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
       "fake_quantize_per_channel_affine_cachemask")  # fmt: skip
 def fake_quantize(x: torch.Tensor, scale: Any, zero_point: Any, *limits: Any) -> tuple[Spec, Spec]:

@@ -1,0 +1,71 @@
+"""Fresh results have eager's strides where its kernels keep the memory format, or do not."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from tests.ops.check import check_sample
+
+OPERATOR = types.SimpleNamespace(name="program")
+
+
+def images(channels=8):
+    return torch.randn(2, channels, 6, 5).contiguous(memory_format=torch.channels_last)
+
+
+def volumes():
+    return torch.randn(2, 3, 4, 5, 6).contiguous(memory_format=torch.channels_last_3d)
+
+
+PROGRAMS = {
+    **{f"stack along {dim}": lambda x, dim=dim: (torch.stack([x, x * 2], dim), torch.stack([x], dim)) for dim in range(5)},
+    "pad by reflection": lambda x: F.pad(x, (2, 1, 0, 3), mode="reflect") + 1,
+    "pad by replication": lambda x: F.pad(x, (2, -1, 0, 3), mode="replicate"),
+    "pixel_shuffle": lambda x: F.pixel_shuffle(x, 2),
+    "pixel_unshuffle": lambda x: F.pixel_unshuffle(x[..., :4], 2),
+    "channel_shuffle": lambda x: F.channel_shuffle(x, 4),
+    "logsigmoid": lambda x: F.logsigmoid(x),
+    "rrelu": lambda x: (F.rrelu(x), F.rrelu(x, training=True)),
+    "isin": lambda x: (torch.isin(x, x[0, 0]), torch.isin(x, 2.0)),
+}  # fmt: skip
+
+INDICES = {
+    "a new dimension before": lambda x, index: x[None, index],
+    "a new dimension between": lambda x, index: x[:, None, index],
+    "a new dimension behind": lambda x, index: (x[index, None], x[index, :, None]),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_images(name):
+    outcome = check_sample(OPERATOR, PROGRAMS[name], (images(),), {})
+    assert outcome.kind in ("native", "aten"), outcome
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_other_layouts(name):
+    for x in (images().contiguous(), images()[:1].expand(2, -1, -1, -1), images(10)[:, 1:-1]):
+        outcome = check_sample(OPERATOR, PROGRAMS[name], (x,), {})
+        assert outcome.kind in ("native", "aten"), outcome
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_pads_of_volumes(mode):
+    outcome = check_sample(OPERATOR, lambda x: F.pad(x, (1, 1, 2, 0, 1, 1), mode=mode), (volumes(),), {})
+    assert outcome.kind == "native", outcome
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_indices(name):
+    for index in (torch.tensor([0, 1, 2]), torch.tensor([[0], [2]])):
+        outcome = check_sample(OPERATOR, INDICES[name], (torch.randn(8, 6).t(), index), {})
+        assert outcome.kind == "native", outcome
+
+
+def test_what_eager_refuses():
+    for program in (lambda x: F.pad(x, (6, 1, 0, 0), mode="reflect"), lambda x: F.pixel_shuffle(x, 3)):
+        assert check_sample(OPERATOR, program, (images(),), {}).kind == "raises"
