@@ -102,6 +102,10 @@ NATIVE = {
     "threshold of integers": (lambda x: torch.nn.functional.threshold(x, 2, -7), (integers(),)),
     "logsumexp of integers": (lambda x: x.logsumexp(0), (integers(),)),
     "nansum of integers": (lambda x: x.nansum(), (integers(),)),
+    "numbers that just fit, or wrap": (
+        lambda x: (x.half().masked_fill(x > 1, -65504), x.half().clamp(-torch.inf), x.byte().fill_(-1), x.byte() + 300),
+        (square(),),
+    ),
 }
 
 #: Eager raises, and so does the compiled program.
@@ -125,6 +129,21 @@ RAISES = {
     "a step of another type": (lambda x: x.heaviside(x.double()), (square(),)),
     "fractions of integers": (torch.frac, (integers(),)),
     "hypotenuse of integers": (lambda x: x.hypot(x), (integers(),)),
+    **{
+        f"{name}: a number past the type": (program, (square().half(),))
+        for name, program in {
+            "masked_fill": lambda x: x.masked_fill(x > 1, -1e9),
+            "masked_fill_": lambda x: x.masked_fill_(x > 1, -1e9),
+            "fill_": lambda x: x.byte().fill_(300),
+            "index_fill_": lambda x: x.byte().index_fill_(0, torch.tensor([0]), -0.5),
+            "full": lambda x: x.new_full((2,), 70000),
+            "clamp": lambda x: x.clamp(max=1e5),
+            "pow": lambda x: x.to(torch.int8).pow(300),
+            "pad": lambda x: torch.nn.functional.pad(x, (1, 1), value=-1e5),
+            "alpha": lambda x: torch.add(x, x, alpha=1e5),
+            "an imaginary number": lambda x: x.float().fill_(1j),
+        }.items()
+    },
 }
 
 

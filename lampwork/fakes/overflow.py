@@ -1,0 +1,62 @@
+"""Numbers that eager refuses because the type of a tensor does not hold them: `half.masked_fill(mask, -1e9)`.
+
+Arithmetic takes any number (`bytes + 300` wraps); operators that convert the number to the tensor's type first check it
+(c10/util/TypeCast.h, `checked_convert`).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from lampwork.fakes.operators import Operator
+from lampwork.fakes.promotion import promoted
+
+#: Operators that convert numbers to the type of the result's elements: the arguments in question.
+_TO_OWN_TYPE = {
+    "masked_fill": ("value",), "fill": ("value",), "full": ("fill_value",), "full_like": ("fill_value",),
+    "new_full": ("fill_value",), "index_fill": ("value",), "scatter": ("value",), "constant_pad_nd": ("value",),
+    "add": ("alpha",), "sub": ("alpha",), "threshold": ("threshold", "value"),
+}  # fmt: skip
+
+#: Operators that convert them to the type that tensors and numbers have in common.
+_TO_COMMON_TYPE = {
+    "clamp": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",), "hardtanh": ("min_val", "max_val"),
+    "pow": ("exponent",),
+}  # fmt: skip
+
+CHECKED = frozenset({name + end for name in (*_TO_OWN_TYPE, *_TO_COMMON_TYPE) for end in ("", "_")})
+
+
+def refuse_overflow(op: Operator, args: tuple, kwargs: dict) -> None:
+    """Raises eager's error where an operator of `CHECKED` is given a number that does not fit."""
+    name = op.base.rstrip("_")
+    named = {**dict(zip(op.positional, args)), **kwargs}
+    wanted = _TO_OWN_TYPE.get(name) or _TO_COMMON_TYPE[name]
+    for number in [named[each] for each in wanted if type(named.get(each)) in (int, float, complex)]:
+        first = named.get("self")
+        if not isinstance(first, torch.Tensor):
+            dtype = kwargs.get("dtype")
+        elif name in _TO_OWN_TYPE:
+            dtype = kwargs.get("dtype") or first.dtype
+        else:
+            dtype = promoted([first, number])
+        if dtype is None or (name == "pow" and dtype in (torch.float32, torch.float64)):
+            continue
+        if not fits(number, dtype):
+            kind = str(dtype).removeprefix("torch.")
+            raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
+
+
+def fits(number: complex, dtype: torch.dtype) -> bool:
+    """Whether a conversion to `dtype` is no overflow. Fractions are cut off; whole numbers wrap below zero."""
+    if dtype.is_complex:
+        return True
+    if isinstance(number, complex):
+        return number.imag == 0 and fits(number.real, dtype)
+    if dtype is torch.bool:
+        return True
+    if dtype.is_floating_point:
+        return number != number or number in (float("inf"), float("-inf")) or abs(number) <= torch.finfo(dtype).max
+    limits = torch.iinfo(dtype)
+    least = -limits.max if limits.min == 0 and type(number) is int else limits.min
+    return number == number and least <= number <= limits.max
