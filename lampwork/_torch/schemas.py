@@ -112,7 +112,10 @@ def functional_of_out(op: OpOverload) -> OpOverload | None:
 def functional_of_inplace(op: OpOverload) -> OpOverload | None:
     """`aten::add_.Tensor` -> `aten::add.Tensor`: same arguments, fresh results. None if there is none."""
     name = op._schema.name.split("::")[1]
-    special = {"zero_": "zero", "normal_": "normal_functional"}
+    special = {
+        "zero_": "zero", "normal_": "normal_functional", "__ilshift__": "bitwise_left_shift",
+        "__irshift__": "bitwise_right_shift",
+    }  # fmt: skip
     candidates = [special.get(name, name[:-1] if name.endswith("_") else name), f"{name.rstrip('_')}_functional"]
     wanted = [str(argument.type) for argument in op._schema.arguments]
     for candidate in candidates:

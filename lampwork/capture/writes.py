@@ -73,7 +73,7 @@ def _results(recorder: Recorder, op: Operator, args: tuple, kwargs: dict, target
     if all(returns):
         if op.written == (0,) and returns == [True]:
             _check_elementwise(op, args, kwargs)
-            if op.base in _INDEXED_WRITES:  # their shape rule says whether everything fits
+            if op.base in _INDEXED_WRITES | _BITWISE_WRITES:  # their shape rule says whether everything fits
                 infer(_torch.functional_of_inplace(op.overload), args, kwargs)
             _check_result_type(op, args, kwargs)
         return targets[0] if len(returns) == 1 else tuple(targets)
@@ -88,8 +88,11 @@ def _results_of_out(recorder: Recorder, op: Operator, args: tuple, kwargs: dict,
         raise Unsupported(f"{op.overload} (an out= variant)")
     others = {key: value for key, value in kwargs.items() if key not in op.written}
     fresh = infer(functional, args, others)
+    elementwise = torch.Tag.pointwise in op.overload.tags
     for result, target in zip(fresh if isinstance(fresh, (tuple, list)) else (fresh,), targets):
-        if torch.Tag.pointwise not in op.overload.tags and not op.is_random:
+        if elementwise:
+            _refuse_cast(result.dtype, target.dtype)
+        elif not op.is_random:
             storage = _torch.storage_key(target)
             if result.dtype != target.dtype or any(
                 _torch.storage_key(each) == storage for each in tensors_in((*args, *others.values()))
@@ -100,7 +103,7 @@ def _results_of_out(recorder: Recorder, op: Operator, args: tuple, kwargs: dict,
             if target.numel() or result.dtype != target.dtype:
                 remedy = "Give out= a tensor of the result's shape."
                 raise Unsupported("an out= tensor that must be resized", remedy, "out-resized")
-            _give_memory(recorder, target, result.size())
+            _give_memory(recorder, target, result, keeps_strides=elementwise or op.base == "sort")
     return targets[0] if len(targets) == 1 else tuple(targets)
 
 
@@ -146,16 +149,31 @@ def rebind(recorder: Recorder, fake: Fake, other: Fake) -> None:
         recorder.data_hook(fake, other)
 
 
-def _give_memory(recorder: Recorder, fake: Fake, size: Any) -> None:
-    """An empty tensor is resized: it gets memory of its own, with anything in it."""
+def _give_memory(recorder: Recorder, fake: Fake, result: Fake, keeps_strides: bool) -> None:
+    """An empty tensor is resized: it gets memory of its own, with anything in it, for `result`."""
     options = {"dtype": fake.dtype, "device": fake.device}
-    rebind(recorder, fake, recorder.call(torch.ops.aten.empty.memory_format, (list(size),), options))
+    size, stride = list(result.size()), list(result.stride())
+    if keeps_strides and not result.is_contiguous():
+        made = recorder.call(torch.ops.aten.empty_strided.default, (size, stride), options)
+    else:
+        made = recorder.call(torch.ops.aten.empty.memory_format, (size,), options)
+    rebind(recorder, fake, made)
+
+
+def _refuse_cast(computed: torch.dtype, written: torch.dtype) -> None:
+    """Raises what eager raises where a result is of a kind that the tensor written to cannot hold."""
+    if not torch.can_cast(computed, written):
+        raise RuntimeError(
+            f"result type {_torch.scalar_type_name(computed)} can't be cast to the desired output type "
+            f"{_torch.scalar_type_name(written)}"
+        )
 
 
 def change_storage(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -> Any:
     """`x.resize_(size)` of an empty tensor, or to the size that it has; raises `Unsupported` for all else."""
     if op.base == "resize_" and not kwargs and not args[0].numel() and not args[0].requires_grad:
-        _give_memory(recorder, args[0], args[1])
+        options = {"dtype": args[0].dtype, "device": args[0].device}
+        rebind(recorder, args[0], recorder.call(torch.ops.aten.empty.memory_format, (list(args[1]),), options))
         return args[0]
     if op.base == "resize_" and not kwargs and surely_same(args[0].size(), args[1]):
         return args[0]  # as it is
@@ -184,8 +202,18 @@ def _check_elementwise(op: Operator, args: tuple, kwargs: dict) -> None:
     if op.base == "sub_":
         refuse_booleans(target, *args[1:2])
     others = [each for each in args[1:] if isinstance(each, torch.Tensor)]
-    if not others or op.base not in _ELEMENTWISE_WRITES:
-        return
+    if op.base in _ELEMENTWISE_WRITES and others:
+        _check_others(target, others)
+    if op.base in _PROMOTING_WRITES:
+        try:
+            common = promoted([each for each in args if isinstance(each, (torch.Tensor, bool, int, float, complex))])
+        except Unknown:
+            return
+        _refuse_cast(common, target.dtype)
+
+
+def _check_others(target: Any, others: list[Any]) -> None:
+    """The part of `_check_elementwise` about tensors that are read."""
     shape = broadcast([target.size(), *(other.size() for other in others)])
     if shape != tuple(target.size()):
         raise RuntimeError(f"output with shape {list(target.size())} doesn't match the broadcast shape {list(shape)}")
@@ -194,16 +222,6 @@ def _check_elementwise(op: Operator, args: tuple, kwargs: dict) -> None:
             raise RuntimeError(
                 "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
                 "memory location. Please clone() the tensor before performing the operation."
-            )
-    if op.base in _PROMOTING_WRITES:
-        try:
-            common = promoted([each for each in args if isinstance(each, (torch.Tensor, bool, int, float, complex))])
-        except Unknown:
-            return
-        if not torch.can_cast(common, target.dtype):
-            raise RuntimeError(
-                f"result type {_torch.scalar_type_name(common)} can't be cast to the desired output type "
-                f"{_torch.scalar_type_name(target.dtype)}"
             )
 
 
@@ -221,23 +239,25 @@ def _check_result_type(op: Operator, args: tuple, kwargs: dict) -> None:
         result = infer(functional, args, kwargs)
     except Unsupported:
         return
-    if isinstance(result, Fake) and not torch.can_cast(result.dtype, target.dtype):
-        raise RuntimeError(
-            f"result type {_torch.scalar_type_name(result.dtype)} can't be cast to the desired output type "
-            f"{_torch.scalar_type_name(target.dtype)}"
-        )
+    if isinstance(result, Fake):
+        _refuse_cast(result.dtype, target.dtype)
 
 
 _INDEXED_WRITES = frozenset({"scatter_", "scatter_add_", "scatter_reduce_", "index_add_", "index_copy_", "index_put_",
                              "masked_fill_"})  # fmt: skip
 
 
-_PROMOTING_WRITES = frozenset({"add_", "sub_", "mul_", "div_", "pow_", "fmod_", "remainder_", "floor_divide_"})
+_SHIFTS = frozenset({"bitwise_left_shift_", "bitwise_right_shift_", "__ilshift__", "__irshift__"})
 
 
-_ELEMENTWISE_WRITES = _PROMOTING_WRITES | {
-    "addcmul_", "addcdiv_", "lerp_", "eq_", "ne_", "lt_", "le_", "gt_", "ge_", "bitwise_and_", "bitwise_or_",
-    "bitwise_xor_",
+_BITWISE_WRITES = _SHIFTS | {"bitwise_and_", "bitwise_or_", "bitwise_xor_"}
+
+
+_PROMOTING_WRITES = _SHIFTS | {"add_", "sub_", "mul_", "div_", "pow_", "fmod_", "remainder_", "floor_divide_"}
+
+
+_ELEMENTWISE_WRITES = _PROMOTING_WRITES | _BITWISE_WRITES | {
+    "addcmul_", "addcdiv_", "lerp_", "eq_", "ne_", "lt_", "le_", "gt_", "ge_",
     "logical_and_", "logical_or_", "logical_xor_", "copysign_", "atan2_", "masked_fill_", "clamp_", "clamp_min_",
     "clamp_max_", "copy_", "hypot_", "nextafter_", "xlogy_",
 }  # fmt: skip

@@ -68,8 +68,8 @@ def _combine(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dty
     if lower is None or higher == lower:
         return higher
     if _category(lower) > _category(higher):
-        if higher is torch.float16 and lower.is_complex:
-            return torch.complex32
+        if lower.is_complex and higher.is_floating_point:
+            return COMPLEX_OF[higher]
         return torch.promote_types(higher, lower)
     return higher
 

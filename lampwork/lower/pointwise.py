@@ -196,6 +196,8 @@ for _name, _op in (
         else (f"{_name}.Tensor", f"{_name}.Tensor_Scalar")
     )
     _binary((*_forms, f"{_name}.Scalar_Tensor"), _of_two(_op))
+for _name, _op in (("__lshift__", "shift_left"), ("__rshift__", "shift_right")):
+    _binary((f"{_name}.Tensor", f"{_name}.Scalar"), _of_two(_op))
 
 
 def _integer_division(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import types
 
 import pytest
@@ -14,6 +15,10 @@ OPERATOR = types.SimpleNamespace(name="program")
 
 def integers():
     return torch.tensor([1, 2, 3])
+
+
+def number():
+    return torch.tensor(0.5)
 
 
 def square():
@@ -62,12 +67,12 @@ COMPILED = {
     ),
     "a class of autograd functions made inside": (lambda x: torch.masked.sum(x, mask=x > 1), (square(),)),
     "half with an imaginary number": (lambda x: x.half() * 1j, (square(),)),
+    "a complex number in a tensor": (
+        lambda x, y: (x + y, x.bfloat16() * y, x.double() - y),
+        (square(), number().double() * 1j),
+    ),
     "bytes of complex numbers": (lambda x: x.view(torch.uint8), (square() * 1j,)),
 }
-
-
-def number():
-    return torch.tensor(0.5)
 
 
 def no_rows():
@@ -102,6 +107,12 @@ NATIVE = {
     "threshold of integers": (lambda x: torch.nn.functional.threshold(x, 2, -7), (integers(),)),
     "logsumexp of integers": (lambda x: x.logsumexp(0), (integers(),)),
     "nansum of integers": (lambda x: x.nansum(), (integers(),)),
+    "shifts in place": (lambda x: (operator.ilshift(x, 2), operator.irshift(x[1:], torch.tensor(1))), (integers(),)),
+    "masks shifted": (lambda x: ((x > 1) << 1, 1 << (x > 1)), (integers(),)),
+    "out= that is resized has the result's strides": (
+        lambda x: (torch.add(x, 1, out=torch.empty(0)), torch.gt(x, 1, out=torch.empty(0, dtype=torch.bool))),
+        (square()[:2].t(),),
+    ),
     "numbers that just fit, or wrap": (
         lambda x: (x.half().masked_fill(x > 1, -65504), x.half().clamp(-torch.inf), x.byte().fill_(-1), x.byte() + 300),
         (square(),),
@@ -124,6 +135,15 @@ RAISES = {
     "bits of floats": (lambda x: x & 1, (square(),)),
     "bits of floats by a mask": (lambda x: x | (x > 1), (square(),)),
     "bits of floats turned": (torch.bitwise_not, (square(),)),
+    "bits of floats by a function": (operator.and_, (square(), 1)),
+    "bits of floats in place": (operator.iand, (square(), 1)),
+    "bits of floats shifted": (lambda x: x << 1, (square(),)),
+    "bits of floats shifted in place": (operator.ilshift, (square(), 1)),
+    "an imaginary number added in place": (lambda x: x.add_(1j), (square(),)),
+    "out= of a kind that cannot hold the result": (
+        lambda x, y: torch.add(x, 1, out=y),
+        (square(), square().int()),
+    ),
     "between tensors of two types": (lambda x: x.lerp(x.double(), 0.5), (square(),)),
     "between integers": (lambda x: x.lerp(x, 0.5), (integers(),)),
     "a step of another type": (lambda x: x.heaviside(x.double()), (square(),)),

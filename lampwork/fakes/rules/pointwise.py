@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.fakes.shapes import (
     RULES,
     Spec,
@@ -140,9 +141,9 @@ def _kind(dtype: torch.dtype) -> str:
 
 
 def _refuse_but(kinds: str, dtype: torch.dtype) -> None:
-    """Raises RuntimeError for a dtype of another kind, which no kernel of eager takes."""
+    """Raises eager's error for a dtype of another kind, which none of its kernels takes."""
     if _kind(dtype) not in kinds:
-        raise RuntimeError(f"not implemented for {dtype}")
+        raise NotImplementedError(f"not implemented for '{_torch.scalar_type_name(dtype)}'")
 
 
 _each(
@@ -256,8 +257,7 @@ def binary(x: Any, y: Any) -> Spec:
     return elementwise((x, y), promoted((x, y)))
 
 
-@rule("bitwise_and.Tensor", "bitwise_or.Tensor", "bitwise_xor.Tensor", "bitwise_left_shift.Tensor",
-      "bitwise_right_shift.Tensor")  # fmt: skip
+@rule("bitwise_and.Tensor", "bitwise_or.Tensor", "bitwise_xor.Tensor")
 def bitwise(x: Any, y: Any) -> Spec:
     dtype = promoted((x, y))
     _refuse_but("bi", dtype)
@@ -268,6 +268,15 @@ def bitwise(x: Any, y: Any) -> Spec:
 def bitwise_number(x: Any, y: Any) -> Spec:
     _refuse_but("bi", promoted((x, y)))
     return binary_number(x, y)
+
+
+@rule(*(f"{name}.{types}" for name in ("bitwise_left_shift", "bitwise_right_shift")
+        for types in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")),
+      "__lshift__.Tensor", "__lshift__.Scalar", "__rshift__.Tensor", "__rshift__.Scalar")  # fmt: skip
+def shift(x: Any, y: Any) -> Spec:
+    dtype = promoted((x, y))
+    _refuse_but("i", dtype)
+    return elementwise((x, y), dtype)
 
 
 @rule("hypot", "nextafter")
