@@ -183,7 +183,15 @@ def _fmin_fmax(lowering: Lowering, self: Any, other: Any) -> Any:
     return lowering.pointwise((self, other), lambda a, b: ex.binary(name, a, b))
 
 
-for _name in ("atan2", "hypot", "copysign.Tensor", "nextafter"):
+@rule("nextafter")
+def _nextafter(lowering: Lowering, self: Any, other: Any) -> Any:
+    """The neighbour in the type itself, which kernels of halves do not compute in."""
+    if lowering.out.dtype in ("float16", "bfloat16"):
+        return NotImplemented
+    return lowering.pointwise((self, other), _of_two("nextafter"))
+
+
+for _name in ("atan2", "hypot", "copysign.Tensor"):
     _binary((_name,), _of_two(_name.partition(".")[0]))
 _binary(("copysign.Scalar",), _of_two("copysign"))
 for _name, _op in (

@@ -67,6 +67,10 @@ COMPILED = {
     ),
     "a class of autograd functions made inside": (lambda x: torch.masked.sum(x, mask=x > 1), (square(),)),
     "half with an imaginary number": (lambda x: x.half() * 1j, (square(),)),
+    "neighbours of halves": (
+        lambda x: (torch.nextafter(x.half(), x.half().t()), torch.nextafter(x.bfloat16(), -x.bfloat16())),
+        (square(),),
+    ),
     "a complex number in a tensor": (
         lambda x, y: (x + y, x.bfloat16() * y, x.double() - y),
         (square(), number().double() * 1j),
@@ -107,6 +111,10 @@ NATIVE = {
     "threshold of integers": (lambda x: torch.nn.functional.threshold(x, 2, -7), (integers(),)),
     "logsumexp of integers": (lambda x: x.logsumexp(0), (integers(),)),
     "nansum of integers": (lambda x: x.nansum(), (integers(),)),
+    "inverse hyperbolic functions of numbers whose square overflows": (
+        lambda x: (x.asinh(), x.acosh(), x.double().asinh(), (x.double() * 1e170).acosh(), x.bfloat16().asinh()),
+        (torch.tensor([1e19, -1e20, 1e30, -3e38, torch.inf, -torch.inf, torch.nan, 0.5, -0.0]),),
+    ),
     "shifts in place": (lambda x: (operator.ilshift(x, 2), operator.irshift(x[1:], torch.tensor(1))), (integers(),)),
     "masks shifted": (lambda x: ((x > 1) << 1, 1 << (x > 1)), (integers(),)),
     "out= that is resized has the result's strides": (

@@ -6,6 +6,7 @@ of half types are converted, and a half result rounded, around them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from lampwork.codegen.llvm import math as functions
@@ -205,6 +206,28 @@ def _nextafter(self: Arithmetic, dtype: str, a: Value, b: Value) -> Value:
     return build.select(build.compare("fcmp uno", a, b), build.fadd(a, b), result)
 
 
+def _asinh(self: Arithmetic, dtype: str, a: Value) -> Value:
+    """Sleef squares its argument, which overflows: the logarithm of the double is as exact there."""
+    build = self.build
+    size = build.fabs(a)
+    return _log_of_double_beyond(self, a, size, build.intrinsic("copysign", _log_of_double(self, size), a), "asinh")
+
+
+def _acosh(self: Arithmetic, dtype: str, a: Value) -> Value:
+    return _log_of_double_beyond(self, a, a, _log_of_double(self, a), "acosh")
+
+
+def _log_of_double(self: Arithmetic, a: Value) -> Value:
+    logarithm = self.externals.function(self.build, "log", a)
+    return self.build.fadd(logarithm, self.build.number(math.log(2.0), a.type))
+
+
+def _log_of_double_beyond(self: Arithmetic, a: Value, size: Value, far: Value, name: str) -> Value:
+    limit = self.build.number(2.0 ** (60 if a.type == "float" else 500), a.type)
+    is_far = self.build.compare("fcmp ogt", size, limit)
+    return self.build.select(is_far, far, self.externals.function(self.build, name, a))
+
+
 def _float_test(test: Callable[[Builder, Value], Value]) -> Emitter:
     return lambda self, dtype, a: test(self.build, a)
 
@@ -232,9 +255,10 @@ FLOATS: dict[str, Emitter] = {
     "signbit": _float_test(_signbit),
     **{name: _function(emit) for name, emit in functions.INLINE.items()},
     **{name: _external(name) for name in (
-        "exp2", "log2", "log10", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh",
-        "erfc", "lgamma", "hypot",
+        "exp2", "log2", "log10", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "atanh", "erfc", "lgamma",
+        "hypot",
     )},
+    "asinh": _asinh, "acosh": _acosh,
 }  # fmt: skip
 
 
