@@ -25,6 +25,7 @@ from lampwork.ir.size import INFINITY
 
 aten = torch.ops.aten
 _MASKS = (torch.bool, torch.uint8)
+_PLAIN = (torch.Tensor, bool, int, float)
 
 
 class Contents:
@@ -227,12 +228,45 @@ class Contents:
         return self.record(aten.repeat_interleave.Tensor, (repeats,), options, spec)
 
     def equal(self, one: Fake, other: Fake) -> bool:
-        """`torch.equal`, where an operator would raise if they were."""
+        """`torch.equal` of what is known already (`cov` asks so), or where an operator would raise if they were."""
+        known, other_known = self._known(one), self._known(other)
+        if known is not None and other_known is not None:
+            return torch.equal(known, other_known)
         if not self.must_differ or one.numel() != 1 or not may_assume(self.recorder):
             raise DataDependent("aten.equal.default")
         differ = self.recorder.call(aten.ne.Tensor, (one, other), {})
         self.recorder.call(aten._assert_async.msg, (differ, "two tensors that must differ are equal"), {})
         return False
+
+    def _known(self, value: Any) -> Any:
+        """The tensor of one element that plain numbers make of `value`, whatever the inputs hold; None: not known."""
+        if not isinstance(value, Fake) or value.numel() != 1 or _torch.storage_key(value) in self.recorder.written:
+            return None
+        if value.constant is not None:
+            return value.constant
+        node = self.recorder.node_of(value)
+        if node.op != "call_function" or not _torch.is_operator(node.target):
+            return None
+        what = operator(node.target)
+        if what.kind != "functional" or what.is_random or "empty" in what.base or what.overload.namespace != "aten":
+            return None
+        makes_anew = what.base.startswith("new_")
+        found = []
+        for each in node.args:
+            if isinstance(each, torch.fx.Node):
+                like = each.meta["val"]
+                if makes_anew and isinstance(like, Fake):
+                    each = torch.empty((), dtype=like.dtype, device="cpu")
+                else:
+                    each = self._known(like)
+            if not all(isinstance(part, _PLAIN) for part in (each if isinstance(each, list) else [each])):
+                return None
+            found.append(each)
+        options = {name: each for name, each in node.kwargs.items() if name != "device"}
+        if any(isinstance(each, (torch.fx.Node, torch.SymInt)) for each in options.values()):
+            return None
+        with self.recorder._paused(), torch.no_grad():
+            return node.target(*found, **options)
 
     def ctc_loss(
         self, log_probs: Fake, targets: Fake, input_lengths: Any, target_lengths: Any, blank: int = 0,

@@ -67,6 +67,7 @@ COMPILED = {
     ),
     "a class of autograd functions made inside": (lambda x: torch.masked.sum(x, mask=x > 1), (square(),)),
     "half with an imaginary number": (lambda x: x.half() * 1j, (square(),)),
+    "covariances, which ask about a number": (lambda x: (x.cov(), x.corrcoef(), x[0].cov(correction=0)), (square(),)),
     "neighbours of halves": (
         lambda x: (torch.nextafter(x.half(), x.half().t()), torch.nextafter(x.bfloat16(), -x.bfloat16())),
         (square(),),
