@@ -201,6 +201,8 @@ def _check_elementwise(op: Operator, args: tuple, kwargs: dict) -> None:
     target = args[0]
     if op.base == "sub_":
         refuse_booleans(target, *args[1:2])
+    if op.base == "abs_" and target.is_complex():
+        raise RuntimeError("In-place abs is not supported for complex tensors.")
     others = [each for each in args[1:] if isinstance(each, torch.Tensor)]
     if op.base in _ELEMENTWISE_WRITES and others:
         _check_others(target, others)

@@ -197,7 +197,8 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> Shape:
     result = [1] * dims
     for shape in shapes:
         shift = dims - len(shape)
-        for index, size in enumerate(shape):
+        for index in range(len(shape) - 1, -1, -1):  # eager names the last dimension that does not fit
+            size = shape[index]
             if differ(size, 1):
                 current = result[shift + index]
                 if not differ(current, 1):

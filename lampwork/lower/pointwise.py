@@ -271,6 +271,8 @@ def _div_mode(lowering: Lowering, self: Any, other: Any, rounding_mode: str | No
 def _comparison(name: str) -> None:
     @rule(f"{name}.Tensor", f"{name}.Scalar")
     def lower_comparison(lowering: Lowering, self: Any, other: Any) -> Any:
+        if isinstance(other, complex):
+            return NotImplemented
         return lowering.pointwise((self, other), lambda a, b: ex.compare(name, a, b), result_type(self, other))
 
 

@@ -8,6 +8,7 @@ import types
 import pytest
 import torch
 
+import lampwork
 from tests.ops.check import check_sample
 
 OPERATOR = types.SimpleNamespace(name="program")
@@ -68,6 +69,8 @@ COMPILED = {
     "a class of autograd functions made inside": (lambda x: torch.masked.sum(x, mask=x > 1), (square(),)),
     "half with an imaginary number": (lambda x: x.half() * 1j, (square(),)),
     "covariances, which ask about a number": (lambda x: (x.cov(), x.corrcoef(), x[0].cov(correction=0)), (square(),)),
+    "a mask to the power of a truth value": (lambda x: ((x > 1) ** True, (x > 1).pow(False)), (square(),)),
+    "equal to a complex number": (lambda x: (x == 1j, x != 2 + 0j, x.int() == 1j, (x > 1) == 1j), (square(),)),
     "neighbours of halves": (
         lambda x: (torch.nextafter(x.half(), x.half().t()), torch.nextafter(x.bfloat16(), -x.bfloat16())),
         (square(),),
@@ -148,6 +151,8 @@ RAISES = {
     "bits of floats in place": (operator.iand, (square(), 1)),
     "bits of floats shifted": (lambda x: x << 1, (square(),)),
     "bits of floats shifted in place": (operator.ilshift, (square(), 1)),
+    "a deviation of no integers": (lambda x: x.std(0), (torch.empty(3, 0, dtype=torch.int64),)),
+    "a magnitude in the place of a complex number": (lambda x: x.abs_(), (square() * 1j,)),
     "an imaginary number added in place": (lambda x: x.add_(1j), (square(),)),
     "out= of a kind that cannot hold the result": (
         lambda x, y: torch.add(x, 1, out=y),
@@ -205,3 +210,16 @@ def test_results_are_lazily_conjugated_as_in_eager():
     assert [each.is_conj() for each in made] == [True, True, False]
     assert torch.equal(made[0], x.conj()) and torch.equal(made[1], (x * 2).conj()) and torch.equal(made[2], x)
     assert made[0].data_ptr() == x.data_ptr()
+
+
+def test_the_dimension_that_does_not_fit():
+    """Of several that do not, eager names the last."""
+
+    def program(x):
+        try:
+            return x + x[:2, :2]
+        except RuntimeError as error:
+            return str(error)
+
+    x = torch.ones(4, 6)
+    assert lampwork.compile(program, options={"cache": False})(x) == program(x)

@@ -317,7 +317,7 @@ def power_of_number(x: Any, y: torch.Tensor) -> Spec:
 @rule("pow.Tensor_Scalar")
 def power(x: torch.Tensor, exponent: Any) -> Spec:
     dtype = promoted((x, exponent))
-    if not dtype.is_floating_point:
+    if not dtype.is_floating_point and dtype is not torch.bool:  # the meta kernel takes truth values for integers
         raise Unknown
     return elementwise((x,), dtype)
 

@@ -129,7 +129,7 @@ def logical(x: torch.Tensor, dim: Any = None, keepdim: bool = False) -> Spec:
 @rule("var.correction", "std.correction")
 def variance(x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Spec:
     if not x.dtype.is_floating_point and not x.dtype.is_complex:
-        raise Unknown
+        raise RuntimeError("std and var only support floating point and complex dtypes")
     return _reduce(x, dim, keepdim, real_dtype(x.dtype))
 
 
