@@ -206,6 +206,7 @@ def _register(world: Any, tensor: Any, hook: Any, name: str) -> Any:
         if tensor.grad_fn is not None:  # its history knows the hooks from here on; those of leaves are looked up
             world.recorder.own_gradients = "a hook changes gradients in it"
             world.recorder.hook_tables.append(table)
+            world.recorder.hooked_nodes.append(tensor.grad_fn)
             tensor._backward_hooks = OrderedDict({0: _gradient_hook(world, table)})
             tensor.grad_fn._register_hook_dict(tensor)
     handle = world.intrinsics[torch.utils.hooks.RemovableHandle](world, table)

@@ -117,9 +117,26 @@ class _Differentiation:
         """The input that `fake` is a view of by autograd."""
         for index, each in enumerate(self.inputs):
             if isinstance(each, Fake) and _same_memory(each, fake) and each.dtype == fake.dtype:
-                if each is fake or _is_view_of(fake, each):
+                if each is fake or self.is_view_of(fake, each):
                     return index
         raise _refused("a result shares the memory of an input, but not through views that autograd knows")
+
+    def is_view_of(self, fake: Fake, base: Fake) -> bool:
+        """Whether the history of `fake` leads to `base` through differentiable views alone, so that a strided view of
+        `base` has the same gradient. No hook is on the way: what is not part of the graph does not call it."""
+        node: Any = fake.grad_fn
+        end = base.grad_fn
+        while node is not None:
+            if node is end or (end is None and getattr(node, "variable", None) is base):
+                return True
+            if not type(node).__name__.startswith(_VIEW_NODES) or len(node.next_functions) != 1:
+                return False
+            if isinstance(node, _torch.FunctionNode):  # of a user's function, which may be called `View`
+                return False
+            if any(each is node for each in self.recorder.hooked_nodes):
+                return False
+            node = node.next_functions[0][0]
+        return False
 
     def target(self, position: int) -> Made:
         self.targets.append(Output(position))
@@ -146,7 +163,7 @@ class _Differentiation:
                 raise _refused("a result is a view of another of another element type")
             elif position not in differentiated:
                 made[position] = Made("detached output", output.index)
-            elif _is_view_of(fake, base):
+            elif self.is_view_of(fake, base):
                 made[position] = Made("view of output", output.index)
             else:
                 raise _refused("several results share memory, but not as views of one tensor that autograd knows")
@@ -263,22 +280,6 @@ def _contiguous(size: tuple) -> tuple:
         strides.append(step)
         step = step * (extent if not isinstance(extent, int) else max(extent, 1))
     return tuple(reversed(strides))
-
-
-def _is_view_of(fake: torch.Tensor, base: torch.Tensor) -> bool:
-    """Whether the history of `fake` leads to `base` through differentiable views alone, so that a strided view of
-    `base` has the same gradient."""
-    node: Any = fake.grad_fn
-    end = base.grad_fn
-    while node is not None:
-        if node is end or (end is None and getattr(node, "variable", None) is base):
-            return True
-        if not type(node).__name__.startswith(_VIEW_NODES) or len(node.next_functions) != 1:
-            return False
-        if isinstance(node, _torch.FunctionNode):  # of a user's function, which may be called `View`
-            return False
-        node = node.next_functions[0][0]
-    return False
 
 
 #: Names of the nodes that autograd gives to views.

@@ -151,6 +151,7 @@ def _table(world: Any, node: Any, kind: str, run: Any) -> OrderedDict:
         table = world.node_hooks[id(node), kind] = OrderedDict()
         world.recorder.own_gradients = "a hook changes gradients in it"
         world.recorder.hook_tables.append(table)
+        world.recorder.hooked_nodes.append(node)
         (node.register_hook if kind == "hook" else node.register_prehook)(run)
     return table
 

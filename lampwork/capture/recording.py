@@ -67,6 +67,8 @@ class Recording:
         self.tells_undefined = False
         #: Hooks on tensors with a history of the program's own, a table for each tensor.
         self.hook_tables: list[Any] = []
+        #: Nodes that hooks of the program hang on.
+        self.hooked_nodes: list[Any] = []
         #: Tensors whose whole gradient a hook of eager's is to see.
         self.watched: list[Fake] = []
         #: What is recorded from now on belongs to the backward pass; and to which checkpointed function, 0 for none.

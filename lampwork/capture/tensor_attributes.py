@@ -111,6 +111,8 @@ class TensorAttributes(Histories):
                 raw = getattr(origin.raw, name)
                 value = self.loader.load(raw, self.sources.attribute(origin.source, name))
             values[name] = self.loader.slots[id(tensor)].initial[name] = value
+        if name == "_backward_hooks" and values[name] is not None and _has_later_history(tensor):
+            values[name] = None  # as in eager: the hooks stay where they were registered
         return values[name]
 
     def _gradient(self, tensor: Any, origin: Any) -> Any:
@@ -193,3 +195,10 @@ class TensorAttributes(Histories):
 
 
 __all__ = ["TensorAttributes", "HEAP_TYPE"]
+
+
+def _has_later_history(tensor: Fake) -> bool:
+    """Whether the tensor got the history that it has behind the hooks that were registered on it: autograd lets go of
+    the table then."""
+    node = tensor.grad_fn
+    return node is not None and node is not tensor.lampwork_edge and tensor._backward_hooks is None
