@@ -74,7 +74,8 @@ class _Differentiation:
             raise _refused("the results depend on no tensor from outside that requires grad")
         depends = dependences(self.recorder.graph, tangents, [each for _, each in pairs])
         self.outputs += [each for _, each in pairs]
-        return Joint(self.results, len(self.hidden), tuple(self.targets), tuple(made), wanted, depends)
+        moved = self.moved_inputs()
+        return Joint(self.results, len(self.hidden), tuple(self.targets), tuple(made), wanted, depends, moved=moved)
 
     # What is differentiated -----------------------------------------------------------------------
 
@@ -88,6 +89,15 @@ class _Differentiation:
                 raise _refused("an input is given another shape in place, and differentiated")
             self.targets.append(Output(index, written=True))
             self.target_fakes.append(fake)
+
+    def moved_inputs(self) -> tuple[int, ...]:
+        """Inputs that the program gave another shape or memory in place (`x.t_()`, `x.data = y`)."""
+        node_of = self.recorder.node_of
+        return tuple(
+            index
+            for index, fake in enumerate(self.inputs)
+            if isinstance(fake, Fake) and node_of(fake) is not fake.lampwork_placeholder
+        )
 
     def find_outputs(self) -> list[Made]:
         """How each result is made; new targets for those in memory of the region's own."""

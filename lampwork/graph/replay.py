@@ -49,6 +49,8 @@ class _Writer:
     def write(self) -> Replay:
         if any(each.written for each in self.joint.outputs):
             raise _Unrepeatable("it writes to tensors that require grad")
+        if self.joint.moved:
+            raise _Unrepeatable("it gives a tensor from outside another shape or other memory")
         self.check_writes()
         self.find_symbols()
         wanted = [self.outputs[each.index] for each in self.joint.outputs]

@@ -47,6 +47,7 @@ class Joint:
     `results` tensors that templates name, the bases of views among them that no template names, and one gradient for
     each input of `wanted`. `depends[k]`: the tangents that gradient k depends on; where all of them are undefined, so
     is the gradient. `made`: one for each of `results`. `granted`: inputs that require grad because the program says so.
+    `moved`: inputs that are given another shape or memory in place, behind the forward program.
     """
 
     results: int
@@ -56,6 +57,7 @@ class Joint:
     wanted: tuple[int, ...]
     depends: tuple[tuple[int, ...], ...]
     granted: tuple[int, ...] = ()
+    moved: tuple[int, ...] = ()
 
 
 @record

@@ -293,7 +293,7 @@ class LampworkRegion(torch.autograd.Function):
         run.devices = tuple([(output.dtype, output.device) for output in outputs])
         if not owner.fixed:
             run.layouts = tuple([_layout(output) for output in outputs])
-        saved = [values[index] for index in link.saved_inputs]
+        saved = [values[index].detach() if index in joint.moved else values[index] for index in link.saved_inputs]
         if run.memory is None:
             saved += [results[index] for index in link.saved_results]
         else:
