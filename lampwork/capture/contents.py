@@ -122,35 +122,37 @@ class Contents:
             count = self.size(x.numel())
             strides = (1, count) if x.dim() else contiguous((count, x.dim()))
             made = self.record(aten.nonzero.default, (x,), {}, Spec((count, x.dim()), strides, torch.int64))
-            if key is not None:
-                self._places[key] = made
+            self._places[key] = made
         return made
 
-    def _key(self, value: Any) -> Any:
-        """Equal for values that are equal whatever the program's inputs hold; None: nothing is known to be equal."""
+    def _key(self, value: Any, reader: torch.fx.Node | None = None) -> Any:
+        """Equal for values that are equal whatever the program's inputs hold, as `reader` finds them, or as they are
+        now: memory that is written in between holds something else."""
         if isinstance(value, Fake):
-            if _torch.storage_key(value) in self.recorder.written:
-                return None
-            return self._key(self.recorder.node_of(value))
+            return self._key(self.recorder.node_of(value), reader)
         if isinstance(value, torch.fx.Node):
-            if value.op == "placeholder" or value.target is _torch.tensor_constant:
-                return value
             result = value.meta["val"]
-            if not _torch.is_operator(value.target) or not isinstance(result, Fake):
+            if not isinstance(result, Fake):
                 return value
+            writes = self._writes(result, reader)
+            if value.op == "placeholder" or not _torch.is_operator(value.target):
+                return value, writes
             what = operator(value.target)
             if what.kind not in ("functional", "view") or what.is_random or what.overload.namespace != "aten":
-                return value
-            if _torch.storage_key(result) in self.recorder.written:
-                return None
-            parts = [self._key(each) for each in (*value.args, *value.kwargs.items())]
-            return None if any(each is None for each in parts) else (value.target, *parts)
+                return value, writes
+            if writes != self._writes(result, value):
+                return value, writes
+            return value.target, *[self._key(each, value) for each in (*value.args, *value.kwargs.items())]
         if isinstance(value, (list, tuple)):
-            parts = [self._key(each) for each in value]
-            return None if any(each is None for each in parts) else (type(value), *parts)
+            return type(value), *[self._key(each, reader) for each in value]
         if isinstance(value, torch.SymInt):
             return value.node.resolved
         return type(value), repr(value) if isinstance(value, float) else value
+
+    def _writes(self, fake: Fake, reader: torch.fx.Node | None) -> int:
+        """How often the memory of `fake` was written before `reader` was recorded, or by now."""
+        writes = self.recorder.writes_to.get(_torch.storage_key(fake), ())
+        return len(writes) if reader is None else sum(each <= reader.meta["writes"] for each in writes)
 
     def nonzero_numpy(self, x: Fake) -> Any:
         if not x.dim():

@@ -57,6 +57,8 @@ class Recording:
         self.sizes = SymbolicSizes(self._location)
         self.written: set[int] = set()
         self.writes = 0
+        #: The writes to each storage, as numbers of `writes`; nodes carry how many there were before them.
+        self.writes_to: dict[int, list[int]] = {}
         self.contents = Contents(self, sizes_by_contents)
         self.uses_cuda = False
         #: Is told of every operator before it is recorded, while there are switches set that some of them read.
@@ -255,6 +257,7 @@ class Recording:
         node = _torch.append_node(self.graph, op.base, op.overload, args, kwargs)
         meta = node.meta  # setting the attribute would go through `Node.__setattr__`
         meta["val"], meta["location"], meta["grad_enabled"] = result, self._location(), torch.is_grad_enabled()
+        meta["writes"] = self.writes
         if self.differentiating:
             meta["backward"] = True
         elif self._checkpoint:
@@ -313,6 +316,7 @@ class Recording:
         key = _torch.storage_key(target)
         self.writes += 1
         self.written.add(key)
+        self.writes_to.setdefault(key, []).append(self.writes)
         self._written_in_checkpoint.add(key)
 
     # The end --------------------------------------------------------------------------------------
