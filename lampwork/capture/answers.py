@@ -13,6 +13,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lampwork import _torch
 from lampwork.capture import functions
@@ -74,6 +75,7 @@ def install_answers(world: Any) -> None:
     install_identities(world)
     add(object.__reduce_ex__, _reduce)
     add(_torch.dispatch_stack_length, lambda world: max(_torch.dispatch_stack_length() - 1, 0))
+    add(TorchDispatchMode.__enter__, _enter_dispatch_mode)
     add(torch.autograd.Function.apply.__func__, functions.apply)
     add(type(torch.autograd.Function), _autograd_function_class)
     tag = _torch.generation_tag()
@@ -92,6 +94,11 @@ def install_answers(world: Any) -> None:
     install_checks(world)
     install_text(world)
     install_output(world)
+
+
+def _enter_dispatch_mode(world: Any, mode: Any) -> Any:
+    """A break: the program's mode is to see what runs, and PyTorch's notes on modes tell of the recorder's own."""
+    raise Break("context", f"a dispatch mode ({type(mode).__qualname__}) is entered")
 
 
 def _autocast_cache(world: Any) -> bool:
