@@ -114,7 +114,8 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "context": Meaning(
         "break",
-        "A context implemented in C, such as `torch.inference_mode()`, is entered where the graph breaks.",
+        "A context implemented in C, such as `torch.inference_mode()`, is entered where the graph breaks, or a "
+        "dispatch mode is entered.",
         "Break outside of the context, or enter it around the call.",
     ),
     "custom-operator": Meaning(
