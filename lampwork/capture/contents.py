@@ -152,7 +152,8 @@ class Contents:
     def _writes(self, fake: Fake, reader: torch.fx.Node | None) -> int:
         """How often the memory of `fake` was written before `reader` was recorded, or by now."""
         writes = self.recorder.writes_to.get(_torch.storage_key(fake), ())
-        return len(writes) if reader is None else sum(each <= reader.meta["writes"] for each in writes)
+        before = self.recorder.writes if reader is None else self.recorder.writes_before.get(reader, 0)
+        return sum(each <= before for each in writes)
 
     def nonzero_numpy(self, x: Fake) -> Any:
         if not x.dim():

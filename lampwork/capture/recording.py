@@ -57,8 +57,9 @@ class Recording:
         self.sizes = SymbolicSizes(self._location)
         self.written: set[int] = set()
         self.writes = 0
-        #: The writes to each storage, as numbers of `writes`; nodes carry how many there were before them.
+        #: The writes to each storage, as numbers of `writes`; how many there were before each node, if there were any.
         self.writes_to: dict[int, list[int]] = {}
+        self.writes_before: dict[torch.fx.Node, int] = {}
         self.contents = Contents(self, sizes_by_contents)
         self.uses_cuda = False
         #: Is told of every operator before it is recorded, while there are switches set that some of them read.
@@ -257,7 +258,8 @@ class Recording:
         node = _torch.append_node(self.graph, op.base, op.overload, args, kwargs)
         meta = node.meta  # setting the attribute would go through `Node.__setattr__`
         meta["val"], meta["location"], meta["grad_enabled"] = result, self._location(), torch.is_grad_enabled()
-        meta["writes"] = self.writes
+        if self.writes:
+            self.writes_before[node] = self.writes
         if self.differentiating:
             meta["backward"] = True
         elif self._checkpoint:
