@@ -201,11 +201,14 @@ class LoopWriter(FunctionWriter):
             first = self.name(first)
             base = self.name(f"{first} // {row.line} * {row.line}")
             ahead = self.name(f"{first} - {base}")
-            end = self.name(f"{ahead} + {size}")
+            extent = nest.axes[-1].extent  # the last part of a row that is folded in parts is shorter
+            own, varies = self._size(extent)
+            end = self.name(f"{ahead} + {own}")
+            rows |= varies
             aligned = AlignedRow(row, base, ahead, end, rows)
             if rows or self.tiling.r_block < row.line or likely(length) < FULL_BLOCKS * self.tiling.r_block:
                 return [Stretch("start", f"range(0, {size} + {row.line - 1}, RBLOCK)", True, True, aligned)]
-            long = bounds(length)[0] >= self.tiling.r_block
+            long = bounds(extent)[0] >= self.tiling.r_block
             blocks = self.name(f"{end} // RBLOCK" if long else f"tl.maximum({end} // RBLOCK, 1)")
             full = self.name(f"{blocks} * RBLOCK")
             return [

@@ -1,8 +1,8 @@
 """Running Triton text on CPU tensors in Triton's interpreter.
 
 The interpreter lacks libdevice and inline assembly, truncates where it should round to bfloat16, multiplies matrices of its bits, takes the smaller of a NaN and a number to
-be NaN, and folds with a Python call an element: `_mend` puts numpy in these places. What it cannot show: races between threads, and instructions that differ from
-numpy's.
+be NaN, and folds with a Python call an element: `_mend` puts numpy in these places. What it cannot show: races between threads of
+a program, and instructions that differ from numpy's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import linecache
 import os
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -23,6 +23,7 @@ import torch
 
 from lampwork.ir.program import DeviceKernel
 from lampwork.ir.size import evaluate
+from tests.unit.codegen.triton.accesses import watched
 
 
 def available() -> str:
@@ -32,16 +33,23 @@ def available() -> str:
     return ""
 
 
-def launch(kernel: DeviceKernel, tensors: list[torch.Tensor], sizes: dict[str, int] | None = None) -> None:
-    """Runs all programs of the grid. `tensors`: the memory behind each pointer, in order."""
+def launch(
+    kernel: DeviceKernel,
+    tensors: list[torch.Tensor],
+    sizes: dict[str, int] | None = None,
+    behind: Iterable[torch.Tensor] = (),
+) -> None:
+    """Runs all programs of the grid. `tensors`: the memory behind each pointer, in order; `behind`: memory whose
+    addresses lie in them. Raises `AssertionError` for accesses that are out of bounds or race."""
     sizes = sizes or {}
     grid = tuple(evaluate(extent, sizes) for extent in kernel.grid)
     if 0 in grid:
         return
     _mend()
-    with np.errstate(all="ignore"), _interpreting():
+    with np.errstate(all="ignore"), _interpreting(), watched() as accesses:
         function = _function(kernel.source, kernel.name)
         function[grid](*tensors, *sizes.values(), **dict(kernel.constants))
+    accesses.check([*tensors, *behind])
 
 
 @contextmanager

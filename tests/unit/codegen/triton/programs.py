@@ -107,12 +107,14 @@ class _ProgramRun(_Run):
     def launch_rows(self, step: Launch, kernel: Kernel) -> None:
         """As the launch code does it, but that the table is filled by hand."""
         device = self.kernels[step.kernel]
-        records, programs = [], 0
+        records, programs, behind = [], 0, []
         for buffers, sizes in launch_rows(step, kernel):
-            records.append([programs, *sizes, *(tensor.data_ptr() for tensor in self.memory(buffers))])
+            memory = self.memory(buffers)
+            behind += memory
+            records.append([programs, *sizes, *(tensor.data_ptr() for tensor in memory)])
             programs += evaluate(device.grid[0], dict(zip(kernel.sizes, sizes)))
         table = torch.tensor(records, dtype=torch.int64).T.contiguous().flatten()
-        launch(replace(device, grid=(programs,)), [table], {"rows": len(records)})
+        launch(replace(device, grid=(programs,)), [table], {"rows": len(records)}, behind)
 
     def memory(self, buffers: Sequence[str]) -> list[torch.Tensor]:
         memory = []

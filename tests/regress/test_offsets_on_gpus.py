@@ -1,0 +1,21 @@
+"""Offsets in kernels for GPUs: what small buffers are indexed by may pass 2**31, what lies behind the end of a dimension
+answers no condition, and the last part of a row is shorter than the others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.unit.codegen.triton.interpret import available
+from tests.unit.codegen.triton.programs import assert_like_eager
+
+pytestmark = pytest.mark.skipif(bool(available()), reason=available())
+
+
+@pytest.mark.parametrize("columns", [20480 * 132 - 101, 70001, 20480 * 132 - 1])
+def test_last_parts_of_rows_that_begin_anywhere(columns):
+    """The blocks of a part were all full up to the length of the others: those of the last one read the next row."""
+    x = torch.zeros(2, columns)
+    x[1] = 1
+    assert_like_eager(lambda x: x.sum(1), x)
+    assert_like_eager(lambda x: x.amax(1), x)
