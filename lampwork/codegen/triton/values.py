@@ -111,6 +111,10 @@ class ValueWriter(TextLines):
         other = ""
         if load.mask is not None and decided is None:
             text, varies = self.value(load.mask)
+            for dim, mask in self.masks.items():
+                if dim in varies - wider:  # beyond the end of a dimension the condition says nothing
+                    conditions.append(mask[0])
+                    varies |= mask[1]
             conditions.append(text)
             wider |= varies
             other = f", other={literal(load.other, load.dtype)}"
