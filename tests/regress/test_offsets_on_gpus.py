@@ -7,9 +7,24 @@ import pytest
 import torch
 
 from tests.unit.codegen.triton.interpret import available
-from tests.unit.codegen.triton.programs import assert_like_eager
+from tests.unit.codegen.triton.programs import assert_like_eager, program_of, sources
 
 pytestmark = pytest.mark.skipif(bool(available()), reason=available())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: (x[:, None] + y).reshape(40000, 62500).sum(1),
+        lambda x, y: (x[:, None] * y).reshape(62500, 40000).amax(0),
+        lambda x, y: (x[:, None] * y).reshape(-1).roll(7).view(40000, 62500).sum(1),
+    ],
+)
+def test_loops_over_small_buffers_that_are_long_together(function):
+    """Row and column of 2.5e9 positions are quotient and rest of the position. (Not run: it would take hours.)"""
+    for kernel in sources(program_of(function, (torch.zeros(50000), torch.zeros(50000)))):
+        if "//" in kernel.source:
+            assert "tl.program_id(0).to(tl.int64)" in kernel.source
 
 
 @pytest.mark.parametrize("side", [5, 70])

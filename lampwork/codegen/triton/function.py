@@ -6,15 +6,18 @@ and of matrix products (`product`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from lampwork.codegen.triton.expressions import HELPERS, POINTERS
 from lampwork.codegen.triton.folds import FoldWriter
 from lampwork.codegen.triton.rows import prologue
-from lampwork.codegen.triton.tiles import Form, Nest, Tiling, upper
+from lampwork.codegen.triton.tiles import Form, Nest, Rescaled, Tiling, upper
+from lampwork.codegen.triton.values import parts
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import STORED
-from lampwork.ir.loops import Accumulator, Axis, Kernel, Let
+from lampwork.ir.loops import Accumulate, Accumulator, Axis, Expr, Kernel, Let, Load, Store, nodes
 from lampwork.ir.program import DeviceKernel
-from lampwork.ir.size import Size, bounds, product
+from lampwork.ir.size import FloorDiv, Max, Min, Mod, Size, bounds, product
 from lampwork.ir.target import Target
 
 
@@ -138,9 +141,39 @@ class FunctionWriter(FoldWriter):
 
 
 def _is_large(form: Form, kernel: Kernel) -> bool:
-    """Whether offsets need 64 bits. Blocks may overhang."""
+    """Whether offsets, or what they are divided from, need 64 bits. Blocks may overhang."""
     limit = (1 << 31) - (1 << 16)
     sizes = [bounds(p.numel)[1] for p in kernel.parameters]
     sizes.append(bounds(product(axis.extent for axis in form.outer))[1])
     sizes += [bounds(product(upper(axis.extent) for axis in nest.axes))[1] for nest in form.nests]
-    return max(sizes) >= limit
+    return max(sizes) >= limit or any(max(map(abs, bounds(part))) >= limit for part in _exact_parts(form))
+
+
+def _exact_parts(form: Form) -> Iterator[Size]:
+    """What of the index arithmetic must not wrap around, beside offsets: positions, and what is divided or compared.
+
+    Loops over small buffers may have any number of iterations together: (x[:, None] + y).reshape(m, n).sum(1).
+    """
+    statements: list[Let | Accumulate | Accumulator | Store | Rescaled] = []
+    for part in form.row:
+        statements += part.body if isinstance(part, Nest) else (part,)
+    for stmt in statements:
+        if isinstance(stmt, Accumulator):
+            continue
+        indices: list[Size] = []
+        if isinstance(stmt, Accumulate) and stmt.position is not None:
+            yield stmt.position
+            indices.append(stmt.position)
+        roots: list[Expr] = [stmt.value]
+        if isinstance(stmt, Store):
+            indices += stmt.index
+            roots += [value for _, value in stmt.indirect]
+        for expr in nodes(roots):
+            indices += expr.index if isinstance(expr, Load) else ()
+        for index in indices:
+            for inner in parts(index):
+                if isinstance(inner, (FloorDiv, Mod)):
+                    yield inner.value
+                elif isinstance(inner, (Min, Max)):
+                    yield inner.left
+                    yield inner.right

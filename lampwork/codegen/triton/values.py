@@ -312,7 +312,7 @@ class ValueWriter(TextLines):
 
     def _position_value(self, value: Size) -> Value:
         """A position as a value: unlike an offset it may be larger than all memory (`arange` in large steps)."""
-        if self.index_type == "tl.int64" or all(_is_narrow(part) for part in _parts(value)):
+        if self.index_type == "tl.int64" or all(_is_narrow(part) for part in parts(value)):
             return self._size(value)
         saved = dict(self.symbols)
         for name in symbols(value):
@@ -402,22 +402,22 @@ def pairs_along(number: Size, axes: tuple[Axis, ...]) -> bool:
     return mod(long[-1].extent, 2) == 0 and mod(substitute(number, {long[-1].name: 0}), 2) == 0
 
 
-def _parts(value: Size) -> Iterator[Size]:
+def parts(value: Size) -> Iterator[Size]:
     """`value` and all that it is made of."""
     yield value
     if isinstance(value, Sum):
         for factor, atom in value.terms:
-            yield from _parts(atom)
+            yield from parts(atom)
             yield mul(atom, factor)
     elif isinstance(value, Product):
         for atom in value.factors:
-            yield from _parts(atom)
+            yield from parts(atom)
     elif isinstance(value, (FloorDiv, Mod)):
-        yield from _parts(value.value)
-        yield from _parts(value.divisor)
+        yield from parts(value.value)
+        yield from parts(value.divisor)
     elif isinstance(value, (Min, Max)):
-        yield from _parts(value.left)
-        yield from _parts(value.right)
+        yield from parts(value.left)
+        yield from parts(value.right)
 
 
 def _is_narrow(value: Size) -> bool:
