@@ -173,7 +173,9 @@ def _one_hot(world: Any, tensor: Any, num_classes: int = -1) -> Any:
     if type(tensor) is Fake and type(num_classes) is int and num_classes > 0 and tensor.is_cpu and tensor.numel():
         _torch.assert_async(torch.ge(tensor, 0).all(), "Class values must be non-negative.")
         _torch.assert_async(torch.lt(tensor, num_classes).all(), "Class values must be smaller than num_classes.")
-    return torch.nn.functional.one_hot(tensor, num_classes)
+    hot = torch.nn.functional.one_hot(tensor, num_classes)
+    # Eager writes ones into zeros. Without memory it compares, and what it compares may be transposed.
+    return hot.contiguous() if type(tensor) is Fake else hot
 
 
 def _batch_norm(world: Any, *args: Any, **kwargs: Any) -> Any:

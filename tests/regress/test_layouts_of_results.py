@@ -69,3 +69,13 @@ def test_indices(name):
 def test_what_eager_refuses():
     for program in (lambda x: F.pad(x, (6, 1, 0, 0), mode="reflect"), lambda x: F.pixel_shuffle(x, 3)):
         assert check_sample(OPERATOR, program, (images(),), {}).kind == "raises"
+
+
+@pytest.mark.parametrize("classes", [5, 9])
+def test_one_hot_of_transposed_classes(classes):
+    """Without memory, as fakes are, it is a comparison, whose result is laid out as the classes are."""
+    for index in (torch.arange(20).view(4, 5).t() % 5, torch.arange(24).view(2, 3, 4)[:, ::2].transpose(0, 2) % 5):
+        outcome = check_sample(OPERATOR, lambda index: F.one_hot(index, classes), (index,), {})
+        assert outcome.kind in ("native", "aten"), outcome
+        outcome = check_sample(OPERATOR, lambda index: F.one_hot(index, num_classes=classes) + 1, (index,), {})
+        assert outcome.kind in ("native", "aten"), outcome
