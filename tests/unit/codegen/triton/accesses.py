@@ -39,7 +39,8 @@ class Accesses:
         return tuple(np.concatenate(each) for each in zip(*parts))  # type: ignore[return-value]
 
     def check(self, memory: Sequence[torch.Tensor]) -> None:
-        """Raises `AssertionError` for an access outside of `memory`, and for a race between programs."""
+        """Raises `AssertionError` for an access outside of `memory`, and for a race between programs. Several may store
+        to one location: where indices repeat, eager leaves open which value stays."""
         spans = [(each.data_ptr(), each.data_ptr() + each.numel() * each.element_size()) for each in memory]
         for kind in self.found:
             addresses = self.of(kind)[0]
@@ -51,8 +52,6 @@ class Accesses:
         stored, owners = self.of("store")
         order = np.lexsort((owners, stored))
         stored, owners = stored[order], owners[order]
-        twice = (stored[1:] == stored[:-1]) & (owners[1:] != owners[:-1])
-        assert not twice.any(), "two programs store to one location"
         loaded, readers = self.of("load")
         assert not np.isin(self.of("atomic")[0], np.concatenate((stored, loaded))).any(), "atomic, and not"
         if stored.size:
