@@ -11,10 +11,13 @@ from typing import Any
 import numpy
 import torch
 
+from lampwork.capture.fake import Fake
+from lampwork.capture.shadow import Break
 from lampwork.capture.unknown import item, items
 from lampwork.capture.unknown_arrays import (
     ELEMENTWISE,
     UnknownArray,
+    array_of,
     array_tensor,
     check_shapes,
     elementwise,
@@ -107,6 +110,12 @@ def _copy(world: Any, array: UnknownArray) -> UnknownArray:
     return UnknownArray(array.tensor.clone(memory_format=torch.contiguous_format), array.scalar)
 
 
+def _array(world: Any, array: UnknownArray) -> UnknownArray:
+    if not array.tensor.is_contiguous():
+        raise unsupported("array()")  # which keeps the order of the memory
+    return _copy(world, array)
+
+
 def _astype(world: Any, array: UnknownArray, dtype: Any) -> UnknownArray:
     target = torch_type(dtype)
     if array.dtype.kind == "f" and not target.is_floating_point and target is not torch.bool:
@@ -183,8 +192,10 @@ _FUNCTIONS: dict[str, Any] = {
     "where": _where, "zeros_like": _like(0), "ones_like": _like(1),
     "asarray": lambda world, array: array, "ascontiguousarray": lambda world, array: (
         array if array.tensor.is_contiguous() else _copy(world, array)
-    ), "array": _copy,
+    ), "array": _array,
 }  # fmt: skip
+#: Those that take tensors for the arrays over their memory, and give arrays; `array` warns, too.
+_CONVERT_TENSORS = frozenset({"asarray", "ascontiguousarray", "concatenate", "stack"})
 
 
 _METHODS = {
@@ -202,6 +213,28 @@ def is_numpy_function(function: Any) -> bool:
         or isinstance(function, numpy.ufunc)
         or (getattr(function, "__module__", None) == "numpy" and getattr(numpy, function.__name__, None) is function)
     )
+
+
+def is_of_numpy(function: Any) -> bool:
+    """As `is_numpy_function`, with the methods of numpy's arrays and numbers."""
+    owner = getattr(function, "__objclass__", None)
+    return is_numpy_function(function) or (
+        isinstance(owner, type) and issubclass(owner, (numpy.ndarray, numpy.generic))
+    )
+
+
+def call_with_tensors(world: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A function of numpy with tensors among its arguments, which numpy would ask for the memory that fakes lack."""
+    if function.__name__ not in _CONVERT_TENSORS or not is_numpy_function(function) or not args:
+        raise Break("native-argument", f"numpy.{function.__name__} is called with a tensor")
+    first = args[0]
+    if type(first) is Fake:
+        first = array_of(first)
+    elif type(first) in (list, tuple) and function.__name__ in _TAKES_MORE:
+        first = [array_of(each) if type(each) is Fake else each for each in first]
+    else:
+        raise unsupported(f"{function.__name__}()")
+    return call_function(world, function, (first, *args[1:]), kwargs)
 
 
 def call_function(world: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from lampwork import _torch
 from lampwork.capture.natives import declare
 from lampwork.capture.number_arguments import call_with_numbers, holds_number
 from lampwork.capture.shadow import Break
-from lampwork.capture.unknown_arrays import UnknownArray, array_of
+from lampwork.capture.unknown_arrays import UnknownArray, array_of, holds_tensor
 
 _FUNCTIONS = """
     array asarray ascontiguousarray arange zeros empty prod sum mean max min amax amin linspace logspace stack
@@ -49,7 +49,7 @@ def install_arrays(world: Any) -> None:
 
 def _purely(function: Any) -> Any:
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        if not world.are_data(args, kwargs):
+        if not world.are_data(args, kwargs) or holds_tensor(args) or holds_tensor(kwargs):
             raise Break("native-argument", f"numpy.{function.__name__} is called with "
                         f"{world.describe_arguments(args, kwargs)}")  # fmt: skip
         return function(*args, **kwargs)

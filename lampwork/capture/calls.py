@@ -17,7 +17,13 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.answers import REFUSED, install_answers
-from lampwork.capture.array_functions import call_function, call_method, is_numpy_function
+from lampwork.capture.array_functions import (
+    call_function,
+    call_method,
+    call_with_tensors,
+    is_numpy_function,
+    is_of_numpy,
+)
 from lampwork.capture.arrays import install_arrays
 from lampwork.capture.attention import AttentionCalls
 from lampwork.capture.base import CaptureWorld
@@ -52,7 +58,7 @@ from lampwork.capture.switches import install_switches
 from lampwork.capture.tensors import is_tensor_function
 from lampwork.capture.torch_answers import install_torch_answers, legacy_tensor
 from lampwork.capture.unknown import install_numbers, item
-from lampwork.capture.unknown_arrays import UnknownArray, holds_array, install_unknown_arrays
+from lampwork.capture.unknown_arrays import UnknownArray, holds_array, holds_tensor, install_unknown_arrays
 from lampwork.ir.operations import ArrayMethod
 
 _ITERATORS = frozenset({
@@ -84,6 +90,8 @@ class NativeCalls(CaptureWorld):
         self.entered: list[Any] = []
         #: Names of process state that the program has set.
         self.written_state: set[str] = set()
+        #: Whether a text that is made behind the graph shows a tensor.
+        self.shows_tensors = False
         self.autocast_nesting = 0
         #: Function transforms that are active around the call, and levels of forward derivatives entered in it.
         self.transforms_outside = _torch.active_transforms()
@@ -356,6 +364,8 @@ class NativeCalls(CaptureWorld):
                 raise Break(
                     "native-argument", f"{name_of(function)} is called with {self.describe_arguments(args, kwargs)}"
                 )
+            if (holds_tensor(args) or holds_tensor(kwargs)) and is_of_numpy(function):
+                return call_with_tensors(self, function, args, kwargs)
         elif effect == "keyed":
             if len(args) > 1 and getattr(function, "__name__", "") not in _TAKES_ITERABLE:
                 container = args[0] if isinstance(args[0], (dict, set)) else {}
@@ -410,6 +420,8 @@ class NativeCalls(CaptureWorld):
             return function(*args, **kwargs)
         if function in STATE_WRITERS:
             self.read_state(STATE_WRITERS[function])
+            if self.shows_tensors and STATE_WRITERS[function] == "default_dtype":
+                raise Break("native-call", "the default type changes behind a text made of a tensor's contents")
             self.written_state.add(STATE_WRITERS[function])
             if function is torch.autocast_increment_nesting:
                 self.autocast_nesting += 1
@@ -481,7 +493,7 @@ class NativeCalls(CaptureWorld):
         if cls is _torch.InferenceModeContext:
             self.read_state("inference_mode")
             return cls(*args, **kwargs)
-        if issubclass(cls, numpy.generic) and self.are_data(args, kwargs):
+        if issubclass(cls, numpy.generic) and self.are_data(args, kwargs) and not holds_tensor(args):
             return cls(*args, **kwargs)
         if id(owner) not in _NEW_ALLOWED and not issubclass(cls, BaseException):
             raise unknown(cls)

@@ -269,21 +269,22 @@ def _log(world: Any, logger: Any, level: int, message: Any = UNBOUND, *args: Any
             raise _logged()
         depth += 1
     place = (frame.code.raw.co_filename, frame.line, frame.code.raw.co_name)
-    told = (_kept(message), tuple([_kept(each) for each in args]), place, None if extra is None else _kept(extra))
+    told = (_kept(world, message), tuple([_kept(world, each) for each in args]), place,
+            None if extra is None else _kept(world, extra))  # fmt: skip
     world.output.tell("log", logger, level, *told, sees=_handlers_see(world, logger))
 
 
-def _kept(value: Any) -> Any:
+def _kept(world: Any, value: Any) -> Any:
     """The value as it is now: what the program does to it later is not for the record."""
     kind = type(value)
     if kind is torch.Tensor or isinstance(value, torch.Tensor):
-        return snapshot(value)
+        return snapshot(world, value)
     if is_plain(value) or kind in (UnknownText, UnknownNumber, HostNumber, torch.SymInt):
         return value
     if kind in (list, tuple) or isinstance(value, torch.Size):
-        return (list if kind is list else tuple)([_kept(each) for each in value])
+        return (list if kind is list else tuple)([_kept(world, each) for each in value])
     if kind is dict:
-        return {_kept(key): _kept(each) for key, each in value.items()}
+        return {_kept(world, key): _kept(world, each) for key, each in value.items()}
     if isinstance(value, BaseException) and not vars(value) and all(map(is_plain, value.args)):
         base = next(each for each in kind.__mro__ if not each.__flags__ & HEAP_TYPE)
         if base.__basicsize__ == BaseException.__basicsize__:

@@ -115,25 +115,27 @@ def text_of(world: Any, value: Any, function: Any = str) -> str:
     if kind is UnknownNumber or kind is HostNumber:
         return unknown_text(function, value)
     if kind is UnknownArray:
-        return unknown_text(function, UnknownArray(snapshot(value.tensor), value.scalar))
-    return _text_of_tensor(value)
+        return unknown_text(function, UnknownArray(snapshot(world, value.tensor), value.scalar))
+    return _text_of_tensor(world, value)
 
 
-def _text_of_tensor(tensor: Any) -> str:
-    shown = snapshot(tensor)
+def _text_of_tensor(world: Any, tensor: Any) -> str:
+    shown = snapshot(world, tensor)
     text = unknown_text(repr, shown)
     return joined(["Parameter containing:\n", text]) if tensor.real_class is torch.nn.Parameter else text
 
 
-def snapshot(tensor: Any) -> Fake:
+def snapshot(world: Any, tensor: Any) -> Fake:
     """A tensor that holds, and shows, what this one does at this point of the program."""
     if (
         type(tensor) is not Fake
         or tensor.is_conj()
         or tensor.is_neg()
         or not issubclass(torch.nn.Parameter, tensor.real_class)
+        or "default_dtype" in world.written_state  # a text names no default type: it is made under the last one
     ):
         raise _refused()
+    world.shows_tensors = True
     if tensor.requires_grad and not tensor.is_leaf:  # its history is shown, too
         raise _refused()
     with torch.no_grad():
@@ -149,7 +151,7 @@ def formatted(world: Any, value: Any, spec: Any) -> str:
         if value.dim() or value.real_class is not torch.Tensor:
             if spec:
                 raise TypeError(f"unsupported format string passed to {value.real_class.__name__}.__format__")
-            return _text_of_tensor(value)
+            return _text_of_tensor(world, value)
         value = item(world.recorder, value)
         if type(value) is not UnknownNumber:
             return format(value, spec)
@@ -223,6 +225,7 @@ def install_text(world: Any) -> None:
     world.add_intrinsic(torch.Tensor.__repr__, _shown)
     world.add_intrinsic(_torch.tensor_text, _shown)
     world.add_intrinsic(torch.Tensor.__format__, _format_tensor)
+    world.add_intrinsic(torch.set_printoptions, _set_options)
     for native in (str, repr):
         _extend(world, native)
     before = world.intrinsics[format]
@@ -239,8 +242,14 @@ def _shown(world: Any, tensor: Any, *args: Any, **kwargs: Any) -> str:
     if type(tensor) in TENSOR_KINDS:
         if kwargs.get("tensor_contents") is not None or args:
             raise _refused()
-        return _text_of_tensor(tensor)
+        return _text_of_tensor(world, tensor)
     return torch.Tensor.__repr__(tensor, *args, **kwargs)
+
+
+def _set_options(world: Any, *args: Any, **kwargs: Any) -> None:
+    raise Break(  # texts are made behind the graph, under the options in force there
+        "native-call", "how tensors are shown is changed", "Set it outside the compiled function."
+    )
 
 
 def _format_tensor(world: Any, tensor: Any, *args: Any) -> str:

@@ -19,7 +19,7 @@ import torch
 
 from lampwork.capture.assumptions import assume, may_assume
 from lampwork.capture.base import CaptureWorld
-from lampwork.capture.fake import Fake
+from lampwork.capture.fake import TENSOR_KINDS, Fake
 from lampwork.capture.shadow import Break
 from lampwork.capture.unknown import UnknownNumber, extend_answer, tensor_of
 from lampwork.ir import operations
@@ -395,3 +395,13 @@ def holds_array(values: Any) -> bool:
         type(each) is UnknownArray or (type(each) in (list, tuple) and any(type(one) is UnknownArray for one in each))
         for each in values
     )
+
+
+def holds_tensor(value: Any) -> bool:
+    """Whether `value` is a tensor, or data with one in it."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return any(map(holds_tensor, value))
+    if kind is dict:
+        return any(map(holds_tensor, value.values()))
+    return kind in TENSOR_KINDS

@@ -1,0 +1,38 @@
+"""Texts of tensors are made behind the graph, where the program had put back what it had set to make them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import lampwork
+
+
+def options(x):
+    torch.set_printoptions(precision=1)
+    text = str(x)
+    torch.set_printoptions(profile="default")
+    return text, str(x)
+
+
+def default_type_before(x):
+    torch.set_default_dtype(torch.float64)
+    text = f"{x}"
+    torch.set_default_dtype(torch.float32)
+    return text
+
+
+def default_type_behind(x):
+    text = repr(x)
+    torch.set_default_dtype(torch.float64)
+    y = torch.ones(1)
+    torch.set_default_dtype(torch.float32)
+    return text, y.dtype
+
+
+@pytest.mark.parametrize("program", [options, default_type_before, default_type_behind], ids=lambda each: each.__name__)
+def test_as_in_eager(program):
+    compiled = lampwork.compile(program, options={"cache": False})
+    for factor in (1.0, 1.23456, 2.5):
+        x = torch.tensor([1.23456, 2.0]) * factor
+        assert compiled(x) == program(x)
