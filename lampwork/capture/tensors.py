@@ -37,6 +37,10 @@ class TensorInputs:
         stand for."""
         if isinstance(raw, Fake):
             raise Break("fake-escaped", "a tensor of another captured region is read")
+        with _torch.without_torch_function():  # what a subclass defines is the program's to run
+            return self._load(raw, source)
+
+    def _load(self, raw: torch.Tensor, source: Source) -> Any:
         if raw.layout is not torch.strided:
             raise Break("tensor-layout", f"a tensor of layout {raw.layout} is read")
         if isinstance(raw, torch.nn.parameter.UninitializedTensorMixin):

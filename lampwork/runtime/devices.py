@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
 from types import MethodType
 from typing import Any
 
@@ -42,11 +41,11 @@ def start_gpu_compilers(function: Any, args: tuple, kwargs: dict) -> None:
         importlib.import_module("lampwork.codegen.triton.compile").start_compilers(f"sm_{major}{minor}")
 
 
-def _devices(function: Any, args: tuple, kwargs: dict) -> Iterable[torch.device]:
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, torch.Tensor):
-            yield value.device
+def _devices(function: Any, args: tuple, kwargs: dict) -> list[torch.device]:
+    """Those of the arguments and parameters, read without running what a subclass defines for it."""
+    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
     owner = function.__self__ if isinstance(function, MethodType) else function
     if isinstance(owner, torch.nn.Module):
-        for parameter in owner.parameters():
-            yield parameter.device
+        tensors += owner.parameters()
+    with _torch.without_torch_function():
+        return [each.device for each in tensors]
