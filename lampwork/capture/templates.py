@@ -196,6 +196,8 @@ class Templates(ObjectTemplates):
         index = self._output_index.get(id(value))
         if type(value) is not Fake:
             raise Break("result", "a tensor that the program did not get through anything known leaves the region")
+        if value.is_neg():
+            raise Break("result", "a lazily negated tensor leaves the region", "Call resolve_neg() first.")
         if index is None:
             index = self._output_index[id(value)] = len(self.outputs)
             self.outputs.append(value)

@@ -73,7 +73,9 @@ def _results(recorder: Recorder, op: Operator, args: tuple, kwargs: dict, target
     if all(returns):
         if op.written == (0,) and returns == [True]:
             _check_elementwise(op, args, kwargs)
-            if op.base in _INDEXED_WRITES | _BITWISE_WRITES:  # their shape rule says whether everything fits
+            if (
+                op.base in _CHECKED_WRITES or op.overload is torch.ops.aten.fill_.Tensor
+            ):  # their shape rule says whether everything fits
                 infer(_torch.functional_of_inplace(op.overload), args, kwargs)
             _check_result_type(op, args, kwargs)
         return targets[0] if len(returns) == 1 else tuple(targets)
@@ -253,6 +255,9 @@ _SHIFTS = frozenset({"bitwise_left_shift_", "bitwise_right_shift_", "__ilshift__
 
 
 _BITWISE_WRITES = _SHIFTS | {"bitwise_and_", "bitwise_or_", "bitwise_xor_"}
+
+
+_CHECKED_WRITES = _INDEXED_WRITES | _BITWISE_WRITES
 
 
 _PROMOTING_WRITES = _SHIFTS | {"add_", "sub_", "mul_", "div_", "pow_", "fmod_", "remainder_", "floor_divide_"}

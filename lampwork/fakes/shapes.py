@@ -179,6 +179,8 @@ def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
     name = op.name()
     if not _torch.has_meta_kernel(name):
         raise Unsupported(f"{op} says nothing about the shape of its result (it has no meta kernel)")
+    if any(type(each) is torch.dtype and each in _QUANTIZED for each in (*args, *kwargs.values())):
+        raise Unsupported("a quantized tensor is made", id="tensor-layout")  # of which meta kernels know nothing
     _torch.keep_dynamo_unloaded()
     device = device_of((*args, *kwargs.values()), kwargs)
     copies: dict[int, torch.Tensor] = {}
@@ -218,6 +220,9 @@ def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
             raise Unsupported(f"{op}, a custom operator without a fake", remedy, "custom-operator") from error
         raise
     return _from_meta(result, device)
+
+
+_QUANTIZED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
 
 
 def _on_no_device(op: Any, kwargs: dict) -> dict[str, torch.device]:
