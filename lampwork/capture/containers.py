@@ -410,6 +410,9 @@ class Containers(CaptureWorld):
     def list_extend(self, target: list, values: Any) -> None:
         super().list_extend(self.loader.settle(target), self.touch(values))
 
+    def list_to_tuple(self, values: list) -> tuple:
+        return super().list_to_tuple(self.touch(values))
+
     def set_update(self, target: set, values: Any) -> None:
         super().set_update(self.loader.settle(target), self.touch(values))
 

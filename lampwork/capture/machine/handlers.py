@@ -270,7 +270,7 @@ class Handlers(Flow):
         frame.stack.append(self.world.build_slice(self.take(frame, argument)))
 
     def LIST_TO_TUPLE(self, frame: Frame, argument: Any) -> Any:
-        frame.stack[-1] = tuple(frame.stack[-1])
+        frame.stack[-1] = self.world.list_to_tuple(frame.stack[-1])
 
     def LIST_APPEND(self, frame: Frame, argument: Any) -> Any:
         value = frame.stack.pop()

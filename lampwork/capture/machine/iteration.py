@@ -252,6 +252,10 @@ class Iteration(Part):
     def map_add(self, target: dict[Any, Any], key: Any, value: Any) -> None:
         target[key] = value
 
+    def list_to_tuple(self, values: list[Any]) -> tuple[Any, ...]:
+        """`(*a, b)`, of the list that was built."""
+        return tuple(values)
+
     def list_extend(self, target: list[Any], values: Any) -> None:
         """`[*values]`."""
         if (
