@@ -190,8 +190,8 @@ def is_tensor_function(function: Any) -> bool:
 
 #: Methods of a tensor that hand out memory, Python state or history.
 MEMORY_METHODS = frozenset({
-    "numpy", "data_ptr", "untyped_storage", "storage", "_typed_storage", "__array__", "tolist_", "set_",
-    "register_hook",
+    "numpy", "data_ptr", "const_data_ptr", "mutable_data_ptr", "untyped_storage", "storage", "_typed_storage",
+    "__array__", "tolist_", "set_", "register_hook",
     "_register_hook_dict", "share_memory_", "retain_grad", "backward", "_make_subclass", "_make_wrapper_subclass",
     "as_subclass", "__reduce_ex__", "__setstate__", "map_", "map2_", "apply_",
 })  # fmt: skip

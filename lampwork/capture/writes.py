@@ -257,7 +257,9 @@ _SHIFTS = frozenset({"bitwise_left_shift_", "bitwise_right_shift_", "__ilshift__
 _BITWISE_WRITES = _SHIFTS | {"bitwise_and_", "bitwise_or_", "bitwise_xor_"}
 
 
-_CHECKED_WRITES = _INDEXED_WRITES | _BITWISE_WRITES
+_CHECKED_WRITES = _INDEXED_WRITES | _BITWISE_WRITES | {
+    "clamp_", "bitwise_not_", "frac_", "cumsum_", "cumprod_",
+}  # fmt: skip
 
 
 _PROMOTING_WRITES = _SHIFTS | {"add_", "sub_", "mul_", "div_", "pow_", "fmod_", "remainder_", "floor_divide_"}

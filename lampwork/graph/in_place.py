@@ -25,6 +25,8 @@ aten = torch.ops.aten
 def _copy(run: Functionalizer, node: Node) -> bool:
     """`x.copy_(y)`: the new contents are `y` itself, cast and expanded."""
     target = run.views[node.args[0]]
+    if not isinstance(node.args[1], Node):  # a number
+        return _fill(run, node)
     source = run.argument(node.args[1])
     run.write(target, run.converted(source, target.fake))
     return True

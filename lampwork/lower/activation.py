@@ -178,8 +178,8 @@ def _logit(lowering: Lowering, self: TensorValue, eps: Any = None) -> Any:
     def body(x: Expr) -> Expr:
         one = ex.like(1, x)
         if eps is not None and eps >= 0:
-            x = ex.where(ex.compare("lt", x, ex.like(eps, x)), ex.like(eps, x), x)
-            x = ex.where(ex.compare("gt", x, ex.like(1 - eps, x)), ex.like(1 - eps, x), x)
+            below = ex.where(ex.compare("gt", x, ex.like(1 - eps, x)), ex.like(1 - eps, x), x)
+            x = ex.where(ex.compare("lt", x, ex.like(eps, x)), ex.like(eps, x), below)
         return ex.unary("log", ex.div(x, ex.sub(one, x)))
 
     return lowering.pointwise((self,), body)

@@ -232,7 +232,7 @@ def adaptive_avg_pool2d(x: torch.Tensor, output_size: Any) -> Spec:
 
 @rule("upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d", "_upsample_nearest_exact2d")
 def upsample2d(x: torch.Tensor, output_size: Any, *args: Any, **kwargs: Any) -> Spec:
-    if x.dim() != 4:
+    if x.dim() != 4 or any(type(each) is int and each < 1 for each in (*x.size()[2:], *output_size)):
         raise Unknown
     shape = (*x.size()[:2], *output_size)
     return Spec(shape, in_format_of(x, shape), x.dtype)

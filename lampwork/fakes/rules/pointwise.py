@@ -350,8 +350,9 @@ def _where_strides(condition: Any, x: Any, y: Any, shape: Any, same: bool, dtype
 @rule("clamp", "clamp_min", "clamp_max")
 def clamp(x: torch.Tensor, *limits: Any, **named: Any) -> Spec:
     numbers = [each for each in (*limits, *named.values()) if each is not None]
+    _refuse_no_limits(numbers)
     dtype = promoted((x, *numbers))
-    if dtype.is_complex or dtype is torch.bool or not numbers:
+    if dtype.is_complex or dtype is torch.bool:
         raise Unknown
     return elementwise((x,), dtype)
 
@@ -359,7 +360,13 @@ def clamp(x: torch.Tensor, *limits: Any, **named: Any) -> Spec:
 @rule("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor")
 def clamp_tensors(x: torch.Tensor, *limits: Any, **named: Any) -> Spec:
     tensors = [x, *(each for each in (*limits, *named.values()) if each is not None)]
+    _refuse_no_limits(tensors[1:])
     return elementwise(tensors, promoted(tensors))
+
+
+def _refuse_no_limits(limits: list[Any]) -> None:
+    if not limits:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
 
 
 @rule("addcmul", "addcdiv")
