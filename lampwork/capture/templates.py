@@ -201,7 +201,12 @@ class Templates(ObjectTemplates):
         if index is None:
             index = self._output_index[id(value)] = len(self.outputs)
             self.outputs.append(value)
-            self.loader.tensors.recorder.settle_history(value)
+            try:
+                self.loader.tensors.recorder.settle_history(value)
+            except RuntimeError as error:  # a view made without gradients, of what was written since
+                raise Break(
+                    "result", f"a tensor whose history autograd refuses to make leaves the region: {error}"
+                ) from None
             if self.loader.freed_histories and value.grad_fn is not None and is_spent(value, self.loader.freed_nodes):
                 self.spent.add(index)
         cls = self.tensor_class(value)

@@ -31,6 +31,24 @@ def filled_by_a_vector(x):
         return str(error), x + 1
 
 
+def test_views_without_a_history():
+    """Made under `no_grad`, of what was written there afterwards: eager's shows that history as invalid."""
+
+    def program(x):
+        y = x * 2
+        with torch.no_grad():
+            view = y.view(-1)
+            y.add_(1)
+        return y, view
+
+    x = torch.ones(2, 2, requires_grad=True)
+    compiled = lampwork.compile(program, options={"cache": False})
+    for _ in range(2):
+        y, view = compiled(x)
+        assert y.tolist() == [[3.0, 3.0], [3.0, 3.0]] and view.tolist() == [3.0] * 4
+        assert y.data_ptr() == view.data_ptr() and view.requires_grad
+
+
 @pytest.mark.filterwarnings("ignore:.*quantize:UserWarning")
 @pytest.mark.parametrize(
     "program",
