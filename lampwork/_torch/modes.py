@@ -56,12 +56,13 @@ def known_function_mode(kind: type) -> TorchFunctionMode | None:
 
 def active_modes() -> int:
     """How many torch function modes, dispatch modes and functorch transforms are active in this thread, and whether
-    forward derivatives are taken."""
+    forward derivatives are taken or `torch.jit.trace` watches."""
     return (
         torch._C._len_torch_function_stack()
         + torch._C._len_torch_dispatch_stack()
         + (torch._C._functorch.peek_interpreter_stack() is not None)
         + (_forward_ad._current_level >= 0)
+        + (torch._C._get_tracing_state() is not None)
     )
 
 

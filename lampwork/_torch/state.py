@@ -201,8 +201,9 @@ def state_test(name: str, expected: Any) -> tuple[str, dict[str, Any]] | None:
         names = {
             "function_modes": c._len_torch_function_stack, "dispatch_modes": c._len_torch_dispatch_stack,
             "transforms": c._functorch.peek_interpreter_stack, "forward_derivatives": torch.autograd.forward_ad,
+            "traced": c._get_tracing_state,
         }  # fmt: skip
-        test = "function_modes() or dispatch_modes() or transforms() is not None"
+        test = "function_modes() or dispatch_modes() or transforms() is not None or traced() is not None"
         return test + " or forward_derivatives._current_level >= 0", names
     return None
 

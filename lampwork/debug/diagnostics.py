@@ -321,8 +321,8 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "modes-active": Meaning(
         "fallback",
-        "A torch function mode, dispatch mode, function transform or level of forward derivatives is active around "
-        "the call.",
+        "A torch function mode, dispatch mode, function transform, level of forward derivatives or trace is active "
+        "around the call.",
         "Call the compiled function outside of it.",
     ),
     "needs-grad": Meaning(

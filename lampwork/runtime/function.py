@@ -479,8 +479,8 @@ class CompiledFunction:
 
 _MODES_ACTIVE = Diagnostic(
     "modes-active",
-    "a torch function mode, dispatch mode, function transform or level of forward derivatives is active around "
-    "the call",
+    "a torch function mode, dispatch mode, function transform, level of forward derivatives or trace is active "
+    "around the call",
     remedy="Call the compiled function outside of it.",
 )  # fmt: skip
 _UNSTABLE = Diagnostic("unstable-state", "what the program reads changed while the call was being compiled")
