@@ -12,7 +12,7 @@ import re
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -170,7 +170,10 @@ class TemplateWriter:
     def _object(self, index: int) -> str:
         if index in self._names:
             return self._names[index]
-        text = self._made(self.objects[index])
+        thing = self.objects[index]
+        if isinstance(thing, NewFunction) and thing.attributes and index in self._cyclic:
+            return self._cyclic_function(index, thing)
+        text = self._made(thing)
         if self._uses.get(index, 0) > 1 or not isinstance(self.objects[index], (NewTuple, NewList, NewDict, NewSlice)):
             name = self._names[index] = f"o{index}"
             self.lines.append(f"{name} = {text}")
@@ -229,6 +232,15 @@ class TemplateWriter:
             f"runtime.make_function({self.constant(thing.code)}, {self.text(thing.globals_of)}, {thing.name!r}, "
             f"{thing.qualname!r}, {defaults}, {kwdefaults}, {closure}, [{attributes}])"
         )
+
+    def _cyclic_function(self, index: int, thing: NewFunction) -> str:
+        """A function that what it holds may lead back to: that is stored when the function has a name."""
+        text = self._function(replace(thing, attributes=()))
+        name = self._names[index] = f"o{index}"
+        self.lines.append(f"{name} = {text}")
+        for key, value in thing.attributes:
+            self.lines.append(f"setattr({name}, {key!r}, {self.text(value)})")
+        return name
 
     # Cycles: mutable members are allocated first and filled when everything has a name -----------------------------
 
