@@ -41,6 +41,7 @@ from lampwork._torch.modes import (
     pop_function_mode,
     push_function_mode,
     requires_grad_below,
+    with_autograd,
     without_modes,
     without_torch_function,
     without_transforms,
@@ -145,6 +146,12 @@ if TYPE_CHECKING:
         pybind_metaclass,
         tensor_text,
     )
+    from lampwork._torch.recurrent import (
+        KINDS,
+        recurrent_layer,
+        recurrent_layer_backward_below,
+        recurrent_operators,
+    )
     from lampwork._torch.schemas import (
         copying_variant,
         decompose,
@@ -179,7 +186,19 @@ if TYPE_CHECKING:
     )
 
 #: The files of the names in the second list.
-_LATER = ("subclass", "fx", "schemas", "autograd", "mark_dynamic", "natives", "dynamo", "vendor", "cuda", "draws")
+_LATER = (
+    "subclass",
+    "fx",
+    "schemas",
+    "autograd",
+    "mark_dynamic",
+    "natives",
+    "dynamo",
+    "vendor",
+    "cuda",
+    "draws",
+    "recurrent",
+)
 
 
 def __getattr__(name: str) -> Any:

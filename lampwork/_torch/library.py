@@ -93,6 +93,8 @@ def if_given() -> OpOverload:
 
 @once
 def _define_operators() -> Any:
+    from lampwork._torch import recurrent
+
     library = torch.library.Library("lampwork", "DEF")
     tag = (torch.Tag.nondeterministic_seeded,)
     key = "CompositeExplicitAutograd"
@@ -105,6 +107,10 @@ def _define_operators() -> Any:
     library.define("many_of_one(Tensor number) -> Tensor", tags=(torch.Tag.dynamic_output_shape,))
     library.define("if_given(Tensor x, Tensor given) -> Tensor", tags=(torch.Tag.pointwise,))
     library.impl("if_given", lambda x, given: torch.where(given, x, torch.zeros_like(x)), key)
+    library.define(recurrent.FORWARD)
+    library.impl("recurrent_layer", recurrent.recurrent_layer, "CompositeImplicitAutograd")
+    library.define(recurrent.BACKWARD)
+    library.impl("recurrent_layer_backward", recurrent.recurrent_layer_backward, "CompositeImplicitAutograd")
     return library  # which lives as long as what it registers
 
 

@@ -83,11 +83,20 @@ _ABOVE_KERNELS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 for _name in ("AutogradCPU", "AutogradCUDA", "AutogradOther", "AutogradMeta", "AutocastCPU", "AutocastCUDA"):
     if hasattr(torch._C.DispatchKey, _name):
         _ABOVE_KERNELS = _ABOVE_KERNELS | torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _name))
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_AUTOCAST = _AUTOCAST | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
 
 def below_autograd() -> Any:
     """Context manager: operators called inside skip autograd, view tracking and autocast."""
     return torch._C._ExcludeDispatchKeyGuard(_ABOVE_KERNELS)
+
+
+def with_autograd() -> Any:
+    """Context manager: operators called inside go through autograd and view tracking, though this may be below them."""
+    c = torch._C
+    excluded = c._dispatch_tls_local_exclude_set() - (_ABOVE_KERNELS - _AUTOCAST)
+    return c._ForceDispatchKeyGuard(c._dispatch_tls_local_include_set(), excluded)
 
 
 def active_transforms() -> int:

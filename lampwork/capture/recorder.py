@@ -113,7 +113,10 @@ class Recorder(Recording):
         if op.base in _CHANGED_BEFORE_RECORDING:
             changed = _CHANGED_BEFORE_RECORDING[op.base](args, kwargs)
             if changed is not None:
-                return self.call(*changed)
+                result = self.call(*changed)
+                if op.base.startswith("unsafe") and type(result[0].node) is tuple:
+                    result[0].node[0].meta["replayed"] = op.overload
+                return result
         elif op.overload in _INDEXING and any(each is not None and each.dtype in _MASKS for each in args[1]):
             args = args[0], self.contents.without_masks(*args)
         elif op.base == "cudnn_batch_norm":
@@ -277,7 +280,8 @@ def _batch_norm_writes_statistics(args: tuple, kwargs: dict) -> Any:
 
 
 def _views_instead(view: Any) -> Callable[[tuple, dict], Any]:
-    """`unsafe_split` returns views that autograd does not know as such; to memory they are those of `split`."""
+    """`unsafe_split` returns views that autograd does not know as such, so that they may be written to; to memory they
+    are those of `split`. Where autograd sees the program again (`graph/replay.py`), it is called itself."""
     return lambda args, kwargs: (view, args, kwargs)
 
 

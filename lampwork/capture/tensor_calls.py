@@ -20,6 +20,7 @@ from lampwork.capture.number_arguments import call_with_numbers, has_number, tak
 from lampwork.capture.number_operations import mention_numbers
 from lampwork.capture.numbers import HostNumber
 from lampwork.capture.products import called as product_called
+from lampwork.capture.recurrent import RECURRENT, recurrent
 from lampwork.capture.shadow import Break
 from lampwork.capture.unknown import UnknownNumber, item, items
 from lampwork.capture.unknown_arrays import (
@@ -82,6 +83,8 @@ class TensorCalls(CaptureWorld):
             args, kwargs = self.attention_calls.simplified(args, kwargs)
         if self.recorder.sizes:
             answer = product_called(function, args, kwargs)
+            if answer is NotImplemented and function in RECURRENT:
+                answer = recurrent(self, function.__name__, args, kwargs)
             if answer is not NotImplemented:
                 return answer
         return function(*args, **kwargs)

@@ -44,6 +44,10 @@ SHAPE_FROM_SHAPES = frozenset({
 })  # fmt: skip
 
 
+#: Ours, written in terms of others, which a graph holds as they are and without which it is the same.
+WHOLE = frozenset({"lampwork::recurrent_layer", "lampwork::recurrent_layer_backward"})
+
+
 #: Elementwise operators without the tag.
 ELEMENTWISE = frozenset({"aten::copy_", "aten::fill_.Scalar", "aten::fill_.Tensor", "aten::zero_", "aten::_to_copy"})
 
@@ -77,7 +81,9 @@ class Operator:
         self.positional = tuple(argument.name for argument in schema.arguments)
         self.is_random = torch.Tag.nondeterministic_seeded in overload.tags
         #: Whether a call matters though nobody reads its result: libraries that are not ATen's may do anything.
-        self.has_effect = not schema.returns or overload.namespace not in ("aten", "prims", "mkldnn")
+        self.has_effect = name not in WHOLE and (
+            not schema.returns or overload.namespace not in ("aten", "prims", "mkldnn")
+        )
         self.view = METADATA_ONLY.get(name)
         self.returns_written = [
             result.alias_info is not None and result.alias_info.is_write for result in schema.returns
@@ -109,7 +115,7 @@ class Operator:
             return "lift"
         if schema.name.startswith("prim::"):
             return "device" if name == "prim::device" else "functional"
-        if _torch.has_composite_implementation(overload):
+        if name not in WHOLE and _torch.has_composite_implementation(overload):
             return "composite"
         if name not in SHAPE_FROM_SHAPES and (
             torch.Tag.data_dependent_output in overload.tags or torch.Tag.dynamic_output_shape in overload.tags

@@ -9,7 +9,7 @@ from torch.fx import Node
 
 from lampwork import _torch
 from lampwork.fakes.fake import Fake
-from lampwork.fakes.operators import operator
+from lampwork.fakes.operators import WHOLE, operator
 from lampwork.fakes.symbolic import size_of
 from lampwork.graph.build import is_random
 from lampwork.ir.region import Region
@@ -130,8 +130,8 @@ class _Writer:
             return Call("", (self.argument(node.args[0]),), (), node.args[1], grad)  # type: ignore[arg-type]
         if not _torch.is_operator(node.target):
             raise _Unrepeatable(f"it calls {node.target}")
-        name: str = node.target.name()  # type: ignore[union-attr]
-        if name.startswith("lampwork"):
+        name: str = node.meta.get("replayed", node.target).name()
+        if name.startswith("lampwork") and name not in WHOLE:
             raise _Unrepeatable(f"it calls {name}")
         args = tuple(self.argument(each) for each in node.args)
         kwargs = tuple((key, self.argument(each)) for key, each in node.kwargs.items())

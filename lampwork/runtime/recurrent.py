@@ -1,10 +1,12 @@
-"""oneDNN's LSTM layer as a program's operator: see `lower/recurrent.py`."""
+"""Recurrent layers as a program's operators: see `lower/recurrent.py` and `capture/recurrent.py`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+
+from lampwork import _torch
 
 
 def layer_with_workspace(*args: Any) -> Any:
@@ -13,4 +15,16 @@ def layer_with_workspace(*args: Any) -> Any:
         return torch.ops.aten.mkldnn_rnn_layer.default(*args)
 
 
-OPERATORS = {"lampwork::mkldnn_rnn_layer_with_workspace.default": layer_with_workspace}
+def layer(*args: Any) -> Any:
+    return _torch.recurrent_layer(*args)
+
+
+def layer_backward(*args: Any) -> Any:
+    return _torch.recurrent_layer_backward_below(*args)
+
+
+OPERATORS = {
+    "lampwork::mkldnn_rnn_layer_with_workspace.default": layer_with_workspace,
+    "lampwork::recurrent_layer.default": layer,
+    "lampwork::recurrent_layer_backward.default": layer_backward,
+}

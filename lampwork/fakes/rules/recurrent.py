@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.fakes.shapes import Spec, contiguous, rule
+from lampwork.fakes.shapes import RULES, Spec, contiguous, rule
 
 
 @rule("mkldnn_rnn_layer")
@@ -27,6 +27,33 @@ def mkldnn_rnn_layer(
         bytes_ = _workspace_bytes(sizes, x.dtype, (*others, train))
     states = [Spec(tuple(each.size()), contiguous(each.size()), each.dtype) for each in (hx, cx)]
     return Spec(shape, contiguous(shape), x.dtype), *states, Spec((bytes_,), (1,), torch.uint8)
+
+
+def layer(
+    kind: str, x: torch.Tensor, states: Any, params: Any, biases: bool, bidirectional: bool
+) -> tuple[Spec | None, ...]:
+    """What each kind of layer returns, whichever library runs it."""
+    length, batch = x.size()[:2]
+    shape = (length, batch, states[0].size()[-1] * (2 if bidirectional else 1))
+    made = [Spec(tuple(each.size()), contiguous(each.size()), x.dtype) for each in states]
+    none = Spec((0,), (1,), x.dtype)
+    return Spec(shape, contiguous(shape), x.dtype), *made, *[none] * (2 - len(made))
+
+
+def layer_backward(
+    kind: str, tangents: Any, x: torch.Tensor, states: Any, params: Any, biases: bool, bidirectional: bool, wanted: Any
+) -> tuple[Spec, ...]:
+    none = Spec((0,), (1,), x.dtype)
+    specs = [
+        Spec(tuple(each.size()), contiguous(each.size()), each.dtype) if is_wanted else none
+        for each, is_wanted in zip((x, *states, *params), wanted, strict=True)
+    ]
+    count = 1 + len(states)
+    return *specs[:count], *[none] * (2 - len(states)), *specs[count:], *[none] * (8 - len(params))
+
+
+_layer, _layer_backward = _torch.recurrent_operators()
+RULES.update({_layer: layer, _layer_backward: layer_backward})
 
 
 @functools.cache
