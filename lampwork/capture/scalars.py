@@ -21,6 +21,7 @@ from lampwork.capture.unknown import tensor_of
 from lampwork.fakes.fake import DataDependent, Fake, Unsupported
 from lampwork.fakes.numbers import NumberNode
 from lampwork.fakes.operators import Operator
+from lampwork.fakes.overflow import CHECKED, refuse_overflow_of_unknown
 from lampwork.fakes.shapes import tensors_in
 
 aten = torch.ops.aten
@@ -40,6 +41,8 @@ class Scalars:
         tensors where the number itself is needed."""
         self.device = next((each.device for each in tensors_in(args) if each.is_cuda), self.device)
         base = op.base
+        if base in CHECKED:
+            refuse_overflow_of_unknown(op, args, kwargs)
         inplace = op.kind == "inplace"
         rule = _RULES.get(base[:-1] if inplace else base)
         if rule is not None and not (inplace and not isinstance(op.written[0], int)):

@@ -24,6 +24,9 @@ _TO_COMMON_TYPE = {
     "pow": ("exponent",),
 }  # fmt: skip
 
+#: Types whose largest number programs exceed.
+_NARROW = frozenset({torch.float16})
+
 CHECKED = frozenset({name + end for name in (*_TO_OWN_TYPE, *_TO_COMMON_TYPE) for end in ("", "_")})
 
 
@@ -45,6 +48,25 @@ def refuse_overflow(op: Operator, args: tuple, kwargs: dict) -> None:
         if not fits(number, dtype):
             kind = str(dtype).removeprefix("torch.")
             raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
+
+
+def refuse_overflow_of_unknown(op: Operator, args: tuple, kwargs: dict) -> None:
+    """The same for numbers that vary between calls, where a narrow type may not hold them: that this one fits, or does
+    not, is noted for others. Factors (`alpha`) are left out: they are steps of optimizers, which are small."""
+    name = op.base.rstrip("_")
+    named = {**dict(zip(op.positional, args)), **kwargs}
+    first = named.get("self")
+    dtype = kwargs.get("dtype") or (first.dtype if isinstance(first, torch.Tensor) else None)
+    if dtype not in _NARROW:
+        return
+    for each in _TO_OWN_TYPE.get(name, ()):
+        number = named.get(each)
+        if each != "alpha" and type(number) is torch.SymFloat:
+            limit = torch.finfo(dtype).max
+            infinite = float("inf")
+            if (number > limit and number != infinite) or (number < -limit and number != -infinite):
+                kind = str(dtype).removeprefix("torch.")
+                raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
 
 
 def fits(number: complex, dtype: torch.dtype) -> bool:

@@ -1,0 +1,54 @@
+"""A number that varies was written to tensors of half precision where eager says that the type does not hold it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import lampwork
+
+fill = 1.0
+
+NUMBERS = (1.0, 2.0, -1e9, 3.0, float("inf"), -float("inf"), 65504.0, 65520.0, -70000.0, 0.5)
+
+
+def masked(x):
+    return x.masked_fill(x > 0.5, fill) * 2
+
+
+def masked_in_place(x):
+    return x.clone().masked_fill_(x > 0.5, fill)
+
+
+def filled(x):
+    return x.clone().fill_(fill) + x
+
+
+def padded(x):
+    return F.pad(x, (1, 1), value=fill)
+
+
+def result(program, x):
+    try:
+        return program(x)
+    except RuntimeError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("program", [masked, masked_in_place, filled, padded])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_as_eager(program, dtype, monkeypatch):
+    compiled = lampwork.compile(program, options={"cache": False, "recompile_limit": 32})
+    refused = 0
+    for number in NUMBERS:
+        monkeypatch.setitem(globals(), "fill", number)
+        x = torch.rand(6).to(dtype)
+        found, expected = result(compiled, x), result(program, x)
+        if isinstance(expected, str):
+            assert found == expected
+            refused += 1
+        else:
+            torch.testing.assert_close(found, expected)
+    assert refused == (3 if dtype is torch.float16 else 0)
+    assert not lampwork.stats(compiled)["fallbacks"]
