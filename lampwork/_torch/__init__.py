@@ -33,6 +33,7 @@ from lampwork._torch.modes import (
     dispatch_stack_length,
     function_modes_length,
     is_recording,
+    is_wrapped,
     kernels_only,
     known_function_mode,
     leave_transforms,

@@ -108,6 +108,11 @@ def active_transforms() -> int:
 without_transforms = torch._C._DisableFuncTorch
 
 
+def is_wrapped(tensor: torch.Tensor) -> bool:
+    """Whether a function transform has wrapped the tensor: one that has ended, if this is met outside of any."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
 def requires_grad_below(tensor: torch.Tensor) -> bool:
     """Whether a tensor requires grad, or one that transforms have wrapped in it: wrappers of `vmap` do not say so."""
     functorch = torch._C._functorch

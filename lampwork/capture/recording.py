@@ -136,6 +136,8 @@ class Recording:
         The caller keeps `tensor` alive while recording and calls this once per tensor object. Raises `Unsupported` as
         `make_fake` does.
         """
+        if _torch.is_wrapped(tensor):
+            raise Unsupported("a tensor that a function transform wraps", id="tensor-subclass")
         with self._paused(), _torch.without_transforms():  # the program may meet the tensor inside of one
             key = _torch.storage_key(tensor)
             storage = self._storages.get(key)
