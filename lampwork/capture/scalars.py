@@ -4,9 +4,10 @@
                                             %b = add(%x, %a)
                                             copy_(%x, %b)
 
-Half types compute with the number in single precision, as eager's kernels do, and are rounded once. Operators on lists
-of tensors are recorded as the operators on each (`lists.py`), and arrive here one by one. Where no form with a tensor
-is known the number is taken as it is now, and guarded.
+Half types compute with the number in single precision, as eager's kernels do, and are rounded once. Numbers beside them
+that are no factor or divisor are rounded to the half type first on a CPU, as by eager's kernels there. Operators on
+lists of tensors are recorded as the operators on each (`lists.py`), and arrive here one by one. Where no form with a
+tensor is known the number is taken as it is now, and guarded.
 """
 
 from __future__ import annotations
@@ -79,6 +80,17 @@ class Scalars:
         tensor = tensor_of(number)
         return tensor if tensor.dtype is wanted else self.run(aten._to_copy.default, tensor, dtype=wanted)
 
+    def operand(self, value: Any, beside: Any, dtype: torch.dtype) -> Any:
+        """What a kernel that is no product takes for `value`, in the type that it computes in, `beside` a tensor."""
+        if isinstance(value, Fake):
+            return self.wide(value)
+        number = self.scalar(value, dtype)
+        if dtype not in _HALF or beside.is_cuda:
+            return number
+        if isinstance(number, Fake):
+            return self.wide(self.narrow(number, dtype))
+        return torch.tensor(number).to(dtype).item()
+
     def wide(self, tensor: Any) -> Any:
         """A tensor in the type that operators on its elements compute in."""
         if isinstance(tensor, torch.Tensor) and tensor.dtype in _HALF:
@@ -126,10 +138,19 @@ def _binary(overload: Any) -> Callable:
     return rule
 
 
+def _power(scalars: Scalars, x: Any, y: Any) -> Any:
+    beside = x if isinstance(x, Fake) else y
+    dtype = _result_type(beside)
+    if dtype is None:
+        return None
+    operands = [scalars.operand(each, beside, dtype) for each in (x, y)]
+    return scalars.narrow(scalars.run(aten.pow.Tensor_Tensor, *operands), dtype)
+
+
 def _compare(overload: Any) -> Callable:
     def rule(scalars: Scalars, x: Any, y: Any) -> Any:
         dtype = _result_type(x)
-        return None if dtype is None else scalars.run(overload, scalars.wide(x), scalars.scalar(y, dtype))
+        return None if dtype is None else scalars.run(overload, scalars.wide(x), scalars.operand(y, x, dtype))
 
     return rule
 
@@ -149,7 +170,7 @@ def _add(scalars: Scalars, x: Any, y: Any, alpha: Any = 1, overload: Any = aten.
             each if each.dtype is dtype else scalars.run(aten._to_copy.default, each, dtype=dtype) for each in (x, y)
         )
     if not isinstance(y, Fake):
-        y = scalars.scalar(y, dtype)
+        y = scalars.operand(y, x, dtype)
     if type(alpha) is torch.SymFloat:
         y = scalars.run(aten.mul.Tensor, scalars.wide(y), scalars.scalar(alpha, dtype))
     elif alpha != 1:
@@ -167,7 +188,7 @@ def _subtract_from(scalars: Scalars, x: Any, y: Any, alpha: Any = 1) -> Any:
     dtype = _result_type(x)
     if dtype is None or type(alpha) is torch.SymFloat or alpha != 1:
         return None
-    return scalars.narrow(scalars.run(aten.sub.Tensor, scalars.scalar(y, dtype), scalars.wide(x)), dtype)
+    return scalars.narrow(scalars.run(aten.sub.Tensor, scalars.operand(y, x, dtype), scalars.wide(x)), dtype)
 
 
 def _divide(scalars: Scalars, x: Any, y: Any, rounding_mode: Any = None) -> Any:
@@ -258,7 +279,7 @@ def _masked_fill(scalars: Scalars, x: Any, mask: Any, value: Any) -> Any:
 
 _RULES: dict[str, Callable] = {
     "mul": _multiply, "div": _divide, "true_divide": _divide, "add": _add, "sub": _subtract, "rsub": _subtract_from,
-    "pow": _binary(aten.pow.Tensor_Tensor), "addcmul": _combine(False), "addcdiv": _combine(True),
+    "pow": _power, "addcmul": _combine(False), "addcdiv": _combine(True),
     "lerp": _interpolate, "clamp": _clamp,
     "clamp_min": lambda scalars, x, min: _clamp(scalars, x, min),
     "clamp_max": lambda scalars, x, max: _clamp(scalars, x, None, max),

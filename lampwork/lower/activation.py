@@ -132,6 +132,8 @@ def _threshold(lowering: Lowering, self: TensorValue, threshold: Any, value: Any
 
 @floating("hardshrink")
 def _hardshrink(lowering: Lowering, self: TensorValue, lambd: Any = 0.5) -> Any:
+    lambd = lowering.rounded(lambd, self.dtype)
+
     def body(x: Expr) -> Expr:
         inside = Compute(
             "and", (ex.compare("ge", x, ex.like(-lambd, x)), ex.compare("le", x, ex.like(lambd, x))), "bool"
@@ -175,11 +177,16 @@ def _glu(lowering: Lowering, self: TensorValue, dim: int = -1) -> Any:
 
 @floating("logit")
 def _logit(lowering: Lowering, self: TensorValue, eps: Any = None) -> Any:
+    low = high = None
+    if eps is not None and eps >= 0:
+        low = lowering.rounded(eps, self.dtype)
+        high = lowering.rounded(1 - low, self.dtype)
+
     def body(x: Expr) -> Expr:
         one = ex.like(1, x)
-        if eps is not None and eps >= 0:
-            below = ex.where(ex.compare("gt", x, ex.like(1 - eps, x)), ex.like(1 - eps, x), x)
-            x = ex.where(ex.compare("lt", x, ex.like(eps, x)), ex.like(eps, x), below)
+        if low is not None:
+            below = ex.where(ex.compare("gt", x, ex.like(high, x)), ex.like(high, x), x)
+            x = ex.where(ex.compare("lt", x, ex.like(low, x)), ex.like(low, x), below)
         return ex.unary("log", ex.div(x, ex.sub(one, x)))
 
     return lowering.pointwise((self,), body)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -35,6 +36,24 @@ from lampwork.lower.values import (
 
 #: What folding no elements gives, for the operations that eager allows to.
 IDENTITIES: dict[str, Any] = {"sum": 0, "prod": 1, "any": False, "all": True}
+
+HALVES = frozenset({"float16", "bfloat16"})
+
+#: All of their values are values of the half types.
+EXACT_IN_HALVES = ("bool", "int8", "uint8")
+
+
+@dataclass(frozen=True)
+class _Rounded:
+    """An operand that is converted to the common type of the operands before it is to their compute type."""
+
+    value: TensorValue | SizeExpr
+
+
+def is_number(value: Any) -> bool:
+    """Whether eager's kernels take `value` as a number: so they do with tensors without dimensions."""
+    return type(value) is not TensorValue or not value.ref.shape
+
 
 _dtype_names: dict[torch.dtype, str] = {}
 
@@ -183,23 +202,51 @@ class Nests:
             return ex.cast(Index(value), dtype)
         return ex.constant(value, dtype)
 
-    def pointwise(self, inputs: Sequence[Any], function: Callable[..., Expr], dtype: str | None = None) -> TensorValue:
+    def pointwise(
+        self,
+        inputs: Sequence[Any],
+        function: Callable[..., Expr],
+        dtype: str | None = None,
+        wide_numbers: Sequence[int] = (),
+    ) -> TensorValue:
         """One nest for the node's result: `function` of the broadcast inputs, each in the compute type of `dtype`
-        (by default the result's)."""
+        (by default the result's), rounded to `dtype` itself first, but for numbers at the places `wide_numbers`."""
         meta = self.out
         shape = meta.shape
         axes, index = grid(shape)
-        dtype = compute_dtype(dtype or meta.dtype)
-        operand = self.operand
-        value = ex.cast(function(*[operand(value, index, shape, dtype) for value in inputs]), meta.dtype)
+        common = dtype or meta.dtype
+        dtype = compute_dtype(common)
+        values = [
+            value if place in wide_numbers and is_number(value) else self.rounded(value, common)
+            for place, value in enumerate(inputs)
+        ]
+
+        def operand(value: Any, index: IndexTuple, shape: tuple[Size, ...], dtype: str) -> Expr:
+            if type(value) is _Rounded:
+                return ex.cast(self.operand(value.value, index, shape, common), dtype)
+            return self.operand(value, index, shape, dtype)
+
+        value = ex.cast(function(*[operand(value, index, shape, dtype) for value in values]), meta.dtype)
         target = self.new_buffer(meta)
         self.items.append(LoopNest(axes, Store(target.ref.buffer, index, value), None, False, self.origin))
         if is_closed(value):
             self.remember(
                 target,
-                lambda index: ex.cast(function(*[operand(v, index, shape, dtype) for v in inputs]), meta.dtype),
+                lambda index: ex.cast(function(*[operand(v, index, shape, dtype) for v in values]), meta.dtype),
             )
         return target
+
+    def rounded(self, value: Any, dtype: str) -> Any:
+        """The operand `value` as eager's CPU kernels for `dtype` are given it: in half types it is rounded before they
+        compute (`x == 0.3` holds in bfloat16 for the number that is nearest to 0.3). Kernels on a GPU take it as it is.
+        """
+        if dtype not in HALVES or self.device != "cpu":
+            return value
+        if type(value) is TensorValue:
+            return value if value.dtype in (dtype, *EXACT_IN_HALVES) else _Rounded(value)
+        if isinstance(value, SizeExpr):
+            return _Rounded(value)
+        return torch.tensor(value).to(getattr(torch, dtype)).item()
 
     def check(
         self,

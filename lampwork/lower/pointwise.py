@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from lampwork.ir.dtype import FLOATING, INTEGRAL
+from lampwork.ir.dtype import FLOATING, INTEGRAL, compute_dtype
 from lampwork.ir.loops import Compute, Expr
 from lampwork.lower import expressions as ex
 from lampwork.lower.lower import Lowering
+from lampwork.lower.nests import is_number
 from lampwork.lower.promotion import result_type
 from lampwork.lower.rules import rule
 from lampwork.lower.values import TensorValue, broadcast_index
@@ -142,10 +143,14 @@ def _of_two(op: str) -> Callable[[Expr, Expr], Expr]:
     return lambda a, b: ex.binary(op, a, b)
 
 
-def _binary(names: tuple[str, ...], function: Callable[[Expr, Expr], Expr]) -> None:
+#: Where products and quotients take a number as it is, in half types too (`binary_kernel_reduced_floating_vec_opmath`).
+FACTOR = (1,)
+
+
+def _binary(names: tuple[str, ...], function: Callable[[Expr, Expr], Expr], wide_numbers: tuple[int, ...] = ()) -> None:
     @rule(*names)
     def lower_binary(lowering: Lowering, self: Any, other: Any) -> Any:
-        return lowering.pointwise((self, other), function)
+        return lowering.pointwise((self, other), function, wide_numbers=wide_numbers)
 
 
 def _scaled(b: Expr, alpha: Any) -> Expr:
@@ -169,8 +174,8 @@ def _rsub(lowering: Lowering, self: Any, other: Any, alpha: Any = 1) -> Any:
     return lowering.pointwise((self, other), lambda a, b: ex.sub(b, _scaled(a, alpha)))
 
 
-_binary(("mul.Tensor", "mul.Scalar"), ex.mul)
-_binary(("div.Tensor", "div.Scalar", "true_divide.Tensor"), ex.div)
+_binary(("mul.Tensor", "mul.Scalar"), ex.mul, FACTOR)
+_binary(("div.Tensor", "div.Scalar", "true_divide.Tensor"), ex.div, FACTOR)
 _binary(("minimum",), ex.minimum)
 _binary(("maximum",), ex.maximum)
 
@@ -238,7 +243,7 @@ def _integer_division(
 @rule("floor_divide", "floor_divide.Scalar")
 def _floor_divide(lowering: Lowering, self: Any, other: Any) -> Any:
     if lowering.out.dtype in FLOATING:
-        return lowering.pointwise((self, other), _of_two("floordiv"))
+        return lowering.pointwise((self, other), _of_two("floordiv"), wide_numbers=FACTOR)
     return _integer_division(lowering, self, other, _of_two("floordiv"))
 
 
@@ -259,12 +264,19 @@ def _fmod(lowering: Lowering, self: Any, other: Any) -> Any:
 @rule("div.Tensor_mode", "div.Scalar_mode")
 def _div_mode(lowering: Lowering, self: Any, other: Any, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
-        return lowering.pointwise((self, other), ex.div)
+        return lowering.pointwise((self, other), ex.div, wide_numbers=FACTOR)
     floor = rounding_mode == "floor"
     if lowering.out.dtype in FLOATING:
         if floor:
-            return lowering.pointwise((self, other), _of_two("floordiv"))
-        return lowering.pointwise((self, other), lambda a, b: ex.unary("trunc", ex.div(a, b)))
+            return lowering.pointwise((self, other), _of_two("floordiv"), wide_numbers=FACTOR)
+        # Eager's CPU kernel rounds the quotient of two tensors of a half type before it cuts it off.
+        half = lowering.device == "cpu" and not is_number(other)
+        kept = lowering.out.dtype if half else compute_dtype(lowering.out.dtype)
+
+        def body(a: Expr, b: Expr) -> Expr:
+            return ex.unary("trunc", ex.cast(ex.cast(ex.div(a, b), kept), a.dtype))
+
+        return lowering.pointwise((self, other), body, wide_numbers=FACTOR)
     return _integer_division(lowering, self, other, _of_two("floordiv" if floor else "truncdiv"))
 
 
@@ -327,6 +339,11 @@ def _pow_scalar(lowering: Lowering, self: TensorValue, exponent: Any) -> Any:
     dtype = lowering.out.dtype
     if dtype == "bool" or (dtype in INTEGRAL and (not isinstance(exponent, int) or exponent < 0)):
         return NotImplemented
+    if type(exponent) is float:
+        exponent = lowering.rounded(exponent, dtype)
+        if dtype == "float16" and lowering.device == "cpu" and exponent in (0.5, -0.5):
+            # ATen has no root for this type alone: (-inf) ** 0.5 is inf.
+            return lowering.pointwise((self,), lambda a: ex.binary("pow", a, ex.like(exponent, a)))
     return lowering.pointwise((self,), lambda a: power(a, exponent))
 
 
@@ -445,7 +462,7 @@ def _lerp(lowering: Lowering, self: TensorValue, end: TensorValue, weight: Any) 
         far = ex.sub(b, ex.mul(difference, ex.sub(ex.like(1, w), w)))
         return ex.where(ex.compare("lt", ex.unary("abs", w), ex.like(0.5, w)), near, far)
 
-    return lowering.pointwise((self, end, weight), body)
+    return lowering.pointwise((self, end, weight), body, wide_numbers=() if type(weight) is TensorValue else (2,))
 
 
 @rule("addr")
