@@ -233,13 +233,14 @@ def _count_nonzero(lowering: Lowering, self: TensorValue, dim: Any = None) -> An
 
 
 def variance(
-    lowering: Lowering, self: TensorValue, dims: tuple[int, ...], correction: Any
+    lowering: Lowering, self: TensorValue, dims: tuple[int, ...], correction: Any, accumulator: str = ""
 ) -> tuple[TensorValue, TensorValue]:
-    """Mean and variance over `dims` in the accumulator type, as helpers of the dimensions that stay, in two passes.
+    """Mean and variance over `dims`, as helpers of the dimensions that stay, in two passes.
 
-    The divisor is max(0, n - correction), as in ATen: no elements to spare give NaN or infinity.
+    They are computed in the type `accumulator`, by default the compute type of `self`. The divisor is
+    max(0, n - correction), as in ATen: no elements to spare give NaN or infinity.
     """
-    accumulator = compute_dtype(self.dtype)
+    accumulator = accumulator or compute_dtype(self.dtype)
     shape = self.shape
     chosen = set(dims)
     body = _as(self, accumulator)
@@ -273,7 +274,10 @@ def _spread(lowering: Lowering, self: TensorValue, dim: Any, correction: Any, ro
     if self.dtype not in FLOATING:
         return NotImplemented
     dims = normalized_dims(dim, len(self.shape))
-    mean, squared = variance(lowering, self, dims, 1 if correction is None else correction)
+    # In double precision on a CPU, as eager's kernel there (`std_var_kernel`): the variance of numbers far from zero is
+    # less than what rounding their mean to their own type does to it, and squares would leave the range of the type.
+    accumulator = "float64" if lowering.device == "cpu" else ""
+    mean, squared = variance(lowering, self, dims, 1 if correction is None else correction, accumulator)
     function = (lambda e: ex.unary("sqrt", e)) if root else (lambda e: e)
     if not with_mean:
         return finish_keepdim(lowering, squared, lowering.out, dims, function)
