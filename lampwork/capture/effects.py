@@ -219,7 +219,7 @@ def _dict_effects(shadow: DictShadow, loader: Loader, templates: Templates) -> l
         if key in shadow.pending:
             continue
         now = dict.__getitem__(copy, key)
-        if key in base and _same(now, base[key], loader):
+        if key in base and key not in shadow.unseen and _same(now, base[key], loader):
             continue
         if owner is not None and isinstance(key, str):
             effects.append(SetAttribute(owner, key, templates.template(now)))

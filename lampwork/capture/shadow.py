@@ -87,7 +87,7 @@ class Origin:
 class DictShadow:
     """A dict from outside, or the instance dict of an object from outside (`owner`)."""
 
-    __slots__ = ("copy", "raw", "source", "pending", "changed", "whole", "owner", "absent", "base")
+    __slots__ = ("copy", "raw", "source", "pending", "unseen", "changed", "whole", "owner", "absent", "base")
 
     def __init__(self, copy: dict, raw: Any, source: Source, owner: Any = None) -> None:
         self.copy = copy
@@ -96,6 +96,8 @@ class DictShadow:
         #: What the dict held when it was shadowed; `raw` itself may be changed by another thread.
         self.base: dict = dict(raw)
         self.pending: set = set(self.base)
+        #: Keys written before their values were looked at: no guard says that a later call finds the same there.
+        self.unseen: set = set()
         self.changed = False
         self.whole = False
         self.owner = owner

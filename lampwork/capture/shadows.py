@@ -180,7 +180,7 @@ class Shadows:
         if _is_identity(key):
             self.dict_keys(shadow)
         shadow.changed = True
-        shadow.pending.discard(key)
+        _overwrite(shadow, key)
         base_setitem(shadow.copy)(shadow.copy, key, value)
 
     def dict_delete(self, shadow: DictShadow, key: Any) -> bool:
@@ -188,7 +188,7 @@ class Shadows:
         if not self.dict_has(shadow, key):
             return False
         shadow.changed = True
-        shadow.pending.discard(key)
+        _overwrite(shadow, key)
         base_delitem(shadow.copy)(shadow.copy, key)
         return True
 
@@ -327,6 +327,13 @@ def base_setitem(container: dict) -> Any:
 
 def base_delitem(container: dict) -> Any:
     return collections.OrderedDict.__delitem__ if isinstance(container, collections.OrderedDict) else dict.__delitem__
+
+
+def _overwrite(shadow: DictShadow, key: Any) -> None:
+    """What is at `key` goes: where it was not looked at, a write of the same is a write nonetheless."""
+    if key in shadow.pending:
+        shadow.pending.discard(key)
+        shadow.unseen.add(key)
 
 
 def _is_identity(key: Any) -> bool:
