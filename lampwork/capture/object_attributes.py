@@ -212,6 +212,9 @@ class ObjectAttributes(CaptureWorld):
         self.loader.dict_write(shadow, name, value)
 
     def instance_delete(self, obj: Any, name: str) -> None:
+        if type(obj) in TENSOR_KINDS and name == "grad":
+            self.store_tensor_attribute(obj, name, None)  # which is what torch makes of it, whatever was there
+            return
         if isinstance(obj, ModuleType):
             namespace = self.module_namespace(obj)
             if self.read_name(namespace, name) is MISSING:
