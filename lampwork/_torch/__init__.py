@@ -149,8 +149,8 @@ if TYPE_CHECKING:
     )
     from lampwork._torch.recurrent import (
         KINDS,
-        recurrent_layer,
         recurrent_layer_backward_below,
+        recurrent_layer_below,
         recurrent_operators,
     )
     from lampwork._torch.schemas import (

@@ -1,15 +1,18 @@
 """Our operators for a recurrent layer whose length and batch may vary: ATen's own layer, and its derivative.
 
 ATen's layers are written in terms of other operators, a few for each step of the sequence, which no graph of varying
-lengths can hold.
+lengths can hold. In a program, a layer that is differentiated has a fourth result, a tensor whose memory belongs to
+what autograd has saved: that lives as long as the tensor, and the derivative finds it by the address.
 """
 
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
 import torch
 
 from lampwork._torch.modes import with_autograd, without_modes
@@ -18,35 +21,47 @@ from lampwork._torch.modes import with_autograd, without_modes
 KINDS = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 FORWARD = (
-    "recurrent_layer(str kind, Tensor x, Tensor[] states, Tensor[] params, bool biases, bool bidirectional)"
-    " -> (Tensor, Tensor, Tensor)"
+    "recurrent_layer(str kind, Tensor x, Tensor[] states, Tensor[] params, bool biases, bool bidirectional, "
+    "bool[] differentiated) -> (Tensor, Tensor, Tensor, Tensor)"
 )
 BACKWARD = (
     "recurrent_layer_backward(str kind, Tensor[] tangents, Tensor x, Tensor[] states, Tensor[] params, bool biases, "
-    "bool bidirectional, bool[] wanted) -> (" + ", ".join(["Tensor"] * 11) + ")"
+    "bool bidirectional, Tensor history, bool[] wanted) -> (" + ", ".join(["Tensor"] * 11) + ")"
 )
 
 
+class _History(numpy.ndarray):
+    """The memory of a layer's fourth result. `leaves`, `made`: what the layer was given and what it returned."""
+
+    leaves: list[torch.Tensor]
+    made: tuple[torch.Tensor, ...]
+
+
+_histories: weakref.WeakValueDictionary[int, _History] = weakref.WeakValueDictionary()
+
+
 def recurrent_layer(
-    kind: str, x: Any, states: Sequence[Any], params: Sequence[Any], biases: bool, bidirectional: bool
-) -> tuple:
+    kind: str, x: Any, states: Sequence[Any], params: Sequence[Any], biases: bool, bidirectional: bool,
+    differentiated: Sequence[bool],
+) -> tuple:  # fmt: skip
     """All steps of one layer, in one direction or both, and its last states; the second is empty where there is one.
 
-    `x`: [length, batch, features].
+    `x`: [length, batch, features]. `differentiated`: of `x`, the states and the parameters those that gradients are
+    taken of, none where nothing is; autograd knows by itself, and the last result is empty.
     """
     packet = getattr(torch.ops.aten, kind)
-    if kind == "lstm":
-        return packet.input(x, list(states), list(params), biases, 1, 0.0, False, bidirectional, False)
-    made = packet.input(x, states[0], list(params), biases, 1, 0.0, False, bidirectional, False)
-    return *made, x.new_empty(0)
+    given = list(states) if kind == "lstm" else states[0]
+    made = packet.input(x, given, list(params), biases, 1, 0.0, False, bidirectional, False)
+    missing = () if kind == "lstm" else (x.new_empty(0),)
+    return *made, *missing, x.new_empty(0, dtype=torch.int64)
 
 
 def recurrent_layer_backward(
     kind: str, tangents: Sequence[Any], x: Any, states: Sequence[Any], params: Sequence[Any], biases: bool,
-    bidirectional: bool, wanted: Sequence[bool],
+    bidirectional: bool, history: Any, wanted: Sequence[bool],
 ) -> tuple:  # fmt: skip
     """Gradients of `x`, of two states and of eight parameters; those that are not `wanted` (of `x`, the states and the
-    parameters that there are) are empty. The layer is run again: what its steps leave behind is not kept."""
+    parameters that there are) are empty. The layer is run again."""
     given = [x, *states, *params]
     again = torch.is_grad_enabled() and any(each.requires_grad for each in (*given, *tangents))
     with torch.enable_grad():
@@ -54,22 +69,68 @@ def recurrent_layer_backward(
         for each, is_wanted in zip(leaves, wanted, strict=True):
             if is_wanted and not each.requires_grad:
                 each.requires_grad_()
-        made = recurrent_layer(
-            kind, leaves[0], leaves[1 : 1 + len(states)], leaves[1 + len(states) :], biases, bidirectional
-        )
-        asked = [each for each, is_wanted in zip(leaves, wanted, strict=True) if is_wanted]
-        found = iter(torch.autograd.grad(made[: len(tangents)], asked, tangents, create_graph=again))
-    none = x.new_empty(0)
-    gradients = [next(found) if is_wanted else none for is_wanted in wanted]
-    count = 1 + len(states)
-    missing = [none] * (2 - len(states))
-    return *gradients[:count], *missing, *gradients[count:], *[none] * (8 - len(params))
+        made = _layer(kind, leaves, len(states), biases, bidirectional)
+    return _gradients(leaves, made, tangents, len(states), wanted, create_graph=again)
 
 
-def recurrent_layer_backward_below(*args: Any) -> tuple:
-    """`recurrent_layer_backward` in a program, which runs below autograd."""
+def recurrent_layer_below(
+    kind: str, x: Any, states: Sequence[Any], params: Sequence[Any], biases: bool, bidirectional: bool,
+    differentiated: Sequence[bool],
+) -> tuple:  # fmt: skip
+    """`recurrent_layer` in a program, which runs below autograd."""
+    if not any(differentiated):
+        return recurrent_layer(kind, x, states, params, biases, bidirectional, ())
+    with torch.inference_mode(False), with_autograd(), without_modes(), torch.enable_grad():
+        # Programs use the memory of `x` and the states for something else as soon as nobody reads them.
+        leaves = [*(each.detach().clone() for each in (x, *states)), *(each.detach() for each in params)]
+        for each, is_wanted in zip(leaves, differentiated, strict=True):
+            each.requires_grad_(is_wanted)
+        made = _layer(kind, leaves, len(states), biases, bidirectional)
+        history = numpy.zeros(1, dtype=numpy.int64).view(_History)
+        history.leaves, history.made = leaves, made
+        _histories[history.ctypes.data] = history
+        missing = [x.new_empty(0)] * (2 - len(states))
+        return *(each.detach() for each in made), *missing, torch.from_numpy(history)
+
+
+def recurrent_layer_backward_below(
+    kind: str, tangents: Sequence[Any], x: Any, states: Sequence[Any], params: Sequence[Any], biases: bool,
+    bidirectional: bool, history: Any, wanted: Sequence[bool],
+) -> tuple:  # fmt: skip
+    """`recurrent_layer_backward` in a program: of what the layer left behind, which goes as it is used. Whoever
+    differentiates again (`retain_graph=True`) pays for the layer again."""
     with torch.inference_mode(False), with_autograd(), without_modes(), torch.no_grad():
-        return tuple(each.detach() for each in recurrent_layer_backward(*args))
+        found = _histories.pop(history.data_ptr(), None) if history.numel() else None
+        if found is None:
+            made = recurrent_layer_backward(
+                kind, tangents, x, states, params, biases, bidirectional, history, wanted
+            )  # fmt: skip
+        else:
+            leaves, outputs, found.leaves, found.made = found.leaves, found.made, [], ()
+            made = _gradients(leaves, outputs, tangents, len(states), wanted)
+        return tuple(each.detach() for each in made)
+
+
+def _layer(kind: str, leaves: Sequence[Any], states: int, biases: bool, bidirectional: bool) -> tuple:
+    """The result and the last states."""
+    x, own, params = leaves[0], leaves[1 : 1 + states], leaves[1 + states :]
+    return recurrent_layer(kind, x, own, params, biases, bidirectional, ())[: 1 + states]
+
+
+def _gradients(
+    leaves: Sequence[Any],
+    made: Sequence[Any],
+    tangents: Sequence[Any],
+    states: int,
+    wanted: Sequence[bool],
+    **how: bool,
+) -> tuple:
+    asked = [each for each, is_wanted in zip(leaves, wanted, strict=True) if is_wanted]
+    found = iter(torch.autograd.grad(made, asked, tangents, **how))
+    none = leaves[0].new_empty(0)
+    gradients = [next(found) if is_wanted else none for is_wanted in wanted]
+    count = 1 + states
+    return *gradients[:count], *[none] * (2 - states), *gradients[count:], *[none] * (8 - len(wanted) + count)
 
 
 @functools.cache

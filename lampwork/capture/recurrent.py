@@ -49,7 +49,9 @@ def recurrent(world: Any, kind: str, args: tuple, kwargs: dict) -> Any:
     for index in range(layers):
         own = [each.narrow(0, index * directions, directions) if layers > 1 else each for each in states]
         weights = params[index * each_layer : (index + 1) * each_layer]
-        call = _Call(world.recorder, kind, biases, bidirectional, len(states), torch.is_grad_enabled())
+        grad = torch.is_grad_enabled()
+        differentiated = [grad and each.requires_grad for each in (y, *own, *weights)]
+        call = _Call(world.recorder, kind, biases, bidirectional, len(states), grad, differentiated)
         y, *ends = _Layer.apply(call, y, *own, *weights)
         last.append(tuple(ends))
         if dropout and train and index < layers - 1:
@@ -86,7 +88,8 @@ def _fits(
 
 
 class _Call(NamedTuple):
-    """What is no tensor of a layer's call. `grad`: whether grad mode is on in the program."""
+    """What is no tensor of a layer's call. `grad`: whether grad mode is on in the program; `differentiated`: which of
+    the tensors gradients are taken of."""
 
     recorder: Any
     kind: str
@@ -94,6 +97,7 @@ class _Call(NamedTuple):
     bidirectional: bool
     states: int
     grad: bool
+    differentiated: list[bool]
 
     def apart(self, tensors: Sequence[Any]) -> tuple[Any, list, list]:
         """The input, the states, the parameters."""
@@ -106,11 +110,12 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: _Call, *tensors: Any) -> Any:
         ctx.call = call
-        ctx.save_for_backward(*tensors)
         operator, _ = _torch.recurrent_operators()
-        arguments = (call.kind, *call.apart(tensors), call.biases, call.bidirectional)
+        arguments = (call.kind, *call.apart(tensors), call.biases, call.bidirectional, call.differentiated)
         with torch.set_grad_enabled(call.grad):  # which is noted, for eager to run it again
-            return call.recorder.call(operator, arguments, {})[: 1 + call.states]
+            *made, history = call.recorder.call(operator, arguments, {})
+        ctx.save_for_backward(*tensors, history)
+        return tuple(made[: 1 + call.states])
 
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:
@@ -118,9 +123,8 @@ class _Layer(torch.autograd.Function):
             raise Break("autograd", "gradients of a recurrent layer of varying sizes are differentiated again")
         call, wanted = ctx.call, list(ctx.needs_input_grad[1:])
         _, operator = _torch.recurrent_operators()
-        given = call.apart(ctx.saved_tensors)
-        made = call.recorder.call(
-            operator, (call.kind, list(tangents), *given, call.biases, call.bidirectional, wanted), {}
-        )
+        *tensors, history = ctx.saved_tensors
+        arguments = (call.kind, list(tangents), *call.apart(tensors), call.biases, call.bidirectional, history, wanted)
+        made = call.recorder.call(operator, arguments, {})
         gradients = (*made[: 1 + call.states], *made[3:])
         return None, *[each if is_wanted else None for each, is_wanted in zip(gradients, wanted)]

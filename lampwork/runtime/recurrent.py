@@ -16,7 +16,7 @@ def layer_with_workspace(*args: Any) -> Any:
 
 
 def layer(*args: Any) -> Any:
-    return _torch.recurrent_layer(*args)
+    return _torch.recurrent_layer_below(*args)
 
 
 def layer_backward(*args: Any) -> Any:

@@ -122,3 +122,21 @@ def test_whole_steps():
                 torch.testing.assert_close(own.grad, reference.grad)
         stats = lampwork.stats(compiled)
         assert stats["captures"] == captures and not stats["fallbacks"]
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_gradients_are_taken_twice(kind):
+    """What a layer leaves for its derivative goes as it is used; a second derivative does without."""
+    torch.manual_seed(0)
+    module = layer(kind, num_layers=2)
+    compiled = lampwork.compile(module, options={"cache": False})
+    for length in (3, 4, 5):
+        x = torch.rand(length, 2, 5, requires_grad=True)
+        for each in (compiled, module):
+            y = each(x)[0].sin().sum()
+            y.backward(retain_graph=True)
+            y.backward()
+        found, expected = (torch.autograd.grad(each(x)[0].sin().sum(), x)[0] for each in (compiled, module))
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(x.grad, 4 * expected)
+    assert lampwork.stats(compiled)["captures"] == 2

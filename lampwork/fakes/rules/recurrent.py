@@ -30,19 +30,25 @@ def mkldnn_rnn_layer(
 
 
 def layer(
-    kind: str, x: torch.Tensor, states: Any, params: Any, biases: bool, bidirectional: bool
+    kind: str, x: torch.Tensor, states: Any, params: Any, biases: bool, bidirectional: bool, differentiated: Any
 ) -> tuple[Spec | None, ...]:
     """What each kind of layer returns, whichever library runs it."""
     length, batch = x.size()[:2]
     shape = (length, batch, states[0].size()[-1] * (2 if bidirectional else 1))
     made = [Spec(tuple(each.size()), contiguous(each.size()), x.dtype) for each in states]
     none = Spec((0,), (1,), x.dtype)
-    return Spec(shape, contiguous(shape), x.dtype), *made, *[none] * (2 - len(made))
+    return (
+        Spec(shape, contiguous(shape), x.dtype),
+        *made,
+        *[none] * (2 - len(made)),
+        Spec((1 if any(differentiated) else 0,), (1,), torch.int64),
+    )
 
 
 def layer_backward(
-    kind: str, tangents: Any, x: torch.Tensor, states: Any, params: Any, biases: bool, bidirectional: bool, wanted: Any
-) -> tuple[Spec, ...]:
+    kind: str, tangents: Any, x: torch.Tensor, states: Any, params: Any, biases: bool, bidirectional: bool,
+    history: torch.Tensor, wanted: Any,
+) -> tuple[Spec, ...]:  # fmt: skip
     none = Spec((0,), (1,), x.dtype)
     specs = [
         Spec(tuple(each.size()), contiguous(each.size()), each.dtype) if is_wanted else none
