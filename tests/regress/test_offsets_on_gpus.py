@@ -46,3 +46,11 @@ def test_last_parts_of_rows_that_begin_anywhere(columns):
     x[1] = 1
     assert_like_eager(lambda x: x.sum(1), x)
     assert_like_eager(lambda x: x.amax(1), x)
+
+
+@pytest.mark.parametrize("length", [(1 << 31) - 3, 2_500_000_000, 5_000_000_000])
+def test_ends_of_long_loops_have_64_bits(length):
+    """Triton's constants have 32 bits where they fit, 2_500_000_000 as an unsigned number: the loop over a row of so
+    many elements, which compares signed ones, did not run at all. (Not run: it would take hours.)"""
+    (kernel,) = sources(program_of(lambda x: (x + 1).argmax(), (torch.zeros(1).expand(length),)))
+    assert f"range(0, tl.full([], {length}, tl.int64), RBLOCK)" in kernel.source

@@ -20,6 +20,9 @@ from lampwork.ir.program import DeviceKernel
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Size, bounds, product
 from lampwork.ir.target import Target
 
+#: From here on index arithmetic takes 64 bits: blocks may overhang.
+INT32_END = (1 << 31) - (1 << 16)
+
 
 class FunctionWriter(FoldWriter):
     """One kernel of the given form, in tiles of the given shape."""
@@ -141,12 +144,12 @@ class FunctionWriter(FoldWriter):
 
 
 def _is_large(form: Form, kernel: Kernel) -> bool:
-    """Whether offsets, or what they are divided from, need 64 bits. Blocks may overhang."""
-    limit = (1 << 31) - (1 << 16)
+    """Whether offsets, or what they are divided from, need 64 bits."""
     sizes = [bounds(p.numel)[1] for p in kernel.parameters]
     sizes.append(bounds(product(axis.extent for axis in form.outer))[1])
     sizes += [bounds(product(upper(axis.extent) for axis in nest.axes))[1] for nest in form.nests]
-    return max(sizes) >= limit or any(max(map(abs, bounds(part))) >= limit for part in _exact_parts(form))
+    sizes += [max(map(abs, bounds(part))) for part in _exact_parts(form)]
+    return max(sizes) >= INT32_END
 
 
 def _exact_parts(form: Form) -> Iterator[Size]:

@@ -20,7 +20,7 @@ import itertools
 
 from lampwork.codegen.triton.expressions import cast
 from lampwork.codegen.triton.folds import Total
-from lampwork.codegen.triton.function import FunctionWriter
+from lampwork.codegen.triton.function import INT32_END, FunctionWriter
 from lampwork.codegen.triton.online import RESCALED_GROUP, merge_exponential_sums, online_tiling, summed_exponentials
 from lampwork.codegen.triton.product import ProductWriter
 from lampwork.codegen.triton.tiles import (
@@ -171,7 +171,7 @@ class LoopWriter(FunctionWriter):
             inner = nest
             if has_row_values(nest):
                 for axis in nest.axes[:-1]:
-                    self._open_loop(axis.name, f"range(0, {self._size(axis.extent)[0]})")
+                    self._open_loop(axis.name, f"range(0, {self._end(axis.extent)})")
                     index = axis.name if self.index_type == "tl.int32" else self.name(f"{axis.name}.to(tl.int64)")
                     self.symbols[axis.name] = (index, NONE)
                 inner, length = Nest(nest.axes[-1:], nest.body), nest.axes[-1].extent
@@ -194,7 +194,7 @@ class LoopWriter(FunctionWriter):
     def _stretches(self, nest: Nest, length: Size) -> list[Stretch]:
         """The loops over the blocks of a row. What is masked costs instructions: where they count, full blocks have a
         loop of their own."""
-        size = self._size(length)[0]
+        size = self._end(length)
         row = unaligned_row(nest, self.parameters) if self.aligned_inputs else None
         if row is not None:
             first, rows = self._size(row.first)
@@ -202,9 +202,8 @@ class LoopWriter(FunctionWriter):
             base = self.name(f"{first} // {row.line} * {row.line}")
             ahead = self.name(f"{first} - {base}")
             extent = nest.axes[-1].extent  # the last part of a row that is folded in parts is shorter
-            own, varies = self._size(extent)
-            end = self.name(f"{ahead} + {own}")
-            rows |= varies
+            end = self.name(f"{ahead} + {self._end(extent)}")
+            rows |= self._size(extent)[1]
             aligned = AlignedRow(row, base, ahead, end, rows)
             if rows or self.tiling.r_block < row.line or likely(length) < FULL_BLOCKS * self.tiling.r_block:
                 return [Stretch("start", f"range(0, {size} + {row.line - 1}, RBLOCK)", True, True, aligned)]
@@ -218,13 +217,21 @@ class LoopWriter(FunctionWriter):
             ]
         known = all(upper(axis.extent) is axis.extent for axis in nest.axes) and len(nest.axes) == 1
         if known and any(isinstance(stmt, Rescaled) for stmt in nest.body) and mod(length, self.tiling.r_block) != 0:
-            full = self._size(mul(floordiv(length, self.tiling.r_block), self.tiling.r_block))[0]
+            full = self._end(mul(floordiv(length, self.tiling.r_block), self.tiling.r_block))
             full = full if full.isdigit() else self.name(full)
             return [
                 Stretch("start", f"range(0, {full}, RBLOCK)", False, False),
                 Stretch(full, "", False, True),
             ]
         return [Stretch("start", f"range(0, {size}, RBLOCK)", False, True)]
+
+    def _end(self, extent: Size) -> str:
+        """Where a loop ends. Triton's constants have 32 bits, signed or not, where they fit: the loop's variable would
+        wrap around, or the end be below zero."""
+        text = self._size(extent)[0]
+        if text.isdigit() and int(text) >= INT32_END:
+            return f"tl.full([], {text}, tl.int64)"
+        return text
 
     def _enter_stretch(self, nest: Nest, length: Size, stretch: Stretch) -> None:
         """The nest's indices in a stretch, and its mask; opens its loop."""
