@@ -55,6 +55,7 @@ from lampwork._torch.state import (
     SET_STATE,
     STATE,
     attention_state,
+    autocast_nesting,
     autocast_state,
     cuda_state,
     cuda_switches,

@@ -215,6 +215,25 @@ def _set_autocast(value: tuple) -> None:
     torch.set_autocast_cache_enabled(value[-1])
 
 
+def autocast_nesting() -> int:
+    """In how many `torch.autocast` contexts this thread is: who leaves the last one empties their cache of casts."""
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
+
+
+def _change_autocast_nesting(change: tuple[int, int, bool]) -> None:
+    """Leaves contexts down to `lowest` (relative to now), enters some up to `depth`. Eager code between two parts of a
+    program casts weights, and what it keeps of that is for as long as these contexts last: the weights change."""
+    lowest, depth, cleared = change
+    if cleared:
+        torch.clear_autocast_cache()
+    for _ in range(-lowest):
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
+    for _ in range(depth - lowest):
+        torch.autocast_increment_nesting()
+
+
 def _set_deterministic(value: tuple[bool, bool, bool]) -> None:
     torch.use_deterministic_algorithms(value[0], warn_only=value[1])
     torch.utils.deterministic.fill_uninitialized_memory = value[2]
@@ -237,6 +256,7 @@ SET_STATE: dict[str, Callable[[Any], None]] = {
     "attention": _set_attention,
     "grad_mode": torch._C._set_grad_enabled,
     "autocast": _set_autocast,
+    "autocast_nesting": _change_autocast_nesting,
     "default_dtype": torch.set_default_dtype,
     "deterministic": _set_deterministic,
     "num_threads": torch.set_num_threads,

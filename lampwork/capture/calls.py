@@ -92,7 +92,10 @@ class NativeCalls(CaptureWorld):
         self.written_state: set[str] = set()
         #: Whether a text that is made behind the graph shows a tensor.
         self.shows_tensors = False
-        self.autocast_nesting = 0
+        #: How much deeper in `autocast` contexts the program is than where it began, the least that this was, and
+        #: whether it emptied their cache of casts.
+        self.autocast_nesting = self.autocast_lowest = 0
+        self.autocast_cleared = False
         #: Function transforms that are active around the call, and levels of forward derivatives entered in it.
         self.transforms_outside = _torch.active_transforms()
         self.dual_levels: list[int] = []
@@ -139,14 +142,15 @@ class NativeCalls(CaptureWorld):
         install_switches(self)
 
     def leave_contexts(self) -> None:
-        """Leaves what the program had entered in C when it was stopped."""
+        """Leaves what the program had entered in C when it was stopped, and enters what it had left."""
         for context in reversed(self.entered):
             context.__exit__(None, None, None)
         self.entered.clear()
         _torch.leave_transforms(self.transforms_outside, self.dual_levels)
-        while self.autocast_nesting > 0:
-            self.autocast_nesting -= 1
+        for _ in range(self.autocast_nesting):
             torch.autocast_decrement_nesting()
+        for _ in range(-self.autocast_nesting):
+            torch.autocast_increment_nesting()
 
     # -- calls
 
@@ -427,6 +431,9 @@ class NativeCalls(CaptureWorld):
                 self.autocast_nesting += 1
             elif function is torch.autocast_decrement_nesting:
                 self.autocast_nesting -= 1
+                self.autocast_lowest = min(self.autocast_lowest, self.autocast_nesting)
+            elif function is torch.clear_autocast_cache and _torch.autocast_nesting() > 0:
+                self.autocast_cleared = True
             return function(*args, **kwargs)
         if function in CONSTANT_ANSWERS:
             return function(*args, **kwargs)

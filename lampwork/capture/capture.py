@@ -476,6 +476,9 @@ def _state_effects(initial: Mapping[str, Any], world: TorchWorld) -> list[Effect
             now = (*now[:-1], initial[name][-1] if autocast_cache is None else autocast_cache)
         if now != initial[name]:
             effects.append(SetState(name, ConstantValue(now)))
+    nesting = (world.autocast_lowest, world.autocast_nesting, world.autocast_cleared)
+    if nesting != (0, 0, False):
+        effects.append(SetState("autocast_nesting", ConstantValue(nesting)))
     return effects
 
 

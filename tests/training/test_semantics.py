@@ -91,8 +91,8 @@ COUNTED: dict[tuple[str, str], set[str]] = {
     ("is_grads_batched", "step"): {"autograd", "double-backward", "unknown-native"},
     ("expanded_and_non_dense_inputs", "step"): {"autograd"},
     ("a_leaf_made_inside_and_returned", "region"): {"needs-grad"},
-    ("lazily_conjugated_and_negated", "region"): {"needs-grad"},
-    ("lazily_conjugated_and_negated", "step"): {"needs-grad"},
+    ("lazily_conjugated_and_negated", "region"): {"result"},
+    ("lazily_conjugated_and_negated", "step"): {"result"},
     ("sparse_embedding_gradient", "region"): {"needs-grad"},
     ("sparse_embedding_gradient", "step"): {"tensor-layout"},
 }
