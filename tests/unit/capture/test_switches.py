@@ -118,8 +118,17 @@ def test_attention_in_an_order():
     check(program, torch.randn(2, 3, 8, 16))
 
 
+@pytest.fixture
+def precision_of_a_new_process() -> Iterator[None]:
+    """Earlier tests may have called `set_float32_matmul_precision`."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "none"
+    yield
+    torch.backends.cuda.matmul.fp32_precision = before
+
+
 @pytest.mark.skipif(_torch.get_precision is None, reason="this PyTorch has no such setting")
-def test_precision_that_changes_breaks():
+def test_precision_that_changes_breaks(precision_of_a_new_process):
     def program(x):
         before = torch.backends.cuda.matmul.fp32_precision
         torch.backends.cuda.matmul.fp32_precision = "ieee"
