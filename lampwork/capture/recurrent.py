@@ -1,11 +1,12 @@
 """Recurrent layers whose length or batch varies: `nn.LSTM`, `nn.GRU`, `nn.RNN`.
 
     torch.gru(%x, %state, params, ..., num_layers=2, dropout=0.1, train=True)
-        ->      %y, %last, _ = recurrent_layer("gru", %x, [%state[:1]], params[:4], ...);  %y = dropout(%y, 0.1)
-                %y, %last_1, _ = recurrent_layer("gru", %y, [%state[1:]], params[4:], ...);  cat([%last, %last_1])
+        ->      %y, %last, .. = recurrent_layer("gru", %x, [%state[:1]], params[:4], ..);  %y = dropout(%y, 0.1)
+                %y, %last_1, .. = recurrent_layer("gru", %y, [%state[1:]], params[4:], ..);  cat([%last, %last_1])
 
 ATen loops over the steps of a sequence, so that its own operators are a program for each length. Here each layer is one
 call of ATen's, and what ATen does between layers is recorded as it is. Known sizes stay with the steps: they fuse.
+The last result stands for what autograd saves of a layer, which its derivative uses up (`_torch/recurrent.py`).
 """
 
 from __future__ import annotations
