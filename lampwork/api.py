@@ -10,7 +10,7 @@ import torch
 
 from lampwork.config import Settings, make_settings
 from lampwork.errors import OptionError
-from lampwork.runtime.function import CompiledFunction, compiled_of, reset_all, wrap
+from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper, reset_all, wrap
 from lampwork.runtime.module import compile_module
 
 Backend = str | Callable
@@ -74,9 +74,8 @@ def _compile(function: Callable, *, settings: Settings, backend: Backend, disabl
     if disable:
         return function
     again = functools.partial(_compile, settings=settings, backend=backend, disable=disable)
-    known = getattr(function, "__lampwork__", None)
-    if isinstance(known, CompiledFunction):
-        function = known.function  # compiling what is compiled already: its original, with these settings
+    if is_wrapper(function):
+        function = compiled_of(function).function  # compiling what is compiled already: its original, so set
     make_entry = None
     if callable(backend):
         from lampwork.runtime.foreign import entry_maker

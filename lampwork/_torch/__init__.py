@@ -48,6 +48,7 @@ from lampwork._torch.modes import (
     without_transforms,
 )
 from lampwork._torch.optimizers import InitialStates, makes_initial_state, undecorated, without_state
+from lampwork._torch.peer import hide_from_peer, is_made_by_peer, is_peer_tracing, note_original
 from lampwork._torch.state import (
     CUDA_SWITCHES,
     CUDNN_READERS,
@@ -132,19 +133,23 @@ if TYPE_CHECKING:
     from lampwork._torch.mark_dynamic import SizeMarks, size_marks
     from lampwork._torch.natives import (
         BUILTIN_MODULES,
+        CALL_PEER,
         CONSTANT_ANSWERS,
         OPERATOR_TYPES,
         PACKING,
         PRIVATE_TENSOR_MODULES,
         AttentionBackend,
+        HigherOrderOperator,
         InferenceModeContext,
         assert_async,
         check_tensor_all_with,
         check_with,
         group_tensors,
         is_compiling,
+        is_nested_region,
         is_scripting,
         list_lerps,
+        plain_implementation,
         pybind_metaclass,
         tensor_text,
     )

@@ -29,6 +29,28 @@ CONSTANT_ANSWERS: tuple[Any, ...] = tuple(
 #: The classes of `torch.ops.aten.add.Tensor` and `torch.ops.aten.add`.
 OPERATOR_TYPES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)  # type: ignore[attr-defined]
 
+#: The class of operators that take functions, such as `torch.ops.higher_order.cond`.
+HigherOrderOperator = torch._ops.HigherOrderOperator  # type: ignore[attr-defined]
+
+#: Functions that load and call another compiler: nothing in them is worth interpreting.
+CALL_PEER = frozenset({torch.compile})
+
+
+def plain_implementation(operator: Any) -> Any:
+    """The Python function by which eager computes an operator that takes functions, below autograd; None if it has
+    none (`py_kernels`)."""
+    return operator.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
+
+
+def is_nested_region(function: Any) -> bool:
+    """Whether `function` is what wrappers of `torch.compiler.nested_compile_region` call with a function and its
+    arguments: Dynamo has its own way with it, and eager calls the function."""
+    return (
+        function.__module__ == "torch._higher_order_ops.invoke_subgraph"
+        and function.__name__ == "invoke_subgraph_placeholder"
+    )
+
+
 #: What gives a tensor's text.
 tensor_text = torch._tensor_str._str
 

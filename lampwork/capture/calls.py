@@ -51,6 +51,7 @@ from lampwork.capture.natives import (
 )
 from lampwork.capture.optimizers import install_optimizers, make_initial_states
 from lampwork.capture.packed import install_packed_sequences
+from lampwork.capture.peers import call_higher_order, call_made_by_peer
 from lampwork.capture.plain import HEAP_TYPE, has_identity_hash, is_plain
 from lampwork.capture.resampling import interpolate
 from lampwork.capture.shadow import Break, Deferred
@@ -125,6 +126,10 @@ class NativeCalls(CaptureWorld):
         self.states_touched: dict[tuple[str, Any], None] = {}
         #: Functions that the program itself put behind `functools.lru_cache`, by id.
         self.made_caches: dict[int, Any] = {}
+        #: Whether the region may end before the program does.
+        self.may_divide = False
+        #: Functions made by `torch.compile`, by the code of what they were made of.
+        self.peers: dict[types.CodeType, FunctionType] = {}
         #: Containers whose text is being written, by id.
         self.being_written: set[int] = set()
         self.attention_calls = AttentionCalls(self.recorder)
@@ -169,6 +174,10 @@ class NativeCalls(CaptureWorld):
                     return function(*args, **kwargs)
             elif rule in ("__wrapped__", "_torchdynamo_orig_callable"):
                 return self.call(self.attribute(function, rule), args, kwargs)
+            elif rule == "peer":
+                return call_made_by_peer(self, function, args, kwargs)
+            elif rule == "nested region":
+                return self.call(args[0], args[1:], kwargs)
             elif rule == "compiled":
                 return self.call(self.attribute(function, "__wrapped__"), args, kwargs)
             elif rule == "allowed":
@@ -179,6 +188,8 @@ class NativeCalls(CaptureWorld):
                 make_initial_states(self, args)
             elif rule == "disabled":
                 raise Break("disabled", f"{function.__qualname__} is marked as not to be compiled")
+            elif rule == "calls peer":
+                raise Break("native-call", f"{function.__qualname__} is called", "Call it outside.")
             elif rule == "coroutine":
                 # Made while capturing, it would be one that nobody awaits, which Python warns of.
                 raise Break("result", f"{function.__qualname__} makes a coroutine or an asynchronous generator")
@@ -197,6 +208,11 @@ class NativeCalls(CaptureWorld):
                 return answer
         elif kind in _torch.OPERATOR_TYPES or kind is torch.jit.ScriptFunction:
             return self.call_tensor(function, args, kwargs)
+        elif kind.__flags__ & HEAP_TYPE and _torch.HigherOrderOperator in kind.__mro__:
+            return call_higher_order(self, function, args, kwargs)
+        elif kind is types.GenericAlias and not function.__origin__.__dictoffset__:
+            # `dict[str, int]()`: what has no attributes is not told what it was made by.
+            return self.call(function.__origin__, args, kwargs)
         return super().call(function, args, kwargs)
 
     def call_attribute(self, attribute: Any, obj: Any, args: tuple) -> Any:
@@ -205,7 +221,8 @@ class NativeCalls(CaptureWorld):
         return super().call_attribute(attribute, obj, args)
 
     def function_rule(self, function: FunctionType) -> str:
-        """How a Python function is called: "tensor" (natively, on fakes), "state", "constant", "compiled", "allowed",
+        """How a Python function is called: "tensor" (natively, on fakes), "state", "constant", "compiled" (by us),
+        "peer" (made by `torch.compile`), "calls peer" (is `torch.compile`), "nested region", "allowed",
         "constant result", "disabled", "coroutine", "initial state" (of an optimizer), "" (interpreted), or the name of
         the attribute with the function to call."""
         known = self._function_kinds.get(id(function))
@@ -224,8 +241,14 @@ class NativeCalls(CaptureWorld):
                 rule = "dispatch"
             elif function.__code__.co_flags & _ASYNCHRONOUS:
                 rule = "coroutine"
-            elif "__lampwork__" in function.__dict__:
+            elif _is_compiled(function):
                 rule = "compiled"
+            elif _torch.is_made_by_peer(function):
+                rule = "peer"
+            elif function in _torch.CALL_PEER:
+                rule = "calls peer"
+            elif _torch.is_nested_region(function):
+                rule = "nested region"
             elif _torch.without_disabling(function):
                 rule = _torch.without_disabling(function)
             elif function.__dict__.get("_torchdynamo_disable"):
@@ -555,6 +578,12 @@ _TAKES_ITERABLE = frozenset({
     "__ior__", "__ror__", "__and__", "__sub__", "__xor__", "__rand__", "__rsub__", "__rxor__", "__iand__", "__isub__",
     "__ixor__", "__eq__", "__ne__", "__le__", "__lt__", "__ge__", "__gt__",
 })  # fmt: skip
+
+
+def _is_compiled(function: FunctionType) -> bool:
+    """Whether `lampwork.compile` returned `function`; `functools.wraps` copies its attributes to others."""
+    compiled = function.__dict__.get("__lampwork__")
+    return compiled is not None and function.__code__ is compiled.wrapper_code
 
 
 def _hashable(function: Any) -> bool:

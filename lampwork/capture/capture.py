@@ -153,6 +153,7 @@ class _Attempt:
         self.world = TorchWorld(recorder, policy)
         self.world.attach(recorder)
         self.world.natively = natively
+        self.world.may_divide = split
         self.world.output.effects = self._changed_so_far
         self.machine = TorchMachine(self.world, step, native_errors=split)
 

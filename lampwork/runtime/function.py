@@ -15,12 +15,13 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable
-from types import MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lampwork import _torch, collector
+from lampwork._torch import is_peer_tracing
 from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError, LampworkWarning
 from lampwork.ir.artifact import Artifact
@@ -134,6 +135,9 @@ class CompiledFunction:
         from lampwork.runtime.continuation import BreakPoint, drive
 
         return BreakPoint(self.root, outcome).suspend, drive if self.drives else None
+
+    #: The code of the function by which users call this, where they have one.
+    wrapper_code: CodeType | None = None
 
     #: Calls return results only; those of a continuation may be suspended again.
     drives = True
@@ -488,12 +492,13 @@ _UNSTABLE = Diagnostic("unstable-state", "what the program reads changed while t
 
 def wrap(compiled: CompiledFunction) -> Callable:
     """`compiled` as a plain function: works as a method, keeps name, doc string and signature of the original."""
-    call = compiled.call
+    call, original = compiled.call, compiled.function
 
     def lampwork_compiled(*args: Any, **kwargs: Any) -> Any:
+        if is_peer_tracing():
+            return original(*args, **kwargs)
         return call(args, kwargs)
 
-    original = compiled.function
     try:
         functools.update_wrapper(lampwork_compiled, original)
     except AttributeError:  # an object without a __dict__
@@ -502,7 +507,17 @@ def wrap(compiled: CompiledFunction) -> Callable:
         lampwork_compiled.__name__ = lampwork_compiled.__qualname__ = compiled.name
     lampwork_compiled.__wrapped__ = original  # type: ignore[attr-defined]
     lampwork_compiled.__lampwork__ = compiled  # type: ignore[attr-defined]
-    return lampwork_compiled
+    compiled.wrapper_code = lampwork_compiled.__code__
+    _torch.note_original(lampwork_compiled, original)
+    return _torch.hide_from_peer(lampwork_compiled)
+
+
+def is_wrapper(function: Any) -> bool:
+    """Whether `wrap` or `compile_module` made `function`: wrappers around it have its attributes, too."""
+    known = getattr(function, "__lampwork__", None)
+    if type(function) is FunctionType:
+        return isinstance(known, CompiledFunction) and function.__code__ is known.wrapper_code
+    return isinstance(function, torch.nn.Module) and isinstance(known, CompiledFunction)
 
 
 def compiled_of(value: Any) -> CompiledFunction:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from lampwork._torch import hide_from_peer, is_peer_tracing
 from lampwork.runtime.function import CompiledFunction
 
 
@@ -58,7 +59,12 @@ def _slots(base: type) -> tuple[str, ...]:
 
 
 def _call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    if is_peer_tracing():
+        return self.__lampwork__.function(*args, **kwargs)
     return self.__lampwork__.call(args, kwargs)
+
+
+hide_from_peer(_call)
 
 
 def _reduce_ex(self: Any, protocol: int) -> tuple:
