@@ -8,7 +8,6 @@ Each stage is a function from a value to a value. With LAMPWORK_VERIFY=1 the ver
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -204,7 +203,7 @@ def _backward(
     replay = replay_of(region)
     if isinstance(replay, str):
         return replace(link, unrepeatable=replay)
-    return replace(link, replay=pickle.dumps(replay, pickle.HIGHEST_PROTOCOL), replayed=replay.inputs)
+    return replace(link, replay=replay, replayed=replay.inputs)
 
 
 def _generate(

@@ -32,8 +32,9 @@ class InitialState:
 
 @record
 class Artifact:
-    """Pickles when `portable`. `host_source`: Python text of the host function (see `codegen/host.py`).
+    """Stored where it is `portable`; a field that is added needs a line in `runtime/schema.py`.
 
+    `host_source`: Python text of the host function (see `codegen/host.py`).
     `varied`: the sizes and integers that had differed between calls when it was compiled, so that they are symbols.
     `specialised`: sizes that would have been symbols, had the program not needed them as numbers.
     `initial_states`: those that a call must make which finds none, so that the guards hold.

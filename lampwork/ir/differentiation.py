@@ -12,6 +12,7 @@ from lampwork.ir.record import record
 
 if TYPE_CHECKING:
     from lampwork.ir.artifact import Artifact
+    from lampwork.ir.replay import Replay
 
 
 @record
@@ -79,8 +80,8 @@ class Backward:
     the tangents stands, for each of those `told`, a bool of one element: whether there is that tangent. Where there is
     none and it is among the `optional` ones, its memory is not read.
 
-    `replay`: a pickled `lampwork.ir.replay.Replay`, for second derivatives, which reads the graph inputs `replayed`; or
-    nothing, and `unrepeatable` says why.
+    `replay`: a `lampwork.ir.replay.Replay`, for second derivatives, which reads the graph inputs `replayed`; or None:
+    `unrepeatable` says why. In a stored artifact it is encoded, and read when it is first needed.
     """
 
     joint: Joint
@@ -91,6 +92,6 @@ class Backward:
     optional: tuple[int, ...] = ()
     told: tuple[int, ...] = ()
     artifact: Artifact | None = None
-    replay: bytes = b""
+    replay: Replay | bytes | None = None
     replayed: tuple[int, ...] = ()
     unrepeatable: str = ""

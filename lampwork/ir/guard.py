@@ -1,7 +1,7 @@
-"""`Guard`: a test of the value at a `Source`, under which a captured region stays valid. Data only; pickles.
+"""`Guard`: a test of the value at a `Source`, under which a captured region stays valid. Data only.
 
 Objects are named, never addressed: a class or function by module, qualified name and a digest of its code. `live`
-objects speed up the check inside the process that captured and are dropped when pickled; a test whose object has no
+objects speed up the check inside the process that captured and are dropped when stored; a test whose object has no
 importable name is `portable = False`, and its entry stays in memory.
 
 The runtime compiles an entry's guards into one check (`runtime/guards.py` has one emitter per test type). Capture adds
@@ -25,7 +25,7 @@ class ObjectRef:
     """A class, function, module or other importable object.
 
     `kind`: "class" | "function" | "builtin" | "module" | "object". `digest`: code digest for Python functions, else "".
-    `live` is the object itself, absent after unpickling; `portable` says whether module + qualname finds it again.
+    `live` is the object itself, absent of a stored entry; `portable` says whether module + qualname finds it again.
     """
 
     kind: str

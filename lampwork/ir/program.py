@@ -1,4 +1,4 @@
-"""The host program: what runs, in order, on which memory. Data only; pickles; no torch.
+"""The host program: what runs, in order, on which memory. Data only; no torch.
 
 `Lowered` is what lowering hands to scheduling; `Program` what scheduling hands to code generation and the runtime.
 """

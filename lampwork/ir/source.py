@@ -1,4 +1,4 @@
-"""`Source`: where a Python value came from, as a path from the call that is being compiled. Data only; pickles.
+"""`Source`: where a Python value came from, as a path from the call that is being compiled. Data only.
 
 A path starts at the compiled callable (`Root`), one of the call's arguments, or a module of `sys.modules`. The runtime
 re-reads a path on every call; capture names each value it reads by the path it read it from.

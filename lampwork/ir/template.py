@@ -1,4 +1,4 @@
-"""Templates: how Python values are rebuilt after a region's graph ran. Data only; pickles.
+"""Templates: how Python values are rebuilt after a region's graph ran. Data only.
 
 A region's result and effects mention Python values. A value is a constant, something found at a source, a tensor the
 graph computed, or an object made in the region, which `Region.objects[k]` describes once so that identity and cycles
@@ -138,7 +138,7 @@ class NewCell:
 class NewFunction:
     """A function made in the region.
 
-    `code` is marshalled by the runtime; `globals_of` names the module of its globals.
+    `code` is written field by field when it is stored; `globals_of` names the module of its globals.
     """
 
     code: Any

@@ -3,49 +3,68 @@
     CACHE_DIR/v1/KEY/DIGEST.entry        one artifact each
 
 KEY is a digest of what was compiled (class or function by name and code), the settings, and the versions of Lampwork,
-PyTorch, Python and the machine's instruction set. A file is a header line with a checksum, then a pickle. Files are
-written under another name and moved into place, so readers never see half of one. An unreadable, corrupt or
-unwritable cache is a warning, never an error: the program runs without it.
+PyTorch, Python and the machine's instruction set. A file is a header line with a checksum, then data in the format of
+`codec.py`: of a closed list of types, each value verified as it is read. Files are written under another name and moved
+into place, so readers never see half of one. An unreadable, corrupt or unwritable cache is a warning, never an error:
+the program runs without it.
 
-Pickles run code when they are read: the cache directory must be writable by its owner alone, like the directory of
-Python's own byte code. Directories that others may write to are refused.
+A file also holds machine code, the Python text of the host function, and the byte code of functions that the program
+makes. These are code by nature, so only files are read that nobody but this user can have written: see
+`lampwork/files.py`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
-import io
-import marshal
 import os
-import pickle
 import stat
 import sys
-import tempfile
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType
+from types import FunctionType, MethodType, NoneType
 from typing import Any
 
 from lampwork.config import Settings, environment
 from lampwork.errors import LampworkWarning
+from lampwork.files import (
+    ABANDONED_SECONDS,
+    WRITING,
+    UnfitFile,
+    UnsafeFile,
+    folder_in,
+    plain_files,
+    read_file,
+    remove,
+    safe_folder,
+    touch,
+    write_file,
+)
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.continuation import Resumption, SuspendedFrames
 from lampwork.ir.guard import ClassLookup, FunctionIs
 from lampwork.ir.program import Extern, Launch, storages_of_results
 from lampwork.ir.reference import code_digest
 from lampwork.ir.region import RunEagerly
+from lampwork.runtime import schema
+from lampwork.runtime.codec import Decoder, Malformed, NotStorable, encode
 from lampwork.runtime.versions import versions
 
 #: Total size of the cache; the least recently used entries go first.
 LIMIT_BYTES = 4 << 30
+#: The largest entry that is stored or read.
+LIMIT_ENTRY_BYTES = 512 << 20
 #: Entries read for one compiled function.
 ENTRIES_READ = 16
 
-_HEADER = b"lampwork entry 1 "
+_HEADER = b"lampwork entry 2 "
+_SUFFIX = ".entry"
 _warned: set[str] = set()
+#: Bytes that this process has stored since it last looked at the size of the whole cache; None: it never has.
+_unaccounted: int | None = None
 
 Note = Callable[[str], None]
 
@@ -89,26 +108,20 @@ def candidates(function: Any, settings: Settings, note: Note) -> Iterator[Artifa
     if key is None:
         note("not used: the callable has no Python code that names it")
         return
-    folder = _root() / key
+    path = _root() / key
     try:
-        files = sorted(folder.glob("*.entry"), key=lambda path: path.stat().st_mtime, reverse=True)
-    except OSError as error:
-        _warn("read", f"the cache {folder} cannot be read ({error}).")
-        return
-    if not files:
+        with safe_folder(path) as folder:
+            files = [(status.st_mtime_ns, name) for name, status in plain_files(folder) if name.endswith(_SUFFIX)]
+            if not files:
+                raise FileNotFoundError
+            for _, name in sorted(files, reverse=True)[:ENTRIES_READ]:
+                artifact = _read(folder, path / name, note)
+                if artifact is not None:
+                    yield artifact
+    except FileNotFoundError:
         note("miss: nothing stored for this code, these settings and versions")
-        return
-    if not _owned(folder):
-        return
-    for path in files[:ENTRIES_READ]:
-        artifact = _read(path)
-        if artifact is None:
-            continue
-        missing = _missing_module(artifact)
-        if missing:
-            note(f"miss: {missing}")
-            continue
-        yield artifact
+    except OSError as error:
+        _refused(path, error, "read")
 
 
 def store(function: Any, settings: Settings, artifact: Artifact, note: Note) -> Path | None:
@@ -117,29 +130,23 @@ def store(function: Any, settings: Settings, artifact: Artifact, note: Note) -> 
     if key is None or not _portable(artifact, note):
         return None
     try:
-        data = _dump(_slim(artifact))
-    except Exception as error:
+        slim = _slim(artifact)
+        data = encode((slim.versions, slim.code_digests), slim)
+    except (NotStorable, RecursionError) as error:
         note(f"not stored: {type(error).__name__}: {error}")
         return None
-    folder = _root() / key
-    name = hashlib.sha256(data).hexdigest()
-    path = folder / f"{name[:32]}.entry"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not _owned(folder):
-            return None
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".writing-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_HEADER + name.encode() + b"\n" + data)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-        _trim(_root(), path)
-    except OSError as error:
-        _warn("write", f"the cache {folder} cannot be written ({error}).")
+    if len(data) > LIMIT_ENTRY_BYTES:
+        note(f"not stored: the entry takes {len(data)} bytes")
         return None
+    checksum = hashlib.sha256(data).hexdigest()
+    path = _root() / key / f"{checksum[:32]}{_SUFFIX}"
+    try:
+        with safe_folder(path.parent, create=True) as folder:
+            size = write_file(folder, path.name, (_header(checksum), data))
+    except OSError as error:
+        _refused(path.parent, error, "written")
+        return None
+    _account(size, path)
     return path
 
 
@@ -167,6 +174,8 @@ def _slim(artifact: Artifact) -> Artifact:
     backward = artifact.backward
     if backward is not None and backward.artifact is not None:
         backward = replace(backward, artifact=_slim(backward.artifact))
+    if backward is not None and not isinstance(backward.replay, (bytes, NoneType)):
+        backward = replace(backward, replay=encode(backward.replay))
     return replace(artifact, program=program, native=native, backward=backward, report={})
 
 
@@ -201,47 +210,63 @@ def _root() -> Path:
     return Path(environment.cache_dir) / "v1"
 
 
-def _read(path: Path) -> Artifact | None:
+def _header(checksum: str) -> bytes:
+    return _HEADER + schema.digest().encode() + b" " + checksum.encode() + b"\n"
+
+
+def _read(folder: int, path: Path, note: Note) -> Artifact | None:
+    """The artifact in the file `path`, which lies in `folder`."""
     try:
-        data = path.read_bytes()
+        data = read_file(folder, path.name, LIMIT_ENTRY_BYTES + (1 << 10))
+    except FileNotFoundError:  # removed meanwhile
+        return None
+    except UnfitFile as error:
+        _warn("corrupt", f"the cache file {path} was {_discarded(folder, path)}: {error.strerror}.")
+        return None
     except OSError as error:
-        _warn("read", f"the cache file {path} cannot be read ({error}).")
+        _refused(path, error, "read")
         return None
     header, _, body = data.partition(b"\n")
-    if not header.startswith(_HEADER) or hashlib.sha256(body).hexdigest().encode() != header[len(_HEADER) :]:
-        _warn("corrupt", f"the cache file {path} is corrupt and was {_discarded(path)}.")
+    if header.startswith(_HEADER) and header[len(_HEADER) :].partition(b" ")[0] != schema.digest().encode():
+        return None  # written by another Lampwork
+    if header + b"\n" != _header(hashlib.sha256(body).hexdigest()):
+        _warn("corrupt", f"the cache file {path} is corrupt and was {_discarded(folder, path)}.")
         return None
     try:
-        artifact = pickle.loads(body)
-    except Exception as error:  # a class moved or changed since it was written
+        decoder = Decoder(body)
+        made_for, code_digests = decoder.next()
+        if made_for != versions():
+            return None
+        missing = _missing_module(code_digests)
+        if missing:
+            note(f"miss: {missing}")
+            return None
+        artifact = decoder.next()
+        if type(artifact) is not Artifact:
+            raise Malformed(f"it holds a {type(artifact).__qualname__}")
+    except (Malformed, TypeError, ValueError, AttributeError) as error:
         why = f"cannot be loaded ({type(error).__name__}: {error})"
-        _warn("corrupt", f"the cache file {path} {why} and was {_discarded(path)}.")
+        _warn("corrupt", f"the cache file {path} {why} and was {_discarded(folder, path)}.")
         return None
-    if not isinstance(artifact, Artifact) or dict(artifact.versions) != versions():
+    except LookupError as error:
+        note(f"miss: {error}")
         return None
-    try:
-        os.utime(path)  # the trimmer removes what was not used for longest
-    except OSError:
-        pass
+    touch(folder, path.name)
     return artifact
 
 
-def _discarded(path: Path) -> str:
+def _discarded(folder: int, path: Path) -> str:
     """What became of a file that is no use, in words: later processes would only warn of it again."""
-    try:
-        path.unlink()
-    except OSError:
-        return "not used"
-    return "removed"
+    return "removed" if remove(folder, path.name) else "not used"
 
 
-def _missing_module(artifact: Artifact) -> str:
+def _missing_module(code_digests: Mapping[str, str]) -> str:
     """The first module whose functions were interpreted and that this process does not have; empty when all are there.
 
     Their code is not compared here: every function the program reached was read through a source, and the guard on
     that read holds its digest. A name is no substitute, since decorators copy it to wrappers.
     """
-    for module in {name.partition(":")[0] for name in artifact.code_digests}:
+    for module in {name.partition(":")[0] for name in code_digests}:
         if module in sys.modules:
             continue
         if module.partition(".")[0] not in sys.modules:
@@ -253,35 +278,51 @@ def _missing_module(artifact: Artifact) -> str:
     return ""
 
 
-def _owned(folder: Path) -> bool:
-    """The directory belongs to this user and nobody else may write to it."""
-    try:
-        status = folder.stat()
-    except OSError as error:
-        _warn("read", f"the cache {folder} cannot be read ({error}).")
-        return False
-    if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
-        _warn("owner", f"the cache {folder} belongs to another user or others may write to it; it is not used.")
-        return False
-    return True
-
-
-def _trim(root: Path, keep: Path) -> None:
-    """Remove the least recently used entries until the cache is within its bound."""
-    files = []
-    for path in root.glob("*/*.entry"):
+def _account(size: int, stored: Path) -> None:
+    """Keep the cache within its bound: now and then, since it takes a look at every file."""
+    global _unaccounted
+    _unaccounted = None if _unaccounted is None else _unaccounted + size
+    if _unaccounted is None or _unaccounted > LIMIT_BYTES >> 6:
+        _unaccounted = 0
         try:
-            status = path.stat()
+            with safe_folder(_root()) as root:
+                _trim(root, stored)
+        except OSError:
+            pass
+
+
+def _trim(root: int, keep: Path) -> None:
+    """Remove the least recently used entries until the cache is within its bound, and what killed processes left."""
+    files = []
+    for key in os.listdir(root):
+        try:
+            with folder_in(root, key) as folder:
+                for name, status in plain_files(folder):
+                    if name.startswith(WRITING) and status.st_mtime + ABANDONED_SECONDS < time.time():
+                        remove(folder, name)
+                    elif name.endswith(_SUFFIX) and stat.S_ISREG(status.st_mode):
+                        files.append((status.st_mtime_ns, status.st_size, key, name))
         except OSError:
             continue
-        files.append((status.st_mtime, status.st_size, path))
-    total = sum(size for _, size, _ in files)
-    for _, size, path in sorted(files):
+    total = sum(size for _, size, _, _ in files)
+    for _, size, key, name in sorted(files):
         if total <= LIMIT_BYTES:
             return
-        if path != keep:
-            path.unlink(missing_ok=True)
+        if (key, name) != (keep.parent.name, keep.name):
+            try:
+                with folder_in(root, key) as folder:
+                    remove(folder, name)
+            except OSError:
+                continue
             total -= size
+
+
+def _refused(path: Path, error: OSError, what: str) -> None:
+    """The folder or file `path` cannot be read or written."""
+    if isinstance(error, UnsafeFile):
+        _warn("owner", f"the cache {path} is not used: {error.strerror} ({error.filename}).")
+    else:
+        _warn(what, f"the cache {path} cannot be {what} ({error}).")
 
 
 def _warn(kind: str, text: str) -> None:
@@ -292,18 +333,3 @@ def _warn(kind: str, text: str) -> None:
         change = f"Run `lampwork cache clear`, or p{point}" if kind in ("read", "corrupt") else f"P{point}"
         remedy = f"{change}; LAMPWORK_CACHE=0 does without."
         warnings.warn(f"lampwork: {text} {remedy}", LampworkWarning, stacklevel=3)
-
-
-class _Pickler(pickle.Pickler):
-    """Pickles code objects as well (functions made in a region carry theirs)."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, CodeType):
-            return marshal.loads, (marshal.dumps(value),)
-        return NotImplemented
-
-
-def _dump(artifact: Artifact) -> bytes:
-    buffer = io.BytesIO()
-    _Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(artifact)
-    return buffer.getvalue()

@@ -7,7 +7,6 @@ backward pass as slow as eager's own, forward included; it is counted as a fall-
 
 from __future__ import annotations
 
-import pickle
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 from lampwork import _torch
 from lampwork.ir.replay import Call, Expression, Replay, Value
 from lampwork.ir.size import evaluate
+from lampwork.runtime.codec import Decoder
 
 
 class Gone(Exception):
@@ -59,10 +59,10 @@ def _version(value: Any) -> int:
 
 
 class Replayed:
-    """`data`: a pickled `Replay`, read when it is first needed."""
+    """A replay that can be run. `replay`: as a stored artifact holds it, or as it was made."""
 
-    def __init__(self, data: bytes) -> None:
-        self.replay: Replay = pickle.loads(data)
+    def __init__(self, replay: Replay | bytes) -> None:
+        self.replay: Replay = Decoder(replay).next() if isinstance(replay, bytes) else replay
 
     def gradients(
         self, inputs: dict[int, Any], wanted: Sequence[int], tangents: Sequence[Any], history: bool = True

@@ -20,7 +20,7 @@ def _versions() -> tuple[tuple[str, str], ...]:
         ("lampwork", __version__),
         ("format", str(FORMAT)),
         ("sources", _checkout_state()),
-        ("torch", torch.__version__),
+        ("torch", str(torch.__version__)),
         ("python", platform.python_version()),
         ("implementation", sys.implementation.cache_tag),
         ("machine", platform.machine()),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import pickle
+import random
 import warnings
 
 import pytest
@@ -11,8 +14,10 @@ import torch
 
 from lampwork.config import Settings
 from lampwork.errors import LampworkWarning
+from lampwork.files import WRITING
 from lampwork.ir.reference import code_digest
 from lampwork.runtime import cache
+from lampwork.runtime.codec import encode
 from lampwork.runtime.entry import Entry
 from lampwork.runtime.versions import versions
 from tests.unit.runtime import handmade
@@ -98,13 +103,110 @@ def test_a_corrupt_file_is_a_warning(damage):
     assert not path.exists()  # the next process has nothing to warn of
 
 
-def test_a_pickle_of_something_else_is_a_warning(folder):
-    path = cache.store(program, Settings(), stored(), print)
-    import hashlib
+def with_header(body):
+    return cache._header(hashlib.sha256(body).hexdigest()) + body
 
-    body = pickle.dumps({"not": "an artifact"})
-    path.write_bytes(cache._HEADER + hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-    assert found()[0] == []
+
+def test_a_pickle_is_not_loaded(tmp_path):
+    """The checksum is right, and the data is a pickle that would make a file."""
+
+    class Bomb:
+        def __reduce__(self):
+            return open, (str(tmp_path / "made"), "w")
+
+    path = cache.store(program, Settings(), stored(), print)
+    path.write_bytes(with_header(pickle.dumps(Bomb())))
+    with pytest.warns(LampworkWarning, match="cannot be loaded"):
+        assert found()[0] == []
+    assert not (tmp_path / "made").exists() and not path.exists()
+
+
+def test_data_of_another_type_is_a_warning():
+    path = cache.store(program, Settings(), stored(), print)
+    path.write_bytes(with_header(encode((versions(), {}), Settings.__name__)))
+    with pytest.warns(LampworkWarning, match="holds a str"):
+        assert found()[0] == []
+
+
+def test_damage_anywhere_is_one_warning_at_most():
+    path = cache.store(program, Settings(), stored(), print)
+    data = path.read_bytes()
+    chosen = random.Random(1)
+    for offset in (*range(len(data) if len(data) < 200 else 200), *chosen.sample(range(len(data)), 100)):
+        damaged = bytearray(data)
+        damaged[offset] ^= 1 << chosen.randrange(8)
+        for each in (damaged, data[:offset]):
+            path.write_bytes(each)
+            cache._warned.clear()
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                assert found()[0] == []
+            assert len(caught) <= 1
+    cache._warned.clear()
+    path.write_bytes(data)
+    assert len(found()[0]) == 1
+
+
+@pytest.mark.parametrize("kind", ["pipe", "dangling", "link", "folder", "huge", "foreign", "writable"])
+def test_what_is_no_entry_is_one_warning_and_the_others_are_read(kind, folder):
+    path = cache.store(program, Settings(), stored(), print)
+    for number in range(2):
+        other = path.with_name(f"{number}.entry")
+        if kind == "pipe":
+            os.mkfifo(other)
+        elif kind == "folder":
+            other.mkdir()
+        elif kind in ("dangling", "link"):
+            other.symlink_to("nowhere" if kind == "dangling" else path.name)
+        elif kind == "huge":
+            with other.open("wb") as file:
+                file.truncate(1 << 40)
+        else:
+            other.write_bytes(path.read_bytes())
+            if kind == "writable":
+                other.chmod(0o666)
+            elif os.geteuid() != 0:
+                pytest.skip("only root gives files away")
+            else:
+                os.chown(other, 54321, -1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert len(found()[0]) == 1
+        assert len(found()[0]) == 1
+    assert len(caught) == (kind != "folder") and all(each.category is LampworkWarning for each in caught)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_a_parent_that_others_may_write_to_is_refused(folder, mode):
+    cache.store(program, Settings(), stored(), print)
+    os.chmod(folder.parent, mode)
+    with pytest.warns(LampworkWarning, match="others may write"):
+        assert found()[0] == []
+        assert cache.store(program, Settings(), stored(name="other"), print) is None
+
+
+def test_a_full_disk_is_one_warning_and_leaves_nothing(folder, monkeypatch):
+    def write(descriptor, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", write)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for name in ("first", "second"):
+            assert cache.store(program, Settings(), stored(name=name), print) is None
+    assert len(caught) == 1 and "No space left" in str(caught[0].message)
+    assert list(folder.glob("*/*")) == []
+
+
+def test_what_killed_processes_left_is_removed(folder):
+    path = cache.store(program, Settings(), stored(), print)
+    left, new = path.with_name(f"{WRITING}1-a"), path.with_name(f"{WRITING}2-b")
+    left.write_bytes(b"half")
+    new.write_bytes(b"half")
+    os.utime(left, (1, 1))
+    cache._unaccounted = None
+    cache.store(program, Settings(), stored(), print)
+    assert not left.exists() and new.exists() and path.exists()
 
 
 def test_an_unwritable_directory_is_a_warning(folder):

@@ -1,0 +1,366 @@
+"""The types that a stored artifact may consist of, and what each of their fields may hold: a closed list.
+
+`RECORDS` has one line for each class: a check for each field, in the order of the fields. Whoever adds a field to one
+of these classes adds its check here; `tests/unit/runtime/test_codec.py` compares the two. Nothing else can be in a
+stored entry, and nothing in one can name a class that is not listed.
+
+A check is a `Check`: a set of types, and for types that do not say all, a function of the value.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import re
+import string
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from types import CodeType, EllipsisType, NoneType, NotImplementedType
+from typing import Any
+
+import numpy
+import torch
+
+from lampwork import _torch
+from lampwork.errors import Diagnostic
+from lampwork.ir import artifact, continuation, differentiation, guard, location, program, region
+from lampwork.ir import source as sources
+from lampwork.ir import template as templates
+
+
+class Check:
+    """Values of the types `sure` pass; those of the types `others` (None: of any) pass where `deep` says so."""
+
+    __slots__ = ("deep", "others", "sure")
+
+    def __init__(
+        self,
+        sure: frozenset[type],
+        others: frozenset[type] | None = frozenset(),
+        deep: Callable[[Any], bool] = bool,
+    ) -> None:
+        self.sure, self.others, self.deep = sure, others, deep
+
+    def __call__(self, value: Any) -> bool:
+        kind = type(value)
+        return kind in self.sure or ((self.others is None or kind in self.others) and self.deep(value))
+
+    def __or__(self, other: Check) -> Check:
+        others = None if self.others is None or other.others is None else self.others | other.others
+        deep = self.deep if other.others == frozenset() else other.deep
+        if self.others != frozenset() != other.others:
+            deep = lambda value: self(value) or other(value)
+        return Check(self.sure | other.sure, others, deep)
+
+
+def of(*types: type) -> Check:
+    """A value of exactly one of these types."""
+    return Check(frozenset(types))
+
+
+def many(item: Check, container: type = tuple) -> Check:
+    """A tuple (or another container) of any number of such items."""
+    sure = item.sure.issuperset
+    if item.others == frozenset():
+        return Check(frozenset(), frozenset({container}), lambda value: sure(map(type, value)))
+    return Check(frozenset(), frozenset({container}), lambda value: sure(map(type, value)) or all(map(item, value)))
+
+
+def row(*items: Check) -> Check:
+    """A tuple of one item for each check."""
+
+    def deep(value: tuple) -> bool:
+        return len(value) == len(items) and all(check(each) for check, each in zip(items, value))
+
+    return Check(frozenset(), frozenset({tuple}), deep)
+
+
+def table(key: Check, item: Check) -> Check:
+    """A dict."""
+    return Check(frozenset(), frozenset({dict}), lambda value: all(map(key, value)) and all(map(item, value.values())))
+
+
+def text(is_valid: Callable[[str], bool]) -> Check:
+    """Such a text."""
+    return Check(frozenset(), frozenset({str}), is_valid)
+
+
+def one_of(*texts: str) -> Check:
+    """One of these texts."""
+    return text(frozenset(texts).__contains__)
+
+
+# Plain data: the domain of `Equals` ----------------------------------------------------------------------------------
+
+#: Types of plain data without parts. Members of enumerations and numpy's numbers have types of their own.
+PLAIN = frozenset({
+    NoneType, bool, int, float, complex, str, bytes, EllipsisType, NotImplementedType, range, torch.Size, torch.dtype,
+    torch.device, torch.layout, torch.memory_format, _torch.AttentionBackend, re.Pattern,
+})  # fmt: skip
+
+
+def is_data(value: Any) -> bool:
+    """Plain data through and through."""
+    kind = type(value)
+    if kind in PLAIN:
+        return True
+    if kind is tuple or kind is frozenset:
+        return all(map(is_data, value))
+    if kind is slice:
+        return is_data(value.start) and is_data(value.stop) and is_data(value.step)
+    return isinstance(value, (enum.Enum, numpy.number, numpy.bool_))
+
+
+def _tree(is_leaf: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Tuples, lists and slices of such leaves and plain data."""
+
+    def check(value: Any) -> bool:
+        kind = type(value)
+        if kind in PLAIN:
+            return True
+        if kind is tuple or kind is list:
+            return all(map(check, value))
+        if kind is slice:
+            return check(value.start) and check(value.stop) and check(value.step)
+        return is_leaf(value)
+
+    return check
+
+
+# Fields --------------------------------------------------------------------------------------------------------------
+
+BOOL, INT, STR, BYTES, CODE = of(bool), of(int), of(str), of(bytes), of(CodeType)
+NONE = of(NoneType)
+DATA = Check(PLAIN, None, is_data)
+INTS, TEXTS = many(INT), many(STR)
+#: What is made part of generated Python text: names, and expressions over numbers and `NUMBER_FUNCTIONS`.
+NAME = text(str.isidentifier)
+_IN_EXPRESSIONS = frozenset(string.ascii_letters + string.digits + "_ .,()<>=!+-*/%&|^~")
+EXPRESSION = text(lambda value: "__" not in value and _IN_EXPRESSIONS.issuperset(value))
+
+LOCATION = of(location.Location)
+REF = of(guard.ObjectRef)
+SOURCE = of(*sources.Source.__args__)  # type: ignore[attr-defined]
+SOURCES = many(SOURCE)
+TEST = of(*guard.Test.__args__)  # type: ignore[attr-defined]
+SIZE_SOURCES = many(of(guard.SizeSource))
+KEY = SOURCE | DATA
+TEMPLATE = of(*templates.Template.__args__)  # type: ignore[attr-defined]
+TEMPLATES = many(TEMPLATE)
+NEW = of(*templates.NewThing.__args__)  # type: ignore[attr-defined]
+EFFECT = of(*templates.Effect.__args__)  # type: ignore[attr-defined]
+OUTCOME = of(region.Return, region.Raise, region.Continue)
+NAMED_TEMPLATES = many(row(STR, TEMPLATE))
+PAIRS = many(row(TEMPLATE, TEMPLATE))
+ATOM = Check(frozenset(), None, lambda value: is_expression(value))
+SIZE = INT | ATOM
+SIZES = many(SIZE)
+LITERAL = row(STR, INTS, BYTES)
+_TENSORS = frozenset({program.TensorRef, program.TorchConstant})
+OPERAND = Check(_TENSORS | PLAIN, None, _tree(lambda value: type(value) in _TENSORS or is_expression(value)))
+REPLAYED = Check(PLAIN, None, _tree(lambda value: type(value) in loaded("lampwork.ir.replay")))
+RESUMPTION = of(continuation.Resumption)
+STORAGES = row(many(of(program.TensorRef)), many(INT | NONE))
+
+
+BUFFER = Check(frozenset(), None, lambda value: type(value) in loaded("lampwork.ir.loops"))
+ARTIFACT = of(artifact.Artifact)
+
+RECORDS: dict[type, tuple[Check, ...]] = {
+    location.Location: (STR, INT, STR),
+    location.Origin: (STR, STR, LOCATION),
+    Diagnostic: (STR, STR, LOCATION, STR),
+    # Sources
+    sources.Root: (),
+    sources.Argument: (INT,),
+    sources.Keyword: (STR,),
+    sources.PythonModule: (STR,),
+    sources.Named: (STR, STR),
+    sources.InstanceDict: (SOURCE,),
+    sources.Attribute: (SOURCE, STR),
+    sources.Item: (SOURCE, KEY),
+    sources.KeyAt: (SOURCE, INT),
+    sources.Cell: (SOURCE, INT),
+    sources.TypeOf: (SOURCE,),
+    sources.Referent: (SOURCE,),
+    sources.ClassAttribute: (SOURCE, STR),
+    sources.Remembered: (SOURCE, many(KEY), many(row(STR, KEY))),
+    sources.Remaining: (SOURCE,),
+    sources.ArrayMemory: (SOURCE,),
+    sources.Numbers: (many(EXPRESSION), SIZE_SOURCES, STR),
+    sources.State: (STR,),
+    # Guards
+    guard.ObjectRef: (one_of("class", "function", "builtin", "module", "object"), STR, STR, STR, BOOL, NONE),
+    guard.TypeIs: (REF,),
+    guard.Equals: (DATA,),
+    guard.IsObject: (REF,),
+    guard.FunctionIs: (REF,),
+    guard.TensorIs: (
+        STR, STR, many(INT | NONE), many(INT | NONE), STR, BOOL, STR, BOOL | NONE, BOOL, BOOL, BOOL,
+    ),
+    guard.LengthIs: (INT,),
+    guard.KeysAre: (many(DATA), BOOL),
+    guard.HasKey: (DATA, BOOL),
+    guard.ClassLookup: (STR, REF | NONE),
+    guard.SameObject: (SOURCE,),
+    guard.Distinct: (SOURCES,),
+    guard.StorageGroups: (SOURCES, many(many(row(INT, INT)))),
+    guard.ModuleIsPlain: (TEXTS, TEXTS),
+    guard.SizeSource: (NAME, SOURCE, one_of("shape", "stride", "offset", "value", "item"), INT),
+    guard.SizeRelation: (EXPRESSION, SIZE_SOURCES),
+    guard.ArgumentCount: (INT, TEXTS),
+    guard.Guard: (SOURCE, TEST, LOCATION),
+    # Templates
+    templates.ConstantValue: (DATA,),
+    templates.ObjectValue: (REF,),
+    templates.SourceValue: (SOURCE,),
+    templates.TensorValue: (INT, REF | NONE, BOOL, BOOL),
+    templates.ScalarValue: (INT, one_of("int", "float", "bool")),
+    templates.SizeValue: (EXPRESSION, SIZE_SOURCES),
+    templates.NewValue: (INT,),
+    templates.NewTuple: (TEMPLATES, REF | NONE),
+    templates.NewSlice: (TEMPLATE, TEMPLATE, TEMPLATE),
+    templates.NewList: (TEMPLATES,),
+    templates.NewSet: (TEMPLATES, BOOL),
+    templates.NewDict: (PAIRS,),
+    templates.NewDeque: (TEMPLATES, INT | NONE),
+    templates.NewObject: (REF, NAMED_TEMPLATES, NAMED_TEMPLATES, TEMPLATES | NONE, PAIRS | NONE, TEMPLATE | NONE),
+    templates.NewCell: (TEMPLATE | NONE,),
+    templates.NewFunction: (
+        CODE, TEMPLATE, STR, STR, TEMPLATE | NONE, TEMPLATE | NONE, TEMPLATES, NAMED_TEMPLATES,
+    ),
+    templates.NewMethod: (TEMPLATE, TEMPLATE),
+    templates.NewCall: (REF, TEMPLATES, NAMED_TEMPLATES),
+    # Effects
+    templates.SetAttribute: (TEMPLATE, STR, TEMPLATE),
+    templates.DeleteAttribute: (TEMPLATE, STR),
+    templates.CallSetAttribute: (TEMPLATE, STR, TEMPLATE, BOOL),
+    templates.ReplaceItems: (TEMPLATE, INT | NONE, TEMPLATES),
+    templates.SetItem: (TEMPLATE, TEMPLATE, TEMPLATE),
+    templates.DeleteItem: (TEMPLATE, TEMPLATE),
+    templates.ReplaceDict: (TEMPLATE, PAIRS),
+    templates.ReplaceSet: (TEMPLATE, TEMPLATES),
+    templates.SetCell: (TEMPLATE, INT, TEMPLATE | NONE),
+    templates.SetState: (STR, TEMPLATE),
+    templates.AdvanceIterator: (TEMPLATE, INT, BOOL),
+    templates.Evaluate: (TEMPLATES,),
+    templates.Call: (REF, TEMPLATES),
+    # Outcomes
+    region.Return: (TEMPLATE,),
+    region.Raise: (TEMPLATE,),
+    region.Continue: (
+        TEMPLATE, TEMPLATES, NAMED_TEMPLATES, TEMPLATES, one_of("push", "drop", "spread", "iterate", "jump"),
+        RESUMPTION, RESUMPTION | NONE, RESUMPTION | NONE, many(of(continuation.Place)), of(continuation.BreakReason),
+    ),
+    continuation.FrameLayout: (CODE, INT, INTS, many(one_of("value", "null", "unbound")), BOOL),
+    continuation.Resumption: (many(of(continuation.FrameLayout)), INT, BOOL, INT, BOOL),
+    continuation.Place: (STR, STR, STR, INT, STR),
+    continuation.BreakReason: (STR, STR, LOCATION, STR),
+    # Programs
+    program.TensorRef: (STR, STR, SIZES, SIZES, SIZE),
+    program.TorchConstant: (one_of("dtype", "device", "layout", "memory_format"), STR),
+    program.Extern: (
+        STR, many(OPERAND), many(row(STR, OPERAND)), many(STR | NONE), STR | NONE, TEXTS, of(location.Origin), BOOL,
+    ),
+    program.Check: (STR, STR, one_of("IndexError", "RuntimeError", "AssumptionFailed"), of(location.Origin)),
+    program.Assumed: (EXPRESSION, TEXTS, LOCATION),
+    program.FromInput: (INT,),
+    program.FromBuffer: (of(program.TensorRef), BOOL),
+    program.ViewOfInput: (INT, STR, SIZES, SIZES, SIZE, BOOL),
+    program.ScalarResult: (SIZE,),
+    program.Launch: (INT, TEXTS, SIZES, many(of(location.Origin)), STR),
+    program.DeviceKernel: (
+        STR, STR, TEXTS, INTS, many(row(STR, INT)), SIZES, INT, INT, STR, INT, BYTES, STR, INT,
+    ),
+    program.NativeCode: (BYTES, INTS, TEXTS, TEXTS, TEXTS, TEXTS, STR, INTS, STR, many(of(program.DeviceKernel))),
+    program.Program: (
+        many(NONE), table(STR, BUFFER), table(STR, NONE), many(of(program.Launch, program.Extern, program.Check)),
+        TEXTS, many(of(program.FromInput, program.FromBuffer, program.ViewOfInput, program.ScalarResult)), TEXTS, INT,
+        table(STR, LITERAL), table(INT, TEXTS), INTS, many(NONE), TEXTS, INT, STR, table(STR, SIZE), SIZES,
+        table(STR, row(STR, INT)), many(of(program.Assumed)), STORAGES | NONE,
+    ),
+    # Gradients
+    differentiation.Made: (
+        one_of("plain", "output", "view of output", "detached output", "view of input", "detached input"), INT,
+    ),
+    differentiation.Output: (INT, BOOL),
+    differentiation.Joint: (
+        INT, INT, many(of(differentiation.Output)), many(of(differentiation.Made)), INTS, many(INTS), INTS, INTS,
+    ),
+    differentiation.Tangent: (INTS | NONE, INTS | NONE),
+    differentiation.Backward: (
+        of(differentiation.Joint), INTS, INTS, INTS, many(of(differentiation.Tangent)), INTS, INTS, ARTIFACT | NONE,
+        BYTES | NONE, INTS, STR,
+    ),
+    # Whole entries
+    artifact.InitialState: (SOURCE, INT, INTS),
+    artifact.Artifact: (
+        STR, many(of(guard.Guard)), SOURCES, many(NEW), many(EFFECT), OUTCOME, of(program.Program),
+        of(program.NativeCode), STR, many(row(STR, INTS, many(DATA))), table(STR, STR), table(STR, STR),
+        table(STR, of(float)), of(differentiation.Backward) | NONE, many(of(Diagnostic)),
+        many(row(SOURCE, STR, INT), frozenset), BOOL, many(INT, frozenset), many(of(artifact.InitialState)), SOURCES,
+        table(STR, STR),
+    ),
+}  # fmt: skip
+
+#: Classes of modules that few entries need, and that take milliseconds to import: by module, then by name.
+LATE: dict[str, dict[str, tuple[Check, ...]]] = {
+    "lampwork.ir.size": {
+        "Symbol": (STR, INT, INT, INT),
+        "FloorDiv": (SIZE, SIZE),
+        "Mod": (SIZE, SIZE),
+        "Min": (SIZE, SIZE),
+        "Max": (SIZE, SIZE),
+        "Product": (many(ATOM),),
+        "Sum": (INT, many(row(INT, ATOM))),
+    },
+    "lampwork.ir.replay": {
+        "Value": (INT,),
+        "Expression": (SIZE,),
+        "Call": (STR, many(REPLAYED), many(row(STR, REPLAYED)), INT | NONE, BOOL),
+        "Replay": (INTS, many(LITERAL), many(REPLAYED), INTS, many(row(STR, INT, INT | NONE))),
+    },
+    "lampwork.ir.loops": {"Buffer": (STR, STR, SIZES, SIZES, STR, STR)},
+}  # fmt: skip
+
+_loaded: dict[str, frozenset[type]] = {}
+
+
+def loaded(module: str) -> frozenset[type]:
+    """The classes of a late module; none while nothing has imported it, since then no value is of one."""
+    found = _loaded.get(module)
+    if found is None:
+        if module not in sys.modules:
+            return frozenset()
+        found = _loaded[module] = frozenset(vars(sys.modules[module])[name] for name in LATE[module])
+    return found
+
+
+def is_expression(value: Any) -> bool:
+    """Whether it is a size that varies."""
+    return type(value) in loaded("lampwork.ir.size")
+
+
+def checks(cls: type) -> tuple[Check, ...] | None:
+    """The check of each field of a class of the list; None for other classes."""
+    found = RECORDS.get(cls)
+    if found is None and cls.__module__ in LATE and cls in loaded(cls.__module__):
+        found = LATE[cls.__module__][cls.__name__]
+    return found
+
+
+@cache
+def names(cls: type) -> tuple[str, ...]:
+    """The fields of a class of the list, in order."""
+    return tuple(field.name for field in fields(cls))
+
+
+@cache
+def digest() -> str:
+    """Of the classes and their fields: files that were written with others are not read."""
+    shown = [f"{cls.__module__}.{cls.__qualname__}({', '.join(names(cls))})" for cls in RECORDS]
+    return hashlib.sha256(
+        "\n".join([*shown, repr([(name, *found) for name, found in LATE.items()])]).encode()
+    ).hexdigest()[:16]
