@@ -1,0 +1,132 @@
+"""One program through a compiler and through eager: what differs in its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from tests.fuzz.judge import ADDED, FAILED, KINDS, Difference, is_own, judge
+from tests.fuzz.program import Program
+from tests.fuzz.run import Oracle, run_call
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How a program differs from eager; `call` is the number of the call that does."""
+
+    kind: str
+    where: str
+    detail: str
+    call: int
+
+
+@dataclass
+class Report:
+    finding: Finding | None
+    fallbacks: tuple[str, ...] = ()
+    breaks: int = 0
+    #: How many calls eager raised in.
+    raised: int = 0
+
+
+class Lampwork:
+    """The compiler under test. `strict`: what fails inside of it raises."""
+
+    name = "lampwork"
+
+    def compile(self, program: Program) -> Callable:
+        import lampwork
+
+        lampwork.reset()
+        return lampwork.compile(
+            program.function(), dynamic=program.dynamic, options={"cache": False, "recompile_limit": 64}
+        )
+
+    def facts(self, compiled: Callable) -> tuple[tuple[str, ...], int]:
+        import lampwork
+
+        stats = lampwork.stats(compiled)
+        return tuple(each.id for each in stats["fallbacks"]), sum(each.count for each in stats["breaks"])
+
+
+class TorchCompile:
+    """`torch.compile` in its place, to see what of the findings is the peer's, too."""
+
+    name = "torch.compile"
+
+    def compile(self, program: Program) -> Callable:
+        torch._dynamo.reset()
+        return torch.compile(program.function(), dynamic=program.dynamic)
+
+    def facts(self, compiled: Callable) -> tuple[tuple[str, ...], int]:
+        return (), 0
+
+
+class Eager:
+    """The program itself in its place: whatever is found is the judge's own."""
+
+    name = "eager"
+
+    def compile(self, program: Program) -> Callable:
+        return program.function()
+
+    def facts(self, compiled: Callable) -> tuple[tuple[str, ...], int]:
+        return (), 0
+
+
+COMPILERS: dict[str, Any] = {each.name: each for each in (Lampwork, TorchCompile, Eager)}
+
+
+def check(program: Program, compiler: Any, device: str = "cpu") -> Report:
+    """The worst difference of the first call that differs."""
+    function = program.function()
+    compiled = compiler.compile(program)
+    raised = 0
+    for index, call in enumerate(program.calls):
+        expected = run_call(function, program, call, device=device)
+        ours = run_call(compiled, program, call, device=device)
+        raised += expected.error is not None
+        if is_out_of_memory(expected.error):
+            break
+        found = judge(expected, ours, Oracle(program, call, device))
+        if found and found[0].kind in (FAILED, ADDED) and compiler.name == "lampwork":
+            # Strict mode raises where the compiler fails. Without it the call falls back and is right, or should be.
+            lenient = _lenient(program, compiler, index, device)
+            if lenient is not None:
+                found = [lenient]
+            else:
+                found = [Difference(FAILED, found[0].where, found[0].detail)]
+        if found:
+            worst = found[0]
+            return Report(Finding(worst.kind, worst.where, worst.detail, index), raised=raised)
+    return Report(None, *compiler.facts(compiled), raised)
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error or "")
+
+
+def _lenient(program: Program, compiler: Any, index: int, device: str) -> Difference | None:
+    """What differs where failures inside the compiler fall back instead of raising."""
+    from lampwork.config import environment
+
+    before = environment.strict
+    environment.__dict__["strict"] = False
+    try:
+        compiled = compiler.compile(program)
+        function = program.function()
+        for call in program.calls[: index + 1]:
+            expected = run_call(function, program, call, device=device)
+            ours = run_call(compiled, program, call, device=device)
+            found = judge(expected, ours, Oracle(program, call, device))
+            if found:
+                return found[0]
+    finally:
+        environment.__dict__["strict"] = before
+    return None
+
+
+__all__ = ["COMPILERS", "Finding", "KINDS", "Report", "check", "is_own", "replace"]

@@ -1,0 +1,207 @@
+"""Whether what a compiled program gave is right, element by element.
+
+Eager is the specification. Where an element differs from eager's by more than a few units in the last place, other
+answers that a right program may give are consulted: the program in double precision, and eager runs whose rounding is
+disturbed (`Oracle`). An element is right if it lies within `WIDER` times the range of those, or if it is closer to
+double precision than eager is. Disturbed runs also tell where nothing can be said: where a comparison, a rounding or
+an index turns out otherwise when its operand changes in the last place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tests.fuzz.run import Oracle, Outcome
+
+#: Differences of so many units in the last place need no second opinion.
+UNITS = 4
+#: How much further than the disturbed runs an answer may lie from eager's.
+WIDER = 6.0
+#: Disturbed runs: at first, and before an element is called wrong.
+FEW, MANY = 3, 36
+
+WRONG_VALUES, WRONG_GRADIENTS = "wrong values", "wrong gradients"
+SIGN_OF_ZERO, STRIDES, GRADIENT_STRIDES = "sign of zero", "wrong strides", "gradient strides"
+METADATA, ALIASING, DRAWS = "wrong shape or type", "aliasing", "random numbers"
+ADDED, LOST, ANOTHER = "exception added", "exception lost", "another exception"
+OUTSIDE, FAILED = "write outside of memory", "compiler failed"
+CRASH, STUCK = "crash", "no answer"
+KINDS = (WRONG_VALUES, WRONG_GRADIENTS, METADATA, STRIDES, GRADIENT_STRIDES, ALIASING, SIGN_OF_ZERO, DRAWS, ADDED,
+         LOST, ANOTHER, OUTSIDE, FAILED, CRASH, STUCK)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Difference:
+    kind: str
+    where: str
+    detail: str
+
+
+def told(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:240] if lines else ''}"
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether an exception is the compiler's, which it raises in strict mode where it failed."""
+    return type(error).__module__.split(".")[0] == "lampwork"
+
+
+def judge(eager: Outcome, ours: Outcome, oracle: Oracle) -> list[Difference]:
+    """What a caller could tell from eager's outcome, worst first."""
+    found: list[Difference] = []
+    if not ours.is_intact and eager.is_intact:
+        found.append(Difference(OUTSIDE, "arguments", "bytes outside of a storage have changed"))
+    if ours.error is not None and is_own(ours.error):
+        return [*found, Difference(FAILED, "call", told(ours.error))]
+    if eager.error is None and ours.error is not None:
+        return [*found, Difference(ADDED, "call", told(ours.error))]
+    if eager.error is not None:
+        if ours.error is None:
+            found.append(Difference(LOST, "call", told(eager.error)))
+        elif type(ours.error) is not type(eager.error):
+            found.append(Difference(ANOTHER, "call", f"{told(ours.error)}; eager: {told(eager.error)}"))
+        return found
+    if list(ours.values) != list(eager.values):
+        return [*found, Difference(METADATA, "results", f"{list(ours.values)} instead of {list(eager.values)}")]
+    for label, expected in eager.values.items():
+        found += _compare(label, ours.values[label], expected, oracle)
+    if ours.facts != eager.facts:
+        found.append(Difference(ALIASING, "results", f"{ours.facts} instead of {eager.facts}"))
+    if eager.random_state is not None and not torch.equal(eager.random_state, ours.random_state):
+        found.append(Difference(DRAWS, "generator", "the random generator is in another state"))
+    return sorted(found, key=lambda each: KINDS.index(each.kind))
+
+
+def _compare(label: str, ours: Any, expected: Any, oracle: Oracle) -> list[Difference]:
+    is_gradient = label.startswith("gradient")
+    if not isinstance(expected, torch.Tensor) or not isinstance(ours, torch.Tensor):
+        if type(expected) is not type(ours):
+            return [Difference(METADATA, label, f"{_outline(ours)} instead of {_outline(expected)}")]
+        if isinstance(expected, (int, float, complex, bool)):
+            return _compare(label, torch.tensor(ours), torch.tensor(expected), oracle)
+        return [] if expected == ours else [Difference(WRONG_VALUES, label, f"{ours!r} instead of {expected!r}")]
+    if (ours.dtype, ours.shape, ours.device) != (expected.dtype, expected.shape, expected.device):
+        return [Difference(METADATA, label, f"{_outline(ours)} instead of {_outline(expected)}")]
+    if (ours.is_conj(), ours.is_neg(), type(ours)) != (expected.is_conj(), expected.is_neg(), type(expected)):
+        return [Difference(METADATA, label, "lazily conjugated or negated, or of another class")]
+    found = []
+    if ours.layout == torch.strided and ours.stride() != expected.stride():
+        kind = GRADIENT_STRIDES if is_gradient else STRIDES
+        found.append(Difference(kind, label, f"{ours.stride()} instead of {expected.stride()} for {tuple(ours.shape)}"))
+    difference = compare_elements(label, ours, expected, oracle)
+    if difference is not None:
+        found.append(Difference(WRONG_GRADIENTS if is_gradient and difference.kind == WRONG_VALUES else difference.kind, label, difference.detail))  # fmt: skip
+    return found
+
+
+def _outline(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    return type(value).__name__
+
+
+def _parts(value: torch.Tensor) -> torch.Tensor:
+    """Elements in a row on the CPU, of double precision or whole; complex numbers as two."""
+    value = value.detach().resolve_conj().resolve_neg().cpu()
+    if value.is_complex():
+        value = torch.view_as_real(value)
+    return value.reshape(-1) if not value.is_floating_point() else value.reshape(-1).double()
+
+
+def compare_elements(label: str, ours: torch.Tensor, expected: torch.Tensor, oracle: Oracle) -> Difference | None:
+    """The first wrong element, in words."""
+    if expected.numel() == 0:
+        return None
+    mine, theirs = _parts(ours), _parts(expected)
+    if not expected.is_floating_point() and not expected.is_complex():
+        wrong = mine != theirs
+        if not bool(wrong.any()):
+            return None
+        low, high = _range(label, theirs, oracle, MANY, wrong)[:2]
+        wrong &= ~((low < high) & (low <= mine) & (mine <= high))
+        return _told_of(mine, theirs, wrong, ours)
+    real = expected.dtype.to_real() if expected.is_complex() else expected.dtype
+    info = torch.finfo(real)
+    same = (mine == theirs) | (mine.isnan() & theirs.isnan())
+    close = same | ((mine - theirs).abs() <= UNITS * info.eps * theirs.abs())
+    signs = same & (mine == 0) & (mine.signbit() != theirs.signbit())
+    if bool(close.all()) and not bool(signs.any()):
+        return None
+    floor = 64 * info.smallest_normal * info.eps
+    for count in (FEW, MANY):
+        low, high, unstable, zeros, wide = _range(label, theirs, oracle, count, ~close)
+        spread = torch.where(low.isfinite() & high.isfinite(), high - low, 0)
+        margin = WIDER * spread + UNITS * info.eps * theirs.abs() + floor
+        inside = (low - margin <= mine) & (mine <= high + margin)
+        if wide is not None:
+            # As near to double precision as eager, or nearer. Where a narrow type overflows in between, double
+            # precision is what was meant.
+            eager_error = (theirs - wide).abs().nan_to_num(nan=0.0, posinf=0.0)
+            allowed = 1.5 * eager_error + UNITS * info.eps * wide.abs() + floor
+            if real in (torch.float32, torch.float64):
+                allowed = torch.where(theirs.isfinite(), allowed, -1.0)
+            inside |= (mine - wide).abs() <= allowed
+        wrong = ~(close | inside | unstable)
+        if not bool(wrong.any()):
+            break
+    else:
+        return _told_of(mine, theirs, wrong, ours)
+    if bool(signs.any()):
+        if real in (torch.float16, torch.bfloat16):
+            zeros = zeros & (wide is not None) & (wide == 0) if wide is not None else torch.zeros_like(zeros)
+        wrong = signs & zeros
+        if bool(wrong.any()):
+            found = _told_of(mine, theirs, wrong, ours)
+            return Difference(SIGN_OF_ZERO, label, found.detail) if found else None
+    return None
+
+
+def _range(label: str, theirs: torch.Tensor, oracle: Oracle, count: int, at: torch.Tensor) -> tuple[Any, ...]:
+    """The least and the greatest of eager's and the disturbed answers; where some are not finite and others are; where
+    all are zeros of one sign; the answer in double precision, if there is one."""
+    low, high = theirs.clone(), theirs.clone()
+    is_number = ~theirs.isnan() if theirs.is_floating_point() else torch.ones_like(theirs, dtype=torch.bool)
+    every_number, any_number = is_number.clone(), is_number.clone()
+    zeros = theirs == 0
+    sign = theirs.signbit() if theirs.is_floating_point() else zeros
+    infinite = theirs.isinf() if theirs.is_floating_point() else ~is_number
+    unstable = torch.zeros_like(is_number)
+    for outcome in oracle.noisy(count):
+        other = outcome.values.get(label)
+        if isinstance(other, (int, float, complex, bool)):
+            other = torch.tensor(other)
+        if not isinstance(other, torch.Tensor):
+            continue
+        parts = _parts(other)
+        if parts.shape != theirs.shape or parts.dtype != theirs.dtype:
+            continue
+        if parts.is_floating_point():
+            here = ~parts.isnan()
+            every_number &= here
+            any_number |= here
+            unstable |= parts.isinf() != infinite
+            zeros &= (parts == 0) & (parts.signbit() == sign)
+            low, high = torch.fmin(low, parts), torch.fmax(high, parts)
+        else:
+            low, high = torch.minimum(low, parts), torch.maximum(high, parts)
+    unstable |= any_number & ~every_number
+    wide = oracle.wide.values.get(label)
+    wide = _parts(wide) if isinstance(wide, torch.Tensor) else None
+    if wide is not None and wide.shape != theirs.shape:
+        wide = None
+    return low, high, unstable, zeros, wide
+
+
+def _told_of(mine: torch.Tensor, theirs: torch.Tensor, wrong: torch.Tensor, ours: torch.Tensor) -> Difference | None:
+    places = wrong.nonzero().flatten().tolist()
+    if not places:
+        return None
+    first = places[0]
+    return Difference(
+        WRONG_VALUES, "", f"{len(places)} of {len(mine)} elements of {_outline(ours)}, the first at {first}: "
+        f"{mine[first].item()!r} instead of {theirs[first].item()!r}",
+    )  # fmt: skip

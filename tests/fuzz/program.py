@@ -1,0 +1,167 @@
+"""Generated programs as data: inputs, numbers, statements, results and calls; their source text in three variants.
+
+    def program(x0, x1, n0):
+        v0 = torch.add(x0, n0)
+        v0.mul_(x1)
+        return (v0,)
+
+Every statement is a line of Python, so a program prints as what a user would write and is compiled as such. Two more
+variants of the same text tell what a result may be: `WIDE` runs in double precision, `NOISY` multiplies what operators
+that round read and return by 1 plus a few units in the last place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.fuzz.inputs import Input
+
+PLAIN, WIDE, NOISY = "plain", "wide", "noisy"
+
+NAMES = re.compile(r"\b[xv]\d+\b")
+_NARROW_TYPES = re.compile(r"torch\.(float16|bfloat16|float32|half|float)\b")
+
+#: What a statement does to numbers: nothing new is rounded; results are rounded; memory is shared.
+EXACT, ROUNDS, VIEW = "exact", "rounds", "view"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """`targets = text`, or just `text`. `writes` names the variable that the statement writes to in place."""
+
+    targets: tuple[str, ...]
+    text: str
+    kind: str = ROUNDS
+    writes: str = ""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return frozenset(NAMES.findall(self.text))
+
+    def lines(self, variant: str) -> list[str]:
+        text = _widened(self.text) if variant == WIDE else self.text
+        after = []
+        if variant == NOISY and self.kind == ROUNDS:
+            text = NAMES.sub(lambda match: match[0] if match[0] == self.writes else f"NOISE({match[0]})", text)
+            if self.writes:
+                after = [f"NOISE_IN_PLACE({self.writes})"]
+            elif self.targets:
+                text = f"NOISE({text})"
+        return [f"{', '.join(self.targets)} = {text}" if self.targets else text, *after]
+
+
+def _widened(text: str) -> str:
+    return _NARROW_TYPES.sub("torch.float64", text).replace("torch.complex64", "torch.complex128")
+
+
+@dataclass(frozen=True)
+class Call:
+    """Sizes by name and values of numbers of one call; `seed` chooses what tensors hold. `layouts`, if any, take the
+    place of the inputs' own."""
+
+    seed: int
+    sizes: tuple[tuple[str, int], ...] = ()
+    numbers: tuple[Any, ...] = ()
+    layouts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    seed: int
+    inputs: tuple[Input, ...] = ()
+    statements: tuple[Statement, ...] = ()
+    results: tuple[str, ...] = ()
+    calls: tuple[Call, ...] = ()
+    grad: bool = False
+    dynamic: bool | None = None
+    mode: str = "enable_grad"
+    #: Values that the text names: callables of operator samples.
+    names: dict[str, Any] = field(default_factory=dict, compare=False, hash=False)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        return tuple(f"n{index}" for index in range(len(self.calls[0].numbers))) if self.calls else ()
+
+    def input_of(self, index: int, call: Call) -> Input:
+        spec = self.inputs[index]
+        return replace(spec, layout=call.layouts[index]) if call.layouts else spec
+
+    def text(self, variant: str = PLAIN) -> str:
+        arguments = [f"x{index}" for index in range(len(self.inputs))] + list(self.numbers)
+        lines = [f"def program({', '.join(arguments)}):"]
+        for statement in self.statements:
+            lines += ["    " + line for line in statement.lines(variant)]
+        lines.append(f"    return ({', '.join(self.results)}{',' if len(self.results) == 1 else ''})")
+        return "\n".join(lines) + "\n"
+
+    def function(self, variant: str = PLAIN, names: dict[str, Any] | None = None) -> Callable:
+        """The program as a Python function with globals of its own."""
+        import math
+
+        import torch
+
+        known = {"torch": torch, "F": torch.nn.functional, "inf": math.inf, "nan": math.nan, "math": math, **self.names}
+        known.update(names or {})
+        text = self.text(variant)
+        file = f"<fuzz {self.seed} {variant}>"
+        exec(compile(text, file, "exec"), known)
+        return known["program"]
+
+    def operators(self) -> tuple[str, ...]:
+        """The names of what is called, for telling findings from each other."""
+        found: set[str] = set()
+        for statement in self.statements:
+            names = re.findall(r"(?:\.|\b)([A-Za-z_]\w*)\(", statement.text)
+            if not names:
+                symbols = re.findall(r"(\*\*|//|<<|>>|[<>=!]=|[-+*/%@&|^<>~]=?)", NAMES.sub("", statement.text))
+                names = symbols or (["getitem"] if "[" in statement.text else [])
+                if re.match(r"\w+\[.*\] =", statement.text):
+                    names = ["setitem"]
+            found.update(names)
+        return tuple(sorted(found))
+
+    def live(self) -> Program:
+        """Without statements whose results nothing reads, and without inputs and numbers that nothing reads."""
+        wanted = set(self.results)
+        kept: list[Statement] = []
+        # A write counts where what it writes to, or anything that it may share memory with, is read: kept always.
+        for statement in reversed(self.statements):
+            if statement.writes or not statement.targets or wanted & set(statement.targets):
+                kept.append(statement)
+                wanted |= statement.reads
+        return replace(self, statements=tuple(reversed(kept)))._renumbered(wanted)
+
+    def _renumbered(self, wanted: set[str]) -> Program:
+        texts = " ".join([*(each.text for each in self.statements), *self.results])
+        inputs = [index for index in range(len(self.inputs)) if f"x{index}" in wanted]
+        numbers = [index for index in range(len(self.numbers)) if re.search(rf"\bn{index}\b", texts)]
+        if len(inputs) == len(self.inputs) and len(numbers) == len(self.numbers):
+            return self
+        new = {f"x{old}": f"x{at}" for at, old in enumerate(inputs)} | {f"n{old}": f"n{at}" for at, old in enumerate(numbers)}  # fmt: skip
+        renamed = lambda text: re.sub(r"\b[xn]\d+\b", lambda match: new.get(match[0], match[0]), text)
+        calls = tuple(
+            replace(
+                each,
+                numbers=tuple(each.numbers[at] for at in numbers),
+                layouts=tuple(each.layouts[at] for at in inputs) if each.layouts else (),
+            )
+            for each in self.calls
+        )
+        return replace(
+            self,
+            inputs=tuple(self.inputs[at] for at in inputs),
+            statements=tuple(
+                replace(
+                    each,
+                    text=renamed(each.text),
+                    writes=renamed(each.writes),
+                    targets=tuple(map(renamed, each.targets)),
+                )
+                for each in self.statements
+            ),  # fmt: skip
+            results=tuple(map(renamed, self.results)),
+            calls=calls,
+        )

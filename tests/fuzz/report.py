@@ -1,0 +1,117 @@
+"""Findings as runnable scripts, and the table of counts."""
+
+from __future__ import annotations
+
+import collections
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tests.fuzz.check import Finding
+from tests.fuzz.judge import KINDS
+from tests.fuzz.program import Program
+from tests.fuzz.run import arguments_of
+
+RIGHT = "right"
+
+
+@dataclass
+class Found:
+    """One class of findings: the first program, reduced, and the seeds that led to it."""
+
+    finding: Finding
+    program: Program | None
+    seeds: list[int] = field(default_factory=list)
+
+    @property
+    def key(self) -> tuple:
+        return (self.finding.kind, self.program.operators() if self.program else ("?",))
+
+
+def script(program: Program, finding: Finding | None = None) -> str:
+    """The program as a file that runs by itself: inputs as literals, calls of eager and compiled, what they return."""
+    lines = []
+    if finding:
+        lines += [f"# {finding.kind}: {finding.where}: {finding.detail}"]
+    lines += ["import torch", "import torch.nn.functional as F", "from math import inf, nan", "", "import lampwork", ""]
+    for name, value in program.names.items():
+        if re.search(rf"\b{name}\b", program.text()):
+            lines.append(f"{name} = {_constant(name, value)}")
+    lines += ["", program.text()]
+    arguments = f"dynamic={program.dynamic}" if program.dynamic is not None else ""
+    lines.append(f"compiled = lampwork.compile(program{', ' if arguments else ''}{arguments})")
+    tensor_names = ", ".join(f"x{index}" for index in range(len(program.inputs)))
+    for index, call in enumerate(program.calls):
+        lines.append(f"\n# call {index}")
+        lines.append("for function in (program, compiled):")
+        for place, each in enumerate(arguments_of(program, call)):
+            lines.append(f"    x{place} = {literal(each.leaf, each.memory.flat)}")
+            if program.inputs[place].leaf:
+                lines[-1] += ".requires_grad_()"
+                lines.append(f"    leaf{place} = x{place}")
+                if each.tensor is not each.leaf:
+                    lines.append(f"    x{place} = x{place}{_view_of(program.inputs[place].leaf, each)}")
+        given = ", ".join([each for each in (tensor_names, *(repr(each) for each in call.numbers)) if each])
+        lines.append(f"    torch.manual_seed({call.seed})")
+        lines.append(f"    with torch.{program.mode}():")
+        if program.mode == "inference_mode":
+            lines[-1] = "    with torch.inference_mode():"
+        lines.append(f"        results = function({given})")
+        lines.append(
+            "    print([(each, each.stride()) if isinstance(each, torch.Tensor) else each for each in results])"
+        )
+        if program.grad:
+            lines.append(
+                "    roots = [each for each in results if isinstance(each, torch.Tensor) and each.requires_grad]"
+            )
+            lines.append("    weights = [torch.randn(each.shape, generator=torch.Generator().manual_seed(5 + k), dtype=torch.float64).to(each.dtype) for k, each in enumerate(roots)]")  # fmt: skip
+            lines.append("    torch.autograd.backward(roots, weights)")
+            leaves = ", ".join(f"leaf{place}.grad" for place, spec in enumerate(program.inputs) if spec.leaf)
+            lines.append(f"    print([{leaves}])")
+    return "\n".join(lines) + "\n"
+
+
+def _view_of(kind: str, each: Any) -> str:
+    return {
+        "transpose": ".transpose(0, -1)", "slice": "[1::2]", "narrow": f".narrow(-1, 2, {each.leaf.shape[-1] - 3 if each.leaf.dim() else 0})",
+        "expand": f".expand({tuple(each.tensor.shape)})",
+    }.get(kind, "")  # fmt: skip
+
+
+def literal(tensor: torch.Tensor, memory: torch.Tensor) -> str:
+    """Text that makes the tensor in a storage of the same size."""
+    tensor = tensor.detach()
+    dtype = str(tensor.dtype)
+    if memory.numel() > 200:
+        return f"torch.randn({tuple(tensor.shape)}).to({dtype})  # {tuple(tensor.stride())}"
+    text = f"torch.tensor({memory.tolist()}, dtype={dtype})"
+    if tensor.is_contiguous() and tensor.storage_offset() == 0 and tensor.numel() == memory.numel():
+        return text if tensor.dim() == 1 else f"{text}.view({tuple(tensor.shape)})"
+    return f"{text}.as_strided({tuple(tensor.shape)}, {tuple(tensor.stride())}, {tensor.storage_offset()})"
+
+
+def _constant(name: str, value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return literal(value, value.reshape(-1))
+    return f"...  # {value}"
+
+
+def table(counts: collections.Counter, found: dict[tuple, Found], seconds: float) -> Any:
+    """Counts of programs by outcome, and the classes of findings."""
+    from rich.table import Table
+
+    made = Table(title=f"{sum(counts[kind] for kind in (*KINDS, RIGHT))} programs in {seconds:.0f} s")
+    made.add_column("outcome")
+    made.add_column("programs", justify="right")
+    made.add_column("classes", justify="right")
+    for kind in (RIGHT, *KINDS):
+        classes = sum(each.finding.kind == kind for each in found.values())
+        made.add_row(kind, str(counts[kind]), str(classes) if classes else "")
+    made.add_section()
+    for name in ("eager raised", "broke", "fell back"):
+        made.add_row(name, str(counts[name]), "")
+    for name in sorted(each for each in counts if each.startswith("fell back: ")):
+        made.add_row("  " + name.removeprefix("fell back: "), str(counts[name]), "")
+    return made

@@ -1,0 +1,176 @@
+"""One call of a program, and all that its caller can see afterwards."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tests.fuzz.inputs import Argument, make
+from tests.fuzz.program import NOISY, WIDE, Call, Program
+
+MODES = {"enable_grad": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
+
+
+@dataclass
+class Outcome:
+    """Values by label ("result 0", "gradient of x1", "memory of x0"), or the error; which results share memory."""
+
+    error: BaseException | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+    facts: tuple[Any, ...] = ()
+    is_intact: bool = True
+    random_state: Any = None
+
+
+def arguments_of(program: Program, call: Call, wide: bool = False, device: str = "cpu") -> list[Argument]:
+    sizes = dict(call.sizes)
+    return [
+        make(program.input_of(index, call), sizes, call.seed * 31 + index, wide, device)
+        for index in range(len(program.inputs))
+    ]
+
+
+def run_call(
+    function: Callable,
+    program: Program,
+    call: Call,
+    wide: bool = False,
+    device: str = "cpu",
+    noise: Noise | None = None,
+) -> Outcome:
+    """What `function`, some form of the program, does on this call. `noise` disturbs gradients of results."""
+    arguments = arguments_of(program, call, wide, device)
+    tensors = [each.tensor for each in arguments]
+    outcome = Outcome()
+    torch.manual_seed(call.seed)
+    try:
+        with warnings.catch_warnings(), MODES[program.mode]():
+            warnings.simplefilter("ignore")
+            results = function(*tensors, *call.numbers)
+            for index, result in enumerate(results):
+                outcome.values[f"result {index}"] = result
+            outcome.facts = aliasing(results, tensors)
+            outcome.random_state = torch.get_rng_state()
+            if program.grad:
+                _differentiate(results, arguments, outcome, noise)
+    except Exception as error:
+        outcome.error = error
+        outcome.values = {}
+    for index, each in enumerate(arguments):
+        outcome.values[f"memory of x{index}"] = each.memory.flat
+        outcome.is_intact &= each.memory.is_intact()
+    return outcome
+
+
+def _differentiate(results: Any, arguments: list[Argument], outcome: Outcome, noise: Noise | None) -> None:
+    roots, weights = [], []
+    for result in results:
+        if isinstance(result, torch.Tensor) and result.requires_grad and result.is_floating_point():
+            generator = torch.Generator().manual_seed(5 + len(roots))
+            weight = torch.randn(result.shape, generator=generator, dtype=torch.float64)
+            roots.append(result)
+            weight = weight.to(result.dtype).to(result.device)
+            weights.append(noise(weight) if noise else weight)
+    if not roots:
+        return
+    torch.autograd.backward(roots, weights)
+    for index, each in enumerate(arguments):
+        if each.leaf.requires_grad:
+            outcome.values[f"gradient of x{index}"] = each.leaf.grad
+
+
+def aliasing(results: Any, arguments: list[torch.Tensor]) -> tuple[Any, ...]:
+    """For each result: the tensor that it is, else where in the memory of an earlier tensor it begins."""
+    tensors: list[Any] = list(arguments)
+    facts = []
+    for result in results:
+        if not isinstance(result, torch.Tensor):
+            facts.append(type(result).__name__)
+            tensors.append(result)
+            continue
+        fact: Any = "own memory"
+        for index, other in enumerate(tensors):
+            if other is result:
+                fact = ("is", index)
+                break
+            if isinstance(other, torch.Tensor) and result.numel() and other.numel():
+                if other.untyped_storage().data_ptr() == result.untyped_storage().data_ptr():
+                    fact = ("shares", index, result.storage_offset())
+                    break
+        facts.append((fact, result.requires_grad, result.is_leaf))
+        tensors.append(result)
+    return tuple(facts)
+
+
+class Oracle:
+    """Other answers that a right program may give on a call: in double precision, and with rounding disturbed."""
+
+    def __init__(self, program: Program, call: Call, device: str = "cpu") -> None:
+        self.program, self.call, self.device = program, call, device
+        self._wide: Outcome | None = None
+        self._noisy: list[Outcome] = []
+
+    @property
+    def wide(self) -> Outcome:
+        if self._wide is None:
+            self._wide = run_call(self.program.function(WIDE), self.program, self.call, True, self.device)
+        return self._wide
+
+    def noisy(self, count: int) -> list[Outcome]:
+        """`count` runs, every third of which is disturbed eight times as much."""
+        while len(self._noisy) < count:
+            index = len(self._noisy)
+            noise = Noise(index, 8.0 if index % 3 == 2 else 2.0)
+            function = self.program.function(NOISY, {"NOISE": noise, "NOISE_IN_PLACE": noise.in_place})
+            self._noisy.append(run_call(function, self.program, self.call, False, self.device, noise))
+        return self._noisy
+
+
+class Noise:
+    """Multiplies floating-point elements by 1 plus up to `units` units in the last place. Zeros stay."""
+
+    def __init__(self, seed: int, units: float) -> None:
+        self.units = int(units)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._random = random.Random(seed)
+
+    def _factor(self, x: torch.Tensor) -> torch.Tensor:
+        real = x.dtype.to_real() if x.dtype.is_complex else x.dtype
+        steps = torch.randint(-self.units, self.units + 1, x.shape, generator=self._generator, dtype=torch.float64)
+        return (1 + steps * torch.finfo(real).eps).to(real).to(x.device)
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if value.is_floating_point() and value.numel():
+                tiny = torch.finfo(value.dtype).tiny
+                if value.dtype in (torch.float32, torch.float64) and bool((value.detach().abs() < tiny).any()):
+                    # Below the smallest normal number a unit is an absolute step.
+                    step = torch.finfo(value.dtype).smallest_normal * torch.finfo(value.dtype).eps
+                    moved = torch.randint(-self.units, self.units + 1, value.shape, generator=self._generator)
+                    small = (value.detach() != 0) & (value.detach().abs() < tiny)
+                    return value * self._factor(value) + torch.where(small, moved * step, 0).to(value.dtype)
+                return value * self._factor(value)
+            if value.is_complex() and value.numel():
+                return torch.complex(value.real * self._factor(value), value.imag * self._factor(value))
+            return value
+        if isinstance(value, (tuple, list)):
+            made = [self(each) for each in value]
+            if hasattr(value, "_fields") or type(value).__module__ == "torch.return_types":
+                return tuple(made)
+            return type(value)(made)
+        if isinstance(value, float):
+            return value * (1 + self._random.randint(-self.units, self.units) * 2.0**-24)
+        return value
+
+    def in_place(self, value: torch.Tensor) -> None:
+        if not value.is_floating_point() or value.requires_grad or (value._is_view() and value._base.requires_grad):
+            return
+        if 0 in value.stride() and value.numel() > 1:
+            return
+        with torch.no_grad():
+            value.mul_(self._factor(value))

@@ -1,0 +1,181 @@
+"""Processes that check programs: a crash or a program that never ends is a finding, and the next process goes on."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+from tests.fuzz.check import COMPILERS, Finding, check
+from tests.fuzz.generate import Options, generate
+from tests.fuzz.judge import CRASH, STUCK
+from tests.fuzz.program import Program
+from tests.fuzz.reduce import reduce
+
+#: A program that takes longer has no answer.
+PATIENCE = 60.0
+#: Programs that one process checks before another takes its place.
+LIFE = 1500
+
+
+@dataclass(frozen=True)
+class Job:
+    options: Options
+    compiler: str
+    device: str
+    reduce_seconds: float
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one seed."""
+
+    seed: int
+    finding: Finding | None
+    program: Program | None = None
+    fallbacks: tuple[str, ...] = ()
+    broke: bool = False
+    raised: bool = False
+
+
+def _work(job: Job, seeds: list[int], connection: Connection) -> None:
+    torch.set_num_threads(job.threads)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    compiler = COMPILERS[job.compiler]()
+    for seed in seeds:
+        connection.send(("began", seed))
+        program = generate(seed, job.options)
+        report = check(program, compiler, job.device)
+        finding = report.finding
+        if finding is not None:
+            connection.send(("found", seed, finding))
+            kept = replace(program, calls=program.calls[: finding.call + 1])
+
+            def fails(candidate: Program) -> bool:
+                found = check(candidate, compiler, job.device).finding
+                return found is not None and found.kind == finding.kind
+
+            if fails(kept):
+                program = reduce(kept, fails, job.reduce_seconds)
+                again = check(program, compiler, job.device).finding
+                finding = again or finding
+        # Callables of samples are no data: the seed makes them again.
+        sent = replace(program, names={}) if finding is not None else None
+        connection.send(
+            ("done", Result(seed, finding, sent, report.fallbacks, bool(report.breaks), bool(report.raised)))
+        )
+    connection.send(("over",))
+
+
+class _Process:
+    def __init__(self, job: Job, seeds: list[int]) -> None:
+        context = multiprocessing.get_context("fork")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(job, seeds, theirs), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.left = list(seeds)
+        self.since = time.monotonic()
+        self.found: Finding | None = None
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+def run(job: Job, seeds: Iterator[int], processes: int, until: float) -> Iterator[Result]:
+    """Results of seeds as they come, until that time (of `time.monotonic`) or the seeds' end."""
+    running: list[_Process] = []
+
+    def start() -> None:
+        share = [seed for _, seed in zip(range(LIFE), seeds)]
+        if share and time.monotonic() < until:
+            running.append(_Process(job, share))
+
+    for _ in range(processes):
+        start()
+    try:
+        while running:
+            ready = wait([each.connection for each in running], timeout=1.0)
+            for each in list(running):
+                ended: Any = None
+                if each.connection in ready:
+                    try:
+                        message = each.connection.recv()
+                    except (EOFError, ConnectionResetError):
+                        message = ("crashed",)
+                    if message[0] == "began":
+                        each.since, each.found = time.monotonic(), None
+                        if time.monotonic() > until:
+                            each.left = []
+                            ended = ()
+                    elif message[0] == "found":
+                        each.found = message[2]
+                        each.since = time.monotonic() + job.reduce_seconds
+                    elif message[0] == "done":
+                        each.left = [seed for seed in each.left if seed != message[1].seed]
+                        yield message[1]
+                    elif message[0] == "over":
+                        ended = ()
+                    else:
+                        each.process.join(5)
+                        ended = (CRASH, f"exit status {each.process.exitcode}")
+                elif time.monotonic() - each.since > PATIENCE:
+                    ended = (STUCK, f"no answer in {PATIENCE:.0f} s")
+                if ended is not None:
+                    each.end()
+                    running.remove(each)
+                    if ended and each.left:
+                        seed = each.left.pop(0)
+                        # A crash while a finding is reduced: the finding stands as it was generated.
+                        finding = each.found or Finding(ended[0], "process", ended[1], 0)
+                        yield Result(seed, finding, _reduced_outside(seed, job, finding))
+                    if each.left and time.monotonic() < until:
+                        running.append(_Process(job, each.left))
+                    else:
+                        start()
+    finally:
+        for each in running:
+            each.end()
+
+
+def _reduced_outside(seed: int, job: Job, finding: Finding) -> Program:
+    """Reduced with a process for each candidate."""
+    program = generate_outside(seed, job.options)
+    if finding.kind != CRASH:
+        return replace(program, names={})
+    return replace(reduce(program, lambda each: dies(each, job), 4 * job.reduce_seconds), names={})
+
+
+def generate_outside(seed: int, options: Options) -> Program:
+    return generate(seed, options)
+
+
+def dies(program: Program, job: Job) -> bool:
+    """Whether a process that checks the program ends by a signal."""
+    process = multiprocessing.get_context("fork").Process(target=_check_quietly, args=(program, job), daemon=True)
+    process.start()
+    process.join(PATIENCE)
+    died = process.exitcode is not None and process.exitcode < 0
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    return died
+
+
+def _check_quietly(program: Program, job: Job) -> None:
+    torch.set_num_threads(job.threads)
+    try:
+        check(program, COMPILERS[job.compiler](), job.device)
+    except Exception:
+        pass
+
+
+__all__ = ["Callable", "Job", "Result", "run"]
