@@ -1,6 +1,6 @@
 """`DeviceKernel`s to machine code: equal ones once, several side by side, kept in memory and on disk by content.
 
-    CACHE_DIR/v1/kernels/DIGEST        one line that says what the file is, then a pickle of what compilation fills in
+    CACHE_DIR/v1/kernels/DIGEST        a line that says what the file is, then what compilation fills in
 
 The digest is of all that decides the machine code: text, arguments, constants, warps, architecture, Triton's release.
 """
@@ -10,10 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import pickle
 import re
-import stat
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,7 +18,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from lampwork.codegen.triton import pool
+from lampwork.codegen.triton import pool, stored
+from lampwork.codegen.triton.worker import ANSWER, to_bytes
 from lampwork.config import environment
 from lampwork.errors import CompileError
 from lampwork.ir.program import DeviceKernel
@@ -31,9 +29,9 @@ RECIPE = "2"
 #: Size of the folder of kernels; those not used for longest go first, when a process stores its first one.
 LIMIT_BYTES = 512 << 20
 
-_HEADER = b"lampwork kernel 1 "
+_HEADER = b"lampwork kernel 2 "
 _JOB = ("name", "source", "signature", "aligned", "constants", "num_warps", "num_stages", "arch")
-_FILLED = ("binary", "entry", "num_warps", "shared_bytes", "hidden")
+_FILLED = tuple(name for name, _ in ANSWER)
 
 _known: dict[str, dict[str, Any]] = {}
 _trimmed = False
@@ -58,11 +56,11 @@ def compile_kernels(kernels: Sequence[DeviceKernel]) -> tuple[DeviceKernel, ...]
     missing: dict[str, DeviceKernel] = {}
     for name, kernel in zip(digests, kernels):
         if name not in _known and name not in missing:
-            stored = _read(name)
-            if stored is None:
+            known = _read(name)
+            if known is None:
                 missing[name] = kernel
             else:
-                _known[name] = stored
+                _known[name] = known
     if missing:
         jobs = [{field: getattr(kernel, field) for field in _JOB} for kernel in missing.values()]
         for (name, kernel), answer in zip(missing.items(), _compile(jobs)):
@@ -117,17 +115,13 @@ def _folder() -> Path:
 
 def _read(name: str) -> dict[str, Any] | None:
     """What is stored under `name`; None where nothing is, or something that cannot be trusted."""
-    if not environment.cache:
+    data = stored.read(_folder(), name) if environment.cache else None
+    if data is None:
         return None
-    path = _folder() / name
-    try:
-        header, _, body = path.read_bytes().partition(b"\n")
-        if header != _HEADER + hashlib.sha256(body).hexdigest().encode() or not _owned(path.parent):
-            return None
-        os.utime(path)
-        return pickle.loads(body)
-    except Exception:  # not there, or no longer readable: it is made again
+    header, _, body = data.partition(b"\n")
+    if header != _HEADER + hashlib.sha256(body).hexdigest().encode():
         return None
+    return stored.answer_of(body)
 
 
 def _write(name: str, filled: dict[str, Any]) -> None:
@@ -135,35 +129,8 @@ def _write(name: str, filled: dict[str, Any]) -> None:
     global _trimmed
     if not environment.cache:
         return
-    folder = _folder()
-    body = pickle.dumps(filled)
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not _owned(folder):
-            return
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".writing-")
-        with os.fdopen(handle, "wb") as file:
-            file.write(_HEADER + hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-        os.replace(temporary, folder / name)
-        if not _trimmed:
-            _trimmed = True
-            _trim(folder)
-    except OSError:
-        pass
-
-
-def _owned(folder: Path) -> bool:
-    """Nobody but this user writes to the folder: its files are pickles."""
-    status = folder.stat()
-    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _trim(folder: Path) -> None:
-    files = sorted((status.st_mtime, status.st_size, entry.path) for entry in os.scandir(folder)
-                   if (status := entry.stat()))  # fmt: skip
-    total = sum(size for _, size, _ in files)
-    for _, size, path in files:
-        if total <= LIMIT_BYTES:
-            return
-        os.unlink(path)
-        total -= size
+    body = b"".join(to_bytes(filled))
+    header = _HEADER + hashlib.sha256(body).hexdigest().encode() + b"\n"
+    if stored.write(_folder(), name, (header, body)) and not _trimmed:
+        _trimmed = True
+        stored.trim(_folder(), LIMIT_BYTES)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import json
 import os
-import pickle
 import select
 import socket
 import subprocess
@@ -63,7 +63,7 @@ class Pool:
             self._process.wait()
 
     def compile(self, jobs: Mapping[int, bytes]) -> dict[int, dict[str, Any] | str]:
-        """The answer or the error text for each job (pickled, up to `worker.MESSAGE_BYTES`). Raises `PoolFailed`."""
+        """The answer or the error text for each job (JSON, up to `worker.MESSAGE_BYTES`). Raises `PoolFailed`."""
         waiting = [(number, job) for number, job in jobs.items()]
         answers: dict[int, dict[str, Any] | str] = {}
         poll = select.poll()
@@ -86,14 +86,14 @@ class Pool:
         message = self._socket.recv(worker.MESSAGE_BYTES)
         if not message:
             raise PoolFailed("the compiler processes ended", self.ready)
-        number, path, error = pickle.loads(message)
+        number, path, error = json.loads(message)
         if number == worker.READY:
             self.ready = True
             return
         answer: dict[str, Any] | str = error
         if path:
             with open(path, "rb") as file:
-                answer = pickle.load(file)
+                answer = worker.from_bytes(file.read())
             os.unlink(path)
         if number in wanted:  # not so where a call was interrupted before it had all its answers
             answers[number] = answer
@@ -124,7 +124,7 @@ def compile_all(jobs: Sequence[dict[str, Any]], workers: int) -> list[dict[str, 
     """
     global _failed
     numbers = [next(_numbers) for _ in jobs]
-    messages = {number: pickle.dumps((number, job)) for number, job in zip(numbers, jobs)}
+    messages = {number: json.dumps((number, job)).encode() for number, job in zip(numbers, jobs)}
     if workers < 1 or any(len(message) > worker.MESSAGE_BYTES for message in messages.values()):
         return None
     for _ in range(2):

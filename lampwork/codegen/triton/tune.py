@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -22,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from lampwork.codegen.triton import stored
 from lampwork.codegen.triton.compile import compile_kernels, release
 from lampwork.codegen.triton.product import product_tilings
 from lampwork.codegen.triton.source import kernel_source
@@ -138,7 +137,7 @@ class Tuner:
         text = "\n".join(_alternative_text(each, tuned) for each in rivals)
         key = _digest(self.measure.state, self.target, text)
         times = self._turns.get(key) or _read("turns", key)
-        if not isinstance(times, list) or len(times) != 2:
+        if not isinstance(times, list) or len(times) != 2 or not {int, float}.issuperset(map(type, times)):
             forms = [self._forms(each, tuned) for each in rivals]
             times = self.measure.turns(list(zip(rivals, forms)))
             _write("turns", key, times)
@@ -153,8 +152,8 @@ class Tuner:
         key = _digest(self.measure.state, self.target, _call_text(call))
         found = self._calls.get(key)
         if found is None:
-            stored = _read("calls", key)
-            found = self._calls[key] = stored if isinstance(stored, float) else self.measure.call(call)
+            known = _read("calls", key)
+            found = self._calls[key] = known if isinstance(known, float) else self.measure.call(call)
             _write("calls", key, found)
         return found
 
@@ -246,24 +245,15 @@ def _folder(kind: str) -> Path:
 
 
 def _read(kind: str, name: str) -> Any:
-    if not environment.cache:
-        return None
+    data = stored.read(_folder(kind), name) if environment.cache else None
     try:
-        return json.loads((_folder(kind) / name).read_text())
-    except (OSError, ValueError):
+        return None if data is None else json.loads(data)
+    except (ValueError, RecursionError):
         return None
 
 
 def _write(kind: str, name: str, content: Any) -> None:
     """Remember for other processes, but for what failed; a folder that cannot be written to is no error."""
     text = json.dumps(content)
-    if not environment.cache or "Infinity" in text:
-        return
-    try:
-        _folder(kind).mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, temporary = tempfile.mkstemp(dir=_folder(kind), prefix=".writing-")
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        os.replace(temporary, _folder(kind) / name)
-    except OSError:
-        pass
+    if environment.cache and "Infinity" not in text:
+        stored.write(_folder(kind), name, [text.encode()])

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import json
 import linecache
 import os
-import pickle
 import re
 import select
 import signal
@@ -33,7 +33,22 @@ IDLE_SECONDS = 120.0
 #: The number of the message that says that the compilers are ready.
 READY = -1
 
+#: What the answer to a job holds beside the machine code's text, with types.
+ANSWER = (("entry", str), ("num_warps", int), ("shared_bytes", int), ("hidden", int), ("binary", bytes))
+
 _numbers = itertools.count()
+
+
+def to_bytes(answer: dict[str, Any]) -> tuple[bytes, bytes]:
+    """An answer as a line of JSON and the machine code."""
+    line = json.dumps({name: answer[name] for name, kind in ANSWER if kind is not bytes})
+    return line.encode() + b"\n", answer["binary"]
+
+
+def from_bytes(data: bytes) -> dict[str, Any]:
+    """The answer of its bytes."""
+    line, _, binary = data.partition(b"\n")
+    return {**json.loads(line), "binary": binary}
 
 
 class Refused(Exception):
@@ -132,7 +147,8 @@ def serve(connection: socket.socket, workers: int, arch: str) -> None:
     """Compile what arrives on `connection`, in `workers` processes, until the other end is closed or nothing arrives.
 
     One process loads Triton and compiles a kernel; the workers are forked from it, and each takes the next message. A
-    job is one message (number, job), its answer one message (number, path of the pickled answer, error text).
+    job is one message [number, job], its answer one message [number, path of the file with the answer, error text],
+    both JSON.
     """
     parent = os.getppid()
     with tempfile.TemporaryDirectory(prefix="lampwork-triton-") as folder:
@@ -149,7 +165,7 @@ def serve(connection: socket.socket, workers: int, arch: str) -> None:
                 _work(connection, folder, done)
             children.append(child)
         try:
-            connection.send(pickle.dumps((READY, "", "")))
+            connection.send(json.dumps((READY, "", "")).encode())
             _watch(connection, busy, parent)
         finally:
             for child in children:
@@ -193,19 +209,18 @@ def _work(connection: socket.socket, folder: str, done: int) -> None:
         message = connection.recv(MESSAGE_BYTES)
         if not message:
             os._exit(0)
-        number, job = pickle.loads(message)
+        number, job = json.loads(message)
         path, error = "", ""
         try:
             answer = compile_text(job)
-            del answer["ptx"]
             handle, path = tempfile.mkstemp(dir=folder, prefix="answer-")
             with os.fdopen(handle, "wb") as file:
-                pickle.dump(answer, file)
+                file.writelines(to_bytes(answer))
         except BaseException as failure:
             error = f"{type(failure).__name__}: {failure}"[:8192]
         os.write(done, b".")
         try:
-            connection.send(pickle.dumps((number, path, error)))
+            connection.send(json.dumps((number, path, error)).encode())
         except OSError:
             os._exit(0)
 

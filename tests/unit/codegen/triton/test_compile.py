@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -12,7 +14,7 @@ import time
 import pytest
 
 from lampwork.codegen.triton import compile as compiling
-from lampwork.codegen.triton import pool, worker
+from lampwork.codegen.triton import pool, stored, worker
 from lampwork.errors import CompileError
 from lampwork.ir.program import DeviceKernel
 
@@ -94,6 +96,23 @@ def test_damaged_files_are_not_used(monkeypatch, tmp_path):
     (path,) = (tmp_path / "v1" / "kernels").iterdir()
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     assert compiling.compile_kernels([KERNEL]) == (made,) and len(seen) == 2
+
+
+def test_files_that_others_could_have_written_are_not_used(monkeypatch, tmp_path):
+    seen = jobs_seen(monkeypatch)
+    (made,) = compiling.compile_kernels([KERNEL])
+    compiling._known.clear()
+    (tmp_path / "v1").chmod(0o777)
+    assert compiling.compile_kernels([KERNEL]) == (made,) and len(seen) == 2
+
+
+@pytest.mark.parametrize("damage", [{"hidden": "2"}, {"entry": None}, {"more": 1}])
+def test_stored_answers_are_verified(damage):
+    answer = {"binary": b"\x7fELF\n", "entry": "f", "num_warps": 4, "shared_bytes": 0, "hidden": 2}
+    assert stored.answer_of(b"".join(worker.to_bytes(answer))) == answer
+    line = json.dumps({name: value for name, value in {**answer, **damage}.items() if name != "binary"})
+    assert stored.answer_of(line.encode() + b"\nbinary") is None
+    assert stored.answer_of(pickle.dumps(answer)) is None
 
 
 def test_text_that_triton_refuses():
