@@ -159,9 +159,11 @@ def compile_region(
     weights = frozenset(index for index, each in enumerate(region.inputs) if is_lasting(each))
     observe("prepare", functional)
     program, native, source = _generate(functional, settings, observe, seconds, weights, region.sizes)
+    with _stage("guards", seconds):
+        guards = _guards(region)
     return Artifact(
         name=region.name,
-        guards=_guards(region),
+        guards=guards,
         inputs=region.inputs,
         objects=region.objects,
         effects=region.effects,

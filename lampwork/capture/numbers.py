@@ -28,7 +28,7 @@ from lampwork.capture.fake import Fake
 from lampwork.capture.unknown import UnknownNumber
 from lampwork.fakes.fake import TensorSpec, make_fake
 from lampwork.fakes.symbolic import size_of
-from lampwork.ir.guard import SizeRelation, SizeSource, single
+from lampwork.ir.guard import SizeSource, relation_over, single
 from lampwork.ir.reference import ObjectRef
 from lampwork.ir.source import InstanceDict, Item, Numbers, Source
 from lampwork.ir.template import Call, ConstantValue, Effect, SizeValue, SourceValue, Template
@@ -197,7 +197,7 @@ class HostNumbers:
         """Guards that `text` is true."""
         if sources:
             names = tuple(sources.values())
-            self.guards.add(names[0].source, ("number", text), lambda: SizeRelation(text, names))
+            self.guards.add(names[0].source, ("number", text), lambda: relation_over(text, names))
 
     def compute(self, op: Any, left: Any, right: Any) -> Any:
         """`op(left, right)` of numbers; guards what would make it raise, or be of another class."""
@@ -421,7 +421,7 @@ class HostNumbers:
         for counters in self._counters.values():
             if len(counters) > 1:
                 text = " == ".join(each.name for each in counters)
-                self.guards.add(counters[0].source, ("number", text), lambda: SizeRelation(text, tuple(counters)))
+                self.guards.add(counters[0].source, ("number", text), lambda: relation_over(text, tuple(counters)))
 
     def _made(self, tensor: Any) -> Any:
         """The number in a tensor that the program made and wrote to never since, told from how it was made."""

@@ -16,7 +16,10 @@ For `(x + 1) * 2` on 8 elements (on a GPU, `stream` stands for `threads()`, and 
         try:
             lease = idle()
         except LookupError:
-            lease = new_lease()
+            try:
+                lease = new_lease()
+            except Exception as error:
+                raise Rerun from error
         committed = False
         try:
             p = lease.pointers
@@ -153,7 +156,10 @@ class _HostWriter(Steps):
             yield "    try:"
             yield f"        lease = idle({stream})"
             yield "    except LookupError:"
-            yield f"        lease = new_lease({stream})"
+            yield "        try:"
+            yield f"            lease = new_lease({stream})"
+            yield "        except Exception as error:"
+            yield "            raise Rerun from error"
         tried = bool(self.tried or self.draws_tried)
         yield "    committed = False"
         if tried:

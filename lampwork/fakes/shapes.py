@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lampwork import _torch
+from lampwork.errors import LampworkError
 from lampwork.fakes.fake import Fake, Unknown, Unsupported
 from lampwork.fakes.promotion import (
     COMPLEX_OF,
@@ -206,10 +207,12 @@ def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
     try:
         try:
             result = op(*to_meta(args), **{key: to_meta(value) for key, value in kwargs.items()})
-        except RuntimeError as error:
-            if "concrete integers" not in str(error):
+        except Exception as error:
+            if isinstance(error, (LampworkError, NotImplementedError)) or not _symbols_in(args, kwargs):
                 raise
-            in_numbers = True  # its native code knows nothing of symbols: the sizes are fixed
+            # Native code knows nothing of symbols, and PyTorch's own rules may trip over them. With the sizes as fixed
+            # numbers the answer is eager's; so is an error.
+            in_numbers = True
             copies.clear()
             result = op(*to_meta(args), **{key: to_meta(value) for key, value in kwargs.items()})
     except NotImplementedError as error:
@@ -223,6 +226,20 @@ def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
 
 
 _QUANTIZED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
+
+
+def _symbols_in(args: tuple, kwargs: dict) -> bool:
+    """Whether a size among the arguments is a symbol."""
+    pending: list[Any] = [*args, *kwargs.values()]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, torch.Tensor):
+            pending += (*value.size(), *value.stride())
+        elif isinstance(value, (list, tuple)):
+            pending += value
+        elif isinstance(value, torch.SymInt):
+            return True
+    return False
 
 
 def _on_no_device(op: Any, kwargs: dict) -> dict[str, torch.device]:

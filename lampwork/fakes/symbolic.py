@@ -32,7 +32,7 @@ from lampwork.errors import CompileError, Diagnostic
 from lampwork.fakes.fake import DataDependent
 from lampwork.fakes.nodes import OPPOSITE, SizeNode
 from lampwork.fakes.solving import KnownSizes, Noted
-from lampwork.ir.guard import Guard, SizeRelation, SizeSource
+from lampwork.ir.guard import Guard, SizeRelation, SizeSource, relation_over
 from lampwork.ir.location import Location
 from lampwork.ir.program import Assumed
 from lampwork.ir.size import (
@@ -117,7 +117,7 @@ class SymbolicSizes(KnownSizes):
         key = (source, kind, axis)
         if key not in self._required:
             own = SizeSource(f"x{len(self._required)}", source, kind, axis)
-            self._required[key] = SizeRelation(f"{own.name} == {_bare(value)}", (own, *self._sources_of(value)))
+            self._required[key] = relation_over(f"{own.name} == {self._text(value)}", (own, *self._sources_of(value)))
 
     def _sym_int(self, value: Size) -> Any:
         return torch.SymInt(SizeNode(self, value))  # type: ignore[no-untyped-call]
@@ -272,12 +272,12 @@ class SymbolicSizes(KnownSizes):
             lower = f"{low} <= " if low > -INFINITY else ""
             if lower or upper:
                 where = self._narrowed.get(name, nowhere)
-                found.append((SizeRelation(f"{lower}{name}{upper}", (source,)), where))
+                found.append((relation_over(f"{lower}{name}{upper}", (source,)), where))
         for name, made in self._made.items():
             low, high = self._bounds[name]
             if (low, high) != self._declared[name] and name not in self.contents:
-                text = f"{low} <= {made}" + (f" <= {high}" if high < INFINITY else "")
-                found.append((SizeRelation(text, self._sources_of(made)), nowhere))
+                text = f"{low} <= {self._text(made)}" + (f" <= {high}" if high < INFINITY else "")
+                found.append((relation_over(text, self._sources_of(made)), nowhere))
         found += [(self._relation(each), each.location) for each in self._noted.values() if not self._assumes(each)]
         found += [(each, nowhere) for each in self._required.values()]
         return found
@@ -295,14 +295,13 @@ class SymbolicSizes(KnownSizes):
             if self._assumes(noted):
                 left, right = self._with_sources(noted.left), self._with_sources(noted.right)
                 names = symbols(add(left, mul(right, -1)))
-                found.append(
-                    Assumed(f"{_bare(left)} {noted.relation} {_bare(right)}", tuple(sorted(names)), noted.location)
-                )
+                text = f"{self._text(left)} {noted.relation} {self._text(right)}"
+                found.append(Assumed(text, tuple(sorted(names)), noted.location))
         for name in self.contents:
             low, high = self._bounds[name]
             if (low, high) != self._declared[name]:
-                made = self._made.get(name, self._symbols[name])
-                text = f"{low} <= {_bare(made)}" + (f" <= {high}" if high < INFINITY else "")
+                made = self._with_sources(self._symbols[name])
+                text = f"{low} <= {self._text(made)}" + (f" <= {high}" if high < INFINITY else "")
                 found.append(Assumed(text, tuple(sorted(symbols(made))), self._narrowed.get(name, Location())))
         return tuple(found)
 
@@ -313,26 +312,25 @@ class SymbolicSizes(KnownSizes):
         """
         if self.by_contents(value):
             raise DataDependent("the number of elements")
-        value = self._with_sources(value)
-        return _bare(value), self._sources_of(value)
+        return self._text(value), self._sources_of(value)
 
     def _relation(self, noted: Noted) -> SizeRelation:
-        left, right = self._with_sources(noted.left), self._with_sources(noted.right)
-        sources = dict.fromkeys((*self._sources_of(left), *self._sources_of(right)))
-        return SizeRelation(f"{_bare(left)} {noted.relation} {_bare(right)}", tuple(sources))
+        sources = dict.fromkeys((*self._sources_of(noted.left), *self._sources_of(noted.right)))
+        return relation_over(f"{self._text(noted.left)} {noted.relation} {self._text(noted.right)}", tuple(sources))
 
     def _with_sources(self, value: Size) -> Size:
         while not isinstance(value, int) and any(name in self._made for name in symbols(value)):
             value = substitute(value, {name: self._made[name] for name in symbols(value) if name in self._made})
         return value
 
+    def _text(self, value: Size) -> str:
+        """`value` in symbols that a call, or some contents, have: those made for multiples are written out."""
+        value = self._with_sources(value)
+        text = str(value)
+        return text[1:-1] if isinstance(value, (Sum, FloorDiv, Mod)) else text
+
     def _sources_of(self, value: Size) -> tuple[SizeSource, ...]:
         return tuple(self.sources[name] for name in sorted(symbols(self._with_sources(value))))
-
-
-def _bare(value: Size) -> str:
-    text = str(value)
-    return text[1:-1] if isinstance(value, (Sum, FloorDiv, Mod)) else text
 
 
 def _may_be_zero(value: Size) -> bool:

@@ -14,7 +14,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.fakes.fake import DataDependent, Fake, fake_like_view
-from lampwork.fakes.shapes import contiguous, is_contiguous, wrap_dim
+from lampwork.fakes.shapes import contiguous, is_contiguous, real_dtype, wrap_dim
 from lampwork.fakes.symbolic import by_contents
 
 aten = torch.ops.aten
@@ -22,11 +22,13 @@ SymInt = torch.SymInt
 
 
 class Layout(NamedTuple):
-    """Where the elements of a view lie; `offset` in elements from the start of the storage."""
+    """Where the elements of a view lie; `offset` in elements from the start of the storage. `dtype`: where it is not
+    that of the memory's owner."""
 
     shape: Sequence[Any]
     strides: Sequence[Any]
     offset: Any
+    dtype: torch.dtype | None = None
 
 
 def has_symbols(value: Any) -> bool:
@@ -56,6 +58,8 @@ def view(op: Any, args: tuple, kwargs: dict) -> Any:
     if rule is None:
         return _by_kernel(op, args, kwargs)
     result = rule(*args, **kwargs)
+    if result is None:  # a case that the rule does not know
+        return _by_kernel(op, args, kwargs)
     if isinstance(result, Layout):
         return strided(base, result)
     return [strided(base, each) for each in result]
@@ -64,7 +68,7 @@ def view(op: Any, args: tuple, kwargs: dict) -> Any:
 def strided(base: Fake, layout: Layout) -> Fake:
     """A fake over `base`'s memory with another layout."""
     fake = _torch.tensor_without_memory(
-        Fake, tuple(layout.shape), tuple(layout.strides), base.dtype, base.device, offset=layout.offset
+        Fake, tuple(layout.shape), tuple(layout.strides), layout.dtype or base.dtype, base.device, offset=layout.offset
     )
     fake.lampwork_storage = base.lampwork_storage or base.untyped_storage()  # type: ignore[attr-defined]
     return fake  # type: ignore[return-value]
@@ -124,6 +128,14 @@ def _total(sizes: Iterable[Any]) -> Any:
 @_rule(aten.alias.default, aten.detach.default, aten.lift_fresh.default)
 def _same(x: torch.Tensor) -> Layout:
     return Layout(*_parts(x))
+
+
+@_rule(aten.view_as_real.default)
+def _as_real(x: torch.Tensor) -> Layout | None:
+    if not x.is_complex() or x.is_conj():
+        return None
+    shape, strides, offset = _parts(x)
+    return Layout([*shape, 2], [*[each * 2 for each in strides], 1], offset * 2, real_dtype(x.dtype))
 
 
 @_rule(aten.view.default, aten._unsafe_view.default)

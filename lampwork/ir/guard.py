@@ -10,14 +10,17 @@ a guard whenever it READS a value, never when it copies one.
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import math
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
 from lampwork.ir.location import Location
 from lampwork.ir.record import record
 from lampwork.ir.source import Source
+from lampwork.ir.text import UnboundName
 
 
 @record
@@ -211,6 +214,21 @@ class SizeRelation:
 
     text: str
     sizes: tuple[SizeSource, ...]
+
+
+def unbound_names(text: str, sizes: Sequence[SizeSource]) -> list[str]:
+    """Names in the expression `text` that are neither those of `sizes` nor in `NUMBER_FUNCTIONS`."""
+    bound = {size.name for size in sizes}
+    names = [each.id for each in ast.walk(ast.parse(text, mode="eval")) if isinstance(each, ast.Name)]
+    return [name for name in dict.fromkeys(names) if name not in bound and name not in NUMBER_FUNCTIONS]
+
+
+def relation_over(text: str, sizes: tuple[SizeSource, ...]) -> SizeRelation:
+    """The `SizeRelation`. Raises `UnboundName` where `text` names a number that a call does not have."""
+    unbound = unbound_names(text, sizes)
+    if unbound:
+        raise UnboundName(f"the relation {text!r} names {', '.join(unbound)}, which no call has")
+    return SizeRelation(text, sizes)
 
 
 @record

@@ -20,7 +20,7 @@ from lampwork.errors import Diagnostic
 from lampwork.ir.continuation import Resumption, SuspendedFrames
 from lampwork.ir.operations import EXHAUSTED
 from lampwork.ir.region import Continue
-from lampwork.runtime.function import CompiledFunction
+from lampwork.runtime.function import CompiledFunction, noted
 from lampwork.runtime.places import caller
 
 
@@ -74,7 +74,18 @@ class BreakPoint:
             elif delivery == "iterate":
                 delivered = (result,)
         assert resumption is not None
-        return self._at(resumption).call((*delivered, *live), {})
+        return self._go_on_at(resumption, (*delivered, *live))
+
+    def _go_on_at(self, resumption: Resumption, values: tuple) -> Any:
+        """What the frames return from there on, natively where nothing can be made to serve them."""
+        failure = None
+        try:
+            continuation = self._at(resumption)
+        except Exception as error:
+            failure = error
+        if failure is None:
+            return continuation.call(values, {})
+        return self.root.continued_natively(SuspendedFrames(self.root.function, resumption, _finish), values, failure)
 
     def _at(self, resumption: Resumption) -> CompiledFunction:
         known = self._continuations.get(id(resumption))  # finding it by what it is takes 10 microseconds
@@ -91,7 +102,7 @@ class BreakPoint:
                 traceback = traceback.tb_next
         error.__traceback__ = traceback
         handled = live[-1:] if self.handled else ()
-        return self._at(self.raised).call((error, *live[: self._kept], *handled), {})
+        return self._go_on_at(self.raised, (error, *live[: self._kept], *handled))
 
 
 def drive(suspended: Any) -> Any:
@@ -110,7 +121,7 @@ def drive(suspended: Any) -> Any:
                 raise
             error = raised
         finally:
-            point.root.counters.broke(point.diagnostic, time.perf_counter() - start)
+            noted(point.root.counters.broke, point.diagnostic, time.perf_counter() - start)
         suspended = None  # the program may wait for what it holds to die
         suspended = point.go_on(result, live) if error is None else point.go_on_raising(error, live)
         result = live = ()

@@ -2,8 +2,9 @@
 
     serve(function, args, kwargs) -> the call's result | MISS when a guard does not hold
 
-The function checks the guards, runs the host program, applies effects and returns. It raises `Rerun` when the program
-failed before its commit point; every other exception is the call's own.
+The function checks the guards, runs the host program, makes what effects and result hold, applies the effects and
+returns. It raises `Rerun` when any of these fails before something is written that the caller can see; every other
+exception is the call's own.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lampwork import _torch
+from lampwork.config import environment
 from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Backward
 from lampwork.ir.program import Extern, FromInput, Launch, Program
 from lampwork.ir.region import Continue, Raise, RunEagerly
 from lampwork.ir.source import Source, is_lasting
+from lampwork.ir.text import verify_text
 from lampwork.runtime import deferred  # noqa: F401  (what entries call by name)
 from lampwork.runtime.guards import compile_check, explain_failure
 from lampwork.runtime.host import Host, Rerun
@@ -125,10 +128,31 @@ class _Head:
             self.lines += ["call = None"] * bool(unread)  # nothing keeps what they were found to be apart from
 
     def holds(self, names: dict[str, Any]) -> Callable[[Any, tuple, dict], bool]:
-        body = "".join(f"    {line}\n" for line in self.lines)
-        exec(f"def holds(function, args, kwargs):\n{body}    return True\n", names)
+        body = "".join(f"    {line}\n" for line in [*failing_as("guards", self.lines), "return True"])
+        source = f"def holds(function, args, kwargs):\n{body}"
+        if environment.verify:
+            verify_text(source, names)
+        exec(source, names)
         inner = names.pop("holds")
         return lambda function, args, kwargs: inner(function, args, kwargs) is True
+
+
+def failing_as(stage: str, lines: Sequence[str]) -> list[str]:
+    """`lines`, with what goes wrong in them raised as a `Rerun` of that stage."""
+    if not lines:
+        return []
+    inside = [f"    {line}" for line in lines]
+    return ["try:", *inside, "except Exception as error:", f"    raise Rerun({stage!r}) from error"]
+
+
+def _runs_again(program: Program) -> bool:
+    """Whether a program that has run may run another time, as eager: it wrote and drew nothing, and called nothing that
+    may have done so."""
+    return not program.written_inputs and not any(
+        isinstance(step, Extern)
+        and (step.draws or step.mutates or not step.op.startswith(("aten::", "prims::", "lampwork::")))
+        for step in program.steps
+    )
 
 
 class Entry:
@@ -188,13 +212,15 @@ class Entry:
             index for index, result in enumerate(artifact.program.results) if isinstance(result, FromInput)
         )
         writer = TemplateWriter(artifact.objects, places, kept)
-        end = writer.write(artifact.effects, artifact.outcome)
+        made, end = writer.write(artifact.effects, artifact.outcome)
         head = _Head(artifact, reads, unread)
         values = "values" if len(reads) == len(artifact.inputs) else f"values[:{len(artifact.inputs)}]"
         generation = ", state.generation" if head.static is not None and self.host is not None else ""
         namespace = {**head.names, "run": run, "MISS": MISS, "Rerun": Rerun, **writer.constants}
         around = OldGradients(artifact, unread, places).around(f"results = run({values}{generation})", namespace)
-        lines = [*head.lines, *around, *end]
+        if len(around) == 1 and self.host is not None and _runs_again(artifact.program):
+            made = failing_as("result", made)
+        lines = [*failing_as("guards", head.lines), *around, *made, *end]
         self.source = "def serve(function, args, kwargs):\n" + "".join(f"    {line}\n" for line in lines)
         drive: Callable | None = None
         if isinstance(artifact.outcome, Continue):
@@ -203,6 +229,8 @@ class Entry:
             namespace["leave"], drive = break_point(artifact.outcome)
         elif isinstance(artifact.outcome, Raise):
             namespace["leave"] = raise_it
+        if environment.verify:
+            verify_text(self.source, namespace)
         exec(compile(self.source, f"<lampwork entry {artifact.name}>", "exec"), namespace)
         serve = self.serve = namespace["serve"]
         if drive is not None:
@@ -247,7 +275,14 @@ class Entry:
         return Differentiated(self.artifact, forward, backward, self.fell_back, graphs).call
 
     def _eager_entry(self, outcome: RunEagerly, eagerly: Eagerly) -> Callable:
-        check = compile_check(self.artifact.guards, ())
+        compiled = compile_check(self.artifact.guards, ())
+
+        def check(function: Any, args: tuple, kwargs: dict) -> tuple | None:
+            try:
+                return compiled(function, args, kwargs)
+            except Exception as error:
+                raise Rerun("guards") from error
+
         self.holds = lambda function, args, kwargs: check(function, args, kwargs) is not None
         diagnostic = Diagnostic(outcome.id, outcome.reason, outcome.location, outcome.remedy)
         is_break = outcome.is_break

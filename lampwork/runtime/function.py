@@ -139,6 +139,17 @@ class CompiledFunction:
     #: The code of the function by which users call this, where they have one.
     wrapper_code: CodeType | None = None
 
+    def continued_natively(self, frames: Callable, values: tuple, error: Exception) -> Any:
+        """What suspended frames return when the continuation for them cannot be had: nothing of it has run."""
+        if environment.strict:
+            raise error
+        cause = CompileError("continuation", f"{type(error).__name__}: {error}", location=_line_of(self.function))
+        diagnostic = _as_failure(cause, "The rest of the call ran eagerly.")
+        text = f"{self.name}: {cause} The rest of the call runs eagerly."
+        self.warn_once(f"{cause}", text, diagnostic)
+        noted(self.counters.fell_back, diagnostic)
+        return frames(*values)
+
     #: Calls return results only; those of a continuation may be suspended again.
     drives = True
 
@@ -174,30 +185,26 @@ class CompiledFunction:
 
     def _eagerly(self, diagnostic: Diagnostic, is_break: bool, args: tuple, kwargs: dict) -> Any:
         counters = self.counters
-        counters.fell_back(diagnostic, is_break)
+        noted(counters.fell_back, diagnostic, is_break)
         start = time.perf_counter()
         try:
             return self.function(*args, **kwargs)
         finally:
-            counters.took(diagnostic, time.perf_counter() - start, is_break)
+            noted(counters.took, diagnostic, time.perf_counter() - start, is_break)
 
     def _miss(self, args: tuple, kwargs: dict) -> Any:
+        """The result of a call that no entry in memory serves. Whatever fails in here happens before any effect of the
+        call, which then runs eagerly."""
         if is_compiling():
             return self.function(*args, **kwargs)
-        if _torch.active_modes():
-            return self._eagerly(_MODES_ACTIVE, False, args, kwargs)
-        device = foreign_device(self.function, args, kwargs)
-        if device:
-            diagnostic = no_back_end(device)
-            self.warn_once(f"device {device}", f"{self.name}: {diagnostic}", diagnostic)
-            return self._eagerly(diagnostic, False, args, kwargs)
-        states = _torch.InitialStates()
-        with self._lock, collector.paused():  # stored entries are large, and compiling one makes many objects
-            try:
-                serve = self._serving(args, kwargs, states)
-            except BaseException:
-                states.undo()
+        try:
+            serve, states = self._road(args, kwargs)
+        except (DynamicSizeError, LampworkWarning):  # what the user asked for
+            raise
+        except Exception as error:
+            if environment.strict or (self.settings.fullgraph and isinstance(error, GraphBreak)):
                 raise
+            serve, states = self._compiler_failed(error, args, kwargs), None
         if isinstance(serve, Diagnostic):
             return self._eagerly(serve, self._last_was_break(serve), args, kwargs)
         failure = None
@@ -206,11 +213,29 @@ class CompiledFunction:
         except Rerun as stop:
             failure = stop
         if failure is not None:
-            states.undo()
+            if states is not None:
+                states.undo()
             return self._failed_run(failure, args, kwargs)
         if result is MISS:  # another thread changed what was read, between the check and this call
             return self._eagerly(_UNSTABLE, False, args, kwargs)
         return result
+
+    def _road(self, args: tuple, kwargs: dict) -> tuple[Callable | Diagnostic, _torch.InitialStates | None]:
+        """What serves this call, or why it runs eagerly; and the states of optimizers that were made for it."""
+        if _torch.active_modes():
+            return _MODES_ACTIVE, None
+        device = foreign_device(self.function, args, kwargs)
+        if device:
+            diagnostic = no_back_end(device)
+            self.warn_once(f"device {device}", f"{self.name}: {diagnostic}", diagnostic)
+            return diagnostic, None
+        states = _torch.InitialStates()
+        with self._lock, collector.paused():  # stored entries are large, and compiling one makes many objects
+            try:
+                return self._serving(args, kwargs, states), states
+            except BaseException:
+                states.undo()
+                raise
 
     def _last_was_break(self, diagnostic: Diagnostic) -> bool:
         return self._last_failure is not None and self._last_failure == (diagnostic, True)
@@ -245,7 +270,7 @@ class CompiledFunction:
         start = time.perf_counter()
         made = self._compile(args, kwargs, states)
         if not isinstance(made, Diagnostic):
-            self.counters.recompiled(why, time.perf_counter() - start)
+            noted(self.counters.recompiled, why, time.perf_counter() - start)
         return made
 
     def _note_what_varied(self, args: tuple, kwargs: dict) -> None:
@@ -295,8 +320,12 @@ class CompiledFunction:
         for _ in range(2):
             entry = self._new_entry(args, kwargs, states)
             self._insert(entry)
-            if entry.holds(self.function, args, kwargs):
-                return entry
+            try:
+                if entry.holds(self.function, args, kwargs):
+                    return entry
+            except BaseException:
+                self._remove(entry)
+                raise
             why = entry.why_missed(self.function, args, kwargs)
             log.info("%s: captured again, as compiling it changed what it reads: %s", self.name, why)
             self._remove(entry)
@@ -331,8 +360,8 @@ class CompiledFunction:
 
     def fell_back(self, diagnostic: Diagnostic, seconds: float) -> None:
         """Eager has done a part of a call, in `seconds`."""
-        self.counters.fell_back(diagnostic)
-        self.counters.took(diagnostic, seconds)
+        noted(self.counters.fell_back, diagnostic)
+        noted(self.counters.took, diagnostic, seconds)
 
     def _insert(self, entry: Entry) -> None:
         self._entries = {**self._entries, entry.serve: entry}
@@ -363,10 +392,21 @@ class CompiledFunction:
                 return entry
         if self._cache_read:
             return None
-        from lampwork.runtime import cache
-
         self._cache_read = True
         start = time.perf_counter()
+        try:
+            return self._read_cache(args, kwargs)
+        except Exception as error:
+            if environment.strict:
+                raise
+            self._cache_failed("load", error)
+            return None
+        finally:
+            self.counters.spent("load", time.perf_counter() - start)
+
+    def _read_cache(self, args: tuple, kwargs: dict) -> Entry | None:
+        from lampwork.runtime import cache
+
         found = None
         limit = self.settings.options.recompile_limit
         for count, artifact in enumerate(cache.candidates(self.function, self.settings, self._cache_note)):
@@ -385,7 +425,6 @@ class CompiledFunction:
             if found is None:
                 self._cache_note(f"an entry does not fit: {entry.why_missed(self.function, args, kwargs)}")
             self._waiting = (*self._waiting, entry)
-        self.counters.spent("load", time.perf_counter() - start)
         return found
 
     def _with_initial_states(self, args: tuple, kwargs: dict, states: _torch.InitialStates) -> Entry | None:
@@ -414,10 +453,22 @@ class CompiledFunction:
         log.info("%s: on-disk cache: %s", self.name, text)
 
     def _store(self, entry: Entry) -> None:
-        if self._uses_cache():
+        """What fails here costs the next process a compile, and nothing else."""
+        if not self._uses_cache():
+            return
+        try:
             from lampwork.runtime import cache
 
             cache.store(self.function, self.settings, entry.artifact, self._cache_note)
+        except Exception as error:
+            if environment.strict:
+                raise
+            self._cache_failed("store", error)
+
+    def _cache_failed(self, what: str, error: Exception) -> None:
+        diagnostic = _as_failure(CompileError(f"cache ({what})", f"{type(error).__name__}: {error}"), "")
+        self._cache_note(diagnostic.reason)
+        self.warn_once(diagnostic.reason, f"{self.name}: {diagnostic.reason}; it is compiled instead.", diagnostic)
 
     # What goes wrong -----------------------------------------------------------------------------------------------
 
@@ -427,17 +478,31 @@ class CompiledFunction:
         return diagnostic
 
     def _compiler_failed(self, error: Exception, args: tuple, kwargs: dict) -> Diagnostic:
-        stage = getattr(error, "stage", "runtime")
-        location = getattr(error, "location", Location())
-        diagnostic = Diagnostic("compiler-failed", f"{error}", location, "The call ran eagerly.")
-        key = f"{stage} {error}"
+        cause: CompileError
+        if isinstance(error, CompileError):
+            cause = error
+        elif isinstance(error, Rerun):  # guards that fail while an entry is looked for
+            inner = error.__cause__
+            cause = CompileError(error.stage, f"{type(inner).__name__}: {inner}")
+        else:
+            cause = CompileError("runtime", f"{type(error).__name__}: {error}", location=_line_of(self.function))
+        diagnostic = _as_failure(cause)
+        key = f"{cause}"
         if key not in self._warned:
+            where = self._reproducer(args, kwargs, error)
+            hint = f" Reproducer: {where}" if where else ""
+            self.warn_once(key, f"compiling {self.name} failed: {cause} The call runs eagerly.", diagnostic, hint)
+        return self._remember_failure(diagnostic, False)
+
+    def _reproducer(self, args: tuple, kwargs: dict, error: Exception) -> str:
+        """The path of a script that fails like this; empty where none can be written, for whatever reason."""
+        try:
             from lampwork.debug.reproducer import write_reproducer
 
-            where = write_reproducer(self.function, args, kwargs, self.settings, error)
-            hint = f" Reproducer: {where}" if where else ""
-            self.warn_once(key, f"compiling {self.name} failed: {error} The call runs eagerly.", diagnostic, hint)
-        return self._remember_failure(diagnostic, False)
+            return write_reproducer(self.function, args, kwargs, self.settings, error)
+        except Exception:
+            log.exception("%s: no reproducer was written", self.name)
+            return ""
 
     def _limit_reached(self, limit: int, args: tuple, kwargs: dict) -> Diagnostic:
         why = self.entries[0].why_missed(self.function, args, kwargs)
@@ -449,8 +514,13 @@ class CompiledFunction:
         return diagnostic
 
     def _failed_run(self, failure: Rerun, args: tuple, kwargs: dict) -> Any:
-        """The program failed before its commit point: run eagerly. If eager fails too, that is the call's own error."""
+        """An entry failed before its commit point: run eagerly. Where the program failed, and eager does too, that is
+        the call's own error."""
         cause = failure.__cause__
+        if failure.stage == "guards":
+            if environment.strict:
+                raise CompileError("guards", f"{type(cause).__name__}: {cause}") from cause
+            return self._eagerly(self._compiler_failed(failure, args, kwargs), False, args, kwargs)
         if isinstance(cause, torch.OutOfMemoryError):
             _release_workspaces()  # eager may need what they hold
         result = self.function(*args, **kwargs)
@@ -459,11 +529,11 @@ class CompiledFunction:
             if isinstance(cause, SizeNotAssumed) and not self.settings.fullgraph:
                 self._drop_assumed_sizes()
         elif environment.strict:
-            raise CompileError("run", f"{type(cause).__name__}: {cause}, where eager succeeds") from cause
+            raise CompileError(failure.stage, f"{type(cause).__name__}: {cause}, where eager succeeds") from cause
         else:
             diagnostic = Diagnostic("run-failed", f"the compiled program raised {type(cause).__name__}: {cause}")
         self.warn_once(diagnostic.id, f"{self.name}: {diagnostic} The call ran eagerly.", diagnostic)
-        self.counters.fell_back(diagnostic)
+        noted(self.counters.fell_back, diagnostic)
         return result
 
     def _drop_assumed_sizes(self) -> None:
@@ -475,10 +545,36 @@ class CompiledFunction:
                     self._remove(entry)
 
     def warn_once(self, key: str, text: str, diagnostic: Diagnostic, hint: str = "") -> None:
-        """One warning for each `key`, which names the page that explains it."""
-        if key not in self._warned:
-            self._warned.add(key)
+        """One warning for each `key`, which names the page that explains it. Raises it where the user's filters make
+        errors of warnings, and nothing else."""
+        if key in self._warned:
+            return
+        self._warned.add(key)
+        try:
             warnings.warn(f"lampwork: {text} See {diagnostic.page}.{hint}", LampworkWarning, stacklevel=2)
+        except LampworkWarning:
+            raise
+        except Exception:
+            log.warning("%s", text, exc_info=True)  # whatever shows warnings in this process failed
+
+
+def noted(count: Callable, *what: Any) -> None:
+    """`count(*what)`, of counters: what fails there is no business of the call's."""
+    try:
+        count(*what)
+    except Exception:
+        log.exception("a counter failed")
+
+
+def _as_failure(error: CompileError, remedy: str = "The call ran eagerly.") -> Diagnostic:
+    return Diagnostic("compiler-failed", f"{error}", error.location, remedy)
+
+
+def _line_of(function: Any) -> Location:
+    """Where `function` begins in its file, if it has one."""
+    owner = function if isinstance(function, (FunctionType, MethodType)) else getattr(type(function), "forward", None)
+    code = getattr(owner, "__code__", None)
+    return Location(code.co_filename, code.co_firstlineno) if code is not None else Location()
 
 
 _MODES_ACTIVE = Diagnostic(

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from lampwork._torch import STATE, state_test
+from lampwork.config import environment
 from lampwork.ir.guard import (
     NUMBER_FUNCTIONS,
     ArgumentCount,
@@ -68,6 +69,7 @@ from lampwork.ir.source import (
     TypeOf,
     is_source,
 )
+from lampwork.ir.text import verify_text
 from lampwork.runtime import reading
 from lampwork.runtime.differences import explain_failure
 from lampwork.runtime.reading import READ_ERRORS
@@ -171,6 +173,8 @@ class CheckWriter:
 
     def function(self) -> Check:
         namespace = self.namespace()
+        if environment.verify:
+            verify_text(self.text(), namespace)
         exec(compile(self.text(), "<lampwork guards>", "exec"), namespace)
         return namespace["check"]
 

@@ -11,10 +11,12 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.config import environment
 from lampwork.errors import LampworkError
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.source import is_lasting
+from lampwork.ir.text import verify_text
 from lampwork.runtime import recurrent, strided
 from lampwork.runtime.derived import DerivedInputs
 from lampwork.runtime.memory import Lease, LeasePool, ResultMemory, arena, new_workspace, planned
@@ -26,10 +28,15 @@ _OPERATORS = {**OPERATORS, **recurrent.OPERATORS, **strided.OPERATORS, "lampwork
 
 
 class Rerun(LampworkError):
-    """The program failed before it wrote anything that the caller can see: the call may run eagerly instead.
+    """An entry failed before it did anything that the caller can see: the call may run eagerly instead.
 
-    `__cause__` is what happened.
+    `__cause__` is what happened. `stage`: "run" for the program, whose failure may be the call's own; "guards" and
+    "result" for what stands around it, which is ours.
     """
+
+    def __init__(self, stage: str = "run") -> None:
+        super().__init__(f"stage {stage} of an entry failed")
+        self.stage = stage
 
 
 class Host:
@@ -55,6 +62,8 @@ class Host:
 
             self.pool = StreamLeases(self._lease, workspace_bytes, self.device, _torch.is_cuda_capturing)
         namespace = self._names()
+        if environment.verify:
+            verify_text(artifact.host_source, namespace)
         exec(compile(artifact.host_source, f"<lampwork host {artifact.name}>", "exec"), namespace)
         self._tables = namespace
         self._make_constants(namespace.get("ELSEWHERE", {}))

@@ -96,8 +96,9 @@ class TemplateWriter:
         self._uses = _count_uses(objects)
         self._cyclic = _cyclic(objects)
 
-    def write(self, effects: Sequence[Effect], outcome: Outcome) -> list[str]:
-        """The lines; the last returns, or calls `leave`: with what to raise, or with what goes on at a break."""
+    def write(self, effects: Sequence[Effect], outcome: Outcome) -> tuple[list[str], list[str]]:
+        """Lines that make what effects and outcome hold, and change nothing; and those that apply the effects, whose
+        last returns, or calls `leave`: with what to raise, or with what goes on at a break."""
         for part in (*effects, outcome):
             for index in _direct_objects(part):
                 self._uses[index] = self._uses.get(index, 0) + 1
@@ -118,9 +119,10 @@ class TemplateWriter:
             self.lines.append(f"outcome = {text}")
             text = "outcome"
         final = form.format(text)
+        made, self.lines = self.lines, []
         for effect, texts in prepared:
             self._effect(effect, texts)
-        return [*self.lines, final]
+        return made, [*self.lines, final]
 
     # Templates -----------------------------------------------------------------------------------------------------
 

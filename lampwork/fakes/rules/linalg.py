@@ -19,6 +19,7 @@ from lampwork.fakes.shapes import (
     overload,
     real_dtype,
     rule,
+    wrap_dim,
 )
 
 
@@ -88,26 +89,63 @@ def nonzero_static(x: torch.Tensor, *, size: int, fill_value: int = -1) -> Spec:
     return Spec(shape, contiguous(shape), torch.int64)
 
 
+def _with_mkl(x: torch.Tensor, dim: Any) -> list[int]:
+    """The dimensions that a Fourier transform on the CPU goes over, as numbers from 0."""
+    _on_cpu(x)
+    if not torch.backends.mkl.is_available() or not dim:
+        raise Unknown
+    return [wrap_dim(each, x.dim()) for each in dim]
+
+
+def _transformed(strides: Any, shape: list[Any], dims: list[int]) -> tuple[Any, ...]:
+    """Strides of what MKL transforms over `dims` into `shape`: these innermost, as given; the others before them, in
+    the order of the input's `strides` (`_exec_fft` in ATen/native/mkl/SpectralOps.cpp)."""
+    batch = [each for each in range(len(shape)) if each not in dims]
+    batch.sort(key=lambda each: strides[each], reverse=True)
+    made: list[Any] = [0] * len(shape)
+    step: Any = 1
+    for each in reversed(dims):
+        made[each] = step
+        step = step * at_least_one(shape[each])
+    for each in reversed(batch):
+        made[each] = step
+        step = step * shape[each]
+    return tuple(made)
+
+
+@rule("_fft_c2c")
+def fft_c2c(x: torch.Tensor, dim: Any, normalization: int, forward: bool) -> Spec:
+    dims = _with_mkl(x, dim)
+    if not x.is_complex():
+        raise Unknown
+    strides, shape = x.stride(), list(x.size())
+    order = sorted(dims, key=lambda each: strides[each], reverse=True)
+    return Spec(tuple(shape), _transformed(strides, shape, order), x.dtype)
+
+
+@rule("_fft_r2c")
+def fft_r2c(x: torch.Tensor, dim: Any, normalization: int, onesided: bool) -> Spec:
+    """The last of `dim` has half the elements and one more, when `onesided`, and is transformed first."""
+    dims = _with_mkl(x, dim)
+    if not x.is_floating_point() or x.dtype not in COMPLEX_OF:
+        raise Unknown
+    strides, shape = x.stride(), list(x.size())
+    *others, last = dims
+    if onesided:
+        shape[last] = shape[last] // 2 + 1
+    order = [*sorted(others, key=lambda each: strides[each], reverse=True), last]
+    return Spec(tuple(shape), _transformed(strides, shape, order), COMPLEX_OF[x.dtype])
+
+
 @rule("_fft_c2r")
 def fft_c2r(x: torch.Tensor, dim: Any, normalization: int, last_dim_size: int) -> Spec:
-    """MKL keeps the transformed dimension innermost, the others in the order of the input's strides
-    (`_exec_fft` in ATen/native/mkl/SpectralOps.cpp)."""
-    _on_cpu(x)
-    if not torch.backends.mkl.is_available():
-        raise Unknown
-    if len(dim) > 1:
-        x = infer(overload("_fft_c2c"), (x, list(dim[:-1]), normalization, False), {})
-    dims = x.dim()
-    last = dim[-1] % dims
-    shape = [last_dim_size if each == last else size for each, size in enumerate(x.size())]
-    batch = sorted((each for each in range(dims) if each != last), key=lambda each: -x.stride()[each])
-    strides = [0] * dims
-    step = max(last_dim_size, 1)
-    strides[last] = 1
-    for each in reversed(batch):
-        strides[each] = step
-        step *= at_least_one(shape[each])
-    return Spec(tuple(shape), tuple(strides), real_dtype(x.dtype))
+    """All dimensions but the last of `dim` are transformed from complex to complex before."""
+    dims = _with_mkl(x, dim)
+    if len(dims) > 1:
+        x = infer(overload("_fft_c2c"), (x, dims[:-1], normalization, False), {})
+    shape = list(x.size())
+    shape[dims[-1]] = last_dim_size
+    return Spec(tuple(shape), _transformed(x.stride(), shape, dims[-1:]), real_dtype(x.dtype))
 
 
 @rule("_trilinear")

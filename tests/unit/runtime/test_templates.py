@@ -73,7 +73,7 @@ def run(objects=(), effects=(), outcome=None, arguments=(), results=(), kept=fro
     sources = sources_of(objects, effects, outcome)
     values = tuple(arguments[source.index] for source in sources)
     writer = TemplateWriter(objects, {id(each): f"values[{index}]" for index, each in enumerate(sources)}, kept)
-    lines = writer.write(effects, outcome)
+    lines = [line for part in writer.write(effects, outcome) for line in part]
     namespace = {**writer.constants, "leave": raise_it}
     exec("def end(values, results):\n" + "".join(f"    {line}\n" for line in lines), namespace)
     return namespace["end"](values, results)
