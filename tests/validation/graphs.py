@@ -1,0 +1,154 @@
+"""Runs graphs of ATen operators on real tensors, sizes that vary included; in float64 on request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch.fx import Node
+
+from lampwork.fakes.symbolic import found_symbol, size_of
+from lampwork.graph.interpret import _KEEP_OFFSET, _at_start
+from lampwork.ir.region import AliasOfInput, FunctionalGraph
+from lampwork.ir.size import Size, Symbol, evaluate, linear_terms
+from lampwork.runtime.derived import RECIPES
+
+_HALVES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+class NotWide(Exception):
+    """The graph means something else in float64."""
+
+
+def bind(size: Any, number: int, sizes: dict[str, int]) -> None:
+    """Notes the value of the symbol that `size` is, where it is one symbol times a number plus a number."""
+    constant, terms = linear_terms(size_of(size))
+    if len(terms) == 1 and isinstance(terms[0][1], Symbol):
+        sizes.setdefault(terms[0][1].name, (number - constant) // terms[0][0])
+
+
+class GraphRun:
+    """One run of a graph. `sizes`: the symbols' values, as far as they are known by now."""
+
+    def __init__(self, graph: torch.fx.Graph, inputs: Sequence[Any], wide: bool = False) -> None:
+        self.graph, self.inputs, self.wide = graph, list(inputs), wide
+        self.sizes: dict[str, int] = {}
+        self.values: dict[Node, Any] = {}
+        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+        for node, value in zip(placeholders, self.inputs, strict=True):
+            self.values[node] = value
+            fake = node.meta.get("val")
+            if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
+                for size, number in zip((*fake.size(), *fake.stride()), (*value.size(), *value.stride())):
+                    bind(size, number, self.sizes)
+            elif isinstance(fake, torch.SymInt):
+                bind(fake, value, self.sizes)
+
+    def number(self, size: Any) -> int:
+        return evaluate(size_of(size), self.sizes)
+
+    def load(self, argument: Any) -> Any:
+        if isinstance(argument, Node):
+            return self.values[argument]
+        if isinstance(argument, (list, tuple)):
+            return type(argument)(self.load(each) for each in argument)
+        if isinstance(argument, torch.SymInt):
+            return self.number(argument)
+        if self.wide and isinstance(argument, torch.dtype) and argument in _HALVES:
+            return torch.float64
+        return argument
+
+    def run(self) -> list[Any]:
+        """The graph's outputs, in order."""
+        for node in self.graph.nodes:
+            if node.op == "output":
+                return [self.load(each) for each in node.args[0]]
+            if node.op == "get_attr":
+                made = node.meta["constant"].clone()
+                self.values[node] = made.double() if self.wide and made.is_floating_point() else made
+            elif node.op == "call_function":
+                self.values[node] = self.call(node)
+        raise ValueError("the graph has no output")
+
+    def call(self, node: Node) -> Any:
+        if self.wide and node.target in _BITS:
+            raise NotWide(str(node.target))
+        result = node.target(*self.load(node.args), **{key: self.load(each) for key, each in node.kwargs.items()})  # type: ignore[operator]
+        if node.target in _KEEP_OFFSET:
+            result = _at_start(result)
+        fakes = node.meta.get("val")
+        pairs = zip(fakes, result) if isinstance(result, (list, tuple)) else [(fakes, result)]
+        for fake, value in pairs:
+            if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
+                for size, number in zip(fake.size(), value.size()):
+                    if found_symbol(size) is not None:
+                        self.sizes.setdefault(found_symbol(size), number)
+                        bind(size, number, self.sizes)
+        return result
+
+
+#: What looks at the bits of floats.
+_BITS = {torch.ops.aten.view.dtype}
+
+
+def run_recorded(graph: torch.fx.Graph, inputs: list[Any], wide: bool = False) -> list[Any]:
+    """The outputs of a graph as it was recorded: operators in place write to `inputs`."""
+    return GraphRun(graph, inputs, wide).run()
+
+
+def run_functional(functional: FunctionalGraph, inputs: list[Any], wide: bool = False) -> list[Any]:
+    """The results of a pure graph, after its writes to `inputs`, and its numbers."""
+    if wide and (functional.derived or any(result.dtype is not None for result in functional.results)):
+        raise NotWide("memory of other types")
+    made = [RECIPES[name](*[inputs[each] for each in places], *constants) for name, places, constants in functional.derived]  # fmt: skip
+    run = GraphRun(functional.graph, [*inputs, *made], wide)
+    outputs = run.run()
+    others = []
+    for table in functional.copies:
+        for row in table[1:]:
+            swapped = list(inputs)
+            for place, other in zip(table[0], row, strict=True):
+                swapped[place] = inputs[other]
+            found = GraphRun(functional.graph, [*swapped, *made], wide).run()
+            here = dict(zip(table[0], row))
+            others += [(here[index], found[source].clone()) for index, source in functional.writes if index in here]
+    # A value that is written may be a view of an input that another write changes.
+    staged = [(index, outputs[source].clone()) for index, source in functional.writes]
+    for index, value in (*staged, *others):
+        inputs[index].copy_(value)
+    results = [result_of(each, inputs, outputs, run) for each in functional.results]
+    return results + [run.number(number) for number in functional.numbers]
+
+
+def result_of(result: Any, inputs: list[Any], outputs: list[Any], run: GraphRun) -> Any:
+    base = inputs[result.input] if isinstance(result, AliasOfInput) else outputs[result.index]
+    if result.view is None:
+        return base.conj() if result.conjugate else base
+    numbers = lambda values: [run.number(each) for each in values]
+    shape, strides, offset = result.view
+    dtype = getattr(torch, result.dtype) if result.dtype else base.dtype
+    view = torch.empty(0, dtype=dtype)
+    start = base.storage_offset() * base.element_size() // view.element_size()
+    view.set_(base.untyped_storage(), start + run.number(offset), numbers(shape), numbers(strides))
+    return view.conj() if result.conjugate else view
+
+
+def snapshot(graph: torch.fx.Graph) -> torch.fx.Graph:
+    """A copy that later passes do not edit."""
+    made = torch.fx.Graph()
+    copied: dict[Node, Node] = {}
+    for node in graph.nodes:
+        copied[node] = made.node_copy(node, copied.__getitem__)
+        copied[node].meta = dict(node.meta)
+    return made
+
+
+def fake_inputs(graph: torch.fx.Graph) -> list[Any]:
+    return [node.meta.get("val") for node in graph.nodes if node.op == "placeholder"]
+
+
+def concrete(size: Any, sizes: dict[str, int]) -> int:
+    found: Size = size_of(size)
+    return evaluate(found, sizes)

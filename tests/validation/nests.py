@@ -1,0 +1,141 @@
+"""Runs loop nests by numpy and calls of ATen by torch, in the order of a list of items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.debug.interpret_lowered import _Run, _to_numpy
+from lampwork.ir.dtype import FLOAT8, FLOATING
+from lampwork.ir.interpret import interpret_nest, size_values
+from lampwork.ir.kernel_interpret import KernelFault
+from lampwork.ir.loops import Axis, Buffer, LoopNest, Reduction, Store
+from lampwork.ir.program import Extern, Item, Lowered, TensorRef
+from lampwork.ir.size import Size, Symbol
+from lampwork.schedule.copies import written_out
+from lampwork.schedule.expressions import Pool, rewriter, substitute_sizes
+from lampwork.schedule.group import FusionGroup, Member
+from lampwork.schedule.inline import Operator
+from tests.validation.execution import OWN_OPERATORS
+from tests.validation.graphs import bind
+
+
+def run_lowered(lowered: Lowered, inputs: list[Any]) -> list[Any]:
+    """The results of the program, whose nests and calls run in the order in which they are there."""
+    if lowered.copies:
+        lowered = written_out(lowered, set(range(len(lowered.copies))))
+    return _Nests(lowered, inputs).run()
+
+
+def run_items(lowered: Lowered, items: Sequence[Item], buffers: Mapping[str, Buffer], inputs: list[Any]) -> list[Any]:
+    """The results of the program where these items stand for its own, its writes among them."""
+    return _Nests(replace(lowered, items=tuple(items), buffers=buffers, writes=(), copies=()), inputs).run()
+
+
+class _Nests(_Run):
+    """Buffers begin with what no program would compute."""
+
+    def nest(self, nest: LoopNest) -> None:
+        target, buffers = nest.store.buffer, self.lowered.buffers
+        if target not in self.tensors:
+            self.tensors[target] = self.allocate(target)
+        names = {target, *nest.read}
+        arrays = {name: _to_numpy(self.tensors[name]) for name in names}
+        interpret_nest(nest, buffers, arrays, self.sizes)
+        made, kept = torch.from_numpy(arrays[target]), self.tensors[target]
+        # Elements that share memory are equal, or the nest means nothing: the last of them is as good as any.
+        made = made.view(kept.dtype) if buffers[target].dtype in FLOAT8 else made.to(kept.dtype)
+        once = tuple(slice(0, 1) if step == 0 else slice(None) for step in kept.stride())
+        if not torch.equal(made[once].expand_as(made).nan_to_num(), made.nan_to_num()):
+            raise KernelFault(f"{target} has one place for different elements")
+        kept[once].copy_(made[once])
+
+    def allocate(self, name: str) -> torch.Tensor:
+        made = super().allocate(name)
+        dtype = self.lowered.buffers[name].dtype
+        if dtype in FLOATING:
+            return made.fill_(float("nan"))
+        made.untyped_storage().fill_(0xFB if dtype != "bool" else 1)
+        return made
+
+    def view(self, ref: TensorRef) -> torch.Tensor:
+        buffer = self.lowered.buffers[ref.buffer]
+        if ref.buffer in self.tensors and self.tensors[ref.buffer].layout != torch.strided:
+            return self.tensors[ref.buffer]  # packed weights
+        if ref.buffer not in self.tensors and (0 in map(self.number, buffer.shape) or buffer.kind == "unwritten"):
+            self.tensors[ref.buffer] = self.allocate(ref.buffer)  # no nest stores anything there
+        return super().view(ref)
+
+    def number(self, size: Size) -> int:
+        return int(size_values(size, self.sizes))
+
+    def extern(self, item: Extern) -> None:
+        if item.out_variant is not None and item.out_variant.startswith("lampwork::"):
+            super().extern(item)
+            return
+        op = OWN_OPERATORS.get(item.op) or _torch.direct_call(item.op)
+        found = op(*[self.argument(v) for v in item.args], **{k: self.argument(v) for k, v in item.kwargs})
+        results = found if isinstance(found, (tuple, list)) else (found,)
+        for name, result in zip(item.outputs, results):
+            if name is None:
+                continue
+            buffer = self.lowered.buffers[name]
+            for symbol, (maker, axis) in self.lowered.found.items():
+                if maker == name:
+                    self.sizes[symbol] = result.shape[axis]
+                    bind(buffer.shape[axis], result.shape[axis], self.sizes)
+            self.tensors[name] = result if self.fits(result, buffer) else self.allocate(name).copy_(result)
+
+    def fits(self, result: torch.Tensor, buffer: Buffer) -> bool:
+        strides = zip(result.shape, result.stride(), map(self.number, buffer.strides))
+        return all(size == 1 or step == planned for size, step, planned in strides)
+
+
+# What scheduling makes of nests, as nests ----------------------------------------------------------------------------
+
+
+def nest_of(operator: Operator) -> LoopNest:
+    """The nest that computes what an operator does, whose producers are part of its value."""
+    store = replace(operator.store, value=operator.value)
+    return LoopNest(operator.axes, store, operator.reduction, operator.partial, operator.origins[-1])
+
+
+def nests_of(group: FusionGroup) -> list[LoopNest]:
+    """The nests of a group's members over the axes that they share."""
+    return [_over_atoms(group, member) for member in group.members]
+
+
+def _over_atoms(group: FusionGroup, member: Member) -> LoopNest:
+    operator = member.operator
+    if operator.reduction is not None and operator.reduction.op.startswith("arg"):
+        return nest_of(operator)  # positions are counted over its own axes
+    pool = Pool()
+    values = {
+        name: substitute_sizes(value, {}) if not isinstance(value, int) else value
+        for name, value in member.values.items()
+    }
+    rewrite = rewriter(
+        pool, values,
+        lambda load, index, indirect, mask: pool.load(load.buffer, index, load.dtype, indirect, mask, load.other),
+    )  # fmt: skip
+    value = rewrite(operator.value)
+    names: dict[str, Any] = {}
+    indirect = []
+    for name, bound in operator.store.indirect:
+        made = rewrite(bound)
+        new = pool.symbol_of(made)
+        names[name] = Symbol(new)
+        indirect.append((new, made))
+    index = tuple(substitute_sizes(part, {**values, **names}) for part in operator.store.index)
+    axes = tuple(Axis(atom, group.extents[atom]) for atom in member.kept)
+    reduction = operator.reduction
+    if reduction is not None:
+        reduction = Reduction(
+            reduction.op, tuple(Axis(atom, group.extents[atom]) for atom in member.reduced), reduction.dtype
+        )
+    store = Store(operator.store.buffer, index, value, operator.store.mode, tuple(indirect))
+    return LoopNest(axes, store, reduction, operator.partial, operator.origins[-1])

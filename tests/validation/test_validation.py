@@ -1,0 +1,88 @@
+"""The quick part of translation validation: every stage of a fixed choice of programs, see `python -m tests.validation`."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import warnings
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from tests.validation.sources import DTYPES, Program, generated_programs, gradient_programs, operator_programs
+from tests.validation.validate import validate
+
+#: How many operators, and how many tests they are divided among.
+OPERATORS, PARTS = 160, 8
+GRADIENTS = 64
+
+
+def check(programs: Iterable[Program], gradients: bool = False) -> None:
+    """Every stage of every program computes what the program means; what was run is more than nothing."""
+    stages, wrong = 0, []
+    for program in programs:
+        with torch.set_grad_enabled(gradients):
+            report = validate(program.name, program.function, program.calls, program.settings)
+        stages += report.stages
+        wrong += report.differences
+    assert not wrong, "\n".join(map(str, wrong))
+    assert stages
+
+
+@cache
+def drawn(count: int, seed: int) -> tuple[Any, ...]:
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return tuple(random.Random(seed).sample(list(op_db), count))
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_operators(part):
+    warnings.simplefilter("ignore")
+    every = []
+    for place, op in enumerate(drawn(OPERATORS, 1)[part::PARTS]):
+        # Each operator in one type and layout: all types and layouts come again and again.
+        dtypes = [dtype for dtype in DTYPES if dtype in op.supported_dtypes("cpu")]
+        layout = ("as it is", "turned", "apart")[place % 3]
+        if dtypes:
+            every += operator_programs(op, (dtypes[place % len(dtypes)],), 1, (layout,))
+    check(every)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_gradients_of_operators(part):
+    warnings.simplefilter("ignore")
+    ops = drawn(GRADIENTS, 2)[part::4]
+    programs = itertools.chain.from_iterable(
+        gradient_programs(op, 1, ("as it is", "turned")[place % 2]) for place, op in enumerate(ops)
+    )
+    check(programs, gradients=True)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_generated_programs(part):
+    check(generated_programs(range(part, 24, 4)))
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_gradients_of_generated_programs(part):
+    check(generated_programs(range(part, 8, 2), gradients=True), gradients=True)
+
+
+def of_kind(gradients: bool) -> list[Any]:
+    from tests.validation.mechanisms import mechanism_programs
+
+    return [pytest.param(each, id=each.name) for each in mechanism_programs(gradients)]
+
+
+@pytest.mark.parametrize("program", of_kind(False))
+def test_what_passes_look_at(program):
+    check([program])
+
+
+@pytest.mark.parametrize("program", of_kind(True))
+def test_derivatives_of_what_passes_look_at(program):
+    check([program], gradients=True)
