@@ -73,7 +73,8 @@ def main() -> int:
     differing = Counter(each.stage for report in reports for each in report.differences)
     skipped = Counter(report.skipped for report in reports if report.skipped)
     print(f"\n{len(reports)} programs, {sum(each.stages for each in reports)} stages run, "
-          f"{sum(skipped.values())} programs without a graph, {time.perf_counter() - start:.0f} s")  # fmt: skip
+          f"{sum(skipped.values())} programs without a graph, "
+          f"{sum(each.undecided for each in reports)} of {sum(each.elements for each in reports)} elements undecided, {time.perf_counter() - start:.0f} s")  # fmt: skip
     for title, counts in (("first stage that differs", differing), ("not compiled", failed), ("no graph", skipped)):
         if counts:
             print(f"\n{title}")

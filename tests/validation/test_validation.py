@@ -16,20 +16,22 @@ from tests.validation.sources import DTYPES, Program, generated_programs, gradie
 from tests.validation.validate import validate
 
 #: How many operators, and how many tests they are divided among.
-OPERATORS, PARTS = 160, 8
-GRADIENTS = 64
+OPERATORS, PARTS = 120, 8
+GRADIENTS = 48
 
 
 def check(programs: Iterable[Program], gradients: bool = False) -> None:
     """Every stage of every program computes what the program means; what was run is more than nothing."""
-    stages, wrong = 0, []
+    stages, wrong, undecided, elements = 0, [], 0, 0
     for program in programs:
         with torch.set_grad_enabled(gradients):
             report = validate(program.name, program.function, program.calls, program.settings)
         stages += report.stages
         wrong += report.differences
+        undecided, elements = undecided + report.undecided, elements + report.elements
     assert not wrong, "\n".join(map(str, wrong))
     assert stages
+    assert undecided <= elements // 10
 
 
 @cache
@@ -64,12 +66,12 @@ def test_gradients_of_operators(part):
 
 @pytest.mark.parametrize("part", range(4))
 def test_generated_programs(part):
-    check(generated_programs(range(part, 24, 4)))
+    check(generated_programs(range(part, 16, 4)))
 
 
 @pytest.mark.parametrize("part", range(2))
 def test_gradients_of_generated_programs(part):
-    check(generated_programs(range(part, 8, 2), gradients=True), gradients=True)
+    check(generated_programs(range(part, 4, 2), gradients=True), gradients=True)
 
 
 def of_kind(gradients: bool) -> list[Any]:

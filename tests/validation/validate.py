@@ -19,7 +19,7 @@ from lampwork.ir.region import RunEagerly
 from lampwork.runtime.guards import compile_check
 from lampwork.runtime.host import Host
 from lampwork.runtime.tangents import flags
-from tests.validation.compare import difference
+from tests.validation.compare import difference, undecided
 from tests.validation.execution import run_program, run_steps
 from tests.validation.graphs import GraphRun, NotWide, concrete, run_functional, run_recorded
 from tests.validation.nests import run_items, run_lowered
@@ -49,6 +49,9 @@ class Report:
     program: str
     stages: int = 0
     skipped: str = ""
+    #: Elements of results, and those among them that are not compared.
+    elements: int = 0
+    undecided: int = 0
     differences: list[Difference] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -149,6 +152,9 @@ class _Validation:
         """Whether all stages give what is expected; notes the first that does not."""
         others = dict(wide.leaves()) if wide is not None else {}
         shared = sharing(expected)
+        for name, value in expected.leaves():
+            self.report.elements += value.numel() if isinstance(value, torch.Tensor) else 1
+            self.report.undecided += undecided(value, others.get(name))
         for stage in stages:
             try:
                 found = run_on(values, stage.run)
