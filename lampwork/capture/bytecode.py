@@ -107,7 +107,7 @@ class Code:
 
     __slots__ = (
         "raw", "instructions", "handlers", "offsets", "slots", "keywords", "positional", "keyword_only", "simple",
-        "empty_locals", "is_generator", "is_native", "hidden", "stub", "_lines",
+        "empty_locals", "is_generator", "is_native", "hidden", "stub", "live", "_lines",
     )  # fmt: skip
 
     def __init__(self, raw: CodeType) -> None:
@@ -134,6 +134,7 @@ class Code:
         )
         self.hidden = False
         self.stub: Any = None
+        self.live: list[int] | None = None  # found by `liveness.py` when it is asked for
         self._lines: list[int] | None = None
         self.empty_locals = len(self.slots)
         self.instructions, self.offsets, index_of = _decode_instructions(raw)
@@ -173,15 +174,29 @@ class Code:
 
 
 _cache: dict[int, Code] = {}
+#: With so many entries, those of code that is gone are dropped.
+_FEWEST_KEPT = 256
+_sweep_at = _FEWEST_KEPT
 
 
 def decode(code: CodeType) -> Code:
-    """The `Code` of a code object; decoded once and kept for the life of the process."""
+    """The `Code` of a code object; decoded once and kept for as long as a function, or other code, refers to it."""
     # Keyed by identity: equal code objects may differ in file name.  The entry keeps the key alive.
     found = _cache.get(id(code))
     if found is None:
+        if len(_cache) >= _sweep_at:
+            _drop_unused()
         found = _cache[id(code)] = Code(code)
     return found
+
+
+def _drop_unused() -> None:
+    """Forgets code that nothing but its entry here refers to: no function has it, so nobody decodes it again."""
+    global _sweep_at
+    for key, found in list(_cache.items()):
+        if sys.getrefcount(found.raw) <= 2:  # the entry's, and the argument of this call
+            _cache.pop(key, None)
+    _sweep_at = max(_FEWEST_KEPT, 2 * len(_cache))
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -5,9 +5,9 @@ from __future__ import annotations
 import builtins
 import dis
 from types import FunctionType
-from typing import Any
 
 from lampwork.capture.bytecode import VERSION
+from lampwork.ir.code_cache import CodeCache
 
 
 def only_reads(function: FunctionType) -> bool:
@@ -25,7 +25,7 @@ def only_reads(function: FunctionType) -> bool:
                 found = False  # the attribute is called
             elif step.opname == "LOAD_GLOBAL" and step.argval not in _READING and not _is_class(function, step.argval):
                 found = False
-        _only_reads[function.__code__] = found
+        _only_reads.put(function.__code__, found)
     return found
 
 
@@ -33,7 +33,7 @@ def _is_class(function: FunctionType, name: str) -> bool:
     return isinstance(function.__globals__.get(name), type) and name not in vars(builtins)
 
 
-_only_reads: dict[Any, bool] = {}
+_only_reads: CodeCache[bool] = CodeCache()
 _WRITING = frozenset({
     "STORE_ATTR", "STORE_GLOBAL", "STORE_SUBSCR", "STORE_DEREF", "STORE_NAME", "STORE_SLICE", "DELETE_ATTR",
     "DELETE_GLOBAL", "DELETE_SUBSCR", "DELETE_DEREF", "DELETE_NAME", "IMPORT_NAME", "YIELD_VALUE", "RETURN_GENERATOR",

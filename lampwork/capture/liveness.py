@@ -22,8 +22,6 @@ _LOOKS_AT_FRAME = frozenset({
     "locals", "vars", "dir", "eval", "exec", "super", "_getframe", "currentframe", "stack", "globals",
 })  # fmt: skip
 
-_known: dict[int, tuple[Code, list[int]]] = {}
-
 
 def looks_at_frame(code: Code) -> bool:
     """Whether the code may read its local variables other than by name."""
@@ -34,12 +32,11 @@ def live_slots(code: Code, *indices: int) -> frozenset[int]:
     """The slots that may be read after going on at any of these instructions."""
     if looks_at_frame(code):
         return frozenset(range(len(code.slots)))
-    found = _known.get(id(code))
-    if found is None:
-        found = _known[id(code)] = (code, _analyse(code))
+    if code.live is None:
+        code.live = _analyse(code)
     bits = 0
     for index in indices:
-        bits |= found[1][index]
+        bits |= code.live[index]
     return frozenset(slot for slot in range(len(code.slots)) if bits >> slot & 1)
 
 

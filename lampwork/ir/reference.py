@@ -12,10 +12,11 @@ from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from lampwork.ir import operations
+from lampwork.ir.code_cache import CodeCache
 from lampwork.ir.guard import ObjectRef
 
 _MISSING = object()
-_digests: dict[int, tuple[CodeType, str]] = {}
+_digests: CodeCache[str] = CodeCache()
 
 
 def code_digest(code: CodeType) -> str:
@@ -23,14 +24,12 @@ def code_digest(code: CodeType) -> str:
 
     Equal digests mean equal behaviour given equal globals, closure and defaults. Stable across processes.
     """
-    known = _digests.get(id(code))
+    known = _digests.get(code)
     if known is not None:
-        return known[1]
+        return known
     digest = hashlib.sha256()
     _feed(digest.update, code)
-    text = digest.hexdigest()[:24]
-    _digests[id(code)] = (code, text)
-    return text
+    return _digests.put(code, digest.hexdigest()[:24])
 
 
 def _feed(update: Any, value: Any) -> None:

@@ -16,7 +16,7 @@ import ctypes
 import functools
 import platform
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -72,6 +72,8 @@ _PLAIN = {"torch.Tensor": torch.Tensor, "torch.nn.parameter.Parameter": torch.nn
 _FIELDS, _VARIANTS = 8, range(3, 7)
 #: Where a pattern has the keys that are wanted.
 _KEYS = _FIELDS + 1
+#: So many tensors, and a fourth of all, turned away by the native comparison make it a waste of time.
+MOST_ASKED = 8
 #: More dimensions are kept elsewhere.
 _MOST_DIMENSIONS = 5
 #: Items of a tuple begin so many bytes behind its address.
@@ -138,25 +140,45 @@ class Alike:
         self._extents = array("Q", [reading.extent_bytes(test) or 0 if each else 0 for test, each in zip(tests, asked)])
         self._order = array("Q", range(len(tests)))
         self._functions = _functions()
+        predicates = {test: _predicate(test) for test in known}
+        self._predicates = [predicates[test] for test in tests]
+        #: Set where the native comparison turns many of the tensors away (views): they are asked one by one then.
+        self._one_by_one = False
 
     def __call__(self, tensors: tuple) -> array | None:
+        if self._one_by_one:
+            return self._ask_each(tensors)
         places = self._empty[:]
         look, count = self._functions[0], len(self._tests)
         into = places.buffer_info()[0]
         position = look(id(tensors) + _TUPLE_ITEMS, self._address, into, 0)
+        asked = 0
         while position != count:
             place = self._ask(position, tensors[position])
             if place is None:
                 return None
+            asked += 1
             places[position] = place
             position = look(id(tensors) + _TUPLE_ITEMS, self._address, into, position + 1)
+        self._one_by_one = asked > MOST_ASKED and asked > count // 4
         return places
+
+    def _ask_each(self, tensors: tuple) -> array | None:
+        """The same without the native comparison."""
+        if len(tensors) != len(self._predicates):
+            return None
+        for predicate, value in zip(self._predicates, tensors):
+            if not predicate(value):
+                return None
+        return array("Q", [value.data_ptr() for value in tensors])
 
     def _ask(self, position: int, value: Any) -> int | None:
         """The address of a tensor that the native comparison turned away, if it is as its test says all the same."""
-        test, pattern = self._tests[position], self._patterns[position]
-        if type(value) is not _PLAIN[test.tensor_type] or reading.tensor_is(value, test):
+        pattern = self._patterns[position]
+        if not self._predicates[position](value):
             return None
+        if not value.is_leaf or value._is_view():  # looked at so each time
+            return value.data_ptr()
         traits = ctypes.c_uint64.from_address(value._cdata + self._metadata.traits).value
         keys = ctypes.c_uint64.from_address(value._cdata + self._metadata.keys).value
         known = [pattern[variant] for variant in _VARIANTS] if pattern[_KEYS] == keys else []
@@ -186,6 +208,24 @@ class Alike:
         return bool(extent and self._functions[2](begin, begin + extent, *addresses, len(places)))
 
 
+class DistinctObjects:
+    """Called with a tuple of `count` objects: whether no two of them are one. Safe to call from many threads."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._extents, self._order = array("Q", [1]) * count, array("Q", range(count))
+        self._nothing = array("Q", [0])
+        self._apart = _functions()[1]
+
+    def __call__(self, objects: tuple) -> bool:
+        order = self._order[:]
+        extents, nothing = self._extents.buffer_info()[0], self._nothing.buffer_info()[0]
+        # Objects lie apart as one byte each: the items of the tuple are their addresses.
+        found = self._apart(id(objects) + _TUPLE_ITEMS, extents, order.buffer_info()[0], self._count, nothing)
+        self._order = order  # the next objects often lie in the same order
+        return bool(found)
+
+
 class SameNumbers:
     """Whether tensors of one element on the CPU, which stay where they are, all hold the same number; called without
     arguments. Where it is false they may: 0.0 is -0.0. Raises ValueError for other tensors."""
@@ -203,6 +243,28 @@ class SameNumbers:
     def __call__(self) -> bool:
         number = self._first.item()
         return bool(number == number and self._same(self._address, len(self._places), self._item_bytes))
+
+
+def _predicate(test: TensorIs) -> Callable[[Any], bool]:
+    """Whether a value is a tensor as `test` says, of those that `can_look_at`. Runs nothing of the program."""
+    kind, dtype, device = _PLAIN[test.tensor_type], getattr(torch, test.dtype), torch.device(test.device)
+    shape, strides, requires_grad, leaf = test.shape, test.strides, test.requires_grad, test.is_leaf
+    strided = torch.strided
+
+    def is_such(value: Any) -> bool:
+        return (
+            type(value) is kind
+            and value.dtype is dtype
+            and value.layout is strided
+            and value.shape == shape
+            and value.stride() == strides
+            and value.requires_grad is requires_grad
+            and value.device == device
+            and not (value.is_inference() or value.is_neg() or value.is_conj())
+            and (leaf is None or value.is_leaf is leaf)
+        )
+
+    return is_such
 
 
 def _pattern(test: TensorIs, metadata: Any) -> array:

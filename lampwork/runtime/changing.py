@@ -157,6 +157,8 @@ class _Parts:
 class _Writer(CheckWriter):
     """Writes the check. `stable`: values by the id of their source; `typed`: sources with tests of types that hold."""
 
+    batched = False  # `tensors` does it
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self.stable: dict[int, Any] = {}

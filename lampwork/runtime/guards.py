@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import copysign, isnan
 from types import FunctionType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -70,13 +70,20 @@ from lampwork.ir.source import (
     is_source,
 )
 from lampwork.ir.text import verify_text
-from lampwork.runtime import reading
+from lampwork.runtime import alike, reading
 from lampwork.runtime.differences import explain_failure
 from lampwork.runtime.reading import READ_ERRORS
+from lampwork.runtime.tensor_batch import TensorBatch
 
 __all__ = ["Check", "CheckWriter", "compile_check", "explain_failure"]
 
 Check = Callable[[Any, tuple, dict], "tuple | None"]
+
+#: Longer text and bytes are constants of the check: the very object that was captured is compared by identity, and the
+#: source of the check stays short.
+LONGEST_LITERAL = 200
+#: So many objects are compared with each other natively.
+FEWEST_DISTINCT = 16
 
 #: Types whose `x[k]`, `len(x)` and `k in x` are the builtin container's own.
 _EXACT = (dict, list, tuple, set, frozenset, str, bytes, range)
@@ -123,6 +130,8 @@ class CheckWriter:
     reads: Sequence[Source]
     signature: str = "function, args, kwargs"
     preloaded: dict[int, str] = field(default_factory=dict)
+    #: Whether many tensors of the call are compared by one native function.
+    batched: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._lines: list[str] = []
@@ -138,6 +147,7 @@ class CheckWriter:
         self._size_names: dict[tuple, str] = {}
         self._key_tuples: dict[int, str] = {}
         self._written = ""
+        self._batch: TensorBatch | None = None
 
     def find_types(self) -> None:
         """Looks for what `guards` say of types: these are tested as soon as a value is loaded."""
@@ -151,7 +161,10 @@ class CheckWriter:
 
     def text(self) -> str:
         if not self._written:
-            for guard in sorted(self.guards, key=order_of):
+            guards = sorted(self.guards, key=order_of)
+            if self.batched and not self.preloaded:
+                self._compare_together(guards)
+            for guard in guards:
                 self._guard(guard)
             self._lines.append(f"return ({self._values()})")
             body = "\n".join("        " + line for line in self._lines)
@@ -161,7 +174,45 @@ class CheckWriter:
         return self._written
 
     def _values(self) -> str:
-        return "".join(f"{self._load(source)}, " for source in self.reads)
+        names = [self._load(source) for source in self.reads]
+        if self._batch is not None:
+            names = self._batch.joined(names)
+        return "".join(f"{name}, " for name in names)
+
+    def _compare_together(self, guards: Sequence[Guard]) -> None:
+        """Writes one native comparison for the tensors of the call, where there are many of them."""
+        batch = TensorBatch.of(guards)
+        if batch is None:
+            return
+        for guard in guards:
+            if isinstance(guard.test, ArgumentCount):
+                self._guard(guard)
+        parts: list[str] = []
+        for base, members in batch.runs():
+            if base is not None and self._is_all_of(base, len(members)):
+                parts.append(f"*{self._load(base)}")
+            else:
+                parts += [self._expression(guard.source) for guard in members]
+        self._lines.append(f"found = ({', '.join(parts)}, )")
+        look = self.constant(batch.look)
+        self._lines.append(f"places = {look}(found)")
+        self.refuse("places is None")
+        for position, guard in enumerate(batch.guards):
+            self._names[id(guard.source)] = f"found[{position}]"
+            self._known_types[id(guard.source)] = batch.type_of(guard)
+            self._keep.append(guard.source)
+            self._done.add(id(guard))
+        self._batch = batch
+
+    def _is_all_of(self, base: Source, count: int) -> bool:
+        """Whether the list or tuple at `base` has `count` items and is a builtin one; its guards are written then."""
+        if self._type(base) not in (list, tuple):
+            return False
+        for guard in self.guards:
+            if guard.source is base and isinstance(guard.test, LengthIs) and guard.test.length == count:
+                self._guard(guard)
+                return True
+        return False
 
     def namespace(self) -> dict[str, Any]:
         self.text()
@@ -332,6 +383,11 @@ class CheckWriter:
         kind = type(expected)
         if expected is None or kind is bool:
             self.refuse(f"{value} is not {expected}")
+        elif kind in (str, bytes) and len(expected) > LONGEST_LITERAL:
+            known = self.constant(expected)
+            self.refuse(
+                f"{value} is not {known} and (type({value}) is not {self.constant(kind)} or {value} != {known})"
+            )
         elif kind in (int, str, bytes):
             self.refuse(f"type({value}) is not {self.constant(kind)} or {value} != {expected!r}")
         elif kind is float and expected != 0.0 and not isnan(expected):
@@ -430,6 +486,10 @@ class CheckWriter:
         others = [self._load(other) for other in test.others]
         if len(others) == 1:
             self.refuse(f"{value} is {others[0]}")
+        elif len(others) >= FEWEST_DISTINCT and alike.supported():
+            names = [value, *others]
+            objects = names if self._batch is None else self._batch.joined(names)
+            self.require(f"{self.constant(alike.DistinctObjects(len(names)))}(({', '.join(objects)}, ))")
         elif others:
             identities = ", ".join(f"id({name})" for name in [value, *others])
             self.refuse(f"len({{{identities}}}) != {len(others) + 1}")
@@ -444,6 +504,9 @@ class CheckWriter:
             self.refuse(f"-{extents[1]} < {right} - {left} < {extents[0]}")
             return
         if len(names) < 2:
+            return
+        if not test.groups and self._batch is not None and self._batch.holds(test.sources):
+            self.refuse(f"not {self.constant(self._batch.apart(test.sources))}(places)")
             return
         pointers = ", ".join(f"{name}.data_ptr()" for name in names)
         if None in extents:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+import weakref
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -54,13 +56,14 @@ class LoadedCode:
 
     def _builtin(self, offset: int) -> Callable[[int, int, int], int | None]:
         """The entry at `offset` as a built-in function, which keeps the mapping alive."""
-        definition = _MethodDefinition(b"run", self.memory.address + offset, 0x80, None)  # METH_FASTCALL
-        # CPython reads the definition when it frees the function, so it must outlive every one.
-        _definitions.append(definition)
+        definition = _definition(self.memory.address + offset)
         create = ctypes.pythonapi.PyCFunction_NewEx
         create.restype = ctypes.py_object
         create.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
-        return create(ctypes.addressof(definition), bytes(self.externals), self.memory)
+        made = create(ctypes.addressof(definition), bytes(self.externals), self.memory)
+        watch = weakref.ref(made, _give_back)
+        _definitions[id(watch)] = (watch, definition)
+        return made
 
     def _foreign(self, offset: int) -> Callable[[int, int, int], int | None]:
         """The entry at `offset` through ctypes."""
@@ -85,7 +88,24 @@ class _MethodDefinition(ctypes.Structure):
     )
 
 
-_definitions: list[_MethodDefinition] = []
+#: Definitions of functions that are alive, by the id of a weak reference to the function; and those to be used again.
+#: CPython reads a definition once more while it frees the function, behind the weak reference's call: so its memory is
+#: never freed, and is used again with the same flags.
+_definitions: dict[int, tuple[weakref.ref, _MethodDefinition]] = {}
+_spare_definitions: deque[_MethodDefinition] = deque()
+
+
+def _definition(address: int) -> _MethodDefinition:
+    try:
+        definition = _spare_definitions.pop()
+    except IndexError:
+        return _MethodDefinition(b"run", address, 0x80, None)  # METH_FASTCALL
+    definition.function = address
+    return definition
+
+
+def _give_back(watch: weakref.ref) -> None:
+    _spare_definitions.append(_definitions.pop(id(watch))[1])
 
 
 class ExecutableMemory:
