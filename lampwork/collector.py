@@ -17,30 +17,53 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lampwork import forks
+
 #: A number of new objects that no compile reaches, and that nobody else would choose.
 NEVER = 2_000_000_011
 
-_lock = threading.Lock()
-_pauses = 0
+_lock = threading.RLock()
+#: How many pauses each thread is in.
+_pauses: dict[int, int] = {}
 _before = (0, 0, 0)
 
 
 @contextmanager
 def paused() -> Iterator[None]:
     """No automatic collection of this process meanwhile. Several threads may be in here; the last one out ends it."""
-    global _pauses, _before
+    global _before
+    thread = threading.get_ident()
     with _lock:
-        _pauses += 1
-        if _pauses == 1:
+        if not _pauses:
             _before = gc.get_threshold()
             gc.set_threshold(NEVER, *_before[1:])
+        _pauses[thread] = _pauses.get(thread, 0) + 1
     try:
         yield
     finally:
         with _lock:
-            _pauses -= 1
-            if not _pauses and gc.get_threshold()[0] == NEVER:
-                gc.set_threshold(*_before)
+            left = _pauses.pop(thread, 1) - 1
+            if left:
+                _pauses[thread] = left
+            _end()
+
+
+def _end() -> None:
+    """Puts the threshold back if nobody pauses."""
+    if not _pauses and gc.get_threshold()[0] == NEVER:
+        gc.set_threshold(*_before)
+
+
+@forks.in_child
+def _in_child() -> None:
+    """Pauses of threads that a forked child does not have are over."""
+    global _lock
+    _lock = threading.RLock()
+    own = _pauses.get(threading.get_ident(), 0)
+    _pauses.clear()
+    if own:
+        _pauses[threading.get_ident()] = own
+    _end()
 
 
 def may_hide_graphs() -> bool:

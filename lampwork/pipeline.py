@@ -38,6 +38,7 @@ from lampwork.lower import lower
 from lampwork.runtime.touched import touched_inputs
 from lampwork.runtime.versions import versions
 from lampwork.schedule import schedule
+from lampwork.signals import run_pending
 
 #: Called with (stage name, value) after each stage; `debug/` passes one to print or dump every IR.
 Observer = Callable[[str, Any], None]
@@ -333,6 +334,7 @@ def _stage(name: str, seconds: dict[str, float]) -> Iterator[None]:
         raise CompileError(name, f"{type(error).__name__}: {error}") from error
     finally:
         seconds[name] = time.perf_counter() - start
+    run_pending()
 
 
 def _verify_lowered(lowered: Any) -> None:

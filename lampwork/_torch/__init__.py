@@ -29,6 +29,7 @@ from lampwork._torch.modes import (
     EXIT_DUAL_LEVEL,
     active_modes,
     active_transforms,
+    are_stacks_profiled,
     below_autograd,
     dispatch_stack_length,
     function_modes_length,

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from lampwork import forks
+
 
 def overload(name: str) -> Any:
     """The `torch.ops` overload named "aten::addmm.out" ("aten::relu" and "aten::relu.default" are the same)."""
@@ -49,6 +51,12 @@ def draws_random_numbers(name: str) -> bool:
 
 
 _registering = threading.RLock()
+
+
+@forks.in_child
+def _in_child() -> None:
+    global _registering
+    _registering = threading.RLock()
 
 
 def once(function: Any) -> Any:

@@ -66,6 +66,11 @@ def active_modes() -> int:
     )
 
 
+def are_stacks_profiled() -> bool:
+    """Whether `torch.profiler` notes the Python stacks of this thread (its C object is what `sys.getprofile` shows)."""
+    return type(sys.getprofile()).__name__ == "TraceContext"
+
+
 #: Context manager: operators skip `__torch_dispatch__` and run the device's own kernel.
 kernels_only = torch._C._DisableTorchDispatch
 

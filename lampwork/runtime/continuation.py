@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from lampwork import forks
 from lampwork.errors import Diagnostic
 from lampwork.ir.continuation import Resumption, SuspendedFrames
 from lampwork.ir.operations import EXHAUSTED
@@ -139,7 +140,9 @@ def _call_while_handling(handled: BaseException, call: Callable, suspended: Susp
 
 
 def _finish(resumption: Resumption, values: tuple) -> Any:
-    return importlib.import_module("lampwork.capture.finish").finish(resumption, values)
+    with forks.compiling():
+        finish = importlib.import_module("lampwork.capture.finish").finish
+    return finish(resumption, values)
 
 
 class Continuation(CompiledFunction):

@@ -14,13 +14,14 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lampwork import _torch, collector
+from lampwork import _torch, collector, forks, profiled, signals
 from lampwork._torch import is_peer_tracing
 from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError, LampworkWarning
@@ -56,6 +57,22 @@ def _release_workspaces() -> None:
     arenas = sys.modules.get("lampwork.runtime.arenas")
     if arenas is not None:  # programs on a GPU have run
         arenas.release_all()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """What a compile needs of the process: no handlers of signals, no forks, no collections of the many objects that it
+    makes, and that what it runs stays where profiles look for it."""
+    with signals.deferred(), forks.compiling(), profiled.kept(), collector.paused():
+        yield
+
+
+@forks.in_child
+def _in_child() -> None:
+    """A forked child holds no lock of a thread that it does not have."""
+    for compiled in list(_all):
+        compiled._lock = threading.RLock()
+        compiled.counters.unlock()
 
 
 def is_compiling() -> bool:
@@ -201,6 +218,8 @@ class CompiledFunction:
             serve, states = self._road(args, kwargs)
         except (DynamicSizeError, LampworkWarning):  # what the user asked for
             raise
+        except signals.HandlerRaised as stop:
+            raise stop.error from None
         except Exception as error:
             if environment.strict or (self.settings.fullgraph and isinstance(error, GraphBreak)):
                 raise
@@ -230,7 +249,7 @@ class CompiledFunction:
             self.warn_once(f"device {device}", f"{self.name}: {diagnostic}", diagnostic)
             return diagnostic, None
         states = _torch.InitialStates()
-        with self._lock, collector.paused():  # stored entries are large, and compiling one makes many objects
+        with _undisturbed(), self._lock:
             try:
                 return self._serving(args, kwargs, states), states
             except BaseException:
@@ -517,6 +536,8 @@ class CompiledFunction:
         """An entry failed before its commit point: run eagerly. Where the program failed, and eager does too, that is
         the call's own error."""
         cause = failure.__cause__
+        if cause is not None and signals.raised_by_handler(cause):
+            raise cause
         if failure.stage == "guards":
             if environment.strict:
                 raise CompileError("guards", f"{type(cause).__name__}: {cause}") from cause

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from lampwork import _torch
+from lampwork import _torch, forks
 
 #: At most so much memory of results is kept in the process, busy or not.
 KEPT_LIMIT_BYTES = 1 << 30
@@ -37,6 +37,14 @@ _LOOKED_AT = 32
 PAUSE = 256
 
 _lock = threading.RLock()  # re-entered where the collector runs, and releases an entry's memory, under it
+
+
+@forks.in_child
+def _in_child() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
 _kept_bytes = 0
 _pause = 0
 #: Where storages of a size and type are kept, and by whom: entries whose results are alike share what lies idle.

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from lampwork import _torch
+from lampwork import _torch, forks
 
 #: ATen's dropout: threads of a block, and numbers that a thread draws at a time.
 _BLOCK, _UNROLL = 256, 4
@@ -30,6 +30,12 @@ _MASK = (1 << 64) - 1
 
 _lock = threading.Lock()
 _capture = threading.local()
+
+
+@forks.in_child
+def _in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
 
 
 def draw_key(numels: Sequence[int], *, out: torch.Tensor) -> torch.Tensor:

@@ -87,6 +87,11 @@ class Counters:
         self._recompiles = _Tally()
         self.cache_notes: list[str] = []
 
+    def unlock(self) -> None:
+        """New locks, in a forked child: the old ones may be held by threads that it does not have."""
+        for tally in (self._breaks, self._fallbacks, self._recompiles):
+            tally._lock = threading.Lock()
+
     def spent(self, stage: str, seconds: float) -> None:
         """Time that a stage of compiling or loading took."""
         self.compile_seconds[stage] = self.compile_seconds.get(stage, 0.0) + seconds

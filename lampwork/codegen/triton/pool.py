@@ -19,6 +19,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lampwork import forks
 from lampwork.codegen.triton import worker
 
 
@@ -103,6 +104,12 @@ _lock = threading.Lock()
 _numbers = itertools.count()
 _pool: Pool | None = None
 _failed = False
+
+
+@forks.in_child
+def _in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
 
 
 def start(workers: int, arch: str) -> None:

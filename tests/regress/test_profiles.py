@@ -1,0 +1,26 @@
+"""`torch.profiler` with stacks around a first call: names of code that a compile ran and let go of were garbage."""
+
+import subprocess
+import sys
+
+PROFILED = """
+import sys
+import torch
+from torch.profiler import ProfilerActivity, profile
+import lampwork
+
+made = lampwork.compile(lambda x: (x.sin() + 1).relu(), options={"cache": False})
+x = torch.randn(8, requires_grad=True)
+for _ in range(2):
+    with profile(activities=[ProfilerActivity.CPU], with_stack=True) as taken:
+        made(x).sum().backward()
+        made(x)
+    names = [event.name for event in taken.events()]
+    assert len(names) > 20 and all(name.isprintable() for name in names)
+assert sys.gettrace() is None
+"""
+
+
+def test_the_first_profile_of_a_process():
+    done = subprocess.run([sys.executable, "-c", PROFILED], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
