@@ -14,6 +14,7 @@ from lampwork.ir.record import record
 #: What of the environment is read. `lampwork doctor` tells of others that begin like these.
 VARIABLES = (
     "LAMPWORK_STRICT", "LAMPWORK_VERIFY", "LAMPWORK_CACHE_DIR", "LAMPWORK_CACHE", "LAMPWORK_COMPILE_WORKERS",
+    "LAMPWORK_POISON",
 )  # fmt: skip
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -27,6 +28,7 @@ class Environment:
     verify: bool  # LAMPWORK_VERIFY=1: check the IR after every stage
     cache_dir: str  # LAMPWORK_CACHE_DIR
     cache: bool  # LAMPWORK_CACHE=0 disables the on-disk cache
+    poison: bool = False  # LAMPWORK_POISON=1: planned memory is NaN where nothing is in it (see runtime/poison.py)
     compile_workers: int = 1  # LAMPWORK_COMPILE_WORKERS: processes that compile GPU kernels; 0: threads of this one
 
 
@@ -39,6 +41,7 @@ def _read_environment() -> Environment:
         # Absolute, since the program may go to another folder; `~` is a shell's, and variables are set elsewhere, too.
         cache_dir=os.path.abspath(os.path.expanduser(cache_dir)),
         cache=_switch("LAMPWORK_CACHE", True),
+        poison=_switch("LAMPWORK_POISON", False),
         compile_workers=_workers(),
     )
 

@@ -238,7 +238,7 @@ def _generate(
         _count_tuning(tuner, seconds)
     observe("generate", native)
     with _stage("host", seconds):
-        source = host_source(program, native, weights, owns_inputs)
+        source = host_source(program, native, weights, owns_inputs, environment.poison)
     observe("host", source)
     return program, native, source
 

@@ -9,6 +9,7 @@ from torch._ops import OpOverload
 
 from lampwork._torch.draws import drawn_by
 from lampwork._torch.library import DRAWING
+from lampwork._torch.out_memory import keeps_given_memory
 
 
 def is_operator(target: Any) -> bool:
@@ -61,16 +62,18 @@ def copying_variant(op: OpOverload) -> OpOverload | None:
 
 def out_variant(op: OpOverload, device: str = "CPU") -> str | None:
     """Name of the overload of `op` with the same arguments that writes into given tensors, if `device` has a kernel of
-    its own for it. The others copy from the functional result, so calling them gains nothing.
-
-    Not for decompositions with several results: they ask whether two of these share a storage, as parts of planned
-    memory do, and leave elements unwritten then (the lower triangle of `linalg_qr`'s second).
+    its own for it and it is known to leave them where they are. The others copy from the functional result, so calling
+    them gains nothing, or give the tensor other memory: then the result would not lie where it was planned.
     """
-    schema = op._schema
     if op.namespace == DRAWING:
         return drawn_by(op)
-    if len(schema.returns) > 1 and "linalg_" in schema.name:
-        return None
+    return out_overload(op, device) if keeps_given_memory(op) else None
+
+
+def out_overload(op: OpOverload, device: str = "CPU") -> str | None:
+    """Name of the overload of `op` with the same arguments that writes into given tensors, if `device` has a kernel of
+    its own for it. What it does with their memory is not known."""
+    schema = op._schema
     if any(argument.alias_info is not None for argument in schema.arguments):
         return None
     if not all(str(result.type) == "Tensor" for result in schema.returns):

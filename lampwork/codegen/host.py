@@ -48,14 +48,19 @@ from lampwork.ir.size import SizeExpr, symbols
 
 
 def host_source(
-    program: Program, native: NativeCode, weights: frozenset[int] = frozenset(), owns_inputs: bool = False
+    program: Program,
+    native: NativeCode,
+    weights: frozenset[int] = frozenset(),
+    owns_inputs: bool = False,
+    poison: bool = False,
 ) -> str:
     """The text of the host function. Raises `CompileError` for a program that names a buffer without a place.
 
     `weights`: inputs that stay the same objects, at the same place in memory, while `generation` does. `owns_inputs`:
     the values come in a list that the function empties; memory that only it knew is free from its last use on.
+    `poison`: planned memory is filled with NaN where nothing is in it.
     """
-    return _HostWriter(program, native, weights, owns_inputs).text()
+    return _HostWriter(program, native, weights, owns_inputs, poison).text()
 
 
 class _HostWriter(Steps):
@@ -72,6 +77,7 @@ class _HostWriter(Steps):
         self._steps()
         steps, self.lines = self.lines, []
         self._arena()
+        self._poison_all()
         setup += self.lines
         self.lines = []
         has_externs = any(isinstance(step, (Extern, Check)) for step in program.steps)

@@ -9,6 +9,7 @@ from typing import Any
 from lampwork import _torch
 from lampwork.codegen.host_blocks import Blocks
 from lampwork.codegen.host_expressions import Expressions, dims
+from lampwork.codegen.host_poison import idle_ranges, poison_line
 from lampwork.codegen.stretches import stretch_starts
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
@@ -38,9 +39,17 @@ class Steps(Expressions):
     """The lines for one program's steps, and what is known of the program while they are written."""
 
     def __init__(
-        self, program: Program, native: NativeCode, weights: frozenset[int], owns_inputs: bool = False
+        self,
+        program: Program,
+        native: NativeCode,
+        weights: frozenset[int],
+        owns_inputs: bool = False,
+        poison: bool = False,
     ) -> None:
         super().__init__(program, weights)
+        #: Whether planned memory is filled with NaN where nothing is in it; the ranges where that was done.
+        self.poison = poison
+        self.poisoned = idle_ranges(program, -1) if poison else ()
         self.native = native
         returned = {each.input for each in program.results if isinstance(each, (FromInput, ViewOfInput))}
         #: Inputs that are given back as soon as no step needs them.
@@ -137,6 +146,7 @@ class Steps(Expressions):
                     if any(self._writes_input(launch) for launch in self._stretch(position)):
                         self._commit()
                     self._run(stretch, position)
+                    self._poison_behind(position + len(list(self._stretch(position))) - 1)
                     stretch += 1
             else:
                 if isinstance(step, Extern):
@@ -145,6 +155,7 @@ class Steps(Expressions):
                     self._check(step)
                 else:
                     raise CompileError("host", f"unknown step {type(step).__name__}")
+                self._poison_behind(position)
             for name in self.program.free_after.get(position, ()):
                 if name in self.extern_names:
                     self.emit(f"del {self.extern_names[name]}")
@@ -152,6 +163,24 @@ class Steps(Expressions):
                     self.blocks.give_back(name)
                 elif self.freed.get(name) in self.used_inputs:
                     self.emit(f"del x{self.freed[name]}")
+
+    def _poison_all(self) -> None:
+        """Before the first step there is nothing in planned memory."""
+        if not self.poison:
+            return
+        if self.program.workspace_bytes:
+            self.emit(poison_line(idle_ranges(self.program, -1)))
+        if self.program.arena:
+            self.emit("poison(lease.arena)")
+
+    def _poison_behind(self, position: int) -> None:
+        """What no step after `position` reads is filled, once."""
+        if not self.poison:
+            return
+        ranges = idle_ranges(self.program, position)
+        if ranges and ranges != self.poisoned:
+            self.emit(poison_line(ranges))
+        self.poisoned = ranges
 
     def _run(self, number: int, start: int) -> None:
         """Run the stretch of launches that begins with step `start`."""
@@ -212,7 +241,13 @@ class Steps(Expressions):
                     arguments.append(f"{name}=scrap()")
                 else:
                     arguments.append(f"{name}={self.whole(output)}")
+            given = ""
+            if self.poison:
+                given = "".join(f"{self.whole(name)}, " for name in step.outputs if name is not None)
+                self.emit(f"at = memory_of({given})")
             self.emit(f"{self.operator(step.out_variant)}({', '.join(arguments)})")
+            if self.poison:
+                self.emit(f"unmoved({step.out_variant!r}, at, {given})")
             return
         call = f"{self.operator(step.op)}({', '.join(arguments)})"
         if not step.outputs or all(output is None for output in step.outputs):

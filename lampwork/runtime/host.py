@@ -148,6 +148,10 @@ class Host:
             from lampwork.runtime.cuda import host_names
 
             names.update(host_names(self.device))
+        if environment.poison:
+            from lampwork.runtime.poison import NAMES, poisoned
+
+            names.update(NAMES, empty=poisoned(names["empty"]), large=poisoned(names["large"]))
         return names
 
     def _lease(self, workspace: torch.Tensor) -> Lease:

@@ -11,6 +11,7 @@ import sys
 import torch
 
 from lampwork import __version__
+from lampwork.config import environment
 from lampwork.ir.artifact import FORMAT
 
 
@@ -25,6 +26,7 @@ def _versions() -> tuple[tuple[str, str], ...]:
         ("implementation", sys.implementation.cache_tag),
         ("machine", platform.machine()),
         ("features", cpu_features()),
+        *((("poison", "1"),) if environment.poison else ()),
     )
 
 

@@ -1,0 +1,68 @@
+"""Lines of the host function that fill planned memory with NaN where nothing is in it (LAMPWORK_POISON=1).
+
+    poison(lease.workspace, ((0, 4096),))      before the first step: all of it
+    run0(...)
+    poison(lease.workspace, ((64, 128),))      what no later step reads
+    at = memory_of(w[0],)
+    op_mm_out(x0, x1, out=w[0])
+    unmoved('aten::mm.out', at, w[0],)         the result lies where it was planned
+
+So a step that reads memory which nothing wrote computes NaN (integers: -1), and does so every time, and a call of ATen
+that moves its result, or gives it another shape, raises. Within a stretch of launches nothing is filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lampwork.ir.dtype import ITEM_SIZE_BYTES
+from lampwork.ir.loops import storage_numel
+from lampwork.ir.program import Check, Extern, FromBuffer, Launch, Program, Step, TensorRef
+
+
+def idle_ranges(program: Program, position: int) -> tuple[tuple[int, int], ...]:
+    """The byte ranges (start, end) of the workspace with nothing in them after step `position` (-1: before the first)."""
+    kept = {result.view.buffer for result in program.results if isinstance(result, FromBuffer)}
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for number, step in enumerate(program.steps):
+        for name in touched(step):
+            first.setdefault(name, number)
+            last[name] = number
+    busy = []
+    for name, place in program.placements.items():
+        if place.kind != "workspace" or name not in first:
+            continue
+        if first[name] <= position and (position < last[name] or name in kept):
+            size = storage_numel(program.buffers[name])
+            assert isinstance(size, int), "workspace buffers have a known size"
+            busy.append((place.offset_bytes, place.offset_bytes + size * ITEM_SIZE_BYTES[program.buffers[name].dtype]))
+    ranges, start = [], 0
+    for begin, end in [*sorted(busy), (program.workspace_bytes, program.workspace_bytes)]:
+        if begin > start:
+            ranges.append((start, begin))
+        start = max(start, end)
+    return tuple(ranges)
+
+
+def touched(step: Step) -> Iterator[str]:
+    """Buffers that a step reads or writes."""
+    if isinstance(step, Launch):
+        yield from step.buffers
+        if step.table:
+            yield step.table
+    elif isinstance(step, Check):
+        yield step.buffer
+    elif isinstance(step, Extern):
+        yield from (name for name in (*step.outputs, *step.mutates) if name is not None)
+        pending: list = [step.args, step.kwargs]
+        while pending:
+            value = pending.pop()
+            if isinstance(value, TensorRef):
+                yield value.buffer
+            elif isinstance(value, (tuple, list)):
+                pending.extend(value)
+
+
+def poison_line(ranges: tuple[tuple[int, int], ...], memory: str = "lease.workspace") -> str:
+    return f"poison({memory}, {ranges})"

@@ -1,0 +1,62 @@
+"""Planned memory is filled with NaN where nothing is in it, and results lie where they were planned, or it is an error.
+
+Used under LAMPWORK_POISON=1 alone (see `codegen/host_poison.py`). Every byte is 255: NaN in each floating type, -1 in
+integers, no truth value.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+FILL = 255
+
+
+def poison(memory: torch.Tensor | None, ranges: Sequence[tuple[int, int]] | None = None) -> None:
+    """Fills the bytes of these ranges (None: all) of `memory`, a flat tensor of bytes."""
+    if memory is None:
+        return
+    for start, end in ranges if ranges is not None else ((0, memory.numel()),):
+        if memory.device.type == "cpu":
+            ctypes.memset(memory.data_ptr() + start, FILL, end - start)
+        else:
+            memory[start:end].fill_(FILL)
+
+
+def poisoned(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`make`, whose tensors hold nothing that could pass for a result."""
+
+    def made(*args: Any, **kwargs: Any) -> torch.Tensor:
+        tensor = make(*args, **kwargs)
+        if tensor.numel():
+            span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+            if tensor.device.type == "cpu":
+                ctypes.memset(tensor.data_ptr(), FILL, span * tensor.element_size())
+            else:
+                size_bytes = span * tensor.element_size()
+                memory = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+                memory.set_(
+                    tensor.untyped_storage(), tensor.storage_offset() * tensor.element_size(), (size_bytes,), (1,)
+                )
+                memory.fill_(FILL)
+        return tensor
+
+    return made
+
+
+def memory_of(*tensors: torch.Tensor) -> list[tuple]:
+    """Where tensors lie, and how."""
+    return [(each.data_ptr(), each.untyped_storage().nbytes(), tuple(each.shape), each.stride()) for each in tensors]
+
+
+def unmoved(name: str, before: list[tuple], *tensors: torch.Tensor) -> None:
+    """Raises RuntimeError where the operator `name` has moved tensors that it was given for its results."""
+    now = memory_of(*tensors)
+    if now != before:
+        raise RuntimeError(f"{name} moved what it was given for its result: {before} before, {now} after")
+
+
+NAMES = {"poison": poison, "memory_of": memory_of, "unmoved": unmoved}
