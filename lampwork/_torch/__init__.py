@@ -154,6 +154,7 @@ if TYPE_CHECKING:
         pybind_metaclass,
         tensor_text,
     )
+    from lampwork._torch.out_memory import keeps_given_memory
     from lampwork._torch.recurrent import (
         KINDS,
         recurrent_layer_backward_below,

@@ -21,7 +21,7 @@ from lampwork.ir.program import Check, Extern, FromBuffer, Launch, Program, Step
 
 
 def idle_ranges(program: Program, position: int) -> tuple[tuple[int, int], ...]:
-    """The byte ranges (start, end) of the workspace with nothing in them after step `position` (-1: before the first)."""
+    """Byte ranges of the workspace with nothing in them after step `position`; -1: before the first."""
     kept = {result.view.buffer for result in program.results if isinstance(result, FromBuffer)}
     first: dict[str, int] = {}
     last: dict[str, int] = {}

@@ -13,7 +13,6 @@ from lampwork._torch.schemas import out_overload
 from lampwork.runtime.poison import memory_of, poisoned, unmoved
 from tests.ops.out_memory import probe_samples
 
-
 #: Samples of operators that programs often call with `out=`, and of those that do not keep given memory.
 NAMES = frozenset(
     """
