@@ -440,9 +440,11 @@ class _Attempt:
 
 
 def _needs_grad(outputs: list[Any], spent: Collection[int], world: TorchWorld) -> bool:
-    """Whether some result, or an input that was written, has a history of this region's making that can be used."""
+    """Whether some result, or an input that was written, has a history of this region's making that can be used; or
+    is a view made without gradients of a tensor that requires grad, which autograd knows as such."""
     return any(
-        fake.requires_grad and not fake.is_leaf and index not in spent for index, fake in enumerate(outputs)
+        fake.requires_grad and (not fake.is_leaf or fake._is_view()) and index not in spent
+        for index, fake in enumerate(outputs)
     ) or any(
         has_usable_history(world.loader, fake) or (has_new_history(fake) and _is_detached(fake, outputs))
         for fake in world.recorder.inputs

@@ -21,10 +21,11 @@ import torch.fx
 from lampwork import _torch
 from lampwork.capture.backward import has_new_history, reached_nodes
 from lampwork.capture.recorder import Recorder
+from lampwork.capture.result_views import ResultViews
 from lampwork.errors import GraphBreak
 from lampwork.fakes.fake import Fake, Unsupported
 from lampwork.fakes.shapes import is_dense
-from lampwork.ir.differentiation import Joint, Made, Output
+from lampwork.ir.differentiation import Joint, Made, Output, Views
 
 
 def differentiate(
@@ -52,15 +53,18 @@ class _Differentiation:
         self.targets: list[Output] = []
         self.target_fakes: list[Fake] = []
         self.hidden: list[Fake] = []
+        #: Results without a history, in memory of inputs that require grad: (position, input).
+        self.bare: list[tuple[int, int]] = []
 
     def run(self, written: Sequence[int]) -> Joint | None:
         self.find_written_inputs(written)
         made = self.find_outputs()
         if not self.targets and all(each.kind == "plain" for each in made):
             return None
+        views = self.views(made)
         self.outputs += self.hidden
         if not self.targets:
-            return Joint(self.results, 0, (), tuple(made), (), ())
+            return Joint(self.results, 0, (), tuple(made), (), (), views=views)
         candidates = self.candidates()
         self.check_leaves()
         self.check_kept_gradients()
@@ -75,7 +79,9 @@ class _Differentiation:
         depends = dependences(self.recorder.graph, tangents, [each for _, each in pairs])
         self.outputs += [each for _, each in pairs]
         moved = self.moved_inputs()
-        return Joint(self.results, len(self.hidden), tuple(self.targets), tuple(made), wanted, depends, moved=moved)
+        return Joint(
+            self.results, len(self.hidden), tuple(self.targets), tuple(made), wanted, depends, moved=moved, views=views
+        )
 
     # What is differentiated -----------------------------------------------------------------------
 
@@ -112,6 +118,8 @@ class _Differentiation:
                 made[position] = Made("view of input", self.viewed_input(fake))
             elif not fake.requires_grad and has_new_history(self.inputs[owners[key]]):
                 made[position] = Made("detached input", owners[key])
+            elif fake is not self.inputs[owners[key]] and self.inputs[owners[key]].requires_grad:
+                self.bare.append((position, owners[key]))
         for members in groups.values():
             differentiated = [each for each in members if self.is_differentiated(each)]
             if len(members) == 1 and differentiated:
@@ -177,6 +185,30 @@ class _Differentiation:
                 made[position] = Made("view of output", output.index)
             else:
                 raise _refused("several results share memory, but not as views of one tensor that autograd knows")
+
+    def views(self, made: list[Made]) -> Views:
+        """How results that are views of inputs and outputs come about; what is `made` of them names a call there.
+
+        Where the program's views cannot be called again, one strided view does if no two elements share memory."""
+        found = ResultViews(self.recorder, len(self.targets))
+        for position, each in enumerate(made):
+            if each.kind in ("plain", "output"):
+                continue
+            source = "input" if each.kind.endswith("input") else "output"
+            base = self.inputs[each.index] if source == "input" else self.target_fakes[each.index]
+            fake = self.outputs[position]
+            if fake is base:
+                continue
+            call = found.find(fake, base, source, each.index)
+            if call is not None:
+                made[position] = Made("view", call)
+            elif each.kind.startswith("view") and not _is_surely_distinct(base):
+                raise _refused("a result is a view of a tensor whose elements share memory, by unknown operators")
+        for position, index in self.bare:  # views that autograd knows, made where gradients were off; detached tensors
+            call = found.find(self.outputs[position], self.inputs[index], "input", index)
+            if call is not None:
+                made[position] = Made("view", call)
+        return found.finish()
 
     # Gradients ------------------------------------------------------------------------------------
 
@@ -277,6 +309,22 @@ def _refused(reason: str) -> Unsupported:
 
 def _is_differentiated(fake: torch.Tensor) -> bool:
     return fake.requires_grad and not fake.is_leaf
+
+
+def _is_surely_distinct(tensor: torch.Tensor) -> bool:
+    """Whether no two elements of the tensor share memory, whatever the sizes that vary are."""
+    size, strides = tuple(tensor.size()), tuple(tensor.stride())
+    if is_dense(size, strides):
+        return True
+    end = 1
+    for stride, extent in sorted(zip(strides, size, strict=True), key=lambda each: int(each[0])):
+        if not isinstance(extent, int) or not isinstance(stride, int):
+            return False
+        if extent > 1:
+            if stride < end:
+                return False
+            end = stride * (extent - 1) + end
+    return True
 
 
 def _same_memory(left: torch.Tensor, right: torch.Tensor) -> bool:

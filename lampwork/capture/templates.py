@@ -211,7 +211,9 @@ class Templates(ObjectTemplates):
                 self.spent.add(index)
         cls = self.tensor_class(value)
         reference = None if cls is torch.Tensor else self.loader.guards.reference(cls)
-        return TensorValue(index, reference, value.requires_grad, index in self.spent)
+        # A view made without gradients requires grad or not as eager's autograd makes it (`Made("view")`).
+        requires_grad = value.requires_grad and not (value.is_leaf and value._is_view())
+        return TensorValue(index, reference, requires_grad, index in self.spent)
 
     @staticmethod
     def tensor_class(value: torch.Tensor) -> type:

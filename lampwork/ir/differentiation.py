@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from lampwork.ir.record import record
+from lampwork.ir.replay import Call
 
 if TYPE_CHECKING:
     from lampwork.ir.artifact import Artifact
@@ -21,13 +22,14 @@ class Made:
 
     plain             the program's result, with no tie to autograd
     output            output `index` of the differentiated function
-    view of output    a view of that output, made by autograd: it shares its history
+    view              what call `index` of `Joint.views` makes
+    view of output    one strided view of that output, made by autograd: it shares its history
     detached output   a view of its memory without its history
-    view of input     a view of graph input `index`, made by autograd
+    view of input     one strided view of graph input `index`, made by autograd
     detached input    a view of its memory without its history
     """
 
-    kind: Literal["plain", "output", "view of output", "detached output", "view of input", "detached input"]
+    kind: Literal["plain", "output", "view", "view of output", "detached output", "view of input", "detached input"]
     index: int = 0
 
 
@@ -41,6 +43,19 @@ class Output:
 
 
 @record
+class Views:
+    """How results that are views are made above autograd, by eager's own view operators.
+
+    Values are the outputs of the differentiated function, the graph inputs `inputs`, and what `calls` return, in this
+    order. The first argument of a call is a value. `symbols`: where each size that varies stands, as in `Replay`.
+    """
+
+    inputs: tuple[int, ...] = ()
+    calls: tuple[Call, ...] = ()
+    symbols: tuple[tuple[str, int, int | None], ...] = ()
+
+
+@record
 class Joint:
     """What the graph of a region that is differentiated holds beside its program.
 
@@ -48,7 +63,8 @@ class Joint:
     `results` tensors that templates name, the bases of views among them that no template names, and one gradient for
     each input of `wanted`. `depends[k]`: the tangents that gradient k depends on; where all of them are undefined, so
     is the gradient. `made`: one for each of `results`. `granted`: inputs that require grad because the program says so.
-    `moved`: inputs that are given another shape or memory in place, behind the forward program.
+    `moved`: inputs that are given another shape or memory in place, behind the forward program. `views`: how results
+    that are views of inputs and of outputs are made.
     """
 
     results: int
@@ -59,6 +75,7 @@ class Joint:
     depends: tuple[tuple[int, ...], ...]
     granted: tuple[int, ...] = ()
     moved: tuple[int, ...] = ()
+    views: Views = Views()
 
 
 @record

@@ -22,6 +22,7 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Tangent
 from lampwork.runtime.host import AssumptionFailed, Rerun
 from lampwork.runtime.replay import Gone, Kept, Replayed
+from lampwork.runtime.result_views import ResultViews
 from lampwork.runtime.tangents import flags, laid_out, missing
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Differentiated:
         self.no_gradients = (None,) * (len(self.tracked) - len(joint.wanted))
         #: Results that are made again above autograd: (result, kind, output or input).
         self.made = tuple((k, each.kind, each.index) for k, each in enumerate(joint.made) if each.kind != "plain")
+        self.views = ResultViews(joint.views) if joint.views.calls else None
         self.device = artifact.program.device
         flags(link.told, joint.outputs, self.device)  # made while nobody captures a CUDA graph
         self.fixed = all(tangent.strides is not None for tangent in link.tangents)
@@ -103,9 +105,13 @@ class Differentiated:
     def finished(self, results: Sequence[Any], outputs: Sequence[torch.Tensor], values: Sequence[Any]) -> list[Any]:
         """The region's results, as eager's autograd ties them together."""
         made = list(results[: self.joint.results])
+        views = self.views.make(outputs, values) if self.views is not None else ()
         for index, kind, source in self.made:
             if kind == "output":
                 made[index] = outputs[source]
+                continue
+            if kind == "view":
+                made[index] = views[source]
                 continue
             plain = made[index]
             base = values[source] if kind.endswith("input") else outputs[source]

@@ -1,0 +1,64 @@
+"""Makes results that are views, by calling the program's view operators on outputs and inputs above autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.ir.differentiation import Views
+from lampwork.ir.replay import Expression
+from lampwork.ir.size import evaluate
+
+
+class ResultViews:
+    """The calls of a `Views`, with their operators looked up once."""
+
+    def __init__(self, views: Views) -> None:
+        self.inputs, self.symbols = views.inputs, views.symbols
+        self.steps = tuple(
+            (
+                call.args[0].index,
+                _torch.overload(call.op) if call.op else None,
+                call.args[1:] if call.item is None else call.item,
+                dict(call.kwargs),
+                call.grad,
+            )
+            for call in views.calls
+        )
+
+    def make(self, outputs: Sequence[torch.Tensor], values: Sequence[Any]) -> list[Any]:
+        """What each call returns. `values`: those of the region's graph inputs."""
+        found: list[Any] = [*outputs, *[values[index] for index in self.inputs]]
+        first = len(found)
+        sizes: dict[str, int] = {}
+        for name, index, dimension in self.symbols:
+            sizes[name] = int(values[index]) if dimension is None else values[index].shape[dimension]
+        before = torch.is_grad_enabled()
+        try:
+            for source, op, args, kwargs, grad in self.steps:
+                if op is None:
+                    found.append(found[source][args])
+                    continue
+                if torch.is_grad_enabled() is not grad:
+                    torch.set_grad_enabled(grad)
+                if sizes:
+                    found.append(op(found[source], *_load(args, sizes), **_load(kwargs, sizes)))
+                else:
+                    found.append(op(found[source], *args, **kwargs))
+        finally:
+            torch.set_grad_enabled(before)
+        return found[first:]
+
+
+def _load(argument: Any, sizes: dict[str, int]) -> Any:
+    """`argument` with the numbers of sizes that vary."""
+    if isinstance(argument, Expression):
+        return evaluate(argument.size, sizes)
+    if isinstance(argument, (list, tuple)):
+        return [_load(each, sizes) for each in argument]
+    if isinstance(argument, dict):
+        return {name: _load(each, sizes) for name, each in argument.items()}
+    return argument
