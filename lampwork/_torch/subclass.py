@@ -26,7 +26,7 @@ def tensor_without_memory(
     made = torch.Tensor._make_wrapper_subclass(
         cls, shape, strides, offset, None, dtype, torch.strided, device, False, requires_grad
     )
-    for size in shape:
+    for size in shape if strides is None else (*shape, *strides):
         if type(size) is torch.SymInt:
             made.lampwork_storage = MemoryName()  # its storage has a symbolic size and refuses to be looked at
             break

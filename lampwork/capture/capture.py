@@ -207,6 +207,7 @@ class _Attempt:
                 joint, undifferentiated = self._differentiated(templates, effects, changed)
                 if undifferentiated is not None:
                     self._leave_to_eager(undifferentiated.reason)
+                needs_grad = joint is not None or undifferentiated is not None
             else:
                 effects = [*effects, *world.host_numbers.counted_by_host(outputs)]
             world.host_numbers.finish()

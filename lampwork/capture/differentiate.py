@@ -59,9 +59,9 @@ class _Differentiation:
     def run(self, written: Sequence[int]) -> Joint | None:
         self.find_written_inputs(written)
         made = self.find_outputs()
+        views = self.views(made)
         if not self.targets and all(each.kind == "plain" for each in made):
             return None
-        views = self.views(made)
         self.outputs += self.hidden
         if not self.targets:
             return Joint(self.results, 0, (), tuple(made), (), (), views=views)

@@ -191,6 +191,7 @@ class _Identity(torch.autograd.Function):
             plain = fake.detach()
         result = _torch.as_subclass(Fake, plain)
         result.real_class, result.lampwork_source = fake.real_class, fake.lampwork_source
+        result.lampwork_storage = fake.lampwork_storage
         return result
 
     @staticmethod

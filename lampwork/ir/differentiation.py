@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from lampwork.ir.record import record
-from lampwork.ir.replay import Call
 
 if TYPE_CHECKING:
     from lampwork.ir.artifact import Artifact
-    from lampwork.ir.replay import Replay
+    from lampwork.ir.replay import Call, Replay
 
 
 @record

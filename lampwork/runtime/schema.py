@@ -161,6 +161,8 @@ LITERAL = row(STR, INTS, BYTES)
 _TENSORS = frozenset({program.TensorRef, program.TorchConstant})
 OPERAND = Check(_TENSORS | PLAIN, None, _tree(lambda value: type(value) in _TENSORS or is_expression(value)))
 REPLAYED = Check(PLAIN, None, _tree(lambda value: type(value) in loaded("lampwork.ir.replay")))
+CALL = Check(frozenset(), None, lambda value: type(value) in loaded("lampwork.ir.replay"))
+SYMBOLS = many(row(STR, INT, INT | NONE))
 RESUMPTION = of(continuation.Resumption)
 STORAGES = row(many(of(program.TensorRef)), many(INT | NONE))
 
@@ -283,11 +285,13 @@ RECORDS: dict[type, tuple[Check, ...]] = {
     ),
     # Gradients
     differentiation.Made: (
-        one_of("plain", "output", "view of output", "detached output", "view of input", "detached input"), INT,
+        one_of("plain", "output", "view", "view of output", "detached output", "view of input", "detached input"), INT,
     ),
     differentiation.Output: (INT, BOOL),
+    differentiation.Views: (INTS, many(CALL), SYMBOLS),
     differentiation.Joint: (
         INT, INT, many(of(differentiation.Output)), many(of(differentiation.Made)), INTS, many(INTS), INTS, INTS,
+        of(differentiation.Views),
     ),
     differentiation.Tangent: (INTS | NONE, INTS | NONE),
     differentiation.Backward: (
@@ -320,7 +324,7 @@ LATE: dict[str, dict[str, tuple[Check, ...]]] = {
         "Value": (INT,),
         "Expression": (SIZE,),
         "Call": (STR, many(REPLAYED), many(row(STR, REPLAYED)), INT | NONE, BOOL),
-        "Replay": (INTS, many(LITERAL), many(REPLAYED), INTS, many(row(STR, INT, INT | NONE))),
+        "Replay": (INTS, many(LITERAL), many(REPLAYED), INTS, SYMBOLS),
     },
     "lampwork.ir.loops": {"Buffer": (STR, STR, SIZES, SIZES, STR, STR)},
 }  # fmt: skip

@@ -1,8 +1,8 @@
 """Leaves, programs that return views, and what a caller can do with these: for the property test of `test_views.py`.
 
-    argument, leaves = LEAVES["expanded"]()
-    results = tensors(PROGRAMS["own_and_transposed"](argument))
-    OBSERVERS["backward"](argument, leaves, results)        -> gradients and whatever else is seen
+argument, leaves = LEAVES["expanded"]()
+results = tensors(PROGRAMS["own_and_transposed"](argument))
+OBSERVERS["backward"](argument, leaves, results)        -> gradients and whatever else is seen
 """
 
 from __future__ import annotations
@@ -364,5 +364,5 @@ def observe(function: Callable, leaf: str, observer: str) -> Any:
     argument, leaves = LEAVES[leaf]()
     try:
         return OBSERVERS[observer](argument, leaves, tensors(function(argument)))
-    except (RuntimeError, IndexError, AttributeError, ValueError) as error:
+    except (RuntimeError, IndexError, AttributeError, TypeError, ValueError) as error:
         return type(error)
