@@ -18,7 +18,7 @@ class ResultViews:
 
     def __init__(self, views: Views) -> None:
         self.inputs, self.symbols = views.inputs, views.symbols
-        self.steps = tuple(
+        self.steps: tuple[tuple[int, Any, Any, dict[str, Any], bool], ...] = tuple(
             (
                 call.args[0].index,
                 _torch.overload(call.op) if call.op else None,
