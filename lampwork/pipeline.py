@@ -222,6 +222,8 @@ def _generate(
     those that contents decide is checked. `weights` and `owns_inputs`: as for `host_source`."""
     target = target_of(functional.device)
     with _stage("lower", seconds):
+        if sizes is not None:
+            sizes.settle()
         lowered = lower(functional, settings)
         if sizes is not None:
             lowered = replace(lowered, assumed=sizes.assumed())

@@ -3,7 +3,12 @@
     s0 < 9                  bounds of s0: 2 to 8
     s0 - 2*s1 == 0          s0 is 2*s1 from here on; what bounded it bounds s1
     s0 % 8 == 0             s0 is 8*m0, of a new symbol m0
+    (s0 + 1) // 2 == 1      bounds of s0: 1 to 2
+    s0//2 - s1//2 == 0      s1//2 is s0//2 from here on
     s0*s1 - s2 < 0          kept as it is
+
+So every expression that a later stage sees is as simple as what is guarded makes it: sizes that are equal in every call
+are one expression, and one that is 1 in every call is 1.
 
 Which of these the program asks, and what becomes of them as guards, says `symbolic.py`.
 """
@@ -14,10 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lampwork.ir.location import Location
+from lampwork.ir.rewrite import rewrite
 from lampwork.ir.size import (
     INFINITY,
     FloorDiv,
-    Mod,
     Size,
     SizeExpr,
     Sum,
@@ -29,10 +34,16 @@ from lampwork.ir.size import (
     evaluate,
     exact_quotient,
     floordiv,
+    linear_terms,
+    mod,
     mul,
     substitute,
     symbols,
 )
+from lampwork.ir.solutions import FEW, Interval, Points, Residues, solutions
+
+#: Equations that follow from one by dividing: each has fewer symbols or smaller factors.
+_MOST_STEPS = 8
 
 _MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -61,6 +72,8 @@ class KnownSizes:
         self._bounds: dict[str, tuple[int, int]] = {}
         self._declared: dict[str, tuple[int, int]] = {}
         self._replaced: dict[str, Size] = {}
+        #: Products and quotients that are equal to something simpler.
+        self._parts: dict[SizeExpr, Size] = {}
         #: Symbols made for multiples (`s0 == 8*m0`), as expressions of those that have a source.
         self._made: dict[str, Size] = {}
         #: Symbols whose bounds follow from those of the symbol that stands for them.
@@ -69,6 +82,8 @@ class KnownSizes:
         self._narrowed: dict[str, Location] = {}
         self._noted: dict[tuple, Noted] = {}
         self._resolved: dict[Size, Size] = {}
+        #: The equality with 0 that a guard says in so many words, while it is solved.
+        self._guarded: Size | None = None
         #: Expressions of several symbols that are no less than zero: sizes that contents decide are equal to them.
         self._not_negative: list[Size] = []
         #: Symbols for sizes that contents decide, and whether the program can check what is assumed of each.
@@ -93,9 +108,21 @@ class KnownSizes:
             return value
         found = self._resolved.get(value)
         if found is None:
-            found = substitute(value, {name: self._current(name) for name in symbols(value)})
+            found = self._substituted(value)
             self._resolved[value] = found
         return found
+
+    def _substituted(self, value: Size) -> Size:
+        new = substitute(value, {name: self._current(name) for name in symbols(value)})
+        for _ in range(_MOST_STEPS):
+            if not self._parts:
+                break
+            value = new
+            new = rewrite(value, {}, self._parts)
+            if new == value:
+                break
+            new = substitute(new, {name: self._current(name) for name in symbols(new)})
+        return new
 
     def _current(self, name: str) -> Size:
         replaced = self._replaced.get(name)
@@ -130,28 +157,54 @@ class KnownSizes:
         assert isinstance(difference, SizeExpr)
         if self._narrow(difference, relation):
             self._learnt()
+            self._narrow_again(*symbols(difference))
             return
         key = (difference, relation)
         if key in self._noted:
             return
         self._noted[key] = Noted(left, relation, right, self.location())
         if relation == "==":
+            self._guarded = add(left, mul(right, -1))
             self._solve(difference)
+            self._guarded = None
         self._learnt()
 
     def _learnt(self) -> None:
         self._resolved.clear()
         # What was known stays known: bounds only narrow, and equalities hold.
+        for part, equal in list(self._parts.items()):
+            now = substitute(part, {name: self._current(name) for name in symbols(part)})
+            if now != part and self._parts.pop(part, None) is not None:  # it says something of other symbols by now
+                self._resolved.clear()
+                self._learn_equal(self._difference(now, equal))
+
+    def _learn_equal(self, difference: Size) -> None:
+        """`difference == 0` holds, by what is guarded already."""
+        if isinstance(difference, SizeExpr) and not self._narrow(difference, "=="):
+            self._solve(difference)
+        self._resolved.clear()
+
+    def _narrow_again(self, name: str) -> None:
+        """Where a symbol is one of few numbers, what was noted of it says which: of 2 and 3, `s % 2 != 0` leaves 3."""
+        low, high = self._bounds[name]
+        if not low < high < low + FEW:
+            return
+        for key, noted in list(self._noted.items()):
+            if name in symbols(self.resolve(key[0])):
+                difference = self._difference(noted.left, noted.right)
+                if isinstance(difference, SizeExpr) and self._narrow(difference, noted.relation):
+                    del self._noted[key]
+                    self._learnt()
 
     def _narrow(self, difference: Size, relation: str) -> bool:
         """`k*s + c relation 0` as bounds of the symbol `s`, where that says all of it."""
         if isinstance(difference, Symbol):
             difference = Sum(0, ((1, difference),))
         if not isinstance(difference, Sum) or len(difference.terms) != 1:
-            return False
+            return self._narrow_divided(difference, relation)
         ((factor, atom),) = difference.terms
         if not isinstance(atom, Symbol):
-            return False
+            return self._narrow_divided(difference, relation)
         if factor < 0:
             factor, constant, relation = -factor, -difference.constant, _MIRRORED[relation]
         else:
@@ -171,16 +224,51 @@ class KnownSizes:
             high -= 1
         else:
             return False
-        self._bounds[atom.name] = (low, high)
-        if low == high:
-            self._replaced[atom.name] = low
-        self._narrowed[atom.name] = self.location()
+        self._bound(atom.name, low, high)
         return True
 
-    def _solve(self, difference: SizeExpr) -> None:
-        """`difference == 0` holds: one symbol becomes an expression of the others, where that is possible."""
-        if isinstance(difference, Mod) and isinstance(difference.divisor, int):
-            self._divide(difference.value, difference.divisor)
+    def _bound(self, name: str, low: int, high: int) -> None:
+        self._bounds[name] = (low, high)
+        if low == high:
+            self._replaced[name] = low
+        self._narrowed[name] = self.location()
+
+    def _narrow_divided(self, difference: Size, relation: str) -> bool:
+        """As `_narrow`, for one symbol with divisions: `(s + 1) // 2 - 1 == 0`. What holds for a few numbers that do
+        not follow each other is guarded for the one at hand."""
+        names = symbols(difference)
+        if len(names) != 1:
+            return False
+        (name,) = names
+        low, high = self._bounds[name]
+        found = solutions(difference, relation, low, high)
+        if isinstance(found, Points) and name not in self.contents:
+            found = Interval(self.hints[name], self.hints[name])
+        if not isinstance(found, Interval) or found.high < found.low:
+            return False
+        self._bound(name, found.low, found.high)
+        if relation == "==":
+            self._resolved.clear()
+            left = self._difference(difference, 0)
+            if isinstance(left, SizeExpr):  # s - (s + 1) // 2 is 1 for 2 and for 3
+                self._replace_part(*linear_terms(left))
+        return True
+
+    def _solve(self, difference: Size, steps: int = 0) -> None:
+        """`difference == 0` holds: one symbol becomes an expression of the others, or some part of the expression does.
+
+        What cannot be solved is left as it is; `settle` asks whether everything was.
+        """
+        if isinstance(difference, int) or steps > _MOST_STEPS:
+            return
+        names = symbols(difference)
+        found = solutions(difference, "==") if len(names) == 1 else None
+        if isinstance(found, Residues):
+            (name,) = names
+            if len(found.rests) == 1:
+                self._divide(self._symbols[name], found.period, found.rests[0])
+            elif name not in self.contents:  # of several kinds of numbers the one at hand
+                self._note(mod(self._symbols[name], found.period), "==", self.hints[name] % found.period)
             return
         constant, terms = (
             (difference.constant, difference.terms) if isinstance(difference, Sum) else (0, ((1, difference),))
@@ -211,6 +299,42 @@ class KnownSizes:
                     continue
             self._replace(atom.name, value)
             return
+        self._solve_divided(difference, constant, terms, steps)
+
+    def _solve_divided(self, difference: SizeExpr, constant: int, terms: tuple, steps: int) -> None:
+        """`difference == 0`, which gives no symbol as it stands: `2*a == 3*b` says that b is even."""
+        for factor, atom in sorted(terms, key=lambda term: (abs(term[0]), -_age(term[1]))):
+            others = [other for _, other in terms if other is not atom]
+            if _age(atom) < 0 or abs(factor) == 1 or any(atom.name in symbols(each) for each in others):  # type: ignore[attr-defined]
+                continue
+            rest: Size = constant
+            for k, other in terms:
+                if other is not atom:
+                    rest = add(rest, mul(other, k))
+            left_over = mod(rest, abs(factor))
+            if isinstance(left_over, int):
+                continue
+            self._solve(left_over, steps + 1)
+            self._resolved.clear()
+            again = self._difference(difference, 0)
+            if again != difference:
+                self._solve(again, steps + 1)
+                return
+        self._replace_part(constant, terms)
+
+    def _replace_part(self, constant: int, terms: tuple) -> None:
+        """A product or quotient of the equation `constant + terms == 0` becomes an expression of the others."""
+        for factor, atom in sorted(terms, key=lambda term: (-_newest(term[1]), -len(str(term[1])))):
+            if isinstance(atom, Symbol) or any(_holds_part(other, atom) for _, other in terms if other is not atom):
+                continue
+            if constant % factor or any(k % factor for k, _ in terms):
+                continue
+            rest: Size = constant // factor
+            for k, other in terms:
+                if other is not atom:
+                    rest = add(rest, mul(other, k // factor))
+            self._parts[atom] = mul(rest, -1)
+            return
 
     def _replace(self, name: str, value: Size) -> None:
         """`name` is `value` from here on; what is known of its bounds is said of the symbol in `value`, if any."""
@@ -218,25 +342,27 @@ class KnownSizes:
         self._replaced[name] = value
         if name in self.contents:
             self.hints[name] = self.hint(value)
-        if isinstance(value, int):
+        # The guard itself must say that they are equal: what follows from it and from these very bounds needs them.
+        said = self._guarded is not None and _same_but_for_bounds(self._guarded, add(Symbol(name), mul(value, -1)))
+        implied = isinstance(value, int) or (
+            self._narrow(add(value, -low), ">=") and (high == INFINITY or self._narrow(add(value, -high), "<="))
+        )
+        if implied and said:
             self._implied.add(name)
-        elif self._narrow(add(value, -low), ">=") and (high == INFINITY or self._narrow(add(value, -high), "<=")):
-            self._implied.add(name)
-        elif name in self.contents and low >= 0:
+        elif not implied and name in self.contents and low >= 0:
             self._not_negative.append(add(value, -low))
 
-    def _divide(self, value: Size, divisor: int) -> None:
-        """`value % divisor == 0`: a symbol becomes a multiple of a new one."""
-        if not isinstance(value, Symbol):
-            return
+    def _divide(self, value: Symbol, divisor: int, rest: int) -> None:
+        """`value % divisor == rest`: the symbol becomes a multiple of a new one, and that rest."""
         low, high = self._bounds[value.name]
         name = f"m{len(self._made)}"
-        quotient = self._new(name, self.hints[value.name] // divisor, -(-low // divisor), high // divisor)
+        lower = -(-(low - rest) // divisor) if low > -INFINITY else -INFINITY
+        upper = (high - rest) // divisor if high < INFINITY else INFINITY
+        quotient = self._new(name, self.hints[value.name] // divisor, lower, upper)
         self._made[name] = FloorDiv(value, divisor)
         if value.name in self.contents:
             self.contents[name] = self.contents[value.name]
-        self._replaced[value.name] = mul(quotient, divisor)
-        self._implied.add(value.name)
+        self._replaced[value.name] = add(mul(quotient, divisor), rest)
 
 
 def _age(value: Size) -> int:
@@ -244,3 +370,20 @@ def _age(value: Size) -> int:
     if isinstance(value, Symbol) and value.name[0] == "u":
         return (1 << 20) + int(value.name[1:])
     return int(value.name[1:]) if isinstance(value, Symbol) and value.name[0] == "s" else -1
+
+
+def _same_but_for_bounds(equality: Size, other: Size) -> bool:
+    """Whether two equalities with 0 say the same, as expressions of any integers."""
+    anything = {name: Symbol(name, -INFINITY, INFINITY) for name in (*symbols(equality), *symbols(other))}
+    quotient = exact_quotient(substitute(equality, anything), substitute(other, anything))
+    return isinstance(quotient, int) and quotient != 0
+
+
+def _newest(value: SizeExpr) -> int:
+    """The age of the newest symbol in an expression."""
+    return max(_age(Symbol(name)) for name in symbols(value))
+
+
+def _holds_part(value: Size, part: SizeExpr) -> bool:
+    """Whether `part` occurs in `value`, products of more factors included."""
+    return rewrite(value, {}, {part: 0}) != value

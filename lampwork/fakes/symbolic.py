@@ -50,6 +50,7 @@ from lampwork.ir.size import (
     substitute,
     symbols,
 )
+from lampwork.ir.solutions import always
 from lampwork.ir.source import Source, describe
 
 #: Sizes of 0 and 1 mean something else than others (nothing to do, broadcasting): a symbol is never one of them.
@@ -142,15 +143,16 @@ class SymbolicSizes(KnownSizes):
         if isinstance(difference, int):
             return _HOLDS[relation](difference, 0)
         low, high = bounds(difference)
+        answer: bool | None
         if relation == "==" or relation == "!=":
-            if low <= 0 <= high and _may_be_zero(difference):
-                return None
-            return relation == "!="
-        if relation == "<" or relation == ">=":
+            answer = None if low <= 0 <= high and _may_be_zero(difference) else relation == "!="
+        elif relation == "<" or relation == ">=":
             answer = True if high < 0 else False if low >= 0 else None
-            return answer if relation == "<" or answer is None else not answer
-        answer = True if high <= 0 else False if low > 0 else None
-        return answer if relation == "<=" or answer is None else not answer
+            answer = answer if relation == "<" or answer is None else not answer
+        else:
+            answer = True if high <= 0 else False if low > 0 else None
+            answer = answer if relation == "<=" or answer is None else not answer
+        return always(difference, relation) if answer is None else answer
 
     def holds(self, left: Size, relation: str, right: Size) -> bool:
         """Whether the relation holds for the sizes seen. A guard says so, unless it is known."""
@@ -224,6 +226,31 @@ class SymbolicSizes(KnownSizes):
         self._note(value, "==", number)
         return number
 
+    def unsettled(self) -> list[Noted]:
+        """Equalities that are guarded, and that expressions do not show: the two sides are not one expression."""
+        equalities = [each for each in self._noted.values() if each.relation == "=="]
+        return [each for each in equalities if self._difference(each.left, each.right) != 0]
+
+    def settle(self) -> None:
+        """Makes every guarded equality part of all expressions: what is not solved for a symbol is specialised.
+
+        To be called when all questions were asked, before a stage takes sizes for what `resolve` says.
+        """
+        for _ in range(len(self._noted)):
+            found = self.unsettled()
+            if not found:
+                return
+            for noted in found:  # what was learnt since may make it simpler
+                self._learn_equal(self._difference(noted.left, noted.right))
+            remain = self.unsettled()
+            if len(remain) < len(found):
+                continue
+            for noted in remain:
+                difference = self._difference(noted.left, noted.right)
+                for name in sorted(symbols(difference)):
+                    if not self.by_contents(self._symbols[name]):
+                        self.specialise(self._symbols[name], "an equality that is guarded is not solved for a size")
+
     # What became of the symbols ---------------------------------------------------------------------------------------
 
     def specialised(self) -> list[Diagnostic]:
@@ -273,7 +300,8 @@ class SymbolicSizes(KnownSizes):
             if lower or upper:
                 where = self._narrowed.get(name, nowhere)
                 found.append((relation_over(f"{lower}{name}{upper}", (source,)), where))
-        for name, made in self._made.items():
+        for name in self._made:
+            made = self._with_sources(self._symbols[name])
             low, high = self._bounds[name]
             if (low, high) != self._declared[name] and name not in self.contents:
                 text = f"{low} <= {self._text(made)}" + (f" <= {high}" if high < INFINITY else "")

@@ -78,8 +78,6 @@ class _Builder:
     ) -> None:
         self.group, self.buffers, self.needed, self.target = group, buffers, needed, target
         self.pool = Pool()
-        self.timing = Timing(group, buffers, needed)
-        self.timed, self.by_buffer, self.accesses = self.timing.timed, self.timing.by_buffer, self.timing.accesses
         self.parameters: dict[str, str] = {}  # segment name -> b0..
         self.access: dict[str, set[str]] = {}
         self.names = Names(self.pool)
@@ -91,15 +89,25 @@ class _Builder:
     def build(self) -> Built:
         # On a GPU nothing that one thread stored is read by another of the same kernel: values are recomputed.
         self.recomputes = is_gpu(self.target)
-        self.plan = arrange_tiles(self.timing) if self.recomputes else arrange(self.timing, self.target)
-        self._keep_values()
+        self._arrange()
+        while kept := self._keep_values():
+            # Loops respect the layout of all memory that they touch, this too: they are arranged again.
+            self.needed |= kept
+            self._arrange()
         self._rename_sizes()
         body = self._emit()
         return self._finish(body)
 
+    def _arrange(self) -> None:
+        self.timing = Timing(self.group, self.buffers, self.needed)
+        self.timed, self.by_buffer, self.accesses = self.timing.timed, self.timing.by_buffer, self.timing.accesses
+        self.plan = arrange_tiles(self.timing) if self.recomputes else arrange(self.timing, self.target)
+
     # -- Values that several loops need -------------------------------------------------------------------------------
 
-    def _keep_values(self) -> None:
+    def _keep_values(self) -> frozenset[str]:
+        """Decides how each value is kept; returns the buffers that this needs and `needed` lacks."""
+        memory = set()
         for timed in self.timed:
             member = timed.member
             if member.operator.reduction or not timed.space:
@@ -113,7 +121,8 @@ class _Builder:
             )
             timed.keep = self._keep(timed) if later and not self.recomputes else "recompute"
             if timed.keep == "memory":
-                self.needed = self.needed | {member.buffer}
+                memory.add(member.buffer)
+        return frozenset(memory)
 
     def _keep(self, timed: Timed) -> str:
         operator = timed.member.operator

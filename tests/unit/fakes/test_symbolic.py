@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 import random
+from functools import partial
 
 import pytest
 import torch
@@ -83,9 +84,49 @@ def test_multiples_are_known_as_such():
     assert a % 8 == 0
     assert a % 4 == 0 and (a * 3) % 24 == 0 and a // 8 * 8 == a
     assert str(size_of(a // 8)) == "m0"
-    assert texts(sizes) == ["s0 % 8 == 0"]
+    assert texts(sizes) == ["2 <= s0", "s0 % 8 == 0"]
     assert a // 8 < 10
     assert hold(sizes, s0=72) and not hold(sizes, s0=80) and not hold(sizes, s0=12)
+
+
+@pytest.mark.parametrize(
+    "hint, question, size, left",
+    [
+        (3, lambda a: (a + 1) // 2 == 2, lambda a: (a + 1) // 2, "2"),
+        (5, lambda a: a - (a + 1) // 2 == 2, lambda a: a - (a + 1) // 2, "2"),
+        (6, lambda a: a - (a + 1) // 2 == (a + 1) // 2, lambda a: (a + 1) // 2, "m0"),
+        (7, lambda a: a % 4 == 3, lambda a: (a + 1) // 4 - a // 4, "1"),
+        (9, lambda a: (a * a) // 4 == 20, lambda a: a * a // 4, "20"),
+        (7, lambda a: min(a // 2, 3) == 3, lambda a: min(a // 2, 3), "3"),
+    ],
+)
+def test_an_equality_of_divisions_is_in_every_expression(hint, question, size, left):
+    sizes, a = make(hint)
+    before = size(a)
+    assert question(a)
+    assert str(size_of(before)) == left == str(size_of(size(a)))
+    assert hold(sizes, s0=hint) and not sizes.unsettled()
+
+
+def test_equal_divisions_and_products_of_several_sizes_are_one():
+    sizes, a, b, c = make(7, 8, 28)
+    assert (a + 1) // 2 == (b + 1) // 2 + 0 and a * b == c * 2
+    assert size_of((a + 1) // 2 - (b + 1) // 2) == 0
+    assert size_of(a * b * 3) == size_of(c * 6)
+    assert hold(sizes, s0=7, s1=8, s2=28) and not hold(sizes, s0=9, s1=8, s2=36)
+
+
+def test_a_product_that_a_number_divides_is_a_multiple_of_it():
+    sizes, a, b = make(7, 8)
+    assert (a * b) % 4 == 0
+    assert (a * b) // 4 * 4 == a * b and size_of(a * b // 4 * 12) == size_of(a * b * 3)
+    assert texts(sizes) == ["2 <= s0", "2 <= s1", "s0*s1 % 4 == 0"]
+
+
+def test_sizes_in_proportion_are_multiples_of_one():
+    sizes, a, b = make(9, 6)
+    assert a * 2 == b * 3
+    assert str(size_of(a)) == "(3*m0)" and str(size_of(b)) == "(2*m0)"
 
 
 def test_numbers_specialise_with_their_reason():
@@ -152,8 +193,13 @@ def test_every_answer_holds_for_all_sizes_that_pass_the_guards(seed):
     for _ in range(6):
         (left, at_left), (right, at_right) = expression(rng, atoms, 3), expression(rng, atoms, 2)
         compare = rng.choice(COMPARISONS)
+        if rng.random() < 0.4:  # what holds for the sizes seen, which equalities by chance seldom do
+            compare, rest = operator.eq, at_left(hints) - at_right(hints)
+            right, at_right = right + rest, partial(lambda at, more, numbers: at(numbers) + more, at_right, rest)
         questions.append((compare, at_left, at_right, bool(compare(left, right))))
         values.append((left, at_left))
+    sizes.settle()
+    assert not sizes.unsettled()
     passed = 0
     names = ("s0", "s1", "s2")
     conditions = [compile(text, "guard", "eval") for text in texts(sizes)]
