@@ -30,7 +30,7 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Backward
 from lampwork.ir.guard import Guard
 from lampwork.ir.program import NativeCode, Program, device_index
-from lampwork.ir.region import Continue, FunctionalGraph, Region, Return, RunEagerly
+from lampwork.ir.region import Continue, FunctionalGraph, Raise, Region, Return, RunEagerly
 from lampwork.ir.source import Argument, is_lasting
 from lampwork.ir.target import Target
 from lampwork.ir.template import ConstantValue
@@ -145,6 +145,8 @@ def compile_region(
 ) -> Artifact:
     """The artifact for a captured region: every stage after capture."""
     seconds = {} if seconds is None else seconds
+    if isinstance(region.outcome, Raise):  # an error is the program's only where eager raises it
+        return _eager_artifact(region, RAISES, seconds)
     if region.requires_grad_outputs and region.joint is None:
         return _eager_artifact(region, _undifferentiated(region), seconds)
     halves = None
@@ -277,6 +279,11 @@ def _count_tuning(tuner: Any, seconds: dict[str, float]) -> None:
     seconds["generate"] -= tuner.tiling_seconds
 
 
+RAISES = RunEagerly(
+    "exception",
+    "the program raises an exception",
+    remedy="Look at the exception: it is the program's own. A program that catches its exceptions is compiled whole.",
+)
 NEEDS_GRAD = RunEagerly(
     "needs-grad",
     "a result of this call requires grad, and the region is not differentiated",

@@ -147,8 +147,8 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "exception": Meaning(
         "break",
-        "The program raised an exception that it does not catch itself, and that cannot be described.",
-        "Look at the exception: it is the program's own. With plain arguments, it is raised by the compiled program.",
+        "The program raised an exception that it does not catch itself.",
+        "Look at the exception: it is the program's own. A program that catches its exceptions is compiled whole.",
     ),
     "fake-escaped": Meaning(
         "break",
