@@ -1,12 +1,12 @@
 """Validates every stage on all that there is to run it on, and prints what differs.
 
-python -m tests.validation [operators] [gradients] [generated] [--seeds N] [--samples N] [--only TEXT]
+python -m tests.validation [mechanisms] [generated] [fuzz] [gradients] [operators] [--seeds N] [--samples N] [--only TEXT]
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import itertools
 import os
 import sys
 import time
@@ -19,10 +19,18 @@ os.environ.setdefault("LAMPWORK_CACHE", "0")
 
 import torch
 
-from tests.validation.sources import DTYPES, Program, generated_programs, gradient_programs, operator_programs
+from tests.validation.mechanisms import mechanism_programs
+from tests.validation.sources import (
+    DTYPES,
+    Program,
+    fuzzed_programs,
+    generated_programs,
+    gradient_programs,
+    operator_programs,
+)
 from tests.validation.validate import Report, validate
 
-SETS = ("operators", "gradients", "generated", "generated-gradients")
+SETS = ("mechanisms", "generated", "fuzz", "gradients", "operators")
 
 
 def programs(options: argparse.Namespace) -> Iterator[Program]:
@@ -39,8 +47,13 @@ def programs(options: argparse.Namespace) -> Iterator[Program]:
     seeds = range(options.first, options.first + options.seeds)
     if "generated" in chosen:
         yield from generated_programs(seeds)
-    if "generated-gradients" in chosen:
         yield from generated_programs(seeds, gradients=True)
+    if "fuzz" in chosen:
+        for gradients, dynamic in itertools.product((False, True), repeat=2):
+            yield from fuzzed_programs(seeds, gradients, dynamic)
+    if "mechanisms" in chosen:
+        yield from mechanism_programs(False)
+        yield from mechanism_programs(True)
 
 
 def main() -> int:
@@ -55,9 +68,8 @@ def main() -> int:
     reports: list[Report] = []
     failed: Counter[str] = Counter()
     for program in programs(options):
-        grad = torch.enable_grad() if "gradient" in program.name else torch.no_grad()
         try:
-            with grad, contextlib.redirect_stderr(None) if False else contextlib.nullcontext():
+            with torch.set_grad_enabled(program.gradients):
                 report = validate(program.name, program.function, program.calls, program.settings)
         except Exception as error:  # of a stage that makes something
             failed[f"{type(error).__name__}: {str(error)[:110]}"] += 1

@@ -14,6 +14,7 @@ from lampwork.graph.interpret import _KEEP_OFFSET, _at_start
 from lampwork.ir.region import AliasOfInput, FunctionalGraph
 from lampwork.ir.size import Size, Symbol, evaluate, linear_terms
 from lampwork.runtime.derived import RECIPES
+from tests.validation.values import copies
 
 _HALVES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -98,13 +99,18 @@ def run_recorded(graph: torch.fx.Graph, inputs: list[Any], wide: bool = False) -
     return GraphRun(graph, inputs, wide).run()
 
 
-def run_functional(functional: FunctionalGraph, inputs: list[Any], wide: bool = False) -> list[Any]:
-    """The results of a pure graph, after its writes to `inputs`, and its numbers."""
+def run_functional(
+    functional: FunctionalGraph, inputs: list[Any], wide: bool = False, finished: bool = True
+) -> list[Any]:
+    """The results of a pure graph, after its writes to `inputs`, and its numbers. `finished`: no pass is to come, the
+    last of which sees to it that outputs do not lie in memory that is written."""
     if wide and (functional.derived or any(result.dtype is not None for result in functional.results)):
         raise NotWide("memory of other types")
     made = [RECIPES[name](*[inputs[each] for each in places], *constants) for name, places, constants in functional.derived]  # fmt: skip
     run = GraphRun(functional.graph, [*inputs, *made], wide)
     outputs = run.run()
+    if not finished:
+        outputs = [copies([each])[0] if isinstance(each, torch.Tensor) else each for each in outputs]
     others = []
     for table in functional.copies:
         for row in table[1:]:

@@ -52,7 +52,7 @@ def mechanism_programs(gradients: bool) -> Iterator[Program]:
     for name, row in TABLE.items():
         if row.gradients == gradients:
             calls = [(row.inputs(*sizes), {}) for sizes in row.sizes]
-            yield Program(name, row.function, calls, row.settings)
+            yield Program(name, row.function, calls, row.settings, gradients)
 
 
 # Inputs ---------------------------------------------------------------------------------------------------------------

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from lampwork.config import Settings, make_settings
+from tests.fuzz import generate as fuzzing
 from tests.fuzz import programs as viewing
 from tests.fuzz import sized_programs
+from tests.fuzz.run import arguments_of
 from tests.ops.check import UNINITIALISED, full_name, samples
 
 #: Types of operator samples.
@@ -28,6 +30,7 @@ class Program:
     function: Callable
     calls: Sequence[tuple[tuple, dict]]
     settings: Settings = Settings()
+    gradients: bool = False
 
 
 def strided(value: Any, layout: str) -> Any:
@@ -81,7 +84,7 @@ def gradient_programs(op: Any, limit: int | None, layout: str = "as it is") -> I
             return op.get_op()(*args, **kwargs)
 
         args, kwargs = strided((sample.input, *sample.args), layout), strided(dict(sample.kwargs), layout)
-        yield Program(f"{full_name(op)} gradient {place} {layout}", program, [(args, kwargs)])
+        yield Program(f"{full_name(op)} gradient {place} {layout}", program, [(args, kwargs)], gradients=True)
 
 
 def generated_programs(seeds: Sequence[int], gradients: bool = False) -> Iterator[Program]:
@@ -100,4 +103,14 @@ def generated_programs(seeds: Sequence[int], gradients: bool = False) -> Iterato
         for dynamic in (True, False):
             kind = "symbols" if dynamic else "numbers"
             name = f"sizes {seed} {kind}{' gradients' if gradients else ''}"
-            yield Program(name, sized, calls if dynamic else calls[:1], make_settings(dynamic=dynamic))
+            yield Program(name, sized, calls if dynamic else calls[:1], make_settings(dynamic=dynamic), gradients)
+
+
+def fuzzed_programs(seeds: Sequence[int], gradients: bool = False, dynamic: bool = False) -> Iterator[Program]:
+    """Programs over the whole operator surface."""
+    for seed in seeds:
+        made = fuzzing.generate(seed, fuzzing.Options(grad=gradients, dynamic=dynamic, samples=0.1))
+        calls = [((*(each.tensor for each in arguments_of(made, call)), *call.numbers), {}) for call in made.calls]
+        settings = make_settings(dynamic=True if dynamic else made.dynamic)
+        kind = f"{' symbols' if dynamic else ''}{' gradients' if gradients else ''}"
+        yield Program(f"fuzz {seed}{kind}", made.function(), calls, settings, gradients)

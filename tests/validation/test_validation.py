@@ -20,11 +20,11 @@ OPERATORS, PARTS = 120, 8
 GRADIENTS = 48
 
 
-def check(programs: Iterable[Program], gradients: bool = False) -> None:
+def check(programs: Iterable[Program]) -> None:
     """Every stage of every program computes what the program means; what was run is more than nothing."""
     stages, wrong, undecided, elements = 0, [], 0, 0
     for program in programs:
-        with torch.set_grad_enabled(gradients):
+        with torch.set_grad_enabled(program.gradients):
             report = validate(program.name, program.function, program.calls, program.settings)
         stages += report.stages
         wrong += report.differences
@@ -61,7 +61,7 @@ def test_gradients_of_operators(part):
     programs = itertools.chain.from_iterable(
         gradient_programs(op, 1, ("as it is", "turned")[place % 2]) for place, op in enumerate(ops)
     )
-    check(programs, gradients=True)
+    check(programs)
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -71,7 +71,7 @@ def test_generated_programs(part):
 
 @pytest.mark.parametrize("part", range(2))
 def test_gradients_of_generated_programs(part):
-    check(generated_programs(range(part, 4, 2), gradients=True), gradients=True)
+    check(generated_programs(range(part, 4, 2), gradients=True))
 
 
 def of_kind(gradients: bool) -> list[Any]:
@@ -87,4 +87,4 @@ def test_what_passes_look_at(program):
 
 @pytest.mark.parametrize("program", of_kind(True))
 def test_derivatives_of_what_passes_look_at(program):
-    check([program], gradients=True)
+    check([program])

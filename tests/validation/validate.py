@@ -125,7 +125,10 @@ class _Validation:
         if observed.region is not None and observed.region.joint is None:
             (part,) = observed.parts
             stages = [
-                Stage(f"graph: {name}", lambda inputs, g=graph: run_functional(g, inputs))
+                Stage(
+                    f"graph: {name}",
+                    lambda inputs, g=graph, n=name: run_functional(g, inputs, finished=n == "separate_outputs"),
+                )
                 for name, graph in part.graphs
             ]
             expected = run_on(values, lambda inputs: run_recorded(recorded, inputs))
@@ -141,7 +144,10 @@ class _Validation:
         expected = run_on(values, lambda inputs: run_recorded(recorded, inputs))
         wide = run_wide(values, lambda inputs: run_recorded(recorded, inputs, wide=True))
         stages = [
-            Stage(f"joint graph: {name}", lambda inputs, g=graph: run_functional(g, inputs))
+            Stage(
+                f"joint graph: {name}",
+                lambda inputs, g=graph, n=name: run_functional(g, inputs, finished=n == "separate_outputs"),
+            )
             for name, graph in observed.joint
         ]
         stages.append(Stage("partition", self.both_halves))
@@ -241,7 +247,10 @@ class _Validation:
         forward = self.observed.parts[0]
         expected = run_on(own, lambda inputs: run_functional(halves.forward, inputs))
         stages = [
-            Stage(f"forward graph: {name}", lambda inputs, g=graph: run_functional(g, inputs))
+            Stage(
+                f"forward graph: {name}",
+                lambda inputs, g=graph, n=name: run_functional(g, inputs, finished=n == "separate_outputs"),
+            )
             for name, graph in forward.graphs[1:]
         ]
         wide = run_wide(own, lambda inputs: run_functional(halves.forward, inputs, wide=True))
@@ -252,7 +261,10 @@ class _Validation:
         saved = self.saved(expected.results, expected.inputs, own, tangents)
         expected = run_on(saved, lambda inputs: run_functional(halves.backward, inputs))
         stages = [
-            Stage(f"backward graph: {name}", lambda inputs, g=graph: run_functional(g, inputs))
+            Stage(
+                f"backward graph: {name}",
+                lambda inputs, g=graph, n=name: run_functional(g, inputs, finished=n == "separate_outputs"),
+            )
             for name, graph in backward.graphs[1:]
         ]
         link = self.observed.artifact.backward if self.observed.artifact is not None else None
