@@ -1,6 +1,6 @@
 """Validates every stage on all that there is to run it on, and prints what differs.
 
-python -m tests.validation [mechanisms] [generated] [fuzz] [gradients] [operators] [--seeds N] [--samples N] [--only TEXT]
+python -m tests.validation [mechanisms] [generated] [fuzz] [gradients] [operators] [--seeds N] [--samples N] [--only TEXT] [--kind plain|small|gpu]
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--samples", type=int, default=3, help="samples of an operator and type")
     parser.add_argument("--only", default="", help="operators whose name holds this")
+    parser.add_argument("--kind", choices=("plain", "small", "gpu"), default="plain", help="as `validate` says")
     options = parser.parse_args()
     start, last = time.perf_counter(), 0.0
     reports: list[Report] = []
@@ -70,7 +71,7 @@ def main() -> int:
     for program in programs(options):
         try:
             with torch.set_grad_enabled(program.gradients):
-                report = validate(program.name, program.function, program.calls, program.settings)
+                report = validate(program.name, program.function, program.calls, program.settings, kind=options.kind)
         except Exception as error:  # of a stage that makes something
             failed[f"{type(error).__name__}: {str(error)[:110]}"] += 1
             print(f"{program.name}: compile: {type(error).__name__}: {str(error)[:300]}", flush=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from lampwork.ir.interpret import interpret_nest, size_values
 from lampwork.ir.kernel_interpret import KernelFault
 from lampwork.ir.loops import Axis, Buffer, LoopNest, Reduction, Store
 from lampwork.ir.program import Extern, Item, Lowered, TensorRef
-from lampwork.ir.size import Size, Symbol
+from lampwork.ir.size import Size, Symbol, symbols
 from lampwork.schedule.copies import written_out
 from lampwork.schedule.expressions import Pool, rewriter, substitute_sizes
 from lampwork.schedule.group import FusionGroup, Member
@@ -45,7 +45,8 @@ class _Nests(_Run):
             self.tensors[target] = self.allocate(target)
         names = {target, *nest.read}
         arrays = {name: _to_numpy(self.tensors[name]) for name in names}
-        interpret_nest(nest, buffers, arrays, self.sizes)
+        for each in _rectangular(nest):
+            interpret_nest(each, buffers, arrays, self.sizes)
         made, kept = torch.from_numpy(arrays[target]), self.tensors[target]
         # Elements that share memory are equal, or the nest means nothing: the last of them is as good as any.
         made = made.view(kept.dtype) if buffers[target].dtype in FLOAT8 else made.to(kept.dtype)
@@ -93,6 +94,34 @@ class _Nests(_Run):
     def fits(self, result: torch.Tensor, buffer: Buffer) -> bool:
         strides = zip(result.shape, result.stride(), map(self.number, buffer.strides))
         return all(size == 1 or step == planned for size, step, planned in strides)
+
+
+def _rectangular(nest: LoopNest) -> Iterator[LoopNest]:
+    """The nest; where the extent of an axis depends on another one (a last piece is shorter), a nest for each value of
+    that one."""
+    axes = (*nest.axes, *(nest.reduction.axes if nest.reduction is not None else ()))
+    used = {name for axis in axes for name in symbols(axis.extent)}
+    outer = next((axis for axis in nest.axes if axis.name in used), None)
+    if outer is None:
+        yield nest
+        return
+    assert isinstance(outer.extent, int)
+    for number in range(outer.extent):
+        values = {outer.name: number}
+        pool = Pool()
+        rewrite = rewriter(
+            pool, values,
+            lambda load, index, indirect, mask: pool.load(load.buffer, index, load.dtype, indirect, mask, load.other),
+        )  # fmt: skip
+        at = lambda axis: Axis(axis.name, substitute_sizes(axis.extent, values))
+        store = replace(
+            nest.store,
+            index=tuple(substitute_sizes(part, values) for part in nest.store.index),
+            value=rewrite(nest.store.value),
+        )
+        reduction = nest.reduction and replace(nest.reduction, axes=tuple(map(at, nest.reduction.axes)))
+        rest = tuple(at(axis) for axis in nest.axes if axis is not outer)
+        yield from _rectangular(replace(nest, axes=rest, store=store, reduction=reduction, partial=True))
 
 
 # What scheduling makes of nests, as nests ----------------------------------------------------------------------------

@@ -22,7 +22,9 @@ from lampwork.ir.artifact import Artifact
 from lampwork.ir.loops import LoopNest
 from lampwork.ir.program import Lowered, Program
 from lampwork.ir.region import FunctionalGraph, Region
-from lampwork.schedule import in_place
+from lampwork.ir.target import Target
+from lampwork.lower import lower
+from lampwork.schedule import in_place, schedule
 from tests.validation.execution import Steps
 from tests.validation.graphs import snapshot
 from tests.validation.nests import nest_of, nests_of
@@ -74,12 +76,60 @@ class Observed:
     artifact: Artifact | None = None
 
 
-def observe(function: Callable, args: tuple, kwargs: dict, settings: Settings, states: Any = None) -> Observed:
-    """Compiles the call; raises what the pipeline raises."""
+#: A GPU as scheduling sees it.
+GPU = Target("sm_90", 16, 132, 227 << 10, 50 << 20, 50 << 20, device="cuda")
+
+#: Thresholds of passes, and what they are where small tensors stand for large ones.
+SMALL = {
+    "lampwork.schedule.split": {"LARGE_ELEMENTS": 24, "CHUNK_ELEMENTS": 8, "FEW_COLUMNS": 40, "ROWS_AT_ONCE": 2},
+    "lampwork.schedule.cascade": {"STEPS": 2, "VECTOR_STEPS": 1, "BLOCKS": 2, "LANES": 16},
+    "lampwork.schedule.loops": {
+        "WORTH_A_THREAD_NS": 20, "ENOUGH_ITERATIONS": 4, "FEW_ITERATIONS": 3, "SMALLEST_CHUNK": 64,
+        "LARGEST_CHUNK": 64, "COLUMN_BLOCK": 16,
+    },
+    "lampwork.schedule.regions": {"SMALLEST_REGION": 4, "FEWEST_REGIONS": 2},
+    "lampwork.schedule.fuse": {"LARGE_ELEMENTS": 64, "FEW_ROWS": 3},
+    "lampwork.schedule.rows": {"FEWEST_ROWS": 3},
+    "lampwork.graph.repeated": {"FEWEST": 3},
+    "lampwork.graph.partition": {"_SMALL_BYTES": 32, "_OPTIONAL_NUMEL": 4},
+}  # fmt: skip
+
+
+def observe(
+    function: Callable, args: tuple, kwargs: dict, settings: Settings, states: Any = None, small: bool = False
+) -> Observed:
+    """Compiles the call; raises what the pipeline raises. `small`: with the thresholds of `SMALL`."""
     watch = _Watch()
-    with watch.standing_in():
+    with watch.standing_in(small):
         watch.observed.artifact = pipeline.compile_call(function, args, kwargs, settings, watch.see, states=states)
     return watch.observed
+
+
+def observe_gpu(observed: Observed, settings: Settings) -> Observed:
+    """The same program as a GPU's graph passes and schedule would have it, over tensors of the CPU. There is no machine
+    code, and no artifact."""
+    assert observed.region is not None
+    watch, region = _Watch(), replace(observed.region, graph=observed.recorded)
+    watch.observed.region, watch.observed.recorded = region, observed.recorded
+    with watch.standing_in(), patch.object(graph_stage, "program_device", lambda graph: "cuda:0"):
+        if region.joint is not None:
+            halves = graph_stage.prepare_halves(region, settings)
+            assert watch.observed.halves is not None
+            watch.observed.halves.link = halves.link
+            graphs = [halves.forward, halves.backward]
+        else:
+            graphs = [graph_stage.prepare(region, settings, copies=True)]
+        for stage, graph in zip(("lower", "lower backward"), graphs):
+            if graph is not None:
+                lowered = lower(replace(graph, device="cpu"), settings)
+                watch.see(stage, lowered)
+                watch.see(stage.replace("lower", "schedule"), schedule(lowered, settings, GPU))
+    return watch.observed
+
+
+def text_of(functional: FunctionalGraph) -> tuple:
+    """What tells graphs from each other."""
+    return str(functional.graph), functional.results, functional.writes, functional.derived
 
 
 class _Watch:
@@ -108,9 +158,11 @@ class _Watch:
     # Passes ---------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def standing_in(self) -> Iterator[None]:
+    def standing_in(self, small: bool = False) -> Iterator[None]:
         segment_stage._memo.clear()
         with ExitStack() as stack:
+            for module, values in SMALL.items() if small else ():
+                stack.enter_context(patch.multiple(module, **values))
             put = lambda place, name, made: stack.enter_context(patch.object(place, name, made))
             put(graph_stage, "passes", self.watched_passes(graph_stage.passes, "each"))
             put(graph_stage, "_joint_passes", self.watched_passes(graph_stage._joint_passes, "joint"))
@@ -124,7 +176,10 @@ class _Watch:
             put(segment_stage, "fuse", self.after(segment_stage.fuse, self.see_groups))
             put(schedule_stage, "reuse_memory", self.watched_reuse(schedule_stage.reuse_memory))
             put(in_place, "FEWEST_BYTES", 1)  # so that small tensors take part
-            yield
+            try:
+                yield
+            finally:
+                segment_stage._memo.clear()  # other programs are scheduled as they are for real
 
     def after(self, function: Callable, see: Callable[[Any], None]) -> Callable:
         @functools.wraps(function)
@@ -164,6 +219,10 @@ class _Watch:
             self.graphs[0][0] = (name, replace(recorded, copies=functional.copies))
 
     def note(self, name: str, functional: FunctionalGraph) -> None:
+        """Keeps the graph, unless it is what the pass before made."""
+        last = self.graphs[-1][-1][1] if self.graphs[-1] else None
+        if last is not None and text_of(last) == text_of(functional) and name != "separate_outputs":
+            return
         self.graphs[-1].append((name, replace(functional, graph=snapshot(functional.graph))))
 
     def see_functional(self, functional: FunctionalGraph) -> None:

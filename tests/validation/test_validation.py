@@ -12,20 +12,21 @@ from typing import Any
 import pytest
 import torch
 
+from tests.validation.mechanisms import mechanism_programs
 from tests.validation.sources import DTYPES, Program, generated_programs, gradient_programs, operator_programs
 from tests.validation.validate import validate
 
 #: How many operators, and how many tests they are divided among.
-OPERATORS, PARTS = 120, 8
-GRADIENTS = 48
+OPERATORS, PARTS = 80, 8
+GRADIENTS = 32
 
 
-def check(programs: Iterable[Program]) -> None:
+def check(programs: Iterable[Program], kind: str = "plain") -> None:
     """Every stage of every program computes what the program means; what was run is more than nothing."""
     stages, wrong, undecided, elements = 0, [], 0, 0
     for program in programs:
         with torch.set_grad_enabled(program.gradients):
-            report = validate(program.name, program.function, program.calls, program.settings)
+            report = validate(program.name, program.function, program.calls, program.settings, kind=kind)
         stages += report.stages
         wrong += report.differences
         undecided, elements = undecided + report.undecided, elements + report.elements
@@ -74,17 +75,21 @@ def test_gradients_of_generated_programs(part):
     check(generated_programs(range(part, 4, 2), gradients=True))
 
 
-def of_kind(gradients: bool) -> list[Any]:
-    from tests.validation.mechanisms import mechanism_programs
+EVERY = [pytest.param(each, id=each.name) for gradients in (False, True) for each in mechanism_programs(gradients)]
+#: Those that are compiled for one size.
+FIXED = [each for each in EVERY if len(each.values[0].calls) == 1]
 
-    return [pytest.param(each, id=each.name) for each in mechanism_programs(gradients)]
 
-
-@pytest.mark.parametrize("program", of_kind(False))
+@pytest.mark.parametrize("program", EVERY)
 def test_what_passes_look_at(program):
     check([program])
 
 
-@pytest.mark.parametrize("program", of_kind(True))
-def test_derivatives_of_what_passes_look_at(program):
-    check([program])
+@pytest.mark.parametrize("program", FIXED[::2])
+def test_as_if_tensors_were_large(program):
+    check([program], "small")
+
+
+@pytest.mark.parametrize("program", FIXED[1::2])
+def test_passes_for_a_gpu(program):
+    check([program], "gpu")

@@ -23,7 +23,7 @@ from tests.validation.compare import difference, undecided
 from tests.validation.execution import run_program, run_steps
 from tests.validation.graphs import GraphRun, NotWide, concrete, run_functional, run_recorded
 from tests.validation.nests import run_items, run_lowered
-from tests.validation.observe import Half, Observed, Scheduling, observe
+from tests.validation.observe import Half, Observed, Scheduling, observe, observe_gpu
 from tests.validation.values import SEED, Run, run_on, storage_key, wide_copies
 
 #: Operators whose results nobody says anything about.
@@ -69,14 +69,19 @@ def validate(
     settings: Settings | None = None,
     native: bool = True,
     states: Any = None,
+    kind: str = "plain",
 ) -> Report:
-    """Compiles the first call, and runs every stage on each of `calls` that the entry serves."""
+    """Compiles the first call, and runs every stage on each of `calls` that the entry serves.
+
+    `kind`: "plain"; "small", where thresholds are lowered, so that small tensors are treated as large ones; or "gpu",
+    where what a GPU's passes make is run besides, down to kernels.
+    """
     report = Report(name)
     start = time.perf_counter()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _validate(report, function, calls, settings or Settings(), native, states)
+            _validate(report, function, calls, settings or Settings(), native, states, kind)
     finally:
         report.seconds = time.perf_counter() - start
     return report
@@ -89,10 +94,11 @@ def _validate(
     settings: Settings,
     native: bool,
     states: Any,
+    kind: str,
 ) -> None:
     args, kwargs = calls[0]
     try:
-        observed = observe(function, args, kwargs, settings, states)
+        observed = observe(function, args, kwargs, settings, states, small=kind == "small")
     except GraphBreak as stop:
         report.skipped = str(stop.diagnostic.reason)
         return
@@ -100,6 +106,7 @@ def _validate(
     if artifact is None or region is None or isinstance(artifact.outcome, RunEagerly) or region.graph is None:
         report.skipped = getattr(artifact and artifact.outcome, "reason", "no graph")
         return
+    gpu = observe_gpu(observed, settings) if kind == "gpu" else None
     check = compile_check(artifact.guards, artifact.inputs)
     for place, (args, kwargs) in enumerate(calls):
         values = check(function, args, kwargs)
@@ -110,7 +117,10 @@ def _validate(
                 )
             continue
         label = report.program if place == 0 else f"{report.program} (call {place})"
-        _Validation(report, observed, label, native).run(list(values))
+        if kind != "gpu":
+            _Validation(report, observed, label, native).run(list(values))
+        elif gpu is not None:
+            _Validation(report, gpu, f"{label} gpu", False).run(list(values))
 
 
 class _Validation:
@@ -185,7 +195,7 @@ class _Validation:
     # Below the graph ------------------------------------------------------------------------------------------------
 
     def below(self, part: Half, artifact: Artifact | None) -> list[Stage]:
-        derived = artifact.derived if artifact is not None else ()
+        derived = part.graphs[-1][1].derived
         with_derived = lambda inputs: [*inputs, *_derived(derived, inputs)]
         stages = [Stage("lower", lambda inputs: run_lowered(part.lowered, with_derived(inputs)))]
         for name, items, buffers in _scheduled_items(part.scheduling, part.lowered and part.lowered.copies):
@@ -195,7 +205,11 @@ class _Validation:
                     lambda inputs, i=items, b=buffers: run_items(part.lowered, i, b, with_derived(inputs)),
                 )
             )
+        before: Any = None
         for name, steps in part.scheduling.steps:
+            if before is not None and (before.kernels, before.steps) == (steps.kernels, steps.steps):
+                continue
+            before = steps
             stages.append(Stage(f"schedule: {name}", lambda inputs, s=steps: run_steps(s, with_derived(inputs))))
         stages.append(Stage("schedule: places", lambda inputs: run_program(part.program, with_derived(inputs))))
         if self.native and artifact is not None:
@@ -277,7 +291,7 @@ def run_wide(values: list[Any], call: Callable[[list[Any]], Sequence[Any]]) -> R
     """What a graph gives in float64; None where it means something else there."""
     try:
         inputs = wide_copies(values)
-        torch.manual_seed(SEED)
+        torch.default_generator.manual_seed(SEED)
         with torch.no_grad(), _torch.below_autograd():
             return Run(list(call(inputs)), inputs)
     except (NotWide, ValueError, RuntimeError, TypeError, IndexError, NotImplementedError):
@@ -320,6 +334,8 @@ def _scheduled_items(scheduling: Scheduling, copies: Any) -> list[tuple[str, lis
     found = [("depths", _in_order(scheduling, {}), scheduling.buffers)]
     made: dict[str, Any] = dict(scheduling.buffers or {})
     for name, segments in scheduling.passes.items():
+        if name == "split" and not segments.buffers:
+            continue  # nothing was cut
         made = {**made, **segments.buffers}
         by_depth = {prefix: nests for prefix, nests in segments.nests.items() if prefix.count("_") == 1}
         found.append((name, _in_order(scheduling, by_depth), made))

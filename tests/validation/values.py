@@ -88,7 +88,7 @@ def wide_copies(values: Sequence[Any]) -> list[Any]:
 def run_on(values: Sequence[Any], call: Callable[[list[Any]], Sequence[Any]]) -> Run:
     """What `call` gives and leaves behind of copies of `values`."""
     inputs = copies(values)
-    torch.manual_seed(SEED)
+    torch.default_generator.manual_seed(SEED)
     with torch.no_grad(), _torch.below_autograd():
         results = list(call(inputs))
     return Run(results, inputs)
