@@ -189,6 +189,7 @@ if TYPE_CHECKING:
     from lampwork._torch.vendor import (
         convolution_adds_bias_last,
         convolution_is_channels_last,
+        convolution_path,
         convolution_writes_bias_first,
         has_vendor_products,
         vendor_supports_bfloat16,

@@ -30,6 +30,18 @@ def _convolution_backend(x: torch.Tensor, weight: torch.Tensor, bias: Any, *geom
         return torch._C._select_conv_backend(x, weight, bias, *geometry)
 
 
+def convolution_path(x: torch.Tensor, weight: torch.Tensor, *geometry: Any) -> str:
+    """The name of ATen's choice for a convolution of these on the machine at hand: "Mkldnn", "Slow2d", "Slow3d", ...
+    Which it is hangs on the processor, on the instruction sets that libraries may use, and on the number of threads.
+
+    `geometry`: stride, padding, dilation, transposed, output padding, groups. Fakes will do. "" for what ATen refuses.
+    """
+    try:
+        return str(_convolution_backend(x, weight, None, *geometry)).rpartition(".")[2]
+    except RuntimeError:
+        return ""
+
+
 def convolution_writes_bias_first(x: torch.Tensor, weight: torch.Tensor, *geometry: Any) -> bool:
     """Whether ATen runs this convolution by its plain algorithm, which copies the bias over the output beforehand.
 

@@ -145,19 +145,29 @@ def convolution(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, b
         specs = [Spec(tuple(each.size()), lay(tuple(each.size())), x.dtype) for each in (x, weight)]
         specs.append(Spec((gradient.size()[1],), (1,), x.dtype))
         return tuple(spec if wanted else None for spec, wanted in zip(specs, output_mask))
-    in_order = x.dim() == 4 and (suggests_channels_last(x) or suggests_channels_last(weight))
-    if not x.is_cpu or gradient.dtype != x.dtype or (in_order and x.dtype != torch.float32):
+    if not x.is_cpu or gradient.dtype != x.dtype:
         raise Unknown
-    if in_order and tuple(weight.size()[2:]) == (1, 1):
-        raise Unknown  # strides over one pixel are what the library makes them, which depends on the number of threads
+    in_order = x.dim() in (4, 5) and (suggests_channels_last(x) or suggests_channels_last(weight))
+    path = _torch.convolution_path(x, weight, *geometry) if in_order else ""
+    if in_order and path not in ("Mkldnn", "Slow2d", "Slow3d"):
+        raise Unknown
+    in_order = in_order and path != "Slow3d"
     result = forward(x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
     if not same_sizes(gradient.size(), result.shape):
         raise Unknown
     lay = channels_last if in_order else contiguous
     channels = (result.shape[1],)
     specs = [Spec(tuple(each.size()), lay(tuple(each.size())), x.dtype) for each in (x, weight)]
+    if path == "Slow2d" and surely_same(weight.stride(), contiguous(specs[1].shape)) and _is_either(weight):
+        specs[1] = Spec(specs[1].shape, tuple(weight.stride()), x.dtype)  # laid out like the weight, which is as wanted
     specs.append(Spec(channels, (1,), x.dtype))
     return tuple(spec if wanted else None for spec, wanted in zip(specs, output_mask))
+
+
+def _is_either(weight: torch.Tensor) -> bool:
+    """Whether the weight's elements lie in the same order with channels first and last."""
+    size = weight.size()
+    return not exceeds_one(size[1]) or not any(map(exceeds_one, size[2:]))
 
 
 @rule("embedding_dense_backward")

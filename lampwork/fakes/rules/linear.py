@@ -107,6 +107,9 @@ def convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, p
         raise Unknown
     if x.is_cpu:
         in_order = suggests_channels_last(x) or suggests_channels_last(weight)
+        if in_order and len(shape) == 5:  # ATen's own algorithms know no order of channels in three dimensions
+            geometry = (stride, padding, dilation, transposed, output_padding, groups)
+            in_order = _torch.convolution_path(x, weight, *geometry) == "Mkldnn"
     else:  # each of CUDA's convolutions has its own idea: the one is asked that eager would run
         geometry = (stride, padding, dilation, transposed, output_padding, groups)
         in_order = _torch.convolution_is_channels_last(x, weight, bias, *geometry)
