@@ -1,10 +1,19 @@
 # Short names for the commands of CONTRIBUTING.md. PYTHON may name another interpreter: make test PYTHON=.venv/bin/python
 PYTHON ?= python
 
-.PHONY: test test-slow test-ops test-gpu lint bench bench-gpu cpython kernels
+.PHONY: test test-isa test-slow test-ops test-gpu lint bench bench-gpu cpython kernels
 
 test:
 	$(PYTHON) -m pytest -n auto
+
+# As on other x86 machines: the libraries' instruction sets and ours held to AVX2, then to AVX-512 without its extensions.
+test-isa:
+	@status=0; \
+	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 LAMPWORK_MAX_ISA=avx2 \
+	  $(PYTHON) -m pytest -n auto $(ISA_TESTS) || status=1; \
+	ONEDNN_MAX_CPU_ISA=AVX512_CORE ATEN_CPU_CAPABILITY=avx512 LAMPWORK_MAX_ISA=avx512 \
+	  $(PYTHON) -m pytest -n auto $(ISA_TESTS) || status=1; \
+	exit $$status
 
 # What an ordinary run leaves out: every operator of the lowering samples, long fuzzing.
 test-slow:

@@ -14,8 +14,11 @@ from lampwork.ir.record import record
 #: What of the environment is read. `lampwork doctor` tells of others that begin like these.
 VARIABLES = (
     "LAMPWORK_STRICT", "LAMPWORK_VERIFY", "LAMPWORK_CACHE_DIR", "LAMPWORK_CACHE", "LAMPWORK_COMPILE_WORKERS",
-    "LAMPWORK_POISON",
+    "LAMPWORK_POISON", "LAMPWORK_MAX_ISA",
 )  # fmt: skip
+
+#: Levels of instruction sets that kernels are generated for, the smallest first.
+ISA_LEVELS = ("sse4", "avx2", "avx512")
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -30,6 +33,7 @@ class Environment:
     cache: bool  # LAMPWORK_CACHE=0 disables the on-disk cache
     poison: bool = False  # LAMPWORK_POISON=1: planned memory is NaN where nothing is in it (see runtime/poison.py)
     compile_workers: int = 1  # LAMPWORK_COMPILE_WORKERS: processes that compile GPU kernels; 0: threads of this one
+    max_isa: str = ISA_LEVELS[-1]  # LAMPWORK_MAX_ISA: the largest level that kernels for the CPU are generated for
 
 
 def _read_environment() -> Environment:
@@ -43,6 +47,7 @@ def _read_environment() -> Environment:
         cache=_switch("LAMPWORK_CACHE", True),
         poison=_switch("LAMPWORK_POISON", False),
         compile_workers=_workers(),
+        max_isa=_max_isa(),
     )
 
 
@@ -64,6 +69,13 @@ def _workers() -> int:
     if text:
         _not_used("LAMPWORK_COMPILE_WORKERS", "set it to a number of processes")
     return min(12, len(os.sched_getaffinity(0)))
+
+
+def _max_isa() -> str:
+    text = os.environ.get("LAMPWORK_MAX_ISA", "").strip().lower()
+    if text and text not in ISA_LEVELS:
+        _not_used("LAMPWORK_MAX_ISA", f"set it to one of {', '.join(ISA_LEVELS)}")
+    return text if text in ISA_LEVELS else ISA_LEVELS[-1]
 
 
 def _not_used(name: str, remedy: str) -> None:

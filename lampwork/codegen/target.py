@@ -6,6 +6,7 @@ import os
 import sys
 from functools import lru_cache
 
+from lampwork.config import ISA_LEVELS, environment
 from lampwork.errors import CompileError
 from lampwork.ir.target import LEVELS, Target, machine_features
 
@@ -13,9 +14,12 @@ VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse4": 16}
 
 
 def host_target() -> Target:
-    """The best `Target` that this machine runs, with torch's thread count. Raises `RuntimeError` below SSE4.2."""
+    """The best `Target` that this machine runs and LAMPWORK_MAX_ISA lets it have, with torch's thread count.
+
+    Raises `RuntimeError` below SSE4.2.
+    """
     present = machine_features()
-    for name in ("avx512", "avx2", "sse4"):
+    for name in reversed(ISA_LEVELS[: ISA_LEVELS.index(environment.max_isa) + 1]):
         if present.issuperset(LEVELS[name]):
             return make_target(name, _threads())
     raise RuntimeError("this processor lacks SSE4.2; Lampwork has no CPU back end for it")

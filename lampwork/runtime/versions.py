@@ -26,6 +26,7 @@ def _versions() -> tuple[tuple[str, str], ...]:
         ("implementation", sys.implementation.cache_tag),
         ("machine", platform.machine()),
         ("features", cpu_features()),
+        ("caps", _caps()),
         *((("poison", "1"),) if environment.poison else ()),
     )
 
@@ -60,6 +61,13 @@ def cpu_features() -> str:
     except OSError:
         pass
     return torch.backends.cpu.get_cpu_capability()
+
+
+def _caps() -> str:
+    """The instruction sets that ATen, oneDNN and our kernels are held to: shapes of programs hang on the paths that
+    the libraries take."""
+    library = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or ""
+    return f"{torch.backends.cpu.get_cpu_capability()} {library.upper()} {environment.max_isa}"
 
 
 _RELEVANT = frozenset(

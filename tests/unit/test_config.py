@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from lampwork.codegen.target import host_target
 from lampwork.config import VARIABLES, _read_environment
 from lampwork.errors import LampworkWarning
 
@@ -46,3 +47,13 @@ def test_the_cache_folder_is_the_one_that_was_meant(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LAMPWORK_CACHE_DIR", "kept")
     assert _read_environment().cache_dir == str(tmp_path / "kept")
+
+
+def test_the_largest_instruction_set(monkeypatch):
+    monkeypatch.setenv("LAMPWORK_MAX_ISA", "AVX2")
+    assert _read_environment().max_isa == "avx2"
+    monkeypatch.setattr("lampwork.codegen.target.environment", _read_environment())
+    assert host_target().name in ("avx2", "sse4")
+    monkeypatch.setenv("LAMPWORK_MAX_ISA", "avx1024")
+    with pytest.warns(LampworkWarning, match="sse4, avx2, avx512"):
+        assert _read_environment().max_isa == "avx512"
