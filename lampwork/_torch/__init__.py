@@ -146,6 +146,7 @@ if TYPE_CHECKING:
         check_tensor_all_with,
         check_with,
         group_tensors,
+        is_collective,
         is_compiling,
         is_nested_region,
         is_scripting,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -40,6 +41,17 @@ def plain_implementation(operator: Any) -> Any:
     """The Python function by which eager computes an operator that takes functions, below autograd; None if it has
     none (`py_kernels`)."""
     return operator.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
+
+
+def is_collective(function: Any) -> bool:
+    """Whether `function` is one of `torch.distributed` that talks to other processes. Those that gradients flow through
+    (`torch.distributed.nn`) refuse a program that is told it is compiled."""
+    if function.__module__ == "torch.distributed.nn.functional":
+        return True
+    name = function.__name__
+    if function.__module__ != "torch.distributed.distributed_c10d" or name.startswith(("get_", "is_", "supports_")):
+        return False
+    return name in sys.modules[function.__module__].__all__
 
 
 def is_nested_region(function: Any) -> bool:

@@ -188,6 +188,8 @@ class NativeCalls(CaptureWorld):
                 make_initial_states(self, args)
             elif rule == "disabled":
                 raise Break("disabled", f"{function.__qualname__} is marked as not to be compiled")
+            elif rule == "collective":
+                raise Break("native-call", f"torch.distributed's {function.__name__} is called", "Call it outside.")
             elif rule == "calls peer":
                 raise Break("native-call", f"{function.__qualname__} is called", "Call it outside.")
             elif rule == "coroutine":
@@ -222,7 +224,7 @@ class NativeCalls(CaptureWorld):
 
     def function_rule(self, function: FunctionType) -> str:
         """How a Python function is called: "tensor" (natively, on fakes), "state", "constant", "compiled" (by us),
-        "peer" (made by `torch.compile`), "calls peer" (is `torch.compile`), "nested region", "allowed",
+        "peer" (made by `torch.compile`), "calls peer" (is `torch.compile`), "nested region", "collective", "allowed",
         "constant result", "disabled", "coroutine", "initial state" (of an optimizer), "" (interpreted), or the name of
         the attribute with the function to call."""
         known = self._function_kinds.get(id(function))
@@ -249,6 +251,8 @@ class NativeCalls(CaptureWorld):
                 rule = "calls peer"
             elif _torch.is_nested_region(function):
                 rule = "nested region"
+            elif _torch.is_collective(function):
+                rule = "collective"
             elif _torch.without_disabling(function):
                 rule = _torch.without_disabling(function)
             elif function.__dict__.get("_torchdynamo_disable"):

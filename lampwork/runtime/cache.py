@@ -322,7 +322,8 @@ def _refused(path: Path, error: OSError, what: str) -> None:
     if isinstance(error, UnsafeFile):
         _warn("owner", f"the cache {path} is not used: {error.strerror} ({error.filename}).")
     else:
-        _warn(what, f"the cache {path} cannot be {what} ({error}).")
+        # What keeps a folder from being read keeps it from being written: that is one warning.
+        _warn(what if path.suffix == _SUFFIX else "folder", f"the cache {path} cannot be {what} ({error}).")
 
 
 def _warn(kind: str, text: str) -> None:

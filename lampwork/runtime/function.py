@@ -212,7 +212,7 @@ class CompiledFunction:
     def _miss(self, args: tuple, kwargs: dict) -> Any:
         """The result of a call that no entry in memory serves. Whatever fails in here happens before any effect of the
         call, which then runs eagerly."""
-        if is_compiling():
+        if is_compiling() or sys.is_finalizing():  # an interpreter that ends imports nothing any more
             return self.function(*args, **kwargs)
         try:
             serve, states = self._road(args, kwargs)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 #: Files with cases, in the order in which they run.
-FILES = ("signals", "forks")
+FILES = ("signals", "forks", "folders", "disks", "memory", "processes", "threads", "surroundings", "endings")
 
 
 @dataclass(frozen=True)

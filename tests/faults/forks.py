@@ -105,7 +105,7 @@ def from_several_threads(seed: int) -> None:
     check_clean()
 
 
-@case(seconds=90, quick=True)
+@case(seconds=90)
 def by_a_thread_that_others_wait_for(seed: int) -> None:
     """A handler forks in the middle of a compile; so does a thread that holds a lock which the program takes."""
     import signal
@@ -175,7 +175,7 @@ class _Rows(torch.utils.data.Dataset):
         return self.made(torch.full((3, 3), float(index)), [])
 
 
-@case(seconds=120, quick=True)
+@case(seconds=120)
 def workers_of_data_loaders(seed: int) -> None:
     """Workers compile and call, while the main process trains a compiled model."""
     rows = _Rows()

@@ -130,7 +130,7 @@ def interrupts_while_it_runs(seed: int) -> None:
     check_clean()
 
 
-@case(seconds=120, quick=True)
+@case(seconds=120)
 def a_second_interrupt_is_not_kept_waiting(seed: int) -> None:
     """A compile that takes long is ended by Ctrl-C pressed twice."""
 
@@ -191,7 +191,7 @@ def a_storm_of_signals(seed: int) -> None:
     check_clean()
 
 
-@case(seconds=60, quick=True)
+@case(seconds=60)
 def handlers_keep_their_flags(seed: int) -> None:
     """`siginterrupt(n, False)` outlives a compile, and a handler that the program replaces meanwhile stays."""
     from lampwork.signals import _restarts
