@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from functools import lru_cache
 from typing import Any
 
@@ -39,8 +40,22 @@ def warm_up(target: Target) -> None:
     object_code(f'target triple = "{TRIPLE}"\ndefine void @nothing() {{\n  ret void\n}}\n', target)
 
 
+#: LLVM ends the process where it gets no memory. What it takes for a text was at most 90 times its length, and 20 MiB.
+ROOM_BYTES, ROOM_PER_CHARACTER = 64 << 20, 200
+
+
+def _check_room(text: str) -> None:
+    """Raises MemoryError where the address space has no room for what LLVM may need. Nothing is touched (15 us)."""
+    size = ROOM_BYTES + ROOM_PER_CHARACTER * len(text)
+    try:
+        mmap.mmap(-1, size).close()
+    except (OSError, ValueError) as error:
+        raise MemoryError(f"no room for LLVM to compile in ({size >> 20} MiB): {error}") from error
+
+
 def object_code(text: str, target: Target, passes: tuple[str, ...] = PASSES, level: int = LEVEL) -> bytes:
     """The relocatable object of LLVM assembly `text`. Raises `CompileError` when LLVM refuses the text."""
+    _check_room(text)
     machine = _target_machine(target.name, level)
     try:
         module = llvm.parse_assembly(text)
