@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -142,6 +143,12 @@ def _answer(reader: Callable[[], Any]) -> Any:
         return "mixed"
 
 
+@functools.cache
+def hardware() -> tuple[bool, int]:
+    """Whether PyTorch sees GPUs, and how many: the environment of a process decides it."""
+    return torch.cuda.is_available(), torch.cuda.device_count()
+
+
 #: name -> reader. Every value is in the domain of `ir.guard.Equals`.
 STATE: dict[str, Callable[[], Any]] = {
     "grad_mode": torch.is_grad_enabled,
@@ -159,6 +166,8 @@ STATE: dict[str, Callable[[], Any]] = {
     "cudnn": cudnn_state,
     "precision": precision_state,
     "attention_order": attention_order,
+    "hardware": hardware,
+    "recursion_limit": sys.getrecursionlimit,
 }
 
 

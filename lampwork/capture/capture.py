@@ -161,7 +161,8 @@ class _Attempt:
         """Raises `Retry`, or an `Interruption` for a break at which the region cannot end."""
         world = self.world
         guards, sources = world.guards, world.sources
-        initial = {name: _torch.STATE[name]() for name in _torch.STATE}
+        # What never changes in a process is read where it is asked for: to look for GPUs has effects of its own.
+        initial = {name: _torch.STATE[name]() for name in _torch.STATE if name != "hardware"}
         world.initial_state = initial
         for name in _ALWAYS_GUARDED:
             guards.equals(sources.state(name), initial[name])

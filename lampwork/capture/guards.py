@@ -7,6 +7,7 @@ hashing a path.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any
 
 from lampwork.ir.guard import (
@@ -162,7 +163,13 @@ class GuardList:
 
     def class_lookup(self, source: Source, name: str, found: Any) -> None:
         """`found`: the object along the MRO, or None where nothing is there."""
-        self.add(source, ("lookup", name), lambda: ClassLookup(name, None if found is None else self.reference(found)))
+        wrapper = ""
+        if type(found) in (staticmethod, classmethod) and type(found.__func__) is FunctionType:
+            wrapper, found = type(found).__name__, found.__func__
+        self.add(
+            source, ("lookup", name),
+            lambda: ClassLookup(name, None if found is None else self.reference(found), wrapper),
+        )  # fmt: skip
 
     def absent_from_module(self, source: Source, name: str) -> None:
         """The nn.Module at `source` has no instance attribute `name` (gathered into one `ModuleIsPlain`)."""

@@ -196,6 +196,11 @@ for _switch in _torch.CUDNN_READERS:
     STATE_READERS[_switch] = "cudnn"
 if _torch.get_precision is not None:
     STATE_READERS[_torch.get_precision] = "precision"
+_state(
+    "hardware", "cuda.is_available", "cuda.device_count", "cuda.is_bf16_supported", "cuda.get_device_capability",
+    "cuda.get_device_name",
+)  # fmt: skip
+STATE_READERS[sys.getrecursionlimit] = "recursion_limit"
 _state("anomaly", "is_anomaly_enabled", "_C.is_anomaly_enabled", "_C.is_anomaly_check_nan_enabled")
 
 #: Writes of process state: performed while capturing, undone after it; a difference at the end becomes an effect.
@@ -223,15 +228,13 @@ _writer("attention_order", "_C._set_sdp_priority_order")
 CONTEXT_ENTER = frozenset({_torch.InferenceModeContext.__dict__["__enter__"].__func__})
 CONTEXT_EXIT = frozenset({_torch.InferenceModeContext.__dict__["__exit__"].__func__})
 
-#: Natives whose answer does not depend on anything the program can change: hardware, build, whether this is a script.
+#: Natives whose answer does not depend on anything the program can change: build, whether this is a script.
 CONSTANT_ANSWERS: frozenset[Any] = frozenset(
     value
     for value in (
-        sys.getrecursionlimit,
         torch.jit.is_scripting,
         torch.jit.is_tracing,
         torch.compiler.is_exporting,
-        torch.cuda.is_available,
         torch.cuda.is_current_stream_capturing,
         torch.backends.mps.is_available,
         torch.overrides.has_torch_function,
@@ -239,11 +242,7 @@ CONSTANT_ANSWERS: frozenset[Any] = frozenset(
         torch.overrides.has_torch_function_variadic,
         torch.overrides.is_tensor_method_or_property,
         torch.cuda.is_initialized,
-        torch.cuda.device_count,
         torch.xpu.device_count,
-        torch.cuda.is_bf16_supported,
-        torch.cuda.get_device_capability,
-        torch.cuda.get_device_name,
         torch.get_default_device,  # set by a function mode, of which there is none: that is guarded
         getattr(torch, "_is_functional_tensor", None),
         torch.amp.autocast_mode.is_autocast_available,

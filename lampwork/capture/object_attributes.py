@@ -90,7 +90,7 @@ class ObjectAttributes(CaptureWorld):
         if kind is staticmethod or kind is classmethod:
             inner = raw.__func__
             if type(inner) is FunctionType:
-                self.guards.class_lookup(source, name, inner)
+                self.guards.class_lookup(source, name, raw)
                 if id(inner) not in self.loader.by_value:
                     entry = self._entry_source(owner, source, name)
                     self.loader.remember(inner, inner, self.sources.attribute(entry, "__func__"))

@@ -98,7 +98,9 @@ class Shadows:
             return known  # type: ignore[return-value]
         reference = self.guards.reference(cls)
         source: Source | None
-        if reference.portable:
+        if reference.module.startswith("lampwork.capture."):  # stands for a class of the interpreter; never changes
+            source = None
+        elif reference.portable:
             source = self.sources.named(reference.module, reference.qualname)
         else:
             origin = self.by_value.get(id(cls))

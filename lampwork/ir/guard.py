@@ -27,7 +27,8 @@ from lampwork.ir.text import UnboundName
 class ObjectRef:
     """A class, function, module or other importable object.
 
-    `kind`: "class" | "function" | "builtin" | "module" | "object". `digest`: code digest for Python functions, else "".
+    `kind`: "class" | "function" | "property" | "builtin" | "module" | "object". `digest`: of what another process must
+    find there: the code of a Python function, the base classes of a class (see `ir/reference.py`).
     `live` is the object itself, absent of a stored entry; `portable` says whether module + qualname finds it again.
     """
 
@@ -124,13 +125,15 @@ class HasKey:
 
 @record
 class ClassLookup:
-    """Attribute `name` along the MRO of the class at the source: is `found` (None: nothing there).
+    """Attribute `name` along the MRO of the class at the source: is `found` (None: nothing there). `wrapper`: the
+    function `found` is in a "staticmethod" or "classmethod".
 
     For plain data in a class use a `ClassAttribute` source with `Equals` instead.
     """
 
     name: str
     found: ObjectRef | None
+    wrapper: str = ""
 
 
 @record

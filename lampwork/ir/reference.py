@@ -5,18 +5,24 @@ Capture makes references, the runtime resolves them: both must agree on what a n
 
 from __future__ import annotations
 
+import _abc
+import abc
 import hashlib
 import sys
 import types
+from collections.abc import Callable
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
+from weakref import ref as weak_reference
 
 from lampwork.ir import operations
 from lampwork.ir.code_cache import CodeCache
 from lampwork.ir.guard import ObjectRef
 
 _MISSING = object()
+_HEAP_TYPE = 1 << 9  # a class that is made while the program runs
 _digests: CodeCache[str] = CodeCache()
+_qualname = type.__dict__["__qualname__"].__get__
 
 
 def code_digest(code: CodeType) -> str:
@@ -81,16 +87,7 @@ def reference(value: Any) -> ObjectRef:
     if isinstance(value, ModuleType):
         name = value.__name__
         return ObjectRef("module", name, "", "", sys.modules.get(name) is value, value)
-    if isinstance(value, type):
-        kind, digest = "class", ""
-    elif isinstance(value, FunctionType):
-        kind, digest = "function", code_digest(value.__code__)
-    elif isinstance(value, BuiltinFunctionType) or (
-        hasattr(type(value), "__objclass__") and hasattr(value, "__name__")
-    ):
-        kind, digest = "builtin", ""
-    else:
-        kind, digest = "object", ""
+    kind, digest = _nature(value)
     module = getattr(value, "__module__", None)
     qualname = getattr(value, "__qualname__", None)
     owner = getattr(value, "__objclass__", None) if kind == "builtin" else None
@@ -106,7 +103,105 @@ def reference(value: Any) -> ObjectRef:
                 return ObjectRef(kind, place, name, digest, True, value)
         except LookupError:
             continue
+    if kind == "class":
+        digest = contents_digest(value)
     return ObjectRef(kind, module, str(qualname), digest, False, value)
+
+
+def _nature(value: Any) -> tuple[str, str]:
+    """The kind of `value`, and a digest of what another process must find under its name. A name alone tells nothing of
+    what the program, or an import, has put there since."""
+    if isinstance(value, type):
+        return "class", class_digest(value)
+    if isinstance(value, FunctionType):
+        return "function", code_digest(value.__code__)
+    if type(value) is property:
+        return "property", property_digest(value)
+    if isinstance(value, BuiltinFunctionType) or (hasattr(type(value), "__objclass__") and hasattr(value, "__name__")):
+        return "builtin", f"{type(value).__name__} {value.__name__}"
+    return "object", f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def class_digest(cls: type) -> str:
+    """A digest of the names of `cls` and its base classes, in the order of attribute lookup, of its metaclass and of
+    classes registered with it, which `isinstance` and `except` ask for; and of their special methods, which the
+    interpreter looks for by itself. What else a class holds is guarded where it is read."""
+    if not cls.__flags__ & _HEAP_TYPE:
+        return f"{cls.__module__}.{cls.__qualname__}"
+    digest = hashlib.sha256()
+    for each in (*cls.__mro__, *type.mro(type(cls))):
+        module = str(each.__dict__.get("__module__"))
+        digest.update(f"{module}.{_qualname(each)}\n".encode(errors="surrogatepass"))
+        if each.__flags__ & _HEAP_TYPE and module.partition(".")[0] not in _RELEASED:
+            for name, value in sorted(each.__dict__.items(), key=lambda item: str(item[0])):
+                if str(name).startswith("__") and name not in _NO_CONTENTS:
+                    digest.update(f"{name} ".encode(errors="surrogatepass"))
+                    _feed_content(digest.update, value)
+            _feed(digest.update, tuple(map(str, each.__dict__.get("__annotations__") or ())))
+            if isinstance(each, abc.ABCMeta):
+                registered = (weak() for weak in _abc._get_dump(each)[0])  # type: ignore[attr-defined]
+                _feed(digest.update, frozenset(_qualname(other) for other in registered if other is not None))
+    return digest.hexdigest()[:24]
+
+
+#: Modules whose releases are part of every entry's key: their classes are known by name.
+_RELEASED = frozenset({*sys.stdlib_module_names, "torch", "lampwork"} - {"__main__"})
+#: What a class has beside what its text says, or has of every class.
+_NO_CONTENTS = frozenset(
+    "__dict__ __weakref__ __doc__ __module__ __qualname__ __annotations__ __annotate__ __annotate_func__ _abc_impl "
+    "__abstractmethods__ __annotations_cache__ __firstlineno__ __static_attributes__ __parameters__".split()
+)
+
+
+def contents_digest(cls: type) -> str:
+    """A digest of the names of `cls` and its bases, and of what those of them hold that have no importable name: code,
+    plain values, and the types of the rest. It stands for a class that has no importable name. What the program reads
+    of the class is guarded as well."""
+    digest = hashlib.sha256(class_digest(cls).encode())
+    for each in cls.__mro__:
+        if not each.__flags__ & _HEAP_TYPE or _is_found(each):
+            continue
+        for name in sorted(set(map(str, vars(each))) - _NO_CONTENTS):
+            digest.update(f"{_qualname(each)}.{name} ".encode(errors="surrogatepass"))
+            _feed_content(digest.update, vars(each).get(name))
+    return digest.hexdigest()[:24]
+
+
+def _is_found(cls: type) -> bool:
+    try:
+        return find(str(cls.__dict__.get("__module__")), _qualname(cls)) is cls
+    except LookupError:
+        return False
+
+
+def _feed_content(update: Any, value: Any) -> None:
+    if isinstance(value, (staticmethod, classmethod)):
+        update(type(value).__name__.encode())
+        value = value.__func__
+    if type(value) is property:
+        for function in (value.fget, value.fset, value.fdel):
+            update(b"property")
+            _feed_content(update, function)
+    elif type(value) is FunctionType:
+        _feed(update, value.__code__)
+    elif _is_constant(value):
+        _feed(update, value)
+    else:
+        update(f"{type(value).__module__}.{type(value).__qualname__}".encode(errors="surrogatepass"))
+
+
+def _is_constant(value: Any) -> bool:
+    if type(value) in (tuple, frozenset):
+        return all(map(_is_constant, value))
+    return value is None or type(value) in (bool, int, float, complex, str, bytes)
+
+
+def property_digest(value: property) -> str:
+    """A digest of the code of a property's functions; empty if one of them is no Python function."""
+    functions = (value.fget, value.fset, value.fdel)
+    if any(each is not None and type(each) is not FunctionType for each in functions):
+        return ""
+    return " ".join("" if each is None else code_digest(each.__code__) for each in functions)
 
 
 def _names(value: Any, kind: str, module: str, qualname: str) -> list[tuple[str, str]]:
@@ -119,29 +214,65 @@ def _names(value: Any, kind: str, module: str, qualname: str) -> list[tuple[str,
         owner = getattr(value, "__self__", None)
         if isinstance(owner, type):  # `itertools.chain.__new__` says that it is of `builtins`
             names.append((owner.__module__, qualname))
-    if kind == "class" and module == "builtins":
-        # `method`, `cell`, `mappingproxy` are known to the `types` module only, iterators to ours.
-        names += [("types", name) for name, found in vars(types).items() if found is value]
-        names += [(operations.__name__, name) for name, found in vars(operations).items() if found is value]
+    if kind == "class":
+        names += _native_names(value)
+    owner = getattr(value, "__objclass__", None) if kind == "builtin" else None
+    if owner is not None:  # `types.ModuleType.__getattribute__` says that it is of `builtins.module`
+        names += [(place, f"{name}.{value.__name__}") for place, name in _native_names(owner)]
     return names
+
+
+def _native_names(cls: type) -> list[tuple[str, str]]:
+    """Where a class of the interpreter has a name: `method` and `cell` are known to the `types` module only, iterators
+    to a module of ours."""
+    if cls.__module__ != "builtins":
+        return []
+    places = (types, operations)
+    return [(place.__name__, name) for place in places for name, found in vars(place).items() if found is cls]
 
 
 def decides_by_code(ref: ObjectRef) -> bool:
     """Whether `ref`, from another process, names a function that is told by its code alone: its name leads elsewhere,
     as that of a method which a decorator has replaced."""
-    return ref.live is None and not ref.portable and ref.kind == "function" and bool(ref.digest)
+    return ref.live is None and not ref.portable and ref.kind in ("function", "property") and bool(ref.digest)
+
+
+def decides_by_contents(ref: ObjectRef) -> bool:
+    """Whether `ref`, from another process, names a class that is known by its contents: its name leads nowhere, as that
+    of a class which a function or `type()` has made."""
+    return ref.live is None and not ref.portable and ref.kind == "class" and bool(ref.digest)
+
+
+class ClassWith:
+    """Whether a class has contents of this digest. The last one that had is known again by itself."""
+
+    def __init__(self, digest: str) -> None:
+        self.digest = digest
+        self.known: Callable[[], Any] = lambda: None
+
+    def __call__(self, cls: type) -> bool:
+        if self.known() is cls:
+            return True
+        if contents_digest(cls) != self.digest:
+            return False
+        self.known = weak_reference(cls)
+        return True
 
 
 def resolve(ref: ObjectRef) -> Any:
     """The object `ref` names: the live one, else the one found by name. Raises `LookupError` when there is none.
 
-    A function found by name whose code digest differs is not the object: `LookupError` says so.
+    What is found by name is not the object where its digest differs: `LookupError` says so.
     """
     if ref.live is not None:
         return ref.live
     if not ref.portable:
         raise LookupError(f"{ref.module}.{ref.qualname} has no importable name")
     value = find(ref.module, ref.qualname)
-    if ref.digest and (not isinstance(value, FunctionType) or code_digest(value.__code__) != ref.digest):
-        raise LookupError(f"the code of {ref.module}.{ref.qualname} changed")
+    if ref.kind == "module":
+        if not isinstance(value, ModuleType):
+            raise LookupError(f"{ref.module} is no module")
+    elif ref.digest and _nature(value) != (ref.kind, ref.digest):
+        raise LookupError(f"{'the code of ' if ref.kind == 'function' else ''}{ref.module}.{ref.qualname} changed")
+    ref.__dict__["live"] = value  # an entry names a class a hundred times
     return value

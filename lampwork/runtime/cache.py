@@ -28,6 +28,8 @@ from pathlib import Path
 from types import FunctionType, MethodType, NoneType
 from typing import Any
 
+import torch
+
 from lampwork.config import Settings, environment
 from lampwork.errors import LampworkWarning
 from lampwork.files import (
@@ -45,7 +47,7 @@ from lampwork.files import (
 )
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.continuation import Resumption, SuspendedFrames
-from lampwork.ir.guard import ClassLookup, FunctionIs
+from lampwork.ir.guard import ClassLookup, FunctionIs, IsObject, TypeIs
 from lampwork.ir.program import Extern, Launch, storages_of_results
 from lampwork.ir.reference import code_digest
 from lampwork.ir.region import RunEagerly
@@ -59,6 +61,11 @@ LIMIT_BYTES = 4 << 30
 LIMIT_ENTRY_BYTES = 512 << 20
 #: Entries read for one compiled function.
 ENTRIES_READ = 16
+
+#: What a guard tells by a digest, where no name leads to it.
+_TOLD: dict[type, tuple[str, ...]] = {
+    TypeIs: ("class",), IsObject: ("class",), ClassLookup: ("function", "property"),
+}  # fmt: skip
 
 _HEADER = b"lampwork entry 2 "
 _SUFFIX = ".entry"
@@ -74,8 +81,16 @@ def key_of(function: Any, settings: Settings) -> str | None:
     named = _named_code(function)
     if named is None:
         return None
-    parts = [*named, repr(settings), *(f"{name}={value}" for name, value in sorted(versions().items()))]
+    parts = [*named, repr(settings), *_patches(), *(f"{name}={value}" for name, value in sorted(versions().items()))]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+def _patches() -> Iterator[str]:
+    """Functions of PyTorch that somebody has replaced: capture takes some for what they are without reading them."""
+    for place in (torch, torch.Tensor, torch.nn.functional, torch.nn.Module):
+        for name, value in vars(place).items():
+            if type(value) is FunctionType and not str(value.__globals__.get("__name__")).startswith("torch"):
+                yield f"{place.__name__}.{name} {code_digest(value.__code__)}"
 
 
 def _named_code(function: Any) -> tuple[str, ...] | None:
@@ -176,7 +191,9 @@ def _slim(artifact: Artifact) -> Artifact:
         backward = replace(backward, artifact=_slim(backward.artifact))
     if backward is not None and not isinstance(backward.replay, (bytes, NoneType)):
         backward = replace(backward, replay=encode(backward.replay))
-    return replace(artifact, program=program, native=native, backward=backward, report={})
+    # Functions that were made from text may name a module that never was.
+    digests = {name: digest for name, digest in artifact.code_digests.items() if name.partition(":")[0] in sys.modules}
+    return replace(artifact, program=program, native=native, backward=backward, code_digests=digests, report={})
 
 
 def _slim_step(step: Any, keep_arguments: bool) -> Any:
@@ -196,8 +213,7 @@ def _portable(artifact: Artifact, note: Note) -> bool:
         if isinstance(guard.test, FunctionIs):
             continue  # its digest decides, not its name
         for ref in (getattr(guard.test, "ref", None), getattr(guard.test, "found", None)):
-            by_code = isinstance(guard.test, ClassLookup) and ref is not None and ref.kind == "function" and ref.digest
-            if ref is not None and not ref.portable and not by_code:
+            if ref is not None and not ref.portable and not (ref.digest and ref.kind in _TOLD[type(guard.test)]):
                 note(f"not stored: {ref.module}.{ref.qualname} cannot be found by name in another process")
                 return False
     return True

@@ -17,8 +17,10 @@ what it says: no check of data makes a file safe that somebody else may have wri
 from __future__ import annotations
 
 import enum
+import functools
 import importlib
 import json
+import operator
 import re
 import struct
 import sys
@@ -32,7 +34,9 @@ import torch
 
 from lampwork import _torch
 from lampwork.ir.guard import ObjectRef
+from lampwork.ir.reference import find
 from lampwork.runtime import schema
+from lampwork.runtime.reading import same_value
 
 _FIXED: tuple[Any, ...] = (None, False, True, Ellipsis, NotImplemented)
 _FIXED_INDICES = {id(value): index for index, value in enumerate(_FIXED)}
@@ -173,21 +177,37 @@ class _Encoder:
         return self.add((number, *map(self.put, parts)))
 
 
-def _enum_parts(value: enum.Enum) -> tuple[str, ...]:
-    """Module and name of the class, then the names of the members that make up `value`."""
-    cls = type(value)
+def _enum_parts(value: enum.Enum) -> tuple[Any, ...]:
+    """Module and name of the class, what is known of the members that make up `value`, and their names. Makes none."""
+    cls: Any = type(value)
     members: list[str] = []
-    if cls.__members__.get(getattr(value, "_name_", None) or "") is value:
+    if cls._member_map_.get(getattr(value, "_name_", None) or "") is value:
         members = [value._name_]
-    elif isinstance(value, enum.Flag):
-        members = [name for name, each in cls.__members__.items() if each._value_ & value._value_ == each._value_]
-    parts = (cls.__module__, cls.__qualname__, *members)
-    try:
-        if _enum(list(parts)) is value:
-            return parts
-    except LookupError:
-        pass
+    elif isinstance(value, enum.Flag) and cls._value2member_map_.get(value._value_) is value:
+        inside = [(name, each._value_) for name, each in cls._member_map_.items()]
+        members = [name for name, bits in inside if bits and bits & value._value_ == bits]
+        if functools.reduce(operator.or_, (bits for name, bits in inside if name in members), 0) != value._value_:
+            members = []
+    if (members or (isinstance(value, enum.Flag) and not value._value_)) and _enumeration(cls) is cls:
+        return (cls.__module__, cls.__qualname__, _enum_contents(cls, members), *members)
     raise NotStorable(f"{cls.__module__}.{cls.__qualname__} has no importable name, or {value!r} is no member of it")
+
+
+def _enum_contents(cls: Any, members: Sequence[str]) -> tuple[Any, ...]:
+    """The plain data in these members, by member and name: programs read it with the members as constants."""
+    return tuple(
+        (name, key, value)
+        for name in members
+        for key, value in sorted(vars(cls._member_map_[name]).items())
+        if key != "_sort_order_" and schema.is_data(value) and not isinstance(value, enum.Enum)
+    )
+
+
+def _enumeration(cls: type) -> Any:
+    try:
+        return find(cls.__module__, cls.__qualname__)
+    except LookupError:
+        return None
 
 
 # Reading -------------------------------------------------------------------------------------------------------------
@@ -372,26 +392,25 @@ def _size(values: list) -> torch.Size:
 
 
 def _enum(values: list) -> enum.Enum:
-    """A member of an enumeration of this process, or several joined. Nothing of the user's runs for it."""
-    if len(values) < 2 or not {str}.issuperset(map(type, values)):
+    """A member of an enumeration of this process, or several flags joined."""
+    module, qualname, contents, *members = values
+    if not {str}.issuperset(map(type, (module, qualname, *members))):
         raise Malformed("no member of an enumeration")
-    module, qualname, *members = values
-    found: Any = sys.modules.get(module)
-    for part in ("__dict__", *qualname.split("."))[1:]:
-        found = None if found is None else vars(found).get(part)
+    found: Any = find(module, qualname)
     if not isinstance(found, enum.EnumMeta):
-        raise LookupError(f"there is no enumeration {module}.{qualname}")
+        raise LookupError(f"{module}.{qualname} is no enumeration")
     each = [found._member_map_.get(name) for name in members]
     if any(member is None for member in each):
         raise LookupError(f"{module}.{qualname} has no {', '.join(members)}")
+    if not same_value(_enum_contents(found, members), contents):
+        raise LookupError(f"{module}.{qualname} has changed")
     if len(each) == 1:
         return each[0]  # type: ignore[return-value]
     if not issubclass(found, enum.Flag):
         raise Malformed("several members of an enumeration that is none of flags")
-    joined: Any = found(0)
-    for member in each:
-        joined = enum.Flag.__or__(joined, member)
-    return joined
+    bits = functools.reduce(operator.or_, (member._value_ for member in each), 0)  # type: ignore[union-attr]
+    known = found._value2member_map_.get(bits)
+    return found(bits) if known is None else known
 
 
 def _numpy(values: list) -> Any:

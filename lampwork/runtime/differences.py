@@ -29,13 +29,14 @@ from lampwork.ir.guard import (
     KeysAre,
     LengthIs,
     ModuleIsPlain,
+    ObjectRef,
     SameObject,
     SizeRelation,
     StorageGroups,
     TensorIs,
     TypeIs,
 )
-from lampwork.ir.reference import decides_by_code, resolve
+from lampwork.ir.reference import ClassWith, decides_by_code, decides_by_contents, resolve
 from lampwork.ir.source import Source, describe
 from lampwork.runtime.reading import (
     READ_ERRORS,
@@ -49,6 +50,7 @@ from lampwork.runtime.reading import (
     has_code,
     has_key,
     instance_dict,
+    is_class_with,
     keys_are,
     lookup_is,
     read,
@@ -77,6 +79,13 @@ def why_not(guard: Guard, scope: Scope) -> str:
     return describe(guard.source) + ("" if text.startswith(".") else " ") + text
 
 
+def _is_class(value: Any, ref: ObjectRef) -> bool:
+    """Whether `value` is what `ref` names: a class, or another object."""
+    if decides_by_contents(ref):
+        return is_class_with(value, ClassWith(ref.digest))
+    return value is resolve(ref)
+
+
 def _difference(guard: Guard, value: Any, scope: Scope) -> str:
     match guard.test:
         case ArgumentCount(positional, keywords):
@@ -84,14 +93,14 @@ def _difference(guard: Guard, value: Any, scope: Scope) -> str:
                 expected = f"{positional} positional and keywords {sorted(keywords)}"
                 return f"was called with {expected}, now {len(scope.args)} positional and {sorted(scope.kwargs)}"
         case TypeIs(ref):
-            if type(value) is not resolve(ref):
+            if not _is_class(type(value), ref):
                 kind = type(value)
                 return f"was a {ref.module}.{ref.qualname}, is now a {kind.__module__}.{kind.__qualname__}"
         case Equals(expected):
             if not same_value(value, expected):
                 return f"was {short(expected)}, is now {short(value)}"
         case IsObject(ref):
-            if value is not resolve(ref):
+            if not _is_class(value, ref):
                 return f"was {ref.module}.{ref.qualname}, is now {short(value)}"
         case FunctionIs(ref):
             if not function_is(value, ref.digest):
@@ -108,13 +117,13 @@ def _difference(guard: Guard, value: Any, scope: Scope) -> str:
         case HasKey(key, present):
             if has_key(value, key) is not present:
                 return f"{'lost' if present else 'gained'} the key {key!r}"
-        case ClassLookup(name, found):
+        case ClassLookup(name, found, wrapper):
             actual = class_lookup(value, name)
             if found is not None and decides_by_code(found):
-                same = has_code(actual, found.digest)
+                same = has_code(actual, found.digest, wrapper)
             else:
                 wanted = None if found is None else resolve(found)
-                same = lookup_is(actual, wanted, "" if found is None else found.digest)
+                same = lookup_is(actual, wanted, "" if found is None else found.digest, wrapper)
             if not same:
                 return f".{name} was {'absent' if found is None else found.qualname}, is now {short(actual)}"
         case SameObject(other):

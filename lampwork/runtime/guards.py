@@ -46,7 +46,7 @@ from lampwork.ir.guard import (
     TypeIs,
     size_text,
 )
-from lampwork.ir.reference import code_digest, decides_by_code, find, resolve
+from lampwork.ir.reference import ClassWith, code_digest, decides_by_code, decides_by_contents, find, resolve
 from lampwork.ir.source import (
     Argument,
     ArrayMemory,
@@ -374,6 +374,9 @@ class CheckWriter:
             self.refuse(f"len(args) != {test.positional} or kwargs")
 
     def _type_is(self, value: str, test: TypeIs, source: Source) -> None:
+        if decides_by_contents(test.ref):
+            self.require(f"{self.constant(ClassWith(test.ref.digest))}(type({value}))")
+            return
         cls = resolve(test.ref)
         self.refuse(f"type({value}) is not {self.constant(cls)}")
         self._known_types[id(source)] = cls
@@ -400,6 +403,9 @@ class CheckWriter:
             self.require(f"same_value({value}, {self.constant(expected)})")
 
     def _is_object(self, value: str, test: IsObject, source: Source) -> None:
+        if decides_by_contents(test.ref):
+            self.require(f"reading.is_class_with({value}, {self.constant(ClassWith(test.ref.digest))})")
+            return
         self.refuse(f"{value} is not {self.constant(resolve(test.ref))}")
 
     def _function_is(self, value: str, test: FunctionIs, source: Source) -> None:
@@ -468,7 +474,7 @@ class CheckWriter:
             return
         if decides_by_code(test.found):
             actual = f"class_lookup({value}, {test.name!r})"
-            self.require(f"reading.has_code({actual}, {test.found.digest!r})")
+            self.require(f"reading.has_code({actual}, {test.found.digest!r}, {test.wrapper!r})")
             return
         found = resolve(test.found)
         if test.found.kind != "function":
@@ -477,7 +483,9 @@ class CheckWriter:
             self.refuse(f"class_lookup({value}, {test.name!r}) is not {self.constant(found)}")
         else:
             actual = f"class_lookup({value}, {test.name!r})"
-            self.require(f"reading.lookup_is({actual}, {self.constant(found)}, {test.found.digest!r})")
+            self.require(
+                f"reading.lookup_is({actual}, {self.constant(found)}, {test.found.digest!r}, {test.wrapper!r})"
+            )
 
     def _same_object(self, value: str, test: SameObject, source: Source) -> None:
         self.refuse(f"{value} is not {self._load(test.other)}")

@@ -30,7 +30,7 @@ from lampwork.ir.guard import (
 )
 from lampwork.ir.operations import remaining
 from lampwork.ir.record import record
-from lampwork.ir.reference import code_digest, find
+from lampwork.ir.reference import ClassWith, code_digest, find, property_digest
 from lampwork.ir.source import (
     Argument,
     ArrayMemory,
@@ -449,17 +449,33 @@ def has_key(value: Any, key: Any) -> bool:
     raise TypeError(f"{type(value).__name__} is no builtin container")
 
 
-def has_code(actual: Any, digest: str) -> bool:
-    """The class entry is a Python function with this code, of whatever name; what it closes over has its own guards."""
-    if issubclass(type(actual), (staticmethod, classmethod)):
-        actual = actual.__func__
+def _unwrapped(actual: Any, wrapper: str) -> Any:
+    """The function in the `wrapper` "staticmethod" or "classmethod", or the entry itself; None in another wrapper."""
+    kind = type(actual)
+    found = "classmethod" if issubclass(kind, classmethod) else "staticmethod" if issubclass(kind, staticmethod) else ""
+    return None if found != wrapper else actual.__func__ if wrapper else actual
+
+
+def has_code(actual: Any, digest: str, wrapper: str = "") -> bool:
+    """The class entry is a Python function with this code, of whatever name, or a property of such functions; what they
+    close over has its own guards."""
+    actual = _unwrapped(actual, wrapper)
+    if type(actual) is property:
+        return property_digest(actual) == digest
     return function_is(actual, digest)
 
 
-def lookup_is(actual: Any, expected: Any, digest: str) -> bool:
-    """The class entry is `expected`, with unchanged code where it is a Python function."""
-    if issubclass(type(actual), (staticmethod, classmethod)) and actual is not expected:
-        actual = actual.__func__
+def is_class_with(value: Any, has_contents: ClassWith) -> bool:
+    """`value` is a class that has no importable name and these contents."""
+    return isinstance(value, type) and has_contents(value)
+
+
+def lookup_is(actual: Any, expected: Any, digest: str, wrapper: str = "") -> bool:
+    """The class entry is `expected`, with unchanged code where it is a Python function, in the same wrapper."""
+    if actual is not expected:
+        actual = _unwrapped(actual, wrapper)
+    elif wrapper:
+        return False
     if actual is not expected:
         return False
     return not digest or type(actual) is not FunctionType or code_digest(actual.__code__) == digest

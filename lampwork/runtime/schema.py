@@ -194,7 +194,9 @@ RECORDS: dict[type, tuple[Check, ...]] = {
     sources.Numbers: (many(EXPRESSION), SIZE_SOURCES, STR),
     sources.State: (STR,),
     # Guards
-    guard.ObjectRef: (one_of("class", "function", "builtin", "module", "object"), STR, STR, STR, BOOL, NONE),
+    guard.ObjectRef: (
+        one_of("class", "function", "property", "builtin", "module", "object"), STR, STR, STR, BOOL, NONE,
+    ),
     guard.TypeIs: (REF,),
     guard.Equals: (DATA,),
     guard.IsObject: (REF,),
@@ -205,7 +207,7 @@ RECORDS: dict[type, tuple[Check, ...]] = {
     guard.LengthIs: (INT,),
     guard.KeysAre: (many(DATA), BOOL),
     guard.HasKey: (DATA, BOOL),
-    guard.ClassLookup: (STR, REF | NONE),
+    guard.ClassLookup: (STR, REF | NONE, one_of("", "staticmethod", "classmethod")),
     guard.SameObject: (SOURCE,),
     guard.Distinct: (SOURCES,),
     guard.StorageGroups: (SOURCES, many(many(row(INT, INT)))),

@@ -7,6 +7,7 @@ import hashlib
 import os
 import pickle
 import random
+import sys
 import warnings
 
 import pytest
@@ -84,11 +85,18 @@ def test_other_code_settings_or_versions_are_misses():
     assert len(found()[0]) == 1
 
 
-def test_code_of_a_module_that_is_not_loaded_is_a_miss_that_says_why():
+def test_code_of_a_module_that_is_not_loaded_is_a_miss_that_says_why(monkeypatch):
     digests = {f"{__name__}:program": code_digest(program.__code__), "no_such_module:callee": "0" * 24}
-    cache.store(program, Settings(), stored(code_digests=digests), print)
+    with monkeypatch.context() as before:
+        before.setitem(sys.modules, "no_such_module", sys)
+        cache.store(program, Settings(), stored(code_digests=digests), print)
     artifacts, notes = found()
     assert artifacts == [] and "no_such_module is not loaded" in notes[0]
+
+
+def test_functions_made_from_text_may_name_a_module_that_never_was():
+    cache.store(program, Settings(), stored(code_digests={"None:made": "0" * 24}), print)
+    assert len(found()[0]) == 1
 
 
 @pytest.mark.parametrize("damage", ["flipped", "short", "empty", "header"])

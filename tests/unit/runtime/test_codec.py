@@ -131,6 +131,19 @@ def test_a_class_or_member_that_is_not_there_is_a_miss_and_nothing_is_imported(m
         Decoder(data.replace(__name__.encode(), b"antigravity")).next()
 
 
+def test_writing_flags_makes_no_members():
+    class_of = enum.Flag("Rights", "READ WRITE", module=__name__)
+    globals()["Rights"] = class_of
+    try:
+        both = class_of.READ | class_of.WRITE
+        before = dict(class_of._value2member_map_)
+        data = encode(Equals(both))
+        assert class_of._value2member_map_ == before
+        assert Decoder(data).next().value is both
+    finally:
+        del globals()["Rights"]
+
+
 def test_no_damage_is_more_than_malformed():
     """Of damaged bytes come other data, or `Malformed`; never a crash, a hang, or another exception."""
     data = encode(_slim(handmade.relu_plus_one()))
