@@ -15,8 +15,12 @@ makes. These are code by nature, so only files are read that nobody but this use
 
 from __future__ import annotations
 
+import builtins
+import functools
 import hashlib
 import importlib
+import itertools
+import operator
 import os
 import stat
 import sys
@@ -86,10 +90,12 @@ def key_of(function: Any, settings: Settings) -> str | None:
 
 
 def _patches() -> Iterator[str]:
-    """Functions of PyTorch that somebody has replaced: capture takes some for what they are without reading them."""
-    for place in (torch, torch.Tensor, torch.nn.functional, torch.nn.Module):
+    """Functions of PyTorch and of the interpreter that somebody has replaced: capture takes some for what they are
+    without reading them."""
+    for place in (torch, torch.Tensor, torch.nn.functional, torch.nn.Module, builtins, functools, itertools, operator):
+        own = "torch" if place.__name__.startswith("torch") or isinstance(place, type) else place.__name__
         for name, value in vars(place).items():
-            if type(value) is FunctionType and not str(value.__globals__.get("__name__")).startswith("torch"):
+            if type(value) is FunctionType and not str(value.__globals__.get("__name__")).startswith(own):
                 yield f"{place.__name__}.{name} {code_digest(value.__code__)}"
 
 
