@@ -20,6 +20,7 @@ import torch
 from lampwork import _torch
 from lampwork.errors import LampworkError
 from lampwork.fakes.fake import Fake, Unknown, Unsupported
+from lampwork.fakes.kernels import checked
 from lampwork.fakes.promotion import (
     COMPLEX_OF,
     as_float,
@@ -111,8 +112,15 @@ def infer(op: Any, args: tuple, kwargs: dict) -> Any:
     """What `op` returns on fakes, as new fakes over new storages. For operators whose results alias nothing.
 
     Raises eager's own error for arguments that eager refuses, `Unsupported` for operators without shape rule and
-    meta kernel.
+    meta kernel. On the CPU the kernel itself has the last word on small calls.
     """
+    if _STRICT_RULES:
+        return _infer(op, args, kwargs)
+    return checked(op, args, kwargs, lambda: _infer(op, args, kwargs))
+
+
+def _infer(op: Any, args: tuple, kwargs: dict) -> Any:
+    """What the rule says, else the meta kernel."""
     function = RULES.get(op)
     if function is not None:
         try:

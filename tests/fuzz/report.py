@@ -35,7 +35,15 @@ def script(program: Program, finding: Finding | None = None) -> str:
     lines = []
     if finding:
         lines += [f"# {finding.kind}: {finding.where}: {finding.detail}"]
-    lines += ["import torch", "import torch.nn.functional as F", "from math import inf, nan", "", "import lampwork", ""]
+    lines += [
+        "import torch",
+        "import torch.nn.functional as F",
+        "from math import inf, nan",
+        "",
+        "import lampwork",
+        "from tests.fuzz import inputs",
+        "",
+    ]
     for name, value in program.names.items():
         if re.search(rf"\b{name}\b", program.text()):
             lines.append(f"{name} = {_constant(name, value)}")
@@ -47,7 +55,12 @@ def script(program: Program, finding: Finding | None = None) -> str:
         lines.append(f"\n# call {index}")
         lines.append("for function in (program, compiled):")
         for place, each in enumerate(arguments_of(program, call)):
-            lines.append(f"    x{place} = {literal(each.leaf, each.memory.flat)}")
+            if each.memory.flat.numel() <= 400:
+                text = literal(each.leaf, each.memory.flat)
+            else:
+                spec = program.input_of(place, call)
+                text = f"inputs.make(inputs.{spec}, {dict(call.sizes)}, {call.seed * 31 + place}).leaf.detach()"
+            lines.append(f"    x{place} = {text}")
             if program.inputs[place].leaf:
                 lines[-1] += ".requires_grad_()"
                 lines.append(f"    leaf{place} = x{place}")
@@ -84,8 +97,6 @@ def literal(tensor: torch.Tensor, memory: torch.Tensor) -> str:
     """Text that makes the tensor in a storage of the same size."""
     tensor = tensor.detach()
     dtype = str(tensor.dtype)
-    if memory.numel() > 200:
-        return f"torch.randn({tuple(tensor.shape)}).to({dtype})  # {tuple(tensor.stride())}"
     text = f"torch.tensor({memory.tolist()}, dtype={dtype})"
     if tensor.is_contiguous() and tensor.storage_offset() == 0 and tensor.numel() == memory.numel():
         return text if tensor.dim() == 1 else f"{text}.view({tuple(tensor.shape)})"

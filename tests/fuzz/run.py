@@ -118,7 +118,12 @@ class Oracle:
     @property
     def wide(self) -> Outcome:
         if self._wide is None:
-            self._wide = run_call(self.program.function(WIDE), self.program, self.call, True, self.device)
+            before = torch.get_default_dtype()
+            torch.set_default_dtype(torch.float64)  # of factory functions, and of quotients of whole numbers
+            try:
+                self._wide = run_call(self.program.function(WIDE), self.program, self.call, True, self.device)
+            finally:
+                torch.set_default_dtype(before)
         return self._wide
 
     def noisy(self, count: int) -> list[Outcome]:

@@ -149,9 +149,11 @@ def _refuse_but(kinds: str, dtype: torch.dtype) -> None:
 _each(
     "acos acosh asin asinh atan atanh cos cosh erf erfc erfinv exp exp2 expm1 i0 lgamma digamma log log10 log1p log2 "
     "logit reciprocal rsqrt sigmoid sin sinc sinh sqrt tan tanh special_ndtri special_entr special_erfcx special_i0e "
-    "special_i1 special_i1e special_log_ndtr special_bessel_j0 special_bessel_j1 deg2rad rad2deg",
+    "special_i1 special_i1e special_log_ndtr special_bessel_j0 special_bessel_j1",
     lambda name: float_dtype,
 )
+# Eager multiplies by a number, which takes part in the layout.
+_each("deg2rad rad2deg", lambda name: lambda x: elementwise((x, 1.0), as_float(x.dtype)))
 _each("ceil floor round trunc round.decimals", lambda name: _without("bc", same_dtype))
 _each("neg", lambda name: _without("b", same_dtype))
 _each("sgn sign relu", lambda name: _without("c", same_dtype))
@@ -239,7 +241,14 @@ def subtract(x: Any, y: Any, *, alpha: Any = 1) -> Spec:
     return add(x, y, alpha=alpha)
 
 
-@rule("sub.Scalar", "rsub.Scalar", "rsub.Tensor")
+@rule("rsub.Tensor")
+def subtract_from(x: Any, y: Any, *, alpha: Any = 1) -> Spec:
+    """Eager's kernel is that of `y - x`, whose first operand decides on the layout first."""
+    refuse_booleans(x, y)
+    return binary_number(y, x, alpha)
+
+
+@rule("sub.Scalar", "rsub.Scalar")
 def subtract_number(x: Any, y: Any, alpha: Any = 1) -> Spec:
     refuse_booleans(x, y)
     return binary_number(x, y, alpha)

@@ -1,0 +1,231 @@
+"""What an operator's CPU kernel says of a call: its error, or the metadata of its results, on small stand-ins.
+
+    bool[3] // bool[3]   ->  NotImplementedError: "div_floor_cpu" not implemented for 'Bool'
+
+Shape rules and meta kernels leave checks to the kernels (types that have no kernel, sizes that are refused), and differ
+from them in corners of layouts. So small calls, which cost microseconds, are made: on tensors with the fakes' metadata,
+of ones and, where those are refused, of zeros. Of an elementwise operator on large tensors or symbolic sizes the types
+alone are asked for, on tensors that are two long. Other large calls are left to their rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from lampwork import _torch
+from lampwork.errors import GraphBreak
+from lampwork.fakes.fake import Fake
+from lampwork.fakes.operators import operator
+
+#: Calls with storages or results of more elements are not made.
+LARGEST = 1 << 12
+_PLAIN = frozenset({
+    type(None), bool, int, float, complex, str, torch.dtype, torch.layout, torch.memory_format, torch.device,
+})  # fmt: skip
+#: What an operator is called that reads whole numbers as places, classes or lengths.
+_READS_INDICES = (
+    "index", "gather", "scatter", "take", "put", "embedding", "nll", "segment", "hot", "bincount", "unpool",
+    "multi_margin", "multilabel", "ctc", "pack", "rnn", "gru", "lstm", "nested", "interleave", "jagged", "hist",
+    "sparse", "lu_", "ormqr", "ldl", "_attention",
+)  # fmt: skip
+_INDEX_TYPES = frozenset({torch.int64, torch.int32})
+#: Operators that are elementwise without a tag that says so.
+_ELEMENTWISE = frozenset({"aten::floor_divide", "aten::rsub", "aten::hardswish", "aten::masked_fill"})
+#: What calls gave that no kernel refused, by operator and metadata; emptied when it is large.
+_known: dict[Any, tuple[Any, bool]] = {}
+_MOST_KNOWN = 1 << 12
+
+
+class _Spec(NamedTuple):
+    dtype: torch.dtype
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+class _CannotAsk(Exception):
+    """Nothing can stand for an argument."""
+
+
+class _TooLarge(Exception):
+    """The call would compute more than an answer is worth, or has symbolic sizes."""
+
+
+def checked(op: Any, args: tuple, kwargs: dict, answer: Callable[[], Any]) -> Any:
+    """What `answer()`, the rule of `op`, gives, with what the kernel knows better: fakes, or eager's error."""
+    if not _may_ask(op):
+        return answer()
+    try:
+        result = answer()
+    except GraphBreak:
+        raise
+    except Exception as error:
+        _ask(op, args, kwargs, None)  # whose words are the error's, and whose type
+        raise error
+    made = _ask(op, args, kwargs, result)
+    return result if made is None else made
+
+
+def _may_ask(op: Any) -> bool:
+    found = operator(op)
+    return (
+        op.namespace in ("aten", "prims") and found.kind == "functional" and not (found.is_random or found.has_effect)
+    )
+
+
+def _is_elementwise(op: Any) -> bool:
+    return torch.Tag.pointwise in op.tags or op._schema.name in _ELEMENTWISE
+
+
+def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
+    """Fakes that the kernel's results describe, where they differ from `result`; None: nothing is to be said against
+    it. Raises what the kernel raises whatever tensors hold."""
+    exact = True
+    try:
+        try:
+            key = (id(op), torch.get_default_dtype(), _key(args), _key(kwargs))
+            if not _is_small(result):
+                raise _TooLarge
+        except _TooLarge:
+            if not _is_elementwise(op) or result is None:
+                return None
+            exact = False
+            key = (id(op), torch.get_default_dtype(), _key(args, True), _key(kwargs, True))
+    except _CannotAsk:
+        return None
+    found = _known.get(key)
+    if found is None:
+        found = _call(op, args, kwargs, exact)
+        if found is None:
+            return None
+        if len(_known) > _MOST_KNOWN:
+            _known.clear()
+        _known[key] = found
+    specs, only_tensors = found
+    if not exact or not only_tensors or (result is not None and _specs(result) == specs):
+        return None
+    return _fakes(specs)
+
+
+def _key(value: Any, short: bool = False) -> Any:
+    """What a call depends on besides the contents of its tensors; hashable."""
+    kind = type(value)
+    if kind is Fake:
+        if value.device.type != "cpu" or value.is_conj() or value.is_neg():
+            raise _CannotAsk
+        if short:
+            return value.dtype, _short(value)
+        size, stride = value.size(), value.stride()
+        if not all(type(each) is int for each in (*size, *stride)) or _extent(size, stride) > LARGEST:
+            raise _TooLarge
+        return value.dtype, tuple(size), stride
+    if kind in _PLAIN:
+        if kind is torch.device and value.type != "cpu":
+            raise _CannotAsk
+        return kind, value
+    if kind is tuple or kind is list:
+        return kind, tuple([_key(each, short) for each in value])
+    if kind is dict:
+        return tuple([(name, _key(each, short)) for name, each in value.items()])
+    raise _CannotAsk
+
+
+def _short(fake: Fake) -> tuple[int, ...]:
+    """Its sizes, where those of more than one are two."""
+    return tuple([each if type(each) is int and each < 2 else 2 for each in fake.size()])
+
+
+def _extent(size: Any, stride: Any) -> int:
+    return 0 if 0 in size else 1 + sum((length - 1) * step for length, step in zip(size, stride))
+
+
+def _is_small(result: Any) -> bool:
+    if isinstance(result, torch.Tensor):
+        return all(type(each) is int for each in result.size()) and result.numel() <= LARGEST
+    return all(map(_is_small, result)) if isinstance(result, (tuple, list)) else True
+
+
+def _call(op: Any, args: tuple, kwargs: dict, exact: bool) -> tuple[Any, bool] | None:
+    """Specs of what the kernel returns, and whether any is of a tensor; None where it may depend on contents."""
+    error: Exception | None = None
+    for fill in (torch.ones, torch.zeros):
+        made: dict[int, torch.Tensor] = {}
+        try:
+            arguments, named = _stand_in(args, fill, made, exact), _stand_in(kwargs, fill, made, exact)
+        except (RuntimeError, NotImplementedError):
+            return None
+        if not made:
+            return None
+        try:
+            with torch.no_grad(), _torch.below_autograd(), _torch.kernels_only():
+                results = op(*arguments, **named)
+        except torch.linalg.LinAlgError:
+            return None
+        except Exception as raised:
+            if error is not None and type(error) is not type(raised):
+                return None
+            error = raised
+        else:
+            specs = _specs(results)
+            return specs, _only_tensors(results)
+    assert error is not None
+    _raise_if_certain(op, error, list(made.values()))
+    return None
+
+
+def _raise_if_certain(op: Any, error: Exception, tensors: list[torch.Tensor]) -> None:
+    """Raises it unless other contents, of indices and lengths, might be accepted."""
+    certain = (
+        isinstance(error, (NotImplementedError, TypeError))
+        or _is_elementwise(op)
+        or any(each.numel() == 0 for each in tensors)
+        or not any(each.dtype in _INDEX_TYPES for each in tensors)
+        or not any(word in op._schema.name for word in _READS_INDICES)
+        or any(word in str(error) for word in ("dtype", "scalar type"))
+    )
+    if certain:
+        raise error
+
+
+def _stand_in(value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: bool) -> Any:
+    kind = type(value)
+    if kind is Fake:
+        found = made.get(id(value))
+        if found is None:
+            if exact:
+                size, stride = value.size(), value.stride()
+                with _torch.kernels_only():
+                    found = fill(_extent(size, stride), dtype=value.dtype).as_strided(size, stride)
+            else:
+                with _torch.kernels_only():
+                    found = fill(_short(value), dtype=value.dtype)
+            made[id(value)] = found
+        return found
+    if kind is tuple or kind is list:
+        return kind([_stand_in(each, fill, made, exact) for each in value])
+    if kind is dict:
+        return {name: _stand_in(each, fill, made, exact) for name, each in value.items()}
+    return value
+
+
+def _specs(value: Any) -> Any:
+    """Dtype, sizes and strides of each tensor; containers as lists and tuples."""
+    if isinstance(value, torch.Tensor):
+        return _Spec(value.dtype, tuple(value.size()), tuple(value.stride()))
+    if isinstance(value, (tuple, list)):
+        return (list if type(value) is list else tuple)([_specs(each) for each in value])
+    return None
+
+
+def _only_tensors(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.layout is torch.strided and not (value.is_conj() or value.is_neg() or value.is_quantized)
+    return isinstance(value, (tuple, list)) and all(map(_only_tensors, value))
+
+
+def _fakes(specs: Any) -> Any:
+    if type(specs) is _Spec:
+        return _torch.tensor_without_memory(Fake, specs.size, specs.stride, specs.dtype, torch.device("cpu"))
+    return type(specs)([_fakes(each) for each in specs])

@@ -1,0 +1,88 @@
+"""Calls that kernels refuse, or lay out in another way than rules and meta kernels said: exceptions were lost, and strides
+of empty tensors and of dimensions of one place differed from eager's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import lampwork
+
+REFUSED = {
+    "floor division of bool": (lambda x: x // True, torch.tensor([True])),
+    "gcd of floats": (lambda x: torch.gcd(x, x), torch.ones(2)),
+    "gelu of integers": (lambda x: F.gelu(x), torch.ones(2, dtype=torch.int64)),
+    "softmax of integers": (lambda x: torch.softmax(x, 0), torch.ones(2, dtype=torch.int64)),
+    "softmax of a dimension that is not there": (lambda x: torch.softmax(x, 5), torch.ones(2, 3)),
+    "average of half precision in three dimensions": (lambda x: F.avg_pool3d(x, 2), torch.ones(1, 2, 4, 4, 4).half()),
+    "pooling of integers": (lambda x: F.adaptive_avg_pool2d(x, 2), torch.ones(1, 2, 4, 4, dtype=torch.int64)),
+    "addcdiv of integers": (lambda x: torch.addcdiv(x, x, x), torch.ones(2, dtype=torch.int64)),
+    "products of two types": (lambda x: x @ x.double(), torch.ones(2, 2)),
+    "maximum along nothing": (lambda x: x.max(0)[0], torch.ones(0, 3)),
+    "samples of an empty image": (lambda x: F.grid_sample(x, x.new_zeros(2, 3, 2, 2)), torch.zeros(2, 2, 0, 2)),
+    "bool of a type of its own, large": (lambda x: x // True, torch.ones(100, 100, dtype=torch.bool)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_kernels_refuse_is_refused(name):
+    program, x = REFUSED[name]
+    with pytest.raises(Exception) as expected:
+        program(x)
+    compiled = lampwork.compile(program)
+    for _ in range(2):
+        with pytest.raises(expected.type):
+            compiled(x)
+
+
+def test_what_the_contents_decide_is_left_to_the_call():
+    """Matrices of ones and zeros have no inverse; the program's have."""
+    compiled = lampwork.compile(lambda x: torch.linalg.inv(x) @ torch.linalg.cholesky(x @ x.T))
+    x = torch.eye(3) + 0.1
+    torch.testing.assert_close(compiled(x), torch.linalg.inv(x) @ torch.linalg.cholesky(x @ x.T))
+    taken = lampwork.compile(lambda x, at: x[at] + x.index_select(0, at) + F.embedding(at, x))
+    x, at = torch.randn(1, 3), torch.tensor([0])
+    torch.testing.assert_close(taken(x, at), 3 * x)
+
+
+LAID_OUT = {
+    "frexp": (lambda x: torch.frexp(x), torch.randn(2, 3, 1).permute(2, 0, 1)),
+    "roll": (lambda x: torch.roll(x, 2, 2), torch.randn(24).as_strided((1, 1, 6, 4), (24, 1, 4, 1))),
+    "rot90": (lambda x: torch.rot90(x), torch.randn(2)[None][:, 1:]),
+    "deg2rad": (lambda x: torch.deg2rad(x), torch.ones(2, 5)[:1, :3]),
+    "diag_embed": (lambda x: torch.diag_embed(x), torch.ones(5, 2)[:, :1]),
+    "isinf": (lambda x: torch.isinf(x), torch.ones(4, 5, dtype=torch.int64)[:1, :3]),
+    "pixel_unshuffle": (lambda x: F.pixel_unshuffle(x * 1, 2), torch.zeros(3, 0, 2, 0)),
+    "addcdiv": (lambda x: torch.addcdiv(x, x, x), torch.ones(2, 1, 1, 1, dtype=torch.complex128)),
+    "rsub": (lambda x: torch.rsub(x.t(), x.view(1, 1, 2)), torch.ones(2, 1)),
+    "channel_shuffle": (lambda x: torch.channel_shuffle(x * 1, 2), torch.ones(1, 4, 3, 10)[:, :, :0]),
+    "conv3d": (lambda x: F.conv3d(x, x.new_ones(1, 1, 1, 1, 1)), torch.ones(1, 1, 1, 2, 1, dtype=torch.float64)),
+    "rfft2": (lambda x: torch.fft.rfft2(x), torch.ones(1, 2)),
+    "rfftn": (lambda x: torch.fft.rfftn(x), torch.randn(5, 6, 7)),
+    "huber_loss": (lambda x: F.huber_loss(x, torch.ones(2, dtype=torch.float64)), torch.ones(2)),
+    "mse_loss": (lambda x: F.mse_loss(x, x, reduction="none"), torch.ones(4).as_strided((1, 1), (3, 1))),
+    "smooth_l1_loss": (lambda x: F.smooth_l1_loss(x[0], x, reduction="none"), torch.ones(1)),
+}
+
+
+@pytest.mark.parametrize("name", LAID_OUT)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_results_are_laid_out_as_by_kernels(name):
+    program, x = LAID_OUT[name]
+    expected, found = program(x), lampwork.compile(program)(x)
+    for left, right in zip(*([each] if isinstance(each, torch.Tensor) else each for each in (found, expected))):
+        assert (left.dtype, left.shape, left.stride()) == (right.dtype, right.shape, right.stride())
+        torch.testing.assert_close(left, right)
+
+
+def test_views_of_a_part_of_a_leaf_at_any_size():
+    """A tensor with a history has symbolic sizes, and is viewed."""
+    program = lambda x: x[1::3].unsqueeze(0) * 2
+    compiled = lampwork.compile(program, dynamic=True, fullgraph=True)
+    for size in (5, 7):
+        leaf = torch.randn(size, 2, requires_grad=True)
+        for function in (compiled, program):
+            leaf.grad, before = None, leaf.grad
+            function(leaf[1:]).square().sum().backward()
+            assert before is None or torch.equal(before, leaf.grad)
