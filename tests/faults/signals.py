@@ -78,9 +78,13 @@ def _interrupt_after(seconds: float) -> threading.Thread:
         time.sleep(seconds)
         os.kill(os.getpid(), signal.SIGINT)
 
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    return thread
+    return threading.Thread(target=interrupt)
+
+
+def _ended(thread: threading.Thread) -> None:
+    """Waits for a thread whose start was interrupted, perhaps."""
+    while thread.ident is None or thread.is_alive():
+        time.sleep(0.001)
 
 
 @case(seconds=180, times=3)
@@ -90,10 +94,9 @@ def interrupts(seed: int) -> None:
     for number, moment in enumerate(moments(40, 0.2)):
         function = make(number)
         made, notes = compiled(function, stored=number % 2 == 0), []
-        x = torch.randn(3, 3)
-        thread = None
+        x, thread = torch.randn(3, 3), _interrupt_after(moment)
         try:
-            thread = _interrupt_after(moment)
+            thread.start()
             made(x, notes)
             while thread.is_alive():
                 time.sleep(0.001)
@@ -102,7 +105,7 @@ def interrupts(seed: int) -> None:
             interrupted += 1
         else:
             raise AssertionError("an interrupt was lost")
-        thread.join()
+        _ended(thread)
         assert notes in ([], [number]), notes
         check(made, function)
     assert interrupted == 40
@@ -118,14 +121,14 @@ def interrupts_while_it_runs(seed: int) -> None:
     x = torch.randn(64, 64, requires_grad=True)
     check(made, function, x)
     for moment in moments(60, 0.05):
-        thread = None
+        thread = _interrupt_after(moment)
         try:
-            thread = _interrupt_after(moment)
+            thread.start()
             while True:
                 made(x, []).sum().backward()
         except KeyboardInterrupt:
             pass
-        thread.join()
+        _ended(thread)
         check(made, function, x)
     check_clean()
 
