@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from lampwork._torch import is_called_natively
 from lampwork.config import Settings, make_settings
 from lampwork.errors import OptionError
 from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper, reset_all, wrap
@@ -16,6 +17,7 @@ from lampwork.runtime.module import compile_module
 Backend = str | Callable
 
 
+@is_called_natively
 def compile(
     function: Callable | None = None,
     *,
@@ -87,6 +89,7 @@ def _compile(function: Callable, *, settings: Settings, backend: Backend, disabl
     return wrap(compiled)
 
 
+@is_called_natively
 def disable(function: Callable) -> Callable:
     """`function`, never compiled: a call of it from compiled code is a break. Code marked for `torch.compiler.disable`
     needs no second mark. Raises TypeError for something that cannot be called, and for a module."""
@@ -104,6 +107,7 @@ def disable(function: Callable) -> Callable:
     return uncompiled
 
 
+@is_called_natively
 def assume_constant(function: Callable) -> Callable:
     """`function`, called once while compiling; its result is a constant of the compiled code. What it reads is not
     guarded: that is what the mark declares. Raises TypeError for anything but a function written in Python."""
@@ -114,6 +118,7 @@ def assume_constant(function: Callable) -> Callable:
     return function
 
 
+@is_called_natively
 def mark_dynamic(
     tensor: torch.Tensor, dim: int | Sequence[int], *, min: int | None = None, max: int | None = None
 ) -> None:
@@ -128,6 +133,7 @@ def mark_dynamic(
     mark(tensor, dim, min, max)
 
 
+@is_called_natively
 def mark_static(tensor: torch.Tensor, dim: int | Sequence[int] | None = None) -> None:
     """Dimension `dim` of `tensor` (all of them by default) is compiled as the number it is, whatever else varies."""
     from lampwork.runtime.marks import unmark
@@ -135,6 +141,7 @@ def mark_static(tensor: torch.Tensor, dim: int | Sequence[int] | None = None) ->
     unmark(tensor, dim)
 
 
+@is_called_natively
 def stats(compiled: Callable) -> Mapping[str, Any]:
     """What happened to a compiled function so far, as a read-only mapping.
 
@@ -162,11 +169,13 @@ def stats(compiled: Callable) -> Mapping[str, Any]:
     return found.counters.snapshot(found.entries, found.continuations)
 
 
+@is_called_natively
 def reset() -> None:
     """Forget every compiled entry of this process, and give back the memory kept for them. The disk cache stays."""
     reset_all()
 
 
+@is_called_natively
 def explain(function: Callable, *args: Any, **kwargs: Any) -> Any:
     """How one call of `function` compiles, what kept it from being one piece, and what that costs. Print the result.
 

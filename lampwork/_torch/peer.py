@@ -28,6 +28,12 @@ def hide_from_peer(function: Any) -> Any:
     return function
 
 
+def is_called_natively(function: Any) -> Any:
+    """`function`, hidden from Dynamo, which ends its graph where it is called; so does capture."""
+    function._torchdynamo_disable = True
+    return hide_from_peer(function)
+
+
 def note_original(wrapper: Any, original: Any) -> None:
     """Makes `torch.compile(wrapper)` compile `original`, and `torch.compiler.disable(wrapper)` call it.
 

@@ -273,6 +273,7 @@ class LampworkRegion(torch.autograd.Function):
     """One node of eager's autograd for a whole region."""
 
     @staticmethod
+    @_torch.hide_from_peer
     def forward(ctx: Any, run: _Call, *tracked: torch.Tensor) -> Any:
         owner, values = run.owner, run.values
         joint, link = owner.joint, owner.link
@@ -314,6 +315,7 @@ class LampworkRegion(torch.autograd.Function):
         return tuple(outputs)
 
     @staticmethod
+    @_torch.hide_from_peer
     def backward(ctx: Any, *tangents: Any) -> Any:
         run: _Call = ctx.run
         owner = run.owner
@@ -360,11 +362,13 @@ class _Refusing(torch.autograd.Function):
     gradient raises instead of finding that nothing depends on it."""
 
     @staticmethod
+    @_torch.hide_from_peer
     def forward(ctx: Any, why: str, count: int, *tensors: torch.Tensor) -> Any:
         ctx.why = why
         return tuple([each.detach() for each in tensors[:count]])
 
     @staticmethod
+    @_torch.hide_from_peer
     def backward(ctx: Any, *tangents: Any) -> Any:
         raise RuntimeError(
             f"the gradients of a region that lampwork compiled cannot be differentiated again [{_TWICE.id}]: "

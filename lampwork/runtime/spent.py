@@ -16,6 +16,7 @@ class Spent(torch.autograd.Function):
     """The history of such a result."""
 
     @staticmethod
+    @_torch.hide_from_peer
     def forward(ctx: Any, anchor: torch.Tensor, tensor: torch.Tensor, write: bool) -> torch.Tensor:
         if write:
             ctx.mark_dirty(tensor)
@@ -24,6 +25,7 @@ class Spent(torch.autograd.Function):
             return torch.ops.aten.alias.default(tensor)
 
     @staticmethod
+    @_torch.hide_from_peer
     def backward(ctx: Any, *gradients: Any) -> Any:
         raise RuntimeError(
             "Trying to backward through the graph a second time (or directly access saved tensors after they have "

@@ -208,3 +208,30 @@ def test_classes_with_arguments_are_made():
         return table["x"] + len(list[int]((1, 2)))
 
     agree(ours(function, fullgraph=True), function, torch.randn(3))
+
+
+def test_dynamo_sees_none_of_our_frames():
+    weight, ends = torch.randn(4, requires_grad=True), lampwork.compile(lambda x: x + 1, options={"cache": False})
+    loss = ours(lambda x: (x * weight).sin().sum())
+
+    def step(x):
+        torch._dynamo.skip_frame("what it calls is looked at all the same")
+        loss(x).backward()
+        return ends(weight.grad)
+
+    x = torch.randn(4)
+    seen = torch._dynamo.convert_frame.input_codes.seen
+    for _ in range(3):
+        weight.grad = None
+        torch.testing.assert_close(peer(step)(x), x * torch.cos(x * weight.detach()) + 1)
+        names = [code.co_filename for code in (each() for each in seen) if code is not None]
+        assert names and not [name for name in names if "lampwork/" in name or name.startswith("<lampwork")], names
+
+
+@pytest.mark.parametrize("whole", [ours, peer])
+def test_functions_of_this_package_in_a_program(whole):
+    def function(x):
+        made = lampwork.compile(inner, options={"cache": False})
+        return made(x) + lampwork.stats(made)["calls"] * 0
+
+    agree(whole(function), inner, torch.randn(3))
