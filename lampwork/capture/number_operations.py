@@ -53,7 +53,10 @@ class NumberOperations(CaptureWorld):
                 return self.host_numbers.compute(op, left, right)
             if type(left) is Fake or type(right) is Fake:
                 if op is operator.pow:  # PyTorch takes exponents and bases as numbers only, or as tensors
-                    return op(self._as_tensor(left, right), self._as_tensor(right, left))
+                    made = op(self._as_tensor(left, right), self._as_tensor(right, left))
+                    # The number has a type of its own beside a tensor without dimensions; eager's has none.
+                    beside = left if type(left) is Fake else right
+                    return made.to(beside.dtype) if beside.is_floating_point() else made
                 return op(self.symbolic(left), self.symbolic(right))
             return super().binary_op(op, *self._operands(left, right, op is operator.truediv))
         if _counts_in_float(op, left, right):

@@ -10,6 +10,7 @@ from lampwork.ir.dtype import FLOATING
 from lampwork.ir.loops import Compute, Expr
 from lampwork.lower import expressions as ex
 from lampwork.lower.lower import Lowering
+from lampwork.lower.pointwise import limited
 from lampwork.lower.reduction import mean_of, sum_of
 from lampwork.lower.rules import rule
 from lampwork.lower.values import TensorValue
@@ -70,7 +71,7 @@ def _hardswish(lowering: Lowering, self: TensorValue) -> Any:
 def _hardtanh(lowering: Lowering, self: TensorValue, min_val: Any = -1, max_val: Any = 1) -> Any:
     if lowering.out.dtype == "bool" or lowering.out.dtype.startswith("u"):
         return NotImplemented
-    return lowering.pointwise((self,), lambda x: _clamp_constant(x, min_val, max_val))
+    return lowering.pointwise((self,), lambda x: limited(lowering, x, min_val, max_val))
 
 
 @floating("leaky_relu")

@@ -45,6 +45,7 @@ from lampwork.ir.program import (
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
 from lampwork.ir.size import Size, SizeExpr, symbols
 from lampwork.lower import expressions as ex
+from lampwork.lower.mixed_types import are_refused
 from lampwork.lower.nests import Nests, dtype_name, meta_of, with_own_memory
 from lampwork.lower.rules import COPIES, RULES, VIEWS, Rule
 from lampwork.lower.values import (
@@ -229,10 +230,11 @@ class Lowering(Nests):
         is_elsewhere = self.is_elsewhere(value, args, kwargs)
         if not is_elsewhere and self.computes_nothing(what):
             return self.nothing()
-        if what.rule is not None and (what.is_view or (not is_elsewhere and self.is_native(args, what.is_copy))):
+        has_rule = what.rule is not None and not are_refused(what.name, args)
+        if has_rule and (what.is_view or (not is_elsewhere and self.is_native(args, what.is_copy))):
             items, buffers = len(self.items), len(self.buffers)
             try:
-                result = what.rule(self, *args, **kwargs)
+                result = what.rule(self, *args, **kwargs)  # type: ignore[misc]
             except CannotLoad:
                 result = NotImplemented
             except (TypeError, ValueError):

@@ -7,15 +7,16 @@ native_layer_norm      mean, then sum of squares around it (two passes), then (x
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from lampwork.ir.dtype import FLOATING, compute_dtype
-from lampwork.ir.loops import Expr
+from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.program import TensorRef
 from lampwork.ir.size import Size, add, floordiv, mul, product
 from lampwork.lower import expressions as ex
 from lampwork.lower.lower import Lowering
-from lampwork.lower.reduction import variance
+from lampwork.lower.reduction import moments, variance
 from lampwork.lower.rules import rule
 from lampwork.lower.values import IndexTuple, TensorMeta, TensorValue, contiguous_strides
 
@@ -147,11 +148,13 @@ def _native_layer_norm(
     def body(index: IndexTuple) -> Expr:
         row, column = index[:outer], index[outer:]
         centered = ex.sub(ex.cast(input.load(index), accumulator), mean.load(row))
-        return _affine(
+        value = _affine(
             ex.mul(centered, rstd.load(row)),
             ex.cast(weight.load(column), accumulator) if weight is not None else None,
             ex.cast(bias.load(column), accumulator) if bias is not None else None,
         )
+        # Eager's kernel on a CPU adds a constant term, so no result is -0.
+        return ex.add(value, ex.like(0, value)) if bias is None and lowering.device == "cpu" else value
 
     out = lowering.compute(lowering.out[0], body, "0") if lowering.needed(0) else None
     return out, _statistics_output(lowering, mean, 1), _statistics_output(lowering, rstd, 2)
@@ -205,16 +208,15 @@ def _native_group_norm(
         return NotImplemented
     each = floordiv(C, group)
     grouped = (shape[0], group, each, *shape[2:])  # [N, G, C/G, spatial]
-    mean, squared = variance(lowering, regrouped(input, grouped), tuple(range(2, len(grouped))), 0)
+    center, mean, squared = moments(lowering, regrouped(input, grouped), tuple(range(2, len(grouped))))
     rstd = _reciprocal_root(lowering, squared, eps)
     accumulator = mean.dtype
 
     def body(index: IndexTuple) -> Expr:
         channel = index[1]
         row = (index[0], floordiv(channel, each))
-        centered = ex.sub(ex.cast(input.load(index), accumulator), mean.load(row))
         return _affine(
-            ex.mul(centered, rstd.load(row)),
+            ex.mul(center(ex.cast(input.load(index), accumulator), row), rstd.load(row)),
             ex.cast(weight.load((channel,)), accumulator) if weight is not None else None,
             ex.cast(bias.load((channel,)), accumulator) if bias is not None else None,
         )
@@ -278,6 +280,35 @@ def _normalized_by(
         return ex.add(ex.mul(ex.cast(input.load(index), accumulator), scale.load(at)), shift.load(at))
 
     return lowering.compute(meta, body, "0")
+
+
+def _is_finite(a: Expr) -> Expr:
+    return ex.compare("lt", ex.unary("abs", a), ex.like(math.inf, a))
+
+
+def _centered_by(
+    lowering: Lowering,
+    input: TensorValue,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    center: Callable[[Expr, IndexTuple], Expr],
+    rstd: TensorValue,
+) -> TensorValue:
+    """(x - mean) * scale + bias: of numbers far from zero, `x * scale` and the constant term are rounded to more than
+    their difference. Eager's constant term is 0 without a bias, so no result is -0."""
+    accumulator = rstd.dtype
+    scale = rstd
+    if weight is not None:
+        scale = lowering.compute_fresh(
+            rstd.shape, accumulator, lambda i: ex.mul(rstd.load(i), ex.cast(weight.load(i), accumulator)), "scale"
+        )
+
+    def body(index: IndexTuple) -> Expr:
+        at = (index[1],)
+        scaled = ex.mul(center(ex.cast(input.load(index), accumulator), at), scale.load(at))
+        return ex.add(scaled, ex.cast(bias.load(at), accumulator) if bias is not None else ex.like(0, scaled))
+
+    return lowering.compute(lowering.out[0], body, "0")
 
 
 def _inference(
@@ -362,9 +393,20 @@ def _training(
     if 0 in shape:
         return NotImplemented
     dims = tuple(k for k in range(len(shape)) if k != 1)
-    mean, squared = variance(lowering, input, dims, 0)
+    center, mean, spread = moments(lowering, input, dims)
+
+    def squared_at(index: IndexTuple) -> Expr:
+        """What overflowed is infinite, as eager's sum of squares."""
+        value, middle = spread.load(index), mean.load(index)
+        overflows = Compute("and", (ex.test("isnan", value), _is_finite(middle)), "bool")
+        return ex.where(overflows, ex.like(math.inf, value), value)
+
+    squared = lowering.compute_fresh(spread.shape, spread.dtype, squared_at, "spread")
     rstd = _reciprocal_root(lowering, squared, eps)
-    out = _normalized_by(lowering, input, weight, bias, mean, rstd, lowering.out[0])
+    if lowering.device == "cpu":
+        out = _centered_by(lowering, input, weight, bias, center, rstd)
+    else:
+        out = _normalized_by(lowering, input, weight, bias, mean, rstd, lowering.out[0])
     results: list[Any] = [
         out,
         _statistics_output(lowering, mean, 1),

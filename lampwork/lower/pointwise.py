@@ -57,7 +57,22 @@ _unary("square", lambda a: ex.mul(a, a))
 def _relu(lowering: Lowering, self: TensorValue) -> Any:
     if lowering.out.dtype == "bool":
         return NotImplemented
-    return lowering.pointwise((self,), lambda a: ex.maximum(a, ex.like(0, a)))
+    return lowering.pointwise((self,), lambda a: limited(lowering, a, 0, None))
+
+
+def limited(lowering: Lowering, a: Expr, low: Any, high: Any) -> Expr:
+    """`a` between two numbers (None: no limit). On a CPU the value stays itself where it equals a limit, -0 beside 0
+    too, as in ATen's kernels: one instruction, where `maximum` asks for NaN besides."""
+    for number, op, function in ((low, "lt", ex.maximum), (high, "gt", ex.minimum)):
+        if number is None:
+            continue
+        limit = ex.like(number, a)
+        known = isinstance(number, (int, float)) and number == number
+        if a.dtype in FLOATING and lowering.device == "cpu" and known:
+            a = ex.where(ex.compare(op, a, limit), limit, a)
+        else:
+            a = function(a, limit)
+    return a
 
 
 def _sigmoid(a: Expr) -> Expr:
@@ -423,6 +438,8 @@ def _masked_fill(lowering: Lowering, self: TensorValue, mask: TensorValue, value
 
 @rule("clamp", "clamp.Tensor")
 def _clamp(lowering: Lowering, self: TensorValue, min: Any = None, max: Any = None) -> Any:
+    if all(each is None or type(each) in (int, float) for each in (min, max)):
+        return lowering.pointwise((self,), lambda a: limited(lowering, a, min, max))
     inputs = [self] + [bound for bound in (min, max) if bound is not None]
 
     def body(a: Expr, *limits: Expr) -> Expr:
@@ -436,12 +453,12 @@ def _clamp(lowering: Lowering, self: TensorValue, min: Any = None, max: Any = No
 
 @rule("clamp_min", "clamp_min.Tensor")
 def _clamp_min(lowering: Lowering, self: TensorValue, min: Any) -> Any:
-    return lowering.pointwise((self, min), ex.maximum)
+    return _clamp(lowering, self, min, None)
 
 
 @rule("clamp_max", "clamp_max.Tensor")
 def _clamp_max(lowering: Lowering, self: TensorValue, max: Any) -> Any:
-    return lowering.pointwise((self, max), ex.minimum)
+    return _clamp(lowering, self, None, max)
 
 
 @rule("addcmul")
@@ -484,9 +501,15 @@ def _addr(
 
 @rule("ldexp.Tensor")
 def _ldexp(lowering: Lowering, self: TensorValue, other: TensorValue) -> Any:
+    """`self * 2.0 ** other`, where the power has the type of `other`."""
     if lowering.out.dtype not in FLOATING:
         return NotImplemented
-    return lowering.pointwise((self, other), lambda a, b: ex.mul(a, ex.binary("pow", ex.like(2, a), b)))
+    kept = other.dtype if other.dtype in FLOATING else "float32"
+
+    def body(a: Expr, b: Expr) -> Expr:
+        return ex.mul(a, ex.cast(ex.cast(ex.binary("pow", ex.like(2, a), b), kept), a.dtype))
+
+    return lowering.pointwise((self, other), body)
 
 
 @rule("angle")

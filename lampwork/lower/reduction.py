@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from lampwork.ir.dtype import FLOATING, compute_dtype
+from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES, compute_dtype
 from lampwork.ir.loops import Expr
 from lampwork.ir.size import Size, product
 from lampwork.lower import expressions as ex
@@ -270,6 +270,48 @@ def variance(
     return mean, lowering.compute_fresh(squares.shape, accumulator, divided, "variance")
 
 
+def moments(
+    lowering: Lowering, self: TensorValue, dims: tuple[int, ...]
+) -> tuple[Callable[[Expr, IndexTuple], Expr], TensorValue, TensorValue]:
+    """`center`, mean and variance over `dims`; `center(element, kept)` is the element less its mean.
+
+    float32 on a CPU: the mean is kept as two numbers, since one is off by as much as numbers far from zero differ. The
+    second pass has what the rounded mean m leaves over, r = sum(x - m) / n (Chan, Golub, LeVeque 1983):
+
+        center = (x - m) - r        variance = (sum((x - m)**2) - n * r * r) / n
+    """
+    accumulator = compute_dtype(self.dtype)
+    body = _as(self, accumulator)
+    if lowering.device != "cpu" or accumulator != "float32":
+        mean, squared = variance(lowering, self, dims, 0)
+        return lambda element, kept: ex.sub(element, mean.load(kept)), mean, squared
+    shape, chosen = self.shape, set(dims)
+    count = lowering.operand(count_of(shape, dims), (), (), accumulator)
+    total = lowering.reduce("sum", shape, dims, body, accumulator, "sum")
+    near = lowering.compute_fresh(total.shape, accumulator, lambda i: ex.div(total.load(i), count), "near")
+
+    def distance(index: IndexTuple) -> Expr:
+        return ex.sub(body(index), near.load(tuple([index[k] for k in range(len(shape)) if k not in chosen])))
+
+    def squared_distance(index: IndexTuple) -> Expr:
+        value = distance(index)
+        return ex.mul(value, value)
+
+    left = lowering.reduce("sum", shape, dims, distance, accumulator, "left")
+    squares = lowering.reduce("sum", shape, dims, squared_distance, accumulator, "squares")
+    rest = lowering.compute_fresh(left.shape, accumulator, lambda i: ex.div(left.load(i), count), "rest")
+    mean = lowering.compute_fresh(left.shape, accumulator, lambda i: ex.add(near.load(i), rest.load(i)), "mean")
+
+    def spread(index: IndexTuple) -> Expr:
+        sum_of_squares = ex.sub(squares.load(index), ex.mul(left.load(index), rest.load(index)))
+        return ex.div(ex.maximum(sum_of_squares, ex.constant(0, accumulator)), count)
+
+    def center(element: Expr, kept: IndexTuple) -> Expr:
+        return ex.sub(ex.sub(element, near.load(kept)), rest.load(kept))
+
+    return center, mean, lowering.compute_fresh(left.shape, accumulator, spread, "variance")
+
+
 def _spread(lowering: Lowering, self: TensorValue, dim: Any, correction: Any, root: bool, with_mean: bool) -> Any:
     if self.dtype not in FLOATING:
         return NotImplemented
@@ -277,13 +319,23 @@ def _spread(lowering: Lowering, self: TensorValue, dim: Any, correction: Any, ro
     # In double precision on a CPU, as eager's kernel there (`std_var_kernel`): the variance of numbers far from zero is
     # less than what rounding their mean to their own type does to it, and squares would leave the range of the type.
     accumulator = "float64" if lowering.device == "cpu" else ""
-    mean, squared = variance(lowering, self, dims, 1 if correction is None else correction, accumulator)
+    correction = 1 if correction is None else correction
+    mean, squared = variance(lowering, self, dims, correction, accumulator)
+    count = count_of(self.shape, dims)
+    # Eager's running mean of a CPU is NaN from an infinity on, as the variance is.
+    follows = lowering.device == "cpu" and isinstance(count, int) and count > max(correction, 1)
+
+    def mean_at(index: IndexTuple) -> Expr:
+        value, spread = mean.load(index), squared.load(index)
+        return ex.where(ex.test("isnan", spread), spread, value) if follows else value
+
     function = (lambda e: ex.unary("sqrt", e)) if root else (lambda e: e)
     if not with_mean:
         return finish_keepdim(lowering, squared, lowering.out, dims, function)
+    replaced = lowering.compute_fresh(mean.shape, mean.dtype, mean_at, "shown mean")
     return (
         finish_keepdim(lowering, squared, lowering.out[0], dims, function, "0") if lowering.needed(0) else None,
-        finish_keepdim(lowering, mean, lowering.out[1], dims, lambda e: e, "1") if lowering.needed(1) else None,
+        finish_keepdim(lowering, replaced, lowering.out[1], dims, lambda e: e, "1") if lowering.needed(1) else None,
     )
 
 
@@ -335,7 +387,8 @@ def _std_mean(
 def _vector_norm(
     lowering: Lowering, self: TensorValue, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Any:
-    if self.dtype not in FLOATING:
+    narrows = dtype is not None and ITEM_SIZE_BYTES[lowering.out.dtype] < ITEM_SIZE_BYTES[self.dtype]
+    if self.dtype not in FLOATING or narrows:  # which eager refuses
         return NotImplemented
     dims = normalized_dims(dim, len(self.shape))
     return norm_of(lowering, self.shape, dims, _as(self, compute_dtype(lowering.out.dtype)), ord)

@@ -127,14 +127,14 @@ def _float_minimum(self: Arithmetic, dtype: str, a: Value, b: Value) -> Value:
 
 def _fmax(self: Arithmetic, dtype: str, a: Value, b: Value) -> Value:
     build = self.build
-    larger = build.select(build.compare("fcmp ogt", a, b), a, b)  # b where either is NaN
-    return build.select(build.is_nan(b), a, larger)
+    larger = build.select(build.compare("fcmp olt", a, b), b, a)  # a where either is NaN, or both are zero
+    return build.select(build.is_nan(a), b, larger)
 
 
 def _fmin(self: Arithmetic, dtype: str, a: Value, b: Value) -> Value:
     build = self.build
-    smaller = build.select(build.compare("fcmp olt", a, b), a, b)
-    return build.select(build.is_nan(b), a, smaller)
+    smaller = build.select(build.compare("fcmp ogt", a, b), b, a)
+    return build.select(build.is_nan(a), b, smaller)
 
 
 def _float_sign(self: Arithmetic, dtype: str, a: Value) -> Value:
@@ -169,7 +169,14 @@ def _float_floordiv(self: Arithmetic, dtype: str, a: Value, b: Value) -> Value:
     plain = build.fdiv(a, b)
     signed_zero = build.intrinsic("copysign", zero, plain)
     result = build.select(build.compare("fcmp une", quotient, zero), floor, signed_zero)
-    return build.select(build.compare("fcmp oeq", b, zero), plain, result)
+    # A quotient that overflows is infinite; what is left of the dividend then is no number in Sleef's vectors.
+    infinite = build.number(float("inf"), a.type)
+    overflows = build.binary(
+        "and",
+        build.compare("fcmp oeq", build.fabs(plain), infinite),
+        build.binary("or", build.compare("fcmp olt", build.fabs(a), infinite), build.compare("fcmp oeq", b, zero)),
+    )
+    return build.select(overflows, plain, result)
 
 
 def _float_pow(self: Arithmetic, dtype: str, a: Value, b: Value) -> Value:

@@ -299,7 +299,7 @@ def gelu(self: Any, x: Value) -> Value:
     """`x * Phi(x)` as `max(x, 0) - |x| Phi(-|x|)`. float32: absolute error 7e-8 below zero, 2 ulp above.
 
     One exponential of one polynomial: half the work of `x * (1 + erf(x / sqrt(2))) / 2`, whose sum also cancels.
-    Minus infinity gives zero.
+    Minus infinity gives NaN, as eager's product of it and zero does, and numbers far below zero give -0.
     """
     build: Builder = self.build
 
@@ -321,7 +321,7 @@ def gelu(self: Any, x: Value) -> Value:
     else:
         vanishes = build.compare("fcmp olt", power, number(-124.0))  # the sum of exponents would wrap
         tail = build.select(vanishes, number(0.0), _scaled(build, half, shifted))
-    positive = build.select(build.compare("fcmp olt", x, number(0.0)), number(0.0), x)
+    positive = build.select(build.compare("fcmp olt", x, number(0.0)), build.fmul(x, number(0.0)), x)
     return build.multiply_add(build.fneg(t), tail, positive)
 
 
