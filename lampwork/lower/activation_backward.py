@@ -46,9 +46,13 @@ def _hardswish(g: Expr, x: Expr) -> Expr:
     return ex.where(ex.compare("le", x, ex.like(-3, x)), ex.like(0, x), upper)
 
 
+_SIXTH = 0.1666666716337204
+
+
 def _hardsigmoid(g: Expr, x: Expr) -> Expr:
     inside = Compute("and", (ex.compare("gt", x, ex.like(-3, x)), ex.compare("lt", x, ex.like(3, x))), "bool")
-    return ex.where(inside, ex.mul(g, ex.like(1.0 / 6.0, g)), ex.like(0, g))
+    # A sixth in single precision, whatever the type, as in ATen.
+    return ex.where(inside, ex.mul(g, ex.like(_SIXTH, g)), ex.like(0, g))
 
 
 _of_two("silu_backward", _silu)

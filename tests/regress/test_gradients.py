@@ -98,3 +98,13 @@ def test_parts_of_one_complex_gradient():
     assert mine.untyped_storage().data_ptr() != other.untyped_storage().data_ptr()
     stats = lampwork.stats(compiled)
     assert not stats["fallbacks"] and not stats["breaks"], [*stats["fallbacks"], *stats["breaks"]]
+
+
+def test_hardsigmoid_s_slope_in_double_precision():
+    """ATen has a sixth in single precision there, too."""
+    x = torch.linspace(-4, 4, 7, dtype=torch.float64, requires_grad=True)
+    found = [
+        torch.autograd.grad(function(x).sum(), x)[0]
+        for function in (torch.nn.functional.hardsigmoid, compiled(torch.nn.functional.hardsigmoid))
+    ]
+    torch.testing.assert_close(found[1], found[0], rtol=1e-12, atol=0)
