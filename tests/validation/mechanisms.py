@@ -19,6 +19,13 @@ from tests.validation.sources import Program
 
 
 @dataclass(frozen=True)
+class Together:
+    """All inputs of a program, where they share memory."""
+
+    tensors: tuple
+
+
+@dataclass(frozen=True)
 class _Row:
     function: Callable
     inputs: Callable[..., tuple]
@@ -38,7 +45,8 @@ def program(
     def register(function: Callable) -> Callable:
         def make(*numbers: int) -> tuple:
             torch.manual_seed(sum(numbers))
-            return tuple(each(*numbers) if callable(each) else each for each in inputs)
+            made = [each(*numbers) if callable(each) else each for each in inputs]
+            return made[0].tensors if isinstance(made[0], Together) else tuple(made)
 
         dynamic = len(sizes) > 1
         chosen = make_settings(dynamic=dynamic or None, **settings)
@@ -184,6 +192,34 @@ def out_arguments(x, y):
     torch.add(x, y, out=result)
     torch.mul(result, 2, out=y)
     return result.sum(0), y - result
+
+
+def _overlapping() -> Together:
+    base = torch.arange(24.0) / 7
+    return Together((base[:16].view(4, 4), base[6:22].view(4, 4).t(), base[20:]))
+
+
+@program(_overlapping)
+def inputs_that_overlap(x, y, z):
+    before = y * 2
+    x.mul_(3)
+    after = y.sum(0)
+    y.sub_(x.clone())
+    z.add_(y.sum())
+    return before, after, x + y, z * 1
+
+
+def _same() -> Together:
+    x = torch.arange(12.0).view(3, 4) / 5
+    return Together((x, x.view(4, 3), x[1:]))
+
+
+@program(_same)
+def inputs_in_one_memory(x, y, z):
+    total = z.sum(0)
+    y[1:, 1:] = -1
+    z.add_(total)
+    return x.sum(1), y.t() @ x.view(4, 3), z * total
 
 
 # A value with several readers -----------------------------------------------------------------------------------------
