@@ -150,6 +150,30 @@ def writes_between_products(x, y):
     return first, second, third.relu()
 
 
+@program(normal(4, 4), normal(4, 4), normal(4, 4))
+def calls_read_what_is_written(x, y, z):
+    """What is written depends on no call, so nothing but the reads keeps the writes back."""
+    a = x @ y
+    old = torch.tanh(a @ z) + x
+    x.mul_(2)
+    y.fill_(1)
+    z.copy_(x.t())
+    return a, old.sum(1)
+
+
+@program(normal(4, 4), normal(4, 4), integers(0, 4, 3))
+def written_more_than_once(x, y, index):
+    """Scatters into one buffer, of which some wait for calls of ATen."""
+    a = torch.zeros(4, 4).index_put_((index,), (x @ y)[:3])
+    a.index_put_((index[:2],), y[:2] * 3, accumulate=True)
+    a.index_fill_(0, index[2:], 7)
+    before = a.sum(0)
+    a[index[:1]] = (y @ x)[:1]
+    x.index_put_((index,), a[:3])
+    x.index_copy_(1, torch.tensor([0, 2]), y[:, :2])
+    return a, before, x * 1
+
+
 @program(normal(8, 4), integers(0, 8, 5))
 def gathers_then_scatters(x, index):
     rows = x[index] * 2
