@@ -210,6 +210,17 @@ def write_after_reduction_beside_reader(x, y):
     return shifted.exp().sum(1), x + largest
 
 
+@program(normal(6, 9), normal(6, 9))
+def softmax_written_over_its_input(x, y):
+    """What other loops of the kernel compute again is read from memory that is written."""
+    largest = x.amax(1, keepdim=True)
+    e = torch.exp(x - largest)
+    total = e.sum(1, keepdim=True)
+    y.copy_(x - y.mean(1, keepdim=True))
+    x.copy_(e / total)
+    return e, (e * e).sum(1), total, (y + e).amax(1)
+
+
 @program(normal(6, 4), normal(6, 4))
 def out_arguments(x, y):
     result = torch.empty(6, 4)
