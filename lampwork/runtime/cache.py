@@ -5,8 +5,9 @@
 KEY is a digest of what was compiled (class or function by name and code), the settings, and the versions of Lampwork,
 PyTorch, Python and the machine's instruction set. A file is a header line with a checksum, then data in the format of
 `codec.py`: of a closed list of types, each value verified as it is read. Files are written under another name and moved
-into place, so readers never see half of one. An unreadable, corrupt or unwritable cache is a warning, never an error:
-the program runs without it.
+into place, so readers never see half of one. The guards come first in a file: of many entries for one KEY the newest
+are loaded, and of the others those whose guards hold for a call. An unreadable, corrupt or unwritable cache is a
+warning, never an error: the program runs without it.
 
 A file also holds machine code, the Python text of the host function, and the byte code of functions that the program
 makes. These are code by nature, so only files are read that nobody but this user can have written: see
@@ -26,7 +27,7 @@ import stat
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType, MethodType, NoneType
@@ -51,7 +52,7 @@ from lampwork.files import (
 )
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.continuation import Resumption, SuspendedFrames
-from lampwork.ir.guard import ClassLookup, FunctionIs, IsObject, TypeIs
+from lampwork.ir.guard import ClassLookup, FunctionIs, Guard, IsObject, TypeIs
 from lampwork.ir.program import Extern, Launch, storages_of_results
 from lampwork.ir.reference import code_digest
 from lampwork.ir.region import RunEagerly
@@ -63,7 +64,7 @@ from lampwork.runtime.versions import versions
 LIMIT_BYTES = 4 << 30
 #: The largest entry that is stored or read.
 LIMIT_ENTRY_BYTES = 512 << 20
-#: Entries read for one compiled function.
+#: Entries that are loaded for one compiled function whether they fit a call or not; others must fit.
 ENTRIES_READ = 16
 
 #: What a guard tells by a digest, where no name leads to it.
@@ -71,7 +72,7 @@ _TOLD: dict[type, tuple[str, ...]] = {
     TypeIs: ("class",), IsObject: ("class",), ClassLookup: ("function", "property"),
 }  # fmt: skip
 
-_HEADER = b"lampwork entry 2 "
+_HEADER = b"lampwork entry 3 "
 _SUFFIX = ".entry"
 _warned: set[str] = set()
 #: Bytes that this process has stored since it last looked at the size of the whole cache; None: it never has.
@@ -124,25 +125,65 @@ def _resumption_parts(resumption: Resumption) -> Iterator[str]:
 
 
 def candidates(function: Any, settings: Settings, note: Note) -> Iterator[Artifact]:
-    """Stored artifacts that may serve `function`, newest first. Their guards have yet to be checked."""
-    key = key_of(function, settings)
-    if key is None:
-        note("not used: the callable has no Python code that names it")
-        return
-    path = _root() / key
-    try:
-        with safe_folder(path) as folder:
-            files = [(status.st_mtime_ns, name) for name, status in plain_files(folder) if name.endswith(_SUFFIX)]
-            if not files:
-                raise FileNotFoundError
-            for _, name in sorted(files, reverse=True)[:ENTRIES_READ]:
-                artifact = _read(folder, path / name, note)
-                if artifact is not None:
-                    yield artifact
-    except FileNotFoundError:
-        note("miss: nothing stored for this code, these settings and versions")
-    except OSError as error:
-        _refused(path, error, "read")
+    """The newest stored artifacts that may serve `function`. Their guards have yet to be checked."""
+    return StoredEntries(function, settings, note).newest()
+
+
+class StoredEntries:
+    """What is stored for one compiled function: the newest entries, which are loaded whatever they are for, and any
+    number of others, of which those are loaded whose guards hold."""
+
+    def __init__(self, function: Any, settings: Settings, note: Note) -> None:
+        self.note = note
+        self.key = key_of(function, settings)
+        #: Older entries that were not loaded, newest first, and the guards of those that were looked at.
+        self.others: list[str] = []
+        self.guards: dict[str, tuple[Guard, ...]] = {}
+
+    def newest(self) -> Iterator[Artifact]:
+        """Up to `ENTRIES_READ` artifacts, newest first."""
+        if self.key is None:
+            self.note("not used: the callable has no Python code that names it")
+            return
+        path = _root() / self.key
+        try:
+            with safe_folder(path) as folder:
+                files = [(status.st_mtime_ns, name) for name, status in plain_files(folder) if name.endswith(_SUFFIX)]
+                if not files:
+                    raise FileNotFoundError
+                names = [name for _, name in sorted(files, reverse=True)]
+                self.others = names[ENTRIES_READ:]
+                for name in names[:ENTRIES_READ]:
+                    artifact = _artifact(folder, path / name, self.note)
+                    if artifact is not None:
+                        yield artifact
+        except FileNotFoundError:
+            self.note("miss: nothing stored for this code, these settings and versions")
+        except OSError as error:
+            _refused(path, error, "read")
+
+    def fitting(self, holds: Callable[[Sequence[Guard]], bool]) -> Iterator[Artifact]:
+        """Of the others those whose guards hold, each given once."""
+        if self.key is None or not self.others:
+            return
+        path = _root() / self.key
+        try:
+            with safe_folder(path) as folder:
+                for name in tuple(self.others):
+                    guards = self.guards.get(name)
+                    if guards is None:
+                        head = _open(folder, path / name, lambda text: None)
+                        if head is None:
+                            self.others.remove(name)
+                            continue
+                        guards = self.guards[name] = head[1]
+                    if holds(guards):
+                        self.others.remove(name)
+                        artifact = _artifact(folder, path / name, self.note)
+                        if artifact is not None:
+                            yield artifact
+        except OSError as error:
+            _refused(path, error, "read")
 
 
 def store(function: Any, settings: Settings, artifact: Artifact, note: Note) -> Path | None:
@@ -152,7 +193,7 @@ def store(function: Any, settings: Settings, artifact: Artifact, note: Note) -> 
         return None
     try:
         slim = _slim(artifact)
-        data = encode((slim.versions, slim.code_digests), slim)
+        data = encode((slim.versions, slim.code_digests, slim.guards), slim)
     except (NotStorable, RecursionError) as error:
         note(f"not stored: {type(error).__name__}: {error}")
         return None
@@ -236,8 +277,21 @@ def _header(checksum: str) -> bytes:
     return _HEADER + schema.digest().encode() + b" " + checksum.encode() + b"\n"
 
 
-def _read(folder: int, path: Path, note: Note) -> Artifact | None:
+def _artifact(folder: int, path: Path, note: Note) -> Artifact | None:
     """The artifact in the file `path`, which lies in `folder`."""
+    opened = _open(folder, path, note)
+    artifact = None if opened is None else _next(opened[0], folder, path, note)
+    if artifact is None:
+        return None
+    if type(artifact) is not Artifact:
+        _warn("corrupt", f"the cache file {path} holds no entry and was {_discarded(folder, path)}.")
+        return None
+    touch(folder, path.name)
+    return artifact
+
+
+def _open(folder: int, path: Path, note: Note) -> tuple[Decoder, tuple[Guard, ...]] | None:
+    """What reads the file `path` in `folder`, and the guards of the entry, which come first in it."""
     try:
         data = read_file(folder, path.name, LIMIT_ENTRY_BYTES + (1 << 10))
     except FileNotFoundError:  # removed meanwhile
@@ -256,25 +310,43 @@ def _read(folder: int, path: Path, note: Note) -> Artifact | None:
         return None
     try:
         decoder = Decoder(body)
-        made_for, code_digests = decoder.next()
-        if made_for != versions():
-            return None
-        missing = _missing_module(code_digests)
-        if missing:
-            note(f"miss: {missing}")
-            return None
-        artifact = decoder.next()
-        if type(artifact) is not Artifact:
-            raise Malformed(f"it holds a {type(artifact).__qualname__}")
-    except (Malformed, TypeError, ValueError, AttributeError) as error:
-        why = f"cannot be loaded ({type(error).__name__}: {error})"
-        _warn("corrupt", f"the cache file {path} {why} and was {_discarded(folder, path)}.")
+    except Malformed as error:
+        _malformed(folder, path, error)
         return None
+    head = _next(decoder, folder, path, note)
+    if head is None:
+        return None
+    if not _is_head(head):
+        _malformed(folder, path, Malformed("it does not begin as an entry"))
+        return None
+    made_for, code_digests, guards = head
+    if made_for != versions():
+        return None
+    missing = _missing_module(code_digests)
+    if missing:
+        note(f"miss: {missing}")
+        return None
+    return decoder, guards
+
+
+_is_head = schema.row(
+    schema.table(schema.STR, schema.STR), schema.table(schema.STR, schema.STR), schema.many(schema.of(Guard))
+)
+
+
+def _next(decoder: Decoder, folder: int, path: Path, note: Note) -> Any:
+    """The next root of the file; None where there is none."""
+    try:
+        return decoder.next()
+    except Malformed as error:
+        _malformed(folder, path, error)
     except LookupError as error:
         note(f"miss: {error}")
-        return None
-    touch(folder, path.name)
-    return artifact
+    return None
+
+
+def _malformed(folder: int, path: Path, error: Malformed) -> None:
+    _warn("corrupt", f"the cache file {path} cannot be loaded ({error}) and was {_discarded(folder, path)}.")
 
 
 def _discarded(folder: int, path: Path) -> str:

@@ -31,10 +31,12 @@ from lampwork.ir.location import Location
 from lampwork.ir.region import Continue
 from lampwork.runtime.devices import foreign_device, no_back_end, start_gpu_compilers
 from lampwork.runtime.entry import MISS, Entry
+from lampwork.runtime.guards import explain_failure
 from lampwork.runtime.host import AssumptionFailed, Rerun, SizeNotAssumed
 from lampwork.runtime.stats import Counters
 
 if TYPE_CHECKING:
+    from lampwork.runtime.cache import StoredEntries
     from lampwork.runtime.varying import Varying
 
 log = logging.getLogger("lampwork")
@@ -98,7 +100,8 @@ class CompiledFunction:
         self._failures = 0
         self._last_failure: tuple[Diagnostic, bool] | None = None
         self._warned: set[str] = set()
-        self._cache_read = False
+        #: What is stored on disk; None until a call has asked for it.
+        self._on_disk: StoredEntries | None = None
         #: Entries from the on-disk cache that have not fitted a call of this process yet.
         self._waiting: tuple[Entry, ...] = ()
         #: Sizes and integers that differed between calls: symbols in the entries compiled from then on.
@@ -126,7 +129,7 @@ class CompiledFunction:
             for entry in (*self.entries, *self._waiting):
                 entry.release()
             self.serves, self._entries, self._waiting, self.counters = (), {}, (), Counters()
-            self._failures, self._last_failure, self._cache_read = 0, None, False
+            self._failures, self._last_failure, self._on_disk = 0, None, None
             self._warned.clear()
             self._varied = frozenset()
             self._sizes_by_contents = True
@@ -409,9 +412,6 @@ class CompiledFunction:
                 self._waiting = tuple(other for other in self._waiting if other is not entry)
                 self._serve_from_cache(entry)
                 return entry
-        if self._cache_read:
-            return None
-        self._cache_read = True
         start = time.perf_counter()
         try:
             return self._read_cache(args, kwargs)
@@ -424,11 +424,14 @@ class CompiledFunction:
             self.counters.spent("load", time.perf_counter() - start)
 
     def _read_cache(self, args: tuple, kwargs: dict) -> Entry | None:
+        if self._on_disk is not None:
+            return self._older_entry(self._on_disk, args, kwargs)
         from lampwork.runtime import cache
 
+        self._on_disk = cache.StoredEntries(self.function, self.settings, self._cache_note)
         found = None
         limit = self.settings.options.recompile_limit
-        for count, artifact in enumerate(cache.candidates(self.function, self.settings, self._cache_note)):
+        for count, artifact in enumerate(self._on_disk.newest()):
             if count >= limit and found is not None:
                 break
             self._varied |= artifact.varied
@@ -444,7 +447,21 @@ class CompiledFunction:
             if found is None:
                 self._cache_note(f"an entry does not fit: {entry.why_missed(self.function, args, kwargs)}")
             self._waiting = (*self._waiting, entry)
-        return found
+        return found or self._older_entry(self._on_disk, args, kwargs)
+
+    def _older_entry(self, on_disk: StoredEntries, args: tuple, kwargs: dict) -> Entry | None:
+        """One of those entries on disk that are loaded only where they fit a call, inserted."""
+        for artifact in on_disk.fitting(lambda guards: not explain_failure(guards, self.function, args, kwargs)):
+            self._varied |= artifact.varied
+            try:
+                entry = self._entry(artifact)
+            except Exception as error:
+                self._cache_note(f"an entry cannot serve here: {type(error).__name__}: {error}")
+                continue
+            if entry.holds(self.function, args, kwargs):
+                self._serve_from_cache(entry)
+                return entry
+        return None
 
     def _with_initial_states(self, args: tuple, kwargs: dict, states: _torch.InitialStates) -> Entry | None:
         """An entry that serves this call once the optimizers have the states that their first step begins with."""
