@@ -1,0 +1,74 @@
+"""Faults of capture: effects, guards that are left out."""
+
+from tests.mutants.fault import Fault
+
+FAULTS = (
+    Fault(
+        "removed-keys-stay", "capture/effects.py",
+        "    removed = [key for key in base if not dict.__contains__(copy, key)]\n", "    removed = []\n",
+        "`del d[k]` is lost",
+    ),
+    Fault(
+        "dict-order-lost", "capture/effects.py",
+        "    if list(dict.__iter__(copy) if type(copy) is dict else copy.keys()) != kept_order + added:\n", "    if False:\n",
+        "a key that was taken out and put back keeps its place",
+    ),
+    Fault(
+        "unseen-write-of-same", "capture/effects.py",
+        "if key in base and key not in shadow.unseen and _same(", "if key in base and _same(",
+        "a write of what was there is dropped though nothing guards it",
+    ),
+    Fault(
+        "list-length-unnoticed", "capture/effects.py",
+        "    if keep == len(base) == len(copy):\n        return []\n", "    if keep == len(copy):\n        return []\n",
+        "a list that became shorter keeps its length",
+    ),
+    Fault(
+        "equal-numbers-are-same", "capture/effects.py",
+        "return type(now) is type(before) and is_plain(now) and is_plain(before) and repr(now) == repr(before)",
+        "return is_plain(now) and is_plain(before) and now == before",
+        "writing True over 1 is dropped",
+    ),
+    Fault(
+        "written-alias-unguarded", "capture/effects.py",
+        "        if changed and len(group) > 1:\n", "        if False:\n",
+        "an object that was written may be one that was read",
+    ),
+    Fault(
+        "identities-unguarded", "capture/effects.py",
+        "    if len(origins) > 1:\n        others = tuple(origin.source for origin in origins[1:])\n",
+        "    if False:\n        others = tuple(origin.source for origin in origins[1:])\n",
+        "objects whose `id()` was taken may be one",
+    ),
+    Fault(
+        "leaf-detached-unnoticed", "capture/effects.py",
+        "        if fake.is_leaf and not raw.is_leaf:\n", "        if False:\n",
+        "`x.detach_()` is lost",
+    ),
+    Fault(
+        "gradient-dropped", "capture/effects.py",
+        '        if "grad" not in slots.values and gradient is not None:\n', "        if False:\n",
+        "a gradient of a tensor that the program made is lost",
+    ),
+    Fault(
+        "guard-by-source-alone", "capture/guards.py",
+        "self.add(source, (\"key\", type(key), key), lambda: HasKey(key, present))",
+        "self.add(source, (\"key\",), lambda: HasKey(key, present))",
+        "only the first key looked for in a dict is guarded",
+    ),
+    Fault(
+        "lookup-by-class-alone", "capture/guards.py",
+        'self.add(source, ("lookup", name), lambda:', 'self.add(source, ("lookup",), lambda:',
+        "only the first attribute looked up in a class is guarded",
+    ),
+    Fault(
+        "module-rules-left-out", "capture/guards.py",
+        "        return (*self._guards.values(), *plain)\n", "        return (*self._guards.values(),)\n",
+        "attributes and hooks that were absent from modules are not guarded",
+    ),
+    Fault(
+        "item-key-without-type", "capture/guards.py",
+        "return self._intern((Item, id(base), type(key), key), Item, base, key)", "return self._intern((Item, id(base), key), Item, base, key)",
+        "d[1] and d[True] are one source",
+    ),
+)  # fmt: skip

@@ -1,0 +1,143 @@
+"""Faults of the graph passes: functionalisation, simplification, the two halves of training."""
+
+from tests.mutants.fault import Fault
+
+FAULTS = (
+    Fault(
+        "alias-check-dropped", "graph/views.py",
+        "        elif start < end:\n", "        elif start < end and fake.storage_offset() < 0:\n",
+        "inputs that overlap are taken for separate memory",
+    ),
+    Fault(
+        "overlap-ends-early", "graph/views.py",
+        "            end = max(end, stop)\n", "            end = stop\n",
+        "an input inside another one ends the overlapping group early",
+    ),
+    Fault(
+        "inverse-permutation-not-inverted", "graph/views.py",
+        "    inverse = [dims.index(position) for position in range(len(dims))]\n", "    inverse = dims\n",
+        "a write through a permuted view is permuted the same way again",
+    ),
+    Fault(
+        "split-slices-begin-equal", "graph/views.py",
+        "start = sum(each.size()[dim] for each in values[:index])", "start = index * values[index].size()[dim]",
+        "pieces of unequal sizes begin where equal ones would",
+    ),
+    Fault(
+        "stretched-view-unnoticed", "graph/views.py",
+        "        if view.operator is aten.expand.default:\n            return True\n", "",
+        "a write through an expanded view is scattered as if each element were its own",
+    ),
+    Fault(
+        "keyword-writes-unnoticed", "graph/views.py",
+        "                if isinstance(where, str):\n                    note(node.kwargs.get(where))\n",
+        "                if isinstance(where, str):\n                    pass\n",
+        "an out= argument does not count as written",
+    ),
+    Fault(
+        "stale-view-read", "graph/functionalize.py",
+        "if view.node is not None and view.generation == memory.generation:", "if view.node is not None:",
+        "a view made before a write is read with its old contents",
+    ),
+    Fault(
+        "write-without-cast", "graph/functionalize.py",
+        "        if value.meta[\"val\"].dtype != like.dtype:\n", "        if value.meta[\"val\"].dtype.is_complex != like.dtype.is_complex:\n",
+        "an in-place result keeps the type that the operator computed in",
+    ),
+    Fault(
+        "root-of-other-strides", "graph/functionalize.py",
+        "        memory.exact = same_metadata(value.meta[\"val\"], memory.root.fake)\n", "        memory.exact = True\n",
+        "views are replayed on a value whose strides are not the root's",
+    ),
+    Fault(
+        "result-view-dropped", "graph/functionalize.py",
+        "return FromGraph(result.index, conjugate=result.conjugate) if uses[result.index] == 1 else result",
+        "return FromGraph(result.index, conjugate=result.conjugate)",
+        "two results that share memory are given memory of their own",
+    ),
+    Fault(
+        "result-offset-of-storage", "graph/functionalize.py",
+        "offset = fake.storage_offset() - start // fake.element_size()", "offset = fake.storage_offset()",
+        "a result that is a view of an input begins too late by the input's offset",
+    ),
+    Fault(
+        "overlapping-write-lost", "graph/functionalize.py",
+        "            if len(memory.inputs) == 1:\n                value = memory.value\n",
+        "            if index == memory.inputs[0]:\n                value = memory.value\n",
+        "what one of two overlapping inputs is written is the whole memory's value",
+    ),
+    Fault(
+        "permutation-as-no-op", "graph/simplify.py",
+        "return moved == list(range(old.dim())) if moved is not None else node.args[1] == node.args[2]", "return True",
+        "a permutation of equal extents and strides counts as nothing",
+    ),
+    Fault(
+        "common-work-forgets-keywords", "graph/simplify.py",
+        "key = (id(node.target), _key(node.args), _key(node.kwargs), *half)",
+        "key = (id(node.target), _key(node.args), *half)",
+        "calls that differ in a keyword are taken for one",
+    ),
+    Fault(
+        "common-work-of-equal-numbers", "graph/simplify.py",
+        "        return (kind, value)\n    if isinstance(value, (list, tuple)):", "        return value\n    if isinstance(value, (list, tuple)):",
+        "calls with 1 and True are taken for one",
+    ),
+    Fault(
+        "random-operators-shared", "graph/simplify.py",
+        "    return op.is_random or op.has_effect or", "    return op.has_effect or",
+        "two draws become one, and unread draws do not advance the generator",
+    ),
+    Fault(
+        "outputs-share-memory", "graph/simplify.py",
+        'if owner in owners or owner.op != "call_function":', 'if owner.op != "call_function":',
+        "two results lie in one memory though eager's do not",
+    ),
+    Fault(
+        "output-lies-in-input", "graph/simplify.py",
+        'if owner in owners or owner.op != "call_function":', "if owner in owners:",
+        "a copy of an input is the input itself",
+    ),
+    Fault(
+        "reshape-of-strided", "graph/simplify.py",
+        "            if _is_contiguous(origin) and _is_contiguous(node):\n", "            if True:\n",
+        "reshapes of tensors with gaps are merged",
+    ),
+    Fault(
+        "backward-forgets-written-input", "graph/partition.py",
+        "            self._copied = self.written | {\n", "            self._copied = {\n",
+        "the backward half reads an input that the program has written since",
+    ),
+    Fault(
+        "backward-nodes-by-mark-alone", "graph/partition.py",
+        "if node.meta.get(self.mark) or any(each in self.backward for each in node.all_input_nodes):",
+        "if any(each in self.backward for each in node.all_input_nodes):",
+        "what autograd computed for the backward pass is done in the forward half",
+    ),
+    Fault(
+        "random-recomputed", "graph/partition.py",
+        '    if node.op != "call_function" or is_random(node):\n        return False\n',
+        '    if node.op != "call_function":\n        return False\n',
+        "a random mask is drawn again instead of saved",
+    ),
+    Fault(
+        "fresh-as-view-is-saved-whole", "graph/partition.py",
+        '    return node.op == "placeholder" or is_free(node)\n', '    return node.op == "placeholder"\n',
+        "a saved view is not copied",
+    ),
+    Fault(
+        "repeated-with-other-numbers", "graph/repeated.py",
+        "            return kind, value.hex()\n", "            return kind\n",
+        "updates that differ in a number are taken for one repeated update",
+    ),
+    Fault(
+        "repeated-with-other-layouts", "graph/repeated.py",
+        "component.layouts.append((tuple(value.size()), value.stride(), value.storage_offset()))",
+        "component.layouts.append((tuple(value.size()), value.storage_offset()))",
+        "updates of tensors of other strides are taken for one",
+    ),
+    Fault(
+        "fill-forgets-type", "graph/in_place.py",
+        "value, dtype=target.dtype, device=target.device)", "value, device=target.device)",
+        "`fill_` gives its memory the type of the number",
+    ),
+)  # fmt: skip

@@ -1,0 +1,177 @@
+"""Faults of the runtime: guards, version snapshots, results, memory, training calls, the cache."""
+
+from tests.mutants.fault import Fault
+
+FAULTS = (
+    Fault(
+        "guard-without-keywords", "runtime/guards.py",
+        'self.refuse(f"len(args) != {test.positional} or kwargs")', 'self.refuse(f"len(args) != {test.positional}")',
+        "a call with keywords passes the guards of one without",
+    ),
+    Fault(
+        "guard-number-without-type", "runtime/guards.py",
+        'self.refuse(f"type({value}) is not {self.constant(kind)} or {value} != {expected!r}")',
+        'self.refuse(f"{value} != {expected!r}")',
+        "True passes a guard for 1",
+    ),
+    Fault(
+        "guard-float-without-type", "runtime/guards.py",
+        'self.refuse(f"type({value}) is not {self.constant(float)} or {value} != {self.constant(expected)}")',
+        'self.refuse(f"{value} != {self.constant(expected)}")',
+        "2 passes a guard for 2.0",
+    ),
+    Fault(
+        "guard-tensor-without-strides", "runtime/guards.py",
+        '            conditions.append(_shape_differs(f"{value}.stride()", test.strides, self))\n', "            pass\n",
+        "a tensor of other strides passes",
+    ),
+    Fault(
+        "guard-tensor-without-grad", "runtime/guards.py",
+        '        conditions.append(f"{value}.requires_grad is not {test.requires_grad}")\n', "",
+        "a tensor that requires grad passes the guard of one that does not",
+    ),
+    Fault(
+        "guard-tensor-without-dtype", "runtime/guards.py",
+        '        conditions.append(f"{value}.dtype is not {self.constant(getattr(torch, test.dtype))}")\n', "",
+        "a tensor of another type passes",
+    ),
+    Fault(
+        "guard-tensor-without-inference", "runtime/guards.py",
+        '        conditions.append(f"{value}.is_inference() is not {test.is_inference}")\n', "",
+        "an inference tensor passes the guard of a plain one",
+    ),
+    Fault(
+        "guard-aliasing-dropped", "runtime/guards.py",
+        '            self.refuse(f"-{extents[1]} < {right} - {left} < {extents[0]}")\n', "            pass\n",
+        "two arguments that overlap pass the guard of two that do not",
+    ),
+    Fault(
+        "guard-groups-dropped", "runtime/guards.py",
+        'self.require(f"reading.aliasing_is(({pointers}), {sizes}, {self.constant(test.groups)})")', "pass",
+        "arguments that overlap in another way pass",
+    ),
+    Fault(
+        "guard-distinct-dropped", "runtime/guards.py",
+        '            self.refuse(f"{value} is {others[0]}")\n', "            pass\n",
+        "one object twice passes the guard of two",
+    ),
+    Fault(
+        "guard-same-object-dropped", "runtime/guards.py",
+        'self.refuse(f"{value} is not {self._load(test.other)}")', "pass",
+        "two objects pass the guard of one",
+    ),
+    Fault(
+        "guard-absent-key-dropped", "runtime/guards.py",
+        "            self.refuse(f\"{self._literal(test.key)} {'not in' if test.present else 'in'} {value}\")\n",
+        "            if test.present:\n                self.refuse(f\"{self._literal(test.key)} not in {value}\")\n",
+        "a key that was absent may be there",
+    ),
+    Fault(
+        "guard-key-order-dropped", "runtime/guards.py",
+        "same_value(tuple({value}), {self.constant(test.keys)})\")", "set({value}) == set({self.constant(test.keys)})\")",
+        "a dict whose keys stand in another order passes",
+    ),
+    Fault(
+        "guard-size-relation-dropped", "runtime/guards.py",
+        "        self.require(self._expression_of_numbers(test.text, test.sizes))\n", "        pass\n",
+        "sizes that the program was specialised to may be others",
+    ),
+    Fault(
+        "guard-class-lookup-dropped", "runtime/guards.py",
+        '            self.refuse(f"class_lookup({value}, {test.name!r}) is not None")\n            return\n', "            return\n",
+        "a method that was absent may be there",
+    ),
+    Fault(
+        "guard-code-dropped", "runtime/guards.py",
+        'f"({value}.__code__ is not {code} and not reading.function_is({value}, {test.ref.digest!r}))"', 'f"False"',
+        "a function of other code passes",
+    ),
+    Fault(
+        "guard-plain-module-dropped", "runtime/guards.py",
+        'conditions = [f"{name}[{key!r}]" for key in test.empty] + [', "conditions = [",
+        "hooks on a module go unnoticed",
+    ),
+    Fault(
+        "same-value-of-zeros", "runtime/reading.py",
+        "return value == expected and math.copysign(1.0, value) == math.copysign(1.0, expected)", "return value == expected",
+        "-0.0 passes a guard for 0.0",
+    ),
+    Fault(
+        "overlap-of-touching", "runtime/reading.py",
+        "    return (last + 1) * ITEM_SIZE_BYTES.get(test.dtype, 16)\n", "    return last * ITEM_SIZE_BYTES.get(test.dtype, 16)\n",
+        "the last element of a tensor does not count for overlaps",
+    ),
+    Fault(
+        "shared-result-made-twice", "runtime/templates.py",
+        "self._uses.get(index, 0) > 1 or not isinstance(", "not isinstance(",
+        "one list returned twice is two lists",
+    ),
+    Fault(
+        "result-grad-flag-dropped", "runtime/templates.py",
+        "{self.constant(cls)}, {template.requires_grad})", "{self.constant(cls)}, False)",
+        "a Parameter made by the program requires no grad",
+    ),
+    Fault(
+        "deque-length-dropped", "runtime/templates.py",
+        'return f"{self.constant(deque)}(({self._items(items)}), {maxlen})"', 'return f"{self.constant(deque)}(({self._items(items)}))"',
+        "a returned deque has no longest length",
+    ),
+    Fault(
+        "effects-before-templates", "runtime/templates.py",
+        "            self.lines.append(f\"outcome = {text}\")\n            text = \"outcome\"\n", "            pass\n",
+        "a result is made after effects changed what it is made of",
+    ),
+    Fault(
+        "result-memory-still-held", "runtime/memory.py",
+        "            if _torch.storage_use_count_at(pointer) == 1:\n                if capacity >= size_bytes:",
+        "            if _torch.storage_use_count_at(pointer) >= 1:\n                if capacity >= size_bytes:",
+        "a result that the caller keeps is overwritten by the next call",
+    ),
+    Fault(
+        "result-memory-too-small", "runtime/memory.py",
+        "                if capacity >= size_bytes:\n", "                if True:\n",
+        "a larger result is put into smaller memory",
+    ),
+    Fault(
+        "idle-memory-of-another", "runtime/memory.py",
+        "== (size_bytes, dtype) and _torch.storage_use_count_at(keeper[1]) == 1:", "== (size_bytes, dtype):",
+        "memory of another entry's result, which is in use, is taken",
+    ),
+    Fault(
+        "arena-not-grown", "runtime/memory.py",
+        "    if memory is None or memory.numel() < size_bytes:\n", "    if memory is None:\n",
+        "memory for symbolic sizes keeps its first size",
+    ),
+    Fault(
+        "saved-of-moved-input", "runtime/differentiate.py",
+        "saved = [values[index].detach() if index in joint.moved else values[index] for index in link.saved_inputs]",
+        "saved = [values[index].detach() for index in link.saved_inputs]",
+        "an input that is changed before the backward pass raises no error",
+    ),
+    Fault(
+        "written-not-marked", "runtime/differentiate.py",
+        "        if owner.written:\n            ctx.mark_dirty(", "        if False:\n            ctx.mark_dirty(",
+        "autograd does not learn that an input was written",
+    ),
+    Fault(
+        "granted-grad-dropped", "runtime/differentiate.py",
+        "        for index in self.joint.granted:\n            values[index].requires_grad_()\n", "",
+        "`requires_grad_()` inside of the program is lost",
+    ),
+    Fault(
+        "restride-never-copies", "runtime/host.py",
+        "if all(size == 1 or step == planned for size, step, planned in zip(shape, tensor.stride(), strides)):",
+        "if True:",
+        "an operator's result of other strides is read with the planned ones",
+    ),
+    Fault(
+        "view-offset-of-tensor", "runtime/host.py",
+        "return tensor.as_strided(shape, strides, tensor.storage_offset() + offset)", "return tensor.as_strided(shape, strides, offset)",
+        "a view of an input that begins inside its storage begins too early",
+    ),
+    Fault(
+        "derived-of-old-weights", "runtime/host.py",
+        "if generation is None or made_for is not generation or not lasting:", "if made_for is None:",
+        "packed weights are not made again when a weight is replaced",
+    ),
+)  # fmt: skip
