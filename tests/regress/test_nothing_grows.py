@@ -28,7 +28,8 @@ def test_code_of_dropped_functions_is_forgotten():
     _compile_lambdas(0, 3)
     before = _remembered()
     _compile_lambdas(3, 12)
-    assert _remembered() == before
+    after = _remembered()
+    assert after[0] <= before[0] and after[1] <= before[1]
 
 
 def test_decoded_code_of_dropped_functions_is_swept():

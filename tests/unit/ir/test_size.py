@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lampwork.ir import size
-from lampwork.ir.size import FloorDiv, Mod, Symbol
+from lampwork.ir.size import FloorDiv, Mod, Symbol, add, evaluate, floordiv, mod, mul
 
 SYMBOLS = (Symbol("a", 0, 3), Symbol("b", 0, 4), Symbol("c", 0, 0), Symbol("d", -2, 2), Symbol("n", 1, 3))
 POINTS = [
@@ -140,3 +140,18 @@ def test_division_by_a_sum_is_exact_where_it_divides():
     assert size.floordiv(size.mul(a, rest), rest) == a and size.mod(size.mul(a, rest), rest) == 0
     assert size.floordiv(size.mul(size.add(a, -1), size.add(a, b)), size.add(a, b)) == size.add(a, -1)
     assert size.mod(size.add(size.mul(a, rest), 1), rest) != 0
+
+
+def test_quotients_and_remainders_of_sums():
+    """`(g*x + r + c) // (g*d)` and its remainder, for every value in the bounds: what is left out must be nothing."""
+    for factor, times in itertools.product((2, 3, 4), (1, 2, 3)):
+        for most in range(2 * factor + 1):
+            for constant in (-factor, -1, 0, 1, factor + 1):
+                x, rest = Symbol("x", 0, 5), Symbol("r", 0, most)
+                total = add(add(mul(x, factor), rest), constant)
+                divisor = factor * times
+                quotient, remainder = floordiv(total, divisor), mod(total, divisor)
+                for first, second in itertools.product(range(6), range(most + 1)):
+                    values = {"x": first, "r": second}
+                    expected = divmod(factor * first + second + constant, divisor)
+                    assert (evaluate(quotient, values), evaluate(remainder, values)) == expected, (total, divisor)
