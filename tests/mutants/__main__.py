@@ -1,6 +1,7 @@
 """Seeds each fault of the catalogue, runs the tests of its stage, and prints what caught it.
 
-Exit status 1 where fewer than `--least` of 100 faults are caught, or a fault's text is no longer in its file.
+The checks are run without a fault first: tests that fail then are named, and catch nothing. Exit status 1 where fewer
+than `--least` of 100 faults are caught, or a fault's text is no longer in its file.
 """
 
 from __future__ import annotations
@@ -31,11 +32,21 @@ TIMEOUT_SECONDS = 300
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """`caught_by`: the first test that failed; empty where all passed."""
+class Run:
+    """Tests to run with a fault seeded, or with none. `left_out`: tests of them that are not run."""
 
+    name: str
     fault: Fault | None
-    caught_by: str
+    checks: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`failed`: the tests that failed, or what else ended the run; none where all passed."""
+
+    run: Run
+    failed: tuple[str, ...]
     seconds: float
 
 
@@ -51,70 +62,72 @@ def faults(names: Sequence[str] = ()) -> list[Fault]:
     return [fault for fault in found if not names or fault.name in names or fault.stage in names]
 
 
-def run_checks(fault: Fault | None, stage: str, log: Path) -> int:
-    """The exit status of pytest over the checks of `stage`, with `fault` seeded. Runs in a forked process."""
+def run_checks(run: Run, log: Path) -> int:
+    """The exit status of pytest, which stops at the first failure where a fault is seeded. Runs in a forked process."""
     os.setsid()
     with log.open("w") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
-    if fault is not None:
+    options = ["-q", "-rfE", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout=120", "--hypothesis-seed=0"]
+    options += [f"--deselect={name}" for name in run.left_out]
+    if run.fault is not None:
         from tests.mutants import overlay
 
-        overlay.install(fault.module, fault.source())
+        overlay.install(run.fault.module, run.fault.source())
+        options.append("-x")
     import pytest
 
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout=120", "--hypothesis-seed=0"]
-    return int(pytest.main([*options, *CHECKS[stage]]))
+    return int(pytest.main([*options, *run.checks]))
 
 
-def start(fault: Fault | None, stage: str, log: Path) -> int:
+def start(run: Run, log: Path) -> int:
     """The id of a process that runs the checks."""
     process = os.fork()
     if process:
         return process
     status = 3
     try:
-        status = run_checks(fault, stage, log)
+        status = run_checks(run, log)
     except BaseException as error:  # a fault that keeps lampwork from being imported
         print(f"{type(error).__name__}: {error}", flush=True)
     os._exit(status)
 
 
-def what_failed(log: Path, status: int) -> str:
-    """The first failing test named in a log of pytest."""
+def what_failed(log: Path, status: int) -> tuple[str, ...]:
+    """The failing tests that a log of pytest names, or how else the run ended."""
     if os.WIFSIGNALED(status):
-        return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+        return (f"killed by {signal.Signals(os.WTERMSIG(status)).name}",)
     if not os.WEXITSTATUS(status):
-        return ""
+        return ()
     text = log.read_text(errors="replace")
-    found = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
+    found = re.findall(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
     if found:
-        return found.group(1)
+        return tuple(found)
     lines = text.strip().splitlines()
-    return lines[-1][:100] if lines else f"status {os.WEXITSTATUS(status)}"
+    return (lines[-1][:100] if lines else f"status {os.WEXITSTATUS(status)}",)
 
 
-def outcomes(chosen: Sequence[tuple[Fault | None, str]], jobs: int, folder: Path) -> Iterator[Outcome]:
-    """Each fault's outcome as its run ends, `jobs` at a time."""
+def outcomes(chosen: Sequence[Run], jobs: int, folder: Path) -> Iterator[Outcome]:
+    """Each run's outcome as it ends, `jobs` at a time."""
     waiting = list(reversed(chosen))
-    running: dict[int, tuple[Fault | None, Path, float]] = {}
+    running: dict[int, tuple[Run, Path, float]] = {}
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                fault, stage = waiting.pop()
-                log = folder / f"{fault.name if fault else 'no-fault-' + stage}.log"
-                running[start(fault, stage, log)] = (fault, log, time.monotonic())
+                run = waiting.pop()
+                log = folder / f"{run.name}.log"
+                running[start(run, log)] = (run, log, time.monotonic())
             process, status = os.waitpid(-1, os.WNOHANG)
             if process:
-                fault, log, began = running.pop(process)
-                yield Outcome(fault, what_failed(log, status), time.monotonic() - began)
+                run, log, began = running.pop(process)
+                yield Outcome(run, what_failed(log, status), time.monotonic() - began)
                 continue
-            for each, (fault, _, began) in list(running.items()):
+            for each, (run, _, began) in list(running.items()):
                 if time.monotonic() - began > TIMEOUT_SECONDS:
                     os.killpg(each, signal.SIGKILL)
                     os.waitpid(each, 0)
                     del running[each]
-                    yield Outcome(fault, "hangs", time.monotonic() - began)
+                    yield Outcome(run, ("hangs",), time.monotonic() - began)
             time.sleep(0.05)
     finally:
         for each in running:
@@ -130,6 +143,7 @@ def main() -> int:
     options = parser.parse_args()
     chosen = faults(options.names)
     stale = [str(error) for error in map(_stale, chosen) if error]
+    chosen = [fault for fault in chosen if _stale(fault) is None]
     os.chdir(ROOT)
     os.environ.update(OMP_NUM_THREADS="1")
     import hypothesis  # noqa: F401  # loaded once, for all runs
@@ -137,25 +151,26 @@ def main() -> int:
     import torch  # noqa: F401
 
     console = Console()
-    stages = sorted({fault.stage for fault in chosen})
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with tempfile.TemporaryDirectory() as made, Progress(*columns, console=console) as progress:
         folder = options.logs or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
-        task = progress.add_task("checks without a fault", total=len(stages))
-        for sound in outcomes([(None, stage) for stage in stages], options.jobs, folder):
+        paths = dict.fromkeys(path for fault in chosen for path in CHECKS[fault.stage])
+        task = progress.add_task("checks without a fault", total=len(paths))
+        left_out: list[str] = []
+        sound = [Run(f"no-fault-{path.replace('/', '-')}", None, (path,)) for path in paths]
+        for each in outcomes(sound, options.jobs, folder):
+            left_out += each.failed
             progress.advance(task)
-            if sound.caught_by:
-                console.print(f"[red]the checks fail without a fault: {sound.caught_by}")
-                return 1
+        for name in left_out:
+            console.print(f"[yellow]fails without a fault, and catches none: {name}")
         task = progress.add_task("faults", total=len(chosen))
+        runs = [Run(fault.name, fault, tuple(CHECKS[fault.stage]), tuple(left_out)) for fault in chosen]
         found = []
-        for each in outcomes([(fault, fault.stage) for fault in chosen], options.jobs, folder):
+        for each in outcomes(runs, options.jobs, folder):
             found.append(each)
             progress.advance(task)
-            if not each.caught_by:
-                progress.console.print(f"[red]not caught: {each.fault.name} ({each.fault.what})")  # type: ignore[union-attr]
-    return report(console, chosen, found, stale, options.least)
+    return report(console, found, stale, options.least)
 
 
 def _stale(fault: Fault) -> ValueError | SyntaxError | None:
@@ -166,21 +181,20 @@ def _stale(fault: Fault) -> ValueError | SyntaxError | None:
     return None
 
 
-def report(console: Console, chosen: Sequence[Fault], found: Sequence[Outcome], stale: Sequence[str], least: float) -> int:
+def report(console: Console, found: Sequence[Outcome], stale: Sequence[str], least: float) -> int:
     """Prints what caught each fault, and the share of each stage; the exit status."""
-    by_name = {each.fault.name: each for each in found if each.fault is not None}
     table = Table("fault", "stage", "caught by", "s")
-    for fault in chosen:
-        outcome = by_name[fault.name]
-        caught = outcome.caught_by or "[red]NOT CAUGHT[/red]: " + fault.what
-        table.add_row(fault.name, fault.stage, caught, f"{outcome.seconds:.0f}")
-    console.print(table)
     shares = Table("stage", "faults", "caught")
-    for stage in sorted({fault.stage for fault in chosen}):
-        own = [by_name[fault.name] for fault in chosen if fault.stage == stage]
-        shares.add_row(stage, str(len(own)), str(sum(bool(each.caught_by) for each in own)))
-    console.print(shares)
-    caught = sum(bool(each.caught_by) for each in found)
+    order = [(each, each.run.fault) for each in found if each.run.fault is not None]
+    order.sort(key=lambda pair: (pair[1].stage, pair[1].name))
+    for each, fault in order:
+        caught_by = each.failed[0] if each.failed else f"[red]NOT CAUGHT: {fault.what}"
+        table.add_row(fault.name, fault.stage, caught_by, f"{each.seconds:.0f}")
+    for stage in dict.fromkeys(fault.stage for _, fault in order):
+        own = [each for each, fault in order if fault.stage == stage]
+        shares.add_row(stage, str(len(own)), str(sum(bool(each.failed) for each in own)))
+    console.print(table, shares)
+    caught = sum(bool(each.failed) for each in found)
     share = 100 * caught / max(len(found), 1)
     console.print(f"{caught} of {len(found)} faults caught ({share:.1f}%)")
     for text in stale:

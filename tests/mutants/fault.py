@@ -38,5 +38,7 @@ class Fault:
         text = self.path.read_text()
         found = text.count(self.before)
         if found != 1:
-            raise ValueError(f"{self.name}: its text occurs {found} times in {self.file}; bring the catalogue up to date")
+            raise ValueError(
+                f"{self.name}: its text occurs {found} times in {self.file}; bring the catalogue up to date"
+            )
         return text.replace(self.before, self.after)

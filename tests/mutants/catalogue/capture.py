@@ -58,7 +58,7 @@ FAULTS = (
     ),
     Fault(
         "lookup-by-class-alone", "capture/guards.py",
-        'self.add(source, ("lookup", name), lambda:', 'self.add(source, ("lookup",), lambda:',
+        '            source, ("lookup", name),', '            source, ("lookup",),',
         "only the first attribute looked up in a class is guarded",
     ),
     Fault(
