@@ -31,6 +31,7 @@ from lampwork.ir.differentiation import Backward
 from lampwork.ir.guard import Guard
 from lampwork.ir.program import NativeCode, Program, device_index
 from lampwork.ir.region import Continue, FunctionalGraph, Raise, Region, Return, RunEagerly
+from lampwork.ir.size import Size
 from lampwork.ir.source import Argument, is_lasting
 from lampwork.ir.target import Target
 from lampwork.ir.template import ConstantValue
@@ -197,7 +198,10 @@ def _backward(
     def observed(stage: str, value: Any) -> None:
         observe(f"{stage} backward", value)
 
-    program, native, source = _generate(halves.backward, settings, observed, spent, frozenset(), owns_inputs=True)
+    facts = region.sizes.facts() if environment.verify and region.sizes is not None else ()
+    program, native, source = _generate(
+        halves.backward, settings, observed, spent, frozenset(), owns_inputs=True, facts=facts
+    )
     for stage, each in spent.items():
         seconds[f"{stage} backward"] = each
     made = Artifact(
@@ -219,9 +223,11 @@ def _generate(
     weights: frozenset[int],
     sizes: SymbolicSizes | None = None,
     owns_inputs: bool = False,
+    facts: tuple[Size, ...] = (),
 ) -> tuple[Program, NativeCode, str]:
     """Every stage behind the graph: program, machine code and host function. `sizes`: what it takes for granted of
-    those that contents decide is checked. `weights` and `owns_inputs`: as for `host_source`."""
+    those that contents decide is checked. `facts`: what guards say of sizes, for the
+    verifier. `weights` and `owns_inputs`: as for `host_source`."""
     target = target_of(functional.device)
     with _stage("lower", seconds):
         if sizes is not None:
@@ -229,12 +235,13 @@ def _generate(
         lowered = lower(functional, settings)
         if sizes is not None:
             lowered = replace(lowered, assumed=sizes.assumed())
+            facts = sizes.facts() if environment.verify else ()
     _verify_lowered(lowered)
     observe("lower", lowered)
     tuner = _tuner(settings, target, functional.device)
     with _stage("schedule", seconds):
         program = schedule(lowered, settings, target, tuner.choose if tuner is not None else None)
-    _verify_program(program)
+    _verify_program(program, facts)
     observe("schedule", program)
     with _stage("generate", seconds):
         native = generate(program, settings, target, tuner)
@@ -353,8 +360,8 @@ def _verify_lowered(lowered: Any) -> None:
         verify_lowered(lowered)
 
 
-def _verify_program(program: Any) -> None:
+def _verify_program(program: Any, facts: tuple[Size, ...]) -> None:
     if environment.verify:
         from lampwork.ir.kernel_verify import verify_program
 
-        verify_program(program)
+        verify_program(program, facts)

@@ -231,6 +231,28 @@ class SymbolicSizes(KnownSizes):
         equalities = [each for each in self._noted.values() if each.relation == "=="]
         return [each for each in equalities if self._difference(each.left, each.right) != 0]
 
+    def facts(self) -> tuple[Size, ...]:
+        """Expressions that are not negative in any call that passes the guards, beside what bounds of symbols say."""
+        found: list[Size] = []
+        for noted in self._noted.values():
+            less = self._difference(noted.left, noted.right)
+            if noted.relation in ("<", "<="):
+                less = mul(less, -1)
+            if noted.relation == "!=":
+                found.append(add(mul(less, less), -1))
+            elif noted.relation != "==":
+                found.append(add(less, -1) if noted.relation in ("<", ">") else less)
+        for name in self._replaced:
+            low, high = self._bounds[name]
+            value = self.resolve(self._symbols[name])
+            found.append(add(value, -low))
+            if high < INFINITY:
+                found.append(add(mul(value, -1), high))
+        for part, value in self._parts.items():
+            more = add(part, mul(self.resolve(value), -1))
+            found += [add(self.resolve(value), -bounds(part)[0]), more, mul(more, -1)]
+        return tuple(dict.fromkeys([each for each in found if not isinstance(each, int) and bounds(each)[0] < 0]))
+
     def settle(self) -> None:
         """Makes every guarded equality part of all expressions: what is not solved for a symbol is specialised.
 

@@ -13,7 +13,8 @@ Kernel:
  8. An accumulator is folded only inside the body that declares it, with a value of its type; `position` is there for
     argmax and argmin alone.
  9. Accumulators declared outside a parallel loop are not folded inside it.
-10. Offsets whose bounds are known stay inside the parameter: 0 <= offset < numel (where numel is constant).
+10. Offsets stay inside the parameter: 0 <= offset < numel, for all sizes that pass the guards, all points of the loops,
+    and all that masks and clamped indices leave. What is not proved must stand a search for a counterexample.
 
 11. A kernel that is `many` is one parallel loop.
 
@@ -30,7 +31,7 @@ Program:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lampwork.ir.dtype import FLOATING, INTEGRAL, ITEM_SIZE_BYTES, NATIVE, STORED
@@ -55,6 +56,7 @@ from lampwork.ir.loops import (
     Store,
     storage_numel,
 )
+from lampwork.ir.offsets import Access, computed_index, facts_of, renamed
 from lampwork.ir.program import Extern, FromBuffer, Launch, Program, TensorRef, launch_rows
 from lampwork.ir.size import Size, Symbol, add, bounds, common_factor, divided, mul, substitute, symbols
 from lampwork.ir.verify import VerifyError
@@ -69,15 +71,25 @@ FLOAT_ONLY = frozenset(
 INTEGER_ONLY = frozenset({"truncdiv", "shift_left", "shift_right"})
 
 
-def verify_kernel(kernel: Kernel) -> None:
-    """Raises `VerifyError` unless invariants 1 to 10 hold."""
-    _KernelCheck(kernel).run()
+def verify_kernel(kernel: Kernel) -> list[Access]:
+    """Raises `VerifyError` unless invariants 1 to 9 hold. Returns the loads and stores of which invariant 10 takes more
+    to prove than the kernel says: what guards say of its sizes."""
+    check = _KernelCheck(kernel)
+    check.run()
+    if not kernel.sizes:
+        for access in check.unproved:
+            _refuse_outside(kernel, access, ())
+    return check.unproved
 
 
 class _KernelCheck:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.parameters: dict[str, Parameter] = {p.name: p for p in kernel.parameters}
+        self.values: dict[str, Expr] = {}
+        self.conditions: list[Expr] = []
+        self.unproved: list[Access] = []
+        self.seen_accesses: set[tuple] = set()
 
     def fail(self, rule: int, message: str) -> None:
         raise VerifyError(f"kernel {self.kernel.name}: invariant {rule}: {message}")
@@ -117,6 +129,7 @@ class _KernelCheck:
                 self.need(stmt.name not in seen, 2, f"{stmt.name} is defined twice")
                 self.expr(stmt.value, seen, scope, extents)
                 seen[stmt.name] = stmt.value.dtype
+                self.values[stmt.name] = stmt.value
             elif isinstance(stmt, Accumulator):
                 restarts = isinstance(seen.get(stmt.name), Accumulator)
                 self.need(stmt.name not in seen or restarts, 2, f"{stmt.name} is defined twice")
@@ -134,7 +147,9 @@ class _KernelCheck:
                 self.store(stmt, seen, scope, extents)
             elif isinstance(stmt, If):
                 self.need(self.expr(stmt.condition, seen, scope, extents) == "bool", 5, "condition is not bool")
+                self.conditions.append(stmt.condition)
                 self.body(stmt.body, seen, scope, kinds, extents, False)
+                self.conditions.pop()
             else:
                 self.fail(5, f"not a statement: {stmt!r}")
 
@@ -170,7 +185,7 @@ class _KernelCheck:
         self.need(buffer.access in allowed, 4, f"{stmt.mode} to {buffer.access} {stmt.buffer}")
         dtype = self.expr(stmt.value, seen, scope, extents)
         self.need(dtype == buffer.dtype, 4, f"{dtype} stored in {stmt.buffer}, which is {buffer.dtype}")
-        self.index(stmt.index, stmt.indirect, buffer, seen, scope, extents, masked=False)
+        self.index(stmt.index, stmt.indirect, buffer, seen, scope, extents, None)
 
     def buffer(self, name: str, seen) -> Parameter:
         found = seen.get(name) if name in seen else self.parameters.get(name)
@@ -178,20 +193,27 @@ class _KernelCheck:
             return found
         raise VerifyError(f"kernel {self.kernel.name}: invariant 4: {name} is not a buffer here")
 
-    def index(self, index, indirect, buffer: Parameter, seen, scope, extents, masked: bool) -> None:
+    def index(self, index, indirect, buffer: Parameter, seen, scope, extents, mask: Expr | None) -> None:
         self.need(len(index) == 1, 3, f"{buffer.name} has index {index}")
         bound = set(scope)
         for name, value in indirect:
             self.need(self.expr(value, seen, scope, extents) in INTEGRAL, 3, f"{name} is not an integer")
             bound.add(name)
         self.size(index[0], frozenset(bound))
-        if masked or indirect or not isinstance(buffer.numel, int) or self.kernel.sizes:
-            return
-        low, high = bounds(_tight(index[0], extents))
-        if high >= buffer.numel or low < 0:
-            # Chunked loops: the last chunk is shorter, which bounds of single symbols do not show.
-            if all(isinstance(extents[name], int) for name in symbols(index[0])):
-                self.fail(10, f"{buffer.name}[{index[0]}] reaches [{low}, {high}] of {buffer.numel}")
+        offset, facts, numbers = computed_index(index[0], indirect, self.values)
+        exact = True
+        for condition in (mask, *self.conditions):
+            more, all_said = facts_of(condition, self.values, numbers)
+            facts += more
+            exact &= all_said
+        ranges = {name: add(extent, -1) for name, extent in extents.items()}
+        text = f"{buffer.name}[{index[0]}] of {buffer.numel}"
+        access = Access(text, offset, buffer.numel, ranges, tuple(facts), exact)
+        key = (buffer.name, offset, access.facts, tuple(ranges.items()))
+        if key not in self.seen_accesses:
+            self.seen_accesses.add(key)
+            if not access.proved():
+                self.unproved.append(access)
 
     def size(self, value: Size, scope: frozenset[str]) -> None:
         free = symbols(value) - scope
@@ -218,7 +240,7 @@ class _KernelCheck:
             self.need(buffer.dtype == expr.dtype, 4, f"{expr.buffer} is {buffer.dtype}, loaded as {expr.dtype}")
             if expr.mask is not None:
                 self.need(self.expr(expr.mask, seen, scope, extents) == "bool", 5, "mask is not bool")
-            self.index(expr.index, expr.indirect, buffer, seen, scope, extents, expr.mask is not None)
+            self.index(expr.index, expr.indirect, buffer, seen, scope, extents, expr.mask)
             return expr.dtype
         self.need(isinstance(expr, Compute), 5, f"not an expression: {expr!r}")
         return self.compute(expr, [self.expr(arg, seen, scope, extents) for arg in expr.args])
@@ -246,19 +268,18 @@ class _KernelCheck:
         return dtype
 
 
-def _tight(value: Size, extents: dict[str, Size]) -> Size:
-    """`value` with every loop symbol bounded by its loop's extent."""
-    known = {name: Symbol(name, 0, max(extent - 1, 0)) for name, extent in extents.items() if isinstance(extent, int)}
-    return substitute(value, known)
-
-
 # -- Programs ---------------------------------------------------------------------------------------------------------
 
 
-def verify_program(program: Program) -> None:
-    """Raises `VerifyError` unless every kernel is valid and invariants 11 to 15 hold."""
-    for kernel in program.kernels:
-        verify_kernel(kernel)
+def verify_program(program: Program, facts: Sequence[Size] = ()) -> None:
+    """Raises `VerifyError` unless every kernel is valid and invariants 11 to 15 hold.
+
+    `facts`: expressions of the program's sizes that are not negative in any call that passes the guards.
+    """
+    unproved = [verify_kernel(kernel) for kernel in program.kernels]
+    for step in program.steps:
+        if isinstance(step, Launch) and step.sizes and unproved[step.kernel]:
+            _verify_offsets(program.kernels[step.kernel], unproved[step.kernel], step, facts)
     ranges = _workspace_ranges(program)
     written = {name for name, place in program.placements.items() if place.kind in ("input", "constant")}
     written |= {name for name, buffer in program.buffers.items() if buffer.kind == "unwritten"}
@@ -291,6 +312,26 @@ def verify_program(program: Program) -> None:
             if together and _overlap(ranges[one], ranges[other]):
                 raise VerifyError(f"invariant 15: {one} and {other} overlap in the workspace")
     _verify_arena(program, live)
+
+
+def _verify_offsets(kernel: Kernel, unproved: list[Access], step: Launch, facts: Sequence[Size]) -> None:
+    """Raises `VerifyError` where invariant 10 does not follow from what guards say of this launch's sizes."""
+    names: dict[str, Symbol] = {}
+    for own, value in zip(kernel.sizes, step.sizes):
+        if isinstance(value, Symbol):
+            found = next((s for a in unproved for s in a.symbols() if s.name == own), Symbol(own, 0))
+            names.setdefault(value.name, found)
+    known = renamed(facts, names)
+    for access in unproved:
+        if not access.proved(known):
+            _refuse_outside(kernel, access, known)
+
+
+def _refuse_outside(kernel: Kernel, access: Access, facts: Sequence[Size]) -> None:
+    """Raises `VerifyError` where an access that was not proved is outside of its buffer at some point."""
+    point = access.counterexample(facts) if access.exact else None
+    if point is not None:
+        raise VerifyError(f"kernel {kernel.name}: invariant 10: {access.text} is outside at {point}")
 
 
 def _verify_arena(program: Program, live: dict[str, list[int]]) -> None:

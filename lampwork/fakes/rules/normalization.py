@@ -48,13 +48,26 @@ def native_layer_norm(x: torch.Tensor, normalized_shape: Any, weight: Any, bias:
 
 @rule("native_group_norm")
 def native_group_norm(x: torch.Tensor, weight: Any, bias: Any, n: int, c: int, hw: int, group: int, eps: float) -> Any:
+    for name, each in (("weight", weight), ("bias", bias)):
+        if each is not None and (each.dim() != 1 or each.size(0) != c):
+            raise RuntimeError(
+                f"Expected {name} to be a vector of size equal to the number of channels in input, but got "
+                f"{name} of shape {list(each.size())} and input of shape {list(x.size())}"
+            )
     statistics = Spec((n, group), (group, 1), _statistics_dtype(x, weight))
     shape = tuple(x.size())
     return Spec(shape, in_format_of(x, shape), x.dtype), statistics, statistics
 
 
-def _batch_norm(x: torch.Tensor, weight: Any, training: bool) -> Any:
+def _batch_norm(
+    x: torch.Tensor, weight: Any, bias: Any, training: bool, running_mean: Any = None, running_var: Any = None
+) -> Any:
     shape = tuple(x.size())
+    named = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    for name, each in named.items():  # the kernel reads one element a channel
+        if each is not None and each.numel() != shape[1]:
+            raise RuntimeError(f"{name} should contain {shape[1]} elements not {each.numel()}")
+    weight = weight if weight is not None else running_mean
     channels = (shape[1],) if training else (0,)
     statistics = Spec(channels, (1,), _statistics_dtype(x, weight))
     return Spec(shape, _normalized_strides(x, shape), x.dtype), statistics, statistics
@@ -70,7 +83,7 @@ def _normalized_strides(x: torch.Tensor, shape: tuple) -> tuple:
 @rule("native_batch_norm", "_native_batch_norm_legit")
 def native_batch_norm(x: torch.Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
                       momentum: float, eps: float) -> Any:  # fmt: skip
-    return _batch_norm(x, weight if weight is not None else running_mean, training)
+    return _batch_norm(x, weight, bias, training, running_mean, running_var)
 
 
 @rule("_native_batch_norm_legit_functional")
@@ -78,7 +91,7 @@ def native_batch_norm_functional(x: torch.Tensor, weight: Any, bias: Any, runnin
                                  training: bool, momentum: float, eps: float) -> Any:  # fmt: skip
     """The results of `_native_batch_norm_legit`, then the new running statistics."""
     running = tuple(Spec(tuple(each.size()), preserved(each), each.dtype) for each in (running_mean, running_var))
-    return *_batch_norm(x, weight if weight is not None else running_mean, training), *running
+    return *_batch_norm(x, weight, bias, training, running_mean, running_var), *running
 
 
 @rule("_batch_norm_with_update")
@@ -87,7 +100,7 @@ def batch_norm_with_update(x: torch.Tensor, weight: Any, bias: Any, running_mean
     """The CPU reserves nothing for the backward pass."""
     if x.device.type != "cpu":
         raise Unknown
-    return *_batch_norm(x, weight if weight is not None else running_mean, True), Spec((0,), (1,), torch.uint8)
+    return *_batch_norm(x, weight, bias, True, running_mean, running_var), Spec((0,), (1,), torch.uint8)
 
 
 @rule("_batch_norm_with_update_functional")
@@ -100,13 +113,13 @@ def batch_norm_with_update_functional(x: torch.Tensor, weight: Any, bias: Any, r
 @rule("_native_batch_norm_legit.no_stats")
 def native_batch_norm_without_statistics(x: torch.Tensor, weight: Any, bias: Any, training: bool, momentum: float,
                                          eps: float) -> Any:  # fmt: skip
-    return _batch_norm(x, weight, training)
+    return _batch_norm(x, weight, bias, training)
 
 
 @rule("_native_batch_norm_legit_no_training")
 def native_batch_norm_inference(x: torch.Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any,
                                 momentum: float, eps: float) -> Any:  # fmt: skip
-    return _batch_norm(x, weight, False)
+    return _batch_norm(x, weight, bias, False, running_mean, running_var)
 
 
 @rule("nll_loss_forward")

@@ -252,3 +252,52 @@ def test_verifier_accepts_a_program():
 def test_verifier_refuses_programs(message, changes):
     with pytest.raises(VerifyError, match=message):
         verify_program(program(**changes))
+
+
+def _loaded(index, numel, extent, indirect=(), mask=None):
+    load = Load("b0", (index,), "float32", indirect, mask)
+    loop = Loop(Axis("i0", extent), (Store("b1", (Symbol("i0", 0),), load),))
+    return Kernel(
+        "k", (Parameter("b0", "float32", "read", numel), Parameter("b1", "float32", "write", extent)), (loop,), ("s0",)
+    )
+
+
+def _program_of(kernel):
+    shape = {"x": kernel.parameters[0].numel, "y": kernel.parameters[1].numel}
+    buffers = {name: Buffer(name, "float32", (numel,), (1,), "input") for name, numel in shape.items()}
+    places = {"x": Placement("input", 0), "y": Placement("input", 1)}
+    launch = Launch(0, ("x", "y"), (Symbol("n", 0),))
+    return Program((kernel,), buffers, places, (launch,), ("x", "y"), (), sizes=("n",))
+
+
+def test_offsets_of_unknown_sizes_are_proved_or_refused():
+    s, i, x = Symbol("s0", 2), Symbol("i0"), Symbol("x0", 0, 3)
+    number = Load("b0", (i,), "float32")
+    row = Compute("cast", (number,), "int64")
+    clamped = Compute("minimum", (Compute("maximum", (row, Constant(0, "int64")), "int64"), Index(s + -1)), "int64")
+    near = Compute("lt", (Index(i), Index(s + -1)), "bool")
+    inside = (
+        _loaded(i, s, s),
+        _loaded(i + 1, s, s + -1),
+        _loaded(i + 1, s, s + 1, mask=near),
+        _loaded(x, s, s, (("x0", clamped),)),
+    )
+    for kernel in inside:
+        verify_program(_program_of(kernel))
+    far = Compute("le", (Index(i), Index(s + -1)), "bool")
+    outside = (
+        _loaded(i + 1, s, s),
+        _loaded(i * 2, s, s),
+        _loaded(x, s, s, (("x0", row),)),
+        _loaded(i + 1, s, s, mask=far),
+    )
+    for kernel in outside:
+        with pytest.raises(VerifyError, match="invariant 10"):
+            verify_program(_program_of(kernel))
+
+
+def test_offsets_are_proved_by_what_guards_say():
+    program = _program_of(_loaded(Symbol("i0"), Symbol("s0", 2), 3))
+    verify_program(program, [Symbol("n", 2) + -3])
+    with pytest.raises(VerifyError, match="invariant 10"):
+        verify_program(program)

@@ -136,6 +136,11 @@ class Graph:
 # Expressions ---------------------------------------------------------------------------------------------------------
 
 
+def inside(value: Expr, rows: int) -> Expr:
+    """An integer of any value as a row of `rows`: kernels read and write where they are proved to."""
+    return op("minimum", op("maximum", value, constant(0, "int64")), constant(rows - 1, "int64"))
+
+
 def op(name: str, *args: Expr, dtype: str | None = None) -> Compute:
     return Compute(name, args, dtype or args[-1].dtype)
 

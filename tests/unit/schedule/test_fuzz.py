@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lampwork.ir.size import Symbol, floordiv, mod
 from lampwork.schedule import fuse, loops, segment, split
-from tests.unit.schedule.programs import Graph, assert_same, below, constant, op
+from tests.unit.schedule.programs import Graph, assert_same, below, constant, inside, op
 
 EXAMPLES = int(os.environ.get("LAMPWORK_FUZZ_EXAMPLES", "60"))
 UNARY = ("neg", "exp", "tanh", "abs", "relu", "sigmoid")
@@ -201,7 +201,7 @@ class Chooser:
         row = Symbol("x", 0, 2)
         self.add(
             (self.a, self.shape(x)[1]),
-            lambda i, j: self.g.load(x, row, j, indirect=(("x", self.g.load(self.ids, i)),)),
+            lambda i, j: self.g.load(x, row, j, indirect=(("x", inside(self.g.load(self.ids, i), 3)),)),
         )
 
     def extern(self) -> None:

@@ -12,6 +12,7 @@ from tests.unit.schedule.programs import (
     assert_same,
     below,
     constant,
+    inside,
     launches,
     op,
     scheduled,
@@ -171,7 +172,7 @@ def test_embedding_feeds_a_norm_in_one_kernel():
     from lampwork.ir.size import Symbol
 
     row = Symbol("x", 0, 2)
-    rows = g.pointwise((4, 12), lambda i, j: g.load(table, row, j, indirect=(("x", g.load(ids, i)),)))
+    rows = g.pointwise((4, 12), lambda i, j: g.load(table, row, j, indirect=(("x", inside(g.load(ids, i), 3)),)))
     assert launches(assert_same(g.finish(layer_norm(g, rows, 4, 12, weight, bias)))) == 1
 
 

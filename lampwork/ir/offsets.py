@@ -1,0 +1,213 @@
+"""Where a kernel's loads and stores lie, proved: every offset is inside its buffer, for all sizes and all points.
+
+b0[i0*s1 + i1], of s0*s1 elements, in loops i0 < s0, i1 < s1     proved
+b0[x0], where x0 is max(min(t3, s0 - 1), 0)                      proved: what is computed is kept inside
+where t4 and i0 - 2 >= 0, b0[i0 - 2]                             proved: nothing is read elsewhere
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lampwork.ir.loops import Compute, Constant, Expr, Index, Local
+from lampwork.ir.prove import Prover
+from lampwork.ir.size import (
+    INFINITY,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Product,
+    Size,
+    Sum,
+    Symbol,
+    add,
+    evaluate,
+    mul,
+    substitute,
+)
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load or store: `index` in a buffer of `numel` elements, in loops whose last indices are `ranges`.
+
+    `facts`: what is not negative where it happens.
+    """
+
+    text: str
+    index: Size
+    numel: Size
+    ranges: Mapping[str, Size] = field(hash=False)
+    facts: tuple[Size, ...] = ()
+    #: Whether the facts say all of the masks and conditions around it.
+    exact: bool = True
+
+    def proved(self, facts: Sequence[Size] = ()) -> bool:
+        """Whether it is inside its buffer, for all sizes with these `facts`."""
+        return Prover([*self.facts, *facts], self.ranges).inside(self.index, self.numel)
+
+    def symbols(self) -> list[Symbol]:
+        """Every symbol of the access, with its bounds."""
+        return [
+            each for value in (self.index, self.numel, *self.ranges.values(), *self.facts) for each in parts_of(value)
+        ]
+
+    def counterexample(self, facts: Sequence[Size] = ()) -> dict[str, int] | None:
+        """Sizes and indices, as small as they may be, under which it is outside; None: none was found."""
+        known = [*self.facts, *facts]
+        found = {each.name: each for each in [*self.symbols(), *(each for fact in facts for each in parts_of(fact))]}
+        sizes = [each for name, each in found.items() if name not in self.ranges]
+        chosen = random.Random(0)
+        for trial in range(_TRIALS):
+            point: dict[str, int] = {}
+            for symbol in sizes:
+                low = symbol.lower if symbol.lower > -INFINITY else -2
+                point[symbol.name] = chosen.randint(low, min(symbol.upper, low + 2 + trial % 12))
+            for name, last in self.ranges.items():
+                end = evaluate(last, point)
+                if end < 0:
+                    break
+                point[name] = chosen.choice((0, end, chosen.randint(0, end)))
+            else:
+                if all(evaluate(fact, point) >= 0 for fact in known):
+                    if not 0 <= evaluate(self.index, point) < evaluate(self.numel, point):
+                        return point
+        return None
+
+
+#: Points tried for a counterexample.
+_TRIALS = 300
+
+
+def parts_of(value: Size) -> Iterator[Symbol]:
+    """Every symbol in `value`, with its bounds."""
+    stack: list[Size] = [value]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, Symbol):
+            yield part
+        elif isinstance(part, Sum):
+            stack += [atom for _, atom in part.terms]
+        elif isinstance(part, Product):
+            stack += part.factors
+        elif isinstance(part, (FloorDiv, Mod)):
+            stack += [part.value, part.divisor]
+        elif isinstance(part, (Min, Max)):
+            stack += [part.left, part.right]
+
+
+def computed_index(
+    index: Size, indirect: Sequence[tuple[str, Expr]], locals_: Mapping[str, Expr]
+) -> tuple[Size, list[Size], list[tuple[Expr, Symbol]]]:
+    """`index` without bounds that symbols of integers computed in the kernel claim, what those integers say, and which
+    symbol stands for which."""
+    facts: list[Size] = []
+    values: dict[str, Symbol] = {}
+    for name, value in indirect:
+        symbol = values[name] = Symbol(name, -INFINITY, INFINITY)
+        for low in _limits(value, "maximum", locals_):
+            facts.append(add(symbol, mul(low, -1)))
+        for high in _limits(value, "minimum", locals_):
+            facts.append(add(high, mul(symbol, -1)))
+    bound = [(_defined(value, locals_), values[name]) for name, value in indirect]
+    return substitute(index, values), facts, bound
+
+
+def _limits(value: Expr, op: str, locals_: Mapping[str, Expr]) -> Iterator[Size]:
+    """What an integer is no less than (`maximum`), or no more than (`minimum`), as sizes."""
+    other = "minimum" if op == "maximum" else "maximum"
+    value = _defined(value, locals_)
+    found = _as_size(value, locals_)
+    if found is not None:
+        yield found
+    elif isinstance(value, Compute):
+        if value.op == op:
+            for arg in value.args:
+                yield from _limits(arg, op, locals_)
+        elif value.op == other:  # both sides have to be
+            left, right = (list(_limits(arg, op, locals_)) for arg in value.args)
+            for one in left:
+                if any(
+                    Prover().holds(add(one, mul(two, -1)) if op == "minimum" else add(two, mul(one, -1)))
+                    for two in right
+                ):
+                    yield one
+            for two in right:
+                if any(
+                    Prover().holds(add(two, mul(one, -1)) if op == "minimum" else add(one, mul(two, -1)))
+                    for one in left
+                ):
+                    yield two
+        elif value.op in ("cast", "asserted"):
+            yield from _limits(value.args[0], op, locals_)
+
+
+def _defined(value: Expr, locals_: Mapping[str, Expr]) -> Expr:
+    while isinstance(value, Local) and value.name in locals_:
+        value = locals_[value.name]
+    return value
+
+
+def _as_size(value: Expr, locals_: Mapping[str, Expr], bound: Sequence[tuple[Expr, Symbol]] = ()) -> Size | None:
+    value = _defined(value, locals_)
+    for other, symbol in bound:
+        if value is other or value == other:
+            return symbol
+    if isinstance(value, Index):
+        return value.value
+    if isinstance(value, Constant) and isinstance(value.value, int) and not isinstance(value.value, bool):
+        return value.value
+    if isinstance(value, Compute) and value.op == "cast" and value.dtype in ("int64", "int32"):
+        return _as_size(value.args[0], locals_, bound)
+    if isinstance(value, Compute) and value.op in ("add", "sub", "mul") and value.dtype == "int64":
+        left, right = (_as_size(arg, locals_, bound) for arg in value.args)
+        if left is None or right is None:
+            return None
+        return mul(left, right) if value.op == "mul" else add(left, right if value.op == "add" else mul(right, -1))
+    return None
+
+
+def facts_of(
+    condition: Expr | None, locals_: Mapping[str, Expr], bound: Sequence[tuple[Expr, Symbol]] = (), holds: bool = True
+) -> tuple[list[Size], bool]:
+    """What is not negative where `condition` is true (`holds` False: where it is false), and whether that says it all.
+
+    `bound`: integers that symbols stand for.
+    """
+    if condition is None:
+        return [], True
+    condition = _defined(condition, locals_)
+    if not isinstance(condition, Compute):
+        return [], isinstance(condition, Constant) and bool(condition.value) is holds
+    op = condition.op
+    if op == "not":
+        return facts_of(condition.args[0], locals_, bound, not holds)
+    if op == ("and" if holds else "or"):
+        parts = [facts_of(arg, locals_, bound, holds) for arg in condition.args]
+        return [fact for facts, _ in parts for fact in facts], all(exact for _, exact in parts)
+    if op not in _OPPOSITE:
+        return [], False
+    left, right = (_as_size(arg, locals_, bound) for arg in condition.args)
+    if left is None or right is None:
+        return [], False
+    more = add(left, mul(right, -1))
+    relation = op if holds else _OPPOSITE[op]
+    return {
+        "ge": [more], "gt": [add(more, -1)], "le": [mul(more, -1)], "lt": [add(mul(more, -1), -1)],
+        "eq": [more, mul(more, -1)], "ne": [],
+    }[relation], relation != "ne"  # fmt: skip
+
+
+_OPPOSITE = {"ge": "lt", "lt": "ge", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
+
+
+def renamed(facts: Sequence[Size], names: Mapping[str, Symbol]) -> list[Size]:
+    """`facts` of a program's sizes in the symbols of a kernel; sizes that it does not have get other names."""
+    found = []
+    for fact in facts:
+        others = {each.name: Symbol(f"of the program: {each.name}", each.lower, each.upper) for each in parts_of(fact)}
+        found.append(substitute(fact, {**others, **names}))
+    return found

@@ -1,0 +1,74 @@
+"""The prover against enumeration: what it proves holds at every point, and the usual offsets of kernels are proved."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lampwork.ir.prove import Prover
+from lampwork.ir.size import Size, Symbol, add, bounds, evaluate, floordiv, maximum, minimum, mod, mul
+
+N, M = Symbol("n", 1), Symbol("m", 2)
+I, J = Symbol("i"), Symbol("j")
+
+leaves = st.one_of(st.integers(-6, 6), st.sampled_from([N, M, I, J, I, J]))
+
+
+def _grow(inner):
+    divisors = st.one_of(st.integers(1, 6), st.sampled_from([N, M, mul(N, M), add(M, 1)]))
+    return st.one_of(
+        st.builds(add, inner, inner),
+        st.builds(mul, inner, st.one_of(st.integers(-4, 4), st.sampled_from([N, M]))),
+        st.builds(floordiv, inner, divisors),
+        st.builds(mod, inner, divisors),
+        st.builds(minimum, inner, inner),
+        st.builds(maximum, inner, inner),
+    )
+
+
+expressions = st.recursive(leaves, _grow, max_leaves=7)
+lasts = st.sampled_from([add(N, -1), add(M, -1), add(mul(N, M), -1), 3, add(add(N, M), -4), add(floordiv(N, 2), -1)])
+
+
+def points(first: Size, second: Size, facts: list[Size]):
+    """Values of all symbols within the ranges, for small sizes under which the facts hold."""
+    for n, m in itertools.product(range(1, 5), range(2, 5)):
+        sizes = {"n": n, "m": m}
+        for i in range(evaluate(first, sizes) + 1):
+            for j in range(evaluate(second, sizes) + 1):
+                point = {**sizes, "i": i, "j": j}
+                if all(evaluate(fact, point) >= 0 for fact in facts):
+                    yield point
+
+
+@settings(max_examples=600, deadline=None)
+@given(expressions, lasts, lasts, st.lists(expressions, max_size=2))
+def test_what_is_proved_holds(value, first, second, facts):
+    prover = Prover(facts, {"i": first, "j": second})
+    if prover.holds(value):
+        for point in points(first, second, facts):
+            assert evaluate(value, point) >= 0, (str(value), point)
+
+
+def test_offsets_of_kernels_are_proved():
+    rows = Prover((), {"i": add(N, -1), "j": add(M, -1)})
+    assert rows.inside(add(mul(I, M), J), mul(N, M))
+    assert rows.inside(add(mul(J, N), I), mul(N, M))
+    assert not rows.inside(add(mul(I, N), J), mul(N, M))
+    one = Prover((), {"i": add(mul(N, M), -1)})
+    assert one.inside(add(mul(mod(I, M), N), floordiv(I, M)), mul(N, M))
+    assert one.inside(floordiv(I, M), N) and not one.inside(mul(I, M), mul(N, M))
+    chunks = Prover((), {"i": add(floordiv(add(N, 15), 16), -1), "j": add(minimum(16, add(N, mul(I, -16))), -1)})
+    assert chunks.inside(add(mul(I, 16), J), N) and not chunks.inside(add(mul(I, 16), add(J, 1)), N)
+
+
+def test_facts_are_used():
+    half = floordiv(add(N, 1), 2)
+    last = {"i": add(half, -1)}
+    assert not Prover((), last).inside(add(I, half), N)
+    assert Prover([add(N, mul(half, -2))], last).inside(add(I, half), N)
+    assert Prover([add(N, mul(M, -1))], {"i": add(M, -1)}).inside(I, N)
+    assert Prover([add(N, mul(M, -1))], {"i": add(M, -1)}).inside(mul(I, M), mul(N, M))
+    assert bounds(half)[0] == 1
