@@ -8,5 +8,5 @@ import sys
 
 def test_no_stored_entry_is_stale():
     command = [sys.executable, "-W", "ignore", "-m", "tests.mutation.stored", "--quick"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
