@@ -36,20 +36,15 @@ def poisoned(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
             if tensor.device.type == "cpu":
                 ctypes.memset(tensor.data_ptr(), FILL, span * tensor.element_size())
             else:
-                size_bytes = span * tensor.element_size()
-                memory = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-                memory.set_(
-                    tensor.untyped_storage(), tensor.storage_offset() * tensor.element_size(), (size_bytes,), (1,)
-                )
-                memory.fill_(FILL)
+                tensor.as_strided((span,), (1,)).view(torch.uint8).fill_(FILL)
         return tensor
 
     return made
 
 
 def memory_of(*tensors: torch.Tensor) -> list[tuple]:
-    """Where tensors lie, and how."""
-    return [(each.data_ptr(), each.untyped_storage().nbytes(), tuple(each.shape), each.stride()) for each in tensors]
+    """Where tensors lie, and how. (The storage's Python object would own the storage, too.)"""
+    return [(each.data_ptr(), tuple(each.shape), each.stride()) for each in tensors]
 
 
 def unmoved(name: str, before: list[tuple], *tensors: torch.Tensor) -> None:
