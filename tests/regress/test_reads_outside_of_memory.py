@@ -58,4 +58,5 @@ def test_results_are_of_the_inputs_alone(name, dynamic):
                 compiled(x)
         else:
             compare(compiled(x), expected)
-    assert not lampwork.stats(compiled)["fallbacks"]
+    # Where the program raises, eager has the last word.
+    assert {each.diagnostic.id for each in lampwork.stats(compiled)["fallbacks"]} <= {"exception"}
