@@ -149,6 +149,8 @@ class _Attempt:
         self.split = split
         self.reason = reason
         self.suspended: Suspended | None = None
+        #: The program is called by native code of ours, which goes on after frames below: they cannot be suspended.
+        self.natively_called = False
         recorder = Recorder(sizes_by_contents=policy.contents)
         self.world = TorchWorld(recorder, policy)
         self.world.attach(recorder)
@@ -389,7 +391,10 @@ class _Attempt:
         function = loader.load(self.function, sources.root)
         loaded = tuple([loader.load(value, sources.argument(index)) for index, value in enumerate(self.args)])
         named = {name: loader.load(value, sources.keyword(name)) for name, value in self.kwargs.items()}
-        return self.machine.call(function, loaded, named)
+        self.natively_called = True
+        answer = world.call(function, loaded, named)
+        self.natively_called = False
+        return self.machine.complete(answer)
 
     def _resume(self, resumption: Resumption) -> Any:
         """Goes on with suspended frames."""
@@ -426,7 +431,8 @@ class _Attempt:
         """Ends the region at a break. `entered`: the program was in a context that is implemented in C."""
         if not isinstance(stop, StopHere) and self.reason is None:
             self.reason = diagnostic_of(stop, self.function)
-        suspended = self.suspended = suspend(self.machine, stop) if self.split else None
+        split = self.split and not self.natively_called
+        suspended = self.suspended = suspend(self.machine, stop) if split else None
         if suspended is None:
             raise stop
         assert self.reason is not None

@@ -62,6 +62,8 @@ class ObjectAttributes(CaptureWorld):
     def _guarded_lookup(self, cls: type, name: str) -> tuple[bool, Any]:
         if cls is Fake:
             return self.tensor_class_lookup(name)
+        if cls.__flags__ & HEAP_TYPE and self.loader.class_source(cls) is None:
+            self._look_in_bases(cls, name)
         for owner in type.__getattribute__(cls, "__mro__"):
             if (id(owner), name) in self.class_writes:
                 return True, self.class_writes[id(owner), name][1]
@@ -73,6 +75,14 @@ class ObjectAttributes(CaptureWorld):
             if source is not None:
                 self.guards.class_lookup(source, name, None)
         return False, None
+
+    def _look_in_bases(self, cls: type, name: str) -> None:
+        """Guards what a class that the program made finds in those that were there before, up to where it finds it."""
+        for base in type.__getattribute__(cls, "__mro__"):
+            if base is not cls:
+                self.class_lookup(base, name)
+            if (id(base), name) in self.class_writes or name in type.__dict__["__dict__"].__get__(base):
+                return
 
     def _class_entry(self, cls: type, owner: type, name: str, raw: Any) -> Any:
         """The raw entry `name` of a class, guarded as found through `cls`."""

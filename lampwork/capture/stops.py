@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import traceback
 import types
 from typing import Any
@@ -83,6 +84,6 @@ def location_of(function: Any) -> Location:
     if isinstance(function, types.MethodType):
         function = function.__func__
     if isinstance(function, torch.nn.Module):
-        function = type(function).forward
+        function = inspect.getattr_static(type(function), "forward", None)  # that of scripted modules fails
     code = getattr(function, "__code__", None)
     return Location(code.co_filename, code.co_firstlineno) if code is not None else Location()

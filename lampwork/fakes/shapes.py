@@ -19,7 +19,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.errors import LampworkError
-from lampwork.fakes.fake import Fake, Unknown, Unsupported
+from lampwork.fakes.fake import DataDependent, Fake, Unknown, Unsupported
 from lampwork.fakes.kernels import checked
 from lampwork.fakes.promotion import (
     COMPLEX_OF,
@@ -226,6 +226,8 @@ def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
     except NotImplementedError as error:
         raise Unsupported(f"{op}: {error}") from error
     except RuntimeError as error:
+        if op.namespace not in ("aten", "prims") and "data-dependent shape" in str(error):
+            raise DataDependent(str(op)) from error  # its fake asks for a size that only a run tells
         if op.namespace not in ("aten", "prims") and "fake impl" in str(error):
             remedy = "Tell what its result looks like with register_fake."
             raise Unsupported(f"{op}, a custom operator without a fake", remedy, "custom-operator") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import logging
 import sys
 import threading
@@ -610,7 +611,9 @@ def _as_failure(error: CompileError, remedy: str = "The call ran eagerly.") -> D
 
 def _line_of(function: Any) -> Location:
     """Where `function` begins in its file, if it has one."""
-    owner = function if isinstance(function, (FunctionType, MethodType)) else getattr(type(function), "forward", None)
+    owner = function
+    if not isinstance(function, (FunctionType, MethodType)):
+        owner = inspect.getattr_static(type(function), "forward", None)
     code = getattr(owner, "__code__", None)
     return Location(code.co_filename, code.co_firstlineno) if code is not None else Location()
 

@@ -285,6 +285,8 @@ def class_check(world: Any, name: str, native: Any, subject: Any, cls: Any) -> b
 
 @answers(callable)
 def _callable(world: Any, *args: Any) -> Any:
+    if len(args) == 1:
+        world.python_special(args[0], "__call__")  # looked up as everything else is
     return callable(*args)
 
 

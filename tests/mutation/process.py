@@ -1,0 +1,148 @@
+"""What can be done to the process around a call: modes, settings, builtins and functions that the program calls."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+import operator
+import os
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from tests.mutation.changes import Change, Undo, _names_used
+from tests.mutation.places import Root, places
+
+
+def _entered(make: Callable[[], AbstractContextManager]) -> Callable[[Root], Undo]:
+    def apply(root: Root) -> Undo:
+        context = make()
+        context.__enter__()
+        return lambda: context.__exit__(None, None, None)  # type: ignore[func-returns-value]
+
+    return apply
+
+
+def _setting(read: Callable[[], Any], write: Callable[[Any], Any], value: Any) -> Callable[[Root], Undo]:
+    def apply(root: Root) -> Undo:
+        old = read()
+        write(value)
+        return lambda: write(old)
+
+    return apply
+
+
+def _environment(name: str) -> Callable[[Root], Undo]:
+    def apply(root: Root) -> Undo:
+        old = os.environ.get(name)
+        os.environ[name] = "changed"
+
+        def undo() -> None:
+            if old is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = old
+
+        return undo
+
+    return apply
+
+
+MODES: dict[str, Callable[[Root], Undo]] = {
+    "grad mode": lambda root: _entered(lambda: torch.set_grad_enabled(not torch.is_grad_enabled()))(root),
+    "inference mode": _entered(torch.inference_mode),
+    "autocast": _entered(lambda: torch.autocast("cpu", torch.bfloat16)),
+    "default dtype": _setting(torch.get_default_dtype, torch.set_default_dtype, torch.float64),
+    "deterministic mode": _setting(
+        torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True
+    ),
+    "recursion limit": _setting(sys.getrecursionlimit, sys.setrecursionlimit, 2500),
+    "matmul precision": _setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"),
+    "anomaly mode": _setting(torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, True),
+    "environment variable": _environment("HOME"),
+}
+_OWNERS: tuple[tuple[str, Any], ...] = (
+    ("torch", torch),
+    ("torch.nn.functional", torch.nn.functional),
+    ("torch.Tensor", torch.Tensor),
+    ("math", math),
+    ("operator", operator),
+    ("functools", functools),
+)
+#: What Lampwork, the comparison or Python itself call all the time, under any name.
+_LEFT_ALONE = frozenset({
+    "__build_class__", "super", "type", "object", "Exception", "BaseException", "property", "staticmethod",
+    "classmethod", "locals", "globals", "vars", "print", "isinstance", "issubclass", "__import__",
+})  # fmt: skip
+
+
+def process_changes(root: Root) -> Iterator[Change]:
+    """Changes of the process that the program may notice."""
+    for name, apply in MODES.items():
+        yield Change(name, "process", apply)
+    file = root.function.__code__.co_filename if isinstance(root.function, types.FunctionType) else ""
+    for name in _names_used(list(places(root))):
+        found = getattr(builtins, name, None)
+        if isinstance(found, (types.BuiltinFunctionType, type)) and name not in _LEFT_ALONE:
+            shadowing = lambda r, name=name, found=found: _shadowed(r, name, found)
+            yield Change("global shadows builtin", name, shadowing)
+            if not isinstance(found, type):
+                yield Change("builtin patched", name, lambda r, n=name, f=found: _patched(builtins, n, f, file))
+        for where, owner in _OWNERS:
+            found = vars(owner).get(name)
+            if callable(found) and not isinstance(found, type) and not name.startswith("__"):
+                yield Change(f"{where} patched", name, lambda r, o=owner, n=name, f=found: _patched(o, n, f, file))
+
+
+def _shadowed(root: Root, name: str, found: Any) -> Undo:
+    names = vars(root.module)
+    if name in names:
+        return lambda: None
+    names[name] = _told_apart(found)
+
+    def undo() -> None:
+        del names[name]
+
+    return undo
+
+
+def _told_apart(found: Callable) -> Callable:
+    def changed(*args: Any, **kwargs: Any) -> Any:
+        return _other(found(*args, **kwargs))
+
+    return changed
+
+
+def _other(result: Any) -> Any:
+    if isinstance(result, bool):
+        return not result
+    return result + 1 if isinstance(result, (int, float, torch.Tensor)) else result
+
+
+def _patched(owner: Any, name: str, found: Callable, file: str) -> Undo:
+    """Calls from the program's file get another result."""
+
+    @functools.wraps(found)
+    def patched(*args: Any, **kwargs: Any) -> Any:
+        result = found(*args, **kwargs)
+        caller = sys._getframe(1).f_code.co_filename
+        return _other(result) if caller == file or "/capture/" in caller else result
+
+    setattr(owner, name, patched)
+    own = name in vars(owner) and not isinstance(owner, type)
+
+    def undo() -> None:
+        if own or isinstance(owner, types.ModuleType):
+            setattr(owner, name, found)
+        elif getattr(torch._C.TensorBase, name, None) is found or name not in _kept:  # inherited
+            setattr(owner, name, found)
+
+    return undo
+
+
+_kept = frozenset(vars(torch.Tensor))
