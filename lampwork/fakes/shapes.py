@@ -193,18 +193,21 @@ def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
     _torch.keep_dynamo_unloaded()
     device = device_of((*args, *kwargs.values()), kwargs)
     copies: dict[int, torch.Tensor] = {}
-    in_numbers = False
+    in_numbers = symbolic = False
 
     def to_meta(value: Any) -> Any:
+        nonlocal symbolic
         if isinstance(value, torch.Tensor):
             if id(value) not in copies:
                 size, stride = value.size(), value.stride()
+                symbolic = symbolic or any(type(each) is torch.SymInt for each in (*size, *stride))
                 if in_numbers:
                     size, stride = torch.Size(map(int, size)), tuple(map(int, stride))
                 copies[id(value)] = torch.empty_strided(size, stride, dtype=value.dtype, device="meta")
             return copies[id(value)]
-        if in_numbers and isinstance(value, torch.SymInt):
-            return int(value)
+        if isinstance(value, torch.SymInt):
+            symbolic = True
+            return int(value) if in_numbers else value
         if isinstance(value, (list, tuple)):
             return type(value)(to_meta(each) for each in value)
         if isinstance(value, torch.device):
@@ -216,7 +219,7 @@ def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
         try:
             result = op(*to_meta(args), **{key: to_meta(value) for key, value in kwargs.items()})
         except Exception as error:
-            if isinstance(error, (LampworkError, NotImplementedError)) or not _symbols_in(args, kwargs):
+            if isinstance(error, (LampworkError, NotImplementedError)) or not symbolic:
                 raise
             # Native code knows nothing of symbols, and PyTorch's own rules may trip over them. With the sizes as fixed
             # numbers the answer is eager's; so is an error.
@@ -236,20 +239,6 @@ def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
 
 
 _QUANTIZED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
-
-
-def _symbols_in(args: tuple, kwargs: dict) -> bool:
-    """Whether a size among the arguments is a symbol."""
-    pending: list[Any] = [*args, *kwargs.values()]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, torch.Tensor):
-            pending += (*value.size(), *value.stride())
-        elif isinstance(value, (list, tuple)):
-            pending += value
-        elif isinstance(value, torch.SymInt):
-            return True
-    return False
 
 
 def _on_no_device(op: Any, kwargs: dict) -> dict[str, torch.device]:

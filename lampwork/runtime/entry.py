@@ -142,7 +142,8 @@ def failing_as(stage: str, lines: Sequence[str]) -> list[str]:
     if not lines:
         return []
     inside = [f"    {line}" for line in lines]
-    return ["try:", *inside, "except Exception as error:", f"    raise Rerun({stage!r}) from error"]
+    failing = ["except Rerun:", "    raise", "except Exception as error:", f"    raise Rerun({stage!r}) from error"]
+    return ["try:", *inside, *failing]
 
 
 def _runs_again(program: Program) -> bool:

@@ -329,7 +329,7 @@ def raises_below(x):
 PROGRAMS["raises_below"] = (raises_below, (x4,), 1, None, 0)
 
 
-@program(x4, list, graphs=1, breaks=0)
+@program(x4, list, graphs=0, breaks=0, fallbacks=1)  # the call is eager's
 def the_program_raises(x, log):
     log.append(x + 1)
     raise ValueError("with state", 5)
