@@ -68,7 +68,7 @@ FUNCTIONS = [
     "lampwork.runtime.recompiles:recompile",
     "lampwork.runtime.varying:what_varied",
     "lampwork.runtime.continuation:caller",
-    "lampwork.runtime.cache:candidates",
+    "lampwork.runtime.cache:StoredEntries",
     "lampwork.runtime.cache:store",
     "lampwork._torch:active_modes",
 ]
