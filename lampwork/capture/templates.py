@@ -212,7 +212,9 @@ class Templates(ObjectTemplates):
         cls = self.tensor_class(value)
         reference = None if cls is torch.Tensor else self.loader.guards.reference(cls)
         # A view made without gradients requires grad or not as eager's autograd makes it (`Made("view")`).
-        requires_grad = value.requires_grad and not (value.is_leaf and value._is_view())
+        # Instances of subclasses (parameters) were made by the program, which said so.
+        is_bare_view = cls is torch.Tensor and value.is_leaf and value._is_view()
+        requires_grad = value.requires_grad and not is_bare_view
         return TensorValue(index, reference, requires_grad, index in self.spent)
 
     @staticmethod

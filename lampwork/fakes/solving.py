@@ -234,15 +234,15 @@ class KnownSizes:
         self._narrowed[name] = self.location()
 
     def _narrow_divided(self, difference: Size, relation: str) -> bool:
-        """As `_narrow`, for one symbol with divisions: `(s + 1) // 2 - 1 == 0`. What holds for a few numbers that do
-        not follow each other is guarded for the one at hand."""
+        """As `_narrow`, for one symbol with divisions: `(s + 1) // 2 - 1 == 0`. An equality that holds for some numbers
+        which do not follow each other is guarded for the one at hand; other relations stay as they are."""
         names = symbols(difference)
         if len(names) != 1:
             return False
         (name,) = names
         low, high = self._bounds[name]
         found = solutions(difference, relation, low, high)
-        if isinstance(found, Points) and name not in self.contents:
+        if isinstance(found, Points) and relation == "==" and name not in self.contents:
             found = Interval(self.hints[name], self.hints[name])
         if not isinstance(found, Interval) or found.high < found.low:
             return False

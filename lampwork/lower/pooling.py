@@ -313,8 +313,9 @@ def _upsample_linear(
                 point = (index[2 + k],)
                 position = positions.load(point)
                 if far:
-                    last = as_index(add(shape[2 + k], -1))
-                    position = ex.minimum(ex.add(position, ex.constant(1, "int64")), last)
+                    position = ex.add(position, ex.constant(1, "int64"))
+                # What arithmetic of floats gives is kept inside of the tensor, so that loads can be proved to be.
+                position = ex.minimum(ex.maximum(position, as_index(0)), as_index(add(shape[2 + k], -1)))
                 where.append(symbols[far])
                 bindings.append((symbols[far].name, position))
                 share = weights.load(point)

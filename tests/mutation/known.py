@@ -9,13 +9,8 @@ from __future__ import annotations
 
 from tests.mutation.run import Finding
 
-CLASSES: dict[str, tuple[str, ...]] = {
-    # Settings of the interpreter are read without a guard.
-    "recursion limit": ("recursion limit",),
-}
-EXAMPLES: dict[str, tuple[tuple[str, ...], str]] = {
-    "recursion limit": (("x = x + sys.getrecursionlimit() % 7",), "recursion limit"),
-}
+CLASSES: dict[str, tuple[str, ...]] = {}
+EXAMPLES: dict[str, tuple[tuple[str, ...], str]] = {}
 
 
 def class_of(finding: Finding) -> str | None:

@@ -21,8 +21,6 @@ CALLS = 3
 
 #: (case, road) -> breaks and fall-backs, by id. All others have none.
 COUNTED: dict[tuple[str, str], set[str]] = {
-    ("pieces_written_in_place", "region"): {"exception"},
-    ("pieces_written_in_place", "step"): {"exception"},
     ("function_without_materialized_gradients", "region"): {"backward-effect"},
     ("function_that_reverses_gradients", "region"): {"backward-effect"},
     ("function_that_returns_its_input", "region"): {"backward-effect"},
