@@ -1,6 +1,6 @@
 """`python -m tests.faults`: every case, two at a time, with a table at the end. Exit status 1 if one went wrong.
 
-python -m tests.faults                      all of them (12 minutes on two cores)
+python -m tests.faults                      all of them
 python -m tests.faults forks folders.links  those of a file, or one
 python -m tests.faults --quick              those that run in the ordinary suite
 python -m tests.faults --seed 7             other random moments

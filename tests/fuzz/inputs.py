@@ -112,8 +112,9 @@ def values_of(shape: tuple[int, ...], dtype: torch.dtype, kind: str, seed: int) 
     if not dtype.is_floating_point:
         if kind == "extreme":
             info = torch.iinfo(dtype)
-            choices = torch.tensor([info.min, info.max, 0, 1, 2, -1 if info.min else 3, info.max // 2])
-            return choices[torch.randint(0, 7, shape, generator=generator)].to(dtype)
+            choices = [info.min, info.max, 0, 1, 2, -1 if info.min else 3, info.max // 2]
+            chosen = torch.randint(0, 7, shape, generator=generator).flatten().tolist()
+            return torch.tensor([choices[each] for each in chosen], dtype=dtype).view(shape)
         low, high = (0, 4) if kind == "indices" or dtype == torch.uint8 else (-5, 9)
         return torch.randint(low, high, shape, generator=generator).to(dtype)
     normal = torch.randn(shape, generator=generator, dtype=torch.float64)

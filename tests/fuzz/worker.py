@@ -74,9 +74,14 @@ def _work(job: Job, seeds: list[int], connection: Connection) -> None:
     connection.send(("over",))
 
 
+def _context(job: Job) -> Any:
+    """How processes start: a fork has everything loaded, but may not use a GPU that this process has looked at."""
+    return multiprocessing.get_context("fork" if job.device == "cpu" else "spawn")
+
+
 class _Process:
     def __init__(self, job: Job, seeds: list[int]) -> None:
-        context = multiprocessing.get_context("fork")
+        context = _context(job)
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(job, seeds, theirs), daemon=True)
         self.process.start()
@@ -160,7 +165,7 @@ def generate_outside(seed: int, options: Options) -> Program:
 
 def dies(program: Program, job: Job) -> bool:
     """Whether a process that checks the program ends by a signal."""
-    process = multiprocessing.get_context("fork").Process(target=_check_quietly, args=(program, job), daemon=True)
+    process = _context(job).Process(target=_check_quietly, args=(program, job), daemon=True)
     process.start()
     process.join(PATIENCE)
     died = process.exitcode is not None and process.exitcode < 0

@@ -1035,7 +1035,7 @@ ONCE_STALE = (
 
 
 def quick_cases() -> list[Case]:
-    """what was stale once, and every twentieth of the rest."""
+    """What was stale once, and every twentieth of the rest."""
     cases = all_cases()
     return [
         case for number, case in enumerate(cases)
