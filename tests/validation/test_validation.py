@@ -17,8 +17,8 @@ from tests.validation.sources import DTYPES, Program, generated_programs, gradie
 from tests.validation.validate import validate
 
 #: How many operators, and how many tests they are divided among.
-OPERATORS, PARTS = 80, 8
-GRADIENTS = 32
+OPERATORS, PARTS = 56, 8
+GRADIENTS = 24
 
 
 def check(programs: Iterable[Program], kind: str = "plain") -> None:
