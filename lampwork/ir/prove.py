@@ -40,7 +40,9 @@ from lampwork.ir.size import (
 )
 
 #: Steps of one proof; those that succeed take a few dozen.
-_MOST_STEPS = 600
+_MOST_STEPS = 150
+#: Terms of a sum that is looked at: what cases and bounds multiply out to grows with each step.
+_MOST_TERMS = 48
 #: Facts used one after the other.
 _MOST_FACTS = 4
 
@@ -73,6 +75,8 @@ class Prover:
         if bounds(value)[0] >= 0:
             return True
         if isinstance(value, int) or self._steps > _MOST_STEPS:
+            return False
+        if isinstance(value, Sum) and len(value.terms) > _MOST_TERMS:
             return False
         found = self._part(value, (Min, Max))
         if found is not None:
