@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,7 +33,8 @@ from lampwork.fakes.shapes import (
     wrap_dim,
 )
 from lampwork.fakes.symbolic import by_contents
-from lampwork.fakes.views import view_strides
+from lampwork.fakes.views import RULES as VIEWS
+from lampwork.fakes.views import aten, view_strides
 
 
 def _new(shape: Any, dtype: torch.dtype | None, device: Any, strides: Any = None) -> Spec:
@@ -401,6 +403,20 @@ def check_no_larger(index: torch.Tensor, other: torch.Tensor, but: int | None = 
             raise RuntimeError(f"Expected index {list(left)} to be no larger than {list(right)} in dimension {dim}")
 
 
+def check_expands(sizes: Sequence[Any], wanted: Sequence[Any]) -> None:
+    """Raises, as eager does, where a tensor of `sizes` cannot be expanded to `wanted`, which is written."""
+    if surely_same(sizes, wanted):
+        return
+    added = len(wanted) - len(sizes)
+    if added < 0 or any(
+        differ(size, 1) and not surely_same((size,), (other,)) and size != other
+        for size, other in zip(sizes, wanted[added:])
+    ):
+        raise RuntimeError(
+            f"output with shape {list(wanted)} doesn't match the broadcast shape of a source of shape {list(sizes)}"
+        )
+
+
 @rule("scatter.src", "scatter.value", "scatter_add", "scatter_reduce.two")
 def scatter(x: torch.Tensor, dim: int, index: torch.Tensor, source: Any, *args: Any, **kwargs: Any) -> Spec:
     check_no_larger(index, x, dim)
@@ -434,9 +450,35 @@ def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
     return Spec(shape, contiguous(shape), x.dtype)
 
 
-@rule("slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter", "copy")
-def view_scatter(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
-    """These copy the whole storage range, so that every stride stays (unlike `clone`), unless elements overlap."""
+@rule("copy")
+def copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> Spec:
+    check_expands(source.size(), x.size())
+    return with_its_strides(x)
+
+
+def _view_scatter(view: Any) -> Any:
+    def view_scatter(x: torch.Tensor, source: torch.Tensor, *place: Any, **named: Any) -> Spec:
+        """Written is a view of a copy, which the source has to fill exactly."""
+        layout = VIEWS[view](x, *place, **named)
+        if not surely_same(layout.shape, source.size()) and tuple(layout.shape) != tuple(source.size()):
+            raise RuntimeError(
+                f"expected src to have a size equal to the slice of self. src size = {list(source.size())}, "
+                f"slice size = {list(layout.shape)}"
+            )
+        return with_its_strides(x)
+
+    return view_scatter
+
+
+rule("slice_scatter")(_view_scatter(aten.slice.Tensor))
+rule("select_scatter")(_view_scatter(aten.select.int))
+rule("diagonal_scatter")(_view_scatter(aten.diagonal.default))
+rule("as_strided_scatter")(_view_scatter(aten.as_strided.default))
+
+
+def with_its_strides(x: torch.Tensor) -> Spec:
+    """The spec of what copies the whole storage range, so that every stride stays (unlike `clone`), unless elements
+    overlap."""
     overlaps = (
         any(type(stride) is int and stride == 0 and size > 1 for size, stride in zip(x.size(), x.stride()))
         and x.numel()
