@@ -29,4 +29,6 @@ def lampwork_backend(
     `lampwork.stats` of the returned callable counts what runs eagerly. Raises `OptionError` for unknown options.
     """
     _torch.finish_graph_module(graph_module)
-    return wrap(CompiledFunction(graph_module, make_settings(mode=mode, options={"cache": False, **(options or {})})))
+    compiled = CompiledFunction(graph_module, make_settings(mode=mode, options={"cache": False, **(options or {})}))
+    # The front end calls what is inside of its result's wrappers: there it would find the uncompiled graph again.
+    return wrap(compiled, inlined_by_peer=False)

@@ -627,8 +627,11 @@ _MODES_ACTIVE = Diagnostic(
 _UNSTABLE = Diagnostic("unstable-state", "what the program reads changed while the call was being compiled")
 
 
-def wrap(compiled: CompiledFunction) -> Callable:
-    """`compiled` as a plain function: works as a method, keeps name, doc string and signature of the original."""
+def wrap(compiled: CompiledFunction, inlined_by_peer: bool = True) -> Callable:
+    """`compiled` as a plain function: works as a method, keeps name, doc string and signature of the original.
+
+    `inlined_by_peer`: whether `torch.compile` may take the original in its place.
+    """
     call, original = compiled.call, compiled.function
 
     def lampwork_compiled(*args: Any, **kwargs: Any) -> Any:
@@ -645,7 +648,8 @@ def wrap(compiled: CompiledFunction) -> Callable:
     lampwork_compiled.__wrapped__ = original  # type: ignore[attr-defined]
     lampwork_compiled.__lampwork__ = compiled  # type: ignore[attr-defined]
     compiled.wrapper_code = lampwork_compiled.__code__
-    _torch.note_original(lampwork_compiled, original)
+    if inlined_by_peer:
+        _torch.note_original(lampwork_compiled, original)
     return _torch.hide_from_peer(lampwork_compiled)
 
 
