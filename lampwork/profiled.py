@@ -16,7 +16,8 @@ from typing import Any
 
 from lampwork import _torch
 
-_kept: set[CodeType] = set()
+#: By address: equal code objects are equal keys, and the names of each are noted.
+_kept: dict[int, CodeType] = {}
 
 
 @contextmanager
@@ -34,4 +35,4 @@ def kept() -> Iterator[None]:
 
 
 def _keep(frame: FrameType, event: str, argument: Any) -> None:
-    _kept.add(frame.f_code)
+    _kept[id(frame.f_code)] = frame.f_code

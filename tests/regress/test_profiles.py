@@ -25,3 +25,32 @@ assert sys.gettrace() is None
 def test_the_first_profile_of_a_process():
     done = subprocess.run([sys.executable, "-c", PROFILED], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+KEPT = """
+import gc, sys, weakref
+import torch
+import lampwork
+from lampwork import _torch
+
+_torch.are_stacks_profiled = lambda: True
+made = lampwork.compile(lambda x: (x.sin() + 1).relu(), options={"cache": False})
+x = torch.randn(8, requires_grad=True)
+called, freed = {}, []
+
+def note(frame, event, argument):
+    code = frame.f_code
+    if event == "call" and id(code) not in called:
+        called[id(code)] = weakref.ref(code, lambda _, name=code.co_name: freed.append(name))
+
+sys.setprofile(note)
+made(x).sum().backward()
+sys.setprofile(None)
+gc.collect()
+assert len(called) > 1000 and not freed, freed
+"""
+
+
+def test_code_that_equals_other_code_is_kept():
+    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
