@@ -187,6 +187,8 @@ class SymbolicSizes(KnownSizes):
                     return False
             return _HOLDS[relation](self.hint(left), self.hint(right))
         small = any(isinstance(each, int) and 0 <= each <= 1 for each in (left, right))
+        if 1 in (left, right) and bounds(self.resolve(right if left == 1 else left)) == (0, 1):
+            small = False  # one, or nothing to do
         return (relation == "==") is not small
 
     def _require_checkable(self, difference: Size) -> None:

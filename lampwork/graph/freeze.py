@@ -28,7 +28,7 @@ from lampwork.fakes.evaluate import evaluate
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.shapes import contiguous
 from lampwork.graph.build import emit, same_metadata, value_of
-from lampwork.graph.products import activation_of, linear_parts, replace_product
+from lampwork.graph.products import activation_of, in_a_row, linear_parts, replace_product
 from lampwork.ir.region import FunctionalGraph
 
 aten = torch.ops.aten
@@ -160,6 +160,7 @@ class Freezer:
         else:
             fused = None
         with self.graph.inserting_before(at):
+            bias = in_a_row(self.graph, bias)
             if residual is not None:
                 unary: tuple[str | None, list, str | None] = (fused[0], [], "") if fused else (None, [], None)
                 new = emit(self.graph, torch.ops.mkldnn._convolution_pointwise.binary,

@@ -136,12 +136,22 @@ def transposed(graph: torch.fx.Graph, factor: Node) -> Node:
     return emit(graph, aten.t.default, (factor,), {}, factor)
 
 
+def in_a_row(graph: torch.fx.Graph, bias: Node | None) -> Node | None:
+    """`bias`, or a copy of it, whose elements follow each other: vendor operators read it so, whatever strides say."""
+    if bias is None:
+        return None
+    stride = bias.meta["val"].stride()[0]
+    if type(stride) is int and stride == 1:
+        return bias
+    return emit(graph, aten.clone.default, (bias,), {"memory_format": torch.contiguous_format}, bias)
+
+
 def replace_product(graph: torch.fx.Graph, node: Node, x: Node, weight: Node, bias: Node | None) -> Node:
     """Put the vendor's linear in place of product `node` and the activation behind it; returns the new node."""
     found = activation_behind(node)
     attribute, algorithm = found[1] if found else ("none", "")
     with graph.inserting_before(node):
-        arguments: tuple[Any, ...] = (x, weight, bias, attribute, [], algorithm)
+        arguments: tuple[Any, ...] = (x, weight, in_a_row(graph, bias), attribute, [], algorithm)
         new = place(graph, torch.ops.mkldnn._linear_pointwise.default, arguments, {}, node.meta["val"], node)
     if found:
         activation = found[0]

@@ -86,3 +86,13 @@ def test_views_of_a_part_of_a_leaf_at_any_size():
             leaf.grad, before = None, leaf.grad
             function(leaf[1:]).square().sum().backward()
             assert before is None or torch.equal(before, leaf.grad)
+
+
+@pytest.mark.parametrize("size", [3, 60])
+def test_what_a_derivative_refuses_is_refused(size):
+    """Eager's derivative of `nll_loss` of images wants them with channels first."""
+    x = torch.randn(2, 4, size, size).contiguous(memory_format=torch.channels_last).requires_grad_()
+    target = torch.zeros(2, size, size, dtype=torch.int64)
+    for function in (F.nll_loss, lampwork.compile(lambda x, target: F.nll_loss(x, target))):
+        with pytest.raises(RuntimeError, match="grad_input must be contiguous"):
+            function(x, target).backward()

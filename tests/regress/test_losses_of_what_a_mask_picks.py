@@ -38,3 +38,12 @@ def test_loss(loss):
         torch.testing.assert_close(found[0], found[1])
     stats = lampwork.stats(compiled)
     assert not stats["breaks"] and not stats["fallbacks"]
+
+
+@pytest.mark.parametrize("value", [-0.5, 0.5])
+def test_mask_of_one_element(value):
+    """It was assumed that the mask does not pick one, which leaves none: and what picks nothing was not called, so
+    that nobody found out."""
+    program = lambda x: x[x < 0].sum()
+    x = torch.full((1, 1), value, requires_grad=True)
+    assert lampwork.compile(program, options={"cache": False})(x) == program(x)

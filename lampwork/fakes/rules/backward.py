@@ -17,6 +17,7 @@ from lampwork.fakes.shapes import (
     contiguous,
     exceeds_one,
     in_format_of,
+    is_contiguous,
     preserved,
     promoted,
     rule,
@@ -76,6 +77,14 @@ def soft_margin_loss(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tens
 
 @rule("nll_loss_backward")
 def nll_loss(gradient: torch.Tensor, x: torch.Tensor, *args: Any) -> Spec:
+    return _dense(x)
+
+
+@rule("nll_loss2d_backward")
+def nll_loss2d(gradient: torch.Tensor, x: torch.Tensor, *args: Any) -> Spec:
+    """Eager lays the result out as `x` and refuses what is not in a row then, images with channels last among them."""
+    if not is_contiguous(tuple(x.size()), preserved(x)):
+        raise RuntimeError("grad_input must be contiguous")
     return _dense(x)
 
 
