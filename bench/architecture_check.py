@@ -3,12 +3,13 @@
     python -m bench.architectures [NAMES...] [--fullgraph] [--json FILE] [--device cpu|cuda] [--dtype bfloat16]
     python -m bench.architectures [NAMES...] --task train|step [--fullgraph] [--json FILE]
 
-A table of what came of each: graphs, breaks with reason and line, right or not, time of the first call in a fresh
-process, operators captured, kernels. FILE is written after each; what it holds already is not run again (`--again`
-does). The exit status is 0 if every one gives eager's result.
+A table of what came of each: graphs, breaks with reason and line, right or not, time of the first call in a process
+that has imported PyTorch, operators captured, kernels. FILE is written after each; what it holds already is not run
+again (`--again` does). The exit status is 0 if every one gives eager's result.
 
-"Right" is the acceptance rule of `lampwork.verdict.verify` on two calls, against eager and a float64 reference. With
-`--task` three steps of training are judged, on the CPU in float32: `architecture_training.py`.
+"Right" is the acceptance rule of `lampwork.verdict.verify` on two calls and then on calls with inputs of other sizes
+(`architecture_resizing.py`), against eager and a float64 reference. With `--task` three steps of training are judged,
+on the CPU in float32: `architecture_training.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bench import architecture_training
+from bench import architecture_process, architecture_training
+from bench.architecture_resizing import resized
 from bench.architecture_training import told
 from bench.architectures import ARCHITECTURES, BY_NAME, Missing
 from lampwork.verdict.verify import compare
@@ -62,7 +64,10 @@ def check(name: str, *, fullgraph: bool = False, device: str = "cpu", dtype: str
     with torch.no_grad():
         expected = module(**inputs)
         reference = _reference(reference_module, reference_inputs, device)
-        return _compiled(module, inputs, expected, reference, fullgraph)
+        result, compiled = _compiled(module, inputs, expected, reference, fullgraph)
+        if compiled is not None:
+            _check_other_sizes(result, compiled, module, reference_module, inputs, device)
+        return result
 
 
 def _reference(module: torch.nn.Module, inputs: dict[str, Any], device: str) -> Any:
@@ -75,8 +80,8 @@ def _reference(module: torch.nn.Module, inputs: dict[str, Any], device: str) -> 
 
 def _compiled(
     module: torch.nn.Module, inputs: Mapping[str, Any], expected: Any, reference: Any, fullgraph: bool
-) -> dict[str, Any]:
-    """Compile, call twice and compare.
+) -> tuple[dict[str, Any], Any]:
+    """Compile, call twice and compare. The compiled module comes second, None after a break under `fullgraph`.
 
     graphs, breaks, fallbacks, kernels, launches, extern_calls, seconds (by stage): as `lampwork.stats` has them.
     first_call_s: the first call, with all compiling and loading of the compiler. nodes: operators in the graph.
@@ -89,7 +94,7 @@ def _compiled(
     try:
         first = compiled(**inputs)
     except lampwork.GraphBreak as stop:
-        return {**result, "status": "break", "reasons": [], "breaks": [told(stop.diagnostic)]}
+        return {**result, "status": "break", "reasons": [], "breaks": [told(stop.diagnostic)]}, None
     result["first_call_s"] = time.perf_counter() - start
     for call, value in (("first", first), ("second", compiled(**inputs))):
         verdict = compare(value, expected, reference)
@@ -108,8 +113,37 @@ def _compiled(
         extern_calls=sum(stats["extern_calls"].values()),
         seconds=dict(stats["compile_seconds"]),
         nodes=0 if stats["breaks"] or stats["fallbacks"] else _captured_nodes(module, inputs),
+        sizes=[],
     )
-    return result
+    return result, compiled
+
+
+def _check_other_sizes(
+    result: dict[str, Any],
+    compiled: Any,
+    module: torch.nn.Module,
+    reference_module: torch.nn.Module,
+    inputs: Mapping[str, Any],
+    device: str,
+) -> None:
+    """Calls with inputs of other sizes, judged and noted in `result`: `sizes` names those that eager takes."""
+    import lampwork
+
+    for name, changed in resized(inputs):
+        try:
+            expected = module(**changed)
+        except Exception:  # a configuration may fix the size
+            continue
+        reference = _reference(reference_module, convert(changed, dtype=torch.float64), device)
+        verdict = compare(compiled(**changed), expected, reference)
+        result["sizes"].append(name)
+        if not verdict.accepted:
+            result["status"] = "wrong"
+            result["reasons"] += [f"{name}: {reason}" for reason in verdict.reasons[:4]]
+    stats = lampwork.stats(compiled)
+    known = [*result["fallbacks"], *result["breaks"]]
+    late = [told(each) for key in ("breaks", "fallbacks") for each in stats[key]]
+    result["late"] = [each for each in late if each not in known]
 
 
 def _captured_nodes(module: torch.nn.Module, inputs: Mapping[str, Any]) -> int:
@@ -126,13 +160,14 @@ def _captured_nodes(module: torch.nn.Module, inputs: Mapping[str, Any]) -> int:
 
 def run_apart(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """`check` in a process of its own. A crash, an exception and a timeout are results too."""
+    common: dict[str, Any] = {"timeout": options.timeout, "fullgraph": options.fullgraph}
     if options.task != "infer":
-        return architecture_training.run_apart(
-            name, task=options.task, fullgraph=options.fullgraph, timeout=options.timeout
-        )
+        return architecture_process.run_apart(architecture_training.check, name, task=options.task, **common)
+    if options.device == "cpu":
+        return architecture_process.run_apart(check, name, dtype=options.dtype, **common)
     command = [sys.executable, "-m", "bench.architecture_check", name, "--worker", "--device", options.device]
     command += ["--dtype", options.dtype, *(["--fullgraph"] if options.fullgraph else [])]
-    environment = {**os.environ, "TRANSFORMERS_VERBOSITY": "error", "LAMPWORK_CACHE": "0"}
+    environment = {**os.environ, "TRANSFORMERS_VERBOSITY": "error"}
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=options.timeout, env=environment, check=False
@@ -170,8 +205,9 @@ def report(results: Mapping[str, Mapping[str, Any]], console: Console) -> None:
     right = sum(each["status"] == "ok" for each in present)
     one = sum(map(_is_one_graph, present))
     eagerly = sum(bool(each.get("fallbacks")) for each in present)
+    sizes = sum(len(each.get("sizes", [])) for each in present)
     counts = f"{right} with eager's result, {one} in one graph, {eagerly} with calls run eagerly"
-    console.print(f"{len(present)} architectures: {counts}")
+    console.print(f"{len(present)} architectures: {counts}" + (f"; {sizes} calls at other sizes" if sizes else ""))
 
 
 def _is_one_graph(result: Mapping[str, Any]) -> bool:
@@ -185,7 +221,8 @@ def _reasons(result: Mapping[str, Any]) -> list[str]:
     again = [f"recompiled: {each['reason']}" for each in result.get("recompiles", [])]
     others = [each for each in result.get("fallbacks", []) if each["reason"] not in broken]
     divided = [f"break at {_short(each['where'])}: {each['reason']}" for each in breaks]
-    return [*divided, *(f"fall-back: {each['reason']}" for each in others), *again, *result["reasons"]]
+    late = [f"at other sizes, {_short(each['where'])}: {each['reason']}" for each in result.get("late", [])]
+    return [*divided, *late, *(f"fall-back: {each['reason']}" for each in others), *again, *result["reasons"]]
 
 
 def _short(where: str) -> str:

@@ -6,9 +6,6 @@
 The loss is the model's own wherever it computes one (`labels` are made here), else a fixed projection of its results.
 Dropouts are 0. "Right" is the rule of `lampwork.verdict.training`: losses, every first gradient, later
 gradients, parameters and buffers, against eager and float64.
-
-Each architecture has a process of its own, forked from one that has imported PyTorch and transformers: half of the time
-would go there.
 """
 
 from __future__ import annotations
@@ -16,9 +13,6 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import math
-import multiprocessing
-import traceback
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -233,36 +227,3 @@ def _reference(workload: training.Workload) -> training.Outcome | None:
     except (RuntimeError, NotImplementedError):
         return None
     return outcome if all(map(math.isfinite, outcome.losses)) else None
-
-
-# The processes --------------------------------------------------------------------------------------------------------
-
-
-def run_apart(name: str, *, task: str, fullgraph: bool, timeout: float) -> dict[str, Any]:
-    """`check` in a forked process. A crash, an exception and a timeout are results too."""
-    importlib.import_module("transformers")
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(sender, name, task, fullgraph))
-    process.start()
-    sender.close()
-    try:
-        if not receiver.poll(timeout):
-            return {"status": "timeout", "reasons": [f"no result in {timeout:.0f} s"]}
-        return receiver.recv()
-    except EOFError:
-        process.join()
-        return {"status": "crash", "reasons": [f"exit status {process.exitcode}"]}
-    finally:
-        process.kill()
-        process.join()
-
-
-def _work(sender: Any, name: str, task: str, fullgraph: bool) -> None:
-    warnings.simplefilter("ignore")
-    try:
-        result = check(name, task=task, fullgraph=fullgraph)
-    except Exception as error:
-        told_error = f"{type(error).__name__}: {str(error).strip()[:400]}"
-        result = {"status": "error", "reasons": [told_error], "traceback": traceback.format_exc(limit=-6)}
-    sender.send(result)
