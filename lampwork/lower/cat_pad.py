@@ -13,12 +13,12 @@ from typing import Any
 
 from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.program import Extern
-from lampwork.ir.size import Size, add, floordiv, maximum, minimum, mod, mul, product
+from lampwork.ir.size import Size, add, bounds, floordiv, maximum, minimum, mod, mul, product
 from lampwork.lower import expressions as ex
 from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
-from lampwork.lower.values import IndexTuple, TensorValue, contiguous_strides
+from lampwork.lower.values import CannotLoad, IndexTuple, TensorValue, contiguous_strides
 from lampwork.lower.view import reshape_map, slice_bounds
 
 #: More pieces than this make a chain of conditions slower than ATen's copies.
@@ -146,6 +146,8 @@ def _reflected(position: Size, extent: Size) -> Size:
 
 
 def _nearest(position: Size, extent: Size) -> Size:
+    if bounds(extent)[0] < 1:
+        raise CannotLoad("the edge of a dimension that may be empty")
     return minimum(maximum(position, 0), add(extent, -1))
 
 

@@ -32,7 +32,7 @@ def checked_position(
 
     `wrap`: negative indices count from the end.
     """
-    if index.dtype not in ("int64", "int32") or (isinstance(extent, int) and extent == 0):
+    if index.dtype not in ("int64", "int32"):
         raise CannotLoad("index type")
     value: Position = lambda point: ex.cast(index.load(point), "int64")
     size = as_index(extent)
@@ -43,6 +43,8 @@ def checked_position(
     known = known_bounds(value(grid(index.shape)[1]))
     if known is not None and known[0] >= 0 and known[1] < smallest:
         return value
+    if smallest < 1:
+        raise CannotLoad("an index into a dimension that may be empty")
     low = as_index(mul(extent, -1)) if wrap else zero
 
     def failed(point: IndexTuple) -> Expr:
@@ -57,9 +59,16 @@ def checked_position(
         loaded = in_range(value(point), point)
         if wrap:
             loaded = ex.where(ex.compare("lt", loaded, zero), ex.add(loaded, size), loaded)
-        return ex.minimum(ex.maximum(loaded, zero), as_index(add(extent, -1)))
+        return clamped(loaded, extent)
 
     return position
+
+
+def clamped(position: Expr, extent: Size) -> Expr:
+    """`position` kept in [0, extent). Raises `CannotLoad` where the dimension may be empty: nothing is inside of it."""
+    if bounds(extent)[0] < 1:
+        raise CannotLoad("an index into a dimension that may be empty")
+    return ex.minimum(ex.maximum(position, ex.constant(0, "int64")), as_index(add(extent, -1)))
 
 
 def known_bounds(value: Expr) -> tuple[int, int] | None:
@@ -248,7 +257,7 @@ def _nll_loss(
     accumulator = "float64" if self.dtype == "float64" else "float32"
     ignored = ex.constant(ignore_index, "int64")
     space = target.shape
-    if not batched and space not in ((), (1,)):
+    if bounds(classes)[0] < 1 or (not batched and space not in ((), (1,))):
         return NotImplemented
 
     def is_ignored(point: IndexTuple) -> Expr:
@@ -268,8 +277,7 @@ def _nll_loss(
     one = ex.constant(1, accumulator)
 
     def binding(point: IndexTuple) -> Any:
-        wanted = ex.maximum(in_range(target.load(point), point), ex.constant(0, "int64"))
-        return ((symbol.name, ex.minimum(wanted, as_index(add(classes, -1)))),)
+        return ((symbol.name, clamped(in_range(target.load(point), point), classes)),)
 
     def weight_at(point: IndexTuple) -> Expr:
         value = ex.cast(weight.load((symbol,), indirect=binding(point)), accumulator) if weight is not None else one

@@ -19,7 +19,7 @@ from lampwork.ir.size import Size, product
 from lampwork.lower import expressions as ex
 from lampwork.lower.activation import floating
 from lampwork.lower.expressions import as_index
-from lampwork.lower.indexing import fresh_symbol
+from lampwork.lower.indexing import clamped, fresh_symbol
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
 from lampwork.lower.values import IndexTuple, TensorValue
@@ -99,9 +99,7 @@ class _Picked:
                 of_point = (0,) * len(grad_output.shape)
             gradient = ex.unary("neg", ex.cast(grad_output.load(of_point), compute))
             if weight is not None:
-                wanted = ex.maximum(target.load(point), ex.constant(0, "int64"))
-                last = as_index(self.classes - 1)
-                binding = ((symbol.name, ex.minimum(wanted, last)),)
+                binding = ((symbol.name, clamped(target.load(point), self.classes)),)
                 gradient = ex.mul(gradient, ex.cast(weight.load((symbol,), indirect=binding), compute))
             if reduction == 1:
                 gradient = ex.div(gradient, ex.cast(total_weight.load(()), compute))

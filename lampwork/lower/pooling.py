@@ -12,7 +12,7 @@ from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.size import Size, add, bounds, floordiv, maximum, minimum, mod, mul
 from lampwork.lower import expressions as ex
 from lampwork.lower.expressions import as_index
-from lampwork.lower.indexing import fresh_symbol
+from lampwork.lower.indexing import clamped, fresh_symbol
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
 from lampwork.lower.values import IndexTuple, TensorMeta, TensorValue
@@ -315,7 +315,7 @@ def _upsample_linear(
                 if far:
                     position = ex.add(position, ex.constant(1, "int64"))
                 # What arithmetic of floats gives is kept inside of the tensor, so that loads can be proved to be.
-                position = ex.minimum(ex.maximum(position, as_index(0)), as_index(add(shape[2 + k], -1)))
+                position = clamped(position, shape[2 + k])
                 where.append(symbols[far])
                 bindings.append((symbols[far].name, position))
                 share = weights.load(point)

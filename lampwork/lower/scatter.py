@@ -11,10 +11,9 @@ from typing import Any
 import torch
 
 from lampwork.ir.loops import Expr, LoopNest, Store
-from lampwork.ir.size import Size, add
+from lampwork.ir.size import Size, bounds
 from lampwork.lower import expressions as ex
-from lampwork.lower.expressions import as_index
-from lampwork.lower.indexing import AdvancedIndex, checked_position, fresh_symbol, integer_indices
+from lampwork.lower.indexing import AdvancedIndex, checked_position, clamped, fresh_symbol, integer_indices
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
 from lampwork.lower.values import CannotLoad, IndexTuple, TensorValue, broadcast_index, grid
@@ -197,15 +196,15 @@ def _embedding_backward(
     the indices there. The forward operator has checked them."""
     if lowering.device != "cpu" or scale_grad_by_freq or not _may_add(grad_output.dtype) or 0 in lowering.out.shape:
         return NotImplemented
-    if indices.dtype not in ("int64", "int32") or 0 in indices.shape:
+    if indices.dtype not in ("int64", "int32") or 0 in indices.shape or bounds(num_weights)[0] < 1:
         return NotImplemented
     symbol = fresh_symbol(lowering, num_weights)
     zero = ex.constant(0, grad_output.dtype)
     target = lowering.compute(lowering.out, lambda point: zero)
 
     def locate(point: IndexTuple) -> Any:
-        row = ex.maximum(ex.cast(indices.load(point[:-1]), "int64"), ex.constant(0, "int64"))
-        return (symbol, point[-1]), ((symbol.name, ex.minimum(row, as_index(add(num_weights, -1)))),)
+        row = clamped(ex.cast(indices.load(point[:-1]), "int64"), num_weights)
+        return (symbol, point[-1]), ((symbol.name, row),)
 
     def value(point: IndexTuple) -> Expr:
         if padding_idx < 0:
