@@ -88,8 +88,7 @@ def _tensor_effects(loader: Loader, templates: Templates) -> list[Effect]:
             effects.append(Call(loader.guards.reference(torch.Tensor.retain_grad), (templates.template(tensor),)))
         gradient = tensor.grad if tensor.is_leaf or kept else None
         if "grad" not in slots.values and gradient is not None:
-            slots.values["grad"] = gradient
-            slots.written.add("grad")
+            slots.write("grad", gradient)
         effects += _slot_effects(slots, loader, templates)
     return effects
 
@@ -111,7 +110,7 @@ def guard_distinct(loader: Loader) -> None:
         if listed.changed or (listed.state == "settled" and list_written(listed, loader)):
             written[id(listed.copy)] = listed
     for collected in loader.sets.values():
-        if collected.settled and collected.copy != collected.base:
+        if collected.settled and _set_written(collected):
             written[id(collected.copy)] = collected
     for slots in loader.slots.values():
         if slots.written:
@@ -179,6 +178,14 @@ def list_written(shadow: ListShadow, loader: Loader) -> bool:
     return len(copy) != len(shadow.base) or not all(_same(a, b, loader) for a, b in zip(copy, shadow.base))
 
 
+def _set_written(shadow: SetShadow) -> bool:
+    """Whether the program has changed the set: True in place of 1 counts."""
+    if shadow.copy != shadow.base:
+        return True
+    before = {each: each for each in shadow.base}
+    return any(each is not before[each] and repr(each) != repr(before[each]) for each in shadow.copy)
+
+
 def _same(now: Any, before: Any, loader: Loader) -> bool:
     """Whether what is stored now is what was stored before (`before` is raw)."""
     if now is before:
@@ -215,7 +222,10 @@ def _dict_effects(shadow: DictShadow, loader: Loader, templates: Templates) -> l
             effects.append(DeleteAttribute(owner, key))
         else:
             effects.append(DeleteItem(target, templates.template(key)))
-    for key in kept_order + added:
+    stored = kept_order + added
+    if not shadow.whole:  # nobody knows which of the keys that are written a later call finds there
+        stored = [*shadow.written, *(key for key in stored if key not in shadow.written)]
+    for key in stored:
         if key in shadow.pending:
             continue
         now = dict.__getitem__(copy, key)
@@ -255,7 +265,7 @@ def _list_effects(shadow: ListShadow, loader: Loader, templates: Templates) -> l
 
 
 def _set_effects(shadow: SetShadow, templates: Templates) -> list[Effect]:
-    if shadow.copy == shadow.base:
+    if not _set_written(shadow):
         return []
     return [ReplaceSet(SourceValue(shadow.source), templates.items(shadow.copy))]
 
@@ -263,14 +273,16 @@ def _set_effects(shadow: SetShadow, templates: Templates) -> list[Effect]:
 def _slot_effects(shadow: SlotShadow, loader: Loader, templates: Templates) -> list[Effect]:
     effects: list[Effect] = []
     inside = isinstance(shadow.owner, torch.Tensor) and loader.origin(shadow.owner) is None
-    for name in sorted(shadow.written):
+    for name in shadow.written:
         if inside and name == HOOK_TABLES[0] and shadow.owner.grad_fn is not None:
             continue  # they are part of how the tensor is differentiated
         value = shadow.values.get(name, MISSING)
         initial = shadow.initial.get(name, MISSING)
-        if value is initial:
+        if value is initial and (value is not MISSING or inside or name in shadow.initial):
             continue
         owner = templates.template(shadow.owner)
+        if value is initial:  # written, then deleted: on a later call there may be something
+            effects.append(CallSetAttribute(owner, name, ConstantValue(None)))
         if value is MISSING:
             effects.append(Call(loader.guards.reference(delattr), (owner, ConstantValue(name))))
         elif name == "grad" and value is None and loader.origin(shadow.owner) is None:

@@ -213,8 +213,7 @@ class ObjectAttributes(CaptureWorld):
             slots = self._slots(obj, attribute)
             if type(attribute) is not types.MemberDescriptorType:
                 raise Break("attribute-write", f"{type(obj).__name__}.{name} of an object from outside is written")
-            slots.values[name] = value
-            slots.written.add(name)
+            slots.write(name, value)
             return
         shadow = self.loader.instance_dict(obj)
         if shadow is None:
@@ -242,8 +241,7 @@ class ObjectAttributes(CaptureWorld):
                 raise Break("attribute-write", f"{type(obj).__name__}.{name} of an object from outside is deleted")
             self.native_attribute(attribute, obj)  # which raises where there is nothing
             slots = self._slots(obj, attribute)
-            slots.values[name] = MISSING
-            slots.written.add(name)
+            slots.write(name, MISSING)
             return
         shadow = self.loader.instance_dict(obj)
         if shadow is None or not self.loader.dict_delete(shadow, name):

@@ -87,7 +87,20 @@ class Origin:
 class DictShadow:
     """A dict from outside, or the instance dict of an object from outside (`owner`)."""
 
-    __slots__ = ("copy", "raw", "source", "pending", "unseen", "changed", "whole", "owner", "absent", "base")
+    __slots__ = (
+        "copy",
+        "raw",
+        "source",
+        "pending",
+        "unseen",
+        "written",
+        "deleted",
+        "changed",
+        "whole",
+        "owner",
+        "absent",
+        "base",
+    )
 
     def __init__(self, copy: dict, raw: Any, source: Source, owner: Any = None) -> None:
         self.copy = copy
@@ -98,6 +111,10 @@ class DictShadow:
         self.pending: set = set(self.base)
         #: Keys written before their values were looked at: no guard says that a later call finds the same there.
         self.unseen: set = set()
+        #: Keys written since they were last deleted: the order in which a dict that had none of them would have them.
+        self.written: dict[Any, None] = {}
+        #: Keys that were there and were deleted; some may be there again.
+        self.deleted: set = set()
         self.changed = False
         self.whole = False
         self.owner = owner
@@ -164,7 +181,13 @@ class SlotShadow:
         self.owner = owner
         self.values: dict[str, Any] = {}
         self.initial: dict[str, Any] = {}
-        self.written: set[str] = set()
+        #: In the order of the last writes: a gradient has the type of the tensor's data at that time.
+        self.written: dict[str, None] = {}
+
+    def write(self, name: str, value: Any) -> None:
+        self.values[name] = value
+        self.written.pop(name, None)
+        self.written[name] = None
 
 
 class IdentityNumber(int):

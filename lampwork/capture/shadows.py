@@ -179,9 +179,10 @@ class Shadows:
     def dict_write(self, shadow: DictShadow, key: Any, value: Any) -> None:
         if not has_identity_hash(key):
             raise Break("dict-key", f"a dict from outside is written with a key of type {type(key).__name__}")
-        if _is_identity(key):
+        if _is_identity(key) or key in shadow.deleted:  # which puts a key at the end, wherever it was
             self.dict_keys(shadow)
         shadow.changed = True
+        shadow.written.setdefault(key)
         _overwrite(shadow, key)
         base_setitem(shadow.copy)(shadow.copy, key, value)
 
@@ -189,10 +190,27 @@ class Shadows:
         """Removes `key`; False if it was not there."""
         if not self.dict_has(shadow, key):
             return False
+        if key in shadow.written and not shadow.whole:
+            self._guard_before(shadow, key)
         shadow.changed = True
+        shadow.written.pop(key, None)
+        if key in shadow.base:
+            shadow.deleted.add(key)
         _overwrite(shadow, key)
         base_delitem(shadow.copy)(shadow.copy, key)
         return True
+
+    def _guard_before(self, shadow: DictShadow, key: Any) -> None:
+        """Guards whether a key was there that the program wrote, perhaps without looking."""
+        if key not in shadow.base:
+            if key not in shadow.absent:
+                shadow.absent.add(key)
+                self._guard_absent(shadow, key)
+        elif key in shadow.unseen:
+            if is_plain(key):
+                self.guards.has_key(shadow.source, key, True)
+            else:
+                self.dict_keys(shadow)
 
     def dict_keys(self, shadow: DictShadow) -> None:
         """Guards the keys and their order: from here on membership, length and iteration need no more guards."""

@@ -138,8 +138,7 @@ class TensorAttributes(Histories):
             return
         if name in HOOK_TABLES and (value is None or type(value) is OrderedDict):
             self._hook_table(tensor, name, self.loader.origin(tensor))
-            self.loader.slots[id(tensor)].values[name] = value
-            self.loader.slots[id(tensor)].written.add(name)
+            self.loader.slots[id(tensor)].write(name, value)
             return
         known, _ = self.class_lookup(Fake, name)
         if known or name in TENSOR_ATTRIBUTES:
@@ -151,8 +150,7 @@ class TensorAttributes(Histories):
                 shadow.initial[name] = self._own_attribute(tensor, name, self.loader.origin(tensor))
             except AttributeError:
                 shadow.initial[name] = MISSING
-        shadow.values[name] = value
-        shadow.written.add(name)
+        shadow.write(name, value)
 
     def _store_gradient(self, tensor: Any, value: Any) -> None:
         if self.loader.origin(tensor) is None or id(tensor) in self.accumulating:
@@ -166,8 +164,7 @@ class TensorAttributes(Histories):
             if not same or value is tensor:
                 raise Break("tensor-attribute", "grad of a tensor is set to something of another kind")
         shadow = self.loader.slots[id(tensor)]
-        shadow.values["grad"] = value
-        shadow.written.add("grad")
+        shadow.write("grad", value)
 
     def _store_data(self, tensor: Any, value: Any) -> None:
         """`tensor.data = value`: from here on the tensor names the memory of `value`."""
@@ -180,8 +177,7 @@ class TensorAttributes(Histories):
         if self.loader.origin(tensor) is not None:
             self._tensor_values(tensor)
             shadow = self.loader.slots[id(tensor)]
-            shadow.values["data"] = value
-            shadow.written.add("data")
+            shadow.write("data", value)
 
     def keep_tensor_attributes_plain(self, tensor: Any) -> None:
         """Breaks if the program or its caller put attributes on the tensor object; guards that there are none."""

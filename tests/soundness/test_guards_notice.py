@@ -309,6 +309,35 @@ def list_membership():
 
 
 @case
+def objects_known_by_their_identity():
+    values = [Box(), Box()]
+    return (
+        (lambda v, x: x * len({id(v[0]), id(v[1])})), (values, x4()), lambda: values.__setitem__(1, values[0]),
+    )  # fmt: skip
+
+
+@case
+def keys_that_are_objects():
+    values = {Box: 1.0, Slotted: 2.0}
+
+    def change():
+        values[Config] = values.pop(Slotted)
+
+    return (lambda v, x: x * (2 if list(v)[1] is Slotted else 3)), (values, x4()), change
+
+
+@case
+def keys_that_are_identities():
+    values = [[1.0], [1.0]]
+
+    def program(v, x):
+        names = {id(each): name for name, each in zip("ab", v)}
+        return x * 2 if names[id(v[0])] == "a" else x * 3
+
+    return program, (values, x4()), lambda: values.__setitem__(1, values[0])
+
+
+@case
 def nested_list():
     values = [[1.0], [2.0]]
     return (lambda v, x: x * v[1][0]), (values, x4()), lambda: values[1].__setitem__(0, 9.0)

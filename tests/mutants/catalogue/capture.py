@@ -67,8 +67,8 @@ FAULTS = (
         "attributes and hooks that were absent from modules are not guarded",
     ),
     Fault(
-        "item-key-without-type", "capture/guards.py",
-        "return self._intern((Item, id(base), type(key), key), Item, base, key)", "return self._intern((Item, id(base), key), Item, base, key)",
-        "d[1] and d[True] are one source",
+        "keys-at-one-place", "capture/guards.py",
+        "return self._intern((KeyAt, id(base), index), KeyAt, base, index)", "return self._intern((KeyAt, id(base)), KeyAt, base, index)",
+        "all keys of a dict are one source",
     ),
 )  # fmt: skip

@@ -24,6 +24,8 @@ from lampwork.ir.guard import (
     ModuleIsPlain,
     ObjectRef,
     SameObject,
+    SizeRelation,
+    SizeSource,
     StorageGroups,
     TensorIs,
     TypeIs,
@@ -91,6 +93,11 @@ def make_counter(start):
     return counter
 
 
+def inference_tensor():
+    with torch.inference_mode():
+        return torch.ones(2, 3)
+
+
 FLOATS = TensorIs("torch.Tensor", "float32", (2, 3), (3, 1), "cpu", False)
 SAMPLE = types.ModuleType("lampwork_guard_sample")
 SAMPLE.value = 1
@@ -109,6 +116,8 @@ CASES = {
     "zero keeps its sign": ([Guard(A, Equals(0.0))], (0.0,), (-0.0,)),
     "minus zero": ([Guard(A, Equals(-0.0))], (-0.0,), (0.0,)),
     "float": ([Guard(A, Equals(1.5))], (1.5,), (2.5,)),
+    "float is no int": ([Guard(A, Equals(2.0))], (2.0,), (2,)),
+    "float is no bool": ([Guard(A, Equals(1.0))], (1.0,), (True,)),
     "complex": ([Guard(A, Equals(1j))], (1j,), (1 + 1j,)),
     "tuple": ([Guard(A, Equals((1, (2.0, "x"))))], ((1, (2.0, "x")),), ((1, (2, "x")),)),
     "frozenset": ([Guard(A, Equals(frozenset({1, 2})))], (frozenset({2, 1}),), (frozenset({True, 2}),)),
@@ -131,6 +140,15 @@ CASES = {
     "tensor class": ([Guard(A, FLOATS)], (torch.ones(2, 3),), (torch.nn.Parameter(torch.ones(2, 3)),)),
     "tensor device": ([Guard(A, FLOATS)], (torch.ones(2, 3),), (torch.ones(2, 3, device="meta"),)),
     "tensor layout": ([Guard(A, FLOATS)], (torch.ones(2, 3),), (torch.ones(2, 3).to_sparse(),)),
+    "tensor of inference mode": ([Guard(A, FLOATS)], (torch.ones(2, 3),), (inference_tensor(),)),
+    "relation of sizes": (
+        [Guard(A, SizeRelation("s0 == 2 * s1", (SizeSource("s0", A, "shape", 0), SizeSource("s1", A, "shape", 1))))],
+        (torch.ones(6, 3),), (torch.ones(6, 4),),
+    ),
+    "relation of a number and a stride": (
+        [Guard(A, SizeRelation("2 <= s0 < s1", (SizeSource("s0", A, "value"), SizeSource("s1", B, "stride", 0))))],
+        (2, torch.ones(2, 3)), (3, torch.ones(2, 3)),
+    ),
     "no tensor": ([Guard(A, FLOATS)], (torch.ones(2, 3),), (Sly(),)),
     "negative bit": (
         [Guard(A, TensorIs("torch.Tensor", "float32", (2,), (2,), "cpu", False))],

@@ -55,6 +55,29 @@ def test_two_generations_of_gradients_do_for_all_entries():
     later.release()
 
 
+def test_a_larger_result_has_larger_memory():
+    """What is kept is counted as large as it is, and what a result was made in earlier is not grown."""
+    entry = ResultMemory()
+    before = memory.kept_bytes()
+    for rows in (64, 128, 96, 32, 256):
+        result = entry.empty(0, (rows, 512), (512, 1), torch.float32)
+        assert _torch.storage_bytes(result) >= result.nbytes
+        del result
+    assert memory.kept_bytes() - before == 256 * 512 * 4
+    entry.release()
+    assert memory.kept_bytes() == before
+
+
+def test_an_arena_grows_and_stays():
+    lease = memory.Lease(0, 0, memory.new_workspace(0))
+    places = []
+    for size_bytes in (100, 60, 1 << 16, 100, 1 << 18):
+        places.append(memory.arena(lease, size_bytes))
+        assert lease.arena is not None and lease.arena.numel() >= size_bytes
+        assert lease.arena.data_ptr() == places[-1]
+    assert places[0] == places[1] and places[2] == places[3]
+
+
 def test_entries_that_are_gone_lend_nothing():
     first = ResultMemory()
     result = make(first)

@@ -9,6 +9,7 @@ import types
 import pytest
 import torch
 
+from lampwork.ir.guard import SizeSource
 from lampwork.ir.reference import reference
 from lampwork.ir.region import Raise, Return
 from lampwork.ir.source import Argument
@@ -39,6 +40,7 @@ from lampwork.ir.template import (
     SetCell,
     SetItem,
     SetState,
+    SizeValue,
     SourceValue,
     TensorValue,
 )
@@ -113,6 +115,7 @@ NONE = ConstantValue(None)
 def test_each_object(thing, expected):
     made = run((thing,), outcome=NewValue(0))
     assert type(made) is type(expected) and made == expected
+    assert getattr(made, "maxlen", None) == getattr(expected, "maxlen", None)
 
 
 def test_instances_are_made_without_init():
@@ -234,6 +237,26 @@ def test_sources_are_what_they_were_before_any_effect():
         (items, [2]),
     )
     assert swapped[0] is items and items[0] is swapped[1] and swapped[1][0] is items
+
+
+def test_a_result_is_made_before_any_effect():
+    """What it is made of may be changed by them: a list, the size of a tensor, a number that is computed."""
+    items, x = [1, 2], torch.ones(3)
+    size = SizeValue("2 * s0", (SizeSource("s0", Argument(1), "shape", 0),))
+    effects = (ReplaceItems(A, 0, constants(9)), CallSetAttribute(B, "data", TensorValue(0)))
+    objects = (NewCall(reference(tuple), (A,)), NewTuple((NewValue(0), size, ScalarValue(0, "len"))))
+    assert run(objects, effects, NewValue(1), (items, x), (torch.ones(5),)) == ((1, 2), 6, 5)
+    assert items == [9] and x.shape == (5,)
+    x = torch.ones(3)
+    assert run((), effects[1:], size, (items, x), (torch.ones(5),)) == 6
+    with pytest.raises(Failure, match="6"):
+        run(
+            (NewObject(reference(Failure), items=(size,)),),
+            effects[1:],
+            Raise(NewValue(0)),
+            (items, torch.ones(3)),
+            (x,),
+        )
 
 
 def test_a_raised_exception():
