@@ -25,6 +25,7 @@ from lampwork.fakes.fake import (
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.rules.pointwise import refuse_booleans
 from lampwork.fakes.shapes import Unknown, broadcast, infer, is_dense, promoted, surely_same, tensors_in
+from lampwork.fakes.strides import overlap
 
 if TYPE_CHECKING:
     from lampwork.capture.recorder import Recorder
@@ -186,10 +187,9 @@ def _note_write(recorder: Recorder, target: Any, op: Operator) -> None:
     if not isinstance(target, Fake):
         recorder.to_nodes(target)  # raises for foreign tensors
         return
-    for size, stride in zip(target.size(), target.stride()):
-        if stride == 0 and size > 1 and op.base not in ("fill_", "zero_"):
-            # Eager refuses most of these and lets some through: it shall answer.
-            raise Unsupported(f"{op.overload} writes to an expanded tensor", "Call clone() on it first.")
+    if op.overload not in _WRITES_ONE_NUMBER and overlap(target.size(), target.stride()):
+        # Eager refuses most of these and lets some through: it shall answer.
+        raise Unsupported(f"{op.overload} writes to an expanded tensor", "Call clone() on it first.")
     recorder.note_written(target)
 
 
@@ -245,6 +245,10 @@ def _check_result_type(op: Operator, args: tuple, kwargs: dict) -> None:
         return
     if isinstance(result, Fake):
         _refuse_cast(result.dtype, target.dtype)
+
+
+#: Which element is written last to a memory location makes no difference to them.
+_WRITES_ONE_NUMBER = frozenset({torch.ops.aten.fill_.Scalar, torch.ops.aten.zero_.default})
 
 
 _INDEXED_WRITES = frozenset({"scatter_", "scatter_add_", "scatter_reduce_", "index_add_", "index_copy_", "index_put_",

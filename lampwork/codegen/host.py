@@ -87,6 +87,8 @@ class _HostWriter(Steps):
         if trial:
             self.emit("if kept is not None:")
             self.emit(f"    trials.proven.add({self._call_sizes()})")
+        # Results without elements, which no step makes, of a size that was found midway.
+        self._allocate(name for name in sorted(self.returned) if self.place(name).kind == "extern")
         if any(index in self.weights for index in program.written_inputs):
             self.emit("increment_versions(lease.written)")
         written = [index for index in program.written_inputs if index not in self.weights]

@@ -101,6 +101,24 @@ def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
+def overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether several elements may be one memory location, as far as strides that are numbers say: a dimension is
+    repeated, or its elements lie closer to each other than those of the dimensions below reach."""
+    if has_zero(shape):
+        return False
+    steps = [(stride, size) for size, stride in zip(shape, strides) if exceeds_one(size)]
+    if any(type(stride) is int and stride == 0 for stride, _ in steps):
+        return True
+    if any(type(stride) is not int for stride, _ in steps):
+        return False
+    reach = 1
+    for stride, size in sorted(steps, key=lambda step: step[0]):
+        if stride < reach:
+            return True
+        reach += (size - 1) * stride
+    return False
+
+
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Non-overlapping and dense: a permutation of a contiguous tensor."""
     if has_zero(shape) or is_contiguous(shape, strides):

@@ -38,7 +38,7 @@ from lampwork import _torch
 from lampwork.errors import CompileError
 from lampwork.fakes.fake import Fake, describe
 from lampwork.fakes.operators import Operator, operator
-from lampwork.fakes.shapes import has_zero, same_sizes
+from lampwork.fakes.shapes import same_sizes
 from lampwork.fakes.symbolic import sizes_of
 from lampwork.graph.build import drawn, emit, place, same_metadata, select
 from lampwork.graph.in_place import FILLS, SHORTCUTS, functional_of
@@ -55,6 +55,7 @@ from lampwork.graph.views import (
     is_contiguous,
     is_stretched,
     overlapping_inputs,
+    overlaps_itself,
     written_storages,
 )
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph, Region
@@ -114,7 +115,7 @@ class Functionalizer:
                 overlapping_inputs(fakes) if key in self.written else [[each] for each in range(len(members))]
             ):
                 indices = [members[each] for each in cluster]
-                if len(indices) > 1:
+                if len(indices) > 1 or key in self.written and overlaps_itself(nodes[indices[0]].meta["val"]):
                     self.add_overlapping_inputs(nodes, indices)
                 else:
                     self.add_root(nodes[indices[0]], self.placeholders[indices[0]], tuple(indices))
@@ -127,7 +128,7 @@ class Functionalizer:
         return view
 
     def add_overlapping_inputs(self, nodes: list[Node], members: list[int]) -> None:
-        """One flat root over all inputs of a storage; each input is a strided view of it."""
+        """One flat root over inputs of a storage; each input is a strided view of it."""
         fakes = [nodes[index].meta["val"] for index in members]
         if any(fake.dtype != fakes[0].dtype for fake in fakes):
             raise self.fail("inputs of different element types share memory that is written")
@@ -135,7 +136,7 @@ class Functionalizer:
         high = max(end_of(fake) for fake in fakes)
         first = self.placeholders[members[0]]
         flat = emit(self.graph, aten.as_strided.default, (first, [high - low], [1], low), {}, nodes[members[0]])
-        memory = Memory(flat, tuple(members))
+        memory = Memory(flat, tuple(members), is_flat=True)
         memory.root = View(memory, flat.meta["val"])
         for index, fake in zip(members, fakes):
             layout = (list(fake.size()), list(fake.stride()), fake.storage_offset() - low)
@@ -204,9 +205,8 @@ class Functionalizer:
     def write(self, view: View, new: Node) -> None:
         """`view`'s contents become `new`, a value of its shape and dtype in any strides."""
         memory, current, value = view.memory, view, new
-        sizes, strides = memory.root.fake.size(), memory.root.fake.stride()
-        if not has_zero(sizes) and any(stride == 0 and size > 1 for size, stride in zip(sizes, strides)):
-            raise self.fail("a write to a tensor several elements of which are one memory location")
+        if overlaps_itself(memory.root.fake):
+            raise self.fail("a write to a result several elements of which are one memory location")
         if is_stretched(view):
             value, current = self.scatter_into_root(view, new), memory.root
         while current.parent is not None:
@@ -244,7 +244,7 @@ class Functionalizer:
         span = end_of(fake) - fake.storage_offset()
         if offset < 0 or offset + span > end_of(root.fake) - root.fake.storage_offset():
             raise self.fail("a write through as_strided outside of its tensor")
-        if len(view.memory.inputs) > 1:
+        if view.memory.is_flat:
             return self.scatter_into_flat(base, new, fake, offset, span)
         offset += base.meta["val"].storage_offset()
         return self.emit(
@@ -502,6 +502,12 @@ class Functionalizer:
         return (tuple(fake.size()), tuple(fake.stride()), offset), dtype
 
     def finish_writes(self, memory: Memory, outputs: list[Node], writes: list[tuple[int, int]]) -> None:
+        if memory.is_flat and any(overlaps_itself(self.region_fake(index)) for index in memory.inputs):
+            # Each memory location is stored to once: all of them in a row.
+            first = min(memory.inputs, key=lambda index: self.region_fake(index).storage_offset())
+            writes.append((first, len(outputs)))
+            outputs.append(memory.value)
+            return
         for index in memory.inputs:
             if len(memory.inputs) == 1:
                 value = memory.value

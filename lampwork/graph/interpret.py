@@ -10,6 +10,7 @@ import torch.fx
 from torch.fx import Node
 
 from lampwork import _torch
+from lampwork.graph.views import written_part
 from lampwork.ir.region import AliasOfInput, FunctionalGraph
 
 
@@ -71,7 +72,7 @@ def interpret_functional(
         # A written value may still be a view of an input that another write changes.
         staged = [(index, outputs[source].clone()) for index, source in functional.writes]
         for index, value in staged:
-            inputs[index].copy_(value)
+            written_part(inputs[index], value).copy_(value)
         results = []
         for result in functional.results:
             base = inputs[result.input] if isinstance(result, AliasOfInput) else outputs[result.index]

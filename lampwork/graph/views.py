@@ -20,6 +20,7 @@ from torch.fx import Node
 from lampwork import _torch
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
+from lampwork.fakes.strides import overlap
 
 if TYPE_CHECKING:
     from lampwork.graph.functionalize import Functionalizer
@@ -31,13 +32,13 @@ class Memory:
     """One storage. `value`: the node that holds the root's current contents; `generation` counts writes.
 
     `exact` says whether `value` has the root's own strides; views are replayed on exact values only.
-    `inputs`: indices of the placeholders that lie in it.
+    `inputs`: indices of the placeholders that lie in it. `is_flat`: the root is no input, but all memory of them.
     """
 
-    __slots__ = ("exact", "generation", "inputs", "root", "value")
+    __slots__ = ("exact", "generation", "inputs", "is_flat", "root", "value")
 
-    def __init__(self, value: Node, inputs: tuple[int, ...] = ()) -> None:
-        self.value = value
+    def __init__(self, value: Node, inputs: tuple[int, ...] = (), is_flat: bool = False) -> None:
+        self.value, self.is_flat = value, is_flat
         self.exact = True
         self.generation = 0
         self.inputs = inputs
@@ -94,6 +95,16 @@ def overlapping_inputs(fakes: list[Fake]) -> list[list[int]]:
     return [sorted(group) for group in groups]
 
 
+def overlaps_itself(fake: torch.Tensor) -> bool:
+    """Whether several of its elements may be one memory location."""
+    return overlap(fake.size(), fake.stride())
+
+
+def written_part(argument: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """What of an argument a write stores `value` to: all of it, or memory in a row from its first element on."""
+    return argument if argument.shape == value.shape else argument.as_strided(value.shape, (1,))
+
+
 def covers(root: Fake, fake: Fake) -> bool:
     """Whether all elements of `fake` lie between the first and the last one of `root`."""
     if fake.dtype != root.dtype:
@@ -102,9 +113,9 @@ def covers(root: Fake, fake: Fake) -> bool:
 
 
 def is_stretched(view: View) -> bool:
-    """Whether the way from the root to `view` repeats elements (`expand`)."""
+    """Whether a tensor on the way from the root to `view` has several elements in one memory location."""
     while view.parent is not None:
-        if view.operator is aten.expand.default:
+        if view.operator in STRETCHES and overlaps_itself(view.fake):
             return True
         view = view.parent
     return False
@@ -140,6 +151,8 @@ SCATTERS = {
     aten.select.int: aten.select_scatter.default,
     aten.diagonal.default: aten.diagonal_scatter.default,
 }
+#: Views that may repeat elements.
+STRETCHES = frozenset({aten.expand.default, aten.as_strided.default, aten.unfold.default})
 #: Views whose writes go to the root at once.
 SCATTERED_AT_ROOT = {aten.as_strided.default, aten.unfold.default}
 

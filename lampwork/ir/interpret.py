@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lampwork.ir.dtype import FLOAT8, FLOATING
-from lampwork.ir.loops import Buffer, Compute, Constant, Expr, Index, Load, LoopNest
+from lampwork.ir.loops import POSITIONS, Buffer, Compute, Constant, Expr, Index, Load, LoopNest
 from lampwork.ir.random import random_bits
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol
 
@@ -202,7 +202,7 @@ def _load(load: Load, environment: Environment, arrays: Mapping[str, np.ndarray]
 
 
 _FOLDS: dict[str, Any] = {
-    "sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": np.any, "all": np.all,
+    "sum": np.sum, "prod": np.prod, "max": np.max, "max_of_window": np.max, "min": np.min, "any": np.any, "all": np.all,
 }  # fmt: skip
 
 
@@ -246,8 +246,12 @@ def interpret_nest(
 
 
 def _reduce(op: str, value: np.ndarray, kept: int, extents: tuple[int, ...]) -> np.ndarray:
-    if op in ("argmax", "argmin"):
+    if op in POSITIONS:
         flat = value.reshape(*extents[:kept], -1)
+        if op == "argmax_of_window":
+            missing = np.isnan(flat)
+            last = flat.shape[-1] - 1 - np.argmax(missing[..., ::-1], axis=-1)
+            return np.where(missing.any(-1), last, np.argmax(flat, axis=-1))
         return (np.argmax if op == "argmax" else np.argmin)(flat, axis=-1)
     axes = tuple(range(kept, len(extents)))
     if op in ("sum", "prod"):

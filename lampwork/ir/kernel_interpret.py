@@ -238,7 +238,7 @@ def identity(op: str, dtype: str) -> Number:
     """What an accumulator of `op` starts from."""
     if op in _IDENTITY:
         return wrap(_IDENTITY[op], dtype)
-    lowest = op in ("max", "argmax")
+    lowest = op.startswith(("max", "argmax"))
     if dtype == "bool":
         return not lowest
     if dtype in _BITS:
@@ -257,6 +257,8 @@ def fold(op: str, dtype: str, total: Number, value: Number) -> Number:
         return wrap(total * value, dtype)
     if op in ("max", "min"):
         return _carries_nan(max if op == "max" else min)(total, value)
+    if op == "max_of_window":
+        return value if value != value or value > total else total
     return (total or bool(value)) if op == "any" else (total and bool(value))
 
 
@@ -265,10 +267,11 @@ def better(op: str, value: Number, position: int, best: Number, best_position: i
     if best_position is None:
         return True
     if value != value or best != best:
-        return value != value and (best == best or position < best_position)
+        later = op == "argmax_of_window"
+        return value != value and (best == best or (position > best_position) == later)
     if value == best:
         return position < best_position
-    return value > best if op == "argmax" else value < best
+    return value < best if op == "argmin" else value > best
 
 
 class KernelFault(AssertionError):

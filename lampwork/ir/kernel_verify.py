@@ -11,7 +11,7 @@ Kernel:
  6. Parallel loops are outermost and nest in each other directly; nothing else stands beside an inner parallel loop.
  7. A vector loop holds no parallel and no vector loop, nor does an unroll loop; unroll loops have a constant extent.
  8. An accumulator is folded only inside the body that declares it, with a value of its type; `position` is there for
-    argmax and argmin alone.
+    those of POSITIONS alone.
  9. Accumulators declared outside a parallel loop are not folded inside it.
 10. Offsets stay inside the parameter: 0 <= offset < numel, for all sizes that pass the guards, all points of the loops,
     and all that masks and clamped indices leave. What is not proved must stand a search for a counterexample.

@@ -14,7 +14,7 @@ Two levels share one expression language.
     stmt    Let(name, value)                     kernel level: name a value inside the innermost loop
           | Loop(axis, body, kind)               kind: serial | parallel | vector | unroll
           | Accumulator(name, op, dtype)         start a reduction with the identity of op
-          | Accumulate(name, value)              fold value in; argmax/argmin also take the position
+          | Accumulate(name, value)              fold value in; POSITIONS also take the position
           | Scratch(name, dtype, numel)          thread-local row buffer, addressed like any buffer
           | Store(buffer, index, value, mode)    mode: write | add (atomic where loops are parallel)
           | If(condition, body)
@@ -156,8 +156,10 @@ OPERATIONS: Final[dict[str, tuple[int, str]]] = {
     "random": (2, "32 random bits, uint32, of int64 (key, number): Philox2x32-10, see ir/random.py"),
 }  # fmt: skip
 
-#: Reduction operators and their identities. max/min carry NaN; argmax/argmin give the first position (NaN wins).
-REDUCTIONS: Final[frozenset[str]] = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
+#: Reduction operators that give a position: the first of equal ones (NaN wins); of NaNs in a pooling window the last.
+POSITIONS: Final[frozenset[str]] = frozenset({"argmax", "argmin", "argmax_of_window"})
+#: Reduction operators. max/min carry NaN; max_of_window gives the first of zeros of both signs, as pooling kernels do.
+REDUCTIONS: Final[frozenset[str]] = POSITIONS | {"sum", "prod", "max", "min", "any", "all", "max_of_window"}
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Nest level: one operator

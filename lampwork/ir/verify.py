@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lampwork.ir.dtype import INTEGRAL, ITEM_SIZE_BYTES, NATIVE, STORED
-from lampwork.ir.loops import OPERATIONS, REDUCTIONS, Buffer, Compute, Constant, Expr, Index, Load, LoopNest
+from lampwork.ir.loops import OPERATIONS, POSITIONS, REDUCTIONS, Buffer, Compute, Constant, Expr, Index, Load, LoopNest
 from lampwork.ir.print import expression_text, item_text
 from lampwork.ir.program import Check, Extern, FromBuffer, FromInput, Lowered, TensorRef, ViewOfInput
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, bounds, evaluate
@@ -193,7 +193,7 @@ def _verify_nest(nest: LoopNest, buffers: Mapping[str, Buffer], sizes: tuple[str
         op = nest.reduction.op
         _require(bool(reduced), nest, "N1: a reduction without axes")
         _require(op in REDUCTIONS, nest, f"N3: no reduction {op}")
-        if op in ("argmax", "argmin"):
+        if op in POSITIONS:
             _require(buffer.dtype == "int64", nest, "N3: positions are int64")
         else:
             _require(nest.reduction.dtype == buffer.dtype, nest, "N3: accumulator and buffer differ")

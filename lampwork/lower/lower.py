@@ -421,6 +421,8 @@ class Lowering(Nests):
         buffer = self.buffers[self.inputs[target]]
         self.origin = Origin(buffer.name, "write")
         ref = TensorRef(buffer.name, buffer.dtype, buffer.shape, buffer.strides)
+        if source.shape != buffer.shape:  # it overlaps itself: all memory from its first element on, in a row
+            ref, beside = TensorRef(buffer.name, buffer.dtype, source.shape, (1,)), (*beside, target)
         here = not buffer.device and source.ref.buffer not in self.elsewhere
         if here and not beside and buffer.dtype in NATIVE and source.dtype in NATIVE:
             try:

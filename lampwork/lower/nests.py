@@ -16,8 +16,19 @@ import torch
 from torch.fx import Node
 
 from lampwork.fakes.symbolic import sizes_of
-from lampwork.ir.dtype import NATIVE, compute_dtype
-from lampwork.ir.loops import Buffer, BufferKind, Compute, Expr, Index, LoopNest, Origin, Reduction, Store
+from lampwork.ir.dtype import FLOATING, NATIVE, compute_dtype
+from lampwork.ir.loops import (
+    POSITIONS,
+    Buffer,
+    BufferKind,
+    Compute,
+    Expr,
+    Index,
+    LoopNest,
+    Origin,
+    Reduction,
+    Store,
+)
 from lampwork.ir.program import Check, Extern, TensorRef
 from lampwork.ir.size import Size, SizeExpr
 from lampwork.lower import expressions as ex
@@ -171,10 +182,10 @@ class Nests:
 
         Without `meta` the result is a contiguous helper of the dimensions that stay. With it, the result has that
         metadata: the same dimensions, or all of them with 1 for the reduced (keepdim). Its dtype is `dtype`
-        (int64 for argmax and argmin: the row-major position in the reduced dimensions).
+        (int64 for those of POSITIONS: the row-major position in the reduced dimensions).
         """
         axes, reduced, index, kept = reduction_grid(shape, frozenset(dims))
-        result_dtype = "int64" if op in ("argmax", "argmin") else dtype
+        result_dtype = "int64" if op in POSITIONS else dtype
         if meta is None:
             kept_shape = tuple(extent for k, extent in enumerate(shape) if k not in set(dims))
             meta = TensorMeta(result_dtype, kept_shape, contiguous_strides(kept_shape))
@@ -187,9 +198,11 @@ class Nests:
             return self.compute(TensorMeta(dtype, meta.shape, meta.strides), lambda index: identity, part)
         value = ex.cast(body(index), dtype)
         target = self.new_buffer(TensorMeta(result_dtype, meta.shape, meta.strides), part)
-        # Folding a single value gives that value: a pointwise nest.
+        # Folding a single value gives that value: a pointwise nest. A sum begins at 0, so that of -0 is 0.
         reduction = Reduction(op, reduced, dtype) if reduced else None
-        if reduction is None and op in ("argmax", "argmin"):
+        if reduction is None and op == "sum" and dtype in FLOATING:
+            value = ex.add(value, ex.constant(0, dtype))
+        if reduction is None and op in POSITIONS:
             value = ex.constant(0, "int64")
         self.items.append(LoopNest(axes, Store(target.ref.buffer, kept, value), reduction, False, self.origin))
         return target

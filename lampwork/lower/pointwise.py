@@ -443,10 +443,10 @@ def _clamp(lowering: Lowering, self: TensorValue, min: Any = None, max: Any = No
     inputs = [self] + [bound for bound in (min, max) if bound is not None]
 
     def body(a: Expr, *limits: Expr) -> Expr:
-        rest = list(limits)
-        if min is not None:
-            a = ex.maximum(a, rest.pop(0))
-        return ex.minimum(a, rest.pop(0)) if max is not None else a
+        # Of equal ones eager's kernels give the second operand: with both limits the value, else the limit.
+        if min is not None and max is not None:
+            return ex.minimum(limits[1], ex.maximum(limits[0], a))
+        return ex.maximum(a, limits[0]) if min is not None else ex.minimum(a, limits[0])
 
     return lowering.pointwise(inputs, body)
 

@@ -43,7 +43,7 @@ def _max_pool(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Any:
-    """The largest element of each window, and where it is: the first of equal ones, row-major in the image."""
+    """The largest element of each window, and where it is: the first of equal ones, the last of NaNs."""
     if self.dtype not in FLOATING or 0 in self.shape:
         return NotImplemented
     count = 3 if "3d" in lowering.origin.op else 2
@@ -70,7 +70,7 @@ def _max_pool(
     dims = range(rank, rank + count)
     places: TensorValue | None = None
     if lowering.needed(1):
-        in_window = lowering.reduce("argmax", space, dims, body, dtype, "place")
+        in_window = lowering.reduce("argmax_of_window", space, dims, body, dtype, "place")
 
         def place(index: IndexTuple) -> Expr:
             rest = in_window.load(index)
@@ -87,8 +87,10 @@ def _max_pool(
     if not lowering.needed(0):
         return None, places
     if meta.dtype == dtype:
-        return lowering.reduce("max", space, dims, body, dtype, "0", meta), places
-    largest = lowering.reduce("max", space, dims, body, dtype, "max", TensorMeta(dtype, meta.shape, meta.strides))
+        return lowering.reduce("max_of_window", space, dims, body, dtype, "0", meta), places
+    largest = lowering.reduce(
+        "max_of_window", space, dims, body, dtype, "max", TensorMeta(dtype, meta.shape, meta.strides)
+    )
     return lowering.compute(meta, largest.load, "0"), places
 
 

@@ -10,6 +10,7 @@ from lampwork.ir.size import add, mul
 from lampwork.lower import expressions as ex
 from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Lowering
+from lampwork.lower.reduction import reduced
 from lampwork.lower.rules import RULES, Rule, full_name, rule
 from lampwork.lower.values import IndexTuple, TensorValue
 
@@ -86,6 +87,7 @@ def _trace(lowering: Lowering, self: TensorValue) -> Any:
     length = min(self.shape)  # type: ignore[type-var]
     if lowering.out.dtype in ("float16", "bfloat16", "bool"):
         return NotImplemented
-    return lowering.reduce(
-        "sum", (length,), (0,), lambda index: self.load((index[0], index[0])), lowering.out.dtype, "", lowering.out
-    )
+    # In double precision, as eager's loop on a CPU.
+    accumulator = "float64" if lowering.device == "cpu" and lowering.out.dtype == "float32" else lowering.out.dtype
+    body = lambda index: ex.cast(self.load((index[0], index[0])), accumulator)
+    return reduced(lowering, "sum", (length,), (0,), body, accumulator, lowering.out)

@@ -54,7 +54,9 @@ class _Arrangement:
                 row_cost += cost + self._fold_cost(space)
             inside = [access for timed, access in self.accesses if timed.space]
             column_cost = self._cost(column, inside) if column is not None else 0.0
-            plan.column_mode = safe and column is not None and column_cost < row_cost
+            # The lanes of a vector along a window would mix up which of its elements comes first.
+            in_order = any(_folds_in_order(timed.member) for timed in self.timed)
+            plan.column_mode = safe and column is not None and (in_order or column_cost < row_cost)
         vector_outer = column if safe and (plan.column_mode or not spaces) else None
         alone = _alone_in_a_scatter(self.timed, self.accesses)
         if alone is not None:  # rows are gone through in order, the elements of each side by side
@@ -273,3 +275,8 @@ def _names(prefix: str):
     while True:
         yield f"{prefix}{number}"
         number += 1
+
+
+def _folds_in_order(member: Member) -> bool:
+    reduction = member.operator.reduction
+    return reduction is not None and reduction.op == "max_of_window"

@@ -52,11 +52,12 @@ def place_buffers(
         if isinstance(step, Extern) and step.out_variant is None:
             placements.update((name, Placement("extern")) for name in step.outputs if name is not None)
     late = late_sizes(lowered)
-    for name in dict.fromkeys(name for step in steps for name in step_buffers(step)) if late else ():
+    returned = [result.view.buffer for result in lowered.results if isinstance(result, FromBuffer)]
+    # Results without elements are in no step.
+    for name in dict.fromkeys((*(each for step in steps for each in step_buffers(step)), *returned)) if late else ():
         if any(late & symbols(value) for value in (*buffers[name].shape, *buffers[name].strides)):
             placements.setdefault(name, Placement("extern"))
     storages: list[str] = []
-    returned = [result.view.buffer for result in lowered.results if isinstance(result, FromBuffer)]
     for name in dict.fromkeys(returned):
         if name not in placements:
             placements[name] = Placement("result", len(storages))

@@ -11,6 +11,7 @@ from torch.fx import Node
 
 from lampwork.fakes.symbolic import found_symbol, size_of
 from lampwork.graph.interpret import _KEEP_OFFSET, _at_start
+from lampwork.graph.views import written_part
 from lampwork.ir.region import AliasOfInput, FunctionalGraph
 from lampwork.ir.size import Size, Symbol, evaluate, linear_terms
 from lampwork.runtime.derived import RECIPES
@@ -123,7 +124,7 @@ def run_functional(
     # A value that is written may be a view of an input that another write changes.
     staged = [(index, outputs[source].clone()) for index, source in functional.writes]
     for index, value in (*staged, *others):
-        inputs[index].copy_(value)
+        written_part(inputs[index], value).copy_(value)
     results = [result_of(each, inputs, outputs, run) for each in functional.results]
     return results + [run.number(number) for number in functional.numbers]
 

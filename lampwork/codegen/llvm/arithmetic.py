@@ -62,12 +62,14 @@ class Arithmetic:
 
     def combine(self, op: str, dtype: str, a: Value, b: Value) -> Value:
         """One step of reduction `op`."""
+        if op == "max_of_window":
+            a, b = b, a  # of equal ones, `maximum` gives the second
         return self.operation(COMBINE[op], dtype, dtype, (a, b))
 
     def identity(self, op: str, dtype: str) -> Value:
         """The value that reduction `op` starts from."""
-        if op in ("max", "argmax", "min", "argmin"):
-            lowest = op in ("max", "argmax")
+        if "max" in op or "min" in op:
+            lowest = "max" in op
             if dtype in FLOATING:
                 return self.constant(float("-inf") if lowest else float("inf"), dtype)
             if dtype == "bool":
@@ -88,7 +90,8 @@ class Arithmetic:
 
 
 COMBINE = {
-    "sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and",
+    "sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "max_of_window": "maximum", "any": "or",
+    "all": "and",
 }  # fmt: skip
 
 Emitter = Callable[..., Value]

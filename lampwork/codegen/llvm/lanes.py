@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES, compute_dtype
-from lampwork.ir.loops import Accumulate, Accumulator, Compute, Expr, If, Let, Load, Loop, Stmt, Store
+from lampwork.ir.loops import POSITIONS, Accumulate, Accumulator, Compute, Expr, If, Let, Load, Loop, Stmt, Store
 
 if TYPE_CHECKING:
     from lampwork.codegen.llvm.kernel import FunctionEmitter
@@ -78,7 +78,7 @@ def plan_vector_loop(loop: Loop, emitter: FunctionEmitter) -> VectorPlan:
 def _reduces_down(loop: Loop) -> bool:
     """Whether the loop holds one accumulator per lane, folded in a serial loop."""
     own = [statement for statement in loop.body if isinstance(statement, Accumulator)]
-    return len(own) == 1 and own[0].op not in ("argmax", "argmin") and any(
+    return len(own) == 1 and own[0].op not in POSITIONS and any(
         isinstance(statement, Loop) for statement in loop.body
     )  # fmt: skip
 

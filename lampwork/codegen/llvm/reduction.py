@@ -15,7 +15,7 @@ from lampwork.codegen.llvm.sizes import Unvectorizable
 from lampwork.codegen.llvm.types import REGISTER, vector
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import FLOATING
-from lampwork.ir.loops import Accumulate, Accumulator, If, Loop, Stmt
+from lampwork.ir.loops import POSITIONS, Accumulate, Accumulator, If, Loop, Stmt
 
 if TYPE_CHECKING:
     from lampwork.codegen.llvm.kernel import FunctionEmitter
@@ -26,7 +26,7 @@ _NOWHERE = (1 << 63) - 1
 
 @dataclass
 class Slot:
-    """Stack variables of the value and, for argmax and argmin, the position."""
+    """Stack variables of the value and, for those of POSITIONS, the position."""
 
     value: str
     position: str | None
@@ -45,13 +45,13 @@ class Slots:
 
     @property
     def has_position(self) -> bool:
-        return self.op in ("argmax", "argmin")
+        return self.op in POSITIONS
 
 
 def declare(self: FunctionEmitter, statement: Accumulator, scope: Iterable[Stmt]) -> Slots:
     """Starts `statement`'s accumulator at its identity. `scope`: the statements that may fold into it."""
     dtype = statement.dtype
-    if statement.op in ("argmax", "argmin"):
+    if statement.op in POSITIONS:
         dtype = _folded_dtype(scope, statement.name) or dtype
     slots = Slots(statement.op, dtype, self.lanes, self.build.depth, Slot("", None))
     slots.main = _start(self, slots, self.lanes)
@@ -129,7 +129,7 @@ def combine_lanes(self: FunctionEmitter, slots: Slots) -> None:
 
 
 def read(self: FunctionEmitter, slots: Slots) -> Value:
-    """The accumulated value; for argmax and argmin the position."""
+    """The accumulated value; for those of POSITIONS the position."""
     if slots.partial or slots.lanes not in (1, self.lanes):
         raise Unvectorizable("reads an accumulator while lanes fold into it")
     value, position = _load(self, slots, slots.main, slots.lanes)
@@ -156,16 +156,20 @@ def _fold(
     if a_position is None or b_position is None:
         return self.arithmetic.combine(slots.op, slots.dtype, a, b), None
     build = self.build
-    larger = slots.op == "argmax"
+    larger = slots.op != "argmin"
     operation = self.arithmetic.operation
     better = operation("gt" if larger else "lt", slots.dtype, "bool", (b, a))
     equal = operation("eq", slots.dtype, "bool", (a, b))
     if slots.dtype in FLOATING:
         nan_a = operation("isnan", slots.dtype, "bool", (a,))
         nan_b = operation("isnan", slots.dtype, "bool", (b,))
-        both = build.binary("and", nan_a, nan_b)
-        first_nan = build.binary("and", nan_b, build.binary("xor", nan_a, build.boolean(True)))
-        better, equal = build.binary("or", better, first_nan), build.binary("or", equal, both)
+        only_b = build.binary("and", nan_b, build.binary("xor", nan_a, build.boolean(True)))
+        better, both = build.binary("or", better, only_b), build.binary("and", nan_a, nan_b)
+        if slots.op == "argmax_of_window":
+            later = build.binary("and", both, build.compare("icmp sgt", b_position, a_position))
+            better = build.binary("or", better, later)
+        else:
+            equal = build.binary("or", equal, both)
     earlier = build.binary("and", equal, build.compare("icmp slt", b_position, a_position))
     take = build.binary("or", better, earlier)
     return build.select(take, b, a), build.select(take, b_position, a_position)

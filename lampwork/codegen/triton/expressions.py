@@ -409,6 +409,12 @@ def first_maximum(a, i, b, j):
     better = (b > a) | ((b == a) & (j < i)) | ((b != b) & ((a == a) | (j < i)))
     return tl.where(better, b, a), tl.where(better, j, i)
 """,
+    "first_maximum_last_nan": """
+@triton.jit
+def first_maximum_last_nan(a, i, b, j):
+    better = (b > a) | ((b == a) & (j < i)) | ((b != b) & ((a == a) | (j > i)))
+    return tl.where(better, b, a), tl.where(better, j, i)
+""",
     "first_minimum": """
 @triton.jit
 def first_minimum(a, i, b, j):
@@ -420,8 +426,8 @@ def first_minimum(a, i, b, j):
 
 def identity(op: str, dtype: str) -> str:
     """The literal that reduction `op` starts from."""
-    if op in ("max", "argmax", "min", "argmin"):
-        lowest = op in ("max", "argmax")
+    if "max" in op or "min" in op:
+        lowest = "max" in op
         if dtype in FLOATING:
             return literal(float("-inf") if lowest else float("inf"), dtype)
         if dtype == "bool":
@@ -435,5 +441,6 @@ def identity(op: str, dtype: str) -> str:
 
 #: The operation that folds one more value.
 COMBINE: Final = {
-    "sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and",
+    "sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "max_of_window": "maximum", "any": "or",
+    "all": "and",
 }  # fmt: skip

@@ -39,7 +39,7 @@ class FoldWriter(ValueWriter):
             return {"max": "any", "min": "all", "sum": "any", "prod": "all"}.get(op, op), (
                 "int32" if op.startswith("arg") else dtype
             )
-        if op in ("prod", "max", "min", "argmax", "argmin", "sum") and dtype in ("int8", "int16", "uint8", "uint16"):
+        if op not in ("any", "all") and dtype in ("int8", "int16", "uint8", "uint16"):
             return op, "int32"
         return op, dtype
 
@@ -178,7 +178,7 @@ class FoldWriter(ValueWriter):
     def _helper(self, op: str) -> str:
         names = {
             "max": "maximum_of", "min": "minimum_of", "prod": "product_of", "argmax": "first_maximum",
-            "argmin": "first_minimum",
+            "argmin": "first_minimum", "max_of_window": "maximum_of", "argmax_of_window": "first_maximum_last_nan",
         }  # fmt: skip
         return self.helper(names[op])
 

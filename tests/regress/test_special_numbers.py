@@ -1,0 +1,65 @@
+"""Signs of zero, NaN and infinities that came out otherwise than eager's, as the fuzzer found them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import lampwork
+
+inf, nan = math.inf, math.nan
+minus = torch.tensor([-0.0])
+
+
+def same(program, *arguments):
+    """Bit by bit, but for which NaN it is."""
+    compiled = lampwork.compile(program, options={"cache": False})
+    for mine, theirs in zip(torch.utils._pytree.tree_leaves(compiled(*arguments)), torch.utils._pytree.tree_leaves(program(*arguments)), strict=True):  # fmt: skip
+        assert mine.dtype == theirs.dtype and mine.stride() == theirs.stride()
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=0, equal_nan=True)
+        if mine.is_floating_point():
+            assert torch.equal(mine.signbit() | mine.isnan(), theirs.signbit() | theirs.isnan())
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x.sum(), lambda x: x.sum(0), lambda x: x.mean(), lambda x: x[:, None].mean(1, keepdim=True),
+        lambda x: x.nansum(0), lambda x: x[None].sum((0, 1)), lambda x: torch.var_mean(x[None], 0, correction=0)[1],
+        lambda x: F.avg_pool2d(x.view(1, 1, 1), 1), lambda x: F.adaptive_avg_pool3d(x.view(1, 1, 1, 1), (None, None, None)),
+        lambda x: F.cross_entropy(x[None] - 0.5, torch.zeros(1, dtype=torch.int64)),
+    ],
+)  # fmt: skip
+def test_the_sum_of_one_zero(program):
+    same(program, minus)
+
+
+def test_between_two_tensors():
+    x = torch.tensor([-0.0, 0.0, nan, -1.0, 1.0])
+    for low, high in [(0.0, 1.0), (-1.0, -0.0), (-0.0, 0.0), (nan, 1.0), (0.0, nan), (1.0, -1.0)]:
+        same(lambda x, a, b: torch.clamp(x, a, b), x, torch.tensor(low), torch.tensor([high]))
+
+
+@pytest.mark.parametrize("rank, pool", [(1, F.max_pool1d), (2, F.max_pool2d), (3, F.max_pool3d)])
+def test_pooling_zeros_and_missing_values(rank, pool):
+    """The first of zeros of both signs, the last of NaNs."""
+    generator = torch.Generator().manual_seed(0)
+    choices = torch.tensor([0.0, -0.0, -1.0, nan, -inf, -2.0, -3.0, -1.0])
+    x = choices[torch.randint(0, 8, (2, 3, *[7] * rank), generator=generator)]
+    for given in (x, x.half(), x.double(), x.nan_to_num(0.0)):
+        same(lambda x: pool(x, 2, 1), given)
+        same(lambda x: pool(x, 3, 2, 1, return_indices=True), given)
+
+
+def test_indices_of_a_number():
+    """Of a tensor without dimensions nothing has elements, and the number of rows is found all the same."""
+    for value in (0.0, 1.0):
+        same(lambda x: torch.nonzero(x) + 1, torch.tensor(value))
+
+
+def test_the_trace_is_summed_in_double_precision():
+    x = torch.diag(torch.tensor([1e8, 1.0, -1e8, 1e-3]))
+    same(lambda x: x.trace(), x)
