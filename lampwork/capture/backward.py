@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.capture.derivatives import as_of_plain_tensors
 from lampwork.capture.fake import Fake
 from lampwork.capture.shadow import Break
 
@@ -56,9 +57,10 @@ def run_backward(
     world.accumulating.update(map(id, outside))
     inside, world.recorder.takes_gradients = world.recorder.takes_gradients, True
     try:
-        answer = _torch.run_backward(
-            outputs, gradients, keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad=accumulate_grad
-        )
+        with as_of_plain_tensors(nodes):
+            answer = _torch.run_backward(
+                outputs, gradients, keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad=accumulate_grad
+            )
     finally:
         after = [leaf.grad for leaf in outside]
         world.recorder.takes_gradients = inside

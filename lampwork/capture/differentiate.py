@@ -20,6 +20,7 @@ import torch.fx
 
 from lampwork import _torch
 from lampwork.capture.backward import has_new_history, reached_nodes
+from lampwork.capture.derivatives import as_of_plain_tensors
 from lampwork.capture.recorder import Recorder
 from lampwork.capture.result_views import ResultViews
 from lampwork.errors import GraphBreak
@@ -271,7 +272,8 @@ class _Differentiation:
         recorder = self.recorder
         before, recorder.written, recorder.differentiating = recorder.written, set(), True
         try:
-            with torch.no_grad(), _torch.without_autocast():
+            nodes = reached_nodes(self.target_fakes)
+            with torch.no_grad(), _torch.without_autocast(), as_of_plain_tensors(nodes):
                 found = _torch.run_backward(
                     tuple(self.target_fakes), tuple(tangents), True, False, tuple(edges), allow_unreachable=True,
                     accumulate_grad=False,

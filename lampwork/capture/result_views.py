@@ -92,6 +92,8 @@ class ResultViews:
     def argument(self, value: Any) -> Any:
         if isinstance(value, torch.SymInt):
             size = size_of(value)
+            if isinstance(size, int):
+                return size
             for name in symbols(size):
                 self.find_symbol(name)
             return Expression(size)

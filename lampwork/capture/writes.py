@@ -114,6 +114,7 @@ def call_metadata(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -
     """`x.t_()`: the node of a view, which the fake moves on to; its old node keeps a snapshot of what it was."""
     fake = args[0]
     view = operator(_torch.overload(f"aten::{op.view}"))
+    _refuse_view_of_history(recorder, fake)
     if hasattr(fake, "lampwork_placeholder"):  # a tensor that the caller holds
         rebind(recorder, fake, recorder.call(view.overload, args, kwargs))
         return fake
@@ -127,6 +128,17 @@ def call_metadata(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -
         _replace_value(node.args[0], fake, snapshot)
     recorder.record(view, args, kwargs, fake, rebind=True)
     return fake
+
+
+def _refuse_view_of_history(recorder: Recorder, fake: Fake) -> None:
+    """Refuses a view of a tensor from outside that has a history: eager raises where that is a view of a leaf itself,
+    which fakes of tensors from outside never are."""
+    if not (torch.is_grad_enabled() and fake.requires_grad and fake._is_view()):
+        return
+    key = _torch.storage_key(fake)
+    for each in recorder.inputs:
+        if isinstance(each, Fake) and each.lampwork_edge is not None and _torch.storage_key(each) == key:
+            raise Unsupported("the shape of a view, of a tensor that was computed outside, is changed in place")
 
 
 def rebind(recorder: Recorder, fake: Fake, other: Fake) -> None:

@@ -233,12 +233,18 @@ def _count_nonzero(lowering: Lowering, self: TensorValue, dim: Any = None) -> An
 
 
 def variance(
-    lowering: Lowering, self: TensorValue, dims: tuple[int, ...], correction: Any, accumulator: str = ""
+    lowering: Lowering,
+    self: TensorValue,
+    dims: tuple[int, ...],
+    correction: Any,
+    accumulator: str = "",
+    refined: bool = False,
 ) -> tuple[TensorValue, TensorValue]:
     """Mean and variance over `dims`, as helpers of the dimensions that stay, in two passes.
 
     They are computed in the type `accumulator`, by default the compute type of `self`. The divisor is
-    max(0, n - correction), as in ATen: no elements to spare give NaN or infinity.
+    max(0, n - correction), as in ATen: no elements to spare give NaN or infinity. `refined`: a pass in between adds to
+    the mean what rounding took from it, so that of equal elements it is that element, and their variance zero.
     """
     accumulator = accumulator or compute_dtype(self.dtype)
     shape = self.shape
@@ -249,6 +255,8 @@ def variance(
     mean = lowering.compute_fresh(
         total.shape, accumulator, lambda i: ex.div(total.load(i), lowering.operand(count, (), (), accumulator)), "mean"
     )
+    if refined:
+        mean = _refined(lowering, mean, shape, dims, body, count)
 
     def squared(index: IndexTuple) -> Expr:
         kept = tuple([index[k] for k in range(len(shape)) if k not in chosen])
@@ -268,6 +276,25 @@ def variance(
         return ex.div(squares.load(index), ex.maximum(free, ex.constant(0, accumulator)))
 
     return mean, lowering.compute_fresh(squares.shape, accumulator, divided, "variance")
+
+
+def _refined(
+    lowering: Lowering, near: TensorValue, shape: tuple[Size, ...], dims: tuple[int, ...], body: Callable, count: Any
+) -> TensorValue:
+    """The mean `near` and the mean distance from it."""
+    chosen, dtype = set(dims), near.dtype
+
+    def distance(index: IndexTuple) -> Expr:
+        return ex.sub(body(index), near.load(tuple([index[k] for k in range(len(shape)) if k not in chosen])))
+
+    left = lowering.reduce("sum", shape, dims, distance, dtype, "left")
+
+    def added(index: IndexTuple) -> Expr:
+        rest = ex.div(left.load(index), lowering.operand(count, (), (), dtype))
+        finite = ex.compare("lt", ex.unary("abs", rest), ex.constant(math.inf, dtype))
+        return ex.add(near.load(index), ex.where(finite, rest, ex.constant(0, dtype)))
+
+    return lowering.compute_fresh(near.shape, dtype, added, "refined mean")
 
 
 def moments(
@@ -320,7 +347,8 @@ def _spread(lowering: Lowering, self: TensorValue, dim: Any, correction: Any, ro
     # less than what rounding their mean to their own type does to it, and squares would leave the range of the type.
     accumulator = "float64" if lowering.device == "cpu" else ""
     correction = 1 if correction is None else correction
-    mean, squared = variance(lowering, self, dims, correction, accumulator)
+    # Sums of a narrower type are exact there, or nearly.
+    mean, squared = variance(lowering, self, dims, correction, accumulator, self.dtype == accumulator)
     count = count_of(self.shape, dims)
     # Eager's running mean of a CPU is NaN from an infinity on, as the variance is.
     follows = lowering.device == "cpu" and isinstance(count, int) and count > max(correction, 1)

@@ -1,0 +1,137 @@
+"""Derivatives as eager's formulas give them for tensors with memory, where those for fakes are others.
+
+    x.max()     on the CPU: zeros with `grad / count` where x is the maximum; of fakes: `mask * (grad / count)`, which
+                is NaN all over where the gradient is infinite
+    x.prod()    `grad * (result / x)` unless an element is zero; of fakes: products of all others, which overflow
+                and round in other places
+
+PyTorch's formulas look at the contents of plain tensors, or write in place, and do neither with tensors of other
+classes, as fakes are. So while the engine runs on fakes, the nodes with such formulas have a hook that gives what eager
+would: both sides of what it looks at, and a choice between them. What the node computed itself, nobody reads then.
+Eager's errors where something does not fit in place are raised, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+
+from lampwork.fakes.shapes import broadcast, same_sizes
+
+
+@contextmanager
+def as_of_plain_tensors(nodes: Iterable[Any]) -> Iterator[None]:
+    """While active, those of `nodes` with a formula of their own for plain tensors give what that gives."""
+    handles = []
+    for node in nodes:
+        formula = _FORMULAS.get(type(node).__name__)
+        if formula is not None:
+            handles.append(node.register_hook(partial(_replace, formula, node)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _replace(formula: Callable[..., Any], node: Any, gradients: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+    # Formulas that are to be differentiated again look at nothing.
+    if tangents[0] is None or all(each is None for each in gradients) or torch.is_grad_enabled():
+        return None
+    found = formula(node, gradients, tangents[0])
+    # The engine has converted what the node gave by now.
+    return found and tuple([new if new.dtype == old.dtype else new.to(old.dtype) for new, old in zip(found, gradients)])
+
+
+def _saved(node: Any, name: str) -> Any:
+    return getattr(node, f"_saved_{name}")
+
+
+def _distributed(node: Any, gradients: tuple[Any, ...], tangent: torch.Tensor) -> Any:
+    """Of a maximum, minimum or median of everything: shared by all elements that are it."""
+    x, value = _saved(node, "self"), _saved(node, "result")
+    if x.is_cuda:
+        return None
+    mask = torch.where(value.isnan(), x.isnan(), x == value)
+    return (torch.masked_fill(tangent.new_zeros(x.size(), dtype=x.dtype), mask, tangent / mask.sum()),)
+
+
+def _product(node: Any, gradients: tuple[Any, ...], tangent: torch.Tensor) -> Any:
+    """Of a product of everything. `gradients` has products of all other elements."""
+    x, result = _saved(node, "self").to(tangent.dtype), _saved(node, "result")
+    if not x.dim():
+        return None
+    zeros = (x == 0).sum()
+    (others,) = gradients
+    return (
+        torch.where(zeros == 0, tangent * (result / x).conj(), torch.where(zeros > 1, torch.zeros_like(x), others)),
+    )
+
+
+def _product_along(node: Any, gradients: tuple[Any, ...], tangent: torch.Tensor) -> Any:
+    """Of products along a dimension."""
+    x, result, dim = _saved(node, "self").to(tangent.dtype), _saved(node, "result"), _saved(node, "dim")
+    if not x.dim():
+        return None
+    if not _saved(node, "keepdim"):
+        dim = _signed(dim) % x.dim()
+        tangent, result = tangent.unsqueeze(dim), result.unsqueeze(dim)
+    (others,) = gradients
+    return (torch.where((x == 0).any().logical_not(), tangent * (result / x).conj(), others),)
+
+
+def _running_product(node: Any, gradients: tuple[Any, ...], tangent: torch.Tensor) -> Any:
+    """Of `cumprod`: before the first zero along the dimension, at it, and behind it up to the second."""
+    x, result = _saved(node, "self").to(tangent.dtype), _saved(node, "result")
+    if not x.dim():
+        return None
+    dim = _signed(_saved(node, "dim")) % x.dim()
+    if not x.size(dim) > 1:
+        return None
+    x, result = x.conj(), result.conj()
+    is_zero = x == 0
+    zeros = is_zero.cumsum(dim)
+    weighted = (result * tangent).masked_fill(zeros != 0, 0)
+    before = weighted.flip(dim).cumsum(dim).flip(dim).div(x)
+    is_behind = zeros == 1
+    first = is_behind.max(dim, keepdim=True)[1]
+    is_first = is_behind & is_zero
+    behind = x.masked_fill(~(is_behind & ~is_first), 1).cumprod(dim) * tangent.masked_fill(~is_behind, 0)
+    ahead = result.gather(dim, (first - 1).relu()).masked_fill(first == 0, 1)
+    at_first = behind.sum(dim, keepdim=True) * ahead
+    return (torch.where(zeros == 0, before, torch.where(is_first, at_first, torch.zeros_like(before))),)
+
+
+def _clamped(node: Any, gradients: tuple[Any, ...], tangent: torch.Tensor) -> Any:
+    """Of `clamp` between tensors: nothing else, but eager's masks are combined in place."""
+    x, low, high = (_saved(node, name) for name in ("self", "min", "max"))
+    if not isinstance(low, torch.Tensor) or not isinstance(high, torch.Tensor):
+        return None
+    whole = broadcast([x.size(), low.size(), high.size()])
+    for gradient, written in zip(gradients, (low, low, high)):
+        shape = broadcast([x.size(), written.size()])
+        if gradient is not None and not same_sizes(shape, whole):
+            raise RuntimeError(f"output with shape {list(shape)} doesn't match the broadcast shape {list(whole)}")
+    return None
+
+
+def _signed(number: int) -> int:
+    """Autograd's nodes give dimensions as unsigned numbers of 64 bits."""
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+_FORMULAS: dict[str, Callable[..., Any]] = {
+    "MaxBackward1": _distributed,
+    "MinBackward1": _distributed,
+    "MedianBackward0": _distributed,
+    "NanmedianBackward0": _distributed,
+    "ProdBackward0": _product,
+    "ProdBackward1": _product_along,
+    "CumprodBackward0": _running_product,
+    "ClampBackward0": _clamped,
+    "ClampBackward1": _clamped,
+}
