@@ -15,7 +15,7 @@ from torch.fx import Node
 from lampwork import _torch
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
-from lampwork.fakes.symbolic import size_of
+from lampwork.fakes.symbolic import size_of, sizes_of
 from lampwork.graph.build import emit, place, same_metadata
 from lampwork.ir.region import FromGraph, FunctionalGraph
 
@@ -92,7 +92,7 @@ def remove_no_ops(functional: FunctionalGraph) -> FunctionalGraph:
         source = node.args[0]
         if id(node.target) in _VIEWS_BY_SHAPE and id(source.target) in _VIEWS_BY_SHAPE:
             origin = source.args[0]
-            if _is_contiguous(origin) and _is_contiguous(node):
+            if _is_row_major(origin) and _is_row_major(node):
                 node.target = aten.view.default
                 node.args = (origin, list(node.meta["val"].size()))
                 node.kwargs = {}
@@ -145,8 +145,15 @@ def memory_owner(node: Node) -> Node:
     return node
 
 
-def _is_contiguous(node: Node) -> bool:
-    return node.meta["val"].is_contiguous()
+def _is_row_major(node: Node) -> bool:
+    """Whether strides are those that a reshape of dense memory has: those of dimensions of size 1 count, too."""
+    value = node.meta["val"]
+    step: Any = 1
+    for size, stride in zip(reversed(sizes_of(value.size())), reversed(sizes_of(value.stride()))):
+        if stride != step:
+            return False
+        step = step * size
+    return True
 
 
 def _is_same(node: Node, source: Node) -> bool:
