@@ -6,6 +6,7 @@ because outputs are never removed.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch.fx import Node
 from lampwork import _torch
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
-from lampwork.fakes.symbolic import size_of, sizes_of
+from lampwork.fakes.symbolic import hint_of, size_of, sizes_of
 from lampwork.graph.build import emit, place, same_metadata
 from lampwork.ir.region import FromGraph, FunctionalGraph
 
@@ -108,7 +109,8 @@ def remove_no_ops(functional: FunctionalGraph) -> FunctionalGraph:
 
 
 def separate_outputs(functional: FunctionalGraph) -> FunctionalGraph:
-    """Results own their memory: an output that lies in an input, a literal or another result gets a copy.
+    """Results own their memory: an output that lies in an input, a literal or another result gets a copy, and so does
+    one that is a small part of a value, all of which would stay in memory.
 
         return (%x, %y, view(%y))     ->     return (clone(%x), %y, clone(view(%y)))
 
@@ -122,7 +124,7 @@ def separate_outputs(functional: FunctionalGraph) -> FunctionalGraph:
     for index in sorted(returned):
         node = arguments[index]
         owner = memory_owner(node)
-        if owner in owners or owner.op != "call_function":
+        if owner in owners or owner.op != "call_function" or _is_small_part(node, owner):
             with graph.inserting_before(output):
                 arguments[index] = emit(graph, aten.clone.default, (node,), {}, node)
         else:
@@ -143,6 +145,14 @@ def memory_owner(node: Node) -> Node:
             return node
         node = node.args[0]
     return node
+
+
+def _is_small_part(node: Node, owner: Node) -> bool:
+    """Whether a node has at most half of the elements of the value that it is a view of."""
+    if node is owner:
+        return False
+    part, whole = (prod(map(hint_of, each.meta["val"].size())) for each in (node, owner))
+    return 2 * part <= whole
 
 
 def _is_row_major(node: Node) -> bool:

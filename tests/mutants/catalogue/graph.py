@@ -89,12 +89,12 @@ FAULTS = (
     ),
     Fault(
         "outputs-share-memory", "graph/simplify.py",
-        'if owner in owners or owner.op != "call_function":', 'if owner.op != "call_function":',
+        'if owner in owners or owner.op != "call_function" or', 'if owner.op != "call_function" or',
         "two results lie in one memory though eager's do not",
     ),
     Fault(
         "output-lies-in-input", "graph/simplify.py",
-        'if owner in owners or owner.op != "call_function":', "if owner in owners:",
+        'if owner in owners or owner.op != "call_function" or', "if owner in owners or",
         "a copy of an input is the input itself",
     ),
     Fault(
@@ -114,9 +114,9 @@ FAULTS = (
         "what autograd computed for the backward pass is done in the forward half",
     ),
     Fault(
-        "random-recomputed", "graph/partition.py",
-        '    if node.op != "call_function" or is_random(node):\n        return False\n',
-        '    if node.op != "call_function":\n        return False\n',
+        "random-recomputed", "graph/recompute.py",
+        'if node.op == "placeholder" or is_random(node) or not _can_run_again(node):',
+        'if node.op == "placeholder" or not _can_run_again(node):',
         "a random mask is drawn again instead of saved",
     ),
     Fault(
