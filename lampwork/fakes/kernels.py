@@ -33,7 +33,10 @@ _READS_INDICES = (
 )  # fmt: skip
 _INDEX_TYPES = frozenset({torch.int64, torch.int32})
 #: Operators that are elementwise without a tag that says so.
-_ELEMENTWISE = frozenset({"aten::floor_divide", "aten::rsub", "aten::hardswish", "aten::masked_fill"})
+_ELEMENTWISE = frozenset({
+    "aten::floor_divide", "aten::rsub", "aten::hardswish", "aten::masked_fill", "aten::mse_loss_backward",
+    "aten::smooth_l1_loss_backward", "aten::huber_loss_backward", "aten::binary_cross_entropy_backward",
+})  # fmt: skip
 #: What calls gave that no kernel refused, by operator and metadata; emptied when it is large.
 _known: dict[Any, tuple[Any, bool]] = {}
 _MOST_KNOWN = 1 << 12

@@ -86,6 +86,16 @@ class Joined:
             if node.op in ("call_function", "get_attr"):
                 if node.meta.get(self.mark) or any(each in self.backward for each in node.all_input_nodes):
                     self.backward.add(node)
+        # What a write left was perhaps made into a tensor where the backward half first reads it.
+        pending: list[Node] = []
+        if self.tangents:
+            pending += [self.outputs[index] for _, index in functional.writes]
+            pending += [self.outputs[each.index] for each in self.forward_results if isinstance(each, FromGraph)]
+        while pending:
+            node = pending.pop()
+            if node in self.backward:
+                self.backward.discard(node)
+                pending.extend(node.all_input_nodes)
 
     def needed(self) -> set[Node]:
         """Nodes of the backward half that some gradient needs, or that draw random numbers."""

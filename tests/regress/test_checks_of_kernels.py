@@ -96,3 +96,12 @@ def test_what_a_derivative_refuses_is_refused(size):
     for function in (F.nll_loss, lampwork.compile(lambda x, target: F.nll_loss(x, target))):
         with pytest.raises(RuntimeError, match="grad_input must be contiguous"):
             function(x, target).backward()
+
+
+@pytest.mark.parametrize("size", [3, 3000])
+def test_derivatives_of_two_types_are_refused(size):
+    compiled = lampwork.compile(lambda x, y: F.huber_loss(x, y, reduction="none"), dynamic=True)
+    for function in (F.huber_loss, compiled):
+        x, y = torch.rand(size, requires_grad=True), torch.rand(size).bfloat16().requires_grad_()
+        with pytest.raises(RuntimeError, match="Found dtype"):
+            function(x, y).sum().backward()
