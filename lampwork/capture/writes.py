@@ -74,10 +74,7 @@ def _results(recorder: Recorder, op: Operator, args: tuple, kwargs: dict, target
     if all(returns):
         if op.written == (0,) and returns == [True]:
             _check_elementwise(op, args, kwargs)
-            if (
-                op.base in _CHECKED_WRITES or op.overload is torch.ops.aten.fill_.Tensor
-            ):  # their shape rule says whether everything fits
-                infer(_torch.functional_of_inplace(op.overload), args, kwargs)
+            _check_by_rule(op, args, kwargs)
             _check_result_type(op, args, kwargs)
         return targets[0] if len(returns) == 1 else tuple(targets)
     # Some results are fresh (batch norm with running statistics): those come from the shape rule.
@@ -238,6 +235,24 @@ def _check_others(target: Any, others: list[Any]) -> None:
             raise RuntimeError(
                 "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
                 "memory location. Please clone() the tensor before performing the operation."
+            )
+
+
+def _check_by_rule(op: Operator, args: tuple, kwargs: dict) -> None:
+    """Raises what eager raises when the arguments of `x.addmm_(y, z)` do not fit together, or their result not into
+    `x`: what the shape rule of `x.addmm(y, z)` says. `_check_elementwise` says it of elementwise operators."""
+    reads = any(isinstance(each, torch.Tensor) for each in tensors_in((*args[1:], *kwargs.values())))
+    if op.base not in _CHECKED_WRITES and (not reads or op.base in _ELEMENTWISE_WRITES or op.is_random):
+        return
+    functional = _torch.functional_of_inplace(op.overload)
+    if functional is None:
+        return
+    result = infer(functional, args, kwargs)
+    if isinstance(result, Fake) and not surely_same(result.size(), args[0].size()):
+        shape = tuple(result.size())
+        if shape != tuple(args[0].size()):
+            raise RuntimeError(
+                f"output with shape {list(args[0].size())} doesn't match the broadcast shape {list(shape)}"
             )
 
 

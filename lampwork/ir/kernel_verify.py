@@ -56,7 +56,7 @@ from lampwork.ir.loops import (
     Store,
     storage_numel,
 )
-from lampwork.ir.offsets import Access, computed_index, facts_of, renamed
+from lampwork.ir.offsets import TALLY, Access, computed_index, facts_of, renamed
 from lampwork.ir.program import Extern, FromBuffer, Launch, Program, TensorRef, launch_rows
 from lampwork.ir.size import Size, Symbol, add, bounds, common_factor, divided, mul, substitute, symbols
 from lampwork.ir.verify import VerifyError
@@ -212,7 +212,9 @@ class _KernelCheck:
         key = (buffer.name, offset, access.facts, tuple(ranges.items()))
         if key not in self.seen_accesses:
             self.seen_accesses.add(key)
-            if not access.proved():
+            if access.proved():
+                TALLY.proved += 1
+            else:
                 self.unproved.append(access)
 
     def size(self, value: Size, scope: frozenset[str]) -> None:
@@ -323,7 +325,9 @@ def _verify_offsets(kernel: Kernel, unproved: list[Access], step: Launch, facts:
             names.setdefault(value.name, found)
     known = renamed(facts, names)
     for access in unproved:
-        if not access.proved(known):
+        if access.proved(known):
+            TALLY.proved += 1
+        else:
             _refuse_outside(kernel, access, known)
 
 
@@ -332,6 +336,7 @@ def _refuse_outside(kernel: Kernel, access: Access, facts: Sequence[Size]) -> No
     point = access.counterexample(facts) if access.exact else None
     if point is not None:
         raise VerifyError(f"kernel {kernel.name}: invariant 10: {access.text} is outside at {point}")
+    TALLY.open.append((kernel.name, access, tuple(facts)))
 
 
 def _verify_arena(program: Program, live: dict[str, list[int]]) -> None:

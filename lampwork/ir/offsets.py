@@ -82,6 +82,27 @@ class Access:
 _TRIALS = 300
 
 
+@dataclass
+class Tally:
+    """How the loads and stores fared whose offsets this process has verified."""
+
+    proved: int = 0
+    #: Those neither proved nor refuted, with the facts of their launch.
+    open: list[tuple[str, Access, tuple[Size, ...]]] = field(default_factory=list)
+
+    def share(self) -> float:
+        """The part that is neither proved nor refuted."""
+        return len(self.open) / max(self.proved + len(self.open), 1)
+
+    def clear(self) -> None:
+        self.proved = 0
+        self.open.clear()
+
+
+#: Of this process.
+TALLY = Tally()
+
+
 def parts_of(value: Size) -> Iterator[Symbol]:
     """Every symbol in `value`, with its bounds."""
     stack: list[Size] = [value]

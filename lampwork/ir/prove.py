@@ -4,16 +4,27 @@
                             n*m - 1 - (i*m + j) >= 0 yes: it falls with i and j, and at their last values it is 0
     fact m <= n             n - (m + 1) // 2 >= 0    yes
 
-An expression that grows with a loop's index is smallest at the index 0, one that falls at the last. A quotient by a
-number is between (y - d + 1) / d and y / d, a remainder between 0 and d - 1. What is left is a polynomial of sizes:
-with each size counted from its lower bound, no coefficient may be negative, after facts are taken away from it.
+A goal is replaced by goals from which it follows, in this order:
+
+1. An index goes to the end of its loop where the goal is smallest. If no fact forbids that end, nothing is lost by that
+   and there is no other way to try. Tiled loops end at a minimum, of which either side may be taken there.
+2. A minimum or maximum is one of its sides: each in turn, or both, with what is known in either case.
+3. A quotient t = x // d is between (x - d + 1) / d and x / d. What t is multiplied by is collected from the whole goal,
+   so that quotients and remainders of one division cancel (a remainder is written x - d*t).
+4. A multiple of a fact is taken away, so that a negative term goes.
+
+What is left is a polynomial of sizes and of quotients, each counted from its lower bound: no coefficient may be
+negative.
 
 `Prover.holds` is True only for what is so; False says that no proof was found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
 
 from lampwork.ir.rewrite import rewrite
 from lampwork.ir.size import (
@@ -31,20 +42,27 @@ from lampwork.ir.size import (
     bounds,
     coefficient,
     exact_quotient,
+    floordiv,
     linear_terms,
     maximum,
+    minimum,
     mul,
     product,
     substitute,
     symbols,
 )
 
-#: Steps of one proof; those that succeed take a few dozen.
-_MOST_STEPS = 150
-#: Terms of a sum that is looked at: what cases and bounds multiply out to grows with each step.
-_MOST_TERMS = 48
-#: Facts used one after the other.
-_MOST_FACTS = 4
+#: Facts used one after the other, and goals: what is tried in turn. Proofs that succeed take a few dozen goals.
+_EFFORTS = ((0, 60), (2, 150), (5, 400))
+#: Terms of a goal that is looked at: what cases and bounds multiply out to grows with each step.
+_MOST_TERMS = 160
+#: Factors of a term of a goal, beside those of the first goal: multiplying by divisors adds to them.
+_MOST_FACTORS = 4
+#: Proofs of signs inside of each other.
+_MOST_NESTED = 2
+
+#: Goals from which another follows, all of them together.
+Goals = tuple[Size, ...]
 
 
 class Prover:
@@ -54,159 +72,247 @@ class Prover:
     """
 
     def __init__(self, facts: Sequence[Size] = (), ranges: Mapping[str, Size] | None = None) -> None:
-        self.ranges = dict(ranges or {})
-        self.facts = [fact for fact in facts if isinstance(fact, SizeExpr)]
+        ranges = ranges or {}
+        self.multiples = _multiples(facts, ranges)
+        self.differences: frozenset[Size] = frozenset()
+        self.differences = frozenset(map(self._normal, facts))
+        self.ranges = {name: self._normal(last) for name, last in ranges.items()}
+        known = [self._normal(fact) for fact in facts]
         # Where an index has a value at all, its range is not empty.
-        self.facts += [last for last in self.ranges.values() if isinstance(last, SizeExpr) and bounds(last)[0] < 0]
+        known += [last for last in self.ranges.values() if isinstance(last, SizeExpr) and bounds(last)[0] < 0]
         self.order = list(self.ranges)
-        self._steps = 0
+        self.facts: list[SizeExpr] = []
+        self._goals = self._nested = 0
+        self._found: dict[tuple[Size, int], bool] = {}
+        self._learn(known)
 
     def holds(self, value: Size) -> bool:
         """Whether `value >= 0` was proved."""
-        self._steps = 0
-        return self._proved(value, _MOST_FACTS)
+        if bounds(value)[0] >= 0:
+            return True
+        value = self._normal(value)
+        self._highest = _degree(value) + _MOST_FACTORS
+        for facts, self._goals in _EFFORTS:  # short proofs first
+            self._nested = 0
+            self._found = {key: True for key, found in self._found.items() if found}  # others were given up
+            if self._proved(value, facts):
+                return True
+        return False
 
     def inside(self, index: Size, numel: Size) -> bool:
         """Whether `0 <= index < numel` was proved."""
         return self.holds(index) and self.holds(add(add(numel, mul(index, -1)), -1))
 
+    def _normal(self, value: Size) -> Size:
+        value = _without_remainders(substitute(value, self.multiples) if self.multiples else value)
+        return self._decided(value)
+
+    def _decided(self, value: Size) -> Size:
+        """The same with those minima and maxima of which a fact says which side they are."""
+        sides: dict[SizeExpr, Size] = {}
+        for part in _parts(value) if self.differences else ():
+            if isinstance(part, (Min, Max)):
+                more = add(part.right, mul(part.left, -1))
+                smaller, larger = (
+                    (part.left, part.right) if more in self.differences
+                    else (part.right, part.left) if mul(more, -1) in self.differences else (None, None)
+                )  # fmt: skip
+                if smaller is not None and larger is not None:
+                    sides[part] = smaller if isinstance(part, Min) else larger
+        return _without_remainders(rewrite(value, {}, sides)) if sides else value
+
+    def _learn(self, facts: Sequence[Size]) -> None:
+        """Takes `facts` for all that is known from here on."""
+        self.facts = list(dict.fromkeys(fact for fact in facts if isinstance(fact, SizeExpr)))
+        self._mentioned = frozenset().union(*(symbols(fact) for fact in self.facts)) & frozenset(self.order)
+        self._lowest: dict[SizeExpr, int] = {}
+        for fact in self.facts:  # those that bound one atom
+            constant, terms = linear_terms(fact)
+            if len(terms) == 1 and terms[0][0] == 1:
+                atom = terms[0][1]
+                self._lowest[atom] = max(-constant, self._lowest.get(atom, -constant))
+        self._found = {}
+
     def _proved(self, value: Size, facts: int) -> bool:
-        self._steps += 1
         if bounds(value)[0] >= 0:
             return True
-        if isinstance(value, int) or self._steps > _MOST_STEPS:
+        if isinstance(value, int):
             return False
-        if isinstance(value, Sum) and len(value.terms) > _MOST_TERMS:
-            return False
-        found = self._part(value, (Min, Max))
+        key = (value, facts)
+        found = self._found.get(key)
         if found is not None:
-            return self._by_cases(value, found, facts)
-        lowered = self._without_division(value, facts)
-        if lowered is not None:
-            if self._proved(lowered, facts):
-                return True
-        else:
-            for name in reversed(self.order):
-                if name in symbols(value):
-                    return self._at_an_end(value, name, facts)
-            if _no_negative_coefficient(value):
-                return True
-        return facts > 0 and any(self._proved(rest, facts - 1) for rest in self._less_facts(value))
+            return found
+        self._found[key] = False  # where it turns up again on the way to its own proof
+        if self._goals <= 0 or len(linear_terms(value)[1]) > _MOST_TERMS or _degree(value) > self._highest:
+            return False
+        self._goals -= 1
+        memory = self._found
+        proved = memory[key] = self._no_negative_term(value) or self._in_some_way(value, facts)
+        return proved
 
-    # Minima and maxima -----------------------------------------------------------------------------------------------
+    def _in_some_way(self, value: SizeExpr, facts: int) -> bool:
+        exact = self._at_an_end(value, False)
+        if exact is not None:
+            return self._proved(exact, facts)
+        rest = self._less_pairs(value)
+        if rest is not None and self._proved(rest, facts):
+            return True
+        first = not self._mentioned.isdisjoint(symbols(value))  # what is known of an index, before it is at an end
+        if first and self._by_facts(value, facts):
+            return True
+        for goals in self._ways(value):
+            if all(self._proved(goal, facts) for goal in goals):
+                return True
+        return self._by_cases(value, facts) or (not first and self._by_facts(value, facts))
 
-    def _part(self, value: Size, kinds: tuple[type, ...]) -> Min | Max | None:
-        """The first part of one of these kinds, wherever it is."""
-        stack: list[Size] = [value]
-        while stack:
-            part = stack.pop()
-            if isinstance(part, kinds):
-                return part  # type: ignore[return-value]
-            if isinstance(part, Sum):
-                stack += [atom for _, atom in part.terms]
-            elif isinstance(part, Product):
-                stack += part.factors
-            elif isinstance(part, (FloorDiv, Mod)):
-                stack += [part.value, part.divisor]
+    def _sign(self, value: Size) -> int:
+        """1 where it is never negative, -1 where it is never positive, 0 where nobody knows."""
+        if value == 0:
+            return 1
+        low, high = bounds(value)
+        if low >= 0:
+            return 1
+        if high <= 0:
+            return -1
+        assert isinstance(value, SizeExpr)
+        negated = mul(value, -1)
+        assert isinstance(negated, SizeExpr)
+        if self._no_negative_term(value):
+            return 1
+        if self._no_negative_term(negated):
+            return -1
+        if self._nested == _MOST_NESTED:
+            return 0
+        self._nested += 1
+        sign = 1 if self._proved(value, 1) else -1 if self._proved(negated, 1) else 0
+        self._nested -= 1
+        return sign
+
+    # Ways ------------------------------------------------------------------------------------------------------------
+
+    def _ways(self, value: SizeExpr) -> Iterator[Goals]:
+        """Goals from which `value >= 0` follows, without facts: each way in turn."""
+        yield from self._by_sides(value)
+        yield from self._by_quotients(value)
+        end = self._at_an_end(value, True)
+        if end is not None:
+            yield (end,)
+
+    def _at_an_end(self, value: SizeExpr, mentioned: bool) -> Size | None:
+        """`value` with an index at that end of its loop where it is smallest. `mentioned`: even if a fact forbids that
+        end."""
+        present = symbols(value)
+        for name in reversed(self.order):
+            if name not in present:
+                continue
+            if any(name in symbols(self.ranges[other]) for other in self.order if other in present):
+                continue  # the loop inside of it first
+            factor = coefficient(value, name)
+            if factor is None:
+                continue
+            sign = self._sign(factor)
+            if sign and (mentioned or name not in self._mentioned or self._is_free(name, sign)):
+                return substitute(value, {name: 0 if sign > 0 else self.ranges[name]})
         return None
 
-    def _by_cases(self, value: Size, part: Min | Max, facts: int) -> bool:
+    def _is_free(self, name: str, sign: int) -> bool:
+        """Whether facts stay true where an index moves to its first value (`sign` 1) or last."""
+        for fact in self.facts:
+            factor = coefficient(fact, name) if name in symbols(fact) else 0
+            if factor is None:
+                return False
+            low, high = bounds(factor)
+            if high > 0 if sign > 0 else low < 0:
+                return False
+        return True
+
+    def _by_sides(self, value: SizeExpr) -> Iterator[Goals]:
+        """A minimum that is taken away is no more than either of its sides, and a maximum is no less."""
+        for factor, part in _collected(value, (Min, Max)):
+            sign = self._sign(factor)
+            if sign and (sign > 0) is isinstance(part, Max):
+                rest = add(value, mul(mul(factor, part), -1))
+                sides = [add(rest, mul(factor, side)) for side in (part.left, part.right)]
+                for side in sorted(sides, key=lambda side: len(linear_terms(side)[1])):
+                    yield (side,)
+
+    def _less_pairs(self, value: SizeExpr) -> Size | None:
+        """`value` without x // d - y // d, which is not negative where x - y is not; None where it has no such pair."""
+        collected = _collected(value, (FloorDiv,))
+        for factor, part in collected:
+            for other_factor, other in collected:
+                if part is other or other.divisor != part.divisor or add(factor, other_factor) != 0:
+                    continue
+                if self._sign(factor) > 0 and self._proved(add(part.value, mul(other.value, -1)), 2):
+                    return add(value, mul(mul(factor, add(part, mul(other, -1))), -1))
+        return None
+
+    def _by_quotients(self, value: SizeExpr) -> Iterator[Goals]:
+        collected = _collected(value, (FloorDiv,))
+        for factor, part in collected:
+            sign = self._sign(factor)
+            if not sign:
+                continue
+            rest = add(value, mul(mul(factor, part), -1))
+            inner, divisor = part.value, part.divisor
+            if sign < 0:
+                last = self._at_its_largest(part)
+                if last is not None:
+                    yield (add(rest, mul(factor, last)),)
+            end = add(add(inner, mul(divisor, -1)), 1) if sign > 0 else inner
+            times = exact_quotient(factor, divisor)
+            if times is not None:
+                yield (add(rest, mul(times, end)),)
+            else:  # of integers: d * v > -d is v >= 0
+                yield (add(add(add(mul(rest, divisor), mul(factor, end)), divisor), -1),)
+            if sign > 0:
+                yield rest, inner
+            elif times is None:
+                yield (add(rest, mul(factor, maximum(inner, 0))),)
+
+    def _at_its_largest(self, part: FloorDiv) -> Size | None:
+        """No less than the quotient at any point of the loops, where that is tighter than what its dividend says."""
+        value, divisor = part.value, part.divisor
+        for name in reversed(self.order):
+            factor = coefficient(value, name) if name in symbols(value) else None
+            sign = self._sign(factor) if factor is not None else 0
+            if sign:
+                value = substitute(value, {name: self.ranges[name] if sign > 0 else 0})
+        found = _quotient(value, divisor)
+        return found if found != part else None
+
+    # Cases -----------------------------------------------------------------------------------------------------------
+
+    def _by_cases(self, value: SizeExpr, facts: int) -> bool:
         """A minimum is its left side, which is no more than the right then, or the other way about."""
+        part = _first(value, (Min, Max))
+        if part is None:
+            return False
         more = add(part.right, mul(part.left, -1))
-        kept = self.facts
+        kept, found = self.facts, self._found
+        proved = True
         for chosen, known in ((part.left, more), (part.right, mul(more, -1))):
             if isinstance(part, Max):
                 known = mul(known, -1)
             if isinstance(known, int) and known < 0:
                 continue
-            self.facts = [*kept, known] if isinstance(known, SizeExpr) else kept
-            proved = self._proved(rewrite(value, {}, {part: chosen}), facts)
-            self.facts = kept
+            self._learn([*kept, known])
+            proved = self._proved(self._normal(rewrite(value, {}, {part: chosen})), facts)
             if not proved:
-                return False
-        return True
+                break
+        self._learn(kept)
+        self._found = found
+        return proved
 
-    # Quotients and remainders ----------------------------------------------------------------------------------------
+    # Facts -----------------------------------------------------------------------------------------------------------
 
-    def _without_division(self, value: SizeExpr, facts: int) -> Size | None:
-        """Something that is not negative only if `value` is not, with one division less; None where there is none."""
-        constant, terms = linear_terms(value)
-        for k, atom in terms:
-            factors = list(atom.factors) if isinstance(atom, Product) else [atom]
-            for part in factors:
-                if not isinstance(part, (FloorDiv, Mod)):
-                    continue
-                others = list(factors)
-                others.remove(part)
-                rest = add(value, mul(atom, -k))
-                times = mul(product(others), k)
-                return self._bounded(rest, times, part, others, k, facts)
-        return None
-
-    def _bounded(
-        self, rest: Size, times: Size, part: FloorDiv | Mod, others: list[SizeExpr], k: int, facts: int
-    ) -> Size | None:
-        """`rest + times * part`, with the part at that end of its range where this is smallest."""
-        upwards = self._proved(times, 1)
-        if not upwards and not self._proved(mul(times, -1), 1):
-            return -1
-        inner, divisor = part.value, part.divisor
-        last = add(divisor, -1)
-        if isinstance(part, Mod):
-            if upwards:
-                return rest
-            # No more than the divisor leaves, and no more than there is.
-            if self._proved(add(last, mul(inner, -1)), 1) and self._proved(inner, 1):
-                return add(rest, mul(times, inner))
-            return add(rest, mul(times, last))
-        if isinstance(divisor, int):
-            if not others:  # integers: d * v > -d is v >= 0
-                end = add(inner, -last) if upwards else inner
-                return add(add(mul(rest, divisor), mul(end, k)), divisor - 1)
-        elif divisor in others:  # times * (x // d), where d divides times
-            left = list(others)
-            left.remove(divisor)
-            end = add(inner, mul(last, -1)) if upwards else inner
-            return add(rest, mul(mul(product(left), k), end))
-        if upwards:
-            return rest if self._proved(inner, 1) else -1
-        return add(rest, mul(times, self._largest_quotient(inner, divisor)))
-
-    def _largest_quotient(self, value: Size, divisor: Size) -> Size:
-        """No less than `value // divisor` at any point of the loops."""
-        for name in reversed(self.order):
-            factor = coefficient(value, name)
-            if factor is None or factor == 0:
-                continue
-            if self._proved(factor, 1):
-                value = substitute(value, {name: self.ranges[name]})
-            elif self._proved(mul(factor, -1), 1):
-                value = substitute(value, {name: 0})
-        quotient = exact_quotient(add(value, 1), divisor)
-        if quotient is not None:  # (d*q - 1) // d
-            return add(quotient, -1)
-        return maximum(value, 0)
-
-    # Indices ---------------------------------------------------------------------------------------------------------
-
-    def _at_an_end(self, value: SizeExpr, name: str, facts: int) -> bool:
-        factor = coefficient(value, name)
-        if factor is not None:
-            end: Size | None = None
-            if self._proved(factor, 1):
-                end = 0
-            elif self._proved(mul(factor, -1), 1):
-                end = self.ranges[name]
-            if end is not None and self._proved(substitute(value, {name: end}), facts):
-                return True
+    def _by_facts(self, value: SizeExpr, facts: int) -> bool:
         return facts > 0 and any(self._proved(rest, facts - 1) for rest in self._less_facts(value))
 
-    # Sizes -----------------------------------------------------------------------------------------------------------
-
     def _less_facts(self, value: SizeExpr) -> list[Size]:
-        """`value` less a multiple of a fact, chosen so that one term goes; negative terms first."""
+        """`value` less a multiple of a fact, chosen so that one term goes; first those that leave few."""
         found: list[Size] = []
-        for k, atom in sorted(linear_terms(value)[1], key=lambda term: term[0]):
+        for k, atom in sorted(linear_terms(value)[1], key=lambda term: (term[0] > 0, -_degree(term[1]))):
             for fact in self.facts:
                 for j, other in linear_terms(fact)[1]:
                     if (j > 0) is not (k > 0) or k % j:
@@ -216,22 +322,139 @@ class Prover:
                         found.append(add(value, mul(mul(fact, times), -(k // j))))
         return list(dict.fromkeys(found))
 
+    def _no_negative_term(self, value: SizeExpr) -> bool:
+        """Whether `value`, a polynomial of sizes, indices and quotients, has no negative coefficient with each of those
+        counted from its lower bound."""
+        constant, terms = linear_terms(value)
+        places: dict[SizeExpr, int] = {}
+        monomials = [
+            (k, [places.setdefault(factor, len(places)) for factor in _factors(atom)]) for k, atom in terms
+        ]  # fmt: skip
+        positive = [Counter(factors) for k, factors in monomials if k > 0]
+        if any(k < 0 and not any(Counter(factors) <= other for other in positive) for k, factors in monomials):
+            return False  # nothing makes up for it
+        lowest = [max(bounds(factor)[0], self._lowest.get(factor, -INFINITY)) for factor in places]
+        if min(lowest) <= -INFINITY:
+            return False
+        if constant + sum(k * prod(lowest[factor] for factor in factors) for k, factors in monomials) < 0:
+            return False
+        total: dict[tuple[int, ...], int] = {(): constant}
+        for k, factors in monomials:
+            counted: dict[tuple[int, ...], int] = {(): k}
+            for factor in sorted(factors):
+                longer = {(*each, factor): times for each, times in counted.items()}
+                if lowest[factor]:
+                    for each, times in counted.items():
+                        longer[each] = longer.get(each, 0) + times * lowest[factor]
+                counted = longer
+            for each, times in counted.items():
+                total[each] = total.get(each, 0) + times
+        return min(total.values()) >= 0
 
-def _no_negative_coefficient(value: Size) -> bool:
-    """Whether `value`, a polynomial, has none with each symbol counted from its lower bound (upwards from 0)."""
-    shifted: dict[str, Size] = {}
+
+def _factors(atom: SizeExpr) -> tuple[SizeExpr, ...]:
+    return atom.factors if isinstance(atom, Product) else (atom,)
+
+
+def _degree(value: Size) -> int:
+    """Factors of the longest product in it."""
+    return max([1, *(len(_factors(atom)) for _, atom in linear_terms(value)[1])])
+
+
+def _parts(value: Size) -> Iterator[SizeExpr]:
+    """Every part of `value`, itself among them."""
     stack: list[Size] = [value]
     while stack:
         part = stack.pop()
-        if isinstance(part, Symbol):
-            if part.lower <= -INFINITY:
-                return False
-            shifted[part.name] = add(Symbol(part.name, 0, INFINITY), part.lower)
-        elif isinstance(part, Sum):
+        if isinstance(part, int):
+            continue
+        yield part
+        if isinstance(part, Sum):
             stack += [atom for _, atom in part.terms]
         elif isinstance(part, Product):
             stack += part.factors
-        elif isinstance(part, SizeExpr):
-            return False
-    constant, terms = linear_terms(substitute(value, shifted))
-    return constant >= 0 and all(k >= 0 for k, _ in terms)
+        elif isinstance(part, (FloorDiv, Mod)):
+            stack += [part.value, part.divisor]
+        elif isinstance(part, (Min, Max)):
+            stack += [part.left, part.right]
+
+
+def _first(value: Size, kinds: tuple[type, ...]) -> Min | Max | None:
+    """The first part of one of these kinds, wherever it is."""
+    return next((part for part in _parts(value) if isinstance(part, kinds)), None)  # type: ignore[return-value]
+
+
+def _collected(value: SizeExpr, kinds: tuple[type, ...]) -> list[tuple[Size, Any]]:
+    """Each factor of these kinds, once in its terms, with what it is multiplied by in all of them together."""
+    found: dict[SizeExpr, Size] = {}
+    squared: set[SizeExpr] = set()
+    for k, atom in linear_terms(value)[1]:
+        factors = list(_factors(atom))
+        for part in dict.fromkeys(factors):
+            if isinstance(part, kinds):
+                others = list(factors)
+                others.remove(part)
+                if part in others:
+                    squared.add(part)
+                found[part] = add(found.get(part, 0), mul(product(others), k))
+    return [(factor, part) for part, factor in found.items() if part not in squared]
+
+
+def _quotient(value: Size, divisor: Size) -> Size:
+    """`value // divisor`, with every term that the divisor divides taken out of it."""
+    if isinstance(divisor, int):
+        return floordiv(value, divisor)
+    constant, terms = linear_terms(value)
+    whole: Size = 0
+    rest: Size = constant
+    for k, atom in terms:
+        quotient = exact_quotient(atom, divisor)
+        if quotient is None:
+            rest = add(rest, mul(atom, k))
+        else:
+            whole = add(whole, mul(quotient, k))
+    low, high = bounds(rest)
+    smallest = bounds(divisor)[0]
+    if 0 <= low and high < smallest:
+        return whole
+    if -smallest <= low and high < 0:
+        return add(whole, -1)
+    return add(whole, floordiv(rest, divisor))
+
+
+def _without_remainders(value: Size) -> Size:
+    """The same with `x - d * (x // d)` for each `x % d`, so that quotients and remainders of one division cancel."""
+    if isinstance(value, (int, Symbol)):
+        return value
+    if isinstance(value, Sum):
+        result: Size = value.constant
+        for k, atom in value.terms:
+            result = add(result, mul(_without_remainders(atom), k))
+        return result
+    if isinstance(value, Product):
+        return product(map(_without_remainders, value.factors))
+    if isinstance(value, (FloorDiv, Mod)):
+        inner, divisor = _without_remainders(value.value), _without_remainders(value.divisor)
+        quotient = _quotient(inner, divisor)
+        return quotient if isinstance(value, FloorDiv) else add(inner, mul(mul(divisor, quotient), -1))
+    assert isinstance(value, (Min, Max))
+    join = minimum if isinstance(value, Min) else maximum
+    return join(_without_remainders(value.left), _without_remainders(value.right))
+
+
+def _multiples(facts: Sequence[Size], ranges: Mapping[str, Size]) -> dict[str, Size]:
+    """Sizes that facts say are divisible (`s0 % s1 <= 0`): as products of the divisor and another size."""
+    found: dict[str, Size] = {}
+    for fact in facts:
+        constant, terms = linear_terms(fact)
+        if constant or len(terms) != 1 or terms[0][0] >= 0 or not isinstance(terms[0][1], Mod):
+            continue
+        size, divisor = terms[0][1].value, substitute(terms[0][1].divisor, found)
+        if not isinstance(size, Symbol) or size.name in found or size.name in ranges or size.name in symbols(divisor):
+            continue
+        largest = bounds(divisor)[1]
+        lower = -(-size.lower // largest) if size.lower > 0 else size.lower
+        multiple = mul(divisor, Symbol(f"{size.name} / {divisor}", lower, INFINITY))
+        found = {name: substitute(other, {size.name: multiple}) for name, other in found.items()}
+        found[size.name] = multiple
+    return found

@@ -32,19 +32,30 @@ expressions = st.recursive(leaves, _grow, max_leaves=7)
 lasts = st.sampled_from([add(N, -1), add(M, -1), add(mul(N, M), -1), 3, add(add(N, M), -4), add(floordiv(N, 2), -1)])
 
 
+#: Of the inner loop: they may depend on the outer index.
+inner_lasts = st.one_of(
+    lasts,
+    st.sampled_from([I, add(N, mul(I, -1)), add(minimum(3, add(N, mul(I, -2))), -1), add(minimum(M, add(mul(N, M), mul(mul(I, M), -1))), -1)]),
+)  # fmt: skip
+#: What guards say: comparisons and divisibility among them.
+guards = st.one_of(
+    expressions, st.sampled_from([mul(mod(N, M), -1), mul(mod(M, 2), -1), mul(mod(N, 3), -1), add(N, mul(M, -1)), add(M, mul(N, -1))])
+)  # fmt: skip
+
+
 def points(first: Size, second: Size, facts: list[Size]):
     """Values of all symbols within the ranges, for small sizes under which the facts hold."""
     for n, m in itertools.product(range(1, 5), range(2, 5)):
         sizes = {"n": n, "m": m}
         for i in range(evaluate(first, sizes) + 1):
-            for j in range(evaluate(second, sizes) + 1):
+            for j in range(evaluate(second, {**sizes, "i": i}) + 1):
                 point = {**sizes, "i": i, "j": j}
                 if all(evaluate(fact, point) >= 0 for fact in facts):
                     yield point
 
 
 @settings(max_examples=600, deadline=None)
-@given(expressions, lasts, lasts, st.lists(expressions, max_size=2))
+@given(expressions, lasts, inner_lasts, st.lists(guards, max_size=3))
 def test_what_is_proved_holds(value, first, second, facts):
     prover = Prover(facts, {"i": first, "j": second})
     if prover.holds(value):
@@ -60,6 +71,16 @@ def test_offsets_of_kernels_are_proved():
     one = Prover((), {"i": add(mul(N, M), -1)})
     assert one.inside(add(mul(mod(I, M), N), floordiv(I, M)), mul(N, M))
     assert one.inside(floordiv(I, M), N) and not one.inside(mul(I, M), mul(N, M))
+    # a remainder of a remainder, and a division that is exact by a guard
+    K = Symbol("k", 2)
+    nested = add(mul(floordiv(mod(I, mul(N, M)), M), M), add(mod(I, M), mul(mul(floordiv(I, mul(N, M)), N), M)))
+    assert Prover((), {"i": add(mul(mul(K, N), M), -1)}).inside(nested, mul(mul(K, N), M))
+    shuffled = add(mul(mod(I, M), floordiv(N, M)), floordiv(I, M))
+    assert Prover([mul(mod(N, M), -1)], {"i": add(N, -1)}).inside(shuffled, N)
+    assert not Prover((), {"i": add(N, -1)}).inside(add(shuffled, mod(I, M)), N)
+    # tiles of two loops, and of three
+    tiles = {"i": add(floordiv(add(N, 23), 24), -1), "j": add(minimum(24, add(N, mul(I, -24))), -1)}
+    assert Prover((), tiles).inside(add(mul(add(mul(I, 24), J), M), add(M, -1)), mul(N, M))
     chunks = Prover((), {"i": add(floordiv(add(N, 15), 16), -1), "j": add(minimum(16, add(N, mul(I, -16))), -1)})
     assert chunks.inside(add(mul(I, 16), J), N) and not chunks.inside(add(mul(I, 16), add(J, 1)), N)
 
@@ -72,3 +93,10 @@ def test_facts_are_used():
     assert Prover([add(N, mul(M, -1))], {"i": add(M, -1)}).inside(I, N)
     assert Prover([add(N, mul(M, -1))], {"i": add(M, -1)}).inside(mul(I, M), mul(N, M))
     assert bounds(half)[0] == 1
+    # windows: where each is inside is a fact of its own
+    A, B = Symbol("a"), Symbol("b")
+    row, column = add(add(mul(I, 2), A), -1), add(add(J, B), -2)
+    inside = [row, add(add(N, -1), mul(row, -1)), column, add(add(M, -1), mul(column, -1))]
+    windows = {"i": floordiv(N, 2), "j": M, "a": 2, "b": 3}
+    assert Prover(inside, windows).inside(add(mul(row, M), column), mul(N, M))
+    assert not Prover(inside[:3], windows).inside(add(mul(row, M), column), mul(N, M))
