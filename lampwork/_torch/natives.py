@@ -10,9 +10,6 @@ import torch
 #: The class of classes that pybind11 makes: their attributes are C++'s and never change.
 pybind_metaclass = type(torch._C._SDPBackend)
 
-#: The kinds of fused attention by which `sdpa_kernel` names them: constants.
-AttentionBackend = torch._C._SDPBackend
-
 #: What `torch.inference_mode` enters: a class whose `__enter__` and `__exit__` are native.
 InferenceModeContext = torch._C._InferenceMode
 

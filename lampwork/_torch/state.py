@@ -37,6 +37,10 @@ def deterministic_state() -> tuple[bool, bool, bool]:
     )
 
 
+#: The kinds of fused attention by which `sdpa_kernel` names them: constants.
+AttentionBackend = torch._C._SDPBackend
+
+
 def attention_state() -> tuple[bool, ...]:
     """Which fused attention implementations may be chosen (flash, memory efficient, math, cudnn)."""
     return (

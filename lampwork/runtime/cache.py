@@ -95,9 +95,15 @@ def _patches() -> Iterator[str]:
     without reading them."""
     for place in (torch, torch.Tensor, torch.nn.functional, torch.nn.Module, builtins, functools, itertools, operator):
         own = "torch" if place.__name__.startswith("torch") or isinstance(place, type) else place.__name__
+        is_own: dict[int, bool] = {}  # by the address of the globals, of which there are few
         for name, value in vars(place).items():
-            if type(value) is FunctionType and not str(value.__globals__.get("__name__")).startswith(own):
-                yield f"{place.__name__}.{name} {code_digest(value.__code__)}"
+            if type(value) is FunctionType:
+                home = value.__globals__
+                known = is_own.get(id(home))
+                if known is None:
+                    known = is_own[id(home)] = str(home.get("__name__")).startswith(own)
+                if not known:
+                    yield f"{place.__name__}.{name} {code_digest(value.__code__)}"
 
 
 def _named_code(function: Any) -> tuple[str, ...] | None:
