@@ -53,9 +53,9 @@ FAULTS = (
         "a result takes the memory of another result",
     ),
     Fault(
-        "donated-other-type", "schedule/in_place.py",
-        'if read.access != "read" or read.dtype != written.dtype or read.name', 'if read.access != "read" or read.name',
-        "a result takes the memory of a buffer of another type",
+        "donated-by-a-lender", "schedule/in_place.py",
+        "if maker is not None and maker.out_variant is None and maker.op not in FRESH:", "if False:",
+        "a result takes memory that an operator returned, and that may be somebody else's",
     ),
     Fault(
         "workspace-given-early", "schedule/plan.py",
@@ -99,14 +99,14 @@ FAULTS = (
         "a masked load of an inlined producer gives its value outside of the mask",
     ),
     Fault(
-        "inlined-rounding-dropped", "schedule/inline.py",
-        '            value = pool.compute("cast", (value,), load.dtype)\n', "",
-        "an inlined value is not rounded to the type of its buffer",
+        "inlined-by-place-alone", "schedule/inline.py",
+        "for name, value in indirect), id(mask), repr(load.other))", "for name, value in indirect), id(mask))",
+        "masked loads of an inlined value that give different numbers outside of their mask are taken for one",
     ),
     Fault(
-        "partial-store-inlined", "schedule/inline.py",
-        "if nest.reduction or nest.partial or store.mode", "if nest.reduction or store.mode",
-        "a producer that stores a part of its buffer is inlined",
+        "first-of-two-stores-inlined", "schedule/inline.py",
+        'store.mode != "write" or store.indirect or store.buffer in written_at:', 'store.mode != "write" or store.indirect:',
+        "a producer is inlined though a later one writes to its buffer, too",
     ),
     Fault(
         "fusion-ignores-readers", "schedule/fuse.py",
@@ -125,9 +125,9 @@ FAULTS = (
         "a consumer that reads in another order joins the producer's kernel",
     ),
     Fault(
-        "fusion-with-partial-producer", "schedule/fuse.py",
-        "if source.operator.partial or not stores_every_element(source.operator):", "if False:",
-        "a consumer reads what the producer's iteration has not stored",
+        "fusion-overwrites-elsewhere", "schedule/fuse.py",
+        "load.indirect or self._offset(reader, load.index, load.buffer) != place", "load.indirect",
+        "a kernel overwrites elements that another iteration of it reads",
     ),
     Fault(
         "fusion-of-other-reductions", "schedule/fuse.py",
@@ -191,10 +191,9 @@ FAULTS = (
         "a mask is left out that no element satisfies",
     ),
     Fault(
-        "cast-lost-between-members", "schedule/build.py",
-        'return self.pool.compute("cast", (self._value(source, time, space),), load.dtype)',
-        "return self._value(source, time, space)",
-        "a value passed on inside a kernel is not rounded to its buffer's type",
+        "mask-lost-between-members", "schedule/build.py",
+        "                    if mask is not None:\n                        other =", "                    if False:\n                        other =",
+        "a value passed on inside a kernel is seen outside of the mask of the load",
     ),
     Fault(
         "scatter-access-as-write", "schedule/build.py",

@@ -226,6 +226,13 @@ def test_the_other_side_of_a_select_is_seen_where_the_condition_does_not_hold():
     assert simplified(nested) == text(where(either, x, op("exp", x)))
 
 
+def test_a_condition_is_a_number_where_it_does_not_hold():
+    """In the other branch the condition is false."""
+    number = op("cast", op("and", NEAR, FLAG), dtype="float32")
+    never = op("cast", constant(False, "bool"), dtype="float32")
+    assert simplified(where(NEAR, load("x", I, J), number)) == text(where(NEAR, load("x", I, J), never))
+
+
 def test_conditions_that_share_parts_are_looked_at_once():
     first, second = load("flags", I, dtype="bool"), load("flags", J, dtype="bool")
     condition: Expr = NEAR
@@ -298,13 +305,17 @@ class Chooser:
         return self.draw(st.sampled_from([None, *self.conditions, *self.conditions]))
 
     def value(self, depth: int) -> Expr:
-        kind = self.draw(st.sampled_from(["read", "const"] if depth == 0 else ["where"] * 3 + ["unary", "add", "div"]))
+        kind = self.draw(
+            st.sampled_from(["read", "const", "flag"] if depth == 0 else ["where"] * 3 + ["unary", "add", "div"])
+        )
         if kind == "const":
             return constant(self.draw(st.sampled_from([0.0, 1.0])))
         if kind == "read":
             return self.read(
                 self.draw(st.sampled_from(["x", "r", "c", "one", "short", "none"])), "float32", self.masked()
             )
+        if kind == "flag":  # a condition as a number, whatever is known of it here
+            return op("cast", self.draw(st.sampled_from(self.conditions)), dtype="float32")
         if kind == "where":
             condition = self.draw(st.sampled_from(self.conditions))
             return where(condition, self.value(depth - 1), self.value(self.draw(st.integers(0, depth - 1))))
