@@ -23,6 +23,7 @@ from lampwork.capture.machine import UNBOUND
 from lampwork.capture.numbers import FUNCTIONS, NUMERIC, OPERATORS, HostNumber, HostNumbers
 from lampwork.capture.unknown import UnknownNumber
 from lampwork.fakes.numbers import symbolic_float
+from lampwork.fakes.shapes import has_zero
 from lampwork.fakes.symbolic import by_contents
 
 _INPLACE = {
@@ -53,9 +54,11 @@ class NumberOperations(CaptureWorld):
                 return self.host_numbers.compute(op, left, right)
             if type(left) is Fake or type(right) is Fake:
                 if op is operator.pow:  # PyTorch takes exponents and bases as numbers only, or as tensors
+                    beside = left if type(left) is Fake else right
+                    if has_zero(beside.size()):  # whatever the number is
+                        return op(beside, 1.0) if beside is left else op(1.0, beside)
                     made = op(self._as_tensor(left, right), self._as_tensor(right, left))
                     # The number has a type of its own beside a tensor without dimensions; eager's has none.
-                    beside = left if type(left) is Fake else right
                     return made.to(beside.dtype) if beside.is_floating_point() else made
                 return op(self.symbolic(left), self.symbolic(right))
             return super().binary_op(op, *self._operands(left, right, op is operator.truediv))

@@ -23,7 +23,7 @@ from lampwork.fakes.fake import DataDependent, Fake, Unsupported
 from lampwork.fakes.numbers import NumberNode
 from lampwork.fakes.operators import Operator
 from lampwork.fakes.overflow import CHECKED, refuse_overflow_of_unknown
-from lampwork.fakes.shapes import tensors_in
+from lampwork.fakes.shapes import has_zero, tensors_in
 
 aten = torch.ops.aten
 _HALF = frozenset({torch.float16, torch.bfloat16})
@@ -44,6 +44,9 @@ class Scalars:
         base = op.base
         if base in CHECKED:
             refuse_overflow_of_unknown(op, args, kwargs)
+        if op.kind == "functional" and any(has_zero(each.size()) for each in tensors_in(args)):
+            # Nothing is computed with the number. Eager orders dimensions without elements otherwise for two tensors.
+            return self.recorder.call(op.overload, _any_numbers(args), _any_numbers(kwargs))
         inplace = op.kind == "inplace"
         rule = _RULES.get(base[:-1] if inplace else base)
         if rule is not None and not (inplace and not isinstance(op.written[0], int)):
@@ -100,6 +103,16 @@ class Scalars:
     def narrow(self, result: Fake, dtype: torch.dtype) -> Fake:
         """The tensor in `dtype`."""
         return result if result.dtype is dtype else self.run(aten._to_copy.default, result, dtype=dtype)
+
+
+def _any_numbers(value: Any) -> Any:
+    """The arguments with 1 for every number."""
+    kind = type(value)
+    if kind is torch.SymFloat:
+        return 1.0
+    if kind is tuple or kind is list:
+        return kind([_any_numbers(each) for each in value])
+    return {name: _any_numbers(each) for name, each in value.items()} if kind is dict else value
 
 
 def known_numbers(value: Any) -> Any:

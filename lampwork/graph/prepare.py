@@ -20,6 +20,7 @@ from lampwork.graph.recompute import cheapest
 from lampwork.graph.repeated import repeated
 from lampwork.graph.simplify import (
     embed_literals,
+    keep_checks,
     pure,
     remove_dead,
     remove_no_ops,
@@ -75,7 +76,9 @@ def prepare(region: Region, settings: Settings, copies: bool = False) -> Functio
     tables, left_out = repeated(region) if copies else ((), frozenset())
     functional = functionalize(region, left_out)
     functional = replace(functional, device=program_device(functional.graph), copies=tables)
-    if has_backward(functional):
+    if not has_backward(functional):
+        functional = keep_checks(functional)
+    else:
         functional = compute_again(_run(_joint_passes(settings, functional.device), functional), _choice(settings))
     return _run(passes(settings, functional.device), functional)
 

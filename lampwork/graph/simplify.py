@@ -22,6 +22,8 @@ from lampwork.ir.region import FromGraph, FunctionalGraph
 
 aten = torch.ops.aten
 
+#: In the `meta` of operators that raise where contents do not fit.
+CHECKED = "checked"
 #: In the `meta` of placeholders of which the program made a copy: that holds, whatever becomes of them.
 COPIED = "copied"
 
@@ -240,15 +242,46 @@ def finds_size(node: Node) -> bool:
 
 def remove_dead(functional: FunctionalGraph) -> FunctionalGraph:
     """Nodes that nobody reads go, last first; random operators stay (they advance the generator), and so do operators
-    without results and of unknown libraries."""
+    without results and of unknown libraries, and those of `CHECKED`."""
     graph = functional.graph
     for node in reversed(list(graph.nodes)):
         if node.op in ("call_function", "get_attr") and not node.users:
-            if node.op == "get_attr" or not _must_stay(node):
+            if node.op == "get_attr" or not _must_stay(node) and CHECKED not in node.meta:
                 graph.erase_node(node)
             elif _is_assertion(node):
                 graph.erase_node(node)
     return functional
+
+
+def keep_checks(functional: FunctionalGraph) -> FunctionalGraph:
+    """Operators that raise where contents do not fit (an index out of range, an integer divided by zero) stay, read or
+    not, as the program wrote them: eager raises all the same."""
+    for node in functional.graph.nodes:
+        if node.op == "call_function" and _torch.is_operator(node.target) and _may_raise(node):
+            node.meta[CHECKED] = True
+    return functional
+
+
+def _may_raise(node: Node) -> bool:
+    name = node.target._schema.name.removeprefix("aten::")  # type: ignore[union-attr]
+    if name in _DIVISIONS:
+        fake = node.meta["val"]
+        return isinstance(fake, Fake) and not fake.is_floating_point() and not isinstance(node.args[1], (int, float))
+    return name in _INDEXED and _has_indices((node.args, tuple(node.kwargs.values())))
+
+
+def _has_indices(value: Any) -> bool:
+    if isinstance(value, Node):
+        fake = value.meta.get("val")
+        return isinstance(fake, Fake) and fake.dtype in (torch.int64, torch.int32)
+    return isinstance(value, (tuple, list)) and any(map(_has_indices, value))
+
+
+_DIVISIONS = frozenset({"floor_divide", "remainder", "fmod", "div"})
+_INDEXED = frozenset({
+    "index", "index_put", "index_select", "index_add", "index_copy", "index_fill", "index_reduce", "gather", "scatter",
+    "scatter_add", "scatter_reduce", "take", "put", "embedding", "nll_loss_forward", "nll_loss2d_forward",
+})  # fmt: skip
 
 
 def _is_assertion(node: Node) -> bool:

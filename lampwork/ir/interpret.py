@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lampwork.ir.dtype import FLOAT8, FLOATING
-from lampwork.ir.loops import POSITIONS, Buffer, Compute, Constant, Expr, Index, Load, LoopNest
+from lampwork.ir.loops import FIRSTS, POSITIONS, Buffer, Compute, Constant, Expr, Index, Load, LoopNest
 from lampwork.ir.random import random_bits
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol
 
@@ -202,7 +202,7 @@ def _load(load: Load, environment: Environment, arrays: Mapping[str, np.ndarray]
 
 
 _FOLDS: dict[str, Any] = {
-    "sum": np.sum, "prod": np.prod, "max": np.max, "max_of_window": np.max, "min": np.min, "any": np.any, "all": np.all,
+    "sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": np.any, "all": np.all,
 }  # fmt: skip
 
 
@@ -257,5 +257,5 @@ def _reduce(op: str, value: np.ndarray, kept: int, extents: tuple[int, ...]) -> 
     if op in ("sum", "prod"):
         # The order is not part of the meaning; float64 is at least as exact as any.
         exact = np.float64 if value.dtype.kind == "f" else value.dtype
-        return _FOLDS[op](value, axis=axes, dtype=exact).astype(value.dtype)
-    return _FOLDS[op](value, axis=axes)
+        return _FOLDS[FIRSTS.get(op, op)](value, axis=axes, dtype=exact).astype(value.dtype)
+    return _FOLDS[FIRSTS.get(op, op)](value, axis=axes)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lampwork.ir.loops import (
+    FIRSTS,
     Accumulate,
     Accumulator,
     Compute,
@@ -238,7 +239,7 @@ def identity(op: str, dtype: str) -> Number:
     """What an accumulator of `op` starts from."""
     if op in _IDENTITY:
         return wrap(_IDENTITY[op], dtype)
-    lowest = op.startswith(("max", "argmax"))
+    lowest = "max" in op
     if dtype == "bool":
         return not lowest
     if dtype in _BITS:
@@ -257,8 +258,8 @@ def fold(op: str, dtype: str, total: Number, value: Number) -> Number:
         return wrap(total * value, dtype)
     if op in ("max", "min"):
         return _carries_nan(max if op == "max" else min)(total, value)
-    if op == "max_of_window":
-        return value if value != value or value > total else total
+    if op in FIRSTS:
+        return _carries_nan(max if FIRSTS[op] == "max" else min)(total, value)
     return (total or bool(value)) if op == "any" else (total and bool(value))
 
 

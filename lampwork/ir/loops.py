@@ -158,8 +158,11 @@ OPERATIONS: Final[dict[str, tuple[int, str]]] = {
 
 #: Reduction operators that give a position: the first of equal ones (NaN wins); of NaNs in a pooling window the last.
 POSITIONS: Final[frozenset[str]] = frozenset({"argmax", "argmin", "argmax_of_window"})
-#: Reduction operators. max/min carry NaN; max_of_window gives the first of zeros of both signs, as pooling kernels do.
-REDUCTIONS: Final[frozenset[str]] = POSITIONS | {"sum", "prod", "max", "min", "any", "all", "max_of_window"}
+#: Reductions that give the first of zeros of both signs, and which others they are but for that. Lanes of a vector are
+#: folded side by side; max_of_window is not divided into lanes.
+FIRSTS: Final[dict[str, str]] = {"first_max": "max", "first_min": "min", "max_of_window": "max"}
+#: Reduction operators. max/min carry NaN.
+REDUCTIONS: Final[frozenset[str]] = POSITIONS | FIRSTS.keys() | {"sum", "prod", "max", "min", "any", "all"}
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Nest level: one operator

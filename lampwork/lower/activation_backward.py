@@ -234,6 +234,6 @@ def _logit(lowering: Lowering, grad_output: TensorValue, self: TensorValue, eps:
 
 @rule("native_dropout_backward")
 def _dropout(lowering: Lowering, grad_output: TensorValue, mask: TensorValue, scale: float) -> Any:
-    if lowering.out.dtype not in FLOATING:
+    if grad_output.dtype not in FLOATING:  # integers have no -0
         return NotImplemented
     return lowering.pointwise((grad_output, mask), lambda g, m: ex.mul(g, ex.mul(m, ex.like(scale, m))))

@@ -271,7 +271,7 @@ def _normalized_by(
     def shift_body(index: IndexTuple) -> Expr:
         product_ = ex.mul(mean.load(index), scale.load(index))
         offset = channel(bias, index)
-        return ex.sub(offset, product_) if offset is not None else ex.unary("neg", product_)
+        return ex.sub(offset if offset is not None else ex.like(0, product_), product_)
 
     shift = lowering.compute_fresh(channels, accumulator, shift_body, "shift")
 

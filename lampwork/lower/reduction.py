@@ -142,24 +142,24 @@ def _empty(self: TensorValue, dims: Iterable[int]) -> bool:
 def _extreme(
     lowering: Lowering, op: str, self: TensorValue, dims: tuple[int, ...], meta: TensorMeta, part: str = ""
 ) -> Any:
-    """max/min: exact in the value's own type; half types compare as float32, bool folds as any/all."""
+    """max/min: exact in the value's own type; half types compare as float32, bool folds as any/all. Of zeros of both
+    signs `first_max` and `first_min` give the first, `max` and `min` the last, as eager's loops on a CPU do."""
     if self.dtype == "bool":
-        op = "any" if op == "max" else "all"
+        op = "any" if op.endswith("max") else "all"
     return reduced(
         lowering, op, self.shape, dims, _as(self, compute_dtype(self.dtype)), compute_dtype(self.dtype), meta, part
     )
 
 
-@rule("amax", "max")
-def _amax(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False) -> Any:
-    dims = normalized_dims(dim, len(self.shape))
-    return NotImplemented if _empty(self, dims) else _extreme(lowering, "max", self, dims, lowering.out)
+def _extremes(name: str, op: str) -> None:
+    @rule(name)
+    def lower_extremes(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False) -> Any:
+        dims = normalized_dims(dim, len(self.shape))
+        return NotImplemented if _empty(self, dims) else _extreme(lowering, op, self, dims, lowering.out)
 
 
-@rule("amin", "min")
-def _amin(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False) -> Any:
-    dims = normalized_dims(dim, len(self.shape))
-    return NotImplemented if _empty(self, dims) else _extreme(lowering, "min", self, dims, lowering.out)
+for _name, _op in (("amax", "first_max"), ("amin", "first_min"), ("max", "max"), ("min", "min")):
+    _extremes(_name, _op)
 
 
 @rule("aminmax")
@@ -167,8 +167,9 @@ def _aminmax(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bo
     dims = normalized_dims(dim, len(self.shape))
     if _empty(self, dims):
         return NotImplemented
+    first = "" if dim is None else "first_"
     return tuple(
-        _extreme(lowering, op, self, dims, lowering.out[k], str(k)) if lowering.needed(k) else None
+        _extreme(lowering, first + op, self, dims, lowering.out[k], str(k)) if lowering.needed(k) else None
         for k, op in enumerate(("min", "max"))
     )
 
@@ -179,7 +180,7 @@ def _extreme_with_position(op: str) -> Callable:
         if _empty(self, dims):
             return NotImplemented
         values, positions = lowering.out
-        first = _extreme(lowering, op, self, dims, values, "0") if lowering.needed(0) else None
+        first = _extreme(lowering, f"first_{op}", self, dims, values, "0") if lowering.needed(0) else None
         second = _position(lowering, op, self, dims, positions, "1") if lowering.needed(1) else None
         return first, second
 

@@ -44,6 +44,7 @@ class _Arrangement:
         for timed, access in self.accesses:
             if timed.space:
                 spaces[timed.space].append(access)
+        in_order = False
         safe = all(_iterations_independent(timed.member) for timed in self.timed)
         column, column_cost = self._best(outer, every)
         rows: dict[frozenset[str], str | None] = {}
@@ -54,7 +55,6 @@ class _Arrangement:
                 row_cost += cost + self._fold_cost(space)
             inside = [access for timed, access in self.accesses if timed.space]
             column_cost = self._cost(column, inside) if column is not None else 0.0
-            # The lanes of a vector along a window would mix up which of its elements comes first.
             in_order = any(_folds_in_order(timed.member) for timed in self.timed)
             plan.column_mode = safe and column is not None and (in_order or column_cost < row_cost)
         vector_outer = column if safe and (plan.column_mode or not spaces) else None
@@ -64,7 +64,7 @@ class _Arrangement:
         names = _names("i")
         self._plan_outer(plan, outer, vector_outer, every, safe, names)
         for space, found in spaces.items():
-            vector = None if plan.column_mode or not safe else rows[space]
+            vector = None if plan.column_mode or in_order or not safe else rows[space]
             for time in sorted({timed.time for timed in self.timed if timed.space == space}):
                 self._plan_inner(plan, (space, time), vector, found, names)
         return plan
@@ -277,6 +277,14 @@ def _names(prefix: str):
         number += 1
 
 
+#: Eager multiplies fewer elements one after the other: what overflows on the way depends on the order.
+LEAST_DIVIDED_PRODUCT = 64
+
+
 def _folds_in_order(member: Member) -> bool:
+    """Whether the lanes of a vector must not fold side by side: they would mix up which element comes first."""
     reduction = member.operator.reduction
-    return reduction is not None and reduction.op == "max_of_window"
+    if reduction is None or reduction.op != "prod":
+        return reduction is not None and reduction.op == "max_of_window"
+    length = product(axis.extent for axis in reduction.axes)
+    return isinstance(length, int) and length < LEAST_DIVIDED_PRODUCT

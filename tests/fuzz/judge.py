@@ -4,7 +4,8 @@ Eager is the specification. Where an element differs from eager's by more than a
 answers that a right program may give are consulted: the program in double precision, and eager runs whose rounding is
 disturbed (`Oracle`). An element is right if it lies within `WIDER` times the range of those, or if it is closer to
 double precision than eager is. Disturbed runs also tell where nothing can be said: where a comparison, a rounding or
-an index turns out otherwise when its operand changes in the last place.
+an index turns out otherwise when its operand changes in the last place. And an element is right if it is what eager
+gives for the same numbers in memory of another layout, or on a machine with narrower vectors (`elsewhere.py`).
 """
 
 from __future__ import annotations
@@ -149,15 +150,34 @@ def compare_elements(label: str, ours: torch.Tensor, expected: torch.Tensor, ora
         if not bool(wrong.any()):
             break
     else:
+        wrong = _nowhere(label, mine, wrong, oracle, UNITS * info.eps)
         return _told_of(mine, theirs, wrong, ours)
     if bool(signs.any()):
         if real in (torch.float16, torch.bfloat16):
             zeros = zeros & (wide is not None) & (wide == 0) if wide is not None else torch.zeros_like(zeros)
         wrong = signs & zeros
         if bool(wrong.any()):
+            wrong = _nowhere(label, mine, wrong, oracle, 0.0)
             found = _told_of(mine, theirs, wrong, ours)
             return Difference(SIGN_OF_ZERO, label, found.detail) if found else None
     return None
+
+
+def _nowhere(label: str, mine: torch.Tensor, wrong: torch.Tensor, oracle: Oracle, relative: float) -> torch.Tensor:
+    """Which of the `wrong` elements eager gives neither for operands of other layouts nor with narrower vectors."""
+    for values in oracle.elsewhere():
+        other = values.get(label)
+        if isinstance(other, (int, float, complex, bool)):
+            other = torch.tensor(other)
+        parts = _parts(other) if isinstance(other, torch.Tensor) else None
+        if parts is None or parts.shape != mine.shape or parts.dtype != mine.dtype:
+            continue
+        near = (mine == parts) | ((mine - parts).abs() <= relative * parts.abs())
+        same = near & ((mine != 0) | (mine.signbit() == parts.signbit())) | (mine.isnan() & parts.isnan())
+        wrong = wrong & ~same
+        if not bool(wrong.any()):
+            break
+    return wrong
 
 
 def _range(label: str, theirs: torch.Tensor, oracle: Oracle, count: int, at: torch.Tensor) -> tuple[Any, ...]:

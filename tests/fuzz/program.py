@@ -5,9 +5,10 @@
         v0.mul_(x1)
         return (v0,)
 
-Every statement is a line of Python, so a program prints as what a user would write and is compiled as such. Two more
+Every statement is a line of Python, so a program prints as what a user would write and is compiled as such. Three more
 variants of the same text tell what a result may be: `WIDE` runs in double precision, `NOISY` multiplies what operators
-that round read and return by 1 plus a few units in the last place.
+that round read and return by 1 plus a few units in the last place, `SPREAD` gives operators the same numbers in memory
+of another layout.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from typing import Any
 
 from tests.fuzz.inputs import Input
 
-PLAIN, WIDE, NOISY = "plain", "wide", "noisy"
+PLAIN, WIDE, NOISY, SPREAD = "plain", "wide", "noisy", "spread"
 
 NAMES = re.compile(r"\b[xv]\d+\b")
+#: Operands: variables, and values of operator samples.
+_OPERANDS = re.compile(r"\b(?:[xv]|constant)\d+\b")
+_AUGMENTED = re.compile(r"(?:(\w+)( (?:[-+*/%]|//|\*\*)= ))?(.*)")
 _NARROW_TYPES = re.compile(r"torch\.(float16|bfloat16|float32|half|float)\b")
 
 #: What a statement does to numbers: nothing new is rounded; results are rounded; memory is shared.
@@ -45,11 +49,15 @@ class Statement:
         text = _widened(self.text) if variant == WIDE else self.text
         after = []
         if variant == NOISY and self.kind == ROUNDS:
-            text = NAMES.sub(lambda match: match[0] if match[0] == self.writes else f"NOISE({match[0]})", text)
+            text = _OPERANDS.sub(lambda match: match[0] if match[0] == self.writes else f"NOISE({match[0]})", text)
             if self.writes:
                 after = [f"NOISE_IN_PLACE({self.writes})"]
             elif self.targets:
                 text = f"NOISE({text})"
+        if variant == SPREAD and self.kind != VIEW:
+            target, operator, rest = _AUGMENTED.match(text).groups("")  # type: ignore[union-attr]
+            kept = self.writes if not target else ""  # `x0 += x0` reads it, too
+            text = target + operator + _OPERANDS.sub(lambda m: m[0] if m[0] == kept else f"SPREAD({m[0]})", rest)
         return [f"{', '.join(self.targets)} = {text}" if self.targets else text, *after]
 
 

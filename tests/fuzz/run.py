@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 
+from tests.fuzz.elsewhere import LAYOUTS, narrower, spread
 from tests.fuzz.inputs import Argument, make
-from tests.fuzz.program import NOISY, WIDE, Call, Program
+from tests.fuzz.program import NOISY, SPREAD, WIDE, Call, Program
 
 MODES = {"enable_grad": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
 
@@ -114,6 +117,7 @@ class Oracle:
         self.program, self.call, self.device = program, call, device
         self._wide: Outcome | None = None
         self._noisy: list[Outcome] = []
+        self._spread: dict[str, dict[str, Any]] = {}
 
     @property
     def wide(self) -> Outcome:
@@ -126,6 +130,19 @@ class Oracle:
                 torch.set_default_dtype(before)
         return self._wide
 
+    def elsewhere(self) -> Iterator[dict[str, Any]]:
+        """What eager gives for operands of other layouts, and on a machine with narrower vectors, by label."""
+        for layout in LAYOUTS:
+            if layout not in self._spread:
+                function = self.program.function(SPREAD, {"SPREAD": partial(spread, layout)})
+                self._spread[layout] = run_call(function, self.program, self.call, False, self.device).values
+            yield self._spread[layout]
+        if self.device == "cpu":
+            if "narrower" not in self._spread:
+                process = narrower()
+                self._spread["narrower"] = process.values(self.program, self.call) if process is not None else {}
+            yield self._spread["narrower"]
+
     def noisy(self, count: int) -> list[Outcome]:
         """`count` runs, every third of which is disturbed eight times as much."""
         while len(self._noisy) < count:
@@ -137,7 +154,8 @@ class Oracle:
 
 
 class Noise:
-    """Multiplies floating-point elements by 1 plus up to `units` units in the last place. Zeros stay."""
+    """Multiplies floating-point elements by 1 plus up to `units` units in the last place. Zeros stay; NaNs, whose signs
+    IEEE 754 leaves open, get any."""
 
     def __init__(self, seed: int, units: float) -> None:
         self.units = int(units)
@@ -149,7 +167,16 @@ class Noise:
         steps = torch.randint(-self.units, self.units + 1, x.shape, generator=self._generator, dtype=torch.float64)
         return (1 + steps * torch.finfo(real).eps).to(real).to(x.device)
 
+    def _signed(self, value: torch.Tensor) -> torch.Tensor:
+        missing = value.detach().isnan()
+        if not bool(missing.any()):
+            return value
+        sign = 1 - 2 * torch.randint(0, 2, value.shape, generator=self._generator).to(value)
+        return torch.where(missing, torch.copysign(torch.full_like(sign, math.nan), sign), value)
+
     def __call__(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
+            value = self._signed(value)
         if isinstance(value, torch.Tensor):
             if value.is_floating_point() and value.numel():
                 tiny = torch.finfo(value.dtype).tiny

@@ -34,6 +34,16 @@ def operators() -> list[Any]:
     return [op for op in op_db if op.name not in LEFT_OUT and not op.name.startswith(("jiterator", "_refs", "sparse"))]
 
 
+@functools.cache
+def functions() -> dict[str, Any]:
+    """The operators by the names that they have in programs."""
+    return {_label(op): op.get_op() for op in operators()}
+
+
+def _label(op: Any) -> str:
+    return "op_" + op.name.replace(".", "_") + ("_" + op.variant_test_name if op.variant_test_name else "")
+
+
 @functools.lru_cache(maxsize=512)
 def _samples(index: int, dtype: torch.dtype, grad: bool) -> list[Any]:
     state = torch.get_rng_state()
@@ -58,7 +68,7 @@ def statement(b: Builder) -> tuple:
         raise Skip
     sample = random.Random(b.below(1 << 20)).choice(found)
     function = op.get_op()
-    label = "op_" + op.name.replace(".", "_") + ("_" + op.variant_test_name if op.variant_test_name else "")
+    label = _label(op)
     b.names[label] = function
     arguments = [_argument(b, each, place == 0) for place, each in enumerate((sample.input, *sample.args))]
     arguments += [f"{name}={_argument(b, each, False)}" for name, each in sample.kwargs.items()]

@@ -63,3 +63,30 @@ def test_indices_of_a_number():
 def test_the_trace_is_summed_in_double_precision():
     x = torch.diag(torch.tensor([1e8, 1.0, -1e8, 1e-3]))
     same(lambda x: x.trace(), x)
+
+
+def test_the_extreme_of_zeros_of_both_signs():
+    """`amax` and extremes along a dimension give the first, `max` of all elements the last."""
+    for zeros in ([0.0, -0.0], [-0.0, 0.0, 0.0], [0.0, -0.0, -0.0, 0.0]):
+        x = torch.tensor(zeros)
+        for given in (x, x.half(), x.double()):
+            same(lambda x: (x.amax(), x.amin(), x.max(), x.min(), x.max(0)[0], x.min(0)[0]), given)
+            same(lambda x: (*torch.aminmax(x), *torch.aminmax(x, dim=0), x[None].amax(1), x[:, None].amin(0)), given)
+
+
+def test_a_short_product_is_taken_in_order():
+    """-inf meets a denormal number, not the 0 that two of those make."""
+    tiny = 1.1754943508222875e-38
+    x = torch.ones(40)
+    x[8], x[9], x[10], x[25] = -tiny, -inf, -tiny, tiny
+    same(lambda x: (x.prod(), x.prod(0), x[None].prod(1), x[:, None].prod(0)), x)
+
+
+def test_batch_norm_without_a_bias_adds_zero():
+    x, one = torch.tensor([[-0.0, 1.0]]), torch.tensor([0.0, 0.0])
+    same(lambda x, mean, variance: F.batch_norm(x, mean, variance), x, one, one + 1)
+
+
+def test_dropped_integers():
+    grad, mask = torch.tensor([-8, 6], dtype=torch.int8), torch.tensor([False, True])
+    same(lambda grad, mask: torch.ops.aten.native_dropout_backward(grad, mask, 2.0), grad, mask)

@@ -16,6 +16,7 @@ from lampwork.codegen.llvm.external import Externals
 from lampwork.codegen.llvm.types import BITS, REGISTER, literal, vector
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import FLOATING, SIGNED
+from lampwork.ir.loops import FIRSTS
 
 COMPARISONS = {
     "eq": ("fcmp oeq", "icmp eq", "icmp eq"), "ne": ("fcmp une", "icmp ne", "icmp ne"),
@@ -62,8 +63,8 @@ class Arithmetic:
 
     def combine(self, op: str, dtype: str, a: Value, b: Value) -> Value:
         """One step of reduction `op`."""
-        if op == "max_of_window":
-            a, b = b, a  # of equal ones, `maximum` gives the second
+        if op in FIRSTS:  # of equal ones, `maximum` gives the second
+            return self.operation(COMBINE[FIRSTS[op]], dtype, dtype, (b, a))
         return self.operation(COMBINE[op], dtype, dtype, (a, b))
 
     def identity(self, op: str, dtype: str) -> Value:
@@ -90,8 +91,7 @@ class Arithmetic:
 
 
 COMBINE = {
-    "sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "max_of_window": "maximum", "any": "or",
-    "all": "and",
+    "sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and",
 }  # fmt: skip
 
 Emitter = Callable[..., Value]

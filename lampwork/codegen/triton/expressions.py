@@ -441,6 +441,5 @@ def identity(op: str, dtype: str) -> str:
 
 #: The operation that folds one more value.
 COMBINE: Final = {
-    "sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "max_of_window": "maximum", "any": "or",
-    "all": "and",
+    "sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and",
 }  # fmt: skip

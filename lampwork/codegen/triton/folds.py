@@ -11,7 +11,7 @@ from lampwork.codegen.triton.online import RESCALED_GROUP
 from lampwork.codegen.triton.tiles import Rescaled
 from lampwork.codegen.triton.values import NONE, Value, ValueWriter
 from lampwork.errors import CompileError
-from lampwork.ir.loops import Accumulate, Accumulator, Compute, Kernel
+from lampwork.ir.loops import FIRSTS, Accumulate, Accumulator, Compute, Kernel
 from lampwork.ir.target import Target
 
 #: An unrolled fold so far: its value, its position (for argmax and argmin) and the dimensions they vary along.
@@ -30,7 +30,7 @@ class FoldWriter(ValueWriter):
     def _fold_type(self, stmt: Accumulate) -> tuple[str, str]:
         """The reduction and the type its values are folded in."""
         accumulator = self.accumulators[stmt.name]
-        op, dtype = accumulator.op, accumulator.dtype
+        op, dtype = FIRSTS.get(accumulator.op, accumulator.op), accumulator.dtype
         if op in ("any", "all") and dtype != "bool":
             raise CompileError("generate", f"reduction {op} of {dtype}", op)
         if dtype in HALF:
@@ -178,7 +178,7 @@ class FoldWriter(ValueWriter):
     def _helper(self, op: str) -> str:
         names = {
             "max": "maximum_of", "min": "minimum_of", "prod": "product_of", "argmax": "first_maximum",
-            "argmin": "first_minimum", "max_of_window": "maximum_of", "argmax_of_window": "first_maximum_last_nan",
+            "argmin": "first_minimum", "argmax_of_window": "first_maximum_last_nan",
         }  # fmt: skip
         return self.helper(names[op])
 

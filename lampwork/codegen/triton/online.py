@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lampwork.codegen.triton.tiles import MOST_WARPS, Form, Nest, Rescaled, Tiling
-from lampwork.ir.loops import Accumulate, Accumulator, Compute, Expr, Index, Let, Load, Local, Store, children
+from lampwork.ir.loops import FIRSTS, Accumulate, Accumulator, Compute, Expr, Index, Let, Load, Local, Store, children
 from lampwork.ir.size import Size, Symbol, substitute
 
 #: Neighbours that are summed with one shift: an exponential for each and one to rescale, where two for each would bind
@@ -86,7 +86,8 @@ def _pair(first: Nest, second: Nest, accumulators: dict[str, Accumulator]) -> Re
     if not isinstance(top, Accumulate) or not isinstance(total, Accumulate):
         return None
     for stmt, op in ((top, "max"), (total, "sum")):
-        if (accumulators[stmt.name].op, accumulators[stmt.name].dtype) != (op, "float32"):
+        found = accumulators[stmt.name]
+        if (FIRSTS.get(found.op, found.op), found.dtype) != (op, "float32"):
             return None
     power = total.value
     if not (isinstance(power, Compute) and power.op == "exp"):

@@ -181,7 +181,16 @@ def softshrink(x: torch.Tensor, lambd: Any = 0.5) -> Spec:
 
 
 _each("isnan isinf isneginf isposinf logical_not signbit", lambda name: bool_dtype)
-_each("nan_to_num hardtanh", lambda name: _without("bic", layout_kept))
+_each("nan_to_num", lambda name: _without("bic", layout_kept))
+
+
+@rule("hardtanh")
+def hardtanh(x: torch.Tensor, min_val: Any = -1, max_val: Any = 1) -> Spec:
+    if x.dtype in (torch.bool, torch.uint8) or x.dtype.is_complex:
+        raise Unknown
+    return layout_kept(x)
+
+
 RULES[overload("abs")] = lambda x: (
     Spec(tuple(x.size()), preserved(x), real_dtype(x.dtype)) if x.dtype.is_complex else elementwise((x,), x.dtype)
 )
@@ -331,7 +340,8 @@ def power(x: torch.Tensor, exponent: Any) -> Spec:
     return elementwise((x,), dtype)
 
 
-@rule("div.Tensor", "atan2", "xlogy.Tensor", "copysign.Tensor", "div.Scalar")
+@rule("div.Tensor", "atan2", "xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other", "special_xlog1py",
+      "special_xlog1py.self_scalar", "special_xlog1py.other_scalar", "copysign.Tensor", "div.Scalar")  # fmt: skip
 def divide(x: Any, y: Any) -> Spec:
     return elementwise((x, y), as_float(promoted((x, y))))
 

@@ -1,0 +1,50 @@
+"""What nobody reads is not computed, but eager raises where an index is out of range or an integer is divided by 0."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import lampwork
+
+PROGRAMS = {
+    "scatter_add": lambda x, i: (x.scatter_add(1, i, x), x * 2)[1],
+    "then changed": lambda x, i: (x.gather(1, i).mul_(2), x * 2)[1],
+    "index": lambda x, i: (x[i[0]], x * 2)[1],
+    "index_select": lambda x, i: (x.index_select(0, i[0]), x * 2)[1],
+    "embedding": lambda x, i: (F.embedding(i, x), x * 2)[1],
+    "nll_loss": lambda x, i: (F.nll_loss(x, i[0, :2]), x * 2)[1],
+    "division": lambda x, i: (i // (i - 1), x * 2)[1],
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_as_eager(program, dynamic):
+    compiled = lampwork.compile(program, dynamic=dynamic, options={"cache": False})
+    x = torch.ones(2, 3)
+    for number in (0, 4, 1):
+        index = torch.full((2, 3), number)
+        try:
+            expected = program(x, index)
+        except (RuntimeError, IndexError) as error:
+            with pytest.raises(type(error)):
+                compiled(x, index)
+        else:
+            assert torch.equal(compiled(x, index), expected)
+
+
+@pytest.mark.parametrize("number", [2.0, 3.0])
+def test_strides_of_what_has_no_elements(number):
+    """Beside a number that varies, too."""
+    compiled = lampwork.compile(
+        lambda x, n: (x**n, n**x, x * n, torch.special.xlog1py(x, n), F.relu6(x)),
+        dynamic=True,
+        options={"cache": False},
+    )
+    for x in (torch.empty(0, 1), torch.empty(0, 1, 0, 2), torch.empty(3, 0, 2).transpose(0, 2)):
+        for mine, theirs in zip(
+            compiled(x, number), (x**number, number**x, x * number, torch.special.xlog1py(x, number), F.relu6(x))
+        ):
+            assert (mine.shape, mine.stride(), mine.dtype) == (theirs.shape, theirs.stride(), theirs.dtype)
