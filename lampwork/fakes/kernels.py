@@ -4,12 +4,14 @@
 
 Shape rules and meta kernels leave checks to the kernels (types that have no kernel, sizes that are refused), and differ
 from them in corners of layouts. So small calls, which cost microseconds, are made: on tensors with the fakes' metadata,
-of ones and, where those are refused, of zeros. Of an elementwise operator on large tensors or symbolic sizes the types
-alone are asked for, on tensors that are two long. Other large calls are left to their rules.
+of ones and, where those are refused, of zeros. Symbolic sizes are those of the call that is captured there, and the
+kernel's errors alone count: what it says of other sizes is up to rules. Of an elementwise operator on large tensors or
+symbolic sizes the types alone are asked for, on tensors that are two long. Other large calls are left to their rules.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -53,7 +55,7 @@ class _CannotAsk(Exception):
 
 
 class _TooLarge(Exception):
-    """The call would compute more than an answer is worth, or has symbolic sizes."""
+    """The call would compute more than an answer is worth, or nobody knows its sizes yet."""
 
 
 def checked(op: Any, args: tuple, kwargs: dict, answer: Callable[[], Any]) -> Any:
@@ -86,8 +88,11 @@ def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
     """Fakes that the kernel's results describe, where they differ from `result`; None: nothing is to be said against
     it. Raises what the kernel raises whatever tensors hold."""
     exact = True
+    symbolic = _has_symbols(args) or _has_symbols(kwargs)
     try:
         try:
+            if symbolic and _is_elementwise(op):
+                raise _TooLarge
             key = (id(op), torch.get_default_dtype(), _key(args), _key(kwargs))
             if not _is_small(result):
                 raise _TooLarge
@@ -96,7 +101,7 @@ def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
                 return None
             exact = False
             key = (id(op), torch.get_default_dtype(), _key(args, True), _key(kwargs, True))
-    except _CannotAsk:
+    except (_CannotAsk, _TooLarge):
         return None
     found = _known.get(key)
     if found is None:
@@ -107,7 +112,7 @@ def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
             _known.clear()
         _known[key] = found
     specs, only_tensors = found
-    if not exact or not only_tensors or (result is not None and _specs(result) == specs):
+    if not exact or symbolic or not only_tensors or (result is not None and _specs(result) == specs):
         return None
     return _fakes(specs)
 
@@ -120,10 +125,12 @@ def _key(value: Any, short: bool = False) -> Any:
             raise _CannotAsk
         if short:
             return value.dtype, _short(value)
-        size, stride = value.size(), value.stride()
-        if not all(type(each) is int for each in (*size, *stride)) or _extent(size, stride) > LARGEST:
+        size, stride = _seen(value.size()), _seen(value.stride())
+        if _extent(size, stride) > LARGEST:
             raise _TooLarge
-        return value.dtype, tuple(size), stride
+        return value.dtype, size, stride
+    if kind is torch.SymInt:
+        return int, _seen((value,))
     if kind in _PLAIN:
         if kind is torch.device and value.type != "cpu":
             raise _CannotAsk
@@ -133,6 +140,28 @@ def _key(value: Any, short: bool = False) -> Any:
     if kind is dict:
         return tuple([(name, _key(each, short)) for name, each in value.items()])
     raise _CannotAsk
+
+
+def _has_symbols(value: Any) -> bool:
+    kind = type(value)
+    if kind is Fake:
+        return not all([type(each) is int for each in (*value.size(), *value.stride())])  # noqa: C419  quicker
+    if kind is tuple or kind is list:
+        return any(map(_has_symbols, value))
+    return any(map(_has_symbols, value.values())) if kind is dict else kind is torch.SymInt
+
+
+def _seen(sizes: Any) -> tuple[int, ...]:
+    """Sizes as they are in the call that is captured. Raises `_TooLarge` where contents decide."""
+    found = []
+    for each in sizes:
+        if type(each) is not int:
+            node = each.node
+            if node.sizes.by_contents(node.value):
+                raise _TooLarge
+            each = node.hint
+        found.append(each)
+    return tuple(found)
 
 
 def _short(fake: Fake) -> tuple[int, ...]:
@@ -146,7 +175,7 @@ def _extent(size: Any, stride: Any) -> int:
 
 def _is_small(result: Any) -> bool:
     if isinstance(result, torch.Tensor):
-        return all(type(each) is int for each in result.size()) and result.numel() <= LARGEST
+        return math.prod(_seen(result.size())) <= LARGEST
     return all(map(_is_small, result)) if isinstance(result, (tuple, list)) else True
 
 
@@ -198,7 +227,7 @@ def _stand_in(value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: 
         found = made.get(id(value))
         if found is None:
             if exact:
-                size, stride = value.size(), value.stride()
+                size, stride = _seen(value.size()), _seen(value.stride())
                 with _torch.kernels_only():
                     found = fill(_extent(size, stride), dtype=value.dtype).as_strided(size, stride)
             else:
@@ -208,6 +237,8 @@ def _stand_in(value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: 
         return found
     if kind is tuple or kind is list:
         return kind([_stand_in(each, fill, made, exact) for each in value])
+    if kind is torch.SymInt:
+        return _seen((value,))[0]
     if kind is dict:
         return {name: _stand_in(each, fill, made, exact) for name, each in value.items()}
     return value

@@ -36,6 +36,7 @@ from lampwork.fakes.strides import (
     contiguous,
     differ,
     exceeds_one,
+    expect_sizes,
     has_zero,
     in_format_of,
     in_memory_format,

@@ -206,6 +206,13 @@ def in_memory_format(tensor: torch.Tensor, memory_format: torch.memory_format | 
     return channels_last(tensor.size())
 
 
+def expect_sizes(what: str, sizes: Sequence[Any], wanted: Sequence[Any]) -> None:
+    """Raises where they are not the same: loops of ours go over `wanted`, and read at each of its places. Eager has the
+    last word, in words of its own."""
+    if not surely_same(sizes, wanted) and tuple(sizes) != tuple(wanted):
+        raise RuntimeError(f"{what} has sizes {list(sizes)}, where {list(wanted)} are expected")
+
+
 def broadcast(shapes: Sequence[Sequence[int]]) -> Shape:
     """The common shape. Raises eager's error when there is none."""
     dims = 0

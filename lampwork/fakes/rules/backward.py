@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from lampwork import _torch
+from lampwork.fakes.fake import Fake
 from lampwork.fakes.rules.linear import convolution as forward
+from lampwork.fakes.rules.normalization import pool_shape
 from lampwork.fakes.rules.pointwise import elementwise
 from lampwork.fakes.shapes import (
     Spec,
@@ -16,6 +19,7 @@ from lampwork.fakes.shapes import (
     channels_last,
     contiguous,
     exceeds_one,
+    expect_sizes,
     in_format_of,
     is_contiguous,
     preserved,
@@ -25,6 +29,8 @@ from lampwork.fakes.shapes import (
     suggests_channels_last,
     surely_same,
 )
+from lampwork.fakes.views import RULES as VIEWS
+from lampwork.fakes.views import aten
 
 
 @rule("sigmoid_backward", "tanh_backward", "gelu_backward", "threshold_backward", "hardswish_backward",
@@ -76,15 +82,30 @@ def soft_margin_loss(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tens
 
 
 @rule("nll_loss_backward")
-def nll_loss(gradient: torch.Tensor, x: torch.Tensor, *args: Any) -> Spec:
+def nll_loss(
+    gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, *args: Any
+) -> Spec:
+    _expect_of_nll(gradient, x, target, weight, reduction)
     return _dense(x)
 
 
+def _expect_of_nll(gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int) -> None:
+    classes, points = (x.size()[1], (x.size()[0], *x.size()[2:])) if x.dim() > 1 else (x.size()[0], target.size())
+    expect_sizes("the target of a loss", target.size(), points)
+    if weight is not None:
+        expect_sizes("the weight of a loss", weight.size(), (classes,))
+    if reduction == 0 and gradient.dim():
+        expect_sizes("the gradient of a loss", gradient.size(), points)
+
+
 @rule("nll_loss2d_backward")
-def nll_loss2d(gradient: torch.Tensor, x: torch.Tensor, *args: Any) -> Spec:
+def nll_loss2d(
+    gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, *args: Any
+) -> Spec:
     """Eager lays the result out as `x` and refuses what is not in a row then, images with channels last among them."""
     if not is_contiguous(tuple(x.size()), preserved(x)):
         raise RuntimeError("grad_input must be contiguous")
+    _expect_of_nll(gradient, x, target, weight, reduction)
     return _dense(x)
 
 
@@ -96,6 +117,7 @@ def dense(gradient: torch.Tensor, x: torch.Tensor, *args: Any) -> Spec:
 @rule("_softmax_backward_data", "_log_softmax_backward_data")
 def softmax(gradient: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: torch.dtype) -> Spec:
     shape = tuple(gradient.size())
+    expect_sizes("the result of a softmax", output.size(), shape)
     return Spec(shape, contiguous(shape), input_dtype)
 
 
@@ -107,6 +129,12 @@ def _dense(x: torch.Tensor) -> Spec:
 @rule("native_layer_norm_backward")
 def layer_norm(gradient: torch.Tensor, x: torch.Tensor, normalized_shape: Any, mean: Any, rstd: Any, weight: Any,
                bias: Any, output_mask: Sequence[bool]) -> Any:  # fmt: skip
+    expect_sizes("the gradient of a layer norm", gradient.size(), x.size())
+    expect_sizes("what a layer norm normalises", normalized_shape, x.size()[x.dim() - len(normalized_shape) :])
+    rows = (*x.size()[: x.dim() - len(normalized_shape)], *(1 for _ in normalized_shape))
+    for each, sizes in ((mean, rows), (rstd, rows), (weight, normalized_shape), (bias, normalized_shape)):
+        if each is not None:
+            expect_sizes("a parameter of a layer norm", each.size(), sizes)
     return tuple(
         None if each is None or not wanted else _dense(each) for each, wanted in zip((x, weight, bias), output_mask)
     )
@@ -118,6 +146,12 @@ def group_norm(gradient: torch.Tensor, x: torch.Tensor, mean: Any, rstd: Any, we
     if weight is None and any(output_mask[1:]):
         raise Unknown
     shape = tuple(x.size())
+    expect_sizes("the gradient of a group norm", gradient.size(), shape)
+    expect_sizes("the input of a group norm", shape[:2], (n, c))
+    expect_sizes("a channel of the input of a group norm", (math.prod(shape[2:]),), (hw,))
+    for each, sizes in ((mean, (n, group)), (rstd, (n, group)), (weight, (c,))):
+        if each is not None:
+            expect_sizes("a parameter of a group norm", each.size(), sizes)
     channels = Spec((c,), (1,), weight.dtype if weight is not None else x.dtype)
     strides = in_format_of(x, shape) if x.is_cpu else contiguous(shape)
     return tuple(
@@ -130,6 +164,11 @@ def group_norm(gradient: torch.Tensor, x: torch.Tensor, mean: Any, rstd: Any, we
 def batch_norm(gradient: torch.Tensor, x: torch.Tensor, weight: Any, running_mean: Any, running_var: Any, mean: Any,
                rstd: Any, train: bool, eps: float, output_mask: Sequence[bool]) -> Any:  # fmt: skip
     shape = tuple(x.size())
+    expect_sizes("the gradient of a batch norm", gradient.size(), shape)
+    read = (running_mean, running_var) if not train else (mean, rstd)
+    for each in (weight, *read):
+        if each is not None:
+            expect_sizes("a parameter of a batch norm", each.size(), shape[1:2])
     channels = Spec((shape[1],), (1,), x.dtype if weight is None else weight.dtype)
     if x.is_cpu and x.dtype.itemsize >= 4:
         whole = Spec(shape, in_format_of(x, shape), x.dtype)
@@ -185,16 +224,42 @@ def embedding(gradient: torch.Tensor, indices: torch.Tensor, rows: int, padding_
     return Spec((rows, width), contiguous((rows, width)), gradient.dtype)
 
 
-@rule("slice_backward", "select_backward", "diagonal_backward", "unfold_backward")
-def view(gradient: torch.Tensor, input_sizes: Sequence[int], *args: Any) -> Spec:
-    shape = tuple(input_sizes)
-    return Spec(shape, contiguous(shape), gradient.dtype)
+def _of_view(view: Any) -> Any:
+    def view_backward(gradient: torch.Tensor, input_sizes: Sequence[int], *place: Any) -> Spec:
+        shape = tuple(input_sizes)
+        seen = _torch.tensor_without_memory(Fake, shape, contiguous(shape), gradient.dtype, gradient.device)
+        expect_sizes("the gradient of a view", gradient.size(), VIEWS[view](seen, *place).shape)
+        return Spec(shape, contiguous(shape), gradient.dtype)
+
+    return view_backward
 
 
-@rule("max_pool2d_with_indices_backward", "avg_pool2d_backward")
-def pool(gradient: torch.Tensor, x: torch.Tensor, *args: Any) -> Spec:
+rule("slice_backward")(_of_view(aten.slice.Tensor))
+rule("select_backward")(_of_view(aten.select.int))
+rule("diagonal_backward")(_of_view(aten.diagonal.default))
+rule("unfold_backward")(_of_view(aten.unfold.default))
+
+
+@rule("max_pool2d_with_indices_backward")
+def max_pool(gradient: torch.Tensor, x: torch.Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
+             ceil_mode: bool, indices: torch.Tensor) -> Spec:  # fmt: skip
     if x.dim() != 4:
         raise Unknown
+    shape = pool_shape(x, kernel_size, stride, padding, dilation, ceil_mode)
+    expect_sizes("the indices of a pool", indices.size(), shape)
+    return _of_pool(gradient, x, shape)
+
+
+@rule("avg_pool2d_backward")
+def avg_pool(gradient: torch.Tensor, x: torch.Tensor, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool,
+             *args: Any) -> Spec:  # fmt: skip
+    if x.dim() != 4:
+        raise Unknown
+    return _of_pool(gradient, x, pool_shape(x, kernel_size, stride, padding, 1, ceil_mode))
+
+
+def _of_pool(gradient: torch.Tensor, x: torch.Tensor, windows: Sequence[int]) -> Spec:
+    expect_sizes("the gradient of a pool", gradient.size(), windows)
     shape = tuple(x.size())
     return Spec(shape, in_format_of(x, shape), x.dtype)
 
@@ -202,6 +267,7 @@ def pool(gradient: torch.Tensor, x: torch.Tensor, *args: Any) -> Spec:
 @rule("_adaptive_avg_pool2d_backward")
 def adaptive_pool(gradient: torch.Tensor, x: torch.Tensor) -> Spec:
     shape = tuple(x.size())
+    expect_sizes("the gradient of a pool", gradient.size()[:-2], shape[:-2])
     return Spec(shape, in_format_of(x, shape), x.dtype)
 
 
@@ -211,6 +277,7 @@ def upsample(gradient: torch.Tensor, output_size: Any, input_size: Sequence[int]
     if suggests_channels_last(gradient) and not gradient.is_cpu:
         raise Unknown
     shape = tuple(input_size)
+    expect_sizes("the gradient of resampling", gradient.size(), (*shape[:2], *output_size))
     return Spec(shape, in_format_of(gradient, shape), gradient.dtype)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from lampwork.fakes.shapes import (
     Unknown,
     channels_last,
     contiguous,
+    expect_sizes,
     in_format_of,
     is_channels_last,
     is_contiguous,
@@ -48,6 +50,10 @@ def native_layer_norm(x: torch.Tensor, normalized_shape: Any, weight: Any, bias:
 
 @rule("native_group_norm")
 def native_group_norm(x: torch.Tensor, weight: Any, bias: Any, n: int, c: int, hw: int, group: int, eps: float) -> Any:
+    if x.dim() < 2 or (group and c % group != 0):
+        raise Unknown
+    expect_sizes("the input of a group norm", x.size()[:2], (n, c))
+    expect_sizes("a channel of the input of a group norm", (math.prod(x.size()[2:]),), (hw,))
     for name, each in (("weight", weight), ("bias", bias)):
         if each is not None and (each.dim() != 1 or each.size(0) != c):
             raise RuntimeError(
@@ -205,7 +211,8 @@ def _pooled(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_m
     return result
 
 
-def _pool_shape(x: torch.Tensor, kernel: Any, stride: Any, pad: Any, dilation: Any, ceil_mode: bool) -> tuple[int, ...]:
+def pool_shape(x: torch.Tensor, kernel: Any, stride: Any, pad: Any, dilation: Any, ceil_mode: bool) -> tuple[int, ...]:
+    """Sizes of the result of a pool over windows of an image."""
     if x.dim() != 4 or 0 in x.size():
         raise Unknown
     kernel = _pair(kernel)
@@ -223,7 +230,7 @@ def _pool_shape(x: torch.Tensor, kernel: Any, stride: Any, pad: Any, dilation: A
 @rule("max_pool2d_with_indices")
 def max_pool2d(x: torch.Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
                ceil_mode: bool = False) -> Any:  # fmt: skip
-    shape = _pool_shape(x, kernel_size, stride, padding, dilation, ceil_mode)
+    shape = pool_shape(x, kernel_size, stride, padding, dilation, ceil_mode)
     strides = in_format_of(x, shape)
     return Spec(shape, strides, x.dtype), Spec(shape, strides, torch.int64)
 
@@ -231,7 +238,7 @@ def max_pool2d(x: torch.Tensor, kernel_size: Any, stride: Any = (), padding: Any
 @rule("avg_pool2d")
 def avg_pool2d(x: torch.Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True, divisor_override: Any = None) -> Spec:  # fmt: skip
-    shape = _pool_shape(x, kernel_size, stride, padding, 1, ceil_mode)
+    shape = pool_shape(x, kernel_size, stride, padding, 1, ceil_mode)
     return Spec(shape, in_format_of(x, shape), x.dtype)
 
 
