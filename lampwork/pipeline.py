@@ -9,7 +9,7 @@ Each stage is a function from a value to a value. With LAMPWORK_VERIFY=1 the ver
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from lampwork import _torch, collector
 from lampwork._torch import InitialStates
 from lampwork.capture.capture import capture
 from lampwork.capture.dynamic import DynamicPolicy
+from lampwork.capture.gradient_layouts import TangentLayout, relaid
 from lampwork.codegen.generate import generate, make_tuner
 from lampwork.codegen.host import host_source
 from lampwork.codegen.target import cuda_target, host_target
@@ -27,10 +28,11 @@ from lampwork.fakes.symbolic import SymbolicSizes
 from lampwork.graph.prepare import Halves, prepare, prepare_halves
 from lampwork.graph.replay import replay_of
 from lampwork.ir.artifact import Artifact
-from lampwork.ir.differentiation import Backward
+from lampwork.ir.differentiation import Backward, GradientLayout
 from lampwork.ir.guard import Guard
 from lampwork.ir.program import NativeCode, Program, device_index
 from lampwork.ir.region import Continue, FunctionalGraph, Raise, Region, Return, RunEagerly
+from lampwork.ir.replay import Replay
 from lampwork.ir.size import Size
 from lampwork.ir.source import Argument, is_lasting
 from lampwork.ir.target import Target
@@ -209,10 +211,20 @@ def _backward(
         Return(ConstantValue(None)), program, native, source, versions=versions(),
     )  # fmt: skip
     link = replace(halves.link, artifact=made)
-    replay = replay_of(region)
-    if isinstance(replay, str):
-        return replace(link, unrepeatable=replay)
-    return replace(link, replay=replay, replayed=replay.inputs)
+    replay, why = replay_of(region)
+    return replace(link, replay=replay, replayed=replay.inputs if replay and not why else (), unrepeatable=why)
+
+
+def gradient_layouts(
+    replay: Replay, wanted: Sequence[int], tangents: Sequence[TangentLayout], sizes: Mapping[str, int]
+) -> tuple[GradientLayout | None, ...] | None:
+    """How eager would lay out gradients, given tangents laid out so; None where that is not found out."""
+    try:
+        return relaid(replay, wanted, tangents, sizes)
+    except Exception:
+        if environment.strict:
+            raise
+        return None  # eager's values in another layout
 
 
 def _generate(

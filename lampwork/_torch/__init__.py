@@ -96,6 +96,7 @@ if TYPE_CHECKING:
         are_saved_tensors_hooked,
         gradients_of_transform,
         is_batched,
+        is_executed,
         is_in_backward,
         keeps_graph,
         release_saved_tensors,

@@ -84,3 +84,11 @@ def selective_context(result: Any) -> Any:
         return SelectiveCheckpointContext(is_recompute=False, op_output=result)
     except TypeError:
         return SelectiveCheckpointContext(is_recompute=False)
+
+
+def is_executed(node: Any) -> bool:
+    """In a backward: whether the engine runs `node`; False for the node of a leaf whose gradient it hands out."""
+    try:
+        return torch._C._will_engine_execute_node(node)
+    except RuntimeError:  # it says so of leaves under `torch.autograd.grad`
+        return False

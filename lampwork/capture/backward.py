@@ -57,7 +57,7 @@ def run_backward(
     world.accumulating.update(map(id, outside))
     inside, world.recorder.takes_gradients = world.recorder.takes_gradients, True
     try:
-        with as_of_plain_tensors(nodes):
+        with as_of_plain_tensors(world.recorder, nodes):
             answer = _torch.run_backward(
                 outputs, gradients, keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad=accumulate_grad
             )

@@ -13,27 +13,34 @@ Eager's errors where something does not fit in place are raised, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lampwork.capture.accumulation import note_sums
 from lampwork.fakes.shapes import broadcast, same_sizes
+
+if TYPE_CHECKING:
+    from lampwork.capture.recording import Recording as Recorder
 
 
 @contextmanager
-def as_of_plain_tensors(nodes: Iterable[Any]) -> Iterator[None]:
-    """While active, those of `nodes` with a formula of their own for plain tensors give what that gives."""
+def as_of_plain_tensors(recorder: Recorder, nodes: Collection[Any]) -> Iterator[None]:
+    """While active, those of `nodes` with a formula of their own for plain tensors give what that gives, and the sums
+    of what they give are laid out as eager's."""
     handles = []
     for node in nodes:
         formula = _FORMULAS.get(type(node).__name__)
         if formula is not None:
             handles.append(node.register_hook(partial(_replace, formula, node)))
+    handles += note_sums(recorder, nodes)  # of what the formulas gave
     try:
         yield
     finally:
+        recorder.handed_on = ()
         for handle in handles:
             handle.remove()
 
@@ -44,7 +51,9 @@ def _replace(formula: Callable[..., Any], node: Any, gradients: tuple[Any, ...],
         return None
     found = formula(node, gradients, tangents[0])
     # The engine has converted what the node gave by now.
-    return found and tuple([new if new.dtype == old.dtype else new.to(old.dtype) for new, old in zip(found, gradients)])
+    return found and tuple(
+        [new if new is None or new.dtype == old.dtype else new.to(old.dtype) for new, old in zip(found, gradients)]
+    )
 
 
 def _saved(node: Any, name: str) -> Any:
@@ -106,6 +115,16 @@ def _running_product(node: Any, gradients: tuple[Any, ...], tangent: torch.Tenso
     return (torch.where(zeros == 0, before, torch.where(is_first, at_first, torch.zeros_like(before))),)
 
 
+def _picked(node: Any, gradients: tuple[Any, ...], tangent: torch.Tensor) -> Any:
+    """Of `masked_select`: scattered into zeros in place, which keep their strides."""
+    x, mask = _saved(node, "self"), _saved(node, "mask")
+    if gradients[0] is None:
+        return None
+    whole = torch.zeros_like(x.expand(broadcast([x.size(), mask.size()])))
+    whole.masked_scatter_(mask, tangent)
+    return (whole.sum_to_size(gradients[0].size()), *gradients[1:])
+
+
 def _clamped(node: Any, gradients: tuple[Any, ...], tangent: torch.Tensor) -> Any:
     """Of `clamp` between tensors: nothing else, but eager's masks are combined in place."""
     x, low, high = (_saved(node, name) for name in ("self", "min", "max"))
@@ -132,6 +151,7 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "ProdBackward0": _product,
     "ProdBackward1": _product_along,
     "CumprodBackward0": _running_product,
+    "MaskedSelectBackward0": _picked,
     "ClampBackward0": _clamped,
     "ClampBackward1": _clamped,
 }

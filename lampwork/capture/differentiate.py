@@ -21,6 +21,7 @@ import torch.fx
 from lampwork import _torch
 from lampwork.capture.backward import has_new_history, reached_nodes
 from lampwork.capture.derivatives import as_of_plain_tensors
+from lampwork.capture.gradient_layouts import layouts_of
 from lampwork.capture.recorder import Recorder
 from lampwork.capture.result_views import ResultViews
 from lampwork.errors import GraphBreak
@@ -80,9 +81,11 @@ class _Differentiation:
         depends = dependences(self.recorder.graph, tangents, [each for _, each in pairs])
         self.outputs += [each for _, each in pairs]
         moved = self.moved_inputs()
+        layouts = layouts_of([each for _, each in pairs], tangents)
         return Joint(
-            self.results, len(self.hidden), tuple(self.targets), tuple(made), wanted, depends, moved=moved, views=views
-        )
+            self.results, len(self.hidden), tuple(self.targets), tuple(made), wanted, depends, moved=moved, views=views,
+            layouts=layouts,
+        )  # fmt: skip
 
     # What is differentiated -----------------------------------------------------------------------
 
@@ -273,7 +276,7 @@ class _Differentiation:
         before, recorder.written, recorder.differentiating = recorder.written, set(), True
         try:
             nodes = reached_nodes(self.target_fakes)
-            with torch.no_grad(), _torch.without_autocast(), as_of_plain_tensors(nodes):
+            with torch.no_grad(), _torch.without_autocast(), as_of_plain_tensors(recorder, nodes):
                 found = _torch.run_backward(
                     tuple(self.target_fakes), tuple(tangents), True, False, tuple(edges), allow_unreachable=True,
                     accumulate_grad=False,

@@ -32,6 +32,7 @@ import torch
 import torch.fx
 
 from lampwork import _torch
+from lampwork.capture.accumulation import accumulate, is_accumulation
 from lampwork.capture.alike import Alike
 from lampwork.capture.recording import Recording
 from lampwork.capture.writes import call_inplace, call_metadata, change_storage
@@ -72,6 +73,10 @@ class Recorder(Recording):
         question = _QUESTIONS.get(func)
         if question is not None:
             return question(*args)
+        if self.handed_on:
+            if is_accumulation(self, func, args, kwargs):
+                return accumulate(self, *args)
+            self.handed_on = ()
         op = operator(func)
         if op.base.startswith("_foreach_"):
             from lampwork.capture.lists import on_each

@@ -78,6 +78,8 @@ class Recording:
         self.differentiating = False
         #: What is recorded from now on belongs to a backward pass that the program itself runs.
         self.takes_gradients = False
+        #: What a node of autograd has just given, if the engine may add it to other gradients.
+        self.handed_on: tuple[Any, ...] = ()
         self._checkpoint = self._checkpoints = 0
         self._keeps: Callable[..., bool] | None = None
         self._written_in_checkpoint: set[int] = set()

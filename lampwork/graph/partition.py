@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -179,6 +179,7 @@ def partition(
     joined = Joined(functional, joint, inputs)
     if not joint.wanted:
         return Halves(_forward(joined, [], ())[0], None, Backward(joint), joined)
+    joint = _with_layouts(joint, sizes)
     chosen = choose(joined)
     saved = [node for node in joined.nodes if node in chosen]
     kept_inputs = [node for node in saved if node.op == "placeholder" and node not in joined.copied]
@@ -198,8 +199,21 @@ def partition(
         tangents=tuple(_tangent(node.meta["val"]) for node in joined.tangents),
         optional=optional,
         told=told,
+        symbols=names if isinstance(names, tuple) else tuple(names),
     )
     return Halves(forward, backward, link, joined)
+
+
+def _with_layouts(joint: Joint, sizes: SymbolicSizes | None) -> Joint:
+    """`joint` with the symbols that are left by now in the layouts of gradients."""
+    if sizes is None:
+        return joint
+    return replace(
+        joint,
+        layouts=tuple(
+            [replace(each, strides=tuple([sizes.resolve(size) for size in each.strides])) for each in joint.layouts]
+        ),
+    )
 
 
 def _symbols(nodes: Iterable[Node]) -> tuple[str, ...]:

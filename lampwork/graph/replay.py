@@ -10,24 +10,26 @@ from torch.fx import Node
 from lampwork import _torch
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import WHOLE, operator
-from lampwork.fakes.symbolic import size_of
+from lampwork.fakes.symbolic import size_of, sizes_of
 from lampwork.graph.build import is_random
 from lampwork.ir.region import Region
-from lampwork.ir.replay import Call, Expression, Replay, Value
+from lampwork.ir.replay import Call, Expression, InputLayout, Replay, Value
 from lampwork.ir.size import Symbol, symbols
 
 
-def replay_of(region: Region) -> Replay | str:
-    """The replay of `region`, whose graph is as it was recorded; or why what it does cannot be run again.
+def replay_of(region: Region) -> tuple[Replay | None, str]:
+    """The replay of `region`, whose graph is as it was recorded, and why what it does cannot be run again, if so: it is
+    good for fakes alone, then, or there is none.
 
     Guarantees: running it changes nothing that the caller can see, and gives the results that the region gave.
     """
     if region.own_gradients:
-        return region.own_gradients
+        return None, region.own_gradients
     try:
-        return _Writer(region).write()
+        writer = _Writer(region)
+        return writer.write(), writer.draws
     except _Unrepeatable as stop:
-        return str(stop)
+        return None, str(stop)
 
 
 class _Unrepeatable(Exception):
@@ -43,6 +45,8 @@ class _Writer:
         self.placeholders = [node for node in nodes if node.op == "placeholder"][: self.count]
         self.outputs: tuple[Any, ...] = nodes[-1].args[0]
         self.nodes = [node for node in nodes if node.op == "call_function" and not node.meta.get("backward")]
+        #: Which operator draws random numbers, in words: what it drew is not drawn again.
+        self.draws = ""
         self.numbers: dict[Node, int] = {}
         self.symbols: dict[str, tuple[int, int | None]] = {}
 
@@ -75,6 +79,7 @@ class _Writer:
             tuple(made),
             tuple(self.numbers[node] for node in wanted),
             tuple((name, index, dimension) for name, (index, dimension) in self.symbols.items()),
+            tuple(_layout(node.meta["val"]) for _, node in inputs),
         )
 
     def check_writes(self) -> None:
@@ -86,7 +91,7 @@ class _Writer:
             if not _torch.is_operator(node.target):
                 continue
             if is_random(node):
-                raise _Unrepeatable(f"it draws random numbers ({node.target})")
+                self.draws = f"it draws random numbers ({node.target})"
             for position in operator(node.target).written:
                 written = node.args[position] if type(position) is int else node.kwargs.get(position)
                 for each in written if isinstance(written, (list, tuple)) else (written,):
@@ -147,6 +152,15 @@ class _Writer:
         if isinstance(value, _PLAIN):
             return value
         raise _Unrepeatable(f"an operator takes a {type(value).__name__}")
+
+
+def _layout(value: Any) -> InputLayout:
+    if not isinstance(value, Fake):
+        return InputLayout("", (size_of(value),))
+    return InputLayout(
+        str(value.dtype).removeprefix("torch."), sizes_of(value.size()), sizes_of(value.stride()), str(value.device),
+        value.requires_grad, value.is_leaf,
+    )  # fmt: skip
 
 
 def _names(node: Node) -> set[str]:

@@ -13,6 +13,7 @@ from lampwork.ir.record import record
 if TYPE_CHECKING:
     from lampwork.ir.artifact import Artifact
     from lampwork.ir.replay import Call, Replay
+    from lampwork.ir.size import Size
 
 
 @record
@@ -55,6 +56,16 @@ class Views:
 
 
 @record
+class GradientLayout:
+    """How eager lays out a gradient, given the layouts of tangents: its strides. Or it is that tangent, or that earlier
+    gradient, as an object; -1: it is not."""
+
+    strides: tuple[Size, ...]
+    tangent: int = -1
+    same: int = -1
+
+
+@record
 class Joint:
     """What the graph of a region that is differentiated holds beside its program.
 
@@ -63,7 +74,8 @@ class Joint:
     each input of `wanted`. `depends[k]`: the tangents that gradient k depends on; where all of them are undefined, so
     is the gradient. `made`: one for each of `results`. `granted`: inputs that require grad because the program says so.
     `moved`: inputs that are given another shape or memory in place, behind the forward program. `views`: how results
-    that are views of inputs and of outputs are made.
+    that are views of inputs and of outputs are made. `layouts[k]`: of gradient k, where each tangent is laid out as the
+    graph has it.
     """
 
     results: int
@@ -75,6 +87,7 @@ class Joint:
     granted: tuple[int, ...] = ()
     moved: tuple[int, ...] = ()
     views: Views = Views()
+    layouts: tuple[GradientLayout, ...] = ()
 
 
 @record
@@ -96,8 +109,9 @@ class Backward:
     the tangents stands, for each of those `told`, a bool of one element: whether there is that tangent. Where there is
     none and it is among the `optional` ones, its memory is not read.
 
-    `replay`: a `lampwork.ir.replay.Replay`, for second derivatives, which reads the graph inputs `replayed`; or None:
-    `unrepeatable` says why. In a stored artifact it is encoded, and read when it is first needed.
+    `replay`: a `lampwork.ir.replay.Replay`, for second derivatives, which reads the graph inputs `replayed`; where
+    `unrepeatable` says why that cannot be, it tells layouts of gradients alone, or is None. In a stored artifact it is
+    encoded, and read when it is first needed. `symbols`: the names of the sizes `numbers`.
     """
 
     joint: Joint
@@ -111,3 +125,4 @@ class Backward:
     replay: Replay | bytes | None = None
     replayed: tuple[int, ...] = ()
     unrepeatable: str = ""
+    symbols: tuple[str, ...] = ()

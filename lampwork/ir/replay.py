@@ -39,13 +39,27 @@ class Call:
 
 
 @record
+class InputLayout:
+    """A tensor among the inputs: what a fake of it is made of. `dtype` is empty for an integer, the only size of
+    `shape`."""
+
+    dtype: str
+    shape: tuple[Size, ...]
+    strides: tuple[Size, ...] = ()
+    device: str = "cpu"
+    requires_grad: bool = False
+    is_leaf: bool = True
+
+
+@record
 class Replay:
     """`inputs`: graph inputs that it reads. `literals`: (element type, shape, bytes) of CPU constants. `outputs`: the
     values that tangents belong to. `symbols`: where each size that varies stands: (name, input, dimension, or None
-    where the input is the size)."""
+    where the input is the size). `layouts`: of the inputs."""
 
     inputs: tuple[int, ...]
     literals: tuple[tuple[str, tuple[int, ...], bytes], ...]
     calls: tuple[Call, ...]
     outputs: tuple[int, ...]
     symbols: tuple[tuple[str, int, int | None], ...] = ()
+    layouts: tuple[InputLayout, ...] = ()

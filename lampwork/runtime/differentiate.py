@@ -20,6 +20,7 @@ from lampwork.config import environment
 from lampwork.errors import CompileError, Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Tangent
+from lampwork.runtime.gradient_layouts import GradientLayouts
 from lampwork.runtime.host import AssumptionFailed, Rerun
 from lampwork.runtime.replay import Gone, Kept, Replayed
 from lampwork.runtime.result_views import ResultViews
@@ -66,6 +67,7 @@ class Differentiated:
         #: Graph inputs that second derivatives need and autograd does not keep.
         self.kept = tuple(index for index in link.replayed if index not in link.saved_inputs)
         self.replayed: Replayed | None = None
+        self.layouts = GradientLayouts(link)
         self.written = tuple(each.index for each in joint.outputs if each.written)
         #: Graph inputs that the function gets as tensors: those with gradients, then those that are written.
         self.tracked = (*joint.wanted, *(index for index in self.written if index not in joint.wanted))
@@ -212,7 +214,7 @@ class Differentiated:
     ) -> list[Any]:
         """Gradients (with a `history`) computed by eager from the region's inputs, which what was `saved` begins with.
         Raises `Gone` where it cannot."""
-        if not self.link.replay:
+        if self.link.unrepeatable or self.link.replay is None:
             raise Gone(self.link.unrepeatable)
         inputs = dict(zip(self.kept, run.kept.get() if run.kept is not None else (), strict=True))
         inputs.update(zip(self.link.saved_inputs, saved))
@@ -329,7 +331,7 @@ class LampworkRegion(torch.autograd.Function):
             leaves = [node.variable for node, _ in ctx.next_functions if hasattr(node, "variable")]
             found = owner.differentiable_gradients(run, saved, tangents, leaves)
         else:
-            found = owner.gradients(run, saved, tangents)
+            found = owner.layouts.arranged(owner.gradients(run, saved, tangents), tangents, run, ctx)
         return None, *found, *owner.no_gradients
 
 

@@ -291,14 +291,15 @@ RECORDS: dict[type, tuple[Check, ...]] = {
     ),
     differentiation.Output: (INT, BOOL),
     differentiation.Views: (INTS, many(CALL), SYMBOLS),
+    differentiation.GradientLayout: (SIZES, INT, INT),
     differentiation.Joint: (
         INT, INT, many(of(differentiation.Output)), many(of(differentiation.Made)), INTS, many(INTS), INTS, INTS,
-        of(differentiation.Views),
+        of(differentiation.Views), many(of(differentiation.GradientLayout)),
     ),
     differentiation.Tangent: (INTS | NONE, INTS | NONE),
     differentiation.Backward: (
         of(differentiation.Joint), INTS, INTS, INTS, many(of(differentiation.Tangent)), INTS, INTS, ARTIFACT | NONE,
-        BYTES | NONE, INTS, STR,
+        BYTES | NONE, INTS, STR, TEXTS,
     ),
     # Whole entries
     artifact.InitialState: (SOURCE, INT, INTS),
@@ -326,7 +327,8 @@ LATE: dict[str, dict[str, tuple[Check, ...]]] = {
         "Value": (INT,),
         "Expression": (SIZE,),
         "Call": (STR, many(REPLAYED), many(row(STR, REPLAYED)), INT | NONE, BOOL),
-        "Replay": (INTS, many(LITERAL), many(REPLAYED), INTS, SYMBOLS),
+        "InputLayout": (STR, SIZES, SIZES, STR, BOOL, BOOL),
+        "Replay": (INTS, many(LITERAL), many(REPLAYED), INTS, SYMBOLS, many(REPLAYED)),
     },
     "lampwork.ir.loops": {"Buffer": (STR, STR, SIZES, SIZES, STR, STR)},
 }  # fmt: skip

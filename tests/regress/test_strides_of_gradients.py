@@ -1,0 +1,99 @@
+"""Gradients have eager's strides: in `.grad`, from `torch.autograd.grad`, and in hooks.
+
+They were those of the compiled program, which was made for tangents laid out as the outputs are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import lampwork
+
+randn = torch.randn
+
+
+def channels_last(*shape):
+    return randn(*shape).contiguous(memory_format=torch.channels_last)
+
+
+PROGRAMS = {
+    "stack": (lambda x, y: torch.stack([x, y], -1), randn(1, 1, 1, 2), randn(2).as_strided((1, 1, 1, 2), (1, 2, 2, 1))),
+    "mT": (lambda x: x.mT * 2, randn(3, 4)),
+    "mT alone": (lambda x: x.mT, randn(3, 4)),
+    "a new dimension": (lambda x: x[None] * 1, randn(4, 1).t()),
+    "swapdims": (lambda x: x.swapdims(0, 1) * 1, randn(4, 1)),
+    "std": (lambda x: x.std(0), randn(4, 1, 3)),
+    "sum": (lambda x: x.sum() * 2, randn(4, 3)),
+    "one tangent for both": (lambda x, y: x + y, randn(1, 3), randn(3).as_strided((1, 3), (1, 1))),
+    "one gradient for both": (lambda x, y: (x + y) * 2, randn(1, 3), randn(3).as_strided((1, 3), (1, 1))),
+    "the tangent itself": (lambda x: x.clone(), randn(1).as_strided((1,), (0,))),
+    "a leaf with gaps": (lambda x: x[1:, :1] * 1, randn(5, 3)[:, :2]),
+    "depthwise": (lambda x, w: F.conv2d(x, w, groups=4), channels_last(2, 4, 6, 6), channels_last(4, 1, 3, 3)),
+    "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 2), channels_last(2, 4, 6, 6)),
+    "interpolate": (lambda x: F.interpolate(x, scale_factor=2), channels_last(2, 4, 6, 6)),
+    "another format": (lambda x: x.contiguous(memory_format=torch.channels_last) * 2, randn(2, 4, 6, 6)),
+    "added in place": (lambda x: torch.where(x.bool(), x, x), randn(2).as_strided((1, 1, 2, 1), (1, 2, 1, 2))),
+    "masked_select": (lambda x: torch.masked_select(x, x < 9), randn(2).as_strided((1, 2, 1), (1, 1, 2))),
+    "dropout": (lambda x: F.dropout(x.t(), 0.5), randn(5, 1)),
+}  # fmt: skip
+
+
+def strides(function, inputs, spread):
+    """What each way of taking gradients shows."""
+    seen = []
+
+    def leaves():
+        return [each.detach().requires_grad_() for each in inputs]
+
+    def tangent(result):
+        return torch.ones(()).expand(result.shape) if spread else torch.ones(result.shape)
+
+    given = leaves()
+    result = function(*given)
+    seen.append([each.stride() for each in torch.autograd.grad(result, given, tangent(result))])
+    given = leaves()
+    result = function(*given)
+    result.backward(tangent(result))
+    seen.append([each.grad.stride() for each in given])
+    given = leaves()
+    for each in given:
+        each.register_hook(lambda gradient: seen.append(gradient.stride()))
+    result = function(*given)
+    result.backward(tangent(result))
+    given = [each * 1 for each in leaves()]
+    for each in given:
+        each.retain_grad()
+    result = function(*given)
+    result.backward(tangent(result))
+    seen.append([each.grad.stride() for each in given])
+    return seen
+
+
+@pytest.mark.parametrize("spread", [False, True])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_strides(name, spread):
+    program, *inputs = PROGRAMS[name]
+    compiled = lampwork.compile(program, options={"cache": False})
+    for _ in range(2):
+        assert strides(compiled, inputs, spread) == strides(program, inputs, spread)
+    assert not lampwork.stats(compiled)["fallbacks"]
+
+
+def test_sizes_that_vary():
+    program = lambda x: x.mT[None] * 2
+    compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+    for rows, columns in ((3, 4), (5, 2), (7, 9), (5, 2)):
+        for spread in (False, True):
+            inputs = [randn(rows, columns)]
+            assert strides(compiled, inputs, spread) == strides(program, inputs, spread)
+
+
+def test_a_stored_entry(tmp_path, monkeypatch):
+    program = PROGRAMS["mT"][0]
+    monkeypatch.setenv("LAMPWORK_CACHE_DIR", str(tmp_path))
+    inputs = [randn(3, 1)]
+    for _ in range(2):
+        lampwork.reset()
+        compiled = lampwork.compile(program)
+        assert strides(compiled, inputs, False) == strides(program, inputs, False)
