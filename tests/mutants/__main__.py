@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import hypothesis
+from hypothesis import Phase
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -43,7 +45,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`failed`: the tests that failed, or what else ended the run; none where all passed."""
+    """`failed`: the tests that failed, or what else ended the run; none where all passed. `seconds`: of processors."""
 
     run: Run
     failed: tuple[str, ...]
@@ -71,13 +73,27 @@ def run_checks(run: Run, log: Path) -> int:
     options = ["-q", "-rfE", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout=120", "--hypothesis-seed=0"]
     options += [f"--deselect={name}" for name in run.left_out]
     if run.fault is not None:
+        # The smallest example is of no use here.
+        hypothesis.settings.register_profile("mutants", phases=[Phase.explicit, Phase.generate])
+        hypothesis.settings.load_profile("mutants")
         from tests.mutants import overlay
 
         overlay.install(run.fault.module, run.fault.source())
         options.append("-x")
     import pytest
 
-    return int(pytest.main([*options, *run.checks]))
+    return int(pytest.main([*options, *each_file(run.checks)]))
+
+
+def each_file(checks: Sequence[str]) -> list[str]:
+    """The checks with each folder as the files of tests in it: pytest would leave out a file that comes before its
+    folder, and run it in the folder's place."""
+    found: dict[str, None] = {}
+    for path in checks:
+        folder = ROOT / path.partition("::")[0]
+        inside = sorted(folder.rglob("test_*.py")) if folder.is_dir() else ()
+        found.update(dict.fromkeys([str(each.relative_to(ROOT)) for each in inside] or [path]))
+    return list(found)
 
 
 def start(run: Run, log: Path) -> int:
@@ -117,17 +133,17 @@ def outcomes(chosen: Sequence[Run], jobs: int, folder: Path) -> Iterator[Outcome
                 run = waiting.pop()
                 log = folder / f"{run.name}.log"
                 running[start(run, log)] = (run, log, time.monotonic())
-            process, status = os.waitpid(-1, os.WNOHANG)
+            process, status, used = os.wait4(-1, os.WNOHANG)
             if process:
-                run, log, began = running.pop(process)
-                yield Outcome(run, what_failed(log, status), time.monotonic() - began)
+                run, log, _ = running.pop(process)
+                yield Outcome(run, what_failed(log, status), used.ru_utime + used.ru_stime)
                 continue
             for each, (run, _, began) in list(running.items()):
                 if time.monotonic() - began > TIMEOUT_SECONDS:
                     os.killpg(each, signal.SIGKILL)
-                    os.waitpid(each, 0)
+                    _, _, used = os.wait4(each, 0)
                     del running[each]
-                    yield Outcome(run, ("hangs",), time.monotonic() - began)
+                    yield Outcome(run, ("hangs",), used.ru_utime + used.ru_stime)
             time.sleep(0.05)
     finally:
         for each in running:
@@ -146,8 +162,7 @@ def main() -> int:
     chosen = [fault for fault in chosen if _stale(fault) is None]
     os.chdir(ROOT)
     os.environ.update(OMP_NUM_THREADS="1")
-    import hypothesis  # noqa: F401  # loaded once, for all runs
-    import pytest  # noqa: F401
+    import pytest  # noqa: F401  # loaded once, for all runs
     import torch  # noqa: F401
 
     console = Console()
@@ -155,12 +170,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as made, Progress(*columns, console=console) as progress:
         folder = options.logs or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
-        paths = dict.fromkeys(path for fault in chosen for path in CHECKS[fault.stage])
+        paths: dict[str, list[str]] = {}
+        for path in dict.fromkeys(path for fault in chosen for path in CHECKS[fault.stage]):
+            paths.setdefault(path.partition("::")[0], []).append(path)
         task = progress.add_task("checks without a fault", total=len(paths))
         left_out: list[str] = []
-        sound = [Run(f"no-fault-{path.replace('/', '-')}", None, (path,)) for path in paths]
+        sound = [Run(f"no-fault-{path.replace('/', '-')}", None, tuple(own)) for path, own in paths.items()]
+        seconds = 0.0
         for each in outcomes(sound, options.jobs, folder):
             left_out += each.failed
+            seconds += each.seconds
             progress.advance(task)
         for name in left_out:
             console.print(f"[yellow]fails without a fault, and catches none: {name}")
@@ -169,7 +188,9 @@ def main() -> int:
         found = []
         for each in outcomes(runs, options.jobs, folder):
             found.append(each)
+            seconds += each.seconds
             progress.advance(task)
+    console.print(f"{seconds:.0f} seconds of processors")
     return report(console, found, stale, options.least)
 
 
