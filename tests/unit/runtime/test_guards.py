@@ -278,6 +278,14 @@ def test_module_is_plain():
     assert check(None, (layer,), {}) is None
 
 
+def test_keywords_that_no_guard_knows():
+    for count in (0, 1):
+        check = compile_check([Guard(Root(), ArgumentCount(count, ()))], ())
+        assert check(None, (1,) * count, {}) == ()
+        assert check(None, (1,) * count, {"a": 1}) is None
+        assert check(None, (1,) * (count + 1), {}) is None
+
+
 def test_keyword_names_in_any_order():
     guards = [Guard(Root(), ArgumentCount(0, ("a", "b"))), Guard(Keyword("a"), Equals(1))]
     check = compile_check(guards, [Keyword("b")])
