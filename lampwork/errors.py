@@ -73,6 +73,14 @@ class CompileError(LampworkError):
         self.stage, self.reason, self.operator, self.location = stage, reason, operator, location
 
 
+class OffsetError(CompileError):
+    """Under LAMPWORK_VERIFY=1: nothing proves that a load or store lies inside of its buffer. Where sizes are symbols,
+    the call is compiled for the sizes at hand instead."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("verify", reason)
+
+
 class DynamicSizeError(LampworkError):
     """A size that the user marked as dynamic is needed as a number. Names the guard and the line that needs it."""
 

@@ -23,7 +23,7 @@ from lampwork.codegen.generate import generate, make_tuner
 from lampwork.codegen.host import host_source
 from lampwork.codegen.target import cuda_target, host_target
 from lampwork.config import Settings, environment
-from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError
+from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError, OffsetError
 from lampwork.fakes.symbolic import SymbolicSizes
 from lampwork.graph.prepare import Halves, prepare, prepare_halves
 from lampwork.graph.replay import replay_of
@@ -87,7 +87,7 @@ def compile_call(
             artifact = compile_region(region, settings, observer, seconds)
             specialised = tuple(region.sizes.specialised()) if region.sizes is not None else ()
         except CompileError as error:
-            if region.sizes is None or environment.strict:
+            if region.sizes is None or (environment.strict and not isinstance(error, OffsetError)):
                 raise
             # Some stage cannot do it for symbols: an entry for these sizes alone.
             specialised = (Diagnostic("size-specialised", f"all sizes are fixed: {error}", error.location),)

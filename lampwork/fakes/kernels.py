@@ -4,9 +4,10 @@
 
 Shape rules and meta kernels leave checks to the kernels (types that have no kernel, sizes that are refused), and differ
 from them in corners of layouts. So small calls, which cost microseconds, are made: on tensors with the fakes' metadata,
-of ones and, where those are refused, of zeros. Symbolic sizes are those of the call that is captured there, and the
-kernel's errors alone count: what it says of other sizes is up to rules. Of an elementwise operator on large tensors or
-symbolic sizes the types alone are asked for, on tensors that are two long. Other large calls are left to their rules.
+of ones and, where those are refused, of zeros. Of an elementwise operator on large tensors or symbolic sizes the types
+alone are asked for, on tensors that are two long. Of another operator on symbolic sizes the errors alone are asked for,
+at the sizes of the call that is captured, where a tensor has no elements: compiled programs do not call ATen then.
+Other calls are left to their rules.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
     symbolic = _has_symbols(args) or _has_symbols(kwargs)
     try:
         try:
-            if symbolic and _is_elementwise(op):
+            if symbolic and (_is_elementwise(op) or not (_has_nothing(args) or _has_nothing(result))):
                 raise _TooLarge
             key = (id(op), torch.get_default_dtype(), _key(args), _key(kwargs))
             if not _is_small(result):
@@ -149,6 +150,13 @@ def _has_symbols(value: Any) -> bool:
     if kind is tuple or kind is list:
         return any(map(_has_symbols, value))
     return any(map(_has_symbols, value.values())) if kind is dict else kind is torch.SymInt
+
+
+def _has_nothing(value: Any) -> bool:
+    """Whether a tensor in it has no elements."""
+    if isinstance(value, torch.Tensor):
+        return 0 in [each for each in value.size() if type(each) is int]
+    return any(map(_has_nothing, value)) if isinstance(value, (tuple, list)) else False
 
 
 def _seen(sizes: Any) -> tuple[int, ...]:

@@ -33,6 +33,7 @@ from lampwork.fakes.strides import (
     at_least_one,
     broadcast,
     channels_last,
+    check_expands,
     contiguous,
     differ,
     exceeds_one,

@@ -213,6 +213,20 @@ def expect_sizes(what: str, sizes: Sequence[Any], wanted: Sequence[Any]) -> None
         raise RuntimeError(f"{what} has sizes {list(sizes)}, where {list(wanted)} are expected")
 
 
+def check_expands(sizes: Sequence[Any], wanted: Sequence[Any]) -> None:
+    """Raises, as eager does, where a tensor of `sizes` cannot be expanded to `wanted`, which is written."""
+    if surely_same(sizes, wanted):
+        return
+    added = len(wanted) - len(sizes)
+    if added < 0 or any(
+        differ(size, 1) and not surely_same((size,), (other,)) and size != other
+        for size, other in zip(sizes, wanted[added:])
+    ):
+        raise RuntimeError(
+            f"output with shape {list(wanted)} doesn't match the broadcast shape of a source of shape {list(sizes)}"
+        )
+
+
 def broadcast(shapes: Sequence[Sequence[int]]) -> Shape:
     """The common shape. Raises eager's error when there is none."""
     dims = 0

@@ -14,7 +14,8 @@ Kernel:
     those of POSITIONS alone.
  9. Accumulators declared outside a parallel loop are not folded inside it.
 10. Offsets stay inside the parameter: 0 <= offset < numel, for all sizes that pass the guards, all points of the loops,
-    and all that masks and clamped indices leave. What is not proved must stand a search for a counterexample.
+    and all that masks and clamped indices leave. What is neither proved nor looked at point by point is refused
+    (`OffsetError`): with numbers for sizes it is compiled again.
 
 11. A kernel that is `many` is one parallel loop.
 
@@ -34,6 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lampwork.errors import OffsetError
 from lampwork.ir.dtype import FLOATING, INTEGRAL, ITEM_SIZE_BYTES, NATIVE, STORED
 from lampwork.ir.loops import (
     OPERATIONS,
@@ -78,7 +80,7 @@ def verify_kernel(kernel: Kernel) -> list[Access]:
     check.run()
     if not kernel.sizes:
         for access in check.unproved:
-            _refuse_outside(kernel, access, ())
+            _settle(kernel, access, ())
     return check.unproved
 
 
@@ -317,26 +319,32 @@ def verify_program(program: Program, facts: Sequence[Size] = ()) -> None:
 
 
 def _verify_offsets(kernel: Kernel, unproved: list[Access], step: Launch, facts: Sequence[Size]) -> None:
-    """Raises `VerifyError` where invariant 10 does not follow from what guards say of this launch's sizes."""
+    """Raises an error where invariant 10 does not follow from what guards say of this launch's sizes."""
     names: dict[str, Symbol] = {}
     for own, value in zip(kernel.sizes, step.sizes):
         if isinstance(value, Symbol):
             found = next((s for a in unproved for s in a.symbols() if s.name == own), Symbol(own, 0))
             names.setdefault(value.name, found)
     known = renamed(facts, names)
+    numbers = {own: value for own, value in zip(kernel.sizes, step.sizes) if isinstance(value, int) and not kernel.many}
     for access in unproved:
-        if access.proved(known):
-            TALLY.proved += 1
-        else:
-            _refuse_outside(kernel, access, known)
+        _settle(kernel, access.at(numbers) if numbers else access, known)
 
 
-def _refuse_outside(kernel: Kernel, access: Access, facts: Sequence[Size]) -> None:
-    """Raises `VerifyError` where an access that was not proved is outside of its buffer at some point."""
+def _settle(kernel: Kernel, access: Access, facts: Sequence[Size]) -> None:
+    """Counts an access that the kernel alone does not prove. Raises `VerifyError` where it is outside of its buffer at
+    some point, `OffsetError` where nobody can say."""
+    if access.proved(facts):
+        TALLY.proved += 1
+        return
     point = access.counterexample(facts) if access.exact else None
     if point is not None:
         raise VerifyError(f"kernel {kernel.name}: invariant 10: {access.text} is outside at {point}")
+    if access.enumerated():
+        TALLY.enumerated += 1
+        return
     TALLY.open.append((kernel.name, access, tuple(facts)))
+    raise OffsetError(f"kernel {kernel.name}: invariant 10: nothing proves that {access.text} is inside of its buffer")
 
 
 def _verify_arena(program: Program, live: dict[str, list[int]]) -> None:

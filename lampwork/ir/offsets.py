@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lampwork.ir.loops import Compute, Constant, Expr, Index, Local
 from lampwork.ir.prove import Prover
@@ -49,11 +49,23 @@ class Access:
         """Whether it is inside its buffer, for all sizes with these `facts`."""
         return Prover([*self.facts, *facts], self.ranges).inside(self.index, self.numel)
 
+    def at(self, sizes: Mapping[str, int]) -> Access:
+        """The same with numbers for some sizes."""
+        put = lambda value: substitute(value, sizes)
+        ranges = {name: put(last) for name, last in self.ranges.items()}
+        return replace(
+            self, index=put(self.index), numel=put(self.numel), ranges=ranges, facts=tuple(map(put, self.facts))
+        )
+
     def symbols(self) -> list[Symbol]:
         """Every symbol of the access, with its bounds."""
         return [
             each for value in (self.index, self.numel, *self.ranges.values(), *self.facts) for each in parts_of(value)
         ]
+
+    def sizes(self) -> frozenset[str]:
+        """Names of what is no index of a loop: sizes, and numbers that the kernel computes."""
+        return frozenset(each.name for each in self.symbols()) - frozenset(self.ranges)
 
     def counterexample(self, facts: Sequence[Size] = ()) -> dict[str, int] | None:
         """Sizes and indices, as small as they may be, under which it is outside; None: none was found."""
@@ -77,9 +89,30 @@ class Access:
                         return point
         return None
 
+    def enumerated(self) -> bool:
+        """Whether it is inside at each point of its loops, all of which were looked at. They have to be few."""
+        names = list(self.ranges)
+        left = _MOST_POINTS
+
+        def inside(point: dict[str, int], depth: int) -> bool:
+            nonlocal left
+            if depth == len(names):
+                left -= 1
+                if any(evaluate(fact, point) < 0 for fact in self.facts):
+                    return True
+                return left >= 0 and 0 <= evaluate(self.index, point) < evaluate(self.numel, point)
+            for each in range(evaluate(self.ranges[names[depth]], point) + 1):
+                if not inside({**point, names[depth]: each}, depth + 1):
+                    return False
+            return True
+
+        return not self.sizes() and inside({}, 0)
+
 
 #: Points tried for a counterexample.
 _TRIALS = 300
+#: Points that are enumerated.
+_MOST_POINTS = 20_000
 
 
 @dataclass
@@ -87,15 +120,17 @@ class Tally:
     """How the loads and stores fared whose offsets this process has verified."""
 
     proved: int = 0
+    #: Proved by looking at each point of small loops.
+    enumerated: int = 0
     #: Those neither proved nor refuted, with the facts of their launch.
     open: list[tuple[str, Access, tuple[Size, ...]]] = field(default_factory=list)
 
     def share(self) -> float:
         """The part that is neither proved nor refuted."""
-        return len(self.open) / max(self.proved + len(self.open), 1)
+        return len(self.open) / max(self.proved + self.enumerated + len(self.open), 1)
 
     def clear(self) -> None:
-        self.proved = 0
+        self.proved = self.enumerated = 0
         self.open.clear()
 
 

@@ -157,6 +157,10 @@ class Prover:
         rest = self._less_pairs(value)
         if rest is not None and self._proved(rest, facts):
             return True
+        terms = len(linear_terms(value)[1])
+        for (side,) in self._by_sides(value):
+            if len(linear_terms(side)[1]) < terms and self._proved(side, facts):  # a tile that ends where its row does
+                return True
         first = not self._mentioned.isdisjoint(symbols(value))  # what is known of an index, before it is at an end
         if first and self._by_facts(value, facts):
             return True

@@ -12,7 +12,9 @@ from lampwork.fakes.shapes import (
     Spec,
     Unknown,
     channels_last,
+    check_expands,
     contiguous,
+    expect_sizes,
     preserved,
     rule,
     suggests_channels_last,
@@ -42,6 +44,8 @@ def addmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1
     _same_dtype(bias, a, b)
     result = mm(a, b)
     sizes = tuple(bias.size())
+    if len(sizes) > 2:
+        raise Unknown
     for size, expected in zip(reversed(sizes), reversed(result.shape)):
         if size not in (1, expected):
             raise Unknown
@@ -59,7 +63,9 @@ def bmm(a: torch.Tensor, b: torch.Tensor) -> Spec:
 @rule("baddbmm")
 def baddbmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Spec:
     _same_dtype(bias, a, b)
-    return bmm(a, b)
+    result = bmm(a, b)
+    check_expands(bias.size(), result.shape)
+    return result
 
 
 @rule("mv")
@@ -103,8 +109,10 @@ def convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, p
             shape.append((size - 1) * stride[axis] - 2 * padding[axis] + reach + output_padding[axis] + 1)
         else:
             shape.append((size + 2 * padding[axis] - reach - 1) // stride[axis] + 1)
-    if any(size < 1 for size in shape):
-        raise Unknown
+    if any(size < 1 for size in shape[2:]):
+        raise RuntimeError(f"the result of a convolution has sizes {shape}: it is too small")
+    if bias is not None:
+        expect_sizes("the bias of a convolution", bias.size(), shape[1:2])
     if x.is_cpu:
         in_order = suggests_channels_last(x) or suggests_channels_last(weight)
         if in_order and len(shape) == 5:  # ATen's own algorithms know no order of channels in three dimensions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from lampwork.fakes.shapes import (
     Unknown,
     broadcast,
     channels_last,
+    check_expands,
     contiguous,
     differ,
     exact_device,
@@ -401,20 +401,6 @@ def check_no_larger(index: torch.Tensor, other: torch.Tensor, but: int | None = 
     for dim, (one, two) in enumerate(zip(left, right)):
         if dim != but and not surely_same((one,), (two,)) and one > two:
             raise RuntimeError(f"Expected index {list(left)} to be no larger than {list(right)} in dimension {dim}")
-
-
-def check_expands(sizes: Sequence[Any], wanted: Sequence[Any]) -> None:
-    """Raises, as eager does, where a tensor of `sizes` cannot be expanded to `wanted`, which is written."""
-    if surely_same(sizes, wanted):
-        return
-    added = len(wanted) - len(sizes)
-    if added < 0 or any(
-        differ(size, 1) and not surely_same((size,), (other,)) and size != other
-        for size, other in zip(sizes, wanted[added:])
-    ):
-        raise RuntimeError(
-            f"output with shape {list(wanted)} doesn't match the broadcast shape of a source of shape {list(sizes)}"
-        )
 
 
 @rule("scatter.src", "scatter.value", "scatter_add", "scatter_reduce.two")

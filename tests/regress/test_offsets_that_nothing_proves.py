@@ -1,0 +1,54 @@
+"""A load that nothing proves to be inside of its buffer is refused by the verifier, and the call compiled for its sizes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import lampwork
+from lampwork.errors import OffsetError
+from lampwork.ir import offsets
+from lampwork.ir.kernel_verify import verify_kernel
+from lampwork.ir.loops import Axis, Kernel, Load, Loop, Parameter, Store
+from lampwork.ir.size import Symbol, floordiv, mod, mul
+
+
+def kernel(index, numel: int, extent: int) -> Kernel:
+    """Reads b0, of `numel` elements, at `index` of i0 < `extent`."""
+    load = Load("b0", (index,), "float32")
+    body = (Loop(Axis("i0", extent), (Store("b1", (Symbol("i0", 0, extent - 1),), load),), "parallel"),)
+    parameters = (Parameter("b0", "float32", "read", numel), Parameter("b1", "float32", "write", extent))
+    return Kernel("reads", parameters, body)
+
+
+def test_small_loops_are_enumerated():
+    index = Symbol("i0", 0, 9)
+    scattered = mod(mul(index, index), 10)  # 0 1 4 9 6 5 6 9 4 1
+    offsets.TALLY.clear()
+    verify_kernel(kernel(scattered, 10, 10))
+    with pytest.raises(AssertionError, match="is outside at"):
+        verify_kernel(kernel(scattered, 9, 10))
+    assert not offsets.TALLY.open
+
+
+def test_what_nothing_proves_is_refused(monkeypatch):
+    index = Symbol("i0", 0, 99_999)
+    squares = floordiv(mul(index, index), 100_000)
+    monkeypatch.setattr(offsets.Access, "proved", lambda *arguments: False)
+    with pytest.raises(OffsetError, match="nothing proves"):
+        verify_kernel(kernel(squares, 100_000, 100_000))
+    offsets.TALLY.clear()
+
+
+def test_sizes_are_fixed_where_a_proof_is_missing(monkeypatch):
+    """Nothing is proved of symbols here: each pair of sizes is an entry of its own."""
+    proved = offsets.Access.proved
+    monkeypatch.setattr(offsets.Access, "proved", lambda self, facts=(): not self.sizes() and proved(self, facts))
+    compiled = lampwork.compile(lambda x: x[1:] + x[:-1], dynamic=True, options={"cache": False})
+    for rows in (4, 5, 4):
+        x = torch.randn(rows, 3)
+        assert torch.equal(compiled(x), x[1:] + x[:-1])
+    assert lampwork.stats(compiled)["entries"] == 2
+    assert not lampwork.stats(compiled)["fallbacks"]
+    assert offsets.TALLY.open
+    offsets.TALLY.clear()
