@@ -7,16 +7,17 @@ native_layer_norm      mean, then sum of squares around it (two passes), then (x
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
-from lampwork.ir.dtype import FLOATING, compute_dtype
+import torch
+
+from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES, compute_dtype
 from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.program import TensorRef
 from lampwork.ir.size import Size, add, floordiv, mul, product
 from lampwork.lower import expressions as ex
 from lampwork.lower.lower import Lowering
-from lampwork.lower.reduction import moments, variance
+from lampwork.lower.reduction import count_of, moments, variance
 from lampwork.lower.rules import rule
 from lampwork.lower.values import IndexTuple, TensorMeta, TensorValue, contiguous_strides
 
@@ -127,6 +128,34 @@ def _affine(normalized: Expr, weight: Expr | None, bias: Expr | None) -> Expr:
     return ex.add(normalized, bias) if bias is not None else normalized
 
 
+def _scaled_from(element: Expr, mean: Expr, rest: Expr | None, scale: Expr, shift: Expr | None) -> Expr:
+    """(x - mean) * scale + shift: of numbers far from zero, `x * scale` and the constant term `shift - mean * scale`
+    are rounded to more than their difference. What the mean leaves over goes with the shift, once a row."""
+    scaled = ex.mul(ex.sub(ex.cast(element, mean.dtype), mean), scale)
+    if rest is not None:
+        left = ex.mul(rest, scale)
+        shift = ex.sub(shift, left) if shift is not None else ex.unary("neg", left)
+    return ex.add(scaled, shift) if shift is not None else scaled
+
+
+def _as_rows_overflow(lowering: Lowering, mean: TensorValue, squared: TensorValue, count: Size) -> TensorValue:
+    """The variance; NaN for a row shorter than a vector of eager's whose mean has no square: there eager's kernel on a
+    CPU (`RowwiseMoments`) weighs the square of what no lane has seen by 0."""
+    lanes = _VECTOR_BYTES.get(torch.backends.cpu.get_cpu_capability(), 32) // ITEM_SIZE_BYTES[mean.dtype]
+    if lowering.device != "cpu" or not isinstance(count, int) or count >= lanes:
+        return squared
+
+    def value(index: IndexTuple) -> Expr:
+        middle = mean.load(index)
+        return ex.add(squared.load(index), ex.mul(ex.mul(middle, middle), ex.like(0, middle)))
+
+    return lowering.compute_fresh(squared.shape, squared.dtype, value, "spread")
+
+
+#: Vectors of eager's kernels, by what it says of the machine.
+_VECTOR_BYTES = {"AVX512": 64, "AVX2": 32}
+
+
 @rule("native_layer_norm")
 def _native_layer_norm(
     lowering: Lowering,
@@ -142,6 +171,7 @@ def _native_layer_norm(
         return NotImplemented
     dims = tuple(range(outer, rank))
     mean, squared = variance(lowering, input, dims, 0)
+    squared = _as_rows_overflow(lowering, mean, squared, count_of(input.shape, dims))
     rstd = _reciprocal_root(lowering, squared, eps)
     accumulator = mean.dtype
 
@@ -208,17 +238,21 @@ def _native_group_norm(
         return NotImplemented
     each = floordiv(C, group)
     grouped = (shape[0], group, each, *shape[2:])  # [N, G, C/G, spatial]
-    center, mean, squared = moments(lowering, regrouped(input, grouped), tuple(range(2, len(grouped))))
+    dims = tuple(range(2, len(grouped)))
+    rest, mean, squared = moments(lowering, regrouped(input, grouped), dims)
+    squared = _as_rows_overflow(lowering, mean, squared, count_of(grouped, dims))
     rstd = _reciprocal_root(lowering, squared, eps)
     accumulator = mean.dtype
 
     def body(index: IndexTuple) -> Expr:
         channel = index[1]
         row = (index[0], floordiv(channel, each))
-        return _affine(
-            ex.mul(center(ex.cast(input.load(index), accumulator), row), rstd.load(row)),
-            ex.cast(weight.load((channel,)), accumulator) if weight is not None else None,
-            ex.cast(bias.load((channel,)), accumulator) if bias is not None else None,
+        scale = rstd.load(row)
+        if weight is not None:
+            scale = ex.mul(scale, ex.cast(weight.load((channel,)), accumulator))
+        shift = ex.cast(bias.load((channel,)), accumulator) if bias is not None else None
+        return _scaled_from(
+            input.load(index), mean.load(row), rest.load(row) if rest is not None else None, scale, shift
         )
 
     out = lowering.compute(lowering.out[0], body, "0") if lowering.needed(0) else None
@@ -291,11 +325,11 @@ def _centered_by(
     input: TensorValue,
     weight: TensorValue | None,
     bias: TensorValue | None,
-    center: Callable[[Expr, IndexTuple], Expr],
+    rest: TensorValue | None,
+    mean: TensorValue,
     rstd: TensorValue,
 ) -> TensorValue:
-    """(x - mean) * scale + bias: of numbers far from zero, `x * scale` and the constant term are rounded to more than
-    their difference. Eager's constant term is 0 without a bias, so no result is -0."""
+    """(x - mean) * scale + bias. Eager's constant term is 0 without a bias, so no result is -0."""
     accumulator = rstd.dtype
     scale = rstd
     if weight is not None:
@@ -305,8 +339,11 @@ def _centered_by(
 
     def body(index: IndexTuple) -> Expr:
         at = (index[1],)
-        scaled = ex.mul(center(ex.cast(input.load(index), accumulator), at), scale.load(at))
-        return ex.add(scaled, ex.cast(bias.load(at), accumulator) if bias is not None else ex.like(0, scaled))
+        factor = scale.load(at)
+        shift = ex.cast(bias.load(at), accumulator) if bias is not None else ex.like(0, factor)
+        return _scaled_from(
+            input.load(index), mean.load(at), rest.load(at) if rest is not None else None, factor, shift
+        )
 
     return lowering.compute(lowering.out[0], body, "0")
 
@@ -393,7 +430,7 @@ def _training(
     if 0 in shape:
         return NotImplemented
     dims = tuple(k for k in range(len(shape)) if k != 1)
-    center, mean, spread = moments(lowering, input, dims)
+    rest, mean, spread = moments(lowering, input, dims)
 
     def squared_at(index: IndexTuple) -> Expr:
         """What overflowed is infinite, as eager's sum of squares."""
@@ -404,7 +441,7 @@ def _training(
     squared = lowering.compute_fresh(spread.shape, spread.dtype, squared_at, "spread")
     rstd = _reciprocal_root(lowering, squared, eps)
     if lowering.device == "cpu":
-        out = _centered_by(lowering, input, weight, bias, center, rstd)
+        out = _centered_by(lowering, input, weight, bias, rest, mean, rstd)
     else:
         out = _normalized_by(lowering, input, weight, bias, mean, rstd, lowering.out[0])
     results: list[Any] = [

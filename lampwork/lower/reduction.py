@@ -300,44 +300,45 @@ def _refined(
 
 def moments(
     lowering: Lowering, self: TensorValue, dims: tuple[int, ...]
-) -> tuple[Callable[[Expr, IndexTuple], Expr], TensorValue, TensorValue]:
-    """`center`, mean and variance over `dims`; `center(element, kept)` is the element less its mean.
+) -> tuple[TensorValue | None, TensorValue, TensorValue]:
+    """`rest`, mean and variance over `dims`: what the mean, rounded, leaves over of itself (None: that is not known).
 
-    float32 on a CPU: the mean is kept as two numbers, since one is off by as much as numbers far from zero differ. The
-    second pass has what the rounded mean m leaves over, r = sum(x - m) / n (Chan, Golub, LeVeque 1983):
+    float32 on a CPU: numbers far from zero differ by less than their mean is off by as one number of float32. So it is
+    summed in double precision, and kept as m, rounded, and the rest r (Chan, Golub, LeVeque 1983):
 
-        center = (x - m) - r        variance = (sum((x - m)**2) - n * r * r) / n
+        mean = m + r        variance = sum((x - m)**2) / n - r * r
     """
     accumulator = compute_dtype(self.dtype)
-    body = _as(self, accumulator)
     if lowering.device != "cpu" or accumulator != "float32":
         mean, squared = variance(lowering, self, dims, 0)
-        return lambda element, kept: ex.sub(element, mean.load(kept)), mean, squared
+        return None, mean, squared
+    wide = "float64"
     shape, chosen = self.shape, set(dims)
-    count = lowering.operand(count_of(shape, dims), (), (), accumulator)
-    total = lowering.reduce("sum", shape, dims, body, accumulator, "sum")
-    near = lowering.compute_fresh(total.shape, accumulator, lambda i: ex.div(total.load(i), count), "near")
-
-    def distance(index: IndexTuple) -> Expr:
-        return ex.sub(body(index), near.load(tuple([index[k] for k in range(len(shape)) if k not in chosen])))
+    body = _as(self, accumulator)
+    count = lowering.operand(count_of(shape, dims), (), (), wide)
+    total = lowering.reduce("sum", shape, dims, _as(self, wide), wide, "sum")
+    exact = lowering.compute_fresh(total.shape, wide, lambda i: ex.div(total.load(i), count), "exact")
+    near = lowering.compute_fresh(total.shape, accumulator, lambda i: ex.cast(exact.load(i), accumulator), "near")
 
     def squared_distance(index: IndexTuple) -> Expr:
-        value = distance(index)
+        value = ex.sub(body(index), near.load(tuple([index[k] for k in range(len(shape)) if k not in chosen])))
         return ex.mul(value, value)
 
-    left = lowering.reduce("sum", shape, dims, distance, accumulator, "left")
     squares = lowering.reduce("sum", shape, dims, squared_distance, accumulator, "squares")
-    rest = lowering.compute_fresh(left.shape, accumulator, lambda i: ex.div(left.load(i), count), "rest")
-    mean = lowering.compute_fresh(left.shape, accumulator, lambda i: ex.add(near.load(i), rest.load(i)), "mean")
+    rest = lowering.compute_fresh(
+        total.shape,
+        accumulator,
+        lambda i: ex.cast(ex.sub(exact.load(i), ex.cast(near.load(i), wide)), accumulator),
+        "rest",
+    )
 
     def spread(index: IndexTuple) -> Expr:
-        sum_of_squares = ex.sub(squares.load(index), ex.mul(left.load(index), rest.load(index)))
-        return ex.div(ex.maximum(sum_of_squares, ex.constant(0, accumulator)), count)
+        whole = ex.div(squares.load(index), ex.cast(count, accumulator))
+        value = ex.sub(whole, ex.mul(rest.load(index), rest.load(index)))
+        value = ex.maximum(value, ex.constant(0, accumulator))
+        return ex.where(ex.compare("eq", whole, ex.like(math.inf, whole)), whole, value)
 
-    def center(element: Expr, kept: IndexTuple) -> Expr:
-        return ex.sub(ex.sub(element, near.load(kept)), rest.load(kept))
-
-    return center, mean, lowering.compute_fresh(left.shape, accumulator, spread, "variance")
+    return rest, near, lowering.compute_fresh(total.shape, accumulator, spread, "variance")
 
 
 def _spread(lowering: Lowering, self: TensorValue, dim: Any, correction: Any, root: bool, with_mean: bool) -> Any:
@@ -351,6 +352,9 @@ def _spread(lowering: Lowering, self: TensorValue, dim: Any, correction: Any, ro
     # Sums of a narrower type are exact there, or nearly.
     mean, squared = variance(lowering, self, dims, correction, accumulator, self.dtype == accumulator)
     count = count_of(self.shape, dims)
+    whole = all(each == 1 for place, each in enumerate(self.shape) if place not in dims)
+    if lowering.device == "cpu" and self.dtype == "float32" and whole and not with_mean:
+        squared = _overflowing_as_the_sum(lowering, mean, squared, count)
     # Eager's running mean of a CPU is NaN from an infinity on, as the variance is.
     follows = lowering.device == "cpu" and isinstance(count, int) and count > max(correction, 1)
 
@@ -366,6 +370,19 @@ def _spread(lowering: Lowering, self: TensorValue, dim: Any, correction: Any, ro
         finish_keepdim(lowering, squared, lowering.out[0], dims, function, "0") if lowering.needed(0) else None,
         finish_keepdim(lowering, replaced, lowering.out[1], dims, lambda e: e, "1") if lowering.needed(1) else None,
     )
+
+
+def _overflowing_as_the_sum(lowering: Lowering, mean: TensorValue, squared: TensorValue, count: Size) -> TensorValue:
+    """The variance of all elements of float32. Eager's kernel for that (`std_var_all_cpu`) takes distances from a mean
+    that is computed in float32: where the sum overflows, so does the variance."""
+
+    def value(index: IndexTuple) -> Expr:
+        total = ex.mul(mean.load(index), lowering.operand(count, (), (), mean.dtype))
+        narrow = ex.cast(ex.cast(total, "float32"), squared.dtype)
+        finite = ex.compare("lt", ex.unary("abs", narrow), ex.like(math.inf, narrow))
+        return ex.add(squared.load(index), ex.where(finite, ex.like(0, narrow), ex.mul(narrow, narrow)))
+
+    return lowering.compute_fresh(squared.shape, squared.dtype, value, "overflowing")
 
 
 def finish_keepdim(
@@ -432,7 +449,8 @@ def norm_of(lowering: Lowering, shape: tuple[Size, ...], dims: tuple[int, ...], 
     magnitude = lambda index: ex.unary("abs", value(index))
     if ord in (math.inf, -math.inf):
         return reduced(lowering, "max" if ord > 0 else "min", shape, dims, magnitude, accumulator, meta)
-    if ord == 1:
+    dims = tuple(dims)
+    if ord == 1 or ord != 0 and all(shape[dim] == 1 for dim in dims):  # of one number eager takes no powers
         return sum_of(lowering, shape, dims, magnitude, meta)
     if ord == 0:
         body = lambda index: ex.cast(ex.cast(value(index), "bool"), accumulator)

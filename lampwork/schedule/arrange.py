@@ -55,7 +55,8 @@ class _Arrangement:
                 row_cost += cost + self._fold_cost(space)
             inside = [access for timed, access in self.accesses if timed.space]
             column_cost = self._cost(column, inside) if column is not None else 0.0
-            in_order = any(_folds_in_order(timed.member) for timed in self.timed)
+            rows_in_all = estimate(product(group.extents[atom] for atom in group.outer_atoms))
+            in_order = any(_folds_in_order(timed.member, rows_in_all) for timed in self.timed)
             plan.column_mode = safe and column is not None and (in_order or column_cost < row_cost)
         vector_outer = column if safe and (plan.column_mode or not spaces) else None
         alone = _alone_in_a_scatter(self.timed, self.accesses)
@@ -277,14 +278,21 @@ def _names(prefix: str):
         number += 1
 
 
-#: Eager multiplies fewer elements one after the other: what overflows on the way depends on the order.
+#: Windows of more elements, and so many elements in all, are divided among lanes all the same: in order they would take
+#: several times as long, and only signs of zero and what overflows on the way depend on it.
+LARGEST_WINDOW_IN_ORDER, MOST_IN_ORDER = 32, 4096
+#: Eager multiplies fewer elements than this one after the other.
 LEAST_DIVIDED_PRODUCT = 64
 
 
-def _folds_in_order(member: Member) -> bool:
+def _folds_in_order(member: Member, rows: float) -> bool:
     """Whether the lanes of a vector must not fold side by side: they would mix up which element comes first."""
     reduction = member.operator.reduction
-    if reduction is None or reduction.op != "prod":
-        return reduction is not None and reduction.op == "max_of_window"
+    if reduction is None or reduction.op not in ("prod", "max_of_window"):
+        return False
     length = product(axis.extent for axis in reduction.axes)
-    return isinstance(length, int) and length < LEAST_DIVIDED_PRODUCT
+    if not isinstance(length, int) or length >= LEAST_DIVIDED_PRODUCT and reduction.op == "prod":
+        return False
+    if reduction.op == "max_of_window" and length <= LARGEST_WINDOW_IN_ORDER:
+        return True
+    return rows * length <= MOST_IN_ORDER

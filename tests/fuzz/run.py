@@ -206,3 +206,5 @@ class Noise:
             return
         with torch.no_grad():
             value.mul_(self._factor(value))
+            if bool(value.isnan().any()):
+                value.copy_(self._signed(value))

@@ -103,7 +103,11 @@ def test_types_of_integer_reductions(dtype):
     }  # fmt: skip
     for name, results in compiled_results(functions, (x,)).items():
         for mine, theirs in zip(results, leaves(functions[name](x)), strict=True):
-            assert mine.dtype == theirs.dtype and torch.equal(mine, theirs), name
+            assert mine.dtype == theirs.dtype, name
+            # The order in which numbers are added is not part of a type.
+            assert not differs(mine, theirs, 4, 0.0).any() if mine.is_floating_point() else torch.equal(mine, theirs), (
+                name
+            )
 
 
 @pytest.mark.parametrize("width", [33, 768])

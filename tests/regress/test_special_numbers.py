@@ -87,6 +87,34 @@ def test_batch_norm_without_a_bias_adds_zero():
     same(lambda x, mean, variance: F.batch_norm(x, mean, variance), x, one, one + 1)
 
 
+def test_the_norm_of_one_number_takes_no_powers():
+    """Its square would overflow."""
+    x = torch.tensor([2e24, -3e-30])
+    for ord in (2, 3, 0.5, -2):
+        same(lambda x: (torch.linalg.vector_norm(x[:1], ord), x[:, None].norm(ord, dim=1), x[0].norm(ord)), x)
+    same(lambda x: (torch.dist(x[0], x[1]), torch.linalg.vector_norm(x[:1], 0)), x)
+
+
 def test_dropped_integers():
     grad, mask = torch.tensor([-8, 6], dtype=torch.int8), torch.tensor([False, True])
     same(lambda grad, mask: torch.ops.aten.native_dropout_backward(grad, mask, 2.0), grad, mask)
+
+
+@pytest.mark.parametrize("size", [1e25, 3e37, 1e18])
+def test_normalisations_of_huge_numbers(size):
+    """Rows shorter than a vector are NaN in eager where the square of their mean overflows; of others the deviation is
+    infinite, and its reciprocal 0."""
+    x = torch.tensor([[1.5, 2.0, 3.1], [-1.0, -2.0, 0.7]]) * size
+    same(lambda x: (F.layer_norm(x, (3,)), F.group_norm(x[None], 2), F.instance_norm(x[None])), x)
+    long = torch.linspace(-1, 2, 66).view(2, 33) * size
+    mine = lampwork.compile(lambda x: F.group_norm(x[None], 2), options={"cache": False})(long)
+    assert torch.equal(mine.isfinite(), F.group_norm(long[None], 2).isfinite())
+    normalised = lambda x: F.batch_norm(x, None, None, training=True)
+    columns = x.t().contiguous()
+    mine = lampwork.compile(normalised, options={"cache": False})(columns)
+    torch.testing.assert_close(mine, normalised(columns), rtol=1e-5, atol=1e-5)
+
+
+def test_the_deviation_of_all_elements_overflows_with_their_sum():
+    x = torch.tensor([1.0, 1.5, 2.0, 2.5, 1.0]) * 1e38
+    same(lambda x: (x.std(), x.var(), x.std(0), x[:2].std()), x)

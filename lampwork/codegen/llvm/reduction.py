@@ -102,7 +102,11 @@ def accumulate(self: FunctionEmitter, slots: Slots, statement: Accumulate) -> No
             raise CompileError("generate", f"{slots.op} needs a position")
         position = build.widen(self.sizes.value(statement.position), lanes)
     old, old_position = _load(self, slots, slot, lanes)
-    new, new_position = _fold(self, slots, old, old_position, value, position)
+    new_position: Value | None
+    if slots.op == "argmax_of_window" and old_position is not None and position is not None:
+        new, new_position = _fold_next(self, slots, (old, old_position), (value, position))
+    else:
+        new, new_position = _fold(self, slots, old, old_position, value, position)
     if self.mask is not None:
         new = build.select(self.mask, new, old)
         if new_position is not None and old_position is not None:
@@ -148,6 +152,18 @@ def _save(self: FunctionEmitter, slot: Slot, value: Value, position: Value | Non
     self.build.effect(f"store {value}, ptr {slot.value}")
     if position is not None:
         self.build.effect(f"store {position}, ptr {slot.position}")
+
+
+def _fold_next(
+    self: FunctionEmitter, slots: Slots, old: tuple[Value, Value], new: tuple[Value, Value]
+) -> tuple[Value, Value]:
+    """As `_fold` of a pooling window, where `new` lies behind `old`, as it does within each lane."""
+    build = self.build
+    larger = self.arithmetic.operation("gt", slots.dtype, "bool", (new[0], old[0]))
+    missing = self.arithmetic.operation("isnan", slots.dtype, "bool", (new[0],))
+    nothing = build.compare("icmp eq", old[1], build.widen(build.integer(_NOWHERE), old[1].lanes))
+    take = build.binary("or", build.binary("or", larger, missing), nothing)
+    return build.select(take, new[0], old[0]), build.select(take, new[1], old[1])
 
 
 def _fold(
