@@ -52,7 +52,7 @@ FAULTS = (
     ),
     Fault(
         "argmax-ignores-nan", "codegen/llvm/reduction.py",
-        'better, equal = build.binary("or", better, first_nan), build.binary("or", equal, both)', "pass",
+        'better, both = build.binary("or", better, only_b), build.binary("and", nan_a, nan_b)', 'both = build.binary("and", nan_a, nan_b)',
         "the position of a NaN is not that of the maximum",
     ),
     Fault(

@@ -25,8 +25,8 @@ FAULTS = (
     ),
     Fault(
         "stretched-view-unnoticed", "graph/views.py",
-        "        if view.operator is aten.expand.default:\n            return True\n", "",
-        "a write through an expanded view is scattered as if each element were its own",
+        "        if view.operator in STRETCHES and overlaps_itself(view.fake):\n            return True\n", "",
+        "a write through a view that repeats elements is scattered as if each element were its own",
     ),
     Fault(
         "keyword-writes-unnoticed", "graph/views.py",
