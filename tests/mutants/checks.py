@@ -15,7 +15,9 @@ STAGES = "tests/validation/test_validation.py"
 
 EFFECTS = "tests/soundness/test_effects_happen.py"
 HALVES = "tests/training/test_halves.py"
-RUNTIME = [f"tests/unit/runtime/test_{name}.py" for name in ("guards", "templates", "memory", "host")]
+RUNTIME = [
+    f"tests/unit/runtime/test_{name}.py" for name in ("guards", "templates", "memory", "host", "alike", "derived")
+]
 
 CHECKS: dict[str, list[str]] = {
     "ir": ["tests/unit/ir", SIZES, "tests/unit/schedule"],

@@ -117,7 +117,7 @@ FAULTS = (
     ),
     Fault(
         "bool-max-folds-all", "lower/reduction.py",
-        'op = "any" if op == "max" else "all"', 'op = "all" if op == "max" else "any"',
+        'op = "any" if op.endswith("max") else "all"', 'op = "all" if op.endswith("max") else "any"',
         "max of booleans is min",
     ),
     Fault(

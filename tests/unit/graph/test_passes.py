@@ -125,13 +125,13 @@ WRITES_TO_INPUTS = {
 OVERLAPS = {
     "shifted": lambda base: (base[:6], base[2:8], base[20:26] * 1),
     "the same": lambda base: (base[:6], base[:6], base[20:26] * 1),
-    "inside": lambda base: (base[:24].view(4, 6)[1], base[:24].view(4, 6).t()[0, :1].expand(1), base[8:9] * 1),
     "every other": lambda base: (base[:12:2], base[2:14:2], base[20:26] * 1),
+    "one beside another in a third": lambda base: (base[:12], base[2:8], base[9:15]),
     "apart": lambda base: (base[:6], base[6:12], base[20:26]),
 }
 
 
-@pytest.mark.parametrize("overlap", ["shifted", "the same", "every other", "apart"])
+@pytest.mark.parametrize("overlap", OVERLAPS)
 @pytest.mark.parametrize("write", WRITES_TO_INPUTS)
 def test_writes_to_inputs_that_overlap(write, overlap):
     def program(x, y, z):
@@ -195,6 +195,8 @@ RESULTS = {
     "equal work in views": lambda x, y: ((x + y).t(), (x + y).view(6)),
     "a cast that is none": lambda x, y: ((s := x * y), s.to(torch.float32, copy=True), s.to(torch.float32)),
     "contiguous": lambda x, y: ((s := x * y), s.contiguous(), s.t().contiguous()),
+    "all of a result": lambda x, y: ((s := x * 2), s[:], s.view(2, 3)),
+    "written in another type": lambda x, y: ((s := x.half()).mul_(y), s + 1, x.int().add_(y > 3), x.double().copy_(y)),
     "copy of an input": lambda x, y: (x.clone(), x, y.t().clone(), x.view(6)),
     "input that was written": lambda x, y: (x.add_(1), x.clone(), x * 1, y.copy_(x)),
     "literals": lambda x, y: ((c := torch.tensor([1.0, 2.0])), c.clone(), torch.tensor([1.0, 2.0]), x + c.sum()),
