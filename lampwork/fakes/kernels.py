@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -190,7 +191,7 @@ def _is_small(result: Any) -> bool:
 def _call(op: Any, args: tuple, kwargs: dict, exact: bool) -> tuple[Any, bool] | None:
     """Specs of what the kernel returns, and whether any is of a tensor; None where it may depend on contents."""
     error: Exception | None = None
-    for fill in (torch.ones, torch.zeros):
+    for fill in _fills(op):
         made: dict[int, torch.Tensor] = {}
         try:
             arguments, named = _stand_in(args, fill, made, exact), _stand_in(kwargs, fill, made, exact)
@@ -213,6 +214,25 @@ def _call(op: Any, args: tuple, kwargs: dict, exact: bool) -> tuple[Any, bool] |
     assert error is not None
     _raise_if_certain(op, error, list(made.values()))
     return None
+
+
+def _fills(op: Any) -> tuple[Callable, ...]:
+    """What stand-ins are made by, one after the other while a call is refused.
+
+    Whole numbers may be places in other tensors, which derivatives trust as the forward kernel gave them: no place but
+    the first is sure to be there.
+    """
+    if _is_elementwise(op):
+        return torch.ones, torch.zeros
+    if op._schema.name.endswith("_backward"):
+        return partial(_filled, 1, 0), torch.zeros
+    return partial(_filled, 1, 0), partial(_filled, 0, 1)
+
+
+def _filled(number: int, whole: int, size: Any, dtype: torch.dtype) -> torch.Tensor:
+    return torch.full(
+        size if isinstance(size, tuple) else (size,), whole if dtype in _INDEX_TYPES else number, dtype=dtype
+    )
 
 
 def _raise_if_certain(op: Any, error: Exception, tensors: list[torch.Tensor]) -> None:
