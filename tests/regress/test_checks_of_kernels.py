@@ -105,3 +105,15 @@ def test_derivatives_of_two_types_are_refused(size):
         x, y = torch.rand(size, requires_grad=True), torch.rand(size).bfloat16().requires_grad_()
         with pytest.raises(RuntimeError, match="Found dtype"):
             function(x, y).sum().backward()
+
+
+def test_kernels_are_not_asked_about_places_that_may_not_be_there():
+    """Derivatives of pooling trust the places that they are given: of an image of one element, the second is outside."""
+    from lampwork.fakes.kernels import _fills
+
+    derivative = torch.ops.aten.adaptive_max_pool2d_backward.default
+    assert not any(fill((3,), dtype=torch.int64).any() for fill in _fills(derivative))
+    compiled = lampwork.compile(lambda x: F.adaptive_max_pool1d(x, 1), options={"cache": False})
+    x = torch.randn(2, 3, 1, requires_grad=True)
+    compiled(x).sum().backward()
+    assert torch.equal(x.grad, torch.ones_like(x))
