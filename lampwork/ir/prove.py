@@ -256,6 +256,7 @@ class Prover:
         for factor, part in collected:
             sign = self._sign(factor)
             if not sign:
+                yield from self._by_dividend(value, part)
                 continue
             rest = add(value, mul(mul(factor, part), -1))
             inner, divisor = part.value, part.divisor
@@ -274,6 +275,21 @@ class Prover:
             elif times is None:
                 yield (add(rest, mul(factor, maximum(inner, 0))),)
 
+    def _by_dividend(self, value: SizeExpr, part: FloorDiv) -> Iterator[Goals]:
+        """For t = x // d: x is no less than d*t, and no more than d*t + d - 1."""
+        inner, divisor = part.value, part.divisor
+        constant, terms = linear_terms(inner)
+        if constant or not terms or isinstance(terms[0][1], Product):
+            return
+        k, atom = terms[0]
+        times = coefficient(value, atom.name) if isinstance(atom, Symbol) else None
+        if times is None or k != 1:  # nothing of x beside its quotient
+            times = next((j for j, other in linear_terms(value)[1] if k == 1 and other == atom), 0)
+        sign = self._sign(times) if times != 0 else 0
+        if sign:
+            end = mul(divisor, part) if sign > 0 else add(add(mul(divisor, part), divisor), -1)
+            yield (add(value, mul(times, add(end, mul(inner, -1)))),)
+
     def _at_its_largest(self, part: FloorDiv) -> Size | None:
         """No less than the quotient at any point of the loops, where that is tighter than what its dividend says."""
         value, divisor = part.value, part.divisor
@@ -282,6 +298,11 @@ class Prover:
             sign = self._sign(factor) if factor is not None else 0
             if sign:
                 value = substitute(value, {name: self.ranges[name] if sign > 0 else 0})
+                for times, least in _collected(value, (Min,)) if isinstance(value, SizeExpr) else ():
+                    if self._sign(times) > 0:  # no more than either side
+                        rest = add(value, mul(mul(times, least), -1))
+                        sides = [add(rest, mul(times, side)) for side in (least.left, least.right)]
+                        value = min(sides, key=lambda side: len(linear_terms(side)[1]))
         found = _quotient(value, divisor)
         return found if found != part else None
 

@@ -78,6 +78,10 @@ def test_offsets_of_kernels_are_proved():
     shuffled = add(mul(mod(I, M), floordiv(N, M)), floordiv(I, M))
     assert Prover([mul(mod(N, M), -1)], {"i": add(N, -1)}).inside(shuffled, N)
     assert not Prover((), {"i": add(N, -1)}).inside(add(shuffled, mod(I, M)), N)
+    # rows of M elements that lie 10 apart, counted by one index
+    apart = add(mul(floordiv(I, M), 10), mod(I, M))
+    assert Prover((), {"i": add(mul(N, M), -1)}).inside(apart, add(add(mul(N, 10), M), -10))
+    assert not Prover((), {"i": add(mul(N, M), -1)}).inside(apart, add(add(mul(N, 10), M), -11))
     # tiles of two loops, and of three
     tiles = {"i": add(floordiv(add(N, 23), 24), -1), "j": add(minimum(24, add(N, mul(I, -24))), -1)}
     assert Prover((), tiles).inside(add(mul(add(mul(I, 24), J), M), add(M, -1)), mul(N, M))
