@@ -48,10 +48,10 @@ def relaid(
     inputs = {
         index: _input(recorder, layout, sizes) for index, layout in zip(replay.inputs, replay.layouts, strict=True)
     }
+    literals = [_torch.tensor_constant(*literal) for literal in replay.literals]
     with recorder.recording(), torch.enable_grad(), _torch.without_autocast():
         values: list[Any] = [inputs[index] for index in replay.inputs]
-        for literal in replay.literals:
-            values.append(recorder.constant(_torch.tensor_constant(*literal)))
+        values += map(recorder.constant, literals)
         for call in replay.calls:
             with torch.set_grad_enabled(call.grad):
                 values.append(_run(call, values, sizes))
