@@ -14,7 +14,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.fakes.fake import DataDependent, Fake, fake_like_view
-from lampwork.fakes.shapes import contiguous, is_contiguous, real_dtype, wrap_dim
+from lampwork.fakes.shapes import contiguous, differ, real_dtype, wrap_dim
 from lampwork.fakes.symbolic import by_contents
 
 aten = torch.ops.aten
@@ -182,7 +182,7 @@ def view_strides(old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any])
     """Strides that give a tensor of sizes `old` the sizes `new`; None where only a copy can (`computeStride_impl`)."""
     if not old:
         return [1] * len(new)
-    if is_contiguous(old, strides):
+    if not any(map(differ, strides, contiguous(old))):  # those of dimensions of size 1, too
         return contiguous(new)
     result: list[Any] = [0] * len(new)
     place = len(new) - 1

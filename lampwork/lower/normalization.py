@@ -14,8 +14,9 @@ import torch
 from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES, compute_dtype
 from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.program import TensorRef
-from lampwork.ir.size import Size, add, floordiv, mul, product
+from lampwork.ir.size import Size, add, bounds, floordiv, mul, product
 from lampwork.lower import expressions as ex
+from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Lowering
 from lampwork.lower.reduction import count_of, moments, variance
 from lampwork.lower.rules import rule
@@ -142,12 +143,16 @@ def _as_rows_overflow(lowering: Lowering, mean: TensorValue, squared: TensorValu
     """The variance; NaN for a row shorter than a vector of eager's whose mean has no square: there eager's kernel on a
     CPU (`RowwiseMoments`) weighs the square of what no lane has seen by 0."""
     lanes = _VECTOR_BYTES.get(torch.backends.cpu.get_cpu_capability(), 32) // ITEM_SIZE_BYTES[mean.dtype]
-    if lowering.device != "cpu" or not isinstance(count, int) or count >= lanes:
+    if lowering.device != "cpu" or bounds(count)[0] >= lanes:
         return squared
 
     def value(index: IndexTuple) -> Expr:
         middle = mean.load(index)
-        return ex.add(squared.load(index), ex.mul(ex.mul(middle, middle), ex.like(0, middle)))
+        unseen = ex.mul(ex.mul(middle, middle), ex.like(0, middle))
+        if not isinstance(count, int):
+            is_short = ex.compare("lt", as_index(count), ex.constant(lanes, "int64"))
+            unseen = ex.where(is_short, unseen, ex.like(0, middle))
+        return ex.add(squared.load(index), unseen)
 
     return lowering.compute_fresh(squared.shape, squared.dtype, value, "spread")
 

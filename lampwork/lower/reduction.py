@@ -88,19 +88,22 @@ def _as(self: TensorValue, dtype: str) -> Body:
     return lambda index: ex.cast(self.load(index), dtype)
 
 
+def _converted(self: TensorValue, dtype: Any, accumulator: str) -> Body:
+    """The elements, converted to the type that the result is asked for in first: float32 to float16 rounds before the
+    sum."""
+    if dtype is None:
+        return _as(self, accumulator)
+    wanted = dtype_name(dtype)
+    return lambda index: ex.cast(ex.cast(self.load(index), wanted), accumulator)
+
+
 @rule("sum.dim_IntList", "sum")
 def _sum(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     accumulator = compute_dtype(lowering.out.dtype)
     dims = normalized_dims(dim, len(self.shape))
     if accumulator == "bool":
         return NotImplemented
-    if dtype is not None:
-        # The input is converted to the requested type first: float32 to float16 rounds before the sum.
-        wanted = dtype_name(dtype)
-        if wanted not in FLOATING or self.dtype != wanted:
-            body = lambda index: ex.cast(ex.cast(self.load(index), wanted), accumulator)
-            return sum_of(lowering, self.shape, dims, body, lowering.out)
-    return sum_of(lowering, self.shape, dims, _as(self, accumulator), lowering.out)
+    return sum_of(lowering, self.shape, dims, _converted(self, dtype, accumulator), lowering.out)
 
 
 @rule("nansum")
@@ -111,8 +114,10 @@ def _nansum(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: boo
     if accumulator not in FLOATING:
         return NotImplemented
 
+    converted = _converted(self, dtype, accumulator)
+
     def body(index: IndexTuple) -> Expr:
-        value = ex.cast(self.load(index), accumulator)
+        value = converted(index)
         return ex.where(ex.test("isnan", value), ex.like(0, value), value)
 
     return sum_of(lowering, self.shape, normalized_dims(dim, len(self.shape)), body, lowering.out)
@@ -132,7 +137,7 @@ def _prod(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool 
     if accumulator == "bool":
         return NotImplemented
     dims = normalized_dims(dim, len(self.shape))
-    return reduced(lowering, "prod", self.shape, dims, _as(self, accumulator), accumulator, lowering.out)
+    return reduced(lowering, "prod", self.shape, dims, _converted(self, dtype, accumulator), accumulator, lowering.out)
 
 
 def _empty(self: TensorValue, dims: Iterable[int]) -> bool:

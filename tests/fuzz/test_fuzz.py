@@ -21,7 +21,7 @@ SEEDS = {
     "dynamic": (Options(dynamic=True), range(30)),
 }
 #: Seeds whose findings are not repaired yet.
-OPEN: dict = {"forward": set(), "gradients": set(), "dynamic": {6}}
+OPEN: dict = {"forward": set(), "gradients": set(), "dynamic": set()}
 
 
 @pytest.fixture(autouse=True)

@@ -95,6 +95,17 @@ def test_the_norm_of_one_number_takes_no_powers():
     same(lambda x: (torch.dist(x[0], x[1]), torch.linalg.vector_norm(x[:1], 0)), x)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int32])
+def test_elements_are_converted_to_the_type_that_is_asked_for_first(dtype):
+    """What is infinite there is so before it is added to others."""
+    x = torch.tensor([1e5, -2e5, nan, 1.7, 0.3, 1e39])[:, None].double().repeat(1, 3)
+    if dtype is torch.int32:
+        x = x[3:5]
+    same(lambda x: (x.sum(0, dtype=dtype), x.prod(0, dtype=dtype), x.sum(dtype=dtype)), x)
+    if dtype.is_floating_point:
+        same(lambda x: (x.nansum(0, dtype=dtype), x[2:5].nansum(0, dtype=dtype), torch.nanmean(x, dtype=dtype)), x)
+
+
 def test_dropped_integers():
     grad, mask = torch.tensor([-8, 6], dtype=torch.int8), torch.tensor([False, True])
     same(lambda grad, mask: torch.ops.aten.native_dropout_backward(grad, mask, 2.0), grad, mask)
@@ -113,6 +124,13 @@ def test_normalisations_of_huge_numbers(size):
     columns = x.t().contiguous()
     mine = lampwork.compile(normalised, options={"cache": False})(columns)
     torch.testing.assert_close(mine, normalised(columns), rtol=1e-5, atol=1e-5)
+
+
+def test_rows_of_any_length():
+    compiled = lampwork.compile(lambda x: F.layer_norm(x, (x.size(1),)), dynamic=True, options={"cache": False})
+    for length in (3, 5, 7, 33):
+        x = torch.linspace(1, 2, 2 * length).view(2, length) * 1e25
+        assert torch.equal(compiled(x).isnan(), F.layer_norm(x, (length,)).isnan())
 
 
 def test_the_deviation_of_all_elements_overflows_with_their_sum():

@@ -30,3 +30,11 @@ def test_sizes_that_vary_of_a_tensor_with_a_history():
         x = torch.randn(rows, 2, requires_grad=True)
         torch.testing.assert_close(compiled(x * 1), x[1:].sum(0))
     assert not lampwork.stats(compiled)["fallbacks"]
+
+
+def test_views_of_single_elements_at_other_strides():
+    """A dimension of size 1 has a stride of its own, which a view keeps."""
+    compiled = lampwork.compile(lambda x: x.view(x.size(0), -1), dynamic=True, options={"cache": False})
+    for strides in ((1, 3, 3, 3), (1, 1, 1, 1), (1, 3, 1, 1)):
+        x = torch.arange(10.0).as_strided((3, 1, 1, 1), strides)
+        assert compiled(x).stride() == x.view(3, -1).stride()
