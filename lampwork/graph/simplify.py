@@ -267,7 +267,7 @@ def _may_raise(node: Node) -> bool:
     if name in _DIVISIONS:
         fake = node.meta["val"]
         return isinstance(fake, Fake) and not fake.is_floating_point() and not isinstance(node.args[1], (int, float))
-    return name in _INDEXED and _has_indices((node.args, tuple(node.kwargs.values())))
+    return name in _BOUNDED or name in _INDEXED and _has_indices((node.args, tuple(node.kwargs.values())))
 
 
 def _has_indices(value: Any) -> bool:
@@ -278,6 +278,7 @@ def _has_indices(value: Any) -> bool:
 
 
 _DIVISIONS = frozenset({"floor_divide", "remainder", "fmod", "div"})
+_BOUNDED = frozenset({"binary_cross_entropy"})
 _INDEXED = frozenset({
     "index", "index_put", "index_select", "index_add", "index_copy", "index_fill", "index_reduce", "gather", "scatter",
     "scatter_add", "scatter_reduce", "take", "put", "embedding", "nll_loss_forward", "nll_loss2d_forward",
