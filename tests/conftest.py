@@ -6,14 +6,26 @@ from __future__ import annotations
 import os
 import tempfile
 
+import pytest
+
 # Read once when lampwork is imported, so they are set before any test module is.
 os.environ.setdefault("LAMPWORK_STRICT", "1")
 os.environ.setdefault("LAMPWORK_VERIFY", "1")
 os.environ.setdefault("LAMPWORK_POISON", "1")
+os.environ.setdefault("LAMPWORK_COMPILE_WORKERS", "2")  # beside several processes of pytest
 _cache = tempfile.TemporaryDirectory(prefix="lampwork-test-cache-")
 os.environ["LAMPWORK_CACHE_DIR"] = _cache.name
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+_settings = {name: value for name, value in os.environ.items() if name.startswith("LAMPWORK_")}
 
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="rewrite the expected texts of golden tests")
+
+
+def pytest_collection_finish(session):
+    """A module that changes settings when it is imported changes them for every test of the process."""
+    found = {name: value for name, value in os.environ.items() if name.startswith("LAMPWORK_")}
+    changed = sorted(name for name in {*found, *_settings} if found.get(name) != _settings.get(name))
+    if changed:
+        raise pytest.UsageError(f"a test module sets {', '.join(changed)} when it is imported: set it in a fixture")

@@ -14,7 +14,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.fakes.fake import DataDependent, Fake, fake_like_view
-from lampwork.fakes.shapes import contiguous, differ, real_dtype, wrap_dim
+from lampwork.fakes.shapes import contiguous, differ, is_contiguous, real_dtype, wrap_dim
 from lampwork.fakes.symbolic import by_contents
 
 aten = torch.ops.aten
@@ -182,7 +182,11 @@ def view_strides(old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any])
     """Strides that give a tensor of sizes `old` the sizes `new`; None where only a copy can (`computeStride_impl`)."""
     if not old:
         return [1] * len(new)
-    if not any(map(differ, strides, contiguous(old))):  # those of dimensions of size 1, too
+    if any(map(by_contents, (*old, *strides))):  # of those as little as possible is asked
+        whole = is_contiguous(old, strides)
+    else:
+        whole = not any(map(differ, strides, contiguous(old)))  # those of dimensions of size 1, too
+    if whole:
         return contiguous(new)
     result: list[Any] = [0] * len(new)
     place = len(new) - 1
@@ -400,11 +404,12 @@ def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) ->
 def _unfold(x: torch.Tensor, dimension: int, size: Any, step: Any) -> Layout:
     shape, strides, offset = _parts(x)
     dim = wrap_dim(dimension, len(shape))
-    if not shape or size > shape[dim]:
-        raise RuntimeError(
-            f"maximum size for tensor at dimension {dim} is {shape[dim] if shape else 1} but size is {size}"
-        )
-    shape[dim] = (shape[dim] - size) // step + 1
+    length = shape[dim] if shape else 1  # a tensor without dimensions is a row of one element
+    if size > length:
+        raise RuntimeError(f"maximum size for tensor at dimension {dim} is {length} but size is {size}")
+    if not shape:
+        return Layout([size], [1], offset)
+    shape[dim] = (length - size) // step + 1
     inner = strides[dim]
     strides[dim] = inner * step
     return Layout([*shape, size], [*strides, inner], offset)

@@ -24,6 +24,7 @@ from lampwork.ir.size import (
     Sum,
     Symbol,
     add,
+    coefficient,
     evaluate,
     mul,
     substitute,
@@ -93,6 +94,7 @@ class Access:
         """Whether it is inside at each point of its loops, all of which were looked at. They have to be few."""
         names = list(self.ranges)
         left = _MOST_POINTS
+        ends = self._decided_at_ends()
 
         def inside(point: dict[str, int], depth: int) -> bool:
             nonlocal left
@@ -101,12 +103,21 @@ class Access:
                 if any(evaluate(fact, point) < 0 for fact in self.facts):
                     return True
                 return left >= 0 and 0 <= evaluate(self.index, point) < evaluate(self.numel, point)
-            for each in range(evaluate(self.ranges[names[depth]], point) + 1):
+            last = evaluate(self.ranges[names[depth]], point)
+            for each in {0, last} if last > 0 and names[depth] in ends else range(last + 1):
                 if not inside({**point, names[depth]: each}, depth + 1):
                     return False
             return True
 
         return not self.sizes() and inside({}, 0)
+
+    def _decided_at_ends(self) -> frozenset[str]:
+        """Indices of which the first and last value say it all: no fact and no other loop depends on them, and the
+        offset rises or falls with them evenly."""
+        others = frozenset(each.name for value in (*self.facts, *self.ranges.values()) for each in parts_of(value))
+        return frozenset(
+            name for name in self.ranges if name not in others and isinstance(coefficient(self.index, name), int)
+        )
 
 
 #: Points tried for a counterexample.

@@ -10,7 +10,8 @@ A goal is replaced by goals from which it follows, in this order:
    and there is no other way to try. Tiled loops end at a minimum, of which either side may be taken there.
 2. A minimum or maximum is one of its sides: each in turn, or both, with what is known in either case.
 3. A quotient t = x // d is between (x - d + 1) / d and x / d. What t is multiplied by is collected from the whole goal,
-   so that quotients and remainders of one division cancel (a remainder is written x - d*t).
+   so that quotients and remainders of one division cancel (a remainder is written x - d*t). Where a fact bounds x by a
+   number, that number's quotient is a fact as well.
 4. A multiple of a fact is taken away, so that a negative term goes.
 
 What is left is a polynomial of sizes and of quotients, each counted from its lower bound: no coefficient may be
@@ -91,6 +92,7 @@ class Prover:
         if bounds(value)[0] >= 0:
             return True
         value = self._normal(value)
+        self._learn_quotients(value)
         self._highest = _degree(value) + _MOST_FACTORS
         for facts, self._goals in _EFFORTS:  # short proofs first
             self._nested = 0
@@ -132,6 +134,20 @@ class Prover:
                 atom = terms[0][1]
                 self._lowest[atom] = max(-constant, self._lowest.get(atom, -constant))
         self._found = {}
+
+    def _learn_quotients(self, value: Size) -> None:
+        """Bounds of quotients whose dividends are bounded: x <= 17 says x // 2 <= 8, where x / 2 <= 8.5 says less."""
+        found: list[Size] = []
+        for part in dict.fromkeys(part for each in (value, *self.facts) for part in _parts(each)):
+            if isinstance(part, FloorDiv):
+                for fact in self.facts:
+                    low, high = add(part.value, mul(fact, -1)), add(part.value, fact)  # low <= dividend <= high
+                    if isinstance(low, int):
+                        found.append(add(part, mul(_quotient(low, part.divisor), -1)))
+                    elif isinstance(high, int):
+                        found.append(add(_quotient(high, part.divisor), mul(part, -1)))
+        if not set(found) <= {*self.facts}:
+            self._learn([*self.facts, *found])
 
     def _proved(self, value: Size, facts: int) -> bool:
         if bounds(value)[0] >= 0:

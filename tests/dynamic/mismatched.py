@@ -23,10 +23,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-os.environ.setdefault("LAMPWORK_STRICT", "1")
-os.environ.setdefault("LAMPWORK_VERIFY", "1")
-os.environ.setdefault("LAMPWORK_POISON", "1")
-os.environ.setdefault("LAMPWORK_CACHE", "0")
+if __name__ == "__main__":  # not where tests import it: theirs are set, and stay for those that follow
+    os.environ.setdefault("LAMPWORK_STRICT", "1")
+    os.environ.setdefault("LAMPWORK_VERIFY", "1")
+    os.environ.setdefault("LAMPWORK_POISON", "1")
+    os.environ.setdefault("LAMPWORK_CACHE", "0")
 
 import torch
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 
-os.environ.setdefault("LAMPWORK_COMPILE_WORKERS", "2")  # beside several processes of pytest
-
 import pytest
 import torch
 

@@ -52,3 +52,26 @@ def test_sizes_are_fixed_where_a_proof_is_missing(monkeypatch):
     assert not lampwork.stats(compiled)["fallbacks"]
     assert offsets.TALLY.open
     offsets.TALLY.clear()
+
+
+def written(shape: tuple[int, ...], index: tuple) -> None:
+    """The derivative of a slice with steps writes the slice's gradient among zeros."""
+    offsets.TALLY.clear()
+    x = torch.randn(shape, requires_grad=True)
+    compiled = lampwork.compile(lambda x: torch.autograd.grad((x[index] ** 2).sum(), x), options={"cache": False})
+    assert torch.equal(compiled(x)[0], torch.autograd.grad((x[index] ** 2).sum(), x)[0])
+    assert not lampwork.stats(compiled)["fallbacks"] and not offsets.TALLY.open
+
+
+@pytest.mark.parametrize(
+    "index", [(slice(None), slice(1, -2, 3)), (slice(-10, -2, 2),), (slice(None), slice(2, 19, 5))]
+)
+def test_slices_with_steps_are_proved(index, monkeypatch):
+    monkeypatch.setattr(offsets.Access, "enumerated", lambda self: False)
+    written((20, 30, 40), index)
+
+
+@pytest.mark.parametrize("index", [(slice(None), slice(1, -2, 3)), (slice(-10, -2, 2),)])
+def test_loops_that_ends_say_all_of_are_not_enumerated(index, monkeypatch):
+    monkeypatch.setattr(offsets.Access, "proved", lambda *arguments: False)
+    written((20, 30, 40), index)

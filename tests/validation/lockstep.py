@@ -15,6 +15,7 @@ import numpy as np
 from lampwork.ir.interpret import _OPERATIONS, array_dtype, convert, size_values
 from lampwork.ir.kernel_interpret import KernelFault, better, identity
 from lampwork.ir.loops import (
+    FIRSTS,
     Accumulate,
     Accumulator,
     Compute,
@@ -151,7 +152,7 @@ class _Lanes:
         total = frame.locals[stmt.name].copy()
         if op in ("any", "all"):
             value = value != 0
-        _FOLDS[op].at(total, lanes, value.astype(total.dtype))
+        _FOLDS[FIRSTS.get(op, op)].at(total, lanes, value.astype(total.dtype))
         frame.locals[stmt.name] = convert(total, dtype)
 
     def store(self, stmt: Store) -> None:

@@ -122,8 +122,8 @@ FAULTS = (
     ),
     Fault(
         "requested-type-after-sum", "lower/reduction.py",
-        "body = lambda index: ex.cast(ex.cast(self.load(index), wanted), accumulator)",
-        "body = lambda index: ex.cast(self.load(index), accumulator)",
+        "return lambda index: ex.cast(ex.cast(self.load(index), wanted), accumulator)",
+        "return lambda index: ex.cast(self.load(index), accumulator)",
         "`sum(dtype=)` converts after the sum",
     ),
     Fault(
