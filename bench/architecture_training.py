@@ -212,7 +212,26 @@ def told(reason: Any) -> dict[str, Any]:
 
 
 def _eager(workload: training.Workload, dtype: torch.dtype = torch.float32) -> training.Trainer:
-    return _seeded(training.Trainer(workload, "cpu", optimizer="foreach", dtype=dtype))
+    trainer = training.Trainer(workload, "cpu", optimizer="foreach", dtype=dtype)
+    for module in trainer.module.modules():
+        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+            module.register_forward_pre_hook(_with_contiguous_operand)
+            module.register_forward_hook(_with_contiguous_gradient)
+    return _seeded(trainer)
+
+
+# Eager's derivative of batch norm on a CPU (PyTorch 2.13) is wrong where one side of the image is 1 and an operand is
+# channels last in memory, but not by the stride of that side: it is read as if it were contiguous, and sums over a
+# channel take other elements. CLAP's audio encoder is such a model. Ours is right, and measured against what is right.
+
+
+def _with_contiguous_operand(module: torch.nn.Module, args: tuple) -> tuple:
+    return tuple(each.contiguous() if isinstance(each, torch.Tensor) else each for each in args)
+
+
+def _with_contiguous_gradient(module: torch.nn.Module, args: tuple, result: torch.Tensor) -> None:
+    if result.requires_grad:
+        result.register_hook(torch.Tensor.contiguous)
 
 
 def _seeded(trainer: training.Trainer) -> training.Trainer:
