@@ -87,6 +87,9 @@ class _HostWriter(Steps):
         if trial:
             self.emit("if kept is not None:")
             self.emit(f"    trials.proven.add({self._call_sizes()})")
+        setup += self._out_operators()
+        if self.out_operators and not self.always_checked:
+            self.emit(f"lease.seen = {self._call_sizes()}")
         # Results without elements, which no step makes, of a size that was found midway.
         self._allocate(name for name in sorted(self.returned) if self.place(name).kind == "extern")
         if any(index in self.weights for index in program.written_inputs):
@@ -109,6 +112,14 @@ class _HostWriter(Steps):
             return []
         tensors = "".join(f"{self.input(index)}, " for index in self.tried)
         return [f"kept = trials.keep({self._call_sizes()}, ({tensors}), {self.draws_tried})"]
+
+    def _out_operators(self) -> list[str]:
+        """Lines that take the operators which write to given tensors: checked ones until they have been seen to leave
+        planned memory where it is, with the sizes of this call."""
+        if not self.out_operators:
+            return []
+        which = "CHECKED" if self.always_checked else f"PLAIN if lease.seen == {self._call_sizes()} else CHECKED"
+        return [f"{', '.join(self.out_operators.values())}, = {which}"]
 
     def _call_sizes(self) -> str:
         """The sizes that are known when the call begins, as a tuple."""
@@ -150,6 +161,10 @@ class _HostWriter(Steps):
             yield "VIEWS = []"
         for name, variable in self.operators.items():
             yield f"{variable} = operator({name!r})"
+        if self.out_operators:
+            yield f"OUT = {tuple(self.out_operators)}  # operators and their arguments that are memory for results"
+            yield "PLAIN = tuple(operator(name) for name, _ in OUT)"
+            yield "CHECKED = checked(PLAIN, OUT)"
 
     def _frame(self, unpack: list[str], body: list[str], needs_lease: bool) -> Iterator[str]:
         runs = len(self.native.runs)
@@ -179,6 +194,9 @@ class _HostWriter(Steps):
             yield "        w = lease.views"
         yield from ("        " + line for line in body)
         yield "    except Exception as error:"
+        if self.out_operators:
+            yield "        if isinstance(error, ResultMoved):"
+            yield "            lease = None  # planned memory may lie elsewhere now"
         yield "        if committed:"
         if tried:
             yield "            if kept is None:"
@@ -192,7 +210,11 @@ class _HostWriter(Steps):
         yield "        raise Rerun from error"
         if needs_lease:
             yield "    finally:"
-            yield "        give(lease)"
+            if self.out_operators:
+                yield "        if lease is not None:"
+                yield "            give(lease)"
+            else:
+                yield "        give(lease)"
 
     # Before the first step -------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
     input 3                            x3
     a view of it                       view(x3, torch.float32, (4, 2), (1, 4), 0)
     planned memory                     w[5], a view that is made once for each lease
-    planned memory of unknown size     planned(lease.arena, torch.float32, (s0, 8), (8, 1), a2 + (0) * 4)
+    planned memory of unknown size     planned(lease.arena, torch.float32, (s0, 8), (8, 1), a2 + (0) * 4, a2, a2 + n2)
 
 Collected on the way: inputs that are read, and the tables of views and operators that the text begins with.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
-from lampwork.ir.loops import Buffer
+from lampwork.ir.loops import Buffer, storage_numel
 from lampwork.ir.program import (
     FromBuffer,
     FromInput,
@@ -29,7 +29,7 @@ from lampwork.ir.program import (
     TorchConstant,
     ViewOfInput,
 )
-from lampwork.ir.size import Size, SizeExpr, symbols
+from lampwork.ir.size import Size, SizeExpr, mul, symbols
 
 
 def is_static(ref: TensorRef) -> bool:
@@ -44,6 +44,8 @@ class Expressions:
         self.program, self.weights = program, weights
         self.used_inputs: set[int] = set()
         self.operators: dict[str, str] = {}
+        #: Those that write to given tensors, with the names of these arguments: variables of the host function.
+        self.out_operators: dict[tuple[str, tuple[str, ...]], str] = {}
         #: Views of planned memory: the text for each, and the rows of the table that makes them.
         self.views: dict[TensorRef, str] = {}
         self.view_rows: list[str] = []
@@ -88,12 +90,21 @@ class Expressions:
 
     def operator(self, name: str) -> str:
         if name not in self.operators:
-            words = "".join(letter if letter.isalnum() else "_" for letter in name.partition("::")[2])
-            variable = f"op_{words}"
-            while variable in self.operators.values():
-                variable += "_"
-            self.operators[name] = variable
+            self.operators[name] = self._operator_variable(name)
         return self.operators[name]
+
+    def out_operator(self, name: str, outs: tuple[str, ...]) -> str:
+        """As `operator`, for one whose arguments `outs` are memory for its results."""
+        if (name, outs) not in self.out_operators:
+            self.out_operators[name, outs] = self._operator_variable(name)
+        return self.out_operators[name, outs]
+
+    def _operator_variable(self, name: str) -> str:
+        words = "".join(letter if letter.isalnum() else "_" for letter in name.partition("::")[2])
+        variable = f"op_{words}"
+        while variable in self.operators.values() or variable in self.out_operators.values():
+            variable += "_"
+        return variable
 
     def input(self, index: int) -> str:
         if index in self.weights:
@@ -134,13 +145,14 @@ class Expressions:
                 raise CompileError("host", f"buffer {ref.buffer} is read before the call that makes it")
             return variable if is_whole(ref, buffer) else f"view({variable}, {self._view_arguments(ref)})"
         if place.kind == "arena" or not is_static(ref):
-            bases = {"workspace": "lease.workspace", "arena": "lease.arena"}
-            starts = {"workspace": f"{place.offset_bytes} + ", "arena": f"a{place.index} + "}
-            base, start = bases.get(place.kind, f"constant({ref.buffer!r})"), starts.get(place.kind, "")
+            base, start, end = self._range(place, ref.buffer)
             layout = f"torch.{ref.dtype}, {dims(ref.shape)}, {dims(ref.strides)}"
-            made = f"planned({base}, {layout}, {start}({ref.offset}) * {ITEM_SIZE_BYTES[ref.dtype]})"
+            offset = f"({ref.offset}) * {ITEM_SIZE_BYTES[ref.dtype]}"
+            made = f"planned({base}, {layout}, {start} + {offset}, {start}, {end})"
             return self.sized_view(made) if self._of_inputs(ref) else made
         if ref not in self.views:
+            if not is_inside(ref, buffer):
+                raise CompileError("host", f"a view reaches out of buffer {ref.buffer}: {ref}")
             offset_bytes = place.offset_bytes + ref.offset * ITEM_SIZE_BYTES[ref.dtype]  # type: ignore[operator]
             base = "None" if place.kind == "workspace" else repr(ref.buffer)
             if place.kind == "constant":
@@ -148,6 +160,16 @@ class Expressions:
             self.views[ref] = f"w[{len(self.view_rows)}]"
             self.view_rows.append(f"({base}, {ref.dtype!r}, {dims(ref.shape)}, {dims(ref.strides)}, {offset_bytes})")
         return self.views[ref]
+
+    def _range(self, place: Placement, name: str) -> tuple[str, str, str]:
+        """Planned memory, and where in it a buffer begins and ends."""
+        if place.kind == "arena":
+            return "lease.arena", f"a{place.index}", f"a{place.index} + n{place.index}"
+        buffer = self.program.buffers[name]
+        size_bytes = mul(storage_numel(buffer), ITEM_SIZE_BYTES[buffer.dtype])
+        if place.kind == "workspace":
+            return "lease.workspace", str(place.offset_bytes), f"{place.offset_bytes} + {size_bytes}"
+        return f"constant({name!r})", "0", str(size_bytes)
 
     def _of_inputs(self, ref: TensorRef) -> bool:
         """The view depends on symbols that are known when the call begins."""
@@ -201,6 +223,14 @@ class Expressions:
 
 def is_whole(ref: TensorRef, buffer: Buffer) -> bool:
     return ref.dtype == buffer.dtype and ref.offset == 0 and ref.shape == buffer.shape and ref.strides == buffer.strides
+
+
+def is_inside(ref: TensorRef, buffer: Buffer) -> bool:
+    """Whether a view of known sizes lies inside of its buffer."""
+    end = ref.offset + storage_numel(ref)  # type: ignore[arg-type, operator]
+    size_bytes = mul(storage_numel(buffer), ITEM_SIZE_BYTES[buffer.dtype])
+    within = isinstance(size_bytes, int) and end * ITEM_SIZE_BYTES[ref.dtype] <= size_bytes  # type: ignore[operator]
+    return 0 in ref.shape or within and ref.offset >= 0  # type: ignore[operator]
 
 
 def dims(values: Sequence[Size]) -> str:

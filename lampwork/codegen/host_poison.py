@@ -3,12 +3,10 @@
     poison(lease.workspace, ((0, 4096),))      before the first step: all of it
     run0(...)
     poison(lease.workspace, ((64, 128),))      what no later step reads
-    at = memory_of(w[0],)
-    op_mm_out(x0, x1, out=w[0])
-    unmoved('aten::mm.out', at, w[0],)         the result lies where it was planned
 
-So a step that reads memory which nothing wrote computes NaN (integers: -1), and does so every time, and a call of ATen
-that moves its result, or gives it another shape, raises. Within a stretch of launches nothing is filled.
+So a step that reads memory which nothing wrote computes NaN (integers: -1), and does so every time. Calls of ATen that
+write to planned memory are checked on every call, not on the first with these sizes alone. Within a stretch of launches
+nothing is filled.
 """
 
 from __future__ import annotations

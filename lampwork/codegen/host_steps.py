@@ -50,6 +50,8 @@ class Steps(Expressions):
         #: Whether planned memory is filled with NaN where nothing is in it; the ranges where that was done.
         self.poison = poison
         self.poisoned = idle_ranges(program, -1) if poison else ()
+        #: Whether calls with `out=` are checked each time: sizes that they hang on may be found midway.
+        self.always_checked = poison or bool(program.found)
         self.native = native
         returned = {each.input for each in program.results if isinstance(each, (FromInput, ViewOfInput))}
         #: Inputs that are given back as soon as no step needs them.
@@ -236,18 +238,11 @@ class Steps(Expressions):
             if step.out_variant is None or name not in _torch.DRAWN_LAYOUT
         ]
         if step.out_variant is not None:
-            for name, output in zip(_out_arguments(step.out_variant), step.outputs, strict=True):
-                if output is None:
-                    arguments.append(f"{name}=scrap()")
-                else:
-                    arguments.append(f"{name}={self.whole(output)}")
-            given = ""
-            if self.poison:
-                given = "".join(f"{self.whole(name)}, " for name in step.outputs if name is not None)
-                self.emit(f"at = memory_of({given})")
-            self.emit(f"{self.operator(step.out_variant)}({', '.join(arguments)})")
-            if self.poison:
-                self.emit(f"unmoved({step.out_variant!r}, at, {given})")
+            outs = list(zip(_out_arguments(step.out_variant), step.outputs, strict=True))
+            for name, output in outs:
+                arguments.append(f"{name}={'scrap()' if output is None else self.whole(output)}")
+            given = tuple([name for name, output in outs if output is not None])
+            self.emit(f"{self.out_operator(step.out_variant, given)}({', '.join(arguments)})")
             return
         call = f"{self.operator(step.op)}({', '.join(arguments)})"
         if not step.outputs or all(output is None for output in step.outputs):

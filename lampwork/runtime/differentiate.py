@@ -251,7 +251,7 @@ class _Call:
         "sizes",
         "layouts",
         "devices",
-        "strides",
+        "hooked",
         "kept",
         "runner",
         "memory",
@@ -264,7 +264,8 @@ class _Call:
         self.layouts: tuple[Tangent, ...] = ()
         self.devices: tuple[tuple[torch.dtype, torch.device], ...] = ()
         #: Of saved tensors, where hooks may hand back others.
-        self.strides: tuple[tuple[int, ...], ...] = ()
+        #: What hooks on saved tensors were handed.
+        self.hooked: tuple[_Handed, ...] = ()
         self.kept: Kept | None = None
         #: What runs the backward pass, and where its graph reads what the forward graph saved.
         self.runner: TrainingGraphs | None = None
@@ -309,7 +310,7 @@ class LampworkRegion(torch.autograd.Function):
             saved += [results[index] for index in run.memory.watched]
             saved += token
         if hooked:
-            run.strides = tuple([tensor.stride() for tensor in saved])
+            run.hooked = tuple([_handed(tensor) for tensor in saved])
         ctx.save_for_backward(*saved)
         if owner.kept:
             run.kept = Kept([values[index] for index in owner.kept])
@@ -322,8 +323,8 @@ class LampworkRegion(torch.autograd.Function):
         run: _Call = ctx.run
         owner = run.owner
         saved = list(ctx.saved_tensors)
-        if run.strides:
-            saved = [_in_strides(tensor, strides) for tensor, strides in zip(saved, run.strides, strict=True)]
+        if run.hooked:
+            saved = [_handed_back(tensor, handed) for tensor, handed in zip(saved, run.hooked, strict=True)]
         _torch.release_saved_tensors(ctx)  # from now on the list alone owns them, and the program empties it
         if any(each is not None and _torch.is_batched(each) for each in tangents):
             found = owner.batched_gradients(run, saved, tangents)
@@ -351,12 +352,27 @@ def _layout(output: torch.Tensor) -> Tangent:
     return Tangent(shape, strides)
 
 
-def _in_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    """What a hook handed back, in the strides that the backward program was compiled for."""
-    if tensor.stride() == strides:
+#: Shape, strides, element type and device.
+_Handed = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
+
+
+def _handed(tensor: torch.Tensor) -> _Handed:
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+
+def _handed_back(tensor: torch.Tensor, handed: _Handed) -> torch.Tensor:
+    """What a hook handed back, in the strides and the element type that the backward program was compiled for. Raises
+    RuntimeError where it has another shape, or lies on another device, than what the hook was given."""
+    shape, strides, dtype, device = handed
+    if tensor.shape != shape or tensor.device != device:
+        raise RuntimeError(
+            f"a hook on saved tensors was given {list(shape)} on {device} and handed back {list(tensor.shape)} on "
+            f"{tensor.device}: a backward pass that lampwork compiled does not take that"
+        )
+    if tensor.stride() == strides and tensor.dtype == dtype:
         return tensor
     with torch.no_grad():
-        return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+        return torch.empty_strided(shape, strides, dtype=dtype, device=device).copy_(tensor)
 
 
 class _Refusing(torch.autograd.Function):

@@ -19,6 +19,7 @@ from lampwork.ir.source import is_lasting
 from lampwork.ir.text import verify_text
 from lampwork.runtime import recurrent, strided
 from lampwork.runtime.derived import DerivedInputs
+from lampwork.runtime.given_memory import ResultMoved, checked
 from lampwork.runtime.memory import Lease, LeasePool, ResultMemory, arena, new_workspace, planned
 from lampwork.runtime.numbers import AssumptionFailed, SizeNotAssumed, many_of_one
 from lampwork.runtime.randomness import OPERATORS, generator_states, restore_generators
@@ -130,6 +131,8 @@ class Host:
             "arena": arena,
             "constant": self._constants.__getitem__,
             "restride": restride,
+            "checked": checked,
+            "ResultMoved": ResultMoved,
             "scrap": lambda: torch.empty(0, device=self.device),
             "operator": lambda name: _OPERATORS.get(name) or _torch.direct_call(name),
             "below_autograd": _torch.below_autograd,
@@ -194,9 +197,9 @@ def view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple,
             if tensor.dtype is not dtype:
                 tensor = tensor.view(dtype)
         elif dtype.is_complex and not tensor.dtype.is_complex:
-            start = tensor.storage_offset() // 2
-            empty = torch.empty(0, dtype=dtype, device=tensor.device)
-            return empty.set_(tensor.untyped_storage(), start + offset, shape, strides)
+            tensor = tensor if tensor.dtype is dtype.to_real() else tensor.view(dtype.to_real())
+            pairs = (*shape, 2), (*[2 * step for step in strides], 1)
+            return torch.view_as_complex(tensor.as_strided(*pairs, tensor.storage_offset() + 2 * offset))
         else:
             tensor = tensor.view(dtype)
     return tensor.as_strided(shape, strides, tensor.storage_offset() + offset)

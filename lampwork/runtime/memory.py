@@ -236,8 +236,22 @@ def new_workspace(size_bytes: int, device: str = "cpu") -> torch.Tensor:
         return torch.empty(size_bytes + SLACK_BYTES if size_bytes else 0, dtype=torch.uint8, device=device)
 
 
-def planned(memory: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, offset_bytes: int) -> torch.Tensor:
-    """A strided view of planned memory, with no tie to autograd."""
+def planned(
+    memory: torch.Tensor,
+    dtype: torch.dtype,
+    shape: tuple,
+    strides: tuple,
+    offset_bytes: int,
+    start: int = 0,
+    end: int | None = None,
+) -> torch.Tensor:
+    """A strided view of planned memory, with no tie to autograd. Raises RuntimeError where it reaches out of bytes
+    `start` to `end` (None: of all of `memory`): `set_` would move the memory to a larger place."""
+    size_bytes = _size_bytes(shape, strides, dtype)
+    if offset_bytes < start or offset_bytes + size_bytes > (memory.nbytes if end is None else end):
+        raise RuntimeError(
+            f"a view of {size_bytes} bytes at {offset_bytes} reaches out of its memory, {start} to {end}"
+        )
     empty = torch.empty(0, dtype=dtype, device=memory.device)
     return empty.set_(memory.untyped_storage(), offset_bytes // dtype.itemsize, shape, strides)
 
@@ -266,6 +280,7 @@ class Lease:
         "arena",
         "key",
         "sized",
+        "seen",
         "_tables",
     )
 
@@ -286,6 +301,8 @@ class Lease:
         self.arena: torch.Tensor | None = None
         self.key: tuple[int, ...] | None = None
         self.sized: tuple[torch.Tensor, ...] = ()
+        #: The sizes with which calls of ATen were seen to leave planned memory where it is.
+        self.seen: tuple[int, ...] | None = None
 
 
 def arena(lease: Lease, size_bytes: int) -> int:

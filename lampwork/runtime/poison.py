@@ -1,4 +1,4 @@
-"""Planned memory is filled with NaN where nothing is in it, and results lie where they were planned, or it is an error.
+"""Planned memory is filled with NaN where nothing is in it.
 
 Used under LAMPWORK_POISON=1 alone (see `codegen/host_poison.py`). Every byte is 255: NaN in each floating type, -1 in
 integers, no truth value.
@@ -42,16 +42,4 @@ def poisoned(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return made
 
 
-def memory_of(*tensors: torch.Tensor) -> list[tuple]:
-    """Where tensors lie, and how. (The storage's Python object would own the storage, too.)"""
-    return [(each.data_ptr(), tuple(each.shape), each.stride()) for each in tensors]
-
-
-def unmoved(name: str, before: list[tuple], *tensors: torch.Tensor) -> None:
-    """Raises RuntimeError where the operator `name` has moved tensors that it was given for its results."""
-    now = memory_of(*tensors)
-    if now != before:
-        raise RuntimeError(f"{name} moved what it was given for its result: {before} before, {now} after")
-
-
-NAMES = {"poison": poison, "memory_of": memory_of, "unmoved": unmoved}
+NAMES = {"poison": poison}

@@ -10,7 +10,8 @@ import torch
 from lampwork import _torch
 from lampwork._torch.out_memory import KEEPING
 from lampwork._torch.schemas import out_overload
-from lampwork.runtime.poison import memory_of, poisoned, unmoved
+from lampwork.runtime.given_memory import memory_of, unmoved
+from lampwork.runtime.poison import poisoned
 from tests.ops.out_memory import probe_samples
 
 #: Samples of operators that programs often call with `out=`, and of those that do not keep given memory.
@@ -59,7 +60,7 @@ def test_the_probe_finds_those_that_do_not(probe, name):
     assert out_overload(op) is not None and _torch.out_variant(op) is None
 
 
-def test_moved_results_are_an_error_under_poison():
+def test_moved_results_are_an_error():
     memory = torch.zeros(4)
     out = torch.empty(0).set_(memory.untyped_storage(), 3, (), ())
     before = memory_of(out)
