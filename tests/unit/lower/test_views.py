@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from lampwork.ir.loops import LoopNest
 from lampwork.ir.program import Extern
+from lampwork.lower.view import reshape_strides
 from tests.unit.lower.graphs import assert_like_eager, lowered_of
 
 X = torch.arange(2 * 3 * 4 * 6, dtype=torch.float32).reshape(2, 3, 4, 6)
@@ -74,3 +77,19 @@ def test_random_reshapes_and_permutations(steps):
         return x * 2
 
     assert_like_eager(program, torch.arange(24, dtype=torch.float32))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (6, 4), (2, 1, 12), (1, 24)])
+def test_memory_that_a_reshape_can_see_as_it_is(shape):
+    """Eager's strides of the view; None where there is no view, as across gaps."""
+    for steps in itertools.product((0, 1, 2, 4, 5, 12), repeat=len(shape)):
+        x = torch.empty(400).as_strided(shape, steps)
+        for new in ((24,), (4, 6), (6, 4), (2, 12), (2, 3, 2, 2), (3, 2, 4), (2, 3, 4, 1), (12, 1, 2)):
+            try:
+                expected = x.view(new).stride()
+            except RuntimeError:
+                expected = None
+            found = reshape_strides(shape, steps, new)
+            assert (found is None) == (expected is None), (steps, new)
+            if found is not None:
+                assert [s for s, n in zip(found, new) if n > 1] == [s for s, n in zip(expected, new) if n > 1]

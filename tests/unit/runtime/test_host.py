@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from lampwork.codegen.generate import generate
 from lampwork.codegen.host import host_source
+from lampwork.codegen.target import make_target
+from lampwork.config import Settings
 from lampwork.errors import CompileError
-from lampwork.ir.loops import Buffer
+from lampwork.ir.loops import Axis, Buffer, Compute, Kernel, Load, Loop, Parameter, Store
 from lampwork.ir.program import (
     Check,
     Extern,
     FromBuffer,
     FromInput,
+    Launch,
     Placement,
     Program,
     TensorRef,
     TorchConstant,
     ViewOfInput,
 )
-from lampwork.ir.size import Symbol, mul
+from lampwork.ir.size import Symbol, add, mul
 from lampwork.runtime.host import Host, Rerun, restride
 from tests.unit.runtime.handmade import NO_CODE, artifact, whole
 
@@ -231,3 +237,122 @@ def test_strides_over_nothing_need_no_copy():
     assert copied.data_ptr() != returned.data_ptr()
     with pytest.raises(RuntimeError, match="planned"):
         restride(returned, (2, 3), (3, 1), torch.float32)
+
+
+def neg_into(source, target):
+    return Extern("aten::neg", (source,), (), (target.name,), "aten::neg.out")
+
+
+@pytest.mark.parametrize("kind", ["input", "extern", "result", "workspace", "constant"])
+def test_any_view_of_any_memory(kind):
+    """An operator sees of a buffer what its strides and its offset say, wherever the buffer lies."""
+    x, square, values = buffer("x", 3, 3), buffer("square", 3, 3), torch.arange(9.0).view(3, 3)
+    given = kind in ("input", "constant")
+    make = {"extern": Extern("aten::neg", (whole(x),), (), ("square",))}.get(kind, neg_into(whole(x), square))
+    fields = {
+        "workspace": {"workspace_bytes": 128},
+        "result": {"result_storages": ("square",)},
+        "constant": {"constants": {"square": ("float32", (3, 3), values.numpy().tobytes())}},
+        "input": {"inputs": ("square",)},
+    }
+    places = {**INPUT, "square": Placement(kind, 0, 64 * (kind == "workspace")), "out": Placement("extern")}
+    for view in (
+        TensorRef("square", "float32", (3, 3), (1, 3)),
+        TensorRef("square", "float32", (2, 2), (3, 1), 4),
+        TensorRef("square", "float32", (2, 3), (3, 1), 3),
+        TensorRef("square", "int32", (3, 3), (3, 1)),
+    ):
+        out = Buffer("out", view.dtype, view.shape, (view.shape[1], 1))
+        read = Extern("aten::neg", (view,), (), ("out",))
+        made = program(
+            (x, square, out),
+            places,
+            [read] if given else [make, read],
+            [FromBuffer(whole(out))],
+            **fields.get(kind, {}),
+        )
+        contents = values if given else -values
+        expected = contents.view(getattr(torch, view.dtype)).as_strided(view.shape, view.strides, view.offset)
+        assert torch.equal(run(made, values)[0], -expected), view
+
+
+@pytest.mark.parametrize("kind", ["workspace", "constant"])
+def test_what_the_caller_keeps_is_not_planned_memory(kind):
+    """A result changes neither with the next call, nor what that returns."""
+    kept = buffer("kept", 3)
+    x = buffer("x", 3)
+    place = Placement("workspace", -1, 64) if kind == "workspace" else Placement("constant", 0)
+    made = program(
+        (x, kept), {**INPUT, "kept": place}, [neg_into(whole(x), kept)] if kind == "workspace" else [],
+        [FromBuffer(whole(kept))], workspace_bytes=128 * (kind == "workspace"),
+        constants={"kept": ("float32", (3,), (-torch.ones(3)).numpy().tobytes())} if kind == "constant" else {},
+    )  # fmt: skip
+    host = bound(made)
+    (first,) = host.call([torch.ones(3)])
+    (second,) = host.call([torch.full((3,), 1.0 if kind == "constant" else 5.0)])
+    assert (first == -1).all()
+    first.zero_()
+    assert (second == (-1 if kind == "constant" else -5)).all() and (host.call([torch.ones(3)])[0] == -1).all()
+
+
+def test_results_of_one_memory_are_objects_of_their_own():
+    out = buffer("out", 2, 3)
+    places = {**INPUT, "out": Placement("result", 0)}
+    results = [FromBuffer(whole(out)), FromBuffer(whole(out))]
+    one, other = run(
+        program((X, out), places, [neg_into(whole(X), out)], results, result_storages=("out",)), torch.ones(2, 3)
+    )
+    assert one is not other and one.data_ptr() == other.data_ptr()
+    one.resize_(3)
+    assert other.shape == (2, 3)
+
+
+def test_conjugated_results():
+    x, out = buffer("x", 2, dtype="complex64"), buffer("out", 2, dtype="complex64")
+    results = [
+        FromBuffer(whole(out), True),
+        ViewOfInput(0, "complex64", (2,), (1,), conjugate=True),
+        FromBuffer(whole(out)),
+    ]
+    made = program(
+        (x, out), {**INPUT, "out": Placement("result", 0)}, [neg_into(whole(x), out)], results, result_storages=("out",)
+    )
+    value = torch.tensor([1 + 2j, 3 - 4j])
+    fresh, view, plain = run(made, value)
+    assert fresh.is_conj() and torch.equal(fresh, (-value).conj()) and torch.equal(plain, -value)
+    assert view.is_conj() and torch.equal(view, value.conj()) and view.data_ptr() == value.data_ptr()
+
+
+def test_sizes_come_from_multiples_and_sums_of_them():
+    n = Symbol("n")
+    for size, factor, more in ((mul(n, 2), 2, 0), (add(n, 1), 1, 1), (add(mul(n, 3), -2), 3, -2)):
+        x, out = Buffer("x", "float32", (size,), (1,)), Buffer("out", "float32", (n,), (1,))
+        made = program((x, out), {**INPUT, "out": Placement("result", 0)}, [neg_into(TensorRef("x", "float32", (n,), (1,)), out)],
+                       [FromBuffer(whole(out))], result_storages=("out",), sizes=("n",))  # fmt: skip
+        host = bound(made)
+        for count in (1, 5, 2):
+            value = torch.randn(factor * count + more)
+            assert torch.equal(host.call([value])[0], -value[:count])
+
+
+def test_kernels_that_write_to_the_callers_memory_are_past_the_commit_point():
+    """What fails behind them may not run again: x would be negated twice."""
+    i = Symbol("i0", 0, 5)
+    value = Compute("neg", (Load("x", (i,), "float32"),), "float32")
+    kernel = Kernel(
+        "negate", (Parameter("x", "float32", "readwrite", 6),), (Loop(Axis("i0", 6), (Store("x", (i,), value),)),)
+    )
+    flag = buffer("flag", dtype="bool")
+    made = program(
+        (X, flag), {**INPUT, "flag": Placement("input", 1)}, [Launch(0, ("x",), ()), Check("flag", "the flag is set")],
+        [FromInput(0)], inputs=("x", "flag"), written_inputs=(0,),
+    )  # fmt: skip
+    made = replace(made, kernels=(kernel,))
+    native = generate(made, Settings(), make_target("sse4", 1))
+    host = Host(replace(artifact(made), native=native, host_source=host_source(made, native)))
+    x = torch.ones(2, 3)
+    host.call([x, torch.tensor(False)])
+    assert (x == -1).all()
+    with pytest.raises(IndexError, match="the flag is set"):
+        host.call([x, torch.tensor(True)])
+    assert (x == 1).all()
