@@ -1,12 +1,14 @@
 """Seeds each fault of the catalogue, runs the tests of its stage, and prints what caught it.
 
-The checks are run without a fault first: tests that fail then are named, and catch nothing. Exit status 1 where fewer
-than `--least` of 100 faults are caught, or a fault's text is no longer in its file.
+Files of tests that caught something are then run without a fault: tests that fail in them as well are named, and catch
+nothing; the faults that they seemed to catch are run again without them. Exit status 1 where fewer than `--least` of 100
+faults are caught, or a fault's text is no longer in its file.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import os
 import pkgutil
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import hypothesis
+import pytest
 from hypothesis import Phase
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -29,8 +32,8 @@ from tests.mutants import catalogue
 from tests.mutants.checks import CHECKS
 from tests.mutants.fault import ROOT, Fault
 
-#: A run that takes this long hangs: the checks of each stage take a small part of it.
-TIMEOUT_SECONDS = 300
+#: A run in which no test ends for this long hangs: pytest ends a test that it can end after `TEST_SECONDS`.
+HANGS_SECONDS, TEST_SECONDS = 240, 120
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,18 @@ class Run:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`failed`: the tests that failed, or what else ended the run; none where all passed. `seconds`: of processors."""
+    """`failed`: the tests that failed, or what else ended the run; none where all passed. `file`: where that was, empty
+    if no test was begun. `seconds`: of processors."""
 
     run: Run
     failed: tuple[str, ...]
+    file: str
     seconds: float
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """What the run was to run of `file`."""
+        return tuple(each for each in each_file(self.run.checks) if each.partition("::")[0] == self.file)
 
 
 def faults(names: Sequence[str] = ()) -> list[Fault]:
@@ -64,13 +74,21 @@ def faults(names: Sequence[str] = ()) -> list[Fault]:
     return [fault for fault in found if not names or fault.name in names or fault.stage in names]
 
 
+def _load() -> None:
+    """Imports what runs need and no fault is in, once for all of them."""
+    import torch.fx.experimental.proxy_tensor
+    import torch.testing._internal.common_methods_invocations  # noqa: F401
+
+
 def run_checks(run: Run, log: Path) -> int:
     """The exit status of pytest, which stops at the first failure where a fault is seeded. Runs in a forked process."""
     os.setsid()
     with log.open("w") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
-    options = ["-q", "-rfE", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout=120", "--hypothesis-seed=0"]
+    # Each test is named as it begins: so it is known where a run ends that a signal ends.
+    options = ["-vv", "-rfE", "--tb=short", f"--timeout={TEST_SECONDS}", "--hypothesis-seed=0"]
+    options += ["-p", "no:cacheprovider", "-p", "no:xdist"]
     options += [f"--deselect={name}" for name in run.left_out]
     if run.fault is not None:
         # The smallest example is of no use here.
@@ -80,8 +98,6 @@ def run_checks(run: Run, log: Path) -> int:
 
         overlay.install(run.fault.module, run.fault.source())
         options.append("-x")
-    import pytest
-
     return int(pytest.main([*options, *each_file(run.checks)]))
 
 
@@ -109,45 +125,61 @@ def start(run: Run, log: Path) -> int:
     os._exit(status)
 
 
-def what_failed(log: Path, status: int) -> tuple[str, ...]:
-    """The failing tests that a log of pytest names, or how else the run ended."""
-    if os.WIFSIGNALED(status):
-        return (f"killed by {signal.Signals(os.WTERMSIG(status)).name}",)
-    if not os.WEXITSTATUS(status):
-        return ()
+def outcome(run: Run, log: Path, status: int | None, seconds: float) -> Outcome:
+    """What the log of a run says, which ended with `status`; None: it hangs."""
     text = log.read_text(errors="replace")
-    found = re.findall(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
-    if found:
-        return tuple(found)
-    lines = text.strip().splitlines()
-    return (lines[-1][:100] if lines else f"status {os.WEXITSTATUS(status)}",)
+    begun = re.findall(r"^(tests/\S+?\.py)::", text, re.MULTILINE)
+    failed: tuple[str, ...]
+    if status is None:
+        failed = ("hangs",)
+    elif os.WIFSIGNALED(status):
+        failed = (f"killed by {signal.Signals(os.WTERMSIG(status)).name}",)
+    elif os.WEXITSTATUS(status) in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        failed = ()
+    elif os.WEXITSTATUS(status) == pytest.ExitCode.USAGE_ERROR:
+        raise RuntimeError(f"the tests of {run.name} cannot be run: {text[-1000:]}")
+    else:
+        found = re.findall(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", text, re.MULTILINE)
+        lines = text.strip().splitlines()
+        failed = tuple(found) or (lines[-1][:100] if lines else f"status {os.WEXITSTATUS(status)}",)
+        begun += [each.partition("::")[0] for each in found[:1]]
+    return Outcome(run, failed, begun[-1] if begun else "", seconds)
 
 
 def outcomes(chosen: Sequence[Run], jobs: int, folder: Path) -> Iterator[Outcome]:
     """Each run's outcome as it ends, `jobs` at a time."""
     waiting = list(reversed(chosen))
     running: dict[int, tuple[Run, Path, float]] = {}
+    gc.freeze()  # what is loaded here is there for all runs: their collections need not look at it
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 run = waiting.pop()
                 log = folder / f"{run.name}.log"
-                running[start(run, log)] = (run, log, time.monotonic())
+                running[start(run, log)] = (run, log, time.time())
             process, status, used = os.wait4(-1, os.WNOHANG)
             if process:
                 run, log, _ = running.pop(process)
-                yield Outcome(run, what_failed(log, status), used.ru_utime + used.ru_stime)
+                yield outcome(run, log, status, used.ru_utime + used.ru_stime)
                 continue
-            for each, (run, _, began) in list(running.items()):
-                if time.monotonic() - began > TIMEOUT_SECONDS:
+            for each, (run, log, began) in list(running.items()):
+                if time.time() - max(began, _last_written(log)) > HANGS_SECONDS:
                     os.killpg(each, signal.SIGKILL)
                     _, _, used = os.wait4(each, 0)
                     del running[each]
-                    yield Outcome(run, ("hangs",), used.ru_utime + used.ru_stime)
+                    yield outcome(run, log, None, used.ru_utime + used.ru_stime)
             time.sleep(0.05)
     finally:
         for each in running:
             os.killpg(each, signal.SIGKILL)
+
+
+def _last_written(log: Path) -> float:
+    """When a test ended last; pytest writes a letter for each."""
+    try:
+        return log.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def main() -> int:
@@ -162,36 +194,59 @@ def main() -> int:
     chosen = [fault for fault in chosen if _stale(fault) is None]
     os.chdir(ROOT)
     os.environ.update(OMP_NUM_THREADS="1")
-    import pytest  # noqa: F401  # loaded once, for all runs
-    import torch  # noqa: F401
+    _load()
 
     console = Console()
+    began = time.monotonic()
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with tempfile.TemporaryDirectory() as made, Progress(*columns, console=console) as progress:
         folder = options.logs or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
-        paths: dict[str, list[str]] = {}
-        for path in dict.fromkeys(path for fault in chosen for path in CHECKS[fault.stage]):
-            paths.setdefault(path.partition("::")[0], []).append(path)
-        task = progress.add_task("checks without a fault", total=len(paths))
-        left_out: list[str] = []
-        sound = [Run(f"no-fault-{path.replace('/', '-')}", None, tuple(own)) for path, own in paths.items()]
         seconds = 0.0
-        for each in outcomes(sound, options.jobs, folder):
-            left_out += each.failed
-            seconds += each.seconds
-            progress.advance(task)
-        for name in left_out:
-            console.print(f"[yellow]fails without a fault, and catches none: {name}")
-        task = progress.add_task("faults", total=len(chosen))
-        runs = [Run(fault.name, fault, tuple(CHECKS[fault.stage]), tuple(left_out)) for fault in chosen]
-        found = []
-        for each in outcomes(runs, options.jobs, folder):
-            found.append(each)
-            seconds += each.seconds
-            progress.advance(task)
-    console.print(f"{seconds:.0f} seconds of processors")
-    return report(console, found, stale, options.least)
+
+        def done(runs: Sequence[Run], what: str) -> list[Outcome]:
+            nonlocal seconds
+            task, found = progress.add_task(what, total=len(runs)), []
+            for each in outcomes(runs, options.jobs, folder):
+                found.append(each)
+                seconds += each.seconds
+                progress.advance(task)
+                if not each.failed and each.run.fault is not None:
+                    console.print(f"[red]not caught in {each.seconds:.0f} s: {each.run.name}")
+            return found
+
+        left_out: list[str] = []
+        runs = [Run(fault.name, fault, tuple(CHECKS[fault.stage])) for fault in chosen]
+        found: dict[str, Outcome] = {}
+        known: set[tuple[str, ...]] = set()
+        while runs:
+            found |= {each.run.name: each for each in done(runs, "faults")}
+            files = {each.checks for each in found.values() if each.failed and each.checks} - known
+            known |= files
+            sound = done(
+                [Run(_name(checks), None, checks) for checks in sorted(files)], "the same tests without a fault"
+            )
+            wrong = [name for each in sound for name in (each.failed if _are_tests(each.failed) else each.checks[:1])]
+            for name in wrong:
+                console.print(f"[yellow]fails without a fault, and catches none: {name}")
+            left_out += wrong
+            unsound = [each.file for each in sound if each.failed and not _are_tests(each.failed)]
+            runs = [
+                Run(each.run.name, each.run.fault, each.run.checks, tuple(left_out))
+                for each in found.values()
+                if each.failed and (each.failed[0] in wrong or each.file in unsound)
+            ]
+    console.print(f"{(time.monotonic() - began) / 60:.1f} minutes, {seconds:.0f} seconds of processors")
+    return report(console, list(found.values()), stale, options.least)
+
+
+def _name(checks: Sequence[str]) -> str:
+    """The name of a run of these tests without a fault."""
+    return f"no-fault-{checks[0].replace('/', '-')}"
+
+
+def _are_tests(failed: Sequence[str]) -> bool:
+    return all("::" in name for name in failed)
 
 
 def _stale(fault: Fault) -> ValueError | SyntaxError | None:

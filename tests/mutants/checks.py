@@ -19,13 +19,18 @@ RUNTIME = [
     f"tests/unit/runtime/test_{name}.py" for name in ("guards", "templates", "memory", "host", "alike", "derived")
 ]
 
+LOWERING = [f"tests/unit/lower/test_{name}.py" for name in ("operators", "sizes", "views", "lower")]
+LLVM = ["tests/golden/codegen", *(f"tests/unit/codegen/test_{name}.py" for name in ("image", "programs", "accuracy"))]
+
 CHECKS: dict[str, list[str]] = {
     "ir": ["tests/unit/ir", SIZES, "tests/unit/schedule"],
-    "fakes": ["tests/unit/fakes/test_symbolic.py", SIZES, FUZZ, "tests/unit/fakes"],
+    "fakes": ["tests/unit/fakes/test_layouts.py", "tests/unit/fakes/test_symbolic.py", SIZES, FUZZ, "tests/unit/fakes"],
     "capture": [EFFECTS, GUARDS, "tests/unit/capture", "tests/python/test_changes.py"],
     "graph": ["tests/unit/graph/test_passes.py", HALVES, "tests/golden/graph", "tests/unit/graph", *PROGRAMS, STAGES],
-    "lower": ["tests/golden/lower", FUZZ, "tests/unit/lower", STAGES],
+    "lower": [*LOWERING, "tests/golden/lower", "tests/unit/lower", SIZES, FUZZ],
     "schedule": ["tests/unit/schedule/test_order.py", "tests/unit/schedule", STAGES],
-    "codegen": ["tests/golden/codegen", "tests/unit/codegen", FUZZ, STAGES],
+    "llvm": [*(f"tests/unit/codegen/test_{name}.py" for name in ("kernels", "operations")), *LLVM, FUZZ],
+    "triton": ["tests/unit/codegen/triton/test_programs.py", "tests/unit/codegen/triton"],
+    "host": ["tests/unit/runtime/test_host.py", "tests/unit/codegen/test_host_blocks.py", HALVES, FUZZ, STAGES],
     "runtime": [*RUNTIME, HALVES, GUARDS, EFFECTS, "tests/unit/runtime"],
 }

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Code generation has three parts with tests of their own each: two back ends, and the host function.
+CODE_GENERATION = {"codegen/llvm/": "llvm", "codegen/triton/": "triton", "codegen/": "host"}
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Fault:
 
     @property
     def stage(self) -> str:
-        return self.file.split("/")[0]
+        parts = (name for folder, name in CODE_GENERATION.items() if self.file.startswith(folder))
+        return next(parts, self.file.split("/")[0])
 
     def source(self) -> str:
         """The text of the file with the fault in it. Raises ValueError where `before` does not occur exactly once."""

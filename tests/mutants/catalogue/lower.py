@@ -42,9 +42,9 @@ FAULTS = (
         "a slice with a step reads neighbours",
     ),
     Fault(
-        "slice-bound-not-clamped", "lower/view.py",
-        "        return minimum(bound, extent)\n", "        return bound\n",
-        "a slice bound beyond a symbolic extent is not clamped",
+        "slice-bound-before-the-first", "lower/view.py",
+        "        return maximum(add(bound, extent), 0)\n", "        return add(bound, extent)\n",
+        "a slice of a symbolic extent that begins before its first element reads before it",
     ),
     Fault(
         "negative-index-not-wrapped", "lower/indexing.py",
