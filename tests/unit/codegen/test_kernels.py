@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -116,6 +117,29 @@ def test_reductions_of_other_types(dtype, target):
         if dtype == "float64":
             values = values.nan_to_num(0, 0, 0).round()
         check(kernel, {"b0": values, "b1": torch.zeros(1, dtype=values.dtype)}, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["int64", "int8", "uint8", "uint32", "float32", "float64"])
+def test_what_a_reduction_begins_with_is_not_in_its_result(dtype, target):
+    """All elements lie on one side of any number that it could begin with, in one lane or in all."""
+    numbers = [5, 100] if dtype.startswith("u") else [-100, -5, 5, 100]
+    for number, count in itertools.product(numbers, (1, 19)):
+        j = symbol("i0", count)
+        body = []
+        for place, op in enumerate(("max", "min")):
+            fold = Accumulate(f"a{place}", Load("b0", (j,), dtype))
+            body += [
+                Accumulator(f"a{place}", op, dtype), Loop(Axis("i0", count), (fold,), "vector"),
+                Store("b1", (place,), local(f"a{place}", dtype)),
+            ]  # fmt: skip
+        parameters = (parameter("b0", dtype, count), parameter("b1", dtype, 2, "write"))
+        values, found = (
+            torch.full((count,), number, dtype=getattr(torch, dtype)),
+            torch.zeros(2, dtype=getattr(torch, dtype)),
+        )
+        run(Kernel("extremes", parameters, tuple(body)), {"b0": values, "b1": found}, target)
+        assert found.tolist() == [number, number]
 
 
 @pytest.mark.parametrize("target", TARGETS)
