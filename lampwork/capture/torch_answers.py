@@ -28,6 +28,7 @@ from lampwork.capture.numbers import HostNumber
 from lampwork.capture.saved_hooks import install_saved_hooks
 from lampwork.capture.shadow import Break, HookNumber, IdentityNumber
 from lampwork.capture.unknown import UnknownNumber, beside
+from lampwork.fakes import strides
 from lampwork.fakes.shapes import is_dense
 
 _MAX_SEED = (1 << 63) - 1
@@ -69,6 +70,8 @@ def install_torch_answers(world: Any) -> None:
         add(method, _module_hooks(method))
     INSTEAD[_torch.BackwardHookFunction] = _module_boundary
     add(torch.nn.functional.one_hot, _one_hot)
+    for pool in (torch.max_pool1d, torch.nn.functional.max_pool1d):
+        add(pool, _max_pool1d(pool))
     add(torch.batch_norm, _batch_norm)
     add(torch.istft, _inverse_of_stft)
     add(_torch.group_tensors, _group_tensors)
@@ -176,6 +179,22 @@ def _one_hot(world: Any, tensor: Any, num_classes: int = -1) -> Any:
     hot = torch.nn.functional.one_hot(tensor, num_classes)
     # Eager writes ones into zeros. Without memory it compares, and what it compares may be transposed.
     return hot.contiguous() if type(tensor) is Fake else hot
+
+
+def _max_pool1d(pool: Any) -> Any:
+    """On the CPU, where nothing is differentiated, eager has a kernel whose results are contiguous; fakes are pooled in
+    two dimensions, as tensors that require grad, in strides that follow the operand's."""
+
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        pooled = world.call_native(pool, args, kwargs)
+        first = args[0] if args else kwargs.get("input")
+        if type(first) is not Fake or type(pooled) is not Fake or not first.is_cpu:
+            return pooled
+        if first.requires_grad and torch.is_grad_enabled() or pooled.stride() == strides.contiguous(pooled.size()):
+            return pooled
+        return pooled.clone(memory_format=torch.contiguous_format)
+
+    return answer
 
 
 def _batch_norm(world: Any, *args: Any, **kwargs: Any) -> Any:

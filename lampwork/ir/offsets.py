@@ -24,8 +24,11 @@ from lampwork.ir.size import (
     Sum,
     Symbol,
     add,
+    bounds,
     coefficient,
     evaluate,
+    floordiv,
+    mod,
     mul,
     substitute,
 )
@@ -229,12 +232,19 @@ def _as_size(value: Expr, locals_: Mapping[str, Expr], bound: Sequence[tuple[Exp
         return value.value
     if isinstance(value, Compute) and value.op == "cast" and value.dtype in ("int64", "int32"):
         return _as_size(value.args[0], locals_, bound)
-    if isinstance(value, Compute) and value.op in ("add", "sub", "mul") and value.dtype == "int64":
+    if isinstance(value, Compute) and value.op in _ARITHMETIC and value.dtype == "int64":
         left, right = (_as_size(arg, locals_, bound) for arg in value.args)
         if left is None or right is None:
             return None
+        if value.op in ("floordiv", "mod"):
+            divided = floordiv if value.op == "floordiv" else mod
+            return divided(left, right) if bounds(right)[0] > 0 else None
         return mul(left, right) if value.op == "mul" else add(left, right if value.op == "add" else mul(right, -1))
     return None
+
+
+#: Of int64, what sizes have as well.
+_ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod")
 
 
 def facts_of(

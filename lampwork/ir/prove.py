@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from lampwork.ir.rewrite import rewrite
@@ -125,7 +125,8 @@ class Prover:
 
     def _learn(self, facts: Sequence[Size]) -> None:
         """Takes `facts` for all that is known from here on."""
-        self.facts = list(dict.fromkeys(fact for fact in facts if isinstance(fact, SizeExpr)))
+        tight = [_tightened(fact) for fact in facts if isinstance(fact, SizeExpr)]
+        self.facts = list(dict.fromkeys(fact for fact in tight if isinstance(fact, SizeExpr)))
         self._mentioned = frozenset().union(*(symbols(fact) for fact in self.facts)) & frozenset(self.order)
         self._lowest: dict[SizeExpr, int] = {}
         for fact in self.facts:  # those that bound one atom
@@ -146,7 +147,7 @@ class Prover:
                         found.append(add(part, mul(_quotient(low, part.divisor), -1)))
                     elif isinstance(high, int):
                         found.append(add(_quotient(high, part.divisor), mul(part, -1)))
-        if not set(found) <= {*self.facts}:
+        if not {_tightened(each) for each in found if isinstance(each, SizeExpr)} <= {*self.facts}:
             self._learn([*self.facts, *found])
 
     def _proved(self, value: Size, facts: int) -> bool:
@@ -391,6 +392,12 @@ class Prover:
             for each, times in counted.items():
                 total[each] = total.get(each, 0) + times
         return min(total.values()) >= 0
+
+
+def _tightened(fact: SizeExpr) -> Size:
+    """The same of integers, without a common factor of the terms: 3 - 2*x >= 0 says that 1 - x >= 0."""
+    factor = gcd(*(k for k, _ in linear_terms(fact)[1]))
+    return floordiv(fact, factor) if factor > 1 else fact
 
 
 def _factors(atom: SizeExpr) -> tuple[SizeExpr, ...]:

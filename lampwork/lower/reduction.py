@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES, compute_dtype
-from lampwork.ir.loops import Expr
-from lampwork.ir.size import Size, product
+from lampwork.ir.loops import Compute, Expr
+from lampwork.ir.size import Size, bounds, product
 from lampwork.lower import expressions as ex
+from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Lowering
 from lampwork.lower.nests import dtype_name
 from lampwork.lower.rules import rule
@@ -360,12 +361,18 @@ def _spread(lowering: Lowering, self: TensorValue, dim: Any, correction: Any, ro
     whole = all(each == 1 for place, each in enumerate(self.shape) if place not in dims)
     if lowering.device == "cpu" and self.dtype == "float32" and whole and not with_mean:
         squared = _overflowing_as_the_sum(lowering, mean, squared, count)
-    # Eager's running mean of a CPU is NaN from an infinity on, as the variance is.
-    follows = lowering.device == "cpu" and isinstance(count, int) and count > max(correction, 1)
+    # Eager's running mean of a CPU is NaN from an infinity on, as the variance is, but where that comes last: to look
+    # for it there would cost short rows a twentieth of the time. Of too few elements the variance alone is NaN.
+    few = math.floor(max(correction, 1))
 
     def mean_at(index: IndexTuple) -> Expr:
         value, spread = mean.load(index), squared.load(index)
-        return ex.where(ex.test("isnan", spread), spread, value) if follows else value
+        if lowering.device != "cpu" or bounds(count)[1] <= few:
+            return value
+        hidden = ex.test("isnan", spread)
+        if bounds(count)[0] <= few:
+            hidden = Compute("and", (hidden, ex.compare("gt", as_index(count), ex.constant(few, "int64"))), "bool")
+        return ex.where(hidden, spread, value)
 
     function = (lambda e: ex.unary("sqrt", e)) if root else (lambda e: e)
     if not with_mean:

@@ -86,7 +86,7 @@ def main() -> int:
             if known is not this:
                 known.seeds.append(result.seed)
                 continue
-            text = report.script(result.program, result.finding) if result.program else ""
+            text = report.script(result.program, result.finding) if result.program else report.headline(result.finding)
             print(f"\n--- seed {result.seed} " + "-" * 60 + f"\n{text}", flush=True)
             if options.out:
                 os.makedirs(options.out, exist_ok=True)

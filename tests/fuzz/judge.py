@@ -30,8 +30,10 @@ METADATA, ALIASING, DRAWS = "wrong shape or type", "aliasing", "random numbers"
 ADDED, LOST, ANOTHER = "exception added", "exception lost", "another exception"
 OUTSIDE, FAILED = "write outside of memory", "compiler failed"
 CRASH, STUCK = "crash", "no answer"
+#: An error in the fuzzer's own code.
+BROKEN = "fuzzer failed"
 KINDS = (WRONG_VALUES, WRONG_GRADIENTS, METADATA, STRIDES, GRADIENT_STRIDES, ALIASING, SIGN_OF_ZERO, DRAWS, ADDED,
-         LOST, ANOTHER, OUTSIDE, FAILED, CRASH, STUCK)  # fmt: skip
+         LOST, ANOTHER, OUTSIDE, FAILED, CRASH, STUCK, BROKEN)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,8 @@ def compare_elements(label: str, ours: torch.Tensor, expected: torch.Tensor, ora
     info = torch.finfo(real)
     same = (mine == theirs) | (mine.isnan() & theirs.isnan())
     close = same | ((mine - theirs).abs() <= UNITS * info.eps * theirs.abs())
+    if expected.is_complex():
+        close |= _is_close_as_a_number(mine, theirs, UNITS * info.eps)
     signs = same & (mine == 0) & (mine.signbit() != theirs.signbit())
     if bool(close.all()) and not bool(signs.any()):
         return None
@@ -145,6 +149,8 @@ def compare_elements(label: str, ours: torch.Tensor, expected: torch.Tensor, ora
             allowed = 1.5 * eager_error + UNITS * info.eps * wide.abs() + floor
             if real in (torch.float32, torch.float64):
                 allowed = torch.where(theirs.isfinite(), allowed, -1.0)
+            else:
+                inside |= mine.isnan() & wide.isnan()
             inside |= (mine - wide).abs() <= allowed
         wrong = ~(close | inside | unstable)
         if not bool(wrong.any()):
@@ -161,6 +167,14 @@ def compare_elements(label: str, ours: torch.Tensor, expected: torch.Tensor, ora
             found = _told_of(mine, theirs, wrong, ours)
             return Difference(SIGN_OF_ZERO, label, found.detail) if found else None
     return None
+
+
+def _is_close_as_a_number(mine: torch.Tensor, theirs: torch.Tensor, relative: float) -> torch.Tensor:
+    """Whether real and imaginary parts, that follow each other, are off by little beside the number that they are parts
+    of: what products and quotients of complex numbers promise."""
+    off = (mine - theirs).abs().view(-1, 2).amax(1)
+    size = torch.hypot(*theirs.view(-1, 2).unbind(1))
+    return (off <= relative * size).repeat_interleave(2)
 
 
 def _nowhere(label: str, mine: torch.Tensor, wrong: torch.Tensor, oracle: Oracle, relative: float) -> torch.Tensor:

@@ -189,7 +189,7 @@ def convolution(b: Builder) -> tuple:
     x = images(b, rank)
     value, dtype = b.value(x), b.type_of(x)
     channels = value.shape[1]
-    groups = b.one(1, 1, channels)
+    groups = b.one(1, 1, max(channels, 1))
     out, k = groups * b.one(1, 2), b.one(1, 2, 3)
     if b.chance(0.25):
         weight = b.new((channels, max(out // groups, 1), *([k] * rank)), dtype)

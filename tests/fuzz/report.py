@@ -30,11 +30,15 @@ class Found:
         return (self.finding.kind, self.program.operators() if self.program else ("?",))
 
 
+def headline(finding: Finding) -> str:
+    return f"# {finding.kind}: {finding.where}: {finding.detail}"
+
+
 def script(program: Program, finding: Finding | None = None) -> str:
     """The program as a file that runs by itself: inputs as literals, calls of eager and compiled, what they return."""
     lines = []
     if finding:
-        lines += [f"# {finding.kind}: {finding.where}: {finding.detail}"]
+        lines.append(headline(finding))
     lines += [
         "import torch",
         "import torch.nn.functional as F",

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tests.fuzz.elsewhere import LAYOUTS, narrower, spread
-from tests.fuzz.inputs import Argument, make
+from tests.fuzz.inputs import Argument, make, widened
 from tests.fuzz.program import NOISY, SPREAD, WIDE, Call, Program
 
 MODES = {"enable_grad": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
@@ -110,6 +110,13 @@ def aliasing(results: Any, arguments: list[torch.Tensor]) -> tuple[Any, ...]:
     return tuple(facts)
 
 
+def _wide(value: Any) -> Any:
+    """A constant of the text in double precision."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.to(widened(value.dtype))
+
+
 class Oracle:
     """Other answers that a right program may give on a call: in double precision, and with rounding disturbed."""
 
@@ -125,7 +132,8 @@ class Oracle:
             before = torch.get_default_dtype()
             torch.set_default_dtype(torch.float64)  # of factory functions, and of quotients of whole numbers
             try:
-                self._wide = run_call(self.program.function(WIDE), self.program, self.call, True, self.device)
+                function = self.program.function(WIDE, {name: _wide(each) for name, each in self.program.names.items()})
+                self._wide = run_call(function, self.program, self.call, True, self.device)
             finally:
                 torch.set_default_dtype(before)
         return self._wide

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
 
 import pytest
 import torch
 
-from tests.fuzz import judge, report
+from tests.fuzz import judge, report, worker
 from tests.fuzz.check import Eager, Lampwork, check
 from tests.fuzz.generate import Options, generate
 from tests.fuzz.inputs import Input, make
@@ -132,6 +133,23 @@ def test_what_rounding_explains_is_no_finding():
         )
 
 
+def test_parts_of_complex_numbers_are_judged_beside_each_other():
+    """x / x is 1 with an imaginary part that is rounding alone; an imaginary part of its own that is off is found."""
+    program = planted_program("v9 = x0 * 1", inputs=(Input((8,), "complex64"),))
+    off = lambda size: Planted(r"x0 \* 1", f"torch.complex(x0.real, x0.imag + {size} * x0.abs())")
+    assert check(program, off(1e-7)).finding is None
+    assert check(program, off(1e-5)).finding.kind == judge.WRONG_VALUES
+
+
+def test_half_types_may_be_as_in_double_precision():
+    """0 times infinity is NaN; in float16 eager's layer norm of one element is not 0, but rounding."""
+    inputs = (Input((4, 1), "float16"), Input((1,), "float16", "plain", "unit"))
+    text = "F.layer_norm(x0, (1,), x1 + inf)"
+    assert check(planted_program(f"v9 = {text}", inputs=inputs), Planted(r"x0, \(1", "x0 * 0, (1")).finding is None
+    found = check(planted_program("v9 = x0 + x1", inputs=inputs), Planted(r"x0 \+ x1", "x0 + x1 * nan")).finding
+    assert found.kind == judge.WRONG_VALUES
+
+
 def test_a_sign_of_zero_is_a_class_of_its_own():
     inputs = (Input((8,), "float32", "plain", "zeros"),)
     program = planted_program("v9 = torch.neg(x0)", inputs=inputs)
@@ -153,6 +171,17 @@ def test_a_finding_is_reduced_and_printed_as_a_script(tmp_path):
     space: dict = {}
     exec(compile(text, "script", "exec"), space)
     assert torch.allclose(space["results"][0], space["x0"].exp())
+
+
+def test_an_error_in_the_fuzzer_itself_is_a_finding_and_other_seeds_go_on(monkeypatch):
+    def generated(seed, options):
+        return generate(seed, options) if seed else 1 // seed
+
+    monkeypatch.setattr(worker, "generate", generated)
+    job = worker.Job(Options(), "eager", "cpu", 0.0)
+    found = {each.seed: each.finding for each in worker.run(job, iter((1, 0, 2)), 1, time.monotonic() + 60)}
+    assert list(found) == [1, 0, 2] and found[1] is None and found[2] is None
+    assert found[0].kind == judge.BROKEN and "ZeroDivisionError" in found[0].detail
 
 
 def test_guard_zones_notice_writes_and_hold_no_numbers():

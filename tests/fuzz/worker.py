@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
@@ -14,7 +16,7 @@ import torch
 
 from tests.fuzz.check import COMPILERS, Finding, check
 from tests.fuzz.generate import Options, generate
-from tests.fuzz.judge import CRASH, STUCK
+from tests.fuzz.judge import BROKEN, CRASH, STUCK, told
 from tests.fuzz.program import Program
 from tests.fuzz.reduce import reduce
 
@@ -51,27 +53,35 @@ def _work(job: Job, seeds: list[int], connection: Connection) -> None:
     compiler = COMPILERS[job.compiler]()
     for seed in seeds:
         connection.send(("began", seed))
-        program = generate(seed, job.options)
-        report = check(program, compiler, job.device)
-        finding = report.finding
-        if finding is not None:
-            connection.send(("found", seed, finding))
-            kept = replace(program, calls=program.calls[: finding.call + 1])
-
-            def fails(candidate: Program) -> bool:
-                found = check(candidate, compiler, job.device).finding
-                return found is not None and found.kind == finding.kind
-
-            if fails(kept):
-                program = reduce(kept, fails, job.reduce_seconds)
-                again = check(program, compiler, job.device).finding
-                finding = again or finding
-        # Callables of samples are no data: the seed makes them again.
-        sent = replace(program, names={}) if finding is not None else None
-        connection.send(
-            ("done", Result(seed, finding, sent, report.fallbacks, bool(report.breaks), bool(report.raised)))
-        )
+        try:
+            connection.send(("done", _result(job, seed, compiler, connection)))
+        except Exception as error:  # in the fuzzer's own code: other seeds go on
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{os.path.basename(at.filename)}:{at.lineno}"
+            connection.send(("done", Result(seed, Finding(BROKEN, where, told(error), 0))))
     connection.send(("over",))
+
+
+def _result(job: Job, seed: int, compiler: Any, connection: Connection) -> Result:
+    """What becomes of one seed. A finding is sent before it is reduced, which may end the process."""
+    program = generate(seed, job.options)
+    report = check(program, compiler, job.device)
+    finding = report.finding
+    if finding is not None:
+        connection.send(("found", seed, finding))
+        kept = replace(program, calls=program.calls[: finding.call + 1])
+
+        def fails(candidate: Program) -> bool:
+            found = check(candidate, compiler, job.device).finding
+            return found is not None and found.kind == finding.kind
+
+        if fails(kept):
+            program = reduce(kept, fails, job.reduce_seconds)
+            again = check(program, compiler, job.device).finding
+            finding = again or finding
+    # Callables of samples are no data: the seed makes them again.
+    sent = replace(program, names={}) if finding is not None else None
+    return Result(seed, finding, sent, report.fallbacks, bool(report.breaks), bool(report.raised))
 
 
 def _context(job: Job) -> Any:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import lampwork
 from tests.ops.check import check_sample
 
 OPERATOR = types.SimpleNamespace(name="program")
@@ -79,3 +80,20 @@ def test_one_hot_of_transposed_classes(classes):
         assert outcome.kind in ("native", "aten"), outcome
         outcome = check_sample(OPERATOR, lambda index: F.one_hot(index, num_classes=classes) + 1, (index,), {})
         assert outcome.kind in ("native", "aten"), outcome
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1, 2), (2, 3, 4), (1, 2, 3), (3, 4)])
+def test_max_pool1d_of_transposed_rows(shape, requires_grad):
+    """Where nothing is differentiated, eager's kernel gives contiguous results."""
+    x = torch.randn(shape).mT.requires_grad_(requires_grad)
+    for program in (lambda x: F.max_pool1d(x, 1, 2), torch.nn.MaxPool1d(1), lambda x: torch.max_pool1d(x, 1)):
+        for dynamic in (None, True):
+            assert lampwork.compile(program, dynamic=dynamic)(x).stride() == program(x).stride()
+
+
+def test_threshold_of_the_places_of_whole_numbers():
+    """A column of which only contents say how long it is."""
+    for program in (lambda x: F.threshold(torch.nonzero(x), 0, 1), lambda x: F.threshold(torch.nonzero(x) - 1, 0, 1)):
+        x = torch.tensor([5, -5], dtype=torch.int16)
+        assert lampwork.compile(program)(x).stride() == program(x).stride()

@@ -75,3 +75,14 @@ def test_slices_with_steps_are_proved(index, monkeypatch):
 def test_loops_that_ends_say_all_of_are_not_enumerated(index, monkeypatch):
     monkeypatch.setattr(offsets.Access, "proved", lambda *arguments: False)
     written((20, 30, 40), index)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_places_in_what_a_concatenation_makes_are_proved(columns):
+    """Which operand an element comes from is a condition on a remainder of its place."""
+    offsets.TALLY.clear()
+    x = torch.arange(2 * columns).view(2, columns)
+    program = lambda x: torch.take(torch.cat([x, x[:, :1]], 1), x % 4)
+    compiled = lampwork.compile(program, options={"cache": False})
+    assert torch.equal(compiled(x), program(x))
+    assert not lampwork.stats(compiled)["fallbacks"] and not offsets.TALLY.open

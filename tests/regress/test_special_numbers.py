@@ -136,3 +136,14 @@ def test_rows_of_any_length():
 def test_the_deviation_of_all_elements_overflows_with_their_sum():
     x = torch.tensor([1.0, 1.5, 2.0, 2.5, 1.0]) * 1e38
     same(lambda x: (x.std(), x.var(), x.std(0), x[:2].std()), x)
+
+
+def test_means_of_rows_of_varying_length_beside_an_infinity():
+    """Eager's running mean is NaN from an infinity on; of too few elements only the variance is."""
+    for correction in (0, 1, 0.5):
+        program = lambda x, c=correction: torch.var_mean(x, 1, correction=c)
+        compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+        for row in ([1.0, inf, 2.0], [inf], [1.0, inf, inf, 3.0, 4.0], [1.0], [1.0, 2.0]):
+            x = torch.tensor([row, row])
+            for mine, theirs in zip(compiled(x), program(x), strict=True):
+                torch.testing.assert_close(mine, theirs, equal_nan=True)

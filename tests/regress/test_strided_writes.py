@@ -54,3 +54,16 @@ def test_the_operator_itself_on_inputs_that_begin_anywhere():
         for start in (0, 5, 3):
             x = memory[start : start + 12].view(3, 4)
             torch.testing.assert_close(compiled(x, source), program(x, source))
+
+
+def test_a_write_through_an_expanded_view_of_one_element_behind_others():
+    """Stand-ins that kernels are asked with have no storage ahead of a tensor."""
+
+    def program(x):
+        _, columns = torch.meshgrid(x, x, indexing="ij")
+        columns.fill_(-1)
+        return x
+
+    x, y = torch.ones(7), torch.ones(7)
+    compiled = lampwork.compile(program, options={"cache": False})
+    assert torch.equal(compiled(x[3:4]), program(y[3:4])) and torch.equal(x, y)

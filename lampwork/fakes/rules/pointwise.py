@@ -160,9 +160,10 @@ _each("sgn sign relu", lambda name: _without("c", same_dtype))
 _each("frac", lambda name: _only("f", same_dtype))
 _each("bitwise_not", lambda name: _only("bi", same_dtype))
 _each(
-    "gelu silu mish hardswish hardsigmoid elu leaky_relu celu softplus softshrink hardshrink threshold",
+    "gelu silu mish hardswish hardsigmoid elu leaky_relu celu softplus softshrink hardshrink",
     lambda name: _without("bic", same_dtype),
 )
+_each("threshold", lambda name: _without("bc", same_dtype))
 _plain = {name: RULES[overload(name)] for name in ("gelu", "softshrink")}
 
 

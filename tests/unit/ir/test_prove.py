@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lampwork.ir.prove import Prover
-from lampwork.ir.size import Size, Symbol, add, bounds, evaluate, floordiv, maximum, minimum, mod, mul
+from lampwork.ir.size import INFINITY, Size, Symbol, add, bounds, evaluate, floordiv, maximum, minimum, mod, mul
 
 N, M = Symbol("n", 1), Symbol("m", 2)
 I, J = Symbol("i"), Symbol("j")
@@ -104,3 +104,11 @@ def test_facts_are_used():
     windows = {"i": floordiv(N, 2), "j": M, "a": 2, "b": 3}
     assert Prover(inside, windows).inside(add(mul(row, M), column), mul(N, M))
     assert not Prover(inside[:3], windows).inside(add(mul(row, M), column), mul(N, M))
+
+
+def test_facts_say_what_they_say_of_whole_numbers():
+    x = Symbol("x", -INFINITY, INFINITY)
+    bounded = [mul(x, 2), add(mul(x, -2), 3)]  # 0 <= 2*x <= 3
+    assert Prover(bounded).inside(x, 2) and not Prover(bounded).inside(x, 1)
+    even = [x, add(mul(x, -1), 7), mul(mod(x, 2), -1)]
+    assert Prover(even).inside(floordiv(x, 2), 4) and not Prover(even).inside(floordiv(x, 2), 3)
