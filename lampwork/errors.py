@@ -74,8 +74,8 @@ class CompileError(LampworkError):
 
 
 class OffsetError(CompileError):
-    """Under LAMPWORK_VERIFY=1: nothing proves that a load or store lies inside of its buffer. Where sizes are symbols,
-    the call is compiled for the sizes at hand instead."""
+    """Nothing proves that a load or store lies inside of its buffer. Where sizes are symbols, the call is compiled for
+    the sizes at hand instead."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("verify", reason)

@@ -94,7 +94,7 @@ def compile_call(
             with _stage("capture", seconds):
                 fixed = capture(function, args, kwargs, settings, _FIXED, not settings.fullgraph, states)
             stepped = fixed.optimizers
-            artifact = compile_region(fixed, settings, observer, seconds)
+            artifact = compile_region(fixed, settings, observer, seconds, prove=True)
         if region.sizes is not None:
             _check_marks(region.sizes)
         if states is not None:
@@ -144,9 +144,13 @@ def _check_marks(sizes: SymbolicSizes) -> None:
 
 
 def compile_region(
-    region: Region, settings: Settings, observe: Observer, seconds: dict[str, float] | None = None
+    region: Region,
+    settings: Settings,
+    observe: Observer,
+    seconds: dict[str, float] | None = None,
+    prove: bool = False,
 ) -> Artifact:
-    """The artifact for a captured region: every stage after capture."""
+    """The artifact for a captured region: every stage after capture. `prove`: as for `_generate`."""
     seconds = {} if seconds is None else seconds
     if isinstance(region.outcome, Raise):  # an error is the program's only where eager raises it
         return _eager_artifact(region, RAISES, seconds)
@@ -164,7 +168,7 @@ def compile_region(
         return _eager_artifact(region, _outcome_of(stop), seconds)
     weights = frozenset(index for index, each in enumerate(region.inputs) if is_lasting(each))
     observe("prepare", functional)
-    program, native, source = _generate(functional, settings, observe, seconds, weights, region.sizes)
+    program, native, source = _generate(functional, settings, observe, seconds, weights, region.sizes, prove=prove)
     with _stage("guards", seconds):
         guards = _guards(region)
     return Artifact(
@@ -181,14 +185,14 @@ def compile_region(
         code_digests=dict(region.code_digests),
         versions=versions(),
         compile_seconds=seconds,
-        backward=_backward(region, halves, settings, observe, seconds) if halves is not None else None,
+        backward=_backward(region, halves, settings, observe, seconds, prove) if halves is not None else None,
         untouched=frozenset(range(len(region.inputs))) - touched_inputs(program),
         locks=region.locks,
     )
 
 
 def _backward(
-    region: Region, halves: Halves, settings: Settings, observe: Observer, seconds: dict[str, float]
+    region: Region, halves: Halves, settings: Settings, observe: Observer, seconds: dict[str, float], prove: bool
 ) -> Backward:
     """The backward half compiled: an artifact that has a program only."""
     if halves.backward is None:
@@ -200,9 +204,9 @@ def _backward(
     def observed(stage: str, value: Any) -> None:
         observe(f"{stage} backward", value)
 
-    facts = region.sizes.facts() if environment.verify and region.sizes is not None else ()
+    facts = region.sizes.facts() if region.sizes is not None else ()
     program, native, source = _generate(
-        halves.backward, settings, observed, spent, frozenset(), owns_inputs=True, facts=facts
+        halves.backward, settings, observed, spent, frozenset(), owns_inputs=True, facts=facts, prove=prove
     )
     for stage, each in spent.items():
         seconds[f"{stage} backward"] = each
@@ -236,10 +240,12 @@ def _generate(
     sizes: SymbolicSizes | None = None,
     owns_inputs: bool = False,
     facts: tuple[Size, ...] = (),
+    prove: bool = False,
 ) -> tuple[Program, NativeCode, str]:
     """Every stage behind the graph: program, machine code and host function. `sizes`: what it takes for granted of
-    those that contents decide is checked. `facts`: what guards say of sizes, for the
-    verifier. `weights` and `owns_inputs`: as for `host_source`."""
+    those that contents decide is checked. `facts`: what guards say of sizes. Where these are symbols, loads and stores
+    are proved to be inside of their buffers; with `prove` where they are numbers, too. `weights` and `owns_inputs`: as
+    for `host_source`."""
     target = target_of(functional.device)
     with _stage("lower", seconds):
         if sizes is not None:
@@ -247,12 +253,17 @@ def _generate(
         lowered = lower(functional, settings)
         if sizes is not None:
             lowered = replace(lowered, assumed=sizes.assumed())
-            facts = sizes.facts() if environment.verify else ()
+            facts = sizes.facts()
     _verify_lowered(lowered)
     observe("lower", lowered)
     tuner = _tuner(settings, target, functional.device)
     with _stage("schedule", seconds):
         program = schedule(lowered, settings, target, tuner.choose if tuner is not None else None)
+    if (program.sizes or prove) and not environment.verify:  # the verifier proves that, too
+        with _stage("prove", seconds):
+            from lampwork.ir.kernel_verify import prove_program
+
+            prove_program(program, facts, prove)
     _verify_program(program, facts)
     observe("schedule", program)
     with _stage("generate", seconds):

@@ -20,7 +20,8 @@ Kernel:
 11. A kernel that is `many` is one parallel loop.
 
 Program:
-11. Launches name a kernel and as many buffers and sizes as it has, for each row if it is `many`; types agree.
+11. Launches name a kernel and as many buffers and sizes as it has, for each row if it is `many`; types agree, and
+    buffers are as large as the kernel takes them to be, for all sizes that pass the guards.
 12. Parameters of one run are distinct buffers whose workspace ranges do not overlap, nor share a slot of the arena.
     What one row writes no other row of the launch touches.
 13. Every buffer of a step or result has a placement; workspace ranges are 64-byte aligned and inside the workspace;
@@ -32,7 +33,7 @@ Program:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lampwork.errors import OffsetError
@@ -58,9 +59,10 @@ from lampwork.ir.loops import (
     Store,
     storage_numel,
 )
-from lampwork.ir.offsets import TALLY, Access, computed_index, facts_of, renamed
+from lampwork.ir.offsets import TALLY, Access, computed_index, facts_of, parts_of, renamed
 from lampwork.ir.program import Extern, FromBuffer, Launch, Program, TensorRef, launch_rows
-from lampwork.ir.size import Size, Symbol, add, bounds, common_factor, divided, mul, substitute, symbols
+from lampwork.ir.prove import Prover
+from lampwork.ir.size import Size, SizeExpr, Symbol, add, bounds, common_factor, divided, mul, substitute, symbols
 from lampwork.ir.verify import VerifyError
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
@@ -282,15 +284,16 @@ def verify_program(program: Program, facts: Sequence[Size] = ()) -> None:
     """
     unproved = [verify_kernel(kernel) for kernel in program.kernels]
     for step in program.steps:
-        if isinstance(step, Launch) and step.sizes and unproved[step.kernel]:
+        if isinstance(step, Launch) and step.sizes:
             _verify_offsets(program.kernels[step.kernel], unproved[step.kernel], step, facts)
-    ranges = _workspace_ranges(program)
+    ranges, known = _workspace_ranges(program), _symbols_of(program)
     written = {name for name, place in program.placements.items() if place.kind in ("input", "constant")}
     written |= {name for name, buffer in program.buffers.items() if buffer.kind == "unwritten"}
     live: dict[str, list[int]] = {}
     for number, step in enumerate(program.steps):
         if isinstance(step, Launch):
             _verify_launch(program, number, step, ranges)
+            _verify_sizes(program, number, step, facts, known)
         reads, writes = step_accesses(program, step)
         for name in (*reads, *writes):
             if name not in program.placements:
@@ -318,17 +321,62 @@ def verify_program(program: Program, facts: Sequence[Size] = ()) -> None:
     _verify_arena(program, live)
 
 
+def prove_program(program: Program, facts: Sequence[Size] = (), numbers: bool = False) -> None:
+    """Raises an error where invariant 10 is not proved of a kernel that takes sizes (`numbers`: of any kernel), or that
+    its buffers are as large as it takes them to be. `facts`: as for `verify_program`."""
+    unproved: dict[int, list[Access]] = {}
+    known = _symbols_of(program)
+    for number, step in enumerate(program.steps):
+        if isinstance(step, Launch) and (step.sizes or numbers):
+            kernel = program.kernels[step.kernel]
+            if step.kernel not in unproved:
+                check = _KernelCheck(kernel)
+                check.run()
+                unproved[step.kernel] = check.unproved
+            _verify_offsets(kernel, unproved[step.kernel], step, facts)
+            _verify_sizes(program, number, step, facts, known)
+
+
 def _verify_offsets(kernel: Kernel, unproved: list[Access], step: Launch, facts: Sequence[Size]) -> None:
     """Raises an error where invariant 10 does not follow from what guards say of this launch's sizes."""
+    if not unproved:
+        return
     names: dict[str, Symbol] = {}
+    given: dict[str, Symbol] = {}
     for own, value in zip(kernel.sizes, step.sizes):
+        found = next((s for a in unproved for s in a.symbols() if s.name == own), Symbol(own, 0))
         if isinstance(value, Symbol):
-            found = next((s for a in unproved for s in a.symbols() if s.name == own), Symbol(own, 0))
             names.setdefault(value.name, found)
+        given[own] = found
     known = renamed(facts, names)
     numbers = {own: value for own, value in zip(kernel.sizes, step.sizes) if isinstance(value, int) and not kernel.many}
+    for own, value in zip(kernel.sizes, step.sizes):
+        if isinstance(value, SizeExpr):  # what the kernel's size is in sizes of the program
+            (same,) = renamed([value], names)
+            more = add(given[own], mul(same, -1))
+            known += [each for each in (more, mul(more, -1)) if not isinstance(each, int)]
     for access in unproved:
         _settle(kernel, access.at(numbers) if numbers else access, known)
+
+
+def _symbols_of(program: Program) -> dict[str, Symbol]:
+    """Each symbol of the program's sizes, with bounds, by name."""
+    sizes = [size for buffer in program.buffers.values() for size in (*buffer.shape, *buffer.strides)]
+    return {each.name: each for size in dict.fromkeys(sizes) for each in parts_of(size)}
+
+
+def _verify_sizes(
+    program: Program, number: int, step: Launch, facts: Sequence[Size], known: Mapping[str, Symbol]
+) -> None:
+    """Raises an error where nothing proves that a kernel's buffers are as large as it takes them to be."""
+    kernel = program.kernels[step.kernel]
+    for buffers, sizes in launch_rows(step, kernel):
+        values = dict(zip(kernel.sizes, sizes))
+        for parameter, name in zip(kernel.parameters, buffers):
+            expected = substitute(substitute(parameter.numel, values), known)
+            spare = add(substitute(storage_numel(program.buffers[name]), known), mul(expected, -1))
+            if bounds(spare)[0] < 0 and not Prover([substitute(fact, known) for fact in facts]).holds(spare):
+                raise OffsetError(f"step {number}: invariant 11: nothing proves that {name} has {expected} elements")
 
 
 def _settle(kernel: Kernel, access: Access, facts: Sequence[Size]) -> None:
@@ -343,7 +391,7 @@ def _settle(kernel: Kernel, access: Access, facts: Sequence[Size]) -> None:
     if access.enumerated():
         TALLY.enumerated += 1
         return
-    TALLY.open.append((kernel.name, access, tuple(facts)))
+    TALLY.refused(kernel.name, access, facts)
     raise OffsetError(f"kernel {kernel.name}: invariant 10: nothing proves that {access.text} is inside of its buffer")
 
 

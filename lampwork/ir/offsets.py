@@ -7,6 +7,7 @@ where t4 and i0 - 2 >= 0, b0[i0 - 2]                             proved: nothing
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,7 @@ from lampwork.ir.size import (
     mod,
     mul,
     substitute,
+    symbols,
 )
 
 
@@ -51,7 +53,25 @@ class Access:
 
     def proved(self, facts: Sequence[Size] = ()) -> bool:
         """Whether it is inside its buffer, for all sizes with these `facts`."""
-        return Prover([*self.facts, *facts], self.ranges).inside(self.index, self.numel)
+        own, ranges = self._ranges_of_numbers()
+        return _inside(self.index, self.numel, (*own, *facts), tuple(ranges.items()))
+
+    def _ranges_of_numbers(self) -> tuple[list[Size], dict[str, Size]]:
+        """Facts and ranges, with each integer that the kernel computes and keeps between 0 and a size as if it were
+        the index of a loop: it is put to its end, whatever else depends on it."""
+        facts, ranges = list(self.facts), dict(self.ranges)
+        for fact in self.facts:
+            if isinstance(fact, Symbol) and fact.lower == -INFINITY and fact.name not in ranges:
+                for other in facts:
+                    last = add(other, fact)
+                    names = symbols(last)
+                    if fact.name not in names and symbols(other) == names | {fact.name}:
+                        unknown = [each.name for each in parts_of(last) if each.lower == -INFINITY]
+                        if all(name in ranges for name in unknown):
+                            ranges[fact.name] = last
+                            facts = [each for each in facts if each not in (fact, other)]
+                            break
+        return facts, ranges
 
     def at(self, sizes: Mapping[str, int]) -> Access:
         """The same with numbers for some sizes."""
@@ -123,6 +143,12 @@ class Access:
         )
 
 
+@functools.lru_cache(maxsize=2048)
+def _inside(index: Size, numel: Size, facts: tuple[Size, ...], ranges: tuple[tuple[str, Size], ...]) -> bool:
+    """Whether `0 <= index < numel` was proved. Kernels name their sizes and indices alike, so many ask the same."""
+    return Prover(facts, dict(ranges)).inside(index, numel)
+
+
 #: Points tried for a counterexample.
 _TRIALS = 300
 #: Points that are enumerated.
@@ -136,8 +162,12 @@ class Tally:
     proved: int = 0
     #: Proved by looking at each point of small loops.
     enumerated: int = 0
-    #: Those neither proved nor refuted, with the facts of their launch.
+    #: Those neither proved nor refuted, with the facts of their launch: the first thousand.
     open: list[tuple[str, Access, tuple[Size, ...]]] = field(default_factory=list)
+
+    def refused(self, kernel: str, access: Access, facts: Sequence[Size]) -> None:
+        if len(self.open) < 1000:
+            self.open.append((kernel, access, tuple(facts)))
 
     def share(self) -> float:
         """The part that is neither proved nor refuted."""

@@ -21,9 +21,16 @@ INFINITY = 1 << 62
 
 
 class SizeExpr:
-    """Base of all non-constant expressions. Immutable, hashable, ordered by its text."""
+    """Base of all non-constant expressions. Immutable, hashable, ordered by its text.
+
+    Expressions share their parts, so what is asked of a part again and again is kept there: its hash, its bounds, its
+    symbols and its text.
+    """
 
     __slots__ = ()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: self.__dict__[name] for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
 
     def __add__(self, other: Size) -> Size:
         return add(self, other)
@@ -54,6 +61,14 @@ class SizeExpr:
 Size = int | SizeExpr
 
 
+def _hash(self: SizeExpr) -> int:
+    kept = self.__dict__
+    found = kept.get("_hash")
+    if found is None:
+        found = kept["_hash"] = hash(tuple([kept[name] for name in self.__dataclass_fields__]))  # type: ignore[attr-defined]
+    return found
+
+
 @dataclass(frozen=True)
 class Symbol(SizeExpr):
     """A loop index, a dynamic size, or an integer value computed in the kernel. `lower <= value <= upper`.
@@ -66,6 +81,8 @@ class Symbol(SizeExpr):
     upper: int = INFINITY
     seen: int = field(default=0, repr=False)
 
+    __hash__ = _hash
+
     def __str__(self) -> str:
         return self.name
 
@@ -75,8 +92,14 @@ class FloorDiv(SizeExpr):
     value: Size
     divisor: Size
 
-    def __str__(self) -> str:
+    __hash__ = _hash
+
+    @cached_property
+    def text(self) -> str:
         return f"({self.value} // {_divisor_text(self.divisor)})"
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -84,8 +107,14 @@ class Mod(SizeExpr):
     value: Size
     divisor: Size
 
-    def __str__(self) -> str:
+    __hash__ = _hash
+
+    @cached_property
+    def text(self) -> str:
         return f"({self.value} % {_divisor_text(self.divisor)})"
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -93,8 +122,14 @@ class Min(SizeExpr):
     left: Size
     right: Size
 
-    def __str__(self) -> str:
+    __hash__ = _hash
+
+    @cached_property
+    def text(self) -> str:
         return f"min({self.left}, {self.right})"
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -102,8 +137,14 @@ class Max(SizeExpr):
     left: Size
     right: Size
 
-    def __str__(self) -> str:
+    __hash__ = _hash
+
+    @cached_property
+    def text(self) -> str:
         return f"max({self.left}, {self.right})"
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -112,8 +153,14 @@ class Product(SizeExpr):
 
     factors: tuple[SizeExpr, ...]
 
-    def __str__(self) -> str:
+    __hash__ = _hash
+
+    @cached_property
+    def text(self) -> str:
         return "*".join(str(factor) for factor in self.factors)
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -123,13 +170,15 @@ class Sum(SizeExpr):
     constant: int
     terms: tuple[tuple[int, SizeExpr], ...]
 
+    __hash__ = _hash
+
     @cached_property
     def text(self) -> str:
         parts = [str(atom) if k == 1 else f"{k}*{atom}" for k, atom in self.terms]
-        return " + ".join(parts + ([str(self.constant)] if self.constant else []))
+        return f"({' + '.join(parts + ([str(self.constant)] if self.constant else []))})"
 
     def __str__(self) -> str:
-        return f"({self.text})"
+        return self.text
 
 
 def _divisor_text(divisor: Size) -> str:
@@ -242,6 +291,14 @@ def bounds(value: Size) -> tuple[int, int]:
         return value, value
     if isinstance(value, Symbol):
         return value.lower, value.upper
+    kept = value.__dict__
+    found = kept.get("_bounds")
+    if found is None:
+        found = kept["_bounds"] = _bounds(value)
+    return found
+
+
+def _bounds(value: SizeExpr) -> tuple[int, int]:
     if isinstance(value, Sum):
         low = high = value.constant
         for k, atom in value.terms:
@@ -500,7 +557,7 @@ def product(sizes: Iterable[Size]) -> Size:
 
 def substitute(value: Size, values: Mapping[str, Size]) -> Size:
     """`value` with symbols replaced by name; the result is canonical again."""
-    if isinstance(value, int):
+    if isinstance(value, int) or symbols(value).isdisjoint(values):
         return value
     if isinstance(value, Symbol):
         return values.get(value.name, value)
@@ -526,6 +583,14 @@ def symbols(value: Size) -> frozenset[str]:
     """Names of all symbols in `value`."""
     if isinstance(value, int):
         return frozenset()
+    kept = value.__dict__
+    found = kept.get("_symbols")
+    if found is None:
+        found = kept["_symbols"] = _symbols(value)
+    return found
+
+
+def _symbols(value: SizeExpr) -> frozenset[str]:
     if isinstance(value, Symbol):
         return frozenset((value.name,))
     if isinstance(value, Sum):

@@ -1,16 +1,22 @@
-"""A load that nothing proves to be inside of its buffer is refused by the verifier, and the call compiled for its sizes."""
+"""A load that nothing proves to be inside of its buffer is refused, and the call compiled for its sizes."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
 
 import lampwork
+from lampwork import pipeline
+from lampwork.config import environment
 from lampwork.errors import OffsetError
 from lampwork.ir import offsets
-from lampwork.ir.kernel_verify import verify_kernel
-from lampwork.ir.loops import Axis, Kernel, Load, Loop, Parameter, Store
-from lampwork.ir.size import Symbol, floordiv, mod, mul
+from lampwork.ir.kernel_verify import prove_program, verify_kernel, verify_program
+from lampwork.ir.loops import Axis, Buffer, Kernel, Load, Loop, Parameter, Store
+from lampwork.ir.program import Launch, Placement, Program
+from lampwork.ir.size import INFINITY, Symbol, floordiv, mod, mul
+from lampwork.runtime import function
 
 
 def kernel(index, numel: int, extent: int) -> Kernel:
@@ -40,8 +46,10 @@ def test_what_nothing_proves_is_refused(monkeypatch):
     offsets.TALLY.clear()
 
 
-def test_sizes_are_fixed_where_a_proof_is_missing(monkeypatch):
-    """Nothing is proved of symbols here: each pair of sizes is an entry of its own."""
+@pytest.mark.parametrize("verify", [True, False])
+def test_sizes_are_fixed_where_a_proof_is_missing(monkeypatch, verify):
+    """Nothing is proved of symbols here: each pair of sizes is an entry of its own, whether the verifier runs or not."""
+    monkeypatch.setattr(pipeline, "environment", replace(environment, verify=verify))
     proved = offsets.Access.proved
     monkeypatch.setattr(offsets.Access, "proved", lambda self, facts=(): not self.sizes() and proved(self, facts))
     compiled = lampwork.compile(lambda x: x[1:] + x[:-1], dynamic=True, options={"cache": False})
@@ -52,6 +60,68 @@ def test_sizes_are_fixed_where_a_proof_is_missing(monkeypatch):
     assert not lampwork.stats(compiled)["fallbacks"]
     assert offsets.TALLY.open
     offsets.TALLY.clear()
+
+
+def test_what_nothing_proves_of_numbers_runs_eagerly(monkeypatch):
+    """Not of symbols, and not of the numbers in their place."""
+    monkeypatch.setattr(pipeline, "environment", replace(environment, verify=False, strict=False))
+    monkeypatch.setattr(function, "environment", replace(environment, verify=False, strict=False))
+    monkeypatch.setattr(offsets.Access, "proved", lambda *arguments: False)
+    monkeypatch.setattr(offsets.Access, "enumerated", lambda *arguments: False)
+    compiled = lampwork.compile(lambda x: x[1:] + x[:-1], dynamic=True, options={"cache": False})
+    x = torch.randn(5, 3)
+    with pytest.warns(lampwork.LampworkWarning, match="nothing proves"):
+        assert torch.equal(compiled(x), x[1:] + x[:-1])
+    assert lampwork.stats(compiled)["fallbacks"]
+    offsets.TALLY.clear()
+
+
+def test_kernels_with_numbers_alone_are_not_proved_again(monkeypatch):
+    """Programs of fixed sizes take no time for proofs: the verifier is for tests."""
+    monkeypatch.setattr(pipeline, "environment", replace(environment, verify=False))
+    monkeypatch.setattr(offsets.Access, "proved", lambda *arguments: pytest.fail("proved"))
+    compiled = lampwork.compile(lambda x: x[1:] + x[:-1], options={"cache": False})
+    x = torch.randn(5, 3)
+    assert torch.equal(compiled(x), x[1:] + x[:-1])
+    assert "prove" not in lampwork.stats(compiled)["compile_seconds"]
+
+
+def test_buffers_are_as_large_as_kernels_take_them_to_be():
+    """A kernel is proved for buffers of a size, and is given such buffers."""
+    n = Symbol("n", 2)
+    load = Load("b0", (Symbol("i0", 0),), "float32")
+    size = Symbol("s0", 2)
+    body = (Loop(Axis("i0", size), (Store("b1", (Symbol("i0", 0),), load),), "parallel"),)
+    parameters = (Parameter("b0", "float32", "read", size), Parameter("b1", "float32", "write", size))
+    kernel = Kernel("copies", parameters, body, ("s0",))
+    for rows, facts, proved in ((n, (), True), (n + 1, (), True), (n + -1, (), False), (mul(n, n) - 4, (), False),
+                                (Symbol("m", 2), (), False), (Symbol("m", 2), (Symbol("m", 2) - n,), True)):  # fmt: skip
+        x, y = Buffer("x", "float32", (rows,), (1,)), Buffer("y", "float32", (n,), (1,))
+        program = Program(
+            (kernel,), {"x": x, "y": y}, {"x": Placement("input", 0), "y": Placement("result", 0)},
+            (Launch(0, ("x", "y"), (Symbol("n"),)),), ("x",), (), ("y",), sizes=("n", "m"),
+        )  # fmt: skip
+        for check in (prove_program, verify_program):
+            if proved:
+                check(program, facts)
+                continue
+            with pytest.raises(OffsetError, match="nothing proves that x has n elements"):
+                check(program, facts)
+
+
+def test_numbers_that_are_kept_inside_are_put_to_their_ends():
+    """Rows of `rows // 20 - 1` numbers, looked up by two indices that a kernel computes and clamps."""
+    rows, count = Symbol("s0", 60), Symbol("s1", 2)
+    wide = floordiv(rows, 20) - 1
+    row, column = (Symbol(name, -INFINITY, INFINITY) for name in ("x0", "x1"))
+    facts = (row, count - 1 - row, column, wide - 1 - column)
+    index, numel = mul(wide, row) + column, mul(wide, count)
+    assert offsets.Access("", index, numel, {}, facts).proved()
+    assert not offsets.Access("", index + 1, numel, {}, facts).proved()
+    assert not offsets.Access("", index, numel, {}, facts[1:]).proved()
+    assert not offsets.Access("", index, numel, {}, facts[:3]).proved()
+    assert not offsets.Access("", index, numel, {}, (*facts[:3], wide - column)).proved()
+    assert offsets.Access("", index, numel, {}, (*facts, row - column)).proved()
 
 
 def written(shape: tuple[int, ...], index: tuple) -> None:

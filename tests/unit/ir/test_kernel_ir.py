@@ -28,7 +28,7 @@ from lampwork.ir.loops import (
     Store,
 )
 from lampwork.ir.program import FromBuffer, Launch, Placement, Program, TensorRef
-from lampwork.ir.size import Symbol
+from lampwork.ir.size import Symbol, substitute
 from lampwork.ir.verify import VerifyError
 
 F = "float32"
@@ -263,7 +263,8 @@ def _loaded(index, numel, extent, indirect=(), mask=None):
 
 
 def _program_of(kernel):
-    shape = {"x": kernel.parameters[0].numel, "y": kernel.parameters[1].numel}
+    x, y = (substitute(parameter.numel, {"s0": Symbol("n", 2)}) for parameter in kernel.parameters)
+    shape = {"x": x, "y": y}
     buffers = {name: Buffer(name, "float32", (numel,), (1,), "input") for name, numel in shape.items()}
     places = {"x": Placement("input", 0), "y": Placement("input", 1)}
     launch = Launch(0, ("x", "y"), (Symbol("n", 0),))
