@@ -19,6 +19,7 @@ RUNTIME = [
     f"tests/unit/runtime/test_{name}.py" for name in ("guards", "templates", "memory", "host", "alike", "derived")
 ]
 
+SCHEDULING = [f"tests/unit/schedule/test_{name}.py" for name in ("order", "places", "masks", "rows", "in_place")]
 LOWERING = [f"tests/unit/lower/test_{name}.py" for name in ("operators", "sizes", "views", "lower")]
 LLVM = ["tests/golden/codegen", *(f"tests/unit/codegen/test_{name}.py" for name in ("image", "programs", "accuracy"))]
 
@@ -35,7 +36,7 @@ CHECKS: dict[str, list[str]] = {
     "capture": [EFFECTS, GUARDS, "tests/unit/capture", "tests/python/test_changes.py"],
     "graph": ["tests/unit/graph/test_passes.py", HALVES, "tests/golden/graph", "tests/unit/graph", *PROGRAMS, STAGES],
     "lower": [*LOWERING, "tests/golden/lower", "tests/unit/lower", SIZES, FUZZ],
-    "schedule": ["tests/unit/schedule/test_order.py", "tests/unit/schedule", STAGES],
+    "schedule": [*SCHEDULING, "tests/unit/schedule", STAGES],
     "llvm": [*(f"tests/unit/codegen/test_{name}.py" for name in ("kernels", "operations")), *LLVM, FUZZ],
     "triton": [*TRITON, "tests/unit/codegen/triton"],
     "host": ["tests/unit/runtime/test_host.py", "tests/unit/codegen/test_host_blocks.py", HALVES, FUZZ, STAGES],

@@ -40,9 +40,9 @@ FAULTS = (
         "a view made before a write is read with its old contents",
     ),
     Fault(
-        "write-without-cast", "graph/functionalize.py",
-        "        if value.meta[\"val\"].dtype != like.dtype:\n", "        if value.meta[\"val\"].dtype.is_complex != like.dtype.is_complex:\n",
-        "an in-place result keeps the type that the operator computed in",
+        "written-offset-of-storage", "graph/functionalize.py",
+        "        offset = fake.storage_offset() - root.fake.storage_offset()\n        span =", "        offset = fake.storage_offset()\n        span =",
+        "a write through `as_strided` of an input that begins inside its storage goes beyond its place",
     ),
     Fault(
         "root-of-other-strides", "graph/functionalize.py",

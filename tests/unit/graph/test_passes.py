@@ -127,6 +127,7 @@ OVERLAPS = {
     "the same": lambda base: (base[:6], base[:6], base[20:26] * 1),
     "every other": lambda base: (base[:12:2], base[2:14:2], base[20:26] * 1),
     "one beside another in a third": lambda base: (base[:12], base[2:8], base[9:15]),
+    "one behind another in the first": lambda base: (base[:12], base[8:14], base[1:7]),
     "apart": lambda base: (base[:6], base[6:12], base[20:26]),
 }
 
@@ -140,6 +141,58 @@ def test_writes_to_inputs_that_overlap(write, overlap):
         return before, x + 1, y - z
 
     check(program, lambda: OVERLAPS[overlap](torch.arange(30.0)))
+
+
+# Writes of other types ---------------------------------------------------------------------------------------------------
+
+#: What is written is computed in a wider type than the memory's, which rounds it.
+ROUNDED = {
+    "wider floats": (torch.float16, lambda y, z: y.mul_(z)),
+    "wider integers": (torch.int8, lambda y, z: y.mul_((z * 50).long())),
+    "a slice": (torch.float16, lambda y, z: y[1:].add_(z[1:])),
+    "copy_": (torch.int8, lambda y, z: y.copy_(z)),
+    "copy_ to true and false": (torch.bool, lambda y, z: y.copy_(z)),
+    "item": (torch.int8, lambda y, z: y.__setitem__(0, 2.7)),
+    "items": (torch.bfloat16, lambda y, z: y.__setitem__(slice(1, 3), z[1:3])),
+    "out": (torch.float16, lambda y, z: torch.exp(z, out=y)),
+    "and": (torch.int8, lambda y, z: y.logical_and_(z)),
+    "comparison": (torch.float16, lambda y, z: y.gt_(z)),
+    "foreach": (torch.float16, lambda y, z: torch._foreach_mul_([y], [z])),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+@pytest.mark.parametrize("memory", ["fresh", "an input", "a diagonal", "every other", "shared by two inputs"])
+def test_what_is_written_has_the_type_of_the_memory(name, memory):
+    dtype, write = ROUNDED[name]
+
+    def program(x, y, z):
+        if memory not in ("an input", "shared by two inputs"):
+            x = x.clone()
+            y = {"fresh": x, "a diagonal": x.view(4, 4).diagonal(), "every other": x.as_strided((4,), (2,), 1)}[memory]
+        write(y[:4], z)
+        return x + 1, y + y, y.sum()
+
+    def make():
+        base = torch.arange(16).to(dtype)
+        y = {"an input": base.clone(), "shared by two inputs": base[3:9]}.get(memory, base.clone())
+        return base, y, torch.tensor([1.2345678, -0.3, 1000.7, 0.1])
+
+    check(program, make)
+
+
+@pytest.mark.parametrize("start", [0, 3])
+@pytest.mark.parametrize("steps", [(1, 1), (6, 2), (2, 6)])
+def test_writes_through_strides_of_a_part_of_a_storage(steps, start):
+    """`as_strided` counts from the beginning of the storage."""
+
+    def program(x):
+        y = x.clone()
+        for each, offset in ((x, start + 2), (y, 1)):
+            each.as_strided((2, 3) if steps[0] > 1 else (2, 1), steps, offset).mul_(2)
+        return y, x + 1
+
+    check(program, lambda: (torch.arange(30.0)[start : start + 24],))
 
 
 # Calls that differ in little -----------------------------------------------------------------------------------------------

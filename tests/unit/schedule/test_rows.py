@@ -106,6 +106,17 @@ def test_counters_of_one_element_are_rows_that_come_first():
     assert many(program) == [(True, FEWEST_ROWS)] * 2
 
 
+def test_other_constants_are_other_kernels():
+    """Of one operator, of one type, at one place."""
+    g = Graph()
+    for number in range(2 * FEWEST_ROWS):
+        value, factor = g.input((16 + 16 * number,)), constant(0.25 if number % 2 else 0.5)
+        body = lambda i, value=value, factor=factor: op("mul", g.load(value, i), factor)
+        g.write(value, g.pointwise(g.buffers[value].shape, body))
+    program = assert_same(g.finish())
+    assert many(program) == [(True, FEWEST_ROWS)] * 2 and len(program.kernels) == 2
+
+
 def test_numbers_from_a_list_are_made_where_they_are_needed():
     g = Graph()
     numbers = g.input((40,), "float64")
