@@ -37,7 +37,7 @@ CHECKS: dict[str, list[str]] = {
     "graph": ["tests/unit/graph/test_passes.py", HALVES, "tests/golden/graph", "tests/unit/graph", *PROGRAMS, STAGES],
     "lower": [*LOWERING, "tests/golden/lower", "tests/unit/lower", SIZES, FUZZ],
     "schedule": [*SCHEDULING, "tests/unit/schedule", STAGES],
-    "llvm": [*(f"tests/unit/codegen/test_{name}.py" for name in ("kernels", "operations")), *LLVM, FUZZ],
+    "llvm": [*(f"tests/unit/codegen/test_{name}.py" for name in ("memory", "kernels", "operations")), *LLVM, FUZZ],
     "triton": [*TRITON, "tests/unit/codegen/triton"],
     "host": ["tests/unit/runtime/test_host.py", "tests/unit/codegen/test_host_blocks.py", HALVES, FUZZ, STAGES],
     "runtime": [*RUNTIME, HALVES, GUARDS, EFFECTS, "tests/unit/runtime"],
