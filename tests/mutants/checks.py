@@ -23,12 +23,8 @@ SCHEDULING = [f"tests/unit/schedule/test_{name}.py" for name in ("order", "place
 LOWERING = [f"tests/unit/lower/test_{name}.py" for name in ("operators", "sizes", "views", "lower")]
 LLVM = ["tests/golden/codegen", *(f"tests/unit/codegen/test_{name}.py" for name in ("image", "programs", "accuracy"))]
 
-TRITON = [
-    *(f"tests/unit/codegen/triton/test_programs.py::test_{name}" for name in ("pointwise", "reductions", "memory")),
-    "tests/unit/codegen/triton/test_dropout.py",
-    "tests/unit/codegen/triton/test_programs.py::test_long_rows_in_blocks",
-    "tests/unit/codegen/triton/test_programs.py::test_long_rows_are_read_once_for_their_maximum_and_sum",
-]
+#: Files whole: of a test and its file, or a file and its folder, pytest runs the larger alone.
+TRITON = [f"tests/unit/codegen/triton/test_{name}.py" for name in ("dropout", "programs")]
 
 CHECKS: dict[str, list[str]] = {
     "ir": ["tests/unit/ir", SIZES, "tests/unit/schedule"],
