@@ -16,11 +16,13 @@ from lampwork.fakes.symbolic import sizes_of
 
 
 def value_of(argument: Any) -> Any:
-    """An argument with every node replaced by the fake it computes."""
+    """An argument with every node replaced by the fake it computes, in plain lists and tuples: those of `torch.fx` are
+    classes of their own, which operators on fakes do not look into."""
     if isinstance(argument, Node):
         return argument.meta["val"]
     if isinstance(argument, (list, tuple)):
-        return type(argument)(value_of(each) for each in argument)
+        found = [value_of(each) for each in argument]
+        return found if isinstance(argument, list) else tuple(found)
     return argument
 
 
