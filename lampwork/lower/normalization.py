@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
-
 from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES, compute_dtype
 from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.program import TensorRef
@@ -139,10 +137,13 @@ def _scaled_from(element: Expr, mean: Expr, rest: Expr | None, scale: Expr, shif
     return ex.add(scaled, shift) if shift is not None else scaled
 
 
-def _as_rows_overflow(lowering: Lowering, mean: TensorValue, squared: TensorValue, count: Size) -> TensorValue:
+def _as_rows_overflow(
+    lowering: Lowering, input: TensorValue, mean: TensorValue, squared: TensorValue, count: Size
+) -> TensorValue:
     """The variance; NaN for a row shorter than a vector of eager's whose mean has no square: there eager's kernel on a
-    CPU (`RowwiseMoments`) weighs the square of what no lane has seen by 0."""
-    lanes = _VECTOR_BYTES.get(torch.backends.cpu.get_cpu_capability(), 32) // ITEM_SIZE_BYTES[mean.dtype]
+    CPU (`RowwiseMoments`) weighs the square of what no lane has seen by 0. Longer rows whose elements all are in lanes
+    are NaN there, too, where the mean of the first lane has no square: those are not followed."""
+    lanes = _VECTOR_BYTES // ITEM_SIZE_BYTES[input.dtype]
     if lowering.device != "cpu" or bounds(count)[0] >= lanes:
         return squared
 
@@ -157,8 +158,8 @@ def _as_rows_overflow(lowering: Lowering, mean: TensorValue, squared: TensorValu
     return lowering.compute_fresh(squared.shape, squared.dtype, value, "spread")
 
 
-#: Vectors of eager's kernels, by what it says of the machine.
-_VECTOR_BYTES = {"AVX512": 64, "AVX2": 32}
+#: A vector of that kernel of eager's. It is not compiled for wider ones, whatever the machine has.
+_VECTOR_BYTES = 32
 
 
 @rule("native_layer_norm")
@@ -176,7 +177,7 @@ def _native_layer_norm(
         return NotImplemented
     dims = tuple(range(outer, rank))
     mean, squared = variance(lowering, input, dims, 0)
-    squared = _as_rows_overflow(lowering, mean, squared, count_of(input.shape, dims))
+    squared = _as_rows_overflow(lowering, input, mean, squared, count_of(input.shape, dims))
     rstd = _reciprocal_root(lowering, squared, eps)
     accumulator = mean.dtype
 
@@ -245,7 +246,7 @@ def _native_group_norm(
     grouped = (shape[0], group, each, *shape[2:])  # [N, G, C/G, spatial]
     dims = tuple(range(2, len(grouped)))
     rest, mean, squared = moments(lowering, regrouped(input, grouped), dims)
-    squared = _as_rows_overflow(lowering, mean, squared, count_of(grouped, dims))
+    squared = _as_rows_overflow(lowering, input, mean, squared, count_of(grouped, dims))
     rstd = _reciprocal_root(lowering, squared, eps)
     accumulator = mean.dtype
 

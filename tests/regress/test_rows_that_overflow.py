@@ -1,0 +1,28 @@
+"""Rows of 9 to 15 float32 numbers, whose mean has no square, were normalized to NaN where eager's result is 0: eager's
+kernel on a CPU takes vectors of 32 bytes on machines with wider ones, too. Half types have twice as many in a vector."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import lampwork
+
+HUGE = {torch.float32: 1e22, torch.float64: 1e170, torch.bfloat16: 1e22}
+
+
+@pytest.mark.parametrize("dtype", HUGE, ids=str)
+@pytest.mark.parametrize("norm", ["layer", "group"])
+def test_rows_that_overflow(dtype, norm):
+    lanes = 32 // dtype.itemsize
+    compiled = lampwork.compile(
+        (lambda x: F.layer_norm(x, x.shape[-1:])) if norm == "layer" else (lambda x: F.group_norm(x, 1)),
+        options={"cache": False, "recompile_limit": 64},
+    )
+    torch.manual_seed(0)
+    for length in (1, 3, lanes - 1, lanes + 1, 2 * lanes - 1, 2 * lanes + 1, 5 * lanes - 3):
+        x = ((torch.rand(2, 1, length, dtype=torch.float64) + 1) * HUGE[dtype]).to(dtype)
+        expected = F.layer_norm(x, x.shape[-1:]) if norm == "layer" else F.group_norm(x, 1)
+        assert torch.equal(compiled(x).isnan(), expected.isnan()), length
+        assert expected.isnan().any() == (length < lanes)
