@@ -45,6 +45,7 @@ from lampwork.fakes.strides import (
     is_contiguous,
     is_dense,
     iterated,
+    iterated_of,
     less,
     permuted,
     preserved,

@@ -261,6 +261,11 @@ def iterated(tensors: Sequence[torch.Tensor], shape: Shape, all_same: bool, comm
         tensor.stride() if common is None or tensor.dtype == common or not tensor.dim() else preserved(tensor)
         for tensor in tensors
     ]
+    return iterated_of([tensor.size() for tensor in tensors], strides, shape, all_same)
+
+
+def iterated_of(sizes: Sequence[Any], strides: Sequence[Any], shape: Shape, all_same: bool) -> Shape:
+    """As `iterated`, of operands with these sizes and strides, which are not cast."""
     if all_same:
         first = strides[0]
         same = True
@@ -283,12 +288,11 @@ def iterated(tensors: Sequence[torch.Tensor], shape: Shape, all_same: bool, comm
     if dims < 2:
         return contiguous(shape)
     table = []
-    for tensor, steps in zip(tensors, strides):
-        sizes = tensor.size()
-        shift = dims - len(sizes)
+    for size, steps in zip(sizes, strides):
+        shift = dims - len(size)
         row = [0] * dims
-        for index in range(len(sizes)):
-            if differ(sizes[index], 1) or not differ(shape[shift + index], 1):
+        for index in range(len(size)):
+            if differ(size[index], 1) or not differ(shape[shift + index], 1):
                 row[shift + index] = steps[index]
         table.append(row)
     return sorted_strides(table, shape)

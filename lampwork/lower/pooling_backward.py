@@ -47,8 +47,8 @@ def _summed(
 
         def body(index: IndexTuple) -> Expr:
             terms = [term(index, chosen) for chosen in itertools.product(*[range(count) for count in counts])]
-            value = terms[0]
-            for each in terms[1:]:
+            value: Expr = ex.like(0, terms[0])  # as eager adds to zeros: the sum of -0 alone is 0
+            for each in terms:
                 value = ex.add(value, each)
             return value
 

@@ -147,3 +147,15 @@ def test_means_of_rows_of_varying_length_beside_an_infinity():
             x = torch.tensor([row, row])
             for mine, theirs in zip(compiled(x), program(x), strict=True):
                 torch.testing.assert_close(mine, theirs, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "pool", [lambda x: F.avg_pool2d(x, 1), lambda x: F.avg_pool2d(x, 2), lambda x: F.interpolate(x, size=(5, 5))]
+)
+def test_derivatives_of_pools_are_added_to_zeros(pool):
+    """The sum of negative zeros alone was -0."""
+    x = torch.randn(1, 2, 4, 4, requires_grad=True)
+    tangent = torch.tensor(-0.0).expand(pool(x).shape)
+    (expected,) = torch.autograd.grad(pool(x), x, tangent)
+    (found,) = torch.autograd.grad(lampwork.compile(pool, options={"cache": False})(x), x, tangent)
+    assert torch.equal(found.signbit(), expected.signbit())

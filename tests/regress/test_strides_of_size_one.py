@@ -1,4 +1,5 @@
-"""A dimension of size 1 had another stride than eager's where a reshape copies: (1, 1) for (32, 1)."""
+"""A dimension of size 1 had another stride than eager's where a reshape copies: (1, 1) for (32, 1). So it was where
+operands of varying sizes have strides of their own in such dimensions, and PyTorch's rules for symbols answered."""
 
 from __future__ import annotations
 
@@ -28,3 +29,20 @@ def test_strides_are_eagers(program):
     for one, other in pairs:
         assert torch.equal(one, other)
         assert one.stride() == other.stride()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("strides", [(1, 1, 1, 1), (2, 1, 1, 4), (4, 2, 1, 2)])
+def test_sums_of_booleans(strides, dynamic):
+    x = torch.ones(2, dtype=torch.bool).as_strided((1, 1, 2, 1), strides)
+    program = lambda x: x + x
+    assert lampwork.compile(program, dynamic=dynamic)(x).stride() == program(x).stride()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("strides", [(1, 1, 1), (1, 2, 1), (2, 2, 1)])
+def test_choices_of_two_types(strides, dynamic):
+    condition = torch.ones(2, dtype=torch.bool).as_strided((1, 1, 2), strides)
+    operands = condition, torch.ones(2, 1, dtype=torch.uint8), torch.ones(1, 1, dtype=torch.int64)
+    result = lampwork.compile(torch.where, dynamic=dynamic)(*operands)
+    assert result.stride() == torch.where(*operands).stride() and result.dtype == torch.int64

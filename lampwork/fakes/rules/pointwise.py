@@ -18,6 +18,7 @@ from lampwork.fakes.shapes import (
     exceeds_one,
     is_contiguous,
     iterated,
+    iterated_of,
     overload,
     preserved,
     promoted,
@@ -240,7 +241,7 @@ def compare(x: Any, other: Any) -> Spec:
 @rule("add.Tensor")
 def add(x: Any, y: Any, *, alpha: Any = 1) -> Spec:
     dtype = promoted((x, y))
-    if type(alpha) is not int and not dtype.is_floating_point or dtype is torch.bool:
+    if type(alpha) is not int and not dtype.is_floating_point:
         raise Unknown
     return elementwise((x, y), dtype)
 
@@ -358,13 +359,9 @@ def where(condition: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Spec:
     dtype = promoted((x, y))
     shape = broadcast([condition.size(), x.size(), y.size()])
     same = same_sizes(condition.size(), x.size()) and same_sizes(x.size(), y.size())
-    return Spec(shape, _where_strides(condition, x, y, shape, same, dtype), dtype)
-
-
-def _where_strides(condition: Any, x: Any, y: Any, shape: Any, same: bool, dtype: torch.dtype) -> Any:
-    if x.dtype == y.dtype:
-        return iterated((condition, x, y), shape, same)
-    raise Unknown
+    cast = ((condition, torch.bool), (x, dtype), (y, dtype))
+    strides = [each.stride() if each.dtype == wanted else preserved(each) for each, wanted in cast]
+    return Spec(shape, iterated_of([each.size() for each, _ in cast], strides, shape, same), dtype)
 
 
 @rule("clamp", "clamp_min", "clamp_max")

@@ -46,7 +46,7 @@ FAULTS = (
     ),
     Fault(
         "iterated-ignores-broadcast", "fakes/strides.py",
-        "            if differ(sizes[index], 1) or not differ(shape[shift + index], 1):\n                row[shift + index] = steps[index]\n",
+        "            if differ(size[index], 1) or not differ(shape[shift + index], 1):\n                row[shift + index] = steps[index]\n",
         "            row[shift + index] = steps[index]\n",
         "a broadcast dimension's stride decides the layout",
     ),
