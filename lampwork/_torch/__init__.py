@@ -103,6 +103,8 @@ if TYPE_CHECKING:
         run_backward,
         saved_hooks_refusal,
         selective_context,
+        sequence_number,
+        set_sequence_number,
         without_saved_tensor_hooks,
     )
     from lampwork._torch.cuda import (

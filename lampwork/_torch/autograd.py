@@ -70,6 +70,16 @@ def is_in_backward() -> bool:
 _BATCHED = tuple(torch._C._parse_dispatch_key(name) for name in ("Batched", "FuncTorchBatched"))
 
 
+def sequence_number(node: Any) -> int:
+    """When the node was made: the engine runs the last ones first."""
+    return int(node._sequence_nr())
+
+
+def set_sequence_number(node: Any, number: int) -> None:
+    """Has the engine run the node as if it had been made then."""
+    node._set_sequence_nr(number)
+
+
 def is_batched(tensor: torch.Tensor) -> bool:
     """Whether a `vmap` wraps the tensor: that of `torch.func`, or the older one of `is_grads_batched`."""
     keys = torch._C._dispatch_keys(tensor)

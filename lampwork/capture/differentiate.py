@@ -160,6 +160,21 @@ class _Differentiation:
             node = node.next_functions[0][0]
         return False
 
+    def is_late(self, fake: Fake, base: Fake) -> bool:
+        """Whether the gradient of `base`, through its view `fake`, comes after one through other operators: the engine
+        runs the nodes that were made last first."""
+        if has_new_history(base):
+            return False
+        end = base.grad_fn if base.grad_fn is not None else base
+        node: Any = fake.grad_fn
+        while node is not None and not _leads_to(node, end):
+            node = node.next_functions[0][0]
+        if node is None:
+            return False
+        made = _torch.sequence_number(node)
+        others = reached_nodes(self.target_fakes)
+        return any(_torch.sequence_number(each) > made for each in others if _leads_to(each, end))
+
     def target(self, position: int) -> Made:
         self.targets.append(Output(position))
         self.target_fakes.append(self.outputs[position] if position < self.results else self.hidden[-1])
@@ -203,7 +218,8 @@ class _Differentiation:
             fake = self.outputs[position]
             if fake is base:
                 continue
-            call = found.find(fake, base, source, each.index)
+            late = source == "input" and each.kind.startswith("view") and self.is_late(fake, base)
+            call = found.find(fake, base, source, each.index, late)
             if call is not None:
                 made[position] = Made("view", call)
             elif each.kind.startswith("view") and not _is_surely_distinct(base):
@@ -330,6 +346,11 @@ def _is_surely_distinct(tensor: torch.Tensor) -> bool:
                 return False
             end = stride * (extent - 1) + end
     return True
+
+
+def _leads_to(node: Any, end: Any) -> bool:
+    """Whether the node hands a gradient to `end`: another node, or a leaf."""
+    return any(each is end or getattr(each, "variable", None) is end for each, _ in node.next_functions)
 
 
 def _same_memory(left: torch.Tensor, right: torch.Tensor) -> bool:

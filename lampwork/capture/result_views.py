@@ -39,11 +39,13 @@ class ResultViews:
         self.inputs: list[int] = []
         self.calls: list[tuple[Any, Call]] = []
         self.numbers: dict[Node, tuple[str, int]] = {}
+        #: The calls whose gradients eager adds behind the region's own.
+        self.late: list[int] = []
         self.symbols: dict[str, tuple[int, int | None]] = {}
 
-    def find(self, fake: Fake, base: Fake, kind: str, index: int) -> int | None:
+    def find(self, fake: Fake, base: Fake, kind: str, index: int, late: bool = False) -> int | None:
         """The number of the call that makes `fake` of `base`, which is the "input" or "output" `index`; None where the
-        views in between are not known."""
+        views in between are not known. `late`: the gradient that reaches `base` through it comes after the region's."""
         if kind == "input" and base.lampwork_placeholder is not self.recorder.node_of(base):
             return None  # given another shape in place, which its caller sees before or after the views are made
         root = _written(self.recorder.node_of(base))
@@ -57,6 +59,8 @@ class ResultViews:
             return None
         if place[0] != "call":
             return None
+        if late:
+            self.late += range(before, len(self.calls))
         return place[1]
 
     def place(self, node: Node, root: Node, base: tuple[str, int]) -> tuple[str, int]:
@@ -133,7 +137,8 @@ class ResultViews:
             else:
                 number = self.outputs + len(inputs) + index
             calls.append(Call(call.op, (Value(number), *call.args), call.kwargs, call.item, call.grad))
-        return Views(tuple(inputs), tuple(calls), tuple((name, *where) for name, where in self.symbols.items()))
+        symbols = tuple((name, *where) for name, where in self.symbols.items())
+        return Views(tuple(inputs), tuple(calls), symbols, tuple(self.late))
 
 
 def _written(node: Node) -> Node:

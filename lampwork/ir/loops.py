@@ -161,6 +161,8 @@ POSITIONS: Final[frozenset[str]] = frozenset({"argmax", "argmin", "argmax_of_win
 #: Reductions that give the first of zeros of both signs, and which others they are but for that. Lanes of a vector are
 #: folded side by side; max_of_window is not divided into lanes.
 FIRSTS: Final[dict[str, str]] = {"first_max": "max", "first_min": "min", "max_of_window": "max"}
+#: Reductions of pooling windows, whose elements are folded in the order of the reduced axes.
+OF_WINDOWS: Final[frozenset[str]] = frozenset({"argmax_of_window", "max_of_window"})
 #: Reduction operators. max/min carry NaN.
 REDUCTIONS: Final[frozenset[str]] = POSITIONS | FIRSTS.keys() | {"sum", "prod", "max", "min", "any", "all"}
 

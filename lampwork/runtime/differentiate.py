@@ -322,6 +322,9 @@ class LampworkRegion(torch.autograd.Function):
     def backward(ctx: Any, *tangents: Any) -> Any:
         run: _Call = ctx.run
         owner = run.owner
+        if all(each is None for each in tangents):  # eager would not run the nodes: what they saved may be gone
+            _torch.release_saved_tensors(ctx)
+            return (None,) * (1 + len(owner.tracked))
         saved = list(ctx.saved_tensors)
         if run.hooked:
             saved = [_handed_back(tensor, handed) for tensor, handed in zip(saved, run.hooked, strict=True)]

@@ -17,7 +17,7 @@ class ResultViews:
     """The calls of a `Views`, with their operators looked up once."""
 
     def __init__(self, views: Views) -> None:
-        self.inputs, self.symbols = views.inputs, views.symbols
+        self.inputs, self.symbols, self.late = views.inputs, views.symbols, views.late
         self.steps: tuple[tuple[int, Any, Any, dict[str, Any], bool], ...] = tuple(
             (
                 call.args[0].index,
@@ -50,7 +50,23 @@ class ResultViews:
                     found.append(op(found[source], *args, **kwargs))
         finally:
             torch.set_grad_enabled(before)
+        if self.late and outputs:
+            self.order(outputs[0].grad_fn, found[first:])
         return found[first:]
+
+    def order(self, region: Any, made: Sequence[Any]) -> None:
+        """Has autograd's engine run the nodes of views in eager's order: it runs those made last first, and the strides
+        of a sum of gradients are those of the first. All views are made after `region`, the function's node."""
+        late = [made[index] for index in self.late]
+        early = [each for index, each in enumerate(made) if index not in self.late]
+        nodes: dict[Any, None] = {}
+        for each in (*late, None, *early):
+            node = region if each is None else each.grad_fn if isinstance(each, torch.Tensor) else None
+            if node is not None:
+                nodes[node] = None
+        numbers = sorted(_torch.sequence_number(node) for node in nodes)
+        for node, number in zip(nodes, numbers, strict=True):
+            _torch.set_sequence_number(node, number)
 
 
 def _load(argument: Any, sizes: dict[str, int]) -> Any:

@@ -290,7 +290,7 @@ RECORDS: dict[type, tuple[Check, ...]] = {
         one_of("plain", "output", "view", "view of output", "detached output", "view of input", "detached input"), INT,
     ),
     differentiation.Output: (INT, BOOL),
-    differentiation.Views: (INTS, many(CALL), SYMBOLS),
+    differentiation.Views: (INTS, many(CALL), SYMBOLS, INTS),
     differentiation.GradientLayout: (SIZES, INT, INT),
     differentiation.Joint: (
         INT, INT, many(of(differentiation.Output)), many(of(differentiation.Made)), INTS, many(INTS), INTS, INTS,

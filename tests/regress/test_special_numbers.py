@@ -54,6 +54,18 @@ def test_pooling_zeros_and_missing_values(rank, pool):
         same(lambda x: pool(x, 3, 2, 1, return_indices=True), given)
 
 
+@pytest.mark.parametrize("order", [(1, 0), (2, 1, 0), (0, 2, 1), (1, 2, 0)])
+def test_pooling_where_memory_is_in_another_order(order):
+    """Equal ones are taken in the order of the window, not of memory."""
+    rank = len(order)
+    x = torch.randint(0, 3, (2, 3, *[5, 6, 7][:rank]), generator=torch.Generator().manual_seed(0)) - 1.0
+    last = [2 + each for each in order]
+    given = x.permute(0, 1, *last).contiguous().permute(0, 1, *[2 + last.index(2 + each) for each in range(rank)])
+    pool = F.max_pool2d if rank == 2 else F.max_pool3d
+    same(lambda x: pool(x, 2, 1, return_indices=True), given)
+    same(lambda x: pool(x, 3, 1, return_indices=True), torch.where(given == 0, -0.0 * given, given))
+
+
 def test_indices_of_a_number():
     """Of a tensor without dimensions nothing has elements, and the number of rows is found all the same."""
     for value in (0.0, 1.0):

@@ -80,6 +80,32 @@ def test_strides(name, spread):
     assert not lampwork.stats(compiled)["fallbacks"]
 
 
+VIEWS = {
+    "before": lambda x: (x.mT, x.clone()),
+    "behind": lambda x: (x.clone(), x.mT),
+    "between": lambda x: (x.clone(), x.mT, x * 2),
+    "two": lambda x: (x[:1].mT, x.clone(), x.mT),
+    "parts": lambda x: (*x.split(1), x * 2),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_results_that_are_views_beside_others(name):
+    """The engine adds gradients in the order in which eager made their nodes: a sum is laid out as the first."""
+    program = VIEWS[name]
+    compiled = lampwork.compile(program, options={"cache": False})
+    for shape in ((2, 2, 1), (1, 2, 2), (3, 1)):
+        for transposed in (False, True):
+            seen = []
+            for function in (program, compiled):
+                leaf = torch.arange(4.0 if 2 in shape else 3.0).view(shape).clone().requires_grad_()
+                results = function(leaf.transpose(0, -1) if transposed else leaf)
+                tangents = [torch.arange(float(each.numel())).view(each.shape) for each in results]
+                torch.autograd.backward(results, tangents)
+                seen.append((leaf.grad.stride(), leaf.grad.tolist()))
+            assert seen[0] == seen[1]
+
+
 def test_sizes_that_vary():
     program = lambda x: x.mT[None] * 2
     compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
