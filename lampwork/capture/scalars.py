@@ -56,7 +56,10 @@ class Scalars:
         return self.recorder.call(op.overload, known_numbers(args), known_numbers(kwargs))
 
     def _store(self, op: Operator, args: tuple, kwargs: dict, result: Fake) -> Fake:
-        """What an in-place operator does with its result."""
+        """What an in-place operator does with its result. Raises eager's error where the result is of no type that the
+        tensor holds: floats in a tensor of integers."""
+        if not torch.can_cast(result.dtype, args[0].dtype):
+            raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {args[0].dtype}")
         recorder, hook = self.recorder, self.recorder.write_hook
         if hook is not None:
             hook(op.base, args[0], args[1:], kwargs)

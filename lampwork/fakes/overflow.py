@@ -27,6 +27,8 @@ _TO_COMMON_TYPE = {
 #: Types whose largest number programs exceed.
 _NARROW = frozenset({torch.float16})
 
+_NARROW_WHOLE = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
+
 CHECKED = frozenset({name + end for name in (*_TO_OWN_TYPE, *_TO_COMMON_TYPE) for end in ("", "_")})
 
 
@@ -35,16 +37,22 @@ def refuse_overflow(op: Operator, args: tuple, kwargs: dict) -> None:
     name = op.base.rstrip("_")
     named = {**dict(zip(op.positional, args)), **kwargs}
     wanted = _TO_OWN_TYPE.get(name) or _TO_COMMON_TYPE[name]
-    for number in [named[each] for each in wanted if type(named.get(each)) in (int, float, complex)]:
+    kinds = (int, float, complex, torch.SymInt)
+    for each in [each for each in wanted if type(named.get(each)) in kinds]:
+        number = named[each]
         first = named.get("self")
         if not isinstance(first, torch.Tensor):
             dtype = kwargs.get("dtype")
         elif name in _TO_OWN_TYPE:
             dtype = kwargs.get("dtype") or first.dtype
         else:
-            dtype = promoted([first, number])
+            dtype = promoted([first, 0 if isinstance(number, torch.SymInt) else number])
         if dtype is None or (name == "pow" and dtype in (torch.float32, torch.float64)):
             continue
+        if isinstance(number, torch.SymInt):
+            if each == "alpha" or dtype not in _NARROW_WHOLE:
+                continue
+            number = _least_that_says(number, torch.iinfo(dtype))
         if not fits(number, dtype):
             kind = str(dtype).removeprefix("torch.")
             raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
@@ -59,7 +67,7 @@ def refuse_overflow_of_unknown(op: Operator, args: tuple, kwargs: dict) -> None:
     dtype = kwargs.get("dtype") or (first.dtype if isinstance(first, torch.Tensor) else None)
     if dtype not in _NARROW:
         return
-    for each in _TO_OWN_TYPE.get(name, ()):
+    for each in _TO_OWN_TYPE.get(name) or _TO_COMMON_TYPE[name]:
         number = named.get(each)
         if each != "alpha" and type(number) is torch.SymFloat:
             limit = torch.finfo(dtype).max
@@ -67,6 +75,12 @@ def refuse_overflow_of_unknown(op: Operator, args: tuple, kwargs: dict) -> None:
             if (number > limit and number != infinite) or (number < -limit and number != -infinite):
                 kind = str(dtype).removeprefix("torch.")
                 raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
+
+
+def _least_that_says(number: torch.SymInt, limits: torch.iinfo) -> int:
+    """A number that fits where `number` does. Which case it is, is noted for other calls."""
+    least = -limits.max if limits.min == 0 else limits.min
+    return limits.max + 1 if number > limits.max else least - 1 if number < least else 0
 
 
 def fits(number: complex, dtype: torch.dtype) -> bool:

@@ -115,7 +115,9 @@ class Access:
 
     def enumerated(self) -> bool:
         """Whether it is inside at each point of its loops, all of which were looked at. They have to be few."""
-        names = list(self.ranges)
+        facts, ranges = self._ranges_of_numbers()
+        self = replace(self, facts=tuple(facts), ranges=ranges)
+        names = list(ranges)
         left = _MOST_POINTS
         ends = self._decided_at_ends()
 

@@ -79,6 +79,8 @@ class Prover:
         self.differences = frozenset(map(self._normal, facts))
         self.ranges = {name: self._normal(last) for name, last in ranges.items()}
         known = [self._normal(fact) for fact in facts]
+        #: No size and no index satisfies the facts: what they are asked of never happens.
+        self.nowhere = any(isinstance(fact, int) and fact < 0 for fact in known)
         # Where an index has a value at all, its range is not empty.
         known += [last for last in self.ranges.values() if isinstance(last, SizeExpr) and bounds(last)[0] < 0]
         self.order = list(self.ranges)
@@ -89,7 +91,7 @@ class Prover:
 
     def holds(self, value: Size) -> bool:
         """Whether `value >= 0` was proved."""
-        if bounds(value)[0] >= 0:
+        if self.nowhere or bounds(value)[0] >= 0:
             return True
         value = self._normal(value)
         self._learn_quotients(value)
@@ -291,6 +293,9 @@ class Prover:
                 yield rest, inner
             elif times is None:
                 yield (add(rest, mul(factor, maximum(inner, 0))),)
+        for factor, part in collected:
+            if self._sign(factor):
+                yield from self._by_dividend(value, part)
 
     def _by_dividend(self, value: SizeExpr, part: FloorDiv) -> Iterator[Goals]:
         """For t = x // d: x is no less than d*t, and no more than d*t + d - 1."""

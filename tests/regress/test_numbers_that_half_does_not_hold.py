@@ -29,6 +29,14 @@ def padded(x):
     return F.pad(x, (1, 1), value=fill)
 
 
+def at_least(x):
+    return x.clamp(min=fill)
+
+
+def at_most(x):
+    return x.clone().clamp_(-1.0, fill)
+
+
 def result(program, x):
     try:
         return program(x)
@@ -36,7 +44,7 @@ def result(program, x):
         return str(error)
 
 
-@pytest.mark.parametrize("program", [masked, masked_in_place, filled, padded])
+@pytest.mark.parametrize("program", [masked, masked_in_place, filled, padded, at_least, at_most])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_as_eager(program, dtype, monkeypatch):
     compiled = lampwork.compile(program, options={"cache": False, "recompile_limit": 32})
@@ -52,3 +60,24 @@ def test_as_eager(program, dtype, monkeypatch):
             torch.testing.assert_close(found, expected)
     assert refused == (3 if dtype is torch.float16 else 0)
     assert not lampwork.stats(compiled)["fallbacks"]
+
+
+@pytest.mark.parametrize("dtype, number", [(torch.uint8, 300), (torch.int8, -129), (torch.int32, 2**31)])
+@pytest.mark.parametrize(
+    "program", [lambda x, n: x.clamp(min=n), lambda x, n: x.clone().fill_(n), lambda x, n: torch.full_like(x, n)]
+)
+def test_whole_numbers(program, dtype, number):
+    compiled = lampwork.compile(program, options={"cache": False})
+    x = torch.tensor([3, 4], dtype=dtype)
+    for n in (1, 2, number, 3):
+        found, expected = result(lambda x: compiled(x, n), x), result(lambda x: program(x, n), x)
+        assert found == expected if isinstance(expected, str) else torch.equal(found, expected)
+
+
+def test_floats_are_not_added_to_integers():
+    compiled = lampwork.compile(lambda x, n: x.add_(n), options={"cache": False})
+    x = torch.tensor([3, 4])
+    for n in (1.0, 2.0, 3.5):
+        with pytest.raises(RuntimeError, match="can't be cast"):
+            compiled(x, n)
+    assert x.tolist() == [3, 4]

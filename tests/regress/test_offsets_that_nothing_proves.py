@@ -156,3 +156,19 @@ def test_places_in_what_a_concatenation_makes_are_proved(columns):
     compiled = lampwork.compile(program, options={"cache": False})
     assert torch.equal(compiled(x), program(x))
     assert not lampwork.stats(compiled)["fallbacks"] and not offsets.TALLY.open
+
+
+@pytest.mark.parametrize(
+    "program, shape",
+    [
+        (lambda x, i: torch.take(torch.fliplr(x), i % 32), (2, 2)),
+        (lambda x, i: torch.take(torch.fliplr(x), i), (200, 150)),
+        (lambda x, i: torch.gather(torch.column_stack([x, x]).diagonal(1), 1, i.view(1, 1, 1)), (1, 1, 1, 2)),
+    ],
+)
+def test_indices_that_tensors_hold(program, shape):
+    """A number that the kernel keeps within its bounds, in remainders and quotients; what is read nowhere."""
+    x, index = torch.rand(shape), torch.tensor([[1]])
+    compiled = lampwork.compile(program, options={"cache": False})
+    assert torch.equal(compiled(x, index), program(x, index))
+    assert not lampwork.stats(compiled)["fallbacks"]

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 
 import lampwork
+from lampwork.codegen.llvm.external import SLEEF
+from lampwork.codegen.llvm.math import INLINE
 
 inf, nan = math.inf, math.nan
 minus = torch.tensor([-0.0])
@@ -171,3 +173,15 @@ def test_derivatives_of_pools_are_added_to_zeros(pool):
     (expected,) = torch.autograd.grad(pool(x), x, tangent)
     (found,) = torch.autograd.grad(lampwork.compile(pool, options={"cache": False})(x), x, tangent)
     assert torch.equal(found.signbit(), expected.signbit())
+
+
+@pytest.mark.parametrize("name", sorted({*INLINE, *SLEEF, "relu", "silu", "softplus", "mish", "selu"}))
+def test_missing_values_of_all_kinds(name):
+    """Functions of a NaN are NaN whatever bits it has: those of vendors' functions have all set."""
+    bits = [0x7FC00000, -1, 0x7FFFFFFF, 0x7F800001, 0x7FC00001, 0x7FBFFFFF, 0x7F80FFFF, 0x7F807FFF]
+    function = getattr(torch, name, None) or getattr(F, name, None) or getattr(torch.special, name)
+    inputs = torch.tensor(bits, dtype=torch.int32).view(torch.float32).repeat(5)
+    program = function if name not in ("pow", "hypot", "atan2", "fmod") else lambda x: function(x, x + 1)
+    compiled = lampwork.compile(lambda x: program(x).isnan(), options={"cache": False})
+    for x in (inputs, inputs.double(), inputs.bfloat16()):
+        assert bool(compiled(x).all())

@@ -241,7 +241,8 @@ def tanh(self: Any, x: Value) -> Value:
     _, shifted, q = _reduce_exp(build, build.select(build.compare("fcmp ogt", doubled, limit), limit, doubled))
     grown = _scaled(build, build.fadd(q, one), shifted)
     large = build.fsub(one, build.fdiv(two, build.fadd(grown, one)))
-    result = build.select(build.compare("fcmp olt", magnitude, build.number(0.625, x.type)), small, large)
+    # Of NaN the small part: scaling by the bits of a NaN may make a number of it.
+    result = build.select(build.compare("fcmp oge", magnitude, build.number(0.625, x.type)), large, small)
     return build.intrinsic("copysign", result, x)
 
 
