@@ -46,7 +46,9 @@ class Scalars:
             refuse_overflow_of_unknown(op, args, kwargs)
         if op.kind == "functional" and any(has_zero(each.size()) for each in tensors_in(args)):
             # Nothing is computed with the number. Eager orders dimensions without elements otherwise for two tensors.
-            return self.recorder.call(op.overload, _any_numbers(args), _any_numbers(kwargs))
+            result = self.recorder.call(op.overload, _any_numbers(args), _any_numbers(kwargs))
+            if all(has_zero(each.size()) for each in tensors_in((result,))):  # fills and pads make elements of nothing
+                return result
         inplace = op.kind == "inplace"
         rule = _RULES.get(base[:-1] if inplace else base)
         if rule is not None and not (inplace and not isinstance(op.written[0], int)):

@@ -24,6 +24,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
 from math import gcd, prod
 from typing import Any
 
@@ -57,6 +59,8 @@ from lampwork.ir.size import (
 _EFFORTS = ((0, 60), (2, 150), (5, 400))
 #: Terms of a goal that is looked at: what cases and bounds multiply out to grows with each step.
 _MOST_TERMS = 160
+#: Parts of a goal that is looked at, each counted once: proofs that succeed have goals of a dozen or two.
+_MOST_PARTS = 100
 #: Factors of a term of a goal, beside those of the first goal: multiplying by divisors adds to them.
 _MOST_FACTORS = 4
 #: Proofs of signs inside of each other.
@@ -93,6 +97,8 @@ class Prover:
         """Whether `value >= 0` was proved."""
         if self.nowhere or bounds(value)[0] >= 0:
             return True
+        if _is_large(value):
+            return False
         value = self._normal(value)
         self._learn_quotients(value)
         self._highest = _degree(value) + _MOST_FACTORS
@@ -165,6 +171,8 @@ class Prover:
         if self._goals <= 0 or len(linear_terms(value)[1]) > _MOST_TERMS or _degree(value) > self._highest:
             return False
         self._goals -= 1
+        if _is_large(value):
+            return False
         memory = self._found
         proved = memory[key] = self._no_negative_term(value) or self._in_some_way(value, facts)
         return proved
@@ -415,12 +423,14 @@ def _degree(value: Size) -> int:
 
 
 def _parts(value: Size) -> Iterator[SizeExpr]:
-    """Every part of `value`, itself among them."""
+    """Every part of `value`, itself among them, each once: remainders of remainders repeat theirs many times."""
     stack: list[Size] = [value]
+    seen: set[SizeExpr] = set()
     while stack:
         part = stack.pop()
-        if isinstance(part, int):
+        if isinstance(part, int) or part in seen:
             continue
+        seen.add(part)
         yield part
         if isinstance(part, Sum):
             stack += [atom for _, atom in part.terms]
@@ -430,6 +440,10 @@ def _parts(value: Size) -> Iterator[SizeExpr]:
             stack += [part.value, part.divisor]
         elif isinstance(part, (Min, Max)):
             stack += [part.left, part.right]
+
+
+def _is_large(value: Size) -> bool:
+    return next(islice(_parts(value), _MOST_PARTS, None), None) is not None
 
 
 def _first(value: Size, kinds: tuple[type, ...]) -> Min | Max | None:
@@ -475,6 +489,7 @@ def _quotient(value: Size, divisor: Size) -> Size:
     return add(whole, floordiv(rest, divisor))
 
 
+@lru_cache(maxsize=4096)
 def _without_remainders(value: Size) -> Size:
     """The same with `x - d * (x // d)` for each `x % d`, so that quotients and remainders of one division cancel."""
     if isinstance(value, (int, Symbol)):

@@ -51,3 +51,19 @@ def test_a_tensor_of_numbers_that_are_computed():
         x, rewards = torch.randn(6), torch.randn(4).tolist()
         torch.testing.assert_close(compiled(x, rewards), program(x, rewards))
     assert lampwork.stats(compiled)["captures"] <= 3
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, n: x.new_full((4,), n),
+        lambda x, n: torch.nn.functional.pad(x, (1, 1, 2, 1), value=n),
+        lambda x, n: torch.addmm(torch.ones(3, 3), x.t(), x, beta=n),
+        lambda x, n: torch.cat([x * n, x.new_full((1, 3), n)]),
+    ],
+)
+def test_what_is_filled_beside_a_tensor_without_elements(program):
+    """Operators on such tensors were taken to compute nothing with the number."""
+    compiled = lampwork.compile(program, options={"cache": False})
+    for number in (-1e30, 0.1, 0.7, 2.5):
+        assert torch.equal(compiled(torch.zeros(0, 3), number), program(torch.zeros(0, 3), number))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -112,3 +113,16 @@ def test_facts_say_what_they_say_of_whole_numbers():
     assert Prover(bounded).inside(x, 2) and not Prover(bounded).inside(x, 1)
     even = [x, add(mul(x, -1), 7), mul(mod(x, 2), -1)]
     assert Prover(even).inside(floordiv(x, 2), 4) and not Prover(even).inside(floordiv(x, 2), 3)
+
+
+def test_remainders_of_remainders_are_given_up_soon():
+    """Each quotient repeats all that it is of: goals grew to many thousands of parts, and a proof took a minute."""
+    sizes = [Symbol(f"s{k}", 1) for k in range(6)]
+    inner = add(mul(I, add(mul(sizes[1], sizes[2]), mul(sizes[3], -1))), add(mul(J, sizes[4]), -1))
+    for _ in range(3):
+        for k in (5, 4, 3, 2):
+            whole = add(mul(sizes[k], sizes[k - 1]), mul(sizes[k - 2], -1))
+            inner = add(mul(mod(inner, whole), sizes[k - 2]), floordiv(inner, whole))
+    start = time.process_time()
+    Prover([add(sizes[1], mul(sizes[2], -1))], {"i": sizes[0], "j": sizes[5]}).inside(inner, mul(sizes[0], sizes[1]))
+    assert time.process_time() - start < 5
