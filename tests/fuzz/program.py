@@ -105,14 +105,16 @@ class Program:
         lines.append(f"    return ({', '.join(self.results)}{',' if len(self.results) == 1 else ''})")
         return "\n".join(lines) + "\n"
 
-    def function(self, variant: str = PLAIN, names: dict[str, Any] | None = None) -> Callable:
-        """The program as a Python function with globals of its own."""
+    def function(self, variant: str = PLAIN, names: dict[str, Any] | None = None, device: str = "cpu") -> Callable:
+        """The program as a Python function with globals of its own, its constants on that device."""
         import math
 
         import torch
 
         known = {"torch": torch, "F": torch.nn.functional, "inf": math.inf, "nan": math.nan, "math": math, **self.names}
         known.update(names or {})
+        if device != "cpu":
+            known = {name: each.to(device) if isinstance(each, torch.Tensor) else each for name, each in known.items()}
         text = self.text(variant)
         file = f"<fuzz {self.seed} {variant}>"
         exec(compile(text, file, "exec"), known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import warnings
@@ -46,13 +47,14 @@ def run_call(
     device: str = "cpu",
     noise: Noise | None = None,
 ) -> Outcome:
-    """What `function`, some form of the program, does on this call. `noise` disturbs gradients of results."""
+    """What `function`, some form of the program for that device, does on this call. `noise` disturbs gradients of
+    results."""
     arguments = arguments_of(program, call, wide, device)
     tensors = [each.tensor for each in arguments]
     outcome = Outcome()
     torch.manual_seed(call.seed)
     try:
-        with warnings.catch_warnings(), MODES[program.mode]():
+        with warnings.catch_warnings(), MODES[program.mode](), _made_on(device, program):
             warnings.simplefilter("ignore")
             results = function(*tensors, *call.numbers)
             for index, result in enumerate(results):
@@ -68,6 +70,11 @@ def run_call(
         outcome.values[f"memory of x{index}"] = each.memory.flat
         outcome.is_intact &= each.memory.is_intact()
     return outcome
+
+
+def _made_on(device: str, program: Program) -> Any:
+    """Where factory functions put tensors: of every second program on the device of its arguments."""
+    return torch.device(device) if device != "cpu" and program.seed % 2 else contextlib.nullcontext()
 
 
 def _differentiate(results: Any, arguments: list[Argument], outcome: Outcome, noise: Noise | None) -> None:
@@ -123,6 +130,7 @@ class Oracle:
     def __init__(self, program: Program, call: Call, device: str = "cpu") -> None:
         self.program, self.call, self.device = program, call, device
         self._wide: Outcome | None = None
+        self._on_cpu: Outcome | None = None
         self._noisy: list[Outcome] = []
         self._spread: dict[str, dict[str, Any]] = {}
 
@@ -132,17 +140,19 @@ class Oracle:
             before = torch.get_default_dtype()
             torch.set_default_dtype(torch.float64)  # of factory functions, and of quotients of whole numbers
             try:
-                function = self.program.function(WIDE, {name: _wide(each) for name, each in self.program.names.items()})
+                names = {name: _wide(each) for name, each in self.program.names.items()}
+                function = self.program.function(WIDE, names, self.device)
                 self._wide = run_call(function, self.program, self.call, True, self.device)
             finally:
                 torch.set_default_dtype(before)
         return self._wide
 
     def elsewhere(self) -> Iterator[dict[str, Any]]:
-        """What eager gives for operands of other layouts, and on a machine with narrower vectors, by label."""
+        """What eager gives for operands of other layouts, and on other machines (with narrower vectors; for a GPU, a
+        CPU), by label."""
         for layout in LAYOUTS:
             if layout not in self._spread:
-                function = self.program.function(SPREAD, {"SPREAD": partial(spread, layout)})
+                function = self.program.function(SPREAD, {"SPREAD": partial(spread, layout)}, self.device)
                 self._spread[layout] = run_call(function, self.program, self.call, False, self.device).values
             yield self._spread[layout]
         if self.device == "cpu":
@@ -150,13 +160,23 @@ class Oracle:
                 process = narrower()
                 self._spread["narrower"] = process.values(self.program, self.call) if process is not None else {}
             yield self._spread["narrower"]
+        else:
+            yield self.on_cpu.values
+
+    @property
+    def on_cpu(self) -> Outcome:
+        """What eager's kernels for a CPU give."""
+        if self._on_cpu is None:
+            self._on_cpu = run_call(self.program.function(), self.program, self.call)
+        return self._on_cpu
 
     def noisy(self, count: int) -> list[Outcome]:
         """`count` runs, every third of which is disturbed eight times as much."""
         while len(self._noisy) < count:
             index = len(self._noisy)
             noise = Noise(index, 8.0 if index % 3 == 2 else 2.0)
-            function = self.program.function(NOISY, {"NOISE": noise, "NOISE_IN_PLACE": noise.in_place})
+            names = {"NOISE": noise, "NOISE_IN_PLACE": noise.in_place}
+            function = self.program.function(NOISY, names, self.device)
             self._noisy.append(run_call(function, self.program, self.call, False, self.device, noise))
         return self._noisy
 
@@ -193,7 +213,8 @@ class Noise:
                     step = torch.finfo(value.dtype).smallest_normal * torch.finfo(value.dtype).eps
                     moved = torch.randint(-self.units, self.units + 1, value.shape, generator=self._generator)
                     small = (value.detach() != 0) & (value.detach().abs() < tiny)
-                    return value * self._factor(value) + torch.where(small, moved * step, 0).to(value.dtype)
+                    steps = torch.where(small, moved.to(value.device) * step, 0)
+                    return value * self._factor(value) + steps.to(value.dtype)
                 return value * self._factor(value)
             if value.is_complex() and value.numel():
                 return torch.complex(value.real * self._factor(value), value.imag * self._factor(value))

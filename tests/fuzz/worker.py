@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tests.fuzz.check import COMPILERS, Finding, check
+from tests.fuzz.check import COMPILERS, DeviceLost, Finding, check, is_lost
 from tests.fuzz.generate import Options, generate
 from tests.fuzz.judge import BROKEN, CRASH, STUCK, told
 from tests.fuzz.program import Program
@@ -54,7 +54,13 @@ def _work(job: Job, seeds: list[int], connection: Connection) -> None:
     for seed in seeds:
         connection.send(("began", seed))
         try:
-            connection.send(("done", _result(job, seed, compiler, connection)))
+            result = _result(job, seed, compiler, connection)
+            connection.send(("done", result))
+            if result.finding is not None and is_lost(result.finding.detail):
+                break
+        except DeviceLost:
+            connection.send(("done", Result(seed, None, raised=True)))
+            break
         except Exception as error:  # in the fuzzer's own code: other seeds go on
             at = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{os.path.basename(at.filename)}:{at.lineno}"
@@ -67,7 +73,7 @@ def _result(job: Job, seed: int, compiler: Any, connection: Connection) -> Resul
     program = generate(seed, job.options)
     report = check(program, compiler, job.device)
     finding = report.finding
-    if finding is not None:
+    if finding is not None and not is_lost(finding.detail):
         connection.send(("found", seed, finding))
         kept = replace(program, calls=program.calls[: finding.call + 1])
 
