@@ -248,7 +248,7 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "several-devices": Meaning(
         "break",
-        "One program uses tensors on several GPUs.",
+        "One program uses tensors on several GPUs, or one operator tensors on a CPU and on a GPU.",
         "Compile the part on each device by itself.",
     ),
     "shared-array": Meaning(

@@ -1,4 +1,4 @@
-"""What an operator's CPU kernel says of a call: its error, or the metadata of its results, on small stand-ins.
+"""What an operator's kernel says of a call: its error, or the metadata of its results, on small stand-ins.
 
     bool[3] // bool[3]   ->  NotImplementedError: "div_floor_cpu" not implemented for 'Bool'
 
@@ -8,6 +8,9 @@ of ones and, where those are refused, of zeros. Of an elementwise operator on la
 alone are asked for, on tensors that are two long. Of another operator on symbolic sizes the errors alone are asked for,
 at the sizes of the call that is captured, where a tensor has no elements: compiled programs do not call ATen then.
 Other calls are left to their rules.
+
+Kernels for a GPU are asked as those for a CPU, on stand-ins that lie where the fakes do. They check whole numbers that
+are places by assertions, which end the process's use of the GPU: operators that read such are not asked there.
 """
 
 from __future__ import annotations
@@ -36,6 +39,11 @@ _READS_INDICES = (
     "sparse", "lu_", "ormqr", "ldl", "_attention",
 )  # fmt: skip
 _INDEX_TYPES = frozenset({torch.int64, torch.int32})
+#: What an operator is called that is not asked on a GPU: it sets up a library for that, or trusts its operands.
+_NOT_ON_A_GPU = (
+    "linalg", "cholesky", "triangular", "solve", "inverse", "det", "svd", "eig", "qr", "fractional", "fused", "cudnn",
+    "_attention",
+)  # fmt: skip
 #: Operators that are elementwise without a tag that says so.
 _ELEMENTWISE = frozenset({
     "aten::floor_divide", "aten::rsub", "aten::hardswish", "aten::masked_fill", "aten::mse_loss_backward",
@@ -50,6 +58,7 @@ class _Spec(NamedTuple):
     dtype: torch.dtype
     size: tuple[int, ...]
     stride: tuple[int, ...]
+    device: torch.device
 
 
 class _CannotAsk(Exception):
@@ -86,6 +95,27 @@ def _may_ask(op: Any) -> bool:
     )
 
 
+def _may_ask_a_gpu(op: Any, tensors: list[Fake]) -> bool:
+    if not torch.cuda.is_initialized() or _torch.is_cuda_capturing():
+        return False
+    name = op._schema.name
+    if any(word in name for word in _NOT_ON_A_GPU):
+        return False
+    places = any(not (each.dtype.is_floating_point or each.dtype.is_complex) for each in tensors)
+    return _is_elementwise(op) or not (places and any(word in name for word in _READS_INDICES))
+
+
+def _fakes_in(value: Any) -> list[Fake]:
+    kind = type(value)
+    if kind is Fake:
+        return [value]
+    if kind is dict:
+        value = value.values()
+    elif kind is not tuple and kind is not list:
+        return []
+    return [found for each in value for found in _fakes_in(each)]
+
+
 def _is_elementwise(op: Any) -> bool:
     return torch.Tag.pointwise in op.tags or op._schema.name in _ELEMENTWISE
 
@@ -95,6 +125,9 @@ def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
     it. Raises what the kernel raises whatever tensors hold."""
     exact = True
     symbolic = _has_symbols(args) or _has_symbols(kwargs)
+    tensors = _fakes_in((args, kwargs))
+    if any(each.device.type == "cuda" for each in tensors) and not _may_ask_a_gpu(op, tensors):
+        return None
     try:
         try:
             if symbolic and (_is_elementwise(op) or not (_has_nothing(args) or _has_nothing(result))):
@@ -127,18 +160,18 @@ def _key(value: Any, short: bool = False) -> Any:
     """What a call depends on besides the contents of its tensors; hashable."""
     kind = type(value)
     if kind is Fake:
-        if value.device.type != "cpu" or value.is_conj() or value.is_neg():
+        if value.device.type not in ("cpu", "cuda") or value.is_conj() or value.is_neg():
             raise _CannotAsk
         if short:
-            return value.dtype, _short(value)
+            return value.dtype, _short(value), value.device
         size, stride = _seen(value.size()), _seen(value.stride())
         if _extent(size, stride) > LARGEST:
             raise _TooLarge
-        return value.dtype, size, stride
+        return value.dtype, size, stride, value.device
     if kind is torch.SymInt:
         return int, _seen((value,))
     if kind in _PLAIN:
-        if kind is torch.device and value.type != "cpu":
+        if kind is torch.device and value.type not in ("cpu", "cuda"):
             raise _CannotAsk
         return kind, value
     if kind is tuple or kind is list:
@@ -233,9 +266,12 @@ def _fills(op: Any) -> tuple[Callable, ...]:
     return partial(_filled, 1, 0), partial(_filled, 0, 1)
 
 
-def _filled(number: int, whole: int, size: Any, dtype: torch.dtype) -> torch.Tensor:
+def _filled(number: int, whole: int, size: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     return torch.full(
-        size if isinstance(size, tuple) else (size,), whole if dtype in _INDEX_TYPES else number, dtype=dtype
+        size if isinstance(size, tuple) else (size,),
+        whole if dtype in _INDEX_TYPES else number,
+        dtype=dtype,
+        device=device,
     )
 
 
@@ -261,10 +297,10 @@ def _stand_in(value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: 
             if exact:
                 size, stride = _seen(value.size()), _seen(value.stride())
                 with _torch.kernels_only():
-                    found = fill(_extent(size, stride), dtype=value.dtype).as_strided(size, stride)
+                    found = fill(_extent(size, stride), dtype=value.dtype, device=value.device).as_strided(size, stride)
             else:
                 with _torch.kernels_only():
-                    found = fill(_short(value), dtype=value.dtype)
+                    found = fill(_short(value), dtype=value.dtype, device=value.device)
             made[id(value)] = found
         return found
     if kind is tuple or kind is list:
@@ -279,7 +315,7 @@ def _stand_in(value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: 
 def _specs(value: Any) -> Any:
     """Dtype, sizes and strides of each tensor; containers as lists and tuples."""
     if isinstance(value, torch.Tensor):
-        return _Spec(value.dtype, tuple(value.size()), tuple(value.stride()))
+        return _Spec(value.dtype, tuple(value.size()), tuple(value.stride()), value.device)
     if isinstance(value, (tuple, list)):
         return (list if type(value) is list else tuple)([_specs(each) for each in value])
     return None
@@ -293,5 +329,5 @@ def _only_tensors(value: Any) -> bool:
 
 def _fakes(specs: Any) -> Any:
     if type(specs) is _Spec:
-        return _torch.tensor_without_memory(Fake, specs.size, specs.stride, specs.dtype, torch.device("cpu"))
+        return _torch.tensor_without_memory(Fake, specs.size, specs.stride, specs.dtype, specs.device)
     return type(specs)([_fakes(each) for each in specs])

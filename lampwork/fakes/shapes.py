@@ -115,8 +115,9 @@ def infer(op: Any, args: tuple, kwargs: dict) -> Any:
     """What `op` returns on fakes, as new fakes over new storages. For operators whose results alias nothing.
 
     Raises eager's own error for arguments that eager refuses, `Unsupported` for operators without shape rule and
-    meta kernel. On the CPU the kernel itself has the last word on small calls.
+    meta kernel. The kernel itself has the last word on small calls.
     """
+    _refuse_several_devices(op, args, kwargs)
     if _STRICT_RULES:
         return _infer(op, args, kwargs)
     return checked(op, args, kwargs, lambda: _infer(op, args, kwargs))
@@ -176,6 +177,29 @@ def device_of(args: tuple, kwargs: dict) -> torch.device:
     if found is None:
         found = kwargs.get("device")
     return exact_device(found) if found is not None else _CPU
+
+
+#: What takes a CPU tensor of more than one element beside one on a GPU: places, lengths, and what is copied.
+_TAKE_FROM_CPU = frozenset(
+    """index _unsafe_index index_put _unsafe_index_put _index_put_impl copy _to_copy
+slice_scatter select_scatter diagonal_scatter as_strided_scatter _pack_padded_sequence _pad_packed_sequence
+_ctc_loss""".split()
+)
+
+
+def _refuse_several_devices(op: Any, args: tuple, kwargs: dict) -> None:
+    """Raises `Unsupported`, so that eager decides, for operands on a CPU and on a GPU, but for CPU tensors without
+    dimensions: kernels say themselves which of those they take."""
+    if op.namespace != "aten":
+        return
+    devices = {
+        each.device
+        for each in tensors_in((*args, *kwargs.values()))
+        if each.is_cuda or each.is_cpu and each.dim()
+    }  # fmt: skip
+    if len(devices) > 1 and op._schema.name.removeprefix("aten::") not in _TAKE_FROM_CPU:
+        names = " and ".join(sorted(map(str, devices)))
+        raise Unsupported(f"{op} is given tensors on {names}", "Move them to one device.", "several-devices")
 
 
 def tensors_in(values: Iterable[Any]) -> Iterable[torch.Tensor]:

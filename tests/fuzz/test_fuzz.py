@@ -54,7 +54,7 @@ class Planted:
     def __init__(self, pattern: str, replacement: str, **names) -> None:
         self.pattern, self.replacement, self.names = pattern, replacement, names
 
-    def compile(self, program):
+    def compile(self, program, device="cpu"):
         statements = [re.sub(self.pattern, self.replacement, each.text) for each in program.statements]
         changed = [
             Statement(old.targets, text, old.kind, old.writes) for old, text in zip(program.statements, statements)

@@ -11,7 +11,8 @@ Results are those of ATen's CUDA kernels where IEEE-754 leaves a choice: divisio
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import frexp
+from math import copysign, frexp
+from struct import pack, unpack
 from typing import Final, Protocol
 
 from lampwork.errors import CompileError
@@ -69,7 +70,15 @@ def literal(value: bool | int | float, dtype: str) -> str:
 
 def typed(value: bool | int | float, dtype: str) -> str:
     """A constant with a type of its own."""
+    if _is_negative_zero(value, dtype):
+        # Triton makes 0.0 of a literal -0.0.
+        bits = 8 * ITEM_SIZE_BYTES[dtype]
+        return f"tl.full([], {literal(1 << (bits - 1), f'int{bits}')}, tl.int{bits}).to({TYPES[dtype]}, bitcast=True)"
     return f"tl.full([], {literal(value, dtype)}, {TYPES[dtype]})"
+
+
+def _is_negative_zero(value: bool | int | float, dtype: str) -> bool:
+    return dtype in FLOATING and value == 0 and copysign(1.0, value) < 0
 
 
 def cast(lines: Lines, value: str, source: str, target: str) -> str:
@@ -113,11 +122,23 @@ def operation(lines: Lines, op: str, dtype: str, result: str, args: tuple[str, .
     return emit(lines, dtype, *args)
 
 
-def takes_literal(op: str, dtype: str, place: int) -> bool:
-    """Whether operand `place` of `op` may be a literal, given that another operand has the type."""
+def takes_literal(op: str, dtype: str, place: int, value: bool | int | float) -> bool:
+    """Whether operand `place` of `op` may be a literal of that value, given that another operand has the type."""
+    if _is_negative_zero(value, dtype):
+        return False
     if op == "where":
         return place > 0 and dtype not in HALF
-    return op in INFIX and dtype != "bool" or op in ("minimum", "maximum", "div") and dtype in ("float32", "float64")
+    if op in ("minimum", "maximum"):
+        return dtype == "float32" or dtype == "float64" and is_narrow(value)
+    return op in INFIX and dtype != "bool" or op == "div" and dtype in ("float32", "float64")
+
+
+def is_narrow(value: bool | int | float) -> bool:
+    """Whether float32 holds it: functions of Triton's library take a literal for one of that type."""
+    try:
+        return value != value or unpack("f", pack("f", value))[0] == value
+    except OverflowError:
+        return False
 
 
 def _is_literal(text: str) -> bool:
@@ -183,7 +204,10 @@ _LOG_NDTR: Final = (
 
 
 def _gelu(lines: Lines, dtype: str, a: str) -> str:
-    """`max(a, 0) - |a| Phi(-|a|)` with one exponential, half the work of erf: absolute error below 2e-7."""
+    """`max(a, 0) - |a| Phi(-|a|)` with one exponential, half the work of erf: absolute error below 2e-7.
+
+    Of -inf it is NaN, as eager's, which multiplies -inf by 0.
+    """
     if dtype == "float32":
         t = lines.name(f"tl.minimum(tl.abs({a}), 13.0, propagate_nan=tl.PropagateNan.ALL)")
         power = repr(_LOG_NDTR[0])
@@ -191,7 +215,8 @@ def _gelu(lines: Lines, dtype: str, a: str) -> str:
             power = lines.name(f"tl.fma({power}, {t}, {coefficient!r})")
         tail = lines.name(f"{lines.helper('two_to_the')}({lines.name(f'tl.fma({power}, {t}, -1.0)')})")
         positive = lines.name(f"tl.maximum({a}, 0.0, propagate_nan=tl.PropagateNan.ALL)")
-        return lines.name(f"{positive} - {t} * {tail}")
+        factor = lines.name(f"tl.where({a} > 0.0, {t} * -1.0, {a})")
+        return lines.name(f"tl.fma({factor}, {tail}, {positive})")
     erf = lines.name(f"libdevice.erf({lines.name(f'{a} * 0.7071067811865476')})")
     return lines.name(f"{lines.name(f'{a} * 0.5')} * {lines.name(f'1.0 + {erf}')}")
 
@@ -243,7 +268,8 @@ _LIBDEVICE = (
 FLOATS: Final[dict[str, Emitter]] = {
     **{name: _call(f"libdevice.{name}") for name in _LIBDEVICE},
     "add": _infix("+"), "sub": _infix("-"), "mul": _infix("*"), "div": _divide,
-    "floordiv": _float_floordiv, "mod": _float_mod, "neg": _text("-{a}"), "abs": _call("tl.abs"),
+    "floordiv": _float_floordiv, "mod": _float_mod, # Triton's own `-a` is 0 - a, which is no -0.
+    "neg": _text("{a} * -1.0"), "abs": _call("tl.abs"),
     "sign": _text("({a} > 0).to({t}) - ({a} < 0).to({t})"), "reciprocal": _reciprocal,
     "minimum": _text("tl.minimum({a}, {b}, propagate_nan=tl.PropagateNan.ALL)"),
     "maximum": _text("tl.maximum({a}, {b}, propagate_nan=tl.PropagateNan.ALL)"),

@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from lampwork.codegen.triton.expressions import COMPARISONS, TYPES, literal, operation, takes_literal, typed
+from lampwork.codegen.triton.expressions import (
+    COMPARISONS,
+    TYPES,
+    is_narrow,
+    literal,
+    operation,
+    takes_literal,
+    typed,
+)
 from lampwork.codegen.triton.lines import TextLines
 from lampwork.codegen.triton.unaligned_rows import Moved
 from lampwork.errors import CompileError
@@ -117,7 +125,7 @@ class ValueWriter(TextLines):
                     varies |= mask[1]
             conditions.append(text)
             wider |= varies
-            other = f", other={literal(load.other, load.dtype)}"
+            other = f", other={self._other(load)}"
         if wider != dims:
             order = tuple(dim for dim in self.dims if dim in wider)
             offset = self._widen_offset((offset, dims), order)
@@ -127,6 +135,13 @@ class ValueWriter(TextLines):
         if load.dtype == "bool":
             text += ".to(tl.int1)"
         return self.name(text), wider
+
+    def _other(self, load: Load) -> str:
+        """What a load gives where its mask is false."""
+        plain = load.dtype != "float64" or is_narrow(load.other)
+        if plain and takes_literal("add", load.dtype, 1, load.other) or load.dtype == "bool":
+            return literal(load.other, load.dtype)
+        return self.name(typed(load.other, load.dtype))
 
     def _load_moved(self, load: Load, moved: Moved) -> Value:
         """Aligned reads that may begin before the row and end behind it: what lies there is masked where it is folded.
@@ -218,7 +233,7 @@ class ValueWriter(TextLines):
             varying = [place for place in varying if place > 0]
         args, dims = [], NONE
         for place, arg in enumerate(expr.args):
-            if isinstance(arg, Constant) and varying and takes_literal(expr.op, dtype, place):
+            if isinstance(arg, Constant) and varying and takes_literal(expr.op, dtype, place, arg.value):
                 args.append(literal(arg.value, arg.dtype))
                 continue
             text, varies = self.value(arg)
@@ -296,6 +311,8 @@ class ValueWriter(TextLines):
 
     def _compared_indices(self, expr: Compute) -> Value | None:
         """Positions are compared as the integers they are made of: 64 bits would take twice the instructions."""
+        if not any(isinstance(arg, Index) for arg in expr.args):
+            return None
         texts, dims = [], NONE
         for arg in expr.args:
             if isinstance(arg, Index):
@@ -306,8 +323,6 @@ class ValueWriter(TextLines):
                 texts.append(literal(arg.value, "int64"))
             else:
                 return None
-        if not any(isinstance(arg, Index) for arg in expr.args):
-            return None
         return self.name(f"{texts[0]} {COMPARISONS[expr.op]} {texts[1]}"), dims
 
     def _position_value(self, value: Size) -> Value:

@@ -1,0 +1,76 @@
+"""Errors of eager's kernels for a GPU, and numbers that Triton's literals do not hold."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import lampwork
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+
+def on_gpu(*shape, dtype=torch.float32):
+    return torch.ones(shape, dtype=dtype, device="cuda")
+
+
+REFUSED = {
+    "two devices": (lambda x: x * torch.ones(3), (on_gpu, 3)),
+    "two devices, products": (lambda x: x @ torch.ones(3, 3), (on_gpu, 3, 3)),
+    "too many scalars of a CPU": (lambda x: torch.addcmul(x, torch.tensor(2.0), torch.tensor(2.0)), (on_gpu, 3)),
+    "an end on the CPU": (lambda x: torch.lerp(x, torch.tensor(2.0), 0.25), (on_gpu, 3)),
+    "angle of a half type": (lambda x: torch.angle(x.half()), (on_gpu, 3)),
+    "products of bytes": (lambda x: torch.addmm(x.byte(), x.byte(), x.byte()), (on_gpu, 2, 2)),
+    "dot of whole numbers": (lambda x: torch.dot(x.long(), x.long()), (on_gpu, 3)),
+    "products of two types": (lambda x: x @ x.long(), (on_gpu, 2, 2)),
+    "channels": (lambda x: F.conv_transpose1d(x, torch.ones(3, 3, 3, device="cuda")), (on_gpu, 1, 1, 4)),
+    "a pool of nothing": (lambda x: F.adaptive_avg_pool2d(x[..., :0], 3), (on_gpu, 1, 2, 9, 4)),
+    "nothing enlarged": (lambda x: F.interpolate(x[..., :0], scale_factor=2, mode="bicubic"), (on_gpu, 2, 1, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_eager_refuses_is_refused(name):
+    function, (make, *shape) = REFUSED[name]
+    x = make(*shape)
+    with pytest.raises(Exception) as expected:
+        function(x)
+    with pytest.raises(expected.type) as found:
+        lampwork.compile(lambda x: function(x) + 1)(x)
+    assert type(found.value) is expected.type
+
+
+def _same(ours, expected):
+    assert ours.dtype == expected.dtype and ours.stride() == expected.stride()
+    torch.testing.assert_close(ours, expected, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(ours.signbit() & (ours == 0), expected.signbit() & (expected == 0))
+
+
+NUMBERS = {
+    "a double beside a mask": lambda x, n: F.pad(x, (1, 2), value=7.7),
+    "a double that varies": lambda x, n: F.pad(x, (1, 2), value=n),
+    "bounds of doubles": lambda x, n: x.clamp(-0.1, 0.1),
+    "a double of a choice": lambda x, n: torch.where(x > 0, 0.1, x),
+    "minus zero times": lambda x, n: torch.copysign(torch.ones_like(x), x * -0.0),
+    "minus zero written": lambda x, n: x.clone().fill_(-0.0),
+    "minus zero chosen": lambda x, n: torch.where(x > 0, -0.0, x),
+    "minus zero padded": lambda x, n: F.pad(x, (1, 1), value=-0.0),
+    "negated zeros": lambda x, n: -(x * 0.0),
+    "compared with infinity": lambda x, n: torch.isneginf(x.clone().fill_(n)),
+    "compared with NaN": lambda x, n: x.clone().fill_(n).lt_(math.nan),
+    "gelu": lambda x, n: F.gelu(x - math.inf),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_that_literals_do_not_hold(name, dtype):
+    function = NUMBERS[name]
+    compiled = lampwork.compile(function)
+    x = torch.tensor([[-1.5, 0.0, -0.0, 0.25], [2.0, -0.25, 0.75, -3.0]], dtype=dtype, device="cuda")
+    for n in (0.001, 0.0, 0.3):
+        _same(compiled(x, n), function(x, n))
+    assert not lampwork.stats(compiled)["fallbacks"]
