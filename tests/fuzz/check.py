@@ -109,7 +109,7 @@ def check(program: Program, compiler: Any, device: str = "cpu") -> Report:
         if is_out_of_memory(expected.error):
             break
         found = judge(expected, ours, oracle)
-        if found and device != "cpu" and isinstance(oracle.on_cpu.error, ZeroDivisionError):
+        if found and device != "cpu" and "ZeroDivisionError" in repr(oracle.on_cpu.error):
             break  # what a GPU makes of a whole number divided by zero is anything
         if found and found[0].kind in (FAILED, ADDED) and compiler.name == "lampwork":
             # Strict mode raises where the compiler fails. Without it the call falls back and is right, or should be.

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from tests.fuzz.inputs import Input
@@ -27,6 +28,11 @@ NAMES = re.compile(r"\b[xv]\d+\b")
 _OPERANDS = re.compile(r"\b(?:[xv]|constant)\d+\b")
 _AUGMENTED = re.compile(r"(?:(\w+)( (?:[-+*/%]|//|\*\*)= ))?(.*)")
 _NARROW_TYPES = re.compile(r"torch\.(float16|bfloat16|float32|half|float)\b")
+
+#: What makes tensors on a device of its own.
+_FACTORIES = ("tensor", "as_tensor", "scalar_tensor", "full", "zeros", "ones", "empty", "eye", "arange", "linspace",
+              "logspace", "rand", "randn", "randint", "randperm", "tril_indices", "hann_window")  # fmt: skip
+_MAKES = re.compile(rf"\btorch\.({'|'.join(_FACTORIES)})\(")
 
 #: What a statement does to numbers: nothing new is rounded; results are rounded; memory is shared.
 EXACT, ROUNDS, VIEW = "exact", "rounds", "view"
@@ -113,9 +119,12 @@ class Program:
 
         known = {"torch": torch, "F": torch.nn.functional, "inf": math.inf, "nan": math.nan, "math": math, **self.names}
         known.update(names or {})
-        if device != "cpu":
-            known = {name: each.to(device) if isinstance(each, torch.Tensor) else each for name, each in known.items()}
         text = self.text(variant)
+        if device != "cpu":
+            if self.seed % 2:  # of every second program, what it makes lies where its arguments do
+                known.update({f"made_{name}": partial(getattr(torch, name), device=device) for name in _FACTORIES})
+                text = _MAKES.sub(r"made_\1(", text)
+            known = {name: each.to(device) if isinstance(each, torch.Tensor) else each for name, each in known.items()}
         file = f"<fuzz {self.seed} {variant}>"
         exec(compile(text, file, "exec"), known)
         return known["program"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
 import warnings
@@ -54,7 +53,7 @@ def run_call(
     outcome = Outcome()
     torch.manual_seed(call.seed)
     try:
-        with warnings.catch_warnings(), MODES[program.mode](), _made_on(device, program):
+        with warnings.catch_warnings(), MODES[program.mode]():
             warnings.simplefilter("ignore")
             results = function(*tensors, *call.numbers)
             for index, result in enumerate(results):
@@ -70,11 +69,6 @@ def run_call(
         outcome.values[f"memory of x{index}"] = each.memory.flat
         outcome.is_intact &= each.memory.is_intact()
     return outcome
-
-
-def _made_on(device: str, program: Program) -> Any:
-    """Where factory functions put tensors: of every second program on the device of its arguments."""
-    return torch.device(device) if device != "cpu" and program.seed % 2 else contextlib.nullcontext()
 
 
 def _differentiate(results: Any, arguments: list[Argument], outcome: Outcome, noise: Noise | None) -> None:
