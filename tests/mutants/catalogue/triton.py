@@ -16,7 +16,7 @@ FAULTS = (
     ),
     Fault(
         "triton-fill-dropped", "codegen/triton/values.py",
-        'other = f", other={literal(load.other, load.dtype)}"', 'other = ""',
+        'other = f", other={self._other(load)}"', 'other = ""',
         "a masked load gives anything outside of its mask",
     ),
     Fault(
