@@ -345,17 +345,23 @@ class SymbolicSizes(KnownSizes):
         found = []
         for noted in self._noted.values():
             if self._assumes(noted):
-                left, right = self._with_sources(noted.left), self._with_sources(noted.right)
+                left, right = (self._settled(self._with_sources(each)) for each in (noted.left, noted.right))
                 names = symbols(add(left, mul(right, -1)))
                 text = f"{self._text(left)} {noted.relation} {self._text(right)}"
                 found.append(Assumed(text, tuple(sorted(names)), noted.location))
         for name in self.contents:
             low, high = self._bounds[name]
             if (low, high) != self._declared[name]:
-                made = self._with_sources(self._symbols[name])
+                made = self._settled(self._with_sources(self._symbols[name]))
                 text = f"{low} <= {self._text(made)}" + (f" <= {high}" if high < INFINITY else "")
                 found.append(Assumed(text, tuple(sorted(symbols(made))), self._narrowed.get(name, Location())))
         return tuple(found)
+
+    def _settled(self, value: Size) -> Size:
+        """`value` with what is known of sizes that inputs have: the program has no others. What contents decide stays
+        itself, which is to be checked."""
+        known = {name: self.resolve(self._symbols[name]) for name in symbols(value) if name not in self.contents}
+        return substitute(value, {name: each for name, each in known.items() if not self.by_contents(each)})
 
     def written(self, value: Size) -> tuple[str, tuple[SizeSource, ...]]:
         """`value` as a Python expression over integers that a call has, and where it has them.

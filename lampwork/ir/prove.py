@@ -60,7 +60,7 @@ _EFFORTS = ((0, 60), (2, 150), (5, 400))
 #: Terms of a goal that is looked at: what cases and bounds multiply out to grows with each step.
 _MOST_TERMS = 160
 #: Parts of a goal that is looked at, each counted once: proofs that succeed have goals of a dozen or two.
-_MOST_PARTS = 100
+_MOST_PARTS = 60
 #: Factors of a term of a goal, beside those of the first goal: multiplying by divisors adds to them.
 _MOST_FACTORS = 4
 #: Proofs of signs inside of each other.

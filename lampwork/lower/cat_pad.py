@@ -18,7 +18,7 @@ from lampwork.lower import expressions as ex
 from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
-from lampwork.lower.values import CannotLoad, IndexTuple, TensorValue, contiguous_strides
+from lampwork.lower.values import CannotLoad, IndexTuple, TensorValue, contiguous_strides, is_closed
 from lampwork.lower.view import reshape_map, slice_bounds
 
 #: More pieces than this make a chain of conditions slower than ATen's copies.
@@ -52,10 +52,10 @@ def concatenated(lowering: Lowering, pieces: Sequence[TensorValue], dim: int) ->
             mask = ex.both(
                 ex.at_least(position, starts[k]) if k else None, ex.below(position, starts[k + 1]) if k < last else None
             )
-            if pieces[k].known is not None:
-                mask = None  # nothing is read
-            shifted = add(position, mul(starts[k], -1))
-            return ex.cast(pieces[k].load((*index[:dim], shifted, *index[dim + 1 :]), mask), meta.dtype)
+            shifted = (*index[:dim], add(position, mul(starts[k], -1)), *index[dim + 1 :])
+            if pieces[k].known is not None and is_closed(value := pieces[k].load(shifted)):
+                return ex.cast(value, meta.dtype)  # nothing is read
+            return ex.cast(pieces[k].load(shifted, mask), meta.dtype)
 
         value = piece_at(last)
         for k in range(last - 1, -1, -1):

@@ -32,6 +32,7 @@ from lampwork.fakes.symbolic import found_symbol, size_of, sizes_of
 from lampwork.ir.dtype import ITEM_SIZE_BYTES, NATIVE, STORED
 from lampwork.ir.loops import Buffer, Location, LoopNest, Origin, Store
 from lampwork.ir.program import (
+    Check,
     Extern,
     FromBuffer,
     FromInput,
@@ -405,7 +406,8 @@ class Lowering(Nests):
 
     def drop_unread(self) -> None:
         """Removes the nests of known values that nobody reads from memory."""
-        unread = {name for name, known in self.known.items() if not known.buffer_needed}
+        checked = {item.buffer for item in self.items if isinstance(item, Check)}  # the host looks at those
+        unread = {name for name, known in self.known.items() if not known.buffer_needed and name not in checked}
         if not unread:
             return
         self.items = [item for item in self.items if type(item) is not LoopNest or item.store.buffer not in unread]

@@ -60,3 +60,13 @@ def test_results_are_of_the_inputs_alone(name, dynamic):
             compare(compiled(x), expected)
     # Where the program raises, eager has the last word.
     assert {each.diagnostic.id for each in lampwork.stats(compiled)["fallbacks"]} <= {"exception"}
+
+
+def test_padding_that_is_all_of_a_piece():
+    """Of nothing but padding, nothing was read; where it was put beside others, it read behind the end of memory."""
+    program = lambda x: torch.column_stack([F.pad(x, (-1, 0, 2, -1, 1, 3))] * 2)
+    x = torch.randn(3, 1, 3)
+    assert torch.equal(lampwork.compile(program, options={"cache": False})(x), program(x))
+    program = lambda x, y: torch.cat([F.pad(x, (2, 1, 2, 2, 2, -1))[1:], y], 0)
+    x, y = torch.randn(3, 3, 3), torch.randn(1, 7, 6)
+    assert torch.equal(lampwork.compile(program, options={"cache": False})(x, y), program(x, y))
