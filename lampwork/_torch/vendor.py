@@ -37,9 +37,10 @@ def convolution_path(x: torch.Tensor, weight: torch.Tensor, *geometry: Any) -> s
     `geometry`: stride, padding, dilation, transposed, output padding, groups. Fakes will do. "" for what ATen refuses.
     """
     try:
-        return str(_convolution_backend(x, weight, None, *geometry)).rpartition(".")[2]
+        name = str(_convolution_backend(x, weight, None, *geometry)).rpartition(".")[2]
     except RuntimeError:
         return ""
+    return "MkldnnTranspose" if name == "???" else name  # the one of a CPU's that the binding gives no name
 
 
 def convolution_writes_bias_first(x: torch.Tensor, weight: torch.Tensor, *geometry: Any) -> bool:

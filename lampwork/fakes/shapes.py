@@ -52,6 +52,7 @@ from lampwork.fakes.strides import (
     preserved_of,
     same_sizes,
     sorted_strides,
+    suggest_channels_last,
     suggests_channels_last,
     surely_same,
 )

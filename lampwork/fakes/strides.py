@@ -157,14 +157,18 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 def suggests_channels_last(tensor: torch.Tensor) -> bool:
     """`suggest_memory_format() == channels_last`: what convolutions, pools and batch norm go by."""
-    dims = tensor.dim()
+    return suggest_channels_last(tensor.size(), tensor.stride())
+
+
+def suggest_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """The same of a tensor of this shape and these strides."""
+    dims = len(shape)
     if dims == 4:
         order: tuple[int, ...] = (1, 3, 2, 0)
     elif dims == 5:
         order = (1, 4, 3, 2, 0)
     else:
         return False
-    shape, strides = tensor.size(), tensor.stride()
     if strides[1] == 0:
         return False
     least = 0

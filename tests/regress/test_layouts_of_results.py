@@ -97,3 +97,23 @@ def test_threshold_of_the_places_of_whole_numbers():
     for program in (lambda x: F.threshold(torch.nonzero(x), 0, 1), lambda x: F.threshold(torch.nonzero(x) - 1, 0, 1)):
         x = torch.tensor([5, -5], dtype=torch.int16)
         assert lampwork.compile(program)(x).stride() == program(x).stride()
+
+
+LARGE = {
+    "losses of points": lambda x: F.cross_entropy(x, torch.ones(70, 70, 2, dtype=torch.int64).permute(2, 0, 1), reduction="none"),
+    "unpool": lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, 2, return_indices=True), 2, 2),
+    "reflected": lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"),
+    "rows by a weight in order of channels": lambda x: F.conv1d(x[:, :, 0], torch.ones(6, 3, 4).transpose(1, 2)),
+    "rows spread by such a weight": lambda x: F.conv_transpose1d(x[:, :, 0], torch.ones(4, 3, 6).transpose(1, 2)),
+    "volumes spread": lambda x: F.conv_transpose3d(
+        x[:, :, :, None].contiguous(memory_format=torch.channels_last_3d), torch.ones(4, 6, 3, 3, 3)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", LARGE)
+def test_more_elements_than_kernels_are_asked_for(name, dynamic):
+    x = torch.randn(2, 4, 70, 70).contiguous(memory_format=torch.channels_last)
+    compiled = lampwork.compile(LARGE[name], dynamic=dynamic, options={"cache": False})
+    assert compiled(x).stride() == LARGE[name](x).stride()

@@ -17,6 +17,7 @@ from lampwork.fakes.shapes import (
     expect_sizes,
     preserved,
     rule,
+    suggest_channels_last,
     suggests_channels_last,
 )
 
@@ -113,11 +114,18 @@ def convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, p
         raise RuntimeError(f"the result of a convolution has sizes {shape}: it is too small")
     if bias is not None:
         expect_sizes("the bias of a convolution", bias.size(), shape[1:2])
+    if x.is_cpu and len(shape) == 3:
+        # Run as two dimensions, the first of them 1, of an input that is made contiguous before.
+        (outer, inner, length), (a, b, c) = weight.size(), weight.stride()
+        in_order = suggest_channels_last((outer, inner, 1, length), (a, b, length * c, c))
+        flat = (shape[0], shape[1], 1, shape[2])
+        strides = channels_last(flat) if in_order else contiguous(flat)
+        return Spec(tuple(shape), (*strides[:2], strides[3]), dtype)
     if x.is_cpu:
         in_order = suggests_channels_last(x) or suggests_channels_last(weight)
         if in_order and len(shape) == 5:  # ATen's own algorithms know no order of channels in three dimensions
             geometry = (stride, padding, dilation, transposed, output_padding, groups)
-            in_order = _torch.convolution_path(x, weight, *geometry) == "Mkldnn"
+            in_order = _torch.convolution_path(x, weight, *geometry).startswith("Mkldnn")
     else:  # each of CUDA's convolutions has its own idea: the one is asked that eager would run
         geometry = (stride, padding, dilation, transposed, output_padding, groups)
         in_order = _torch.convolution_is_channels_last(x, weight, bias, *geometry)

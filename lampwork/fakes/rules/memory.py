@@ -293,6 +293,17 @@ def replication_pad(x: torch.Tensor, padding: Any) -> Spec:
     return Spec(tuple(shape), in_format_of(x, shape), x.dtype)
 
 
+@rule("max_unpool2d")
+def max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> Spec:
+    """Kernels for the CPU keep the memory format."""
+    if not x.is_cpu or x.dim() != 4 or indices.dtype != torch.int64 or not same_sizes(x.size(), indices.size()):
+        raise Unknown
+    if len(output_size) != 2 or has_zero(x.size()[1:]):
+        raise Unknown
+    shape = (*x.size()[:2], *output_size)
+    return Spec(shape, in_format_of(x, shape), x.dtype)
+
+
 @rule("channel_shuffle")
 def channel_shuffle(x: torch.Tensor, groups: int) -> Spec:
     if not x.is_cpu or x.dim() < 3 or groups <= 0 or x.size()[1] % groups:

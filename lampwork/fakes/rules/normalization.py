@@ -140,6 +140,18 @@ def nll_loss_forward(x: torch.Tensor, target: torch.Tensor, weight: Any, reducti
     return total, total
 
 
+@rule("nll_loss2d_forward")
+def nll_loss2d_forward(x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, ignore_index: int) -> Any:
+    """Losses of points lie in order, whatever the layout of the targets."""
+    if x.dim() != 4 or target.dim() != 3 or not same_sizes((x.size()[0], *x.size()[2:]), target.size()):
+        raise Unknown
+    if weight is not None and not same_sizes(weight.size(), x.size()[1:2]):
+        raise Unknown
+    total = Spec((), (), x.dtype)
+    shape = tuple(target.size())
+    return (Spec(shape, contiguous(shape), x.dtype) if reduction == 0 else total), total
+
+
 @rule("huber_loss")
 def huber_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1, delta: float = 1.0) -> Spec:
     if delta <= 0:
