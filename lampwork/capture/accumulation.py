@@ -1,4 +1,4 @@
-"""Sums of gradients that arrive at one node: the engine adds in place where it owns one of them.
+"""Sums of gradients that arrive at one node: the engine adds in place where it owns the first.
 
     where(c, g, 0) + where(c, 0, g)     eager: the first is added to, and keeps its strides
 
@@ -51,12 +51,11 @@ def is_accumulation(recorder: Recorder, func: Any, args: tuple, kwargs: dict) ->
 
 
 def accumulate(recorder: Recorder, left: Fake, right: Fake) -> Fake:
-    """The sum, recorded, in the strides of the gradient that eager adds to."""
+    """The sum, recorded, in the strides of the first gradient where eager adds to that."""
     result = infer(_ADD, (left, right), {})
     if same_sizes(left.size(), right.size()) and left.dtype == right.dtype:
-        owned = left if _is_owned(recorder, left) else right if _is_owned(recorder, right) else None
-        if owned is not None and tuple(owned.stride()) != tuple(result.stride()):
-            result = _torch.tensor_without_memory(Fake, result.size(), owned.stride(), result.dtype, result.device)
+        if _is_owned(recorder, left) and tuple(left.stride()) != tuple(result.stride()):
+            result = _torch.tensor_without_memory(Fake, result.size(), left.stride(), result.dtype, result.device)
     recorder.record(operator(_ADD), (left, right), {}, result)
     return result
 

@@ -49,7 +49,7 @@ def _replace(formula: Callable[..., Any], node: Any, gradients: tuple[Any, ...],
     # Formulas that are to be differentiated again look at nothing.
     if tangents[0] is None or all(each is None for each in gradients) or torch.is_grad_enabled():
         return None
-    found = formula(node, gradients, tangents[0])
+    found = formula(node, gradients, *tangents)
     # The engine has converted what the node gave by now.
     return found and tuple(
         [new if new is None or new.dtype == old.dtype else new.to(old.dtype) for new, old in zip(found, gradients)]
@@ -67,6 +67,23 @@ def _distributed(node: Any, gradients: tuple[Any, ...], tangent: torch.Tensor) -
         return None
     mask = torch.where(value.isnan(), x.isnan(), x == value)
     return (torch.masked_fill(tangent.new_zeros(x.size(), dtype=x.dtype), mask, tangent / mask.sum()),)
+
+
+def _extremes(node: Any, gradients: tuple[Any, ...], least: torch.Tensor, most: torch.Tensor | None) -> Any:
+    """Of `aminmax`: the second is added to the first in place, which keeps its strides."""
+    x, dim = _saved(node, "self"), _saved(node, "dim")
+    if most is None or not x.dim():
+        return None
+    dims = list(range(x.dim())) if dim is None else [_signed(dim) % x.dim()]
+
+    def shared(tangent: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        if not _saved(node, "keepdim"):
+            shape = [1 if k in dims else size for k, size in enumerate(x.size())]
+            tangent, value = tangent.reshape(shape), value.reshape(shape)
+        mask = x == value
+        return (tangent / mask.sum(dims, True)) * mask
+
+    return (shared(least, _saved(node, "min")).add_(shared(most, _saved(node, "max"))),)
 
 
 def _product(node: Any, gradients: tuple[Any, ...], tangent: torch.Tensor) -> Any:
@@ -126,16 +143,27 @@ def _picked(node: Any, gradients: tuple[Any, ...], tangent: torch.Tensor) -> Any
 
 
 def _clamped(node: Any, gradients: tuple[Any, ...], tangent: torch.Tensor) -> Any:
-    """Of `clamp` between tensors: nothing else, but eager's masks are combined in place."""
+    """Of `clamp` between tensors: the masks are combined in place, which keeps the strides of the first."""
     x, low, high = (_saved(node, name) for name in ("self", "min", "max"))
     if not isinstance(low, torch.Tensor) or not isinstance(high, torch.Tensor):
         return None
     whole = broadcast([x.size(), low.size(), high.size()])
-    for gradient, written in zip(gradients, (low, low, high)):
+    zero = torch.scalar_tensor(0.0, dtype=tangent.dtype, device=tangent.device)
+    masks = (
+        lambda: (x >= low).logical_and_(x <= high),
+        lambda: (x < low).logical_and_(low < high),
+        lambda: (x > high).logical_or_(high < low),
+    )
+    found: list[Any] = []
+    for gradient, mask, written in zip(gradients, masks, (low, low, high)):
+        if gradient is None:
+            found.append(None)
+            continue
         shape = broadcast([x.size(), written.size()])
-        if gradient is not None and not same_sizes(shape, whole):
+        if not same_sizes(shape, whole):
             raise RuntimeError(f"output with shape {list(shape)} doesn't match the broadcast shape {list(whole)}")
-    return None
+        found.append(torch.where(mask(), tangent, zero).sum_to_size(gradient.size()))
+    return tuple(found)
 
 
 def _signed(number: int) -> int:
@@ -146,6 +174,7 @@ def _signed(number: int) -> int:
 _FORMULAS: dict[str, Callable[..., Any]] = {
     "MaxBackward1": _distributed,
     "MinBackward1": _distributed,
+    "AminmaxBackward0": _extremes,
     "MedianBackward0": _distributed,
     "NanmedianBackward0": _distributed,
     "ProdBackward0": _product,

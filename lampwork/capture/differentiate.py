@@ -306,7 +306,14 @@ class _Differentiation:
         if recorder.written:
             self.check_writes(recorder.written)
             recorder.written |= before
-        return found
+        return [self.recorded(each) for each in found]
+
+    def recorded(self, gradient: Any) -> Any:
+        """`gradient` as a tensor of the graph: what PyTorch makes of zeros without memory nobody was told about."""
+        if gradient is None or isinstance(gradient, Fake) or not gradient._is_zerotensor():
+            return gradient
+        options = {"dtype": gradient.dtype, "device": gradient.device}
+        return self.recorder.call(torch.ops.aten.zeros.default, (list(gradient.size()),), options)
 
     def check_writes(self, written: Collection[int]) -> None:
         """The backward pass writes to no memory of the program, whose results would be seen to change."""

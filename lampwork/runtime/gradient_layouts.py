@@ -34,6 +34,8 @@ class GradientLayouts:
         #: By sizes that vary and the tangents' strides: what is to be done to which gradients, None: nothing.
         self.plans: dict[Any, Any] = {}
         self.has_dense_leaves: bool | None = None
+        #: Inputs of which results are views: gradients of these are added to the region's before they arrive.
+        self.viewed = frozenset(link.joint.views.inputs)
 
     def arranged(self, found: Sequence[Any], tangents: Sequence[Any], run: Any, ctx: Any) -> Sequence[Any]:
         """The gradients `found`, as eager would hand them on. `run.layouts`: as for `Tangent`, where those vary."""
@@ -58,7 +60,7 @@ class GradientLayouts:
                 arranged[index] = arranged[layout.same]
             else:
                 strides = layout.strides
-                if accumulates(edges[index][0]):
+                if self.link.joint.wanted[index] not in self.viewed and accumulates(edges[index][0]):
                     strides = left_in(edges[index][0].variable, strides)
                 arranged[index] = in_strides(gradient, strides)
         return arranged
@@ -93,7 +95,7 @@ class GradientLayouts:
 
     def is_hidden(self, ctx: Any) -> bool:
         """Whether all gradients are added up in dense leaves, whose strides they get whatever their own are."""
-        if self.has_dense_leaves is False:
+        if self.has_dense_leaves is False or not self.viewed.isdisjoint(self.link.joint.wanted):
             return False
         nodes = [node for node, _ in ctx.next_functions[: len(self.link.joint.wanted)]]
         if self.has_dense_leaves is None:  # guards say so of the next call's, too

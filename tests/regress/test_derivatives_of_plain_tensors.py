@@ -87,3 +87,20 @@ def test_the_deviation_of_equal_elements_is_zero(count):
     torch.testing.assert_close(
         gradients(lambda x: compiled(x)[0], x, 1.0), gradients(lambda x: x.std(0), x, 1.0), rtol=0, atol=0
     )
+
+
+@pytest.mark.parametrize(
+    "program",
+    [lambda x: x.view(-1, 2).sgn(), lambda x: x.sgn()[:1], lambda x: x.view(-1, 2).sgn() + x.view(-1, 2)],
+)
+def test_zeros_without_memory(program):
+    """PyTorch hands on the derivative of a sign as zeros that views of them do not show to anybody."""
+    for dynamic in (None, True):
+        compiled = lampwork.compile(program, dynamic=dynamic, options={"cache": False})
+        for length in (2, 4, 6):
+            seen = []
+            for function in (program, compiled):
+                x = torch.arange(float(length)).requires_grad_()
+                function(x).sum().backward()
+                seen.append(((x.grad + 0).tolist(), x.grad.stride()))
+            assert seen[0] == seen[1]

@@ -34,6 +34,12 @@ PROGRAMS = {
     "interpolate": (lambda x: F.interpolate(x, scale_factor=2), channels_last(2, 4, 6, 6)),
     "another format": (lambda x: x.contiguous(memory_format=torch.channels_last) * 2, randn(2, 4, 6, 6)),
     "added in place": (lambda x: torch.where(x.bool(), x, x), randn(2).as_strided((1, 1, 2, 1), (1, 2, 1, 2))),
+    "the second alone is the engine's own": (
+        lambda x: torch.cat([x[1:], x], 0).transpose_(0, -1), randn(8).as_strided((1, 2, 1, 2), (4, 1, 4, 2))
+    ),
+    "clamp": (lambda x, y: torch.clamp(x, y, x), randn(5, 1), randn(10).as_strided((1, 5), (10, 2)).t()),
+    "aminmax": (lambda x: torch.stack(torch.aminmax(x)), randn(2, 1).t()),
+    "aminmax along": (lambda x: torch.stack(torch.aminmax(x, dim=1)[::-1]), randn(3, 1).t()),
     "masked_select": (lambda x: torch.masked_select(x, x < 9), randn(2).as_strided((1, 2, 1), (1, 1, 2))),
     "dropout": (lambda x: F.dropout(x.t(), 0.5), randn(5, 1)),
 }  # fmt: skip
@@ -86,6 +92,9 @@ VIEWS = {
     "between": lambda x: (x.clone(), x.mT, x * 2),
     "two": lambda x: (x[:1].mT, x.clone(), x.mT),
     "parts": lambda x: (*x.split(1), x * 2),
+    "padded": lambda x: (torch.cumsum(x, 0), F.pad(x, (2, 3)), x.mT),
+    "product": lambda x: (torch.tensordot(x, x.new_ones(x.shape[-1], 1), 1), x[..., :1].flip(0)),
+    "quotient": lambda x: (x.movedim(0, -1), x / (x + 9)),
 }
 
 
