@@ -26,17 +26,20 @@ def _copy(run: Functionalizer, node: Node) -> bool:
     """`x.copy_(y)`: the new contents are `y` itself, cast and expanded."""
     target = run.views[node.args[0]]
     if not isinstance(node.args[1], Node):  # a number
-        return _fill(run, node)
+        return _fill(run, node, converts=True)
     source = run.argument(node.args[1])
     run.write(target, run.converted(source, target.fake))
     return True
 
 
-def _fill(run: Functionalizer, node: Node) -> bool:
+def _fill(run: Functionalizer, node: Node, converts: bool = False) -> bool:
+    """`converts`: any float is put into a tensor of integers, as the conversion of a tensor does."""
     target = run.views[node.args[0]].fake
     value = node.args[1] if len(node.args) > 1 else 0
     if isinstance(value, Node):
         return False
+    if converts and isinstance(value, float) and not (target.is_floating_point() or target.is_complex()):
+        value = torch.tensor(value, dtype=torch.float64).to(target.dtype).item()
     filled = run.emit(aten.full.default, list(target.size()), value, dtype=target.dtype, device=target.device)
     run.write(run.views[node.args[0]], filled)
     return True

@@ -19,6 +19,7 @@ from lampwork.lower.lower import Lowering
 from lampwork.lower.reduction import count_of, moments, variance
 from lampwork.lower.rules import rule
 from lampwork.lower.values import IndexTuple, TensorMeta, TensorValue, contiguous_strides
+from lampwork.lower.view import reshape_map
 
 # Softmax ----------------------------------------
 
@@ -141,14 +142,24 @@ def _as_rows_overflow(
     lowering: Lowering, input: TensorValue, mean: TensorValue, squared: TensorValue, count: Size
 ) -> TensorValue:
     """The variance; NaN for a row shorter than a vector of eager's whose mean has no square: there eager's kernel on a
-    CPU (`RowwiseMoments`) weighs the square of what no lane has seen by 0. Longer rows whose elements all are in lanes
-    are NaN there, too, where the mean of the first lane has no square: those are not followed."""
+    CPU (`RowwiseMoments`) weighs the square of what no lane has seen by 0. So it does in rows of whole vectors with the
+    square of what the first lane has seen. That is followed in rows of one or two. `input`: in dimensions of rows, then
+    of a row."""
     lanes = _VECTOR_BYTES // ITEM_SIZE_BYTES[input.dtype]
-    if lowering.device != "cpu" or bounds(count)[0] >= lanes:
+    if lowering.device != "cpu":
         return squared
+    of_first_lane = input.dtype == mean.dtype and count in (lanes, 2 * lanes)
+    if bounds(count)[0] >= lanes and not of_first_lane:
+        return squared
+    row = input.shape[len(mean.shape) :]
+    places = [reshape_map(row, (count,))((start,)) for start in range(0, count, lanes)] if of_first_lane else []
 
     def value(index: IndexTuple) -> Expr:
         middle = mean.load(index)
+        if places:
+            middle = input.load((*index, *places[0]))
+            for place in places[1:]:
+                middle = ex.mul(ex.add(middle, input.load((*index, *place))), ex.like(0.5, middle))
         unseen = ex.mul(ex.mul(middle, middle), ex.like(0, middle))
         if not isinstance(count, int):
             is_short = ex.compare("lt", as_index(count), ex.constant(lanes, "int64"))
@@ -245,8 +256,9 @@ def _native_group_norm(
     each = floordiv(C, group)
     grouped = (shape[0], group, each, *shape[2:])  # [N, G, C/G, spatial]
     dims = tuple(range(2, len(grouped)))
-    rest, mean, squared = moments(lowering, regrouped(input, grouped), dims)
-    squared = _as_rows_overflow(lowering, input, mean, squared, count_of(grouped, dims))
+    rows = regrouped(input, grouped)
+    rest, mean, squared = moments(lowering, rows, dims)
+    squared = _as_rows_overflow(lowering, rows, mean, squared, count_of(grouped, dims))
     rstd = _reciprocal_root(lowering, squared, eps)
     accumulator = mean.dtype
 

@@ -501,13 +501,23 @@ def _addr(
 
 @rule("ldexp.Tensor")
 def _ldexp(lowering: Lowering, self: TensorValue, other: TensorValue) -> Any:
-    """`self * 2.0 ** other`, where the power has the type of `other`."""
+    """`self * 2.0 ** other`, where the power has the type of `other`; a float's exponent is moved by whole numbers of
+    any size (`ldexp_kernel`; on PyTorch 2.11 and on GPUs by the power, too)."""
     if lowering.out.dtype not in FLOATING:
         return NotImplemented
     kept = other.dtype if other.dtype in FLOATING else "float32"
+    moves = lowering.device == "cpu" and self.dtype in FLOATING and other.dtype not in (*FLOATING, "bool")
 
     def body(a: Expr, b: Expr) -> Expr:
-        return ex.mul(a, ex.cast(ex.cast(ex.binary("pow", ex.like(2, a), b), kept), a.dtype))
+        if not moves:
+            return ex.mul(a, ex.cast(ex.cast(ex.binary("pow", ex.like(2, a), b), kept), a.dtype))
+        # Factors that double precision holds: two for a half and for a float, which it holds all products of.
+        value, rest = ex.cast(a, "float64"), b
+        for _ in range(3 if a.dtype == "float64" else 1):
+            part = ex.minimum(ex.maximum(rest, ex.like(-1000, rest)), ex.like(1000, rest))
+            value = ex.mul(value, ex.binary("pow", ex.like(2, value), ex.cast(part, "float64")))
+            rest = ex.sub(rest, part)
+        return ex.cast(value, a.dtype)
 
     return lowering.pointwise((self, other), body)
 

@@ -19,6 +19,7 @@ import pickle
 import select
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -42,6 +43,16 @@ def spread(layout: str, value: Any) -> Any:
         return torch.stack([value, value], -1)[..., 0]
     order = tuple(range(value.dim()))[::-1]
     return value.permute(order).contiguous().permute(order)
+
+
+def spread_in_place(layout: str, value: torch.Tensor, write: Callable[[torch.Tensor], Any]) -> Any:
+    """What `write` returns of `value`, to which it writes. It is given a copy in memory of another layout."""
+    if value.requires_grad or not value.dim() or value.layout != torch.strided:
+        return write(value)
+    copy = spread(layout, value.clone())
+    result = write(copy)
+    value.copy_(copy)
+    return value if result is copy else result
 
 
 class Narrower:

@@ -27,6 +27,10 @@ NAMES = re.compile(r"\b[xv]\d+\b")
 #: Operands: variables, and values of operator samples.
 _OPERANDS = re.compile(r"\b(?:[xv]|constant)\d+\b")
 _AUGMENTED = re.compile(r"(?:(\w+)( (?:[-+*/%]|//|\*\*)= ))?(.*)")
+#: A method that writes to its tensor.
+_IN_PLACE = re.compile(r"(\w+)\.(\w+_\(.*\))$", re.DOTALL)
+#: Folds of which IEEE 754 leaves open which of two zeros they give: eager's answer depends on its lanes.
+_EXTREMES = re.compile(r"\b(?:a?max|a?min|aminmax)\(")
 _NARROW_TYPES = re.compile(r"torch\.(float16|bfloat16|float32|half|float)\b")
 
 #: What makes tensors on a device of its own.
@@ -60,7 +64,13 @@ class Statement:
                 after = [f"NOISE_IN_PLACE({self.writes})"]
             elif self.targets:
                 text = f"NOISE({text})"
-        if variant == SPREAD and self.kind != VIEW:
+        elif variant == NOISY and _EXTREMES.search(text):
+            text = _OPERANDS.sub(lambda match: match[0] if match[0] == self.writes else f"ZEROS({match[0]})", text)
+        in_place = _IN_PLACE.match(text) if variant == SPREAD and self.writes else None
+        if in_place is not None and in_place[1] == self.writes:
+            rest = _OPERANDS.sub(lambda match: f"SPREAD({match[0]})", in_place[2])
+            text = f"SPREAD_IN_PLACE({self.writes}, lambda written: written.{rest})"
+        elif variant == SPREAD and self.kind != VIEW:
             target, operator, rest = _AUGMENTED.match(text).groups("")  # type: ignore[union-attr]
             kept = self.writes if not target else ""  # `x0 += x0` reads it, too
             text = target + operator + _OPERANDS.sub(lambda m: m[0] if m[0] == kept else f"SPREAD({m[0]})", rest)

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from tests.fuzz.elsewhere import LAYOUTS, narrower, spread
+from tests.fuzz.elsewhere import LAYOUTS, narrower, spread, spread_in_place
 from tests.fuzz.inputs import Argument, make, widened
+from tests.fuzz.inside import Inside
 from tests.fuzz.program import NOISY, SPREAD, WIDE, Call, Program
 
 MODES = {"enable_grad": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
@@ -146,7 +147,8 @@ class Oracle:
         CPU), by label."""
         for layout in LAYOUTS:
             if layout not in self._spread:
-                function = self.program.function(SPREAD, {"SPREAD": partial(spread, layout)}, self.device)
+                names = {"SPREAD": partial(spread, layout), "SPREAD_IN_PLACE": partial(spread_in_place, layout)}
+                function = self.program.function(SPREAD, names, self.device)
                 self._spread[layout] = run_call(function, self.program, self.call, False, self.device).values
             yield self._spread[layout]
         if self.device == "cpu":
@@ -169,9 +171,10 @@ class Oracle:
         while len(self._noisy) < count:
             index = len(self._noisy)
             noise = Noise(index, 8.0 if index % 3 == 2 else 2.0)
-            names = {"NOISE": noise, "NOISE_IN_PLACE": noise.in_place}
+            names = {"NOISE": noise, "NOISE_IN_PLACE": noise.in_place, "ZEROS": noise.zeros}
             function = self.program.function(NOISY, names, self.device)
-            self._noisy.append(run_call(function, self.program, self.call, False, self.device, noise))
+            with Inside(noise):
+                self._noisy.append(run_call(function, self.program, self.call, False, self.device, noise))
         return self._noisy
 
 
@@ -221,6 +224,16 @@ class Noise:
         if isinstance(value, float):
             return value * (1 + self._random.randint(-self.units, self.units) * 2.0**-24)
         return value
+
+    def zeros(self, value: Any) -> Any:
+        """The same where zeros of both signs meet, each with a sign at random."""
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.requires_grad:
+            return value
+        zero = value == 0
+        if not bool((zero & value.signbit()).any()) or not bool((zero & ~value.signbit()).any()):
+            return value
+        sign = 1 - 2 * torch.randint(0, 2, value.shape, generator=self._generator).to(value)
+        return torch.where(zero, torch.zeros_like(value).copysign(sign), value)
 
     def in_place(self, value: torch.Tensor) -> None:
         if not value.is_floating_point() or value.requires_grad or (value._is_view() and value._base.requires_grad):

@@ -117,3 +117,14 @@ def test_more_elements_than_kernels_are_asked_for(name, dynamic):
     x = torch.randn(2, 4, 70, 70).contiguous(memory_format=torch.channels_last)
     compiled = lampwork.compile(LARGE[name], dynamic=dynamic, options={"cache": False})
     assert compiled(x).stride() == LARGE[name](x).stride()
+
+
+@pytest.mark.parametrize("mode", ["replicate", "reflect"])
+def test_padding_a_volume_without_images(mode):
+    """Its channels, depth and height look like images, channels and height of a plane in another memory format."""
+    x = torch.rand(3, 2, 4, 5).to(memory_format=torch.channels_last)
+    for dynamic in (False, True):
+        program = lambda x: F.pad(x, (0, 1, 0, 1, 0, 1), mode)
+        compiled = lampwork.compile(program, dynamic=dynamic, options={"cache": False})
+        assert compiled(x).stride() == program(x).stride()
+        assert torch.equal(compiled(x), program(x))

@@ -185,3 +185,36 @@ def test_missing_values_of_all_kinds(name):
     compiled = lampwork.compile(lambda x: program(x).isnan(), options={"cache": False})
     for x in (inputs, inputs.double(), inputs.bfloat16()):
         assert bool(compiled(x).all())
+
+
+def test_exponents_moved_by_more_than_a_power_holds():
+    x = torch.tensor([0.0, -0.0, 1.0, -1.5, 1e-40, 3e38, inf, nan])
+    for by in (1, -3, 127, -149, 200, -200, 300, -300, 5000, -5000):
+        exponents = torch.full((8,), by)
+        for dtype in (torch.float32, torch.float64, torch.float16):
+            same(torch.ldexp, x.to(dtype), exponents)
+    same(torch.ldexp, torch.arange(8), torch.arange(8) * 30)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8])
+@pytest.mark.parametrize("value", [nan, inf, -inf, 3e9, -1.5])
+def test_floats_copied_into_integers(dtype, value):
+    same(lambda x: x.clone().copy_(value), torch.tensor([3, 4], dtype=dtype))
+
+
+@pytest.mark.parametrize("size", [4, 7, 8, 9, 15, 16, 24])
+def test_rows_whose_elements_have_no_square(size):
+    for place in range(min(size, 9)):
+        x = torch.linspace(-1, 1, size).repeat(2, 1)
+        x[0, place] = 1e30
+        if size < 17 or place % 8:
+            same(lambda x: F.layer_norm(x, (size,)).isnan(), x)
+            same(lambda x: F.group_norm(x[..., None], 1).isnan(), x)
+
+
+def test_remainders_of_quotients_that_overflow():
+    """Eager's vectors say NaN, its scalars what is left."""
+    x, y = torch.tensor([1e300, 5e10, -1e300, 7.0], dtype=torch.float64), torch.full((4,), 1e-300, dtype=torch.float64)
+    expected = torch.tensor([math.fmod(a, b) for a, b in zip(x.tolist(), y.tolist())], dtype=torch.float64)
+    for program in (torch.fmod, lambda x, y: torch.fmod(x.repeat(9), y.repeat(9))[:4]):
+        assert torch.equal(lampwork.compile(program, options={"cache": False})(x, y), expected)

@@ -150,7 +150,7 @@ def _float_sign(self: Arithmetic, dtype: str, a: Value) -> Value:
 def _float_mod(self: Arithmetic, dtype: str, a: Value, b: Value) -> Value:
     """The remainder with the sign of b, as Python's %."""
     build = self.build
-    remainder = self.externals.function(build, "fmod", a, b)
+    remainder = functions.fmod(self, a, b)
     zero = build.number(0.0, a.type)
     opposite = build.binary("xor", build.compare("fcmp olt", remainder, zero), build.compare("fcmp olt", b, zero))
     adjust = build.binary("and", opposite, build.compare("fcmp une", remainder, zero))
@@ -161,7 +161,7 @@ def _float_floordiv(self: Arithmetic, dtype: str, a: Value, b: Value) -> Value:
     """As c10::div_floor_floating."""
     build = self.build
     zero, one = build.number(0.0, a.type), build.number(1.0, a.type)
-    remainder = self.externals.function(build, "fmod", a, b)
+    remainder = functions.fmod(self, a, b)
     quotient = build.fdiv(build.fsub(a, remainder), b)
     opposite = build.binary("xor", build.compare("fcmp olt", remainder, zero), build.compare("fcmp olt", b, zero))
     adjust = build.binary("and", opposite, build.compare("fcmp une", remainder, zero))
@@ -172,7 +172,7 @@ def _float_floordiv(self: Arithmetic, dtype: str, a: Value, b: Value) -> Value:
     plain = build.fdiv(a, b)
     signed_zero = build.intrinsic("copysign", zero, plain)
     result = build.select(build.compare("fcmp une", quotient, zero), floor, signed_zero)
-    # A quotient that overflows is infinite; what is left of the dividend then is no number in Sleef's vectors.
+    # A quotient that overflows is infinite; the rounding of the difference is not to make it NaN.
     infinite = build.number(float("inf"), a.type)
     overflows = build.binary(
         "and",
@@ -253,7 +253,7 @@ def _reciprocal(self: Arithmetic, dtype: str, a: Value) -> Value:
 
 FLOATS: dict[str, Emitter] = {
     "add": _opcode("fadd"), "sub": _opcode("fsub"), "mul": _opcode("fmul"), "div": _opcode("fdiv"),
-    "floordiv": _float_floordiv, "mod": _float_mod, "fmod": _external("fmod"),
+    "floordiv": _float_floordiv, "mod": _float_mod, "fmod": lambda self, dtype, a, b: functions.fmod(self, a, b),
     "neg": lambda self, dtype, a: self.build.fneg(a), "abs": _intrinsic("fabs"), "sign": _float_sign,
     "reciprocal": _reciprocal, "minimum": _float_minimum, "maximum": _float_maximum, "fmin": _fmin, "fmax": _fmax,
     "pow": _float_pow, "sqrt": _intrinsic("sqrt"),

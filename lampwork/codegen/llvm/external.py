@@ -47,10 +47,7 @@ class Externals:
             wide = self.function(build, name, *(build.convert("fpext", arg, "double") for arg in args))
             return build.convert("fptrunc", wide, type)
         if self.target not in _SLEEF_BYTES:
-            symbol = self.address(build, f"m:{name}{'f' if type == 'float' else ''}")
-            return build.join([
-                _call(build, symbol, [build.extract(arg, lane) for arg in args]) for lane in range(lanes)
-            ])  # fmt: skip
+            return self.lane_by_lane(build, name, *args)
         width = _SLEEF_BYTES[self.target] * 8 // BITS[type]
         ulps, isa = SLEEF[name], _SLEEF_ISA[self.target]
         symbol = self.address(
@@ -60,6 +57,13 @@ class Externals:
             return build.piece(_call(build, symbol, [_padded(build, arg, width) for arg in args]), 0, lanes)
         return build.join([
             _call(build, symbol, [build.piece(arg, start, width) for arg in args]) for start in range(0, lanes, width)
+        ])  # fmt: skip
+
+    def lane_by_lane(self, build: Builder, name: str, *args: Value) -> Value:
+        """The function `name` of libm in every lane."""
+        symbol = self.address(build, f"m:{name}{'f' if args[0].type == 'float' else ''}")
+        return build.join([
+            _call(build, symbol, [build.extract(arg, lane) for arg in args]) for lane in range(args[0].lanes)
         ])  # fmt: skip
 
 

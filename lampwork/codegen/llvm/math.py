@@ -360,10 +360,10 @@ def _sine(self: Any, x: Value, name: str) -> Value:
     if name == "sin":
         fast = build.select(build.compare("fcmp oeq", x, build.number(0.0, "float")), x, fast)  # keeps -0
     far = build.compare("fcmp uge", build.fabs(x), build.number(_REDUCIBLE, "float"))
-    return _rarely(self, far, fast, lambda: self.externals.function(build, name, x))
+    return rarely(self, far, fast, lambda: self.externals.function(build, name, x))
 
 
-def _rarely(self: Any, condition: Value, usual: Value, otherwise: Callable[[], Value]) -> Value:
+def rarely(self: Any, condition: Value, usual: Value, otherwise: Callable[[], Value]) -> Value:
     """`usual`, or in a branch taken when any lane meets `condition`, `otherwise()` in every lane."""
     build: Builder = self.build
     type = vector(usual.type, usual.lanes)
@@ -373,6 +373,19 @@ def _rarely(self: Any, condition: Value, usual: Value, otherwise: Callable[[], V
     build.effect(f"store {otherwise()}, ptr {slot}")
     build.close_block(self.any_lane(condition))
     return build.here(usual.type, usual.lanes, f"load {type}, ptr {slot}")
+
+
+def fmod(self: Any, a: Value, b: Value) -> Value:
+    """What is left of a, with its sign. Sleef answers NaN where a quotient of doubles overflows; libm is asked then."""
+    build: Builder = self.build
+    a, b = build.same_lanes(a, b)
+    usual = self.externals.function(build, "fmod", a, b)
+    if a.type != "double":
+        return usual
+    finite = build.compare("fcmp olt", build.fabs(a), build.number(math.inf, a.type))
+    divides = build.compare("fcmp one", b, build.number(0.0, a.type))
+    wrong = build.binary("and", build.is_nan(usual), build.binary("and", finite, divides))
+    return rarely(self, wrong, usual, lambda: self.externals.lane_by_lane(build, "fmod", a, b))
 
 
 def sin(self: Any, x: Value) -> Value:

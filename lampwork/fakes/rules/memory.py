@@ -281,14 +281,15 @@ def reflection_pad(x: torch.Tensor, padding: Any) -> Spec:
 
 @rule("replication_pad2d", "replication_pad3d")
 def replication_pad(x: torch.Tensor, padding: Any) -> Spec:
-    """Kernels for the CPU keep the memory format; those for GPUs do not."""
+    """Kernels for the CPU keep the memory format, also where one image of a volume looks like images of a plane; those
+    for GPUs do not."""
     spatial = len(padding) // 2
-    if not x.is_cpu or x.dim() != spatial + 2 or spatial not in (2, 3) or has_zero(x.size()):
+    if not x.is_cpu or x.dim() - spatial not in (1, 2) or spatial not in (2, 3) or has_zero(x.size()):
         raise Unknown
     shape = list(x.size())
     for index in range(spatial):
         shape[-1 - index] += padding[2 * index] + padding[2 * index + 1]
-    if any(size <= 0 for size in shape[2:]):
+    if any(size <= 0 for size in shape[-spatial:]):
         raise Unknown
     return Spec(tuple(shape), in_format_of(x, shape), x.dtype)
 
