@@ -152,7 +152,9 @@ def _as_rows_overflow(
     if bounds(count)[0] >= lanes and not of_first_lane:
         return squared
     row = input.shape[len(mean.shape) :]
-    places = [reshape_map(row, (count,))((start,)) for start in range(0, count, lanes)] if of_first_lane else []
+    places = (
+        [reshape_map(row, (count,))((start,)) for start in range(0, bounds(count)[1], lanes)] if of_first_lane else []
+    )
 
     def value(index: IndexTuple) -> Expr:
         middle = mean.load(index)

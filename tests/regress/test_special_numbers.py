@@ -218,3 +218,23 @@ def test_remainders_of_quotients_that_overflow():
     expected = torch.tensor([math.fmod(a, b) for a, b in zip(x.tolist(), y.tolist())], dtype=torch.float64)
     for program in (torch.fmod, lambda x, y: torch.fmod(x.repeat(9), y.repeat(9))[:4]):
         assert torch.equal(lampwork.compile(program, options={"cache": False})(x, y), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("correction", [0, 1, 3])
+def test_means_of_short_rows_that_end_in_an_infinity(dtype, correction):
+    """Eager's running mean is infinite there, and NaN where another element is no number or infinite."""
+    rows = [
+        [1, 2, inf],
+        [1, inf, 2],
+        [-inf, 1, -inf],
+        [1, 1, -inf],
+        [nan, 1, inf],
+        [inf, inf, inf],
+        [1, 2, nan],
+        [1, 2, 3],
+    ]
+    x = torch.tensor(rows, dtype=dtype)
+    same(lambda x: torch.var_mean(x, 1, correction=correction)[1], x)
+    same(lambda x: torch.std_mean(x.t(), 0, correction=correction, keepdim=True)[1], x)
+    same(lambda x: torch.var_mean(x.view(2, 4, 3), (0, 2), correction=correction)[1], x)
