@@ -211,6 +211,10 @@ def tensors_in(values: Iterable[Any]) -> Iterable[torch.Tensor]:
             yield from tensors_in(value)
 
 
+#: Losses that are added up, as their operators take it.
+_SUM = 2
+
+
 def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
     """`infer` through the operator's meta kernel on tensors of device "meta"."""
     name = op.name()
@@ -243,9 +247,21 @@ def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
         return value
 
     kwargs = {**kwargs, **_on_no_device(op, kwargs)}
+
+    def run() -> Any:
+        given, options = to_meta(args), {key: to_meta(value) for key, value in kwargs.items()}
+        try:
+            return op(*given, **options)
+        except ZeroDivisionError:  # a mean of nothing, by a decomposition: it has the shape of a sum
+            names = [argument.name for argument in op._schema.arguments]
+            if "reduction" not in names[: len(given)]:
+                raise
+            place = names.index("reduction")
+            return op(*given[:place], _SUM, *given[place + 1 :], **options)
+
     try:
         try:
-            result = op(*to_meta(args), **{key: to_meta(value) for key, value in kwargs.items()})
+            result = run()
         except Exception as error:
             if isinstance(error, (LampworkError, NotImplementedError)) or not symbolic:
                 raise
@@ -253,7 +269,7 @@ def infer_by_meta_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
             # numbers the answer is eager's; so is an error.
             in_numbers = True
             copies.clear()
-            result = op(*to_meta(args), **{key: to_meta(value) for key, value in kwargs.items()})
+            result = run()
     except NotImplementedError as error:
         raise Unsupported(f"{op}: {error}") from error
     except RuntimeError as error:

@@ -248,6 +248,8 @@ def planned(
     """A strided view of planned memory, with no tie to autograd. Raises RuntimeError where it reaches out of bytes
     `start` to `end` (None: of all of `memory`): `set_` would move the memory to a larger place."""
     size_bytes = _size_bytes(shape, strides, dtype)
+    if not size_bytes:
+        offset_bytes = start  # a piece of nothing lies nowhere
     if offset_bytes < start or offset_bytes + size_bytes > (memory.nbytes if end is None else end):
         raise RuntimeError(
             f"a view of {size_bytes} bytes at {offset_bytes} reaches out of its memory, {start} to {end}"
