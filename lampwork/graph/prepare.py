@@ -76,9 +76,8 @@ def prepare(region: Region, settings: Settings, copies: bool = False) -> Functio
     tables, left_out = repeated(region) if copies else ((), frozenset())
     functional = functionalize(region, left_out)
     functional = replace(functional, device=program_device(functional.graph), copies=tables)
-    if not has_backward(functional):
-        functional = keep_checks(functional)
-    else:
+    functional = keep_checks(functional)
+    if has_backward(functional):
         functional = compute_again(_run(_joint_passes(settings, functional.device), functional), _choice(settings))
     return _run(passes(settings, functional.device), functional)
 
@@ -90,7 +89,7 @@ def prepare_halves(region: Region, settings: Settings) -> Halves:
     """
     assert region.joint is not None
     functional = functionalize(region)
-    functional = replace(functional, device=program_device(functional.graph))
+    functional = keep_checks(replace(functional, device=program_device(functional.graph)))
     functional = _run(_joint_passes(settings, functional.device), functional)
     halves = partition(functional, region.joint, len(region.inputs), region.sizes, _choice(settings))
     each_half = passes(_without_freezing(settings), functional.device)

@@ -255,10 +255,11 @@ def remove_dead(functional: FunctionalGraph) -> FunctionalGraph:
 
 def keep_checks(functional: FunctionalGraph) -> FunctionalGraph:
     """Operators that raise where contents do not fit (an index out of range, an integer divided by zero) stay, read or
-    not, as the program wrote them: eager raises all the same."""
+    not, as the program wrote them: eager raises all the same. Derivatives do not: what they index, the program did."""
     for node in functional.graph.nodes:
         if node.op == "call_function" and _torch.is_operator(node.target) and _may_raise(node):
-            node.meta[CHECKED] = True
+            if not node.meta.get("backward"):
+                node.meta[CHECKED] = True
     return functional
 
 

@@ -36,6 +36,21 @@ def test_as_eager(program, dynamic):
             assert torch.equal(compiled(x, index), expected)
 
 
+@pytest.mark.parametrize("program", [PROGRAMS[name] for name in ("scatter_add", "index", "embedding", "division")])
+def test_as_eager_where_gradients_are_wanted(program):
+    compiled = lampwork.compile(program, options={"cache": False})
+    for number in (0, 4, 1):
+        index, seen = torch.full((2, 3), number), []
+        for function in (program, compiled):
+            x = torch.ones(2, 3, requires_grad=True)
+            try:
+                function(x, index).sum().backward()
+                seen.append(x.grad.tolist())
+            except (RuntimeError, IndexError) as error:
+                seen.append(type(error))
+        assert seen[0] == seen[1]
+
+
 @pytest.mark.parametrize("number", [2.0, 3.0])
 def test_strides_of_what_has_no_elements(number):
     """Beside a number that varies, too."""
