@@ -128,3 +128,11 @@ def test_padding_a_volume_without_images(mode):
         compiled = lampwork.compile(program, dynamic=dynamic, options={"cache": False})
         assert compiled(x).stride() == program(x).stride()
         assert torch.equal(compiled(x), program(x))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("strides", [(2, 2, 1), (1, 2, 1), (7, 2, 1), (1, 1, 2)])
+def test_mantissas_and_exponents_lie_as_their_operand(strides, dynamic):
+    x = torch.rand(20).as_strided((1, 2, 1), strides)
+    compiled = lampwork.compile(torch.frexp, dynamic=dynamic, options={"cache": False})
+    assert [each.stride() for each in compiled(x)] == [each.stride() for each in torch.frexp(x)]

@@ -45,3 +45,16 @@ def test_rows(name, dynamic):
                 compiled(x, mask, chosen)
         else:
             assert torch.equal(compiled(x, mask, chosen), expected)
+
+
+def test_columns_of_planned_memory_without_rows():
+    """They begin behind its end, which nothing reads."""
+
+    def program(x, y):
+        return F.nll_loss(x.repeat_interleave(3, -2).chunk(2, 1)[-1], y, reduction="sum")
+
+    compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+    for rows in (0, 2, 0):
+        x, y = torch.rand(rows, 2), torch.zeros(3 * rows, dtype=torch.int64)
+        torch.testing.assert_close(compiled(x, y), program(x, y))
+    assert not lampwork.stats(compiled)["fallbacks"]

@@ -207,6 +207,15 @@ def log_sigmoid(x: torch.Tensor) -> tuple[Spec, Spec]:
     return spec, spec
 
 
+@rule("frexp.Tensor")
+def frexp(x: torch.Tensor) -> tuple[Spec, Spec]:
+    """Both are made like the operand."""
+    if not x.dtype.is_floating_point:
+        raise Unknown
+    shape, strides = tuple(x.size()), preserved(x)
+    return Spec(shape, strides, x.dtype), Spec(shape, strides, torch.int32)
+
+
 @rule("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Spec:
     if not isinstance(elements, torch.Tensor):
