@@ -118,7 +118,8 @@ def _log_sigmoid_forward(lowering: Lowering, self: TensorValue) -> Any:
 
     kept = None  # what the gradient needs: empty on a GPU
     if lowering.needed(1):
-        kept = lowering.compute(buffer, lambda index: operands(index)[1], "1")
+        zero = ex.constant(0, buffer.dtype)
+        kept = lowering.compute(buffer, lambda index: operands(index)[1] if buffer.shape == shape else zero, "1")
     return lowering.compute(meta, body, "0"), kept
 
 

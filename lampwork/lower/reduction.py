@@ -362,7 +362,7 @@ def _spread(lowering: Lowering, self: TensorValue, dim: Any, correction: Any, ro
     whole = all(each == 1 for place, each in enumerate(self.shape) if place not in dims)
     if lowering.device == "cpu" and self.dtype == "float32" and whole and not with_mean:
         squared = _overflowing_as_the_sum(lowering, mean, squared, count)
-    # Eager's running mean of a CPU is NaN from an infinity on, as the variance is, but where that comes last (which is
+    # Eager's running mean is NaN from an infinity on, as the variance is, but where that comes last (which is
     # not looked for in long rows). Of too few elements the variance alone is NaN.
     few = math.floor(max(correction, 1))
     ahead = _ahead_of_the_last(self, dims) if lowering.device == "cpu" else None
@@ -372,7 +372,7 @@ def _spread(lowering: Lowering, self: TensorValue, dim: Any, correction: Any, ro
         if ahead is not None:
             rest = ahead(index)
             return ex.where(ex.compare("eq", rest, ex.like(0, rest)), value, ex.like(math.nan, value))
-        if lowering.device != "cpu" or bounds(count)[1] <= few:
+        if bounds(count)[1] <= few:
             return value
         hidden = ex.test("isnan", spread)
         if bounds(count)[0] <= few:

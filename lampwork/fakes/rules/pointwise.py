@@ -200,8 +200,13 @@ RULES[overload("abs")] = lambda x: (
 
 @rule("log_sigmoid_forward")
 def log_sigmoid(x: torch.Tensor) -> tuple[Spec, Spec]:
-    """Eager's kernel for the CPU writes contiguous tensors: the result, and what its derivative reads."""
-    if not x.is_cpu or not x.dtype.is_floating_point:
+    """Eager's kernel for the CPU writes contiguous tensors: the result, and what its derivative reads, which is nothing
+    on a GPU."""
+    if not x.dtype.is_floating_point:
+        raise Unknown
+    if x.is_cuda:
+        return elementwise((x,), x.dtype), Spec((0,), (1,), x.dtype)
+    if not x.is_cpu:
         raise Unknown
     spec = Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
     return spec, spec
