@@ -6,7 +6,8 @@ Shape rules and meta kernels leave checks to the kernels (types that have no ker
 from them in corners of layouts. So small calls, which cost microseconds, are made: on tensors with the fakes' metadata,
 of ones and, where those are refused, of zeros. Of an elementwise operator on large tensors or symbolic sizes the types
 alone are asked for, on tensors that are two long. Of another operator on symbolic sizes the errors alone are asked for,
-at the sizes of the call that is captured, where a tensor has no elements: compiled programs do not call ATen then.
+at the sizes of the call that is captured: those of types, and all where a tensor has no elements, as compiled programs
+do not call ATen then.
 Other calls are left to their rules.
 
 Kernels for a GPU are asked as those for a CPU, on stand-ins that lie where the fakes do. They check whole numbers that
@@ -130,7 +131,7 @@ def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
         return None
     try:
         try:
-            if symbolic and (_is_elementwise(op) or not (_has_nothing(args) or _has_nothing(result))):
+            if symbolic and _is_elementwise(op):
                 raise _TooLarge
             key = (id(op), torch.get_default_dtype(), _key(args), _key(kwargs))
             if not _is_small(result):
@@ -144,7 +145,13 @@ def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
         return None
     found = _known.get(key)
     if found is None:
-        found = _call(op, args, kwargs, exact)
+        try:
+            found = _call(op, args, kwargs, exact)
+        except Exception as error:
+            sizes_vary = symbolic and exact and not (_has_nothing(args) or _has_nothing(result))
+            if sizes_vary and not isinstance(error, NotImplementedError):
+                return None  # which other sizes might not get
+            raise
         if found is None:
             return None
         if len(_known) > _MOST_KNOWN:
@@ -266,7 +273,7 @@ def _fills(op: Any) -> tuple[Callable, ...]:
     return partial(_filled, 1, 0), partial(_filled, 0, 1)
 
 
-def _filled(number: int, whole: int, size: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def _filled(number: int, whole: int, size: Any, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
     return torch.full(
         size if isinstance(size, tuple) else (size,),
         whole if dtype in _INDEX_TYPES else number,

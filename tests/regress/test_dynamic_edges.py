@@ -108,3 +108,16 @@ def test_a_size_that_depends_on_contents_in_floating_point_arithmetic():
     for length in (3, 5, 4):
         x = torch.arange(float(length))
         compare(compiled(x), program(x))
+
+
+@pytest.mark.parametrize("name", ["weight", "pos_weight"])
+def test_weights_of_classes_are_as_many_as_these(name):
+    """Loads of weights were not proved to be inside: nothing said that both sizes are the same."""
+    program = lambda x, w: F.binary_cross_entropy_with_logits(x, x.sigmoid(), **{name: w})
+    compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+    for classes, weights in [(5, 5), (3, 3), (6, 1), (7, 7)]:
+        x, w = torch.randn(4, classes), torch.rand(weights)
+        torch.testing.assert_close(compiled(x, w), program(x, w))
+    assert not lampwork.stats(compiled)["fallbacks"]
+    with pytest.raises(RuntimeError):
+        compiled(torch.randn(4, 5), torch.rand(3))

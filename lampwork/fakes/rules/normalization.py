@@ -11,6 +11,7 @@ from lampwork.fakes.shapes import (
     Spec,
     Unknown,
     channels_last,
+    check_expands,
     contiguous,
     expect_sizes,
     in_format_of,
@@ -190,8 +191,12 @@ def binary_cross_entropy(x: torch.Tensor, target: torch.Tensor, *rest: Any, redu
     if given and isinstance(given[-1], int):  # (..., weight, reduction) or (..., weight, pos_weight, reduction)
         *given, last = given
     factors = [each for each in (*given, *weights.values()) if each is not None]
-    if any(each.dtype != x.dtype for each in factors) or not same_sizes(x.size(), target.size()):
+    if any(each.dtype != x.dtype or each.dim() > x.dim() for each in factors):
         raise Unknown
+    if not same_sizes(x.size(), target.size()):
+        raise Unknown
+    for each in factors:
+        check_expands(each.size(), x.size())  # sizes that loops of ours go by: what is assumed of them is guarded
     return _alike(elementwise_loss(x, target, last), x, target, *factors)
 
 
