@@ -178,7 +178,7 @@ def _key(value: Any, short: bool = False) -> Any:
     if kind is torch.SymInt:
         return int, _seen((value,))
     if kind in _PLAIN:
-        if kind is torch.device and value.type not in ("cpu", "cuda"):
+        if kind is torch.device and value.type != "cpu":
             raise _CannotAsk
         return kind, value
     if kind is tuple or kind is list:

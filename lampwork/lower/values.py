@@ -74,9 +74,9 @@ class TensorValue:
         if self.known is not None:
             if not indirect:
                 value = self.known.at(index if self.known_map is None else self.known_map(index))
+                if mask is None:
+                    return value
                 if is_closed(value):  # its own indices may decide conditions that others leave open
-                    if mask is None:
-                        return value
                     return Compute("where", (mask, value, Constant(other, ref.dtype)), ref.dtype)
             self.known.buffer_needed = True
         if self.index_map is not None:

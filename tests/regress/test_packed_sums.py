@@ -20,8 +20,9 @@ def test_halves_are_added_one_by_one():
 
 
 @pytest.mark.skipif(bool(available()), reason="needs Triton")
-def test_no_kernel_adds_packed_numbers(monkeypatch):
+def test_no_kernel_adds_packed_numbers(monkeypatch, tmp_path):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))  # nothing is found that was made before
     (kernel,) = sources(program_of(lambda x: F.adaptive_avg_pool2d(x, (4, 4)), [torch.randn(1, 2, 3, 3)]))
     monkeypatch.setattr(worker, "unpacked", lambda ptx: seen.append(ptx) or unpacked(ptx))
     seen = []
