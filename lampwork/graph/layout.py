@@ -58,9 +58,16 @@ _BY_MEMORY = {aten.as_strided.default, aten._reshape_alias.default, aten.view_as
 
 
 def on_a_gpu(node: Node) -> bool:
-    """Whether convolution `node`, or derivative of one, is of the kind that was measured: half precision, one group."""
+    """Whether convolution `node`, or derivative of one, is of the kind that was measured: half precision, one group,
+    more than one channel on both sides.
+
+    An image of one channel lies the same way in either order, and the library's derivatives for weights take it for the
+    other one: of `conv_transpose2d` of [1, 3, 1, 2] by [3, 1, 1, 1] they read the first image in the wrong order.
+    """
     weight, (*_, groups) = node.args[_IMAGE[node.target] + 1].meta["val"], _geometry(node)  # type: ignore[union-attr]
-    return weight.is_cuda and weight.dtype.itemsize == 2 and groups == 1
+    if not weight.is_cuda or weight.dtype.itemsize != 2 or groups != 1:
+        return False
+    return all(type(channels) is int and channels > 1 for channels in weight.size()[:2])
 
 
 def _geometry(node: Node) -> tuple[Any, ...]:

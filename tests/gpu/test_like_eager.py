@@ -74,3 +74,31 @@ def test_numbers_that_literals_do_not_hold(name, dtype):
     for n in (0.001, 0.0, 0.3):
         _same(compiled(x, n), function(x, n))
     assert not lampwork.stats(compiled)["fallbacks"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_between_images_of_one_channel(dtype):
+    """With channels last the library read the image in the wrong order."""
+    x = torch.tensor([-0.75, -0.25, -0.25, -0.25, 0.5, -0.0], dtype=dtype, device="cuda").view(1, 3, 1, 2)
+    tangent = torch.tensor([-0.5, -0.6], dtype=dtype, device="cuda").view(1, 1, 1, 2)
+    found = []
+    for function in (F.conv_transpose2d, lampwork.compile(lambda x, w: F.conv_transpose2d(x, w))):
+        weight = torch.tensor([0.25, 0.75, -0.0], dtype=dtype, device="cuda").view(3, 1, 1, 1).requires_grad_()
+        function(x, weight).backward(tangent)
+        found.append(weight.grad)
+    torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 8, 16)])
+def test_flash_attention_with_gradients(shape):
+    """Planned was another type for what it returns and nobody uses."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    query = torch.randn(*shape, dtype=torch.float16, device="cuda")
+    found = []
+    for function in (F.scaled_dot_product_attention, lampwork.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v))):  # fmt: skip
+        leaf = query.clone().requires_grad_()
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            function(leaf, leaf, leaf).sum().backward()
+        found.append(leaf.grad)
+    torch.testing.assert_close(found[1], found[0])

@@ -175,8 +175,8 @@ def _attention_output(query: torch.Tensor, key: torch.Tensor, value: torch.Tenso
     return Spec(shape, strides, _same_dtype(query, key, value))
 
 
-def _seeds(*shapes: tuple[int, ...]) -> tuple[Spec, ...]:
-    return tuple(Spec(shape, contiguous(shape), torch.uint64 if shape else torch.int64) for shape in shapes)
+#: The state of random draws that dropout's derivative reads.
+_SEEDS = Spec((), (), torch.int64), Spec((), (), torch.int64)
 
 
 @rule("_scaled_dot_product_flash_attention")
@@ -188,7 +188,8 @@ def flash_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
     sums = Spec((batch, heads, length), contiguous((batch, heads, length)), torch.float32)
     debug = Spec((0,), (1,), query.dtype)
     output = _attention_output(query, key, value)
-    return output, sums, None, None, length, key.size()[2], *_seeds((2,), ()), debug
+    state = Spec((2,), (1,), torch.uint64), Spec((), (), torch.uint64)  # the second is not used
+    return output, sums, None, None, length, key.size()[2], *state, debug
 
 
 @rule("_scaled_dot_product_cudnn_attention")
@@ -198,7 +199,7 @@ def cudnn_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
     batch, heads, length, _ = query.size()
     sums = Spec((batch, heads, length, 1), (heads * length, length, 1, 1), torch.float32) if with_sums else None
     output = _attention_output(query, key, value)
-    return output, sums, None, None, length, key.size()[2], *_seeds((), ()), None
+    return output, sums, None, None, length, key.size()[2], *_SEEDS, None
 
 
 @rule("_scaled_dot_product_efficient_attention")
@@ -212,7 +213,7 @@ def efficient_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Ten
     strides = (length * heads * width, width, heads * width, 1)
     rows = -(-length // 32) * 32 if with_sums else 0
     sums = Spec((batch, heads, rows), contiguous((batch, heads, rows)), torch.float32)
-    return Spec((batch, heads, length, width), strides, _same_dtype(query, key, value)), sums, *_seeds((), ())
+    return Spec((batch, heads, length, width), strides, _same_dtype(query, key, value)), sums, *_SEEDS
 
 
 # The vendor library's fused operators ---------------------------------------------------------------------------------
