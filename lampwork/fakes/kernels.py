@@ -10,8 +10,8 @@ at the sizes of the call that is captured: those of types, and all where a tenso
 do not call ATen then.
 Other calls are left to their rules.
 
-Kernels for a GPU are asked as those for a CPU, on stand-ins that lie where the fakes do. They check whole numbers that
-are places by assertions, which end the process's use of the GPU: operators that read such are not asked there.
+Kernels for a GPU are asked in the same way, on stand-ins on that GPU. They check indices by assertions, and one that
+fails ends the process's use of the GPU: operators that read indices are not asked there.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def _may_ask_a_gpu(op: Any, tensors: list[Fake]) -> bool:
     name = op._schema.name
     if any(word in name for word in _NOT_ON_A_GPU):
         return False
-    places = any(not (each.dtype.is_floating_point or each.dtype.is_complex) for each in tensors)
-    return _is_elementwise(op) or not (places and any(word in name for word in _READS_INDICES))
+    has_integers = any(not (each.dtype.is_floating_point or each.dtype.is_complex) for each in tensors)
+    return _is_elementwise(op) or not (has_integers and any(word in name for word in _READS_INDICES))
 
 
 def _fakes_in(value: Any) -> list[Fake]:
@@ -127,7 +127,7 @@ def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
     exact = True
     symbolic = _has_symbols(args) or _has_symbols(kwargs)
     tensors = _fakes_in((args, kwargs))
-    if any(each.device.type == "cuda" for each in tensors) and not _may_ask_a_gpu(op, tensors):
+    if any([each.is_cuda for each in tensors]) and not _may_ask_a_gpu(op, tensors):  # noqa: C419  quicker
         return None
     try:
         try:

@@ -52,7 +52,7 @@ def refuse_overflow(op: Operator, args: tuple, kwargs: dict) -> None:
         if isinstance(number, torch.SymInt):
             if each == "alpha" or dtype not in _NARROW_WHOLE:
                 continue
-            number = _least_that_says(number, torch.iinfo(dtype))
+            number = _representative(number, torch.iinfo(dtype))
         if not fits(number, dtype):
             kind = str(dtype).removeprefix("torch.")
             raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
@@ -77,7 +77,7 @@ def refuse_overflow_of_unknown(op: Operator, args: tuple, kwargs: dict) -> None:
                 raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
 
 
-def _least_that_says(number: torch.SymInt, limits: torch.iinfo) -> int:
+def _representative(number: torch.SymInt, limits: torch.iinfo) -> int:
     """A number that fits where `number` does. Which case it is, is noted for other calls."""
     least = -limits.max if limits.min == 0 else limits.min
     return limits.max + 1 if number > limits.max else least - 1 if number < least else 0

@@ -52,7 +52,7 @@ from lampwork.fakes.strides import (
     preserved_of,
     same_sizes,
     sorted_strides,
-    suggest_channels_last,
+    strides_suggest_channels_last,
     suggests_channels_last,
     surely_same,
 )
@@ -180,25 +180,20 @@ def device_of(args: tuple, kwargs: dict) -> torch.device:
     return exact_device(found) if found is not None else _CPU
 
 
-#: What takes a CPU tensor of more than one element beside one on a GPU: places, lengths, and what is copied.
-_TAKE_FROM_CPU = frozenset(
-    """index _unsafe_index index_put _unsafe_index_put _index_put_impl copy _to_copy
+#: Operators of which some operands may lie on a CPU and others on a GPU: indices, lengths, and what is copied.
+_OF_TWO_DEVICES = frozenset("""index _unsafe_index index_put _unsafe_index_put _index_put_impl copy _to_copy
 slice_scatter select_scatter diagonal_scatter as_strided_scatter _pack_padded_sequence _pad_packed_sequence
-_ctc_loss""".split()
-)
+_ctc_loss""".split())  # fmt: skip
 
 
 def _refuse_several_devices(op: Any, args: tuple, kwargs: dict) -> None:
     """Raises `Unsupported`, so that eager decides, for operands on a CPU and on a GPU, but for CPU tensors without
     dimensions: kernels say themselves which of those they take."""
-    if op.namespace != "aten":
+    tensors = list(tensors_in((*args, *kwargs.values())))
+    if op.namespace != "aten" or not any([each.is_cuda for each in tensors]):  # noqa: C419  quicker
         return
-    devices = {
-        each.device
-        for each in tensors_in((*args, *kwargs.values()))
-        if each.is_cuda or each.is_cpu and each.dim()
-    }  # fmt: skip
-    if len(devices) > 1 and op._schema.name.removeprefix("aten::") not in _TAKE_FROM_CPU:
+    devices = {each.device for each in tensors if each.is_cuda or each.is_cpu and each.dim()}
+    if len(devices) > 1 and op._schema.name.removeprefix("aten::") not in _OF_TWO_DEVICES:
         names = " and ".join(sorted(map(str, devices)))
         raise Unsupported(f"{op} is given tensors on {names}", "Move them to one device.", "several-devices")
 

@@ -157,10 +157,10 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 def suggests_channels_last(tensor: torch.Tensor) -> bool:
     """`suggest_memory_format() == channels_last`: what convolutions, pools and batch norm go by."""
-    return suggest_channels_last(tensor.size(), tensor.stride())
+    return strides_suggest_channels_last(tensor.size(), tensor.stride())
 
 
-def suggest_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+def strides_suggest_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """The same of a tensor of this shape and these strides."""
     dims = len(shape)
     if dims == 4:

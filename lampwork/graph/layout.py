@@ -61,8 +61,9 @@ def on_a_gpu(node: Node) -> bool:
     """Whether convolution `node`, or derivative of one, is of the kind that was measured: half precision, one group,
     more than one channel on both sides.
 
-    An image of one channel lies the same way in either order, and the library's derivatives for weights take it for the
-    other one: of `conv_transpose2d` of [1, 3, 1, 2] by [3, 1, 1, 1] they read the first image in the wrong order.
+    The strides of an image of one channel do not say in which order it lies. With channels last, `conv_transpose2d` of
+    [1, 3, 1, 2] by a weight [3, 1, 1, 1] gave the weight the gradient that an image read in the other order has (seen
+    with PyTorch 2.11 on an H100).
     """
     weight, (*_, groups) = node.args[_IMAGE[node.target] + 1].meta["val"], _geometry(node)  # type: ignore[union-attr]
     if not weight.is_cuda or weight.dtype.itemsize != 2 or groups != 1:

@@ -75,6 +75,7 @@ def main() -> int:
         for result in run(job, seeds, options.processes, start + 60 * options.minutes):
             counts[result.finding.kind if result.finding else report.RIGHT] += 1
             counts["eager raised"] += result.raised
+            counts["left out"] += result.left_out
             counts["broke"] += result.broke
             counts["fell back"] += bool(result.fallbacks)
             for each in set(result.fallbacks):

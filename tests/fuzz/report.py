@@ -125,7 +125,7 @@ def table(counts: collections.Counter, found: dict[tuple, Found], seconds: float
         classes = sum(each.finding.kind == kind for each in found.values())
         made.add_row(kind, str(counts[kind]), str(classes) if classes else "")
     made.add_section()
-    for name in ("eager raised", "broke", "fell back"):
+    for name in ("eager raised", "left out", "broke", "fell back"):
         made.add_row(name, str(counts[name]), "")
     for name in sorted(each for each in counts if each.startswith("fell back: ")):
         made.add_row("  " + name.removeprefix("fell back: "), str(counts[name]), "")

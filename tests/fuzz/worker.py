@@ -45,6 +45,7 @@ class Result:
     fallbacks: tuple[str, ...] = ()
     broke: bool = False
     raised: bool = False
+    left_out: bool = False
 
 
 def _work(job: Job, seeds: list[int], connection: Connection) -> None:
@@ -59,7 +60,7 @@ def _work(job: Job, seeds: list[int], connection: Connection) -> None:
             if result.finding is not None and is_lost(result.finding.detail):
                 break
         except DeviceLost:
-            connection.send(("done", Result(seed, None, raised=True)))
+            connection.send(("done", Result(seed, None, left_out=True)))
             break
         except Exception as error:  # in the fuzzer's own code: other seeds go on
             at = traceback.extract_tb(error.__traceback__)[-1]
@@ -87,7 +88,7 @@ def _result(job: Job, seed: int, compiler: Any, connection: Connection) -> Resul
             finding = again or finding
     # Callables of samples are no data: the seed makes them again.
     sent = replace(program, names={}) if finding is not None else None
-    return Result(seed, finding, sent, report.fallbacks, bool(report.breaks), bool(report.raised))
+    return Result(seed, finding, sent, report.fallbacks, bool(report.breaks), bool(report.raised), report.left_out)
 
 
 def _context(job: Job) -> Any:

@@ -268,8 +268,9 @@ _LIBDEVICE = (
 FLOATS: Final[dict[str, Emitter]] = {
     **{name: _call(f"libdevice.{name}") for name in _LIBDEVICE},
     "add": _infix("+"), "sub": _infix("-"), "mul": _infix("*"), "div": _divide,
-    "floordiv": _float_floordiv, "mod": _float_mod, # Triton's own `-a` is 0 - a, which is no -0.
-    "neg": _text("{a} * -1.0"), "abs": _call("tl.abs"),
+    "floordiv": _float_floordiv, "mod": _float_mod,
+    "neg": _text("{a} * -1.0"),  # Triton's `-a` is `0 - a`, which is 0 for 0
+    "abs": _call("tl.abs"),
     "sign": _text("({a} > 0).to({t}) - ({a} < 0).to({t})"), "reciprocal": _reciprocal,
     "minimum": _text("tl.minimum({a}, {b}, propagate_nan=tl.PropagateNan.ALL)"),
     "maximum": _text("tl.maximum({a}, {b}, propagate_nan=tl.PropagateNan.ALL)"),

@@ -17,7 +17,7 @@ from lampwork.fakes.shapes import (
     expect_sizes,
     preserved,
     rule,
-    suggest_channels_last,
+    strides_suggest_channels_last,
     suggests_channels_last,
 )
 
@@ -117,7 +117,7 @@ def convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, p
     if x.is_cpu and len(shape) == 3:
         # Run as two dimensions, the first of them 1, of an input that is made contiguous before.
         (outer, inner, length), (a, b, c) = weight.size(), weight.stride()
-        in_order = suggest_channels_last((outer, inner, 1, length), (a, b, length * c, c))
+        in_order = strides_suggest_channels_last((outer, inner, 1, length), (a, b, length * c, c))
         flat = (shape[0], shape[1], 1, shape[2])
         strides = channels_last(flat) if in_order else contiguous(flat)
         return Spec(tuple(shape), (*strides[:2], strides[3]), dtype)
