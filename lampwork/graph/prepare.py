@@ -18,6 +18,7 @@ from lampwork.graph.partition import Choose, Halves, partition
 from lampwork.graph.products import use_vendor_products
 from lampwork.graph.recompute import cheapest
 from lampwork.graph.repeated import repeated
+from lampwork.graph.replay import eager_backward_of
 from lampwork.graph.simplify import (
     embed_literals,
     keep_checks,
@@ -92,6 +93,8 @@ def prepare_halves(region: Region, settings: Settings) -> Halves:
     functional = keep_checks(replace(functional, device=program_device(functional.graph)))
     functional = _run(_joint_passes(settings, functional.device), functional)
     halves = partition(functional, region.joint, len(region.inputs), region.sizes, _choice(settings))
+    if halves.backward is not None:
+        halves.link = replace(halves.link, eager=eager_backward_of(halves.backward))
     each_half = passes(_without_freezing(settings), functional.device)
     halves.forward = _run(each_half, halves.forward)
     if halves.backward is not None:

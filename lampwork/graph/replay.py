@@ -1,4 +1,5 @@
-"""Makes the `Replay` of a region that is differentiated: what eager runs again where second derivatives are taken."""
+"""Makes what eager runs of a region that is differentiated: its `Replay`, where second derivatives are taken, and its
+`EagerBackward`, where the compiled backward program fails."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import WHOLE, operator
 from lampwork.fakes.symbolic import size_of, sizes_of
 from lampwork.graph.build import is_random
-from lampwork.ir.region import Region
-from lampwork.ir.replay import Call, Expression, InputLayout, Replay, Value
+from lampwork.ir.region import AliasOfInput, FunctionalGraph, Region
+from lampwork.ir.replay import Call, EagerBackward, Expression, Gradient, InputLayout, Replay, Value
 from lampwork.ir.size import Symbol, symbols
 
 
@@ -32,12 +33,68 @@ def replay_of(region: Region) -> tuple[Replay | None, str]:
         return None, str(stop)
 
 
+def eager_backward_of(functional: FunctionalGraph) -> EagerBackward | None:
+    """The backward half `functional` as eager's operators, and before any pass changes it; None where it is none."""
+    try:
+        return _BackwardWriter(functional).write()
+    except _Unrepeatable:
+        return None
+
+
 class _Unrepeatable(Exception):
     """What the region does cannot be run again."""
 
 
-class _Writer:
+class _Calls:
+    """Nodes as data."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Node, int] = {}
+        #: Where each size that varies stands.
+        self.symbols: dict[str, tuple[int, int | None]] = {}
+
+    def find_symbols(self, placeholders: list[Node]) -> None:
+        for index, node in enumerate(placeholders):
+            value = node.meta["val"]
+            if isinstance(value, Fake):
+                for dimension, extent in enumerate(value.size()):
+                    self.find_symbol(extent, index, dimension)
+            elif isinstance(value, torch.SymInt):
+                self.find_symbol(value, index, None)
+
+    def find_symbol(self, extent: Any, index: int, dimension: int | None) -> None:
+        if isinstance(extent, torch.SymInt):
+            size = size_of(extent)
+            if isinstance(size, Symbol):
+                self.symbols.setdefault(size.name, (index, dimension))
+
+    def call(self, node: Node, name: str) -> Call:
+        """`name`: of the operator that the node calls."""
+        grad = bool(node.meta.get("grad_enabled", True))
+        if node.target is _torch.getitem:
+            return Call("", (self.argument(node.args[0]),), (), node.args[1], grad)  # type: ignore[arg-type]
+        args = tuple(self.argument(each) for each in node.args)
+        kwargs = tuple((key, self.argument(each)) for key, each in node.kwargs.items())
+        return Call(name, args, kwargs, None, grad)
+
+    def argument(self, value: Any) -> Any:
+        if isinstance(value, Node):
+            return Value(self.numbers[value])
+        if isinstance(value, torch.SymInt):
+            return Expression(size_of(value))
+        if isinstance(value, (list, tuple)):
+            return [self.argument(each) for each in value]
+        if isinstance(value, _PLAIN):
+            return value
+        raise _Unrepeatable(f"an operator takes a {type(value).__name__}")
+
+    def known_symbols(self) -> tuple[tuple[str, int, int | None], ...]:
+        return tuple((name, index, dimension) for name, (index, dimension) in self.symbols.items())
+
+
+class _Writer(_Calls):
     def __init__(self, region: Region) -> None:
+        super().__init__()
         assert region.joint is not None
         self.joint = region.joint
         self.count = len(region.inputs)
@@ -47,8 +104,6 @@ class _Writer:
         self.nodes = [node for node in nodes if node.op == "call_function" and not node.meta.get("backward")]
         #: Which operator draws random numbers, in words: what it drew is not drawn again.
         self.draws = ""
-        self.numbers: dict[Node, int] = {}
-        self.symbols: dict[str, tuple[int, int | None]] = {}
 
     def write(self) -> Replay:
         if any(each.written for each in self.joint.outputs):
@@ -56,7 +111,7 @@ class _Writer:
         if self.joint.moved:
             raise _Unrepeatable("it gives a tensor from outside another shape or other memory")
         self.check_writes()
-        self.find_symbols()
+        self.find_symbols(self.placeholders)
         wanted = [self.outputs[each.index] for each in self.joint.outputs]
         used = self.needed(wanted)
         inputs = [(index, node) for index, node in enumerate(self.placeholders) if node in used]
@@ -71,14 +126,14 @@ class _Writer:
         made = []
         for node in calls:
             if node not in self.numbers:
-                made.append(self.call(node))
+                made.append(self.call(node, self.name(node)))
                 self.numbers[node] = len(self.numbers)
         return Replay(
             tuple(index for index, _ in inputs),
             tuple(literals),
             tuple(made),
             tuple(self.numbers[node] for node in wanted),
-            tuple((name, index, dimension) for name, (index, dimension) in self.symbols.items()),
+            self.known_symbols(),
             tuple(_layout(node.meta["val"]) for _, node in inputs),
         )
 
@@ -98,21 +153,6 @@ class _Writer:
                     if isinstance(each, Node) and _torch.storage_key(each.meta["val"]) in outside:
                         raise _Unrepeatable("it writes to tensors from outside")
 
-    def find_symbols(self) -> None:
-        for index, node in enumerate(self.placeholders):
-            value = node.meta["val"]
-            if isinstance(value, Fake):
-                for dimension, extent in enumerate(value.size()):
-                    self.find_symbol(extent, index, dimension)
-            elif isinstance(value, torch.SymInt):
-                self.find_symbol(value, index, None)
-
-    def find_symbol(self, extent: Any, index: int, dimension: int | None) -> None:
-        if isinstance(extent, torch.SymInt):
-            size = size_of(extent)
-            if isinstance(size, Symbol):
-                self.symbols.setdefault(size.name, (index, dimension))
-
     def needed(self, wanted: list[Any]) -> set[Node]:
         """The nodes that the outputs need: those that they name, and all that write to memory of the region."""
         writing = [node for node in self.nodes if _torch.is_operator(node.target) and operator(node.target).written]
@@ -129,29 +169,75 @@ class _Writer:
             found.add(self.placeholders[self.symbols[name][0]])
         return found
 
-    def call(self, node: Node) -> Call:
-        grad = bool(node.meta.get("grad_enabled", True))
+    def name(self, node: Node) -> str:
         if node.target is _torch.getitem:
-            return Call("", (self.argument(node.args[0]),), (), node.args[1], grad)  # type: ignore[arg-type]
+            return ""
         if not _torch.is_operator(node.target):
             raise _Unrepeatable(f"it calls {node.target}")
         name: str = node.meta.get("replayed", node.target).name()
         if name.startswith("lampwork") and name not in WHOLE:
             raise _Unrepeatable(f"it calls {name}")
-        args = tuple(self.argument(each) for each in node.args)
-        kwargs = tuple((key, self.argument(each)) for key, each in node.kwargs.items())
-        return Call(name, args, kwargs, None, grad)
+        return name
 
-    def argument(self, value: Any) -> Any:
-        if isinstance(value, Node):
-            return Value(self.numbers[value])
-        if isinstance(value, torch.SymInt):
-            return Expression(size_of(value))
-        if isinstance(value, (list, tuple)):
-            return [self.argument(each) for each in value]
-        if isinstance(value, _PLAIN):
-            return value
-        raise _Unrepeatable(f"an operator takes a {type(value).__name__}")
+
+class _BackwardWriter(_Calls):
+    def __init__(self, functional: FunctionalGraph) -> None:
+        super().__init__()
+        self.functional = functional
+        nodes = list(functional.graph.nodes)
+        self.placeholders = [node for node in nodes if node.op == "placeholder"]
+        self.nodes = [node for node in nodes if node.op in ("call_function", "get_attr")]
+        self.outputs: tuple[Any, ...] = nodes[-1].args[0]
+
+    def write(self) -> EagerBackward:
+        self.find_symbols(self.placeholders)
+        if any(not self.symbols.keys() >= _names(node) for node in self.nodes):
+            raise _Unrepeatable("contents of tensors decide its sizes")
+        for node in self.placeholders:
+            self.numbers[node] = len(self.numbers)
+        literals = [node for node in self.nodes if node.op == "get_attr"]
+        for node in literals:
+            self.numbers[node] = len(self.numbers)
+        calls = []
+        for node in self.nodes:
+            if node.op == "get_attr":
+                continue
+            if node.target is not _torch.getitem and not _torch.is_operator(node.target):
+                raise _Unrepeatable(f"it calls {node.target}")
+            name = "" if node.target is _torch.getitem else node.target.name()  # type: ignore[union-attr]
+            calls.append(self.call(node, name))
+            self.numbers[node] = len(self.numbers)
+        return EagerBackward(
+            len(self.placeholders),
+            tuple(map(_literal, literals)),
+            tuple(calls),
+            tuple(map(self.gradient, self.functional.results)),
+            self.known_symbols(),
+        )
+
+    def gradient(self, result: Any) -> Gradient:
+        node = self.placeholders[result.input] if isinstance(result, AliasOfInput) else self.outputs[result.index]
+        if result.view is None:
+            return Gradient(self.numbers[node], None, result.dtype, result.conjugate)
+        shape, strides, offset = result.view
+        view = (tuple(map(self.extent, shape)), tuple(map(self.extent, strides)), self.extent(offset))
+        return Gradient(self.numbers[node], view, result.dtype, result.conjugate)
+
+    def extent(self, value: Any) -> Any:
+        size = size_of(value)
+        if isinstance(size, int):
+            return size
+        if not self.symbols.keys() >= set(symbols(size)):
+            raise _Unrepeatable("contents of tensors decide its sizes")
+        return Expression(size)
+
+
+def _literal(node: Node) -> tuple[str, tuple[int, ...], bytes]:
+    constant: torch.Tensor = node.meta["constant"]
+    if node.meta["val"].device.type != "cpu":
+        raise _Unrepeatable("it reads a constant on another device")
+    data = constant.reshape(-1).view(torch.uint8).numpy().tobytes() if constant.numel() else b""
+    return str(constant.dtype).removeprefix("torch."), tuple(constant.shape), data
 
 
 def _layout(value: Any) -> InputLayout:

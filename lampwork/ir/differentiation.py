@@ -12,7 +12,7 @@ from lampwork.ir.record import record
 
 if TYPE_CHECKING:
     from lampwork.ir.artifact import Artifact
-    from lampwork.ir.replay import Call, Replay
+    from lampwork.ir.replay import Call, EagerBackward, Replay
     from lampwork.ir.size import Size
 
 
@@ -113,7 +113,8 @@ class Backward:
 
     `replay`: a `lampwork.ir.replay.Replay`, for second derivatives, which reads the graph inputs `replayed`; where
     `unrepeatable` says why that cannot be, it tells layouts of gradients alone, or is None. In a stored artifact it is
-    encoded, and read when it is first needed. `symbols`: the names of the sizes `numbers`.
+    encoded, and read when it is first needed. `symbols`: the names of the sizes `numbers`. `eager`: what computes
+    gradients where the backward program fails; None where eager's operators cannot. It is stored as `replay` is.
     """
 
     joint: Joint
@@ -128,3 +129,4 @@ class Backward:
     replayed: tuple[int, ...] = ()
     unrepeatable: str = ""
     symbols: tuple[str, ...] = ()
+    eager: EagerBackward | bytes | None = None

@@ -1,7 +1,8 @@
-"""`Replay`: the operators of a region that is differentiated, as they were recorded, for eager to run them again.
+"""Operators of a region that is differentiated, as they were recorded, for eager to run them.
 
-Gradients that were taken with `create_graph=True` are differentiated through it. It is data: it is stored with its
-artifact, and read only where second derivatives are taken.
+Gradients that were taken with `create_graph=True` are differentiated through a `Replay`, which computes the region
+again. An `EagerBackward` takes the place of a compiled backward program that failed. Both are data: they are stored
+with their artifact, and read only where they are needed.
 """
 
 from __future__ import annotations
@@ -63,3 +64,25 @@ class Replay:
     outputs: tuple[int, ...]
     symbols: tuple[tuple[str, int, int | None], ...] = ()
     layouts: tuple[InputLayout, ...] = ()
+
+
+@record
+class Gradient:
+    """A result of the backward half: the value `index`, or a strided view of its memory, as in `FromGraph`."""
+
+    index: int
+    view: tuple[tuple[Any, ...], tuple[Any, ...], Any] | None = None
+    dtype: str | None = None
+    conjugate: bool = False
+
+
+@record
+class EagerBackward:
+    """The backward half of a region before any pass of ours. Values are its `inputs` (a number of them; those of the
+    backward program), then literals, then what its calls return. `symbols`: as in `Replay`."""
+
+    inputs: int
+    literals: tuple[tuple[str, tuple[int, ...], bytes], ...]
+    calls: tuple[Call, ...]
+    results: tuple[Gradient, ...]
+    symbols: tuple[tuple[str, int, int | None], ...] = ()

@@ -244,6 +244,8 @@ def _slim(artifact: Artifact) -> Artifact:
         backward = replace(backward, artifact=_slim(backward.artifact))
     if backward is not None and not isinstance(backward.replay, (bytes, NoneType)):
         backward = replace(backward, replay=encode(backward.replay))
+    if backward is not None and not isinstance(backward.eager, (bytes, NoneType)):
+        backward = replace(backward, eager=encode(backward.eager))
     # Functions that were made from text may name a module that never was.
     digests = {name: digest for name, digest in artifact.code_digests.items() if name.partition(":")[0] in sys.modules}
     return replace(artifact, program=program, native=native, backward=backward, code_digests=digests, report={})

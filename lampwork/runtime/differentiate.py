@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lampwork import _torch
+from lampwork import _torch, signals
 from lampwork.config import environment
 from lampwork.errors import CompileError, Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Tangent
 from lampwork.runtime.gradient_layouts import GradientLayouts
 from lampwork.runtime.host import AssumptionFailed, Rerun
-from lampwork.runtime.replay import Gone, Kept, Replayed
+from lampwork.runtime.replay import EagerHalf, Gone, Kept, Replayed
 from lampwork.runtime.result_views import ResultViews
 from lampwork.runtime.tangents import flags, laid_out, missing
 
@@ -67,6 +67,9 @@ class Differentiated:
         #: Graph inputs that second derivatives need and autograd does not keep.
         self.kept = tuple(index for index in link.replayed if index not in link.saved_inputs)
         self.replayed: Replayed | None = None
+        #: The sizes with which the backward program has run to its end: every operator was seen to fit its plan.
+        self.proven: set[tuple[int, ...]] = set()
+        self.half: EagerHalf | None = None
         self.layouts = GradientLayouts(link)
         self.written = tuple(each.index for each in joint.outputs if each.written)
         #: Graph inputs that the function gets as tensors: those with gradients, then those that are written.
@@ -174,27 +177,69 @@ class Differentiated:
             absent = tangent is None and index in optional
             values.append(missing(layout, kind) if absent else laid_out(tangent, layout, kind))
         values += flags(self.link.told, tangents, self.device)
+        # The program frees what it was given. Eager needs that where an operator turns out not to fit.
+        kept = None if run.sizes in self.proven or self.link.eager is None else list(values)
         try:
-            return backward(values)
+            found = backward(values)
         except Rerun as failure:
-            return self.gradients_by_eager(run, inputs, tangents, failure)
+            return self.gradients_by_eager(backward, run, inputs, tangents, kept, failure)
+        self.proven.add(run.sizes)
+        return found
 
     def gradients_by_eager(
-        self, run: _Call, inputs: Sequence[torch.Tensor], tangents: Sequence[Any], failure: Rerun
+        self,
+        backward: Run,
+        run: _Call,
+        inputs: Sequence[torch.Tensor],
+        tangents: Sequence[Any],
+        kept: list[Any] | None,
+        failure: Rerun,
     ) -> Sequence[Any]:
-        """`gradients`, after the backward program failed; raises what made it fail where the region has no replay."""
+        """`gradients`, after the backward program failed: by eager's operators in its place, from the values `kept`,
+        else by a replay of the region. Raises what made it fail where that fails, too."""
         cause = failure.__cause__
         assert cause is not None
+        if signals.raised_by_handler(cause):
+            raise cause
         why = f"the compiled backward pass raised {type(cause).__name__}: {cause}"
+        if kept is not None and isinstance(cause, torch.OutOfMemoryError):
+            try:
+                return backward(kept)  # which frees as it goes
+            except Rerun:
+                raise cause from None
         if environment.strict:
             raise CompileError("run", why) from cause
         start = time.perf_counter()
-        try:
-            found = self.replay(run, inputs, tangents)
-        except Gone:
-            raise cause from None
+        found = self.half_by_eager(kept)
+        if found is None:
+            try:
+                found = self.replay(run, inputs, tangents)
+            except Gone:
+                raise cause from None
         self.fell_back(Diagnostic("run-failed", why), time.perf_counter() - start)
         return found
+
+    def half_by_eager(self, values: list[Any] | None) -> list[Any] | None:
+        """What eager's operators make of the backward program's inputs; None where they cannot."""
+        if values is None or self.link.eager is None:
+            return None
+        try:
+            if self.half is None:
+                self.half = EagerHalf(self.link.eager)
+            return list(self.half.gradients(values))
+        except Exception:
+            return None
+
+    def arranged(self, found: Sequence[Any], tangents: Sequence[Any], run: _Call, ctx: Any) -> Sequence[Any]:
+        """The gradients `found` in eager's strides; as they are where these are not found out."""
+        try:
+            return self.layouts.arranged(found, tangents, run, ctx)
+        except Exception as error:
+            if environment.strict or signals.raised_by_handler(error) or isinstance(error, torch.OutOfMemoryError):
+                raise
+            why = f"the strides of gradients were not found out: {type(error).__name__}: {error}"
+            self.fell_back(Diagnostic("run-failed", why), 0.0)
+            return found
 
     def batched_gradients(self, run: _Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any]) -> Sequence[Any]:
         """`gradients` of many tangents at once, which `vmap` wraps: by eager. Raises RuntimeError where it cannot."""
@@ -335,7 +380,7 @@ class LampworkRegion(torch.autograd.Function):
             leaves = [node.variable for node, _ in ctx.next_functions if hasattr(node, "variable")]
             found = owner.differentiable_gradients(run, saved, tangents, leaves)
         else:
-            found = owner.layouts.arranged(owner.gradients(run, saved, tangents), tangents, run, ctx)
+            found = owner.arranged(owner.gradients(run, saved, tangents), tangents, run, ctx)
         return None, *found, *owner.no_gradients
 
 

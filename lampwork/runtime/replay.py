@@ -1,8 +1,9 @@
-"""Runs the operators of a region again, in eager and above autograd: gradients of its gradients go through that.
+"""Runs the operators of a region, in eager: again and above autograd, or its backward half alone.
 
-The compiled backward program has no derivative. Where a backward pass is asked for gradients that can be
-differentiated (`create_graph=True`), they are computed by eager from the region's inputs, which makes that call of the
-backward pass as slow as eager's own, forward included; it is counted as a fall-back.
+The compiled backward program has no derivative: gradients of gradients go through a `Replayed`. Where a backward pass
+is asked for gradients that can be differentiated (`create_graph=True`), they are computed by eager from the region's
+inputs, which makes that call of the backward pass as slow as eager's own, forward included; it is counted as a
+fall-back. A backward program that fails is replaced by an `EagerHalf`, which reads what it read.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.ir.replay import Call, Expression, Replay, Value
+from lampwork.ir.replay import Call, EagerBackward, Expression, Replay, Value
 from lampwork.ir.size import evaluate
 from lampwork.runtime.codec import Decoder
+from lampwork.runtime.host import view
 
 
 class Gone(Exception):
@@ -104,6 +106,44 @@ class Replayed:
             with torch.set_grad_enabled(call.grad):
                 values.append(_run(call, values, sizes))
         return [values[index] for index in replay.outputs]
+
+
+class EagerHalf:
+    """A backward half that eager can compute. `half`: as a stored artifact holds it, or as it was made."""
+
+    def __init__(self, half: EagerBackward | bytes) -> None:
+        self.half: EagerBackward = Decoder(half).next() if isinstance(half, bytes) else half
+
+    def gradients(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        """What the backward program returns for these values of its inputs: tensors of their own."""
+        half = self.half
+        sizes = {
+            name: int(inputs[index]) if dimension is None else inputs[index].shape[dimension]
+            for name, index, dimension in half.symbols
+        }
+        with torch.no_grad(), _torch.without_autocast(), _torch.below_autograd():
+            # Some operators look at requires_grad even below autograd.
+            values: list[Any] = [each.detach() if isinstance(each, torch.Tensor) else each for each in inputs]
+            values += [_torch.tensor_constant(*literal) for literal in half.literals]
+            for call in half.calls:
+                values.append(_run(call, values, sizes))
+            made: dict[int, torch.Tensor] = {}
+            found = []
+            for result in half.results:
+                tensor = values[result.index]
+                if result.view is not None:
+                    shape, strides, offset = _load([*map(list, result.view[:2]), result.view[2]], values, sizes)
+                    dtype = getattr(torch, result.dtype) if result.dtype else tensor.dtype
+                    tensor = view(tensor, dtype, shape, strides, offset)
+                if result.conjugate:
+                    tensor = tensor.conj()
+                if result.view is not None or result.conjugate:
+                    found.append(tensor.clone())
+                    continue
+                if result.index not in made:  # one value is one object, as the program returns it
+                    made[result.index] = tensor.clone()
+                found.append(made[result.index])
+        return found
 
 
 def _cut(value: Any) -> Any:

@@ -299,7 +299,7 @@ RECORDS: dict[type, tuple[Check, ...]] = {
     differentiation.Tangent: (INTS | NONE, INTS | NONE),
     differentiation.Backward: (
         of(differentiation.Joint), INTS, INTS, INTS, many(of(differentiation.Tangent)), INTS, INTS, ARTIFACT | NONE,
-        BYTES | NONE, INTS, STR, TEXTS,
+        BYTES | NONE, INTS, STR, TEXTS, BYTES | NONE,
     ),
     # Whole entries
     artifact.InitialState: (SOURCE, INT, INTS),
@@ -329,6 +329,8 @@ LATE: dict[str, dict[str, tuple[Check, ...]]] = {
         "Call": (STR, many(REPLAYED), many(row(STR, REPLAYED)), INT | NONE, BOOL),
         "InputLayout": (STR, SIZES, SIZES, STR, BOOL, BOOL),
         "Replay": (INTS, many(LITERAL), many(REPLAYED), INTS, SYMBOLS, many(REPLAYED)),
+        "Gradient": (INT, REPLAYED, STR | NONE, BOOL),
+        "EagerBackward": (INT, many(LITERAL), many(REPLAYED), many(REPLAYED), SYMBOLS),
     },
     "lampwork.ir.loops": {"Buffer": (STR, STR, SIZES, SIZES, STR, STR)},
 }  # fmt: skip

@@ -74,6 +74,101 @@ def test_a_backward_pass_that_fails_is_eagers(monkeypatch):
     assert [each.diagnostic.id for each in lampwork.stats(run)["fallbacks"]] == ["run-failed"]
 
 
+class _Normed(torch.nn.Module):
+    """Writes statistics and draws numbers: what it did cannot be done again."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Conv1d(2, 3, 3)
+        self.norm = torch.nn.BatchNorm1d(3)
+        self.outer = torch.nn.Conv1d(3, 2, 3)
+
+    def forward(self, x):
+        return self.outer(F.dropout(self.norm(self.inner(x)), 0.3))
+
+
+@torch.compiler.disable
+def _between():
+    pass
+
+
+class _Breaking(torch.nn.Module):
+    """Its second region gets an activation that nobody else keeps."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = torch.nn.Conv1d(2, 3, 3), torch.nn.Conv1d(3, 2, 3)
+
+    def forward(self, x):
+        x = self.inner(x)
+        _between()
+        return self.outer(x + 1)
+
+
+class _Written(torch.nn.Module):
+    """What it read is written before the backward pass, as eager allows where no derivative needs it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Conv1d(2, 3, 3)
+        self.state = torch.nn.Buffer(torch.zeros(3, 1))
+
+    def forward(self, x):
+        made = self.inner(x) + self.state
+        self.state.add_(1)
+        return made
+
+
+@pytest.mark.parametrize("made", [_Normed, _Breaking, _Written])
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_backward_pass_that_fails_once_it_has_freed_what_it_read(made, dynamic, stored, monkeypatch, tmp_path):
+    monkeypatch.setitem(vars(environment), "strict", False)
+    monkeypatch.setitem(vars(environment), "cache_dir", str(tmp_path))
+    plain = _torch.direct_call
+
+    def failing(name):
+        return (lambda *args: 1 // 0) if name.startswith("aten::convolution_backward") else plain(name)
+
+    def trained(compile):
+        torch.manual_seed(0)
+        model = made()
+        run, found = compile(model), []
+        for rows in (2, 3):
+            x = torch.linspace(0, 1, 16 * rows).view(rows, 2, 8).requires_grad_()
+            torch.manual_seed(rows)
+            run(x).square().sum().backward()
+            found.append(x.grad)
+        return run, [*found, *(each.grad for each in model.parameters()), *model.buffers()]
+
+    def compile(model):
+        return lampwork.compile(model, dynamic=dynamic, options={"cache": stored})
+
+    _, expected = trained(lambda model: model)
+    if stored:
+        trained(compile)
+        lampwork.reset()
+    monkeypatch.setattr(_torch, "direct_call", failing)
+    run, found = trained(compile)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+        assert ours.stride() == theirs.stride()
+    assert "run-failed" in [each.diagnostic.id for each in lampwork.stats(run)["fallbacks"]]
+    assert not stored or lampwork.stats(run)["cache_hits"]
+
+
+def test_gradients_whose_strides_are_not_found_out(monkeypatch):
+    from lampwork.runtime.gradient_layouts import GradientLayouts
+
+    monkeypatch.setitem(vars(environment), "strict", False)
+    monkeypatch.setattr(GradientLayouts, "plan", lambda *args: 1 // 0)
+    program = lampwork.compile(lambda x: x.sin().t() * 2, options={"cache": False})
+    x = torch.ones(2, 3, requires_grad=True)
+    program(x).sum().backward()
+    torch.testing.assert_close(x.grad, 2 * torch.ones(2, 3).cos())
+    assert [each.diagnostic.id for each in lampwork.stats(program)["fallbacks"]] == ["run-failed"]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("options", [{}, {"bias": False}, {"bidirectional": True, "num_layers": 2}], ids=str)
 def test_an_lstm_is_trained(options, dtype):
