@@ -5,9 +5,9 @@
 Shape rules and meta kernels leave checks to the kernels (types that have no kernel, sizes that are refused), and differ
 from them in corners of layouts. So small calls, which cost microseconds, are made: on tensors with the fakes' metadata,
 of ones and, where those are refused, of zeros. Of an elementwise operator on large tensors or symbolic sizes the types
-alone are asked for, on tensors that are two long. Of another operator on symbolic sizes the errors alone are asked for,
-at the sizes of the call that is captured: those of types, and all where a tensor has no elements, as compiled programs
-do not call ATen then.
+alone are asked for, on tensors that are two long. Another operator on symbolic sizes is asked at those of the call
+that is captured: for the order of dimensions in memory, and for errors: those of types, and all where a tensor has no
+elements, as compiled programs do not call ATen then.
 Other calls are left to their rules.
 
 Kernels for a GPU are asked in the same way, on stand-ins on that GPU. They check indices by assertions, and one that
@@ -27,6 +27,7 @@ from lampwork import _torch
 from lampwork.errors import GraphBreak
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
+from lampwork.fakes.strides import permuted
 
 #: Calls with storages or results of more elements are not made.
 LARGEST = 1 << 12
@@ -158,9 +159,35 @@ def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
             _known.clear()
         _known[key] = found
     specs, only_tensors = found
-    if not exact or symbolic or not only_tensors or (result is not None and _specs(result) == specs):
+    if not exact or not only_tensors:
         return None
-    return _fakes(specs)
+    if symbolic:
+        return _laid_out(result, specs)
+    return None if result is not None and _specs(result) == specs else _fakes(specs)
+
+
+def _laid_out(result: Any, specs: Any) -> Any:
+    """Fakes like those in `result`, whose sizes vary, with dimensions in the order of the kernel's results; None where
+    they are that already, or their strides are other than of an order."""
+    if type(result) is Fake and type(specs) is _Spec:
+        try:
+            size, stride = _seen(result.size()), _seen(result.stride())
+        except _TooLarge:
+            return None
+        if size != specs.size or stride == specs.stride or 0 in size:
+            return None
+        # What is one long has the stride of what lies outside of it, or inside of all that has the same stride.
+        order = sorted(range(len(size)), key=lambda dim: (-specs.stride[dim], size[dim] == 1))
+        strides = permuted(result.size(), order)
+        if _seen(strides) != specs.stride:
+            return None
+        return _torch.tensor_without_memory(Fake, tuple(result.size()), strides, result.dtype, result.device)
+    if isinstance(result, (tuple, list)) and isinstance(specs, (tuple, list)) and len(result) == len(specs):
+        made = [_laid_out(each, spec) for each, spec in zip(result, specs)]
+        if any(each is not None for each in made):
+            kept = [each if new is None else new for each, new in zip(result, made)]
+            return kept if type(result) is list else tuple(kept)
+    return None
 
 
 def _key(value: Any, short: bool = False) -> Any:

@@ -102,7 +102,8 @@ def literal(tensor: torch.Tensor, memory: torch.Tensor) -> str:
     tensor = tensor.detach()
     dtype = str(tensor.dtype)
     text = f"torch.tensor({memory.tolist()}, dtype={dtype})"
-    if tensor.is_contiguous() and tensor.storage_offset() == 0 and tensor.numel() == memory.numel():
+    plain = torch.empty(tensor.shape, device="meta").stride()  # `is_contiguous` looks at no stride of size 1
+    if tensor.stride() == plain and tensor.storage_offset() == 0 and tensor.numel() == memory.numel():
         return text if tensor.dim() == 1 else f"{text}.view({tuple(tensor.shape)})"
     return f"{text}.as_strided({tuple(tensor.shape)}, {tuple(tensor.stride())}, {tensor.storage_offset()})"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import lampwork
 
@@ -46,3 +47,18 @@ def test_choices_of_two_types(strides, dynamic):
     operands = condition, torch.ones(2, 1, dtype=torch.uint8), torch.ones(1, 1, dtype=torch.int64)
     result = lampwork.compile(torch.where, dynamic=dynamic)(*operands)
     assert result.stride() == torch.where(*operands).stride() and result.dtype == torch.int64
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("program", [
+    lambda x: F.smooth_l1_loss(x, x * 2, reduction="none"), lambda x: F.mse_loss(x, x, reduction="none"),
+    lambda x: torch.renorm(x, 2, 0, 1.5), torch.rot90, lambda x: x.flip(0), lambda x: torch.aminmax(x, dim=0),
+], ids=range(6))  # fmt: skip
+@pytest.mark.parametrize("shape, strides", [((2, 1), (1, 2)), ((1, 2), (1, 1)), ((1, 4, 1), (1, 1, 1))], ids=str)
+def test_kernels_that_look_at_no_stride_of_size_one(program, shape, strides, dynamic):
+    x = torch.arange(4.0).as_strided(shape, strides)
+    found = lampwork.compile(program, dynamic=dynamic)(x), program(x)
+    pairs = zip(*found) if isinstance(found[0], tuple) else [found]
+    for ours, theirs in pairs:
+        torch.testing.assert_close(ours, theirs)
+        assert ours.stride() == theirs.stride()
