@@ -247,9 +247,10 @@ class KnownSizes:
         if not isinstance(found, Interval) or found.high < found.low:
             return False
         self._bound(name, found.low, found.high)
-        if relation == "==":
+        number = 0 if relation == "==" else _only_value(difference, name, found)
+        if number is not None:
             self._resolved.clear()
-            left = self._difference(difference, 0)
+            left = self._difference(difference, number)
             if isinstance(left, SizeExpr):  # s - (s + 1) // 2 is 1 for 2 and for 3
                 self._replace_part(*linear_terms(left))
         return True
@@ -363,6 +364,14 @@ class KnownSizes:
         if value.name in self.contents:
             self.contents[name] = self.contents[value.name]
         self._replaced[value.name] = add(mul(quotient, divisor), rest)
+
+
+def _only_value(value: SizeExpr, name: str, interval: Interval) -> int | None:
+    """What `value` is for each of the few numbers that its only symbol may be; None where it differs."""
+    if interval.high >= interval.low + FEW:
+        return None
+    found = {evaluate(value, {name: number}) for number in range(interval.low, interval.high + 1)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _age(value: Size) -> int:

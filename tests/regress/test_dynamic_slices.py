@@ -20,6 +20,18 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.parametrize("rows", [2, 3])
+def test_a_piece_that_is_one_long_at_two_sizes(rows):
+    """`s - (s + 1) // 2` is 1 for 2 and for 3: that it is no more than one said so of no expression."""
+    program = lambda x: x - (x.chunk(2)[-1] + 1)
+    lampwork.reset()
+    compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+    for size in (rows, 5 - rows):
+        x = torch.randn(size, 4)
+        torch.testing.assert_close(compiled(x), program(x))
+    assert lampwork.stats(compiled)["entries"] == 1 and not lampwork.stats(compiled)["fallbacks"]
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_slices(name):
     program = PROGRAMS[name]
