@@ -56,6 +56,12 @@ def release_saved_tensors(ctx: Any) -> None:
     ctx.maybe_clear_saved_tensors()
 
 
+def saved_memory(ctx: Any) -> list[torch.Tensor]:
+    """In a backward: what `ctx` of a `torch.autograd.Function` has saved, without a look at whether it was written
+    since. Raises AttributeError where this build of PyTorch does not tell."""
+    return [each.data for each in ctx._raw_saved_tensors]
+
+
 def keeps_graph() -> bool:
     """In a backward: whether what is saved may be asked for again (`retain_graph`); True where that cannot be told."""
     asked = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)

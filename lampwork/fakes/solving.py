@@ -366,7 +366,7 @@ class KnownSizes:
         self._replaced[value.name] = add(mul(quotient, divisor), rest)
 
 
-def _only_value(value: SizeExpr, name: str, interval: Interval) -> int | None:
+def _only_value(value: Size, name: str, interval: Interval) -> int | None:
     """What `value` is for each of the few numbers that its only symbol may be; None where it differs."""
     if interval.high >= interval.low + FEW:
         return None

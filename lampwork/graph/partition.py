@@ -35,7 +35,7 @@ from lampwork.fakes.symbolic import SymbolicSizes, by_contents, found_symbol, hi
 from lampwork.graph.build import emit, is_random, place, same_metadata, value_of
 from lampwork.graph.missing import Missing
 from lampwork.graph.simplify import COPIED, finds_size
-from lampwork.ir.differentiation import Backward, Joint, Tangent
+from lampwork.ir.differentiation import Backward, Joint, Saved, Tangent
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
 from lampwork.ir.size import SizeExpr, Symbol, symbols
 
@@ -200,8 +200,44 @@ def partition(
         optional=optional,
         told=told,
         symbols=names if isinstance(names, tuple) else tuple(names),
+        saved=_saved(backward.graph, len(saved), len(numbers), len(joined.tangents)),
     )
     return Halves(forward, backward, link, joined)
+
+
+def _saved(graph: torch.fx.Graph, saved: int, numbers: int, tangents: int) -> tuple[Saved, ...]:
+    """What reads the first `saved` placeholders of the backward half; nothing where there is one tangent."""
+    if tangents < 2:
+        return ()
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    first = saved + numbers
+    #: Bits of the tangents that a value depends on; of a value that depends on none, the saved ones.
+    depends = {node: 1 << number for number, node in enumerate(placeholders[first : first + tangents])}
+    reads = {node: 1 << number for number, node in enumerate(placeholders[:saved])}
+    readers = [0] * saved
+    for node in graph.nodes:
+        if node.op == "output" or node in depends:
+            continue
+        bits = read = 0
+        for each in node.all_input_nodes:
+            bits |= depends.get(each, 0)
+            read |= reads.get(each, 0)
+        if not bits:
+            if read and node.op != "placeholder":
+                reads[node] = read
+            continue
+        depends[node] = bits
+        for number in range(saved):
+            if read >> number & 1:
+                readers[number] |= bits
+    return tuple(
+        Saved(
+            tuple(number for number in range(tangents) if bits >> number & 1),
+            sizes_of(node.meta["val"].size()),
+            sizes_of(node.meta["val"].stride()),
+        )
+        for node, bits in zip(placeholders, readers)
+    )
 
 
 def _with_layouts(joint: Joint, sizes: SymbolicSizes | None) -> Joint:

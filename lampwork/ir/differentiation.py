@@ -102,6 +102,16 @@ class Tangent:
 
 
 @record
+class Saved:
+    """A saved tensor as the backward program takes it. `tangents`: those of which some gradient is computed with it.
+    Where all of them are undefined, eager's engine does not look at the tensor."""
+
+    tangents: tuple[int, ...]
+    shape: tuple[Size, ...]
+    strides: tuple[Size, ...]
+
+
+@record
 class Backward:
     """The backward half of an artifact.
 
@@ -115,6 +125,7 @@ class Backward:
     `unrepeatable` says why that cannot be, it tells layouts of gradients alone, or is None. In a stored artifact it is
     encoded, and read when it is first needed. `symbols`: the names of the sizes `numbers`. `eager`: what computes
     gradients where the backward program fails; None where eager's operators cannot. It is stored as `replay` is.
+    `saved`: of each saved tensor, inputs first, where there are several tangents.
     """
 
     joint: Joint
@@ -130,3 +141,4 @@ class Backward:
     unrepeatable: str = ""
     symbols: tuple[str, ...] = ()
     eager: EagerBackward | bytes | None = None
+    saved: tuple[Saved, ...] = ()

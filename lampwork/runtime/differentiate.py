@@ -20,6 +20,7 @@ from lampwork.config import environment
 from lampwork.errors import CompileError, Diagnostic
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Tangent
+from lampwork.ir.size import evaluate
 from lampwork.runtime.gradient_layouts import GradientLayouts
 from lampwork.runtime.host import AssumptionFailed, Rerun
 from lampwork.runtime.replay import EagerHalf, Gone, Kept, Replayed
@@ -124,6 +125,27 @@ class Differentiated:
                 seen = base.as_strided(plain.shape, plain.stride(), plain.storage_offset())
             made[index] = seen.detach() if kind.startswith("detached") else seen
         return made
+
+    def needed(self, ctx: Any, run: _Call, tangents: Sequence[Any]) -> list[torch.Tensor] | None:
+        """The saved tensors, with zeros for those that were written since and are not needed for the tangents that are
+        defined; None where one is."""
+        present = {index for index, tangent in enumerate(tangents) if tangent is not None}
+        if not run.versions or len(present) == len(tangents):
+            return None
+        try:
+            memory = _torch.saved_memory(ctx)
+        except AttributeError:
+            return None
+        sizes = dict(zip(self.link.symbols, run.sizes))
+        for index, (tensor, version, saved) in enumerate(zip(memory, run.versions, self.link.saved, strict=True)):
+            if tensor._version == version:
+                continue
+            if not present.isdisjoint(saved.tangents):
+                return None
+            shape, strides = ([evaluate(each, sizes) for each in each_of] for each_of in (saved.shape, saved.strides))
+            with torch.no_grad():
+                memory[index] = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device).zero_()
+        return memory
 
     def gradients(self, run: _Call, saved: list[Any], tangents: Sequence[Any]) -> Sequence[Any]:
         """What the backward program returns for tangents, of which None are zeros. `saved` is emptied."""
@@ -298,6 +320,7 @@ class _Call:
         "devices",
         "hooked",
         "kept",
+        "versions",
         "runner",
         "memory",
     )
@@ -312,6 +335,8 @@ class _Call:
         #: What hooks on saved tensors were handed.
         self.hooked: tuple[_Handed, ...] = ()
         self.kept: Kept | None = None
+        #: Of saved tensors, where the backward pass may do without some.
+        self.versions: tuple[int, ...] = ()
         #: What runs the backward pass, and where its graph reads what the forward graph saved.
         self.runner: TrainingGraphs | None = None
         self.memory: Memory | None = None
@@ -356,6 +381,8 @@ class LampworkRegion(torch.autograd.Function):
             saved += token
         if hooked:
             run.hooked = tuple([_handed(tensor) for tensor in saved])
+        elif owner.partial and run.memory is None:
+            run.versions = tuple([tensor._version for tensor in saved])
         ctx.save_for_backward(*saved)
         if owner.kept:
             run.kept = Kept([values[index] for index in owner.kept])
@@ -370,7 +397,13 @@ class LampworkRegion(torch.autograd.Function):
         if all(each is None for each in tangents):  # eager would not run the nodes: what they saved may be gone
             _torch.release_saved_tensors(ctx)
             return (None,) * (1 + len(owner.tracked))
-        saved = list(ctx.saved_tensors)
+        try:
+            saved = list(ctx.saved_tensors)
+        except RuntimeError:
+            needed = owner.needed(ctx, run, tangents)
+            if needed is None:
+                raise
+            saved = needed
         if run.hooked:
             saved = [_handed_back(tensor, handed) for tensor, handed in zip(saved, run.hooked, strict=True)]
         _torch.release_saved_tensors(ctx)  # from now on the list alone owns them, and the program empties it

@@ -297,9 +297,10 @@ RECORDS: dict[type, tuple[Check, ...]] = {
         of(differentiation.Views), many(of(differentiation.GradientLayout)),
     ),
     differentiation.Tangent: (INTS | NONE, INTS | NONE),
+    differentiation.Saved: (INTS, SIZES, SIZES),
     differentiation.Backward: (
         of(differentiation.Joint), INTS, INTS, INTS, many(of(differentiation.Tangent)), INTS, INTS, ARTIFACT | NONE,
-        BYTES | NONE, INTS, STR, TEXTS, BYTES | NONE,
+        BYTES | NONE, INTS, STR, TEXTS, BYTES | NONE, many(of(differentiation.Saved)),
     ),
     # Whole entries
     artifact.InitialState: (SOURCE, INT, INTS),
