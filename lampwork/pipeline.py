@@ -26,7 +26,6 @@ from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError, OffsetError
 from lampwork.fakes.symbolic import SymbolicSizes
 from lampwork.graph.prepare import Halves, prepare, prepare_halves
-from lampwork.graph.replay import replay_of
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Backward, GradientLayout
 from lampwork.ir.guard import Guard
@@ -214,9 +213,7 @@ def _backward(
         f"backward of {region.name}", (), tuple(map(Argument, range(len(program.inputs)))), (), (),
         Return(ConstantValue(None)), program, native, source, versions=versions(),
     )  # fmt: skip
-    link = replace(halves.link, artifact=made)
-    replay, why = replay_of(region)
-    return replace(link, replay=replay, replayed=replay.inputs if replay and not why else (), unrepeatable=why)
+    return replace(halves.link, artifact=made)
 
 
 def gradient_layouts(

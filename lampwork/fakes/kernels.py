@@ -162,6 +162,9 @@ def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
     if not exact or not only_tensors:
         return None
     if symbolic:
+        if _is_nothing_otherwise(result, specs):  # the program is compiled for the sizes of this call alone
+            _ = [int(size) for each in tensors for size in (*each.size(), *each.stride())]
+            return _fakes(specs)
         return _laid_out(result, specs)
     return None if result is not None and _specs(result) == specs else _fakes(specs)
 
@@ -190,18 +193,28 @@ def _laid_out(result: Any, specs: Any) -> Any:
     return None
 
 
+def _is_nothing_otherwise(result: Any, specs: Any) -> bool:
+    """Whether a result without elements is laid out otherwise than its rule says: no rule follows a kernel there."""
+    if type(result) is not Fake or type(specs) is not _Spec or not _has_nothing(result):
+        return False
+    try:
+        return _seen(result.stride()) != specs.stride
+    except _TooLarge:
+        return False
+
+
 def _key(value: Any, short: bool = False) -> Any:
     """What a call depends on besides the contents of its tensors; hashable."""
     kind = type(value)
     if kind is Fake:
-        if value.device.type not in ("cpu", "cuda") or value.is_conj() or value.is_neg():
+        if value.device.type not in ("cpu", "cuda") or value.is_neg():
             raise _CannotAsk
         if short:
-            return value.dtype, _short(value), value.device
+            return value.dtype, _short(value), value.device, value.is_conj()
         size, stride = _seen(value.size()), _seen(value.stride())
         if _extent(size, stride) > LARGEST:
             raise _TooLarge
-        return value.dtype, size, stride, value.device
+        return value.dtype, size, stride, value.device, value.is_conj()
     if kind is torch.SymInt:
         return int, _seen((value,))
     if kind in _PLAIN:
@@ -335,7 +348,7 @@ def _stand_in(value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: 
             else:
                 with _torch.kernels_only():
                     found = fill(_short(value), dtype=value.dtype, device=value.device)
-            made[id(value)] = found
+            made[id(value)] = found = found.conj() if value.is_conj() else found
         return found
     if kind is tuple or kind is list:
         return kind([_stand_in(each, fill, made, exact) for each in value])

@@ -78,7 +78,7 @@ def _simplify(graph: torch.fx.Graph, node: Node) -> None:
 
 def is_product(node: Node) -> bool:
     """Whether convolution `node` multiplies one small contiguous image [1, K, ...] by a matrix [N, K, 1, ...]."""
-    x, weight, _, stride, padding, _, is_transposed, _, groups = node.args
+    x, weight, _, stride, padding, dilation, is_transposed, _, groups = node.args
     value, kernel = x.meta["val"], weight.meta["val"]  # type: ignore[union-attr]
     return (
         not is_transposed
@@ -87,6 +87,7 @@ def is_product(node: Node) -> bool:
         and value.size()[0] == 1
         and all(size == 1 for size in kernel.size()[2:])
         and all(step == 1 for step in stride)  # type: ignore[union-attr]
+        and all(step == 1 for step in dilation)  # type: ignore[union-attr]  # others begin their sums with 0
         and all(width == 0 for width in padding)  # type: ignore[union-attr]
         and value.is_contiguous()
         and kernel.is_contiguous()

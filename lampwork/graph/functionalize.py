@@ -56,6 +56,7 @@ from lampwork.graph.views import (
     is_stretched,
     overlapping_inputs,
     overlaps_itself,
+    reaching_views,
     written_storages,
 )
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph, Region
@@ -109,14 +110,18 @@ class Functionalizer:
             if isinstance(node.meta["val"], Fake):
                 groups.setdefault(_torch.storage_key(node.meta["val"]), []).append(index)
         self.written = written_storages(all_nodes)
+        reaches = reaching_views(nodes, all_nodes, self.written)
         for key, members in groups.items():
             fakes = [nodes[index].meta["val"] for index in members]
             for cluster in (
                 overlapping_inputs(fakes) if key in self.written else [[each] for each in range(len(members))]
             ):
                 indices = [members[each] for each in cluster]
-                if len(indices) > 1 or key in self.written and overlaps_itself(nodes[indices[0]].meta["val"]):
-                    self.add_overlapping_inputs(nodes, indices)
+                beyond = [view for index in indices for view in reaches.get(nodes[index], ())]
+                if beyond and len(cluster) < len(members):
+                    raise self.fail("as_strided reaches beyond an input, into memory of another one")
+                if beyond or len(indices) > 1 or key in self.written and overlaps_itself(nodes[indices[0]].meta["val"]):
+                    self.add_overlapping_inputs(nodes, indices, beyond)
                 else:
                     self.add_root(nodes[indices[0]], self.placeholders[indices[0]], tuple(indices))
 
@@ -127,17 +132,22 @@ class Functionalizer:
         self.views[node] = view
         return view
 
-    def add_overlapping_inputs(self, nodes: list[Node], members: list[int]) -> None:
-        """One flat root over inputs of a storage; each input is a strided view of it."""
+    def add_overlapping_inputs(self, nodes: list[Node], members: list[int], beyond: list[Fake]) -> None:
+        """One flat root over inputs of a storage, and over what the program reaches `beyond` them; each input is a
+        strided view of it."""
         fakes = [nodes[index].meta["val"] for index in members]
-        if any(fake.dtype != fakes[0].dtype for fake in fakes):
+        if any(fake.dtype != fakes[0].dtype for fake in (*fakes, *beyond)):
             raise self.fail("inputs of different element types share memory that is written")
-        low = min(fake.storage_offset() for fake in fakes)
-        high = max(end_of(fake) for fake in fakes)
+        low = min(fake.storage_offset() for fake in (*fakes, *beyond))
+        high = max(end_of(fake) for fake in (*fakes, *beyond))
         first = self.placeholders[members[0]]
         flat = emit(self.graph, aten.as_strided.default, (first, [high - low], [1], low), {}, nodes[members[0]])
         memory = Memory(flat, tuple(members), is_flat=True)
         memory.root = View(memory, flat.meta["val"])
+        if beyond or any(map(overlaps_itself, fakes)):
+            # Each memory location is stored to once: all of them in a row.
+            index = min(members, key=lambda index: self.region_fake(index).storage_offset())
+            memory.row = (index, low - self.region_fake(index).storage_offset())
         for index, fake in zip(members, fakes):
             layout = (list(fake.size()), list(fake.stride()), fake.storage_offset() - low)
             view = View(memory, fake, memory.root, aten.as_strided.default, layout, like=nodes[index])
@@ -205,6 +215,8 @@ class Functionalizer:
     def write(self, view: View, new: Node) -> None:
         """`view`'s contents become `new`, a value of its shape and dtype in any strides."""
         memory, current, value = view.memory, view, new
+        if any(type(size) is int and size == 0 for size in view.fake.size()):
+            return
         if overlaps_itself(memory.root.fake):
             raise self.fail("a write to a result several elements of which are one memory location")
         if is_stretched(view):
@@ -460,13 +472,18 @@ class Functionalizer:
         results = [self.unviewed(result, outputs, uses) for result in results]
         writes: list[tuple[int, int]] = []
         overlapping: list[tuple[int, ...]] = []
+        rows: list[tuple[int, Any]] = []
         for memory in {id(view.memory): view.memory for view in self.views.values()}.values():
             if memory.inputs and memory.generation:
                 self.finish_writes(memory, outputs, writes)
                 if len(memory.inputs) > 1:
                     overlapping.append(memory.inputs)
+                if memory.row is not None:
+                    rows.append(memory.row)
         self.graph.output(tuple(outputs))
-        return FunctionalGraph(self.graph, tuple(results), tuple(writes), overlapping=tuple(overlapping))
+        return FunctionalGraph(
+            self.graph, tuple(results), tuple(writes), overlapping=tuple(overlapping), rows=tuple(rows)
+        )
 
     def unviewed(self, result: Any, outputs: list[Node], uses: Mapping[int, int]) -> Any:
         """A view that is all of a value that no other result uses is that value."""
@@ -502,10 +519,8 @@ class Functionalizer:
         return (tuple(fake.size()), tuple(fake.stride()), offset), dtype
 
     def finish_writes(self, memory: Memory, outputs: list[Node], writes: list[tuple[int, int]]) -> None:
-        if memory.is_flat and any(overlaps_itself(self.region_fake(index)) for index in memory.inputs):
-            # Each memory location is stored to once: all of them in a row.
-            first = min(memory.inputs, key=lambda index: self.region_fake(index).storage_offset())
-            writes.append((first, len(outputs)))
+        if memory.row is not None:
+            writes.append((memory.row[0], len(outputs)))
             outputs.append(memory.value)
             return
         for index in memory.inputs:

@@ -71,8 +71,9 @@ def interpret_functional(
     with torch.no_grad(), _torch.below_autograd():
         # A written value may still be a view of an input that another write changes.
         staged = [(index, outputs[source].clone()) for index, source in functional.writes]
+        rows = dict(functional.rows)
         for index, value in staged:
-            written_part(inputs[index], value).copy_(value)
+            written_part(inputs[index], value, rows.get(index)).copy_(value)
         results = []
         for result in functional.results:
             base = inputs[result.input] if isinstance(result, AliasOfInput) else outputs[result.index]

@@ -369,7 +369,13 @@ def _forward(joined: Joined, computed: list[Node], numbers: tuple[Any, ...]) -> 
         saved.append(given[copy])
     graph.output(tuple(outputs))
     made = FunctionalGraph(
-        graph, tuple(results), writes, device=functional.device, numbers=numbers, overlapping=functional.overlapping
+        graph,
+        tuple(results),
+        writes,
+        device=functional.device,
+        numbers=numbers,
+        overlapping=functional.overlapping,
+        rows=functional.rows,
     )
     return made, tuple(saved)
 

@@ -18,7 +18,7 @@ from lampwork.graph.partition import Choose, Halves, partition
 from lampwork.graph.products import use_vendor_products
 from lampwork.graph.recompute import cheapest
 from lampwork.graph.repeated import repeated
-from lampwork.graph.replay import eager_backward_of
+from lampwork.graph.replay import eager_backward_of, replay_of
 from lampwork.graph.simplify import (
     embed_literals,
     keep_checks,
@@ -94,7 +94,15 @@ def prepare_halves(region: Region, settings: Settings) -> Halves:
     functional = _run(_joint_passes(settings, functional.device), functional)
     halves = partition(functional, region.joint, len(region.inputs), region.sizes, _choice(settings))
     if halves.backward is not None:
-        halves.link = replace(halves.link, eager=eager_backward_of(halves.backward))
+        # In the symbols whose values the forward half hands on: later passes may write one of them by another.
+        replay, why = replay_of(region)
+        halves.link = replace(
+            halves.link,
+            eager=eager_backward_of(halves.backward),
+            replay=replay,
+            replayed=replay.inputs if replay and not why else (),
+            unrepeatable=why,
+        )
     each_half = passes(_without_freezing(settings), functional.device)
     halves.forward = _run(each_half, halves.forward)
     if halves.backward is not None:

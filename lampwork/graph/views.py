@@ -33,15 +33,17 @@ class Memory:
 
     `exact` says whether `value` has the root's own strides; views are replayed on exact values only.
     `inputs`: indices of the placeholders that lie in it. `is_flat`: the root is no input, but all memory of them.
+    `row`: it is written as a row, which begins so many elements behind the first one of that input.
     """
 
-    __slots__ = ("exact", "generation", "inputs", "is_flat", "root", "value")
+    __slots__ = ("exact", "generation", "inputs", "is_flat", "root", "row", "value")
 
     def __init__(self, value: Node, inputs: tuple[int, ...] = (), is_flat: bool = False) -> None:
         self.value, self.is_flat = value, is_flat
         self.exact = True
         self.generation = 0
         self.inputs = inputs
+        self.row: tuple[int, Any] | None = None
         self.root: View
 
 
@@ -100,9 +102,10 @@ def overlaps_itself(fake: torch.Tensor) -> bool:
     return overlap(fake.size(), fake.stride())
 
 
-def written_part(argument: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """What of an argument a write stores `value` to: all of it, or memory in a row from its first element on."""
-    return argument if argument.shape == value.shape else argument.as_strided(value.shape, (1,))
+def written_part(argument: torch.Tensor, value: torch.Tensor, row: int | None) -> torch.Tensor:
+    """What a write to an argument stores `value` to: all of it, or memory in a row that begins `row` elements behind
+    its first one."""
+    return argument if row is None else argument.as_strided(value.shape, (1,), argument.storage_offset() + row)
 
 
 def covers(root: Fake, fake: Fake) -> bool:
@@ -110,6 +113,26 @@ def covers(root: Fake, fake: Fake) -> bool:
     if fake.dtype != root.dtype:
         return True  # refused elsewhere
     return root.storage_offset() <= fake.storage_offset() and end_of(fake) <= end_of(root)
+
+
+def reaching_views(inputs: list[Node], nodes: list[Node], written: set[int]) -> dict[Node, list[Fake]]:
+    """By input: what `as_strided` makes of it or of its views that lies outside of it, in memory that is written."""
+    source = {node: node for node in inputs}
+    found: dict[Node, list[Fake]] = {}
+    for node in nodes:
+        value = node.meta.get("val")
+        if node.op != "call_function" or not isinstance(value, Fake) or not node.args:
+            continue
+        parent = node.args[0]
+        if not isinstance(parent, Node) or parent not in source:
+            continue
+        if _torch.storage_key(value) != _torch.storage_key(parent.meta["val"]):
+            continue
+        origin = source[node] = source[parent]
+        if node.target is aten.as_strided.default and _torch.storage_key(value) in written:
+            if not covers(origin.meta["val"], value):
+                found.setdefault(origin, []).append(value)
+    return found
 
 
 def is_stretched(view: View) -> bool:

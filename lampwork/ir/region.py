@@ -136,9 +136,10 @@ class FunctionalGraph:
 
     `graph`: placeholders as in `Region.inputs` followed by `derived` inputs; views remain as ordinary operators;
     the output node is one flat tuple of fresh values. `results[k]`: what `TensorValue(k)` is. `writes`: (input
-    index, graph output index) to copy into the input's memory at the end, in order; where that overlaps itself, the
-    output is all memory from its first element on, in a row. `derived`: recipes for inputs computed from other inputs
-    once and cached (packed weights), as (operator name, input indices, constants).
+    index, graph output index) to copy into the input's memory at the end, in order. `rows`: the inputs among these
+    whose output is memory in a row, and how many elements behind the input's first one it begins: that of inputs which
+    overlap themselves, and what a program reaches outside of them. `derived`: recipes for inputs computed from other
+    inputs once and cached (packed weights), as (operator name, input indices, constants).
     `numbers`: integers computed from sizes (`torch.SymInt`), which are results behind the others. `overlapping`: inputs
     that share memory which is written; what is stored into one of them changes the others.
     Random operators keep program order. `device`: the one that kernels and planned memory are on ("cpu", "cuda:0").
@@ -153,4 +154,5 @@ class FunctionalGraph:
     device: str = "cpu"
     numbers: tuple[Any, ...] = ()
     overlapping: tuple[tuple[int, ...], ...] = ()
+    rows: tuple[tuple[int, Any], ...] = ()
     copies: tuple[tuple[tuple[int, ...], ...], ...] = ()

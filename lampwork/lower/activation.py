@@ -239,7 +239,7 @@ def _loss(name: str, function: Callable[..., Expr], parameters: int = 0) -> None
             return lowering.pointwise((self, target), lambda a, b: function(a, b, *arguments))
         if self.shape != target.shape:
             return NotImplemented
-        compute = "float64" if lowering.out.dtype == "float64" else "float32"
+        compute = "float64" if "float64" in (self.dtype, target.dtype) else "float32"
         body = lambda index: function(
             ex.cast(self.load(index), compute), ex.cast(target.load(index), compute), *arguments
         )

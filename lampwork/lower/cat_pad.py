@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lampwork.ir.dtype import NATIVE
 from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.program import Extern
 from lampwork.ir.size import Size, add, bounds, floordiv, maximum, minimum, mod, mul, product
@@ -270,8 +271,6 @@ def _as_strided_scatter(
     lowering: Lowering, self: TensorValue, src: TensorValue, size: Any, stride: Any, storage_offset: Any = None
 ) -> Any:
     """Offsets count from the beginning of a storage, which is not where the planned buffer of a value begins."""
-    if src.dtype != self.dtype:
-        return NotImplemented
     ref = self.used().ref
     offset: Size = 0
     if storage_offset is not None:
@@ -279,6 +278,8 @@ def _as_strided_scatter(
     dtype, shape, strides = lowering.out
     if (
         offset == 0
+        and src.dtype == self.dtype
+        and dtype in NATIVE
         and strides == contiguous_strides(shape)
         and tuple(stride) == contiguous_strides(tuple(size))
         and product(size) == product(shape)

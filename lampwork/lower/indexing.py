@@ -288,6 +288,8 @@ def _nll_loss(
         value = ex.unary("neg", ex.cast(self.load(where, indirect=binding(point)), accumulator))
         if weight is not None:
             value = ex.mul(value, ex.cast(weight.load((symbol,), indirect=binding(point)), accumulator))
+        if not batched:  # the loss of one point is a sum even where none is asked for, and no sum is -0
+            value = ex.add(ex.constant(0, accumulator), value)
         return ex.where(is_ignored(point), ex.constant(0, accumulator), value)
 
     out, total_weight = lowering.out

@@ -48,7 +48,7 @@ from lampwork.ir.size import Size, SizeExpr, symbols
 from lampwork.lower import expressions as ex
 from lampwork.lower.mixed_types import are_refused
 from lampwork.lower.nests import Nests, dtype_name, meta_of, with_own_memory
-from lampwork.lower.rules import COPIES, RULES, VIEWS, Rule
+from lampwork.lower.rules import COPIES, PLACED, RULES, VIEWS, Rule
 from lampwork.lower.values import (
     CannotLoad,
     TensorMeta,
@@ -62,7 +62,7 @@ from lampwork.lower.values import (
 class _Operator:
     """What lowering needs to know about an operator overload, looked up once per process."""
 
-    __slots__ = ("name", "rule", "is_view", "is_copy", "aliases", "written", "_out", "overload")
+    __slots__ = ("name", "rule", "is_view", "is_copy", "is_placed", "aliases", "written", "_out", "overload")
 
     _out: dict[str, str | None]
 
@@ -72,6 +72,7 @@ class _Operator:
         self.rule: Rule | None = RULES.get(self.name)
         self.is_view = self.name in VIEWS
         self.is_copy = self.name in COPIES
+        self.is_placed = self.name in PLACED
         self.written = _torch.written_arguments(overload)
         self.aliases = _torch.returns_alias(overload)
         self._out = {}
@@ -232,7 +233,8 @@ class Lowering(Nests):
         if not is_elsewhere and self.computes_nothing(what):
             return self.nothing()
         has_rule = what.rule is not None and not are_refused(what.name, args)
-        if has_rule and (what.is_view or (not is_elsewhere and self.is_native(args, what.is_copy))):
+        is_native = not is_elsewhere and (what.is_placed or self.is_native(args, what.is_copy))
+        if has_rule and (what.is_view or is_native):
             items, buffers = len(self.items), len(self.buffers)
             try:
                 result = what.rule(self, *args, **kwargs)  # type: ignore[misc]
@@ -382,8 +384,9 @@ class Lowering(Nests):
                     owners.add(value.ref.buffer)
             values.append(value)
         beside = {index: group for group in self.functional.overlapping for index in group}
+        rows = dict(self.functional.rows)
         for target, source in self.functional.writes:
-            self.write_input(target, values[source], beside.get(target, ()))
+            self.write_input(target, values[source], beside.get(target, ()), rows.get(target))
         results = tuple(self.result(result, values) for result in self.functional.results)
         results += tuple(ScalarResult(size_of(number)) for number in self.functional.numbers)
         self.drop_unread()
@@ -414,8 +417,11 @@ class Lowering(Nests):
         for name in unread:
             self.buffers.pop(name, None)
 
-    def write_input(self, target: int, source: TensorValue, beside: tuple[int, ...] = ()) -> None:
-        """Stores `source` into the memory of input `target`, after everything else.
+    def write_input(
+        self, target: int, source: TensorValue, beside: tuple[int, ...] = (), row: Any | None = None
+    ) -> None:
+        """Stores `source` into the memory of input `target`, after everything else; with `row` into memory in a row,
+        which begins so many elements behind its first one.
 
         `beside`: inputs that share this memory. A kernel that loads from one of them must be done by then, and nothing
         tells from the names of the buffers: so ATen copies, as an operator that writes to all of them.
@@ -423,8 +429,9 @@ class Lowering(Nests):
         buffer = self.buffers[self.inputs[target]]
         self.origin = Origin(buffer.name, "write")
         ref = TensorRef(buffer.name, buffer.dtype, buffer.shape, buffer.strides)
-        if source.shape != buffer.shape:  # it overlaps itself: all memory from its first element on, in a row
-            ref, beside = TensorRef(buffer.name, buffer.dtype, source.shape, (1,)), (*beside, target)
+        if row is not None:
+            ref = TensorRef(buffer.name, buffer.dtype, source.shape, (1,), size_of(row))
+            beside = (*beside, target)
         here = not buffer.device and source.ref.buffer not in self.elsewhere
         if here and not beside and buffer.dtype in NATIVE and source.dtype in NATIVE:
             try:

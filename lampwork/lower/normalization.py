@@ -141,10 +141,10 @@ def _scaled_from(element: Expr, mean: Expr, rest: Expr | None, scale: Expr, shif
 def _as_rows_overflow(
     lowering: Lowering, input: TensorValue, mean: TensorValue, squared: TensorValue, count: Size
 ) -> TensorValue:
-    """The variance; NaN for a row shorter than a vector of eager's whose mean has no square: there eager's kernel on a
-    CPU (`RowwiseMoments`) weighs the square of what no lane has seen by 0. So it does in rows of whole vectors with the
-    square of what the first lane has seen. That is followed in rows of one or two. `input`: in dimensions of rows, then
-    of a row."""
+    """The variance; NaN for a row shorter than a vector of eager's whose mean, or running mean, has no square: there
+    eager's kernel on a CPU (`RowwiseMoments`) weighs the square of what no lane has seen by 0. So it does in rows of
+    whole vectors with the square of what the first lane has seen. That is followed in rows of one or two. `input`: in
+    dimensions of rows, then of a row."""
     lanes = _VECTOR_BYTES // ITEM_SIZE_BYTES[input.dtype]
     if lowering.device != "cpu":
         return squared
@@ -152,16 +152,16 @@ def _as_rows_overflow(
     if bounds(count)[0] >= lanes and not of_first_lane:
         return squared
     row = input.shape[len(mean.shape) :]
-    places = (
-        [reshape_map(row, (count,))((start,)) for start in range(0, bounds(count)[1], lanes)] if of_first_lane else []
-    )
+    starts = range(0, count, lanes if of_first_lane else 1) if isinstance(count, int) else ()
+    places = [reshape_map(row, (count,))((start,)) for start in starts]
 
     def value(index: IndexTuple) -> Expr:
         middle = mean.load(index)
         if places:
-            middle = input.load((*index, *places[0]))
-            for place in places[1:]:
-                middle = ex.mul(ex.add(middle, input.load((*index, *place))), ex.like(0.5, middle))
+            load = lambda place: ex.cast(input.load((*index, *place)), mean.dtype)
+            middle = load(places[0])
+            for number, place in enumerate(places[1:], 2):
+                middle = ex.add(middle, ex.mul(ex.sub(load(place), middle), ex.like(1 / number, middle)))
         unseen = ex.mul(ex.mul(middle, middle), ex.like(0, middle))
         if not isinstance(count, int):
             is_short = ex.compare("lt", as_index(count), ex.constant(lanes, "int64"))

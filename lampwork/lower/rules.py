@@ -22,6 +22,11 @@ VIEWS: set[str] = set()
 COPIES: set[str] = {f"aten::{name}.default" for name in ("_to_copy", "clone", "contiguous", "copy")}
 
 
+#: Rules that stand for ATen's operator whatever the types: it counts from the beginning of a storage, which is not
+#: where a planned buffer begins.
+PLACED: set[str] = {"aten::as_strided_scatter.default"}
+
+
 def full_name(name: str) -> str:
     return name if "." in name else f"{name}.default"
 

@@ -9,11 +9,13 @@ tensor and another of one with gaps, or one thing with AVX-512 and another with 
     softshrink(-0.25)                   -0 element by element, 0 in vectors
     remainder(3e38, 0.4)                a number by the C library, NaN by the vector one
     layer_norm([1e30] * 12)             NaN where a row is shorter than a vector, else 0
+    layer_norm([1e30, 0, 0, ...])       NaN where what is large meets the first lane, else 0
 """
 
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import pickle
 import select
@@ -23,6 +25,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from tests.fuzz.program import Call, Program
 
@@ -53,6 +56,46 @@ def spread_in_place(layout: str, value: torch.Tensor, write: Callable[[torch.Ten
     result = write(copy)
     value.copy_(copy)
     return value if result is copy else result
+
+
+class Rows(TorchFunctionMode):
+    """While it is on, rows that are normalised are in another order: the first lanes get what is small."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.nn.functional.layer_norm:
+            return _layer_norm(*args, **(kwargs or {}))
+        if func is torch.nn.functional.group_norm:
+            return _group_norm(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _layer_norm(x: torch.Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> torch.Tensor:
+    length = math.prod(shape)
+    normalise = lambda rows: torch.nn.functional.layer_norm(rows, (length,), None, None, eps)
+    return _affine(_turned(x, length, normalise), weight, bias)
+
+
+def _group_norm(x: torch.Tensor, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> torch.Tensor:
+    normalise = lambda rows: torch.nn.functional.group_norm(rows[:, None], 1, None, None, eps)[:, 0]
+    channels = [-1, *[1] * (x.dim() - 2)]
+    weight, bias = (each.view(channels) if each is not None else None for each in (weight, bias))
+    return _affine(_turned(x, x.numel() // max(x.shape[0] * groups, 1), normalise), weight, bias)
+
+
+def _turned(x: torch.Tensor, length: int, normalise: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """`x`, whose elements are rows of that length one after the other, each normalised in that order."""
+    rows = x.reshape(-1, length)
+    order = rows.abs().argsort(-1)
+    lanes = 32 // x.itemsize
+    places = torch.tensor(sorted(range(length), key=lambda place: (place % lanes, place)), device=x.device)
+    turned = torch.empty_like(rows)
+    turned[:, places] = rows.gather(-1, order)
+    return torch.empty_like(rows).scatter_(-1, order, normalise(turned)[:, places]).view(x.shape)
+
+
+def _affine(x: torch.Tensor, weight: Any, bias: Any) -> torch.Tensor:
+    x = x * weight if weight is not None else x
+    return x + bias if bias is not None else x
 
 
 class Narrower:

@@ -2,6 +2,7 @@
 
     gelu(-5.1)            1 + erf(x / sqrt(2)) is 3.4e-7, of which erf, rounded to a float, knows one digit
     tanhshrink(0.03)      x - tanh(x) is 9e-6
+    log_softmax([0, -16]) log(1 + 1.1e-7) is 0 or 1.2e-7: the sum of exponentials is rounded
 
 Disturbing what such a kernel reads and returns does not show how far apart two right answers may lie. In the disturbed
 runs (`Noise`) they are computed by their formulas, whose steps are disturbed.
@@ -29,15 +30,54 @@ def _tanhshrink(noise: Callable, x: torch.Tensor) -> torch.Tensor:
     return x - noise(torch.tanh(x))
 
 
+def _log_softmax(
+    noise: Callable, x: torch.Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> Any:
+    if dim is None or not x.dim():
+        return torch.nn.functional.log_softmax(x, dim, _stacklevel, dtype)
+    x = x.to(dtype or x.dtype)
+    moved = (x if x.dtype.itemsize > 2 else x.float()) - x.detach().amax(dim, True)
+    return (moved - noise(moved.exp().sum(dim, True)).log()).to(x.dtype)
+
+
+def _either_zero(noise: Any, func: Callable, args: tuple, kwargs: dict) -> Any:
+    """What an extreme of operands is where zeros of both signs are the least or greatest: either."""
+    operands = [*args, *(each for name, each in kwargs.items() if name != "out")]
+    signs = [_sign_of_zero(each) for each in operands if isinstance(each, (int, float, torch.Tensor))]
+    result = func(*args, **kwargs)
+    if not isinstance(result, torch.Tensor) or not result.is_floating_point() or result.requires_grad:
+        return result
+    found = torch.stack([each.expand(result.shape) for each in signs])
+    either = (result == 0) & (found > 0).any(0) & (found < 0).any(0)
+    if not bool(either.any()):
+        return result
+    made = torch.where(either, torch.zeros_like(result).copysign(noise.sign_like(result)), result)
+    return result.copy_(made) if "out" in kwargs or any(each is result for each in args) else made
+
+
+def _sign_of_zero(value: Any) -> torch.Tensor:
+    """1 and -1 for zeros of that sign, 0 for other elements."""
+    value = value.detach() if isinstance(value, torch.Tensor) else torch.tensor(float(value))
+    return torch.where(value == 0, 1 - 2 * value.signbit().int(), 0)
+
+
+_EXTREMES = frozenset(
+    getattr(owner, name)
+    for owner in (torch, torch.Tensor)
+    for name in ("maximum", "minimum", "fmax", "fmin", "clamp", "clip", "clamp_min", "clamp_max", "clamp_", "clip_")
+    if hasattr(owner, name)
+)
+
 _FORMULAS: dict[Any, Callable] = {
     torch.nn.functional.gelu: _gelu, torch.nn.functional.tanhshrink: _tanhshrink,
+    torch.nn.functional.log_softmax: _log_softmax,
 }  # fmt: skip
 
 
 class Inside(TorchFunctionMode):
     """While it is on, the functions of the table are computed by their formulas, disturbed by `noise`."""
 
-    def __init__(self, noise: Callable) -> None:
+    def __init__(self, noise: Any) -> None:
         super().__init__()
         self.noise = noise
 
@@ -45,4 +85,6 @@ class Inside(TorchFunctionMode):
         formula = _FORMULAS.get(func)
         if formula is not None and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
             return formula(self.noise, *args, **(kwargs or {}))
+        if func in _EXTREMES:
+            return _either_zero(self.noise, func, args, kwargs or {})
         return func(*args, **(kwargs or {}))

@@ -13,6 +13,7 @@ of another layout.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,11 @@ _OPERANDS = re.compile(r"\b(?:[xv]|constant)\d+\b")
 _AUGMENTED = re.compile(r"(?:(\w+)( (?:[-+*/%]|//|\*\*)= ))?(.*)")
 #: A method that writes to its tensor.
 _IN_PLACE = re.compile(r"(\w+)\.(\w+_\(.*\))$", re.DOTALL)
+#: Methods that write no elements, but change the shape.
+_TURNS = re.compile(r"\.(unsqueeze|squeeze|t|transpose|swapaxes|swapdims|as_strided|resize|resize_as|detach)_\(")
+_AUGMENTED_SYMBOL = re.compile(r"(\w+) ([-+*/%]|//|\*\*)= (.*)$", re.DOTALL)
+_AUGMENTED_FUNCTIONS = {"+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "//": "ifloordiv", "%": "imod",
+                        "**": "ipow"}  # fmt: skip
 #: Folds of which IEEE 754 leaves open which of two zeros they give: eager's answer depends on its lanes.
 _EXTREMES = re.compile(r"\b(?:a?max|a?min|aminmax)\(")
 _NARROW_TYPES = re.compile(r"torch\.(float16|bfloat16|float32|half|float)\b")
@@ -63,13 +69,18 @@ class Statement:
             if self.writes:
                 after = [f"NOISE_IN_PLACE({self.writes})"]
             elif self.targets:
-                text = f"NOISE({text})"
+                text = f"ROUNDED({text})"
         elif variant == NOISY and _EXTREMES.search(text):
             text = _OPERANDS.sub(lambda match: match[0] if match[0] == self.writes else f"ZEROS({match[0]})", text)
-        in_place = _IN_PLACE.match(text) if variant == SPREAD and self.writes else None
+        in_place = _IN_PLACE.match(text) if variant == SPREAD and self.writes and not _TURNS.search(text) else None
+        augmented = _AUGMENTED_SYMBOL.match(text) if variant == SPREAD and self.writes else None
         if in_place is not None and in_place[1] == self.writes:
             rest = _OPERANDS.sub(lambda match: f"SPREAD({match[0]})", in_place[2])
             text = f"SPREAD_IN_PLACE({self.writes}, lambda written: written.{rest})"
+        elif augmented is not None and augmented[1] == self.writes:
+            rest = _OPERANDS.sub(lambda match: f"SPREAD({match[0]})", augmented[3])
+            function = f"operator.{_AUGMENTED_FUNCTIONS[augmented[2]]}"
+            text = f"SPREAD_IN_PLACE({self.writes}, lambda written: {function}(written, {rest}))"
         elif variant == SPREAD and self.kind != VIEW:
             target, operator, rest = _AUGMENTED.match(text).groups("")  # type: ignore[union-attr]
             kept = self.writes if not target else ""  # `x0 += x0` reads it, too
@@ -128,7 +139,7 @@ class Program:
         import torch
 
         known = {"torch": torch, "F": torch.nn.functional, "inf": math.inf, "nan": math.nan, "math": math, **self.names}
-        known.update(names or {})
+        known.update({"operator": operator, **(names or {})})
         text = self.text(variant)
         if device != "cpu":
             if self.seed % 2:  # of every second program, what it makes lies where its arguments do

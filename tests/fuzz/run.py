@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tests.fuzz.elsewhere import LAYOUTS, narrower, spread, spread_in_place
+from tests.fuzz.elsewhere import LAYOUTS, Rows, narrower, spread, spread_in_place
 from tests.fuzz.inputs import Argument, make, widened
 from tests.fuzz.inside import Inside
 from tests.fuzz.program import NOISY, SPREAD, WIDE, Call, Program
@@ -105,7 +105,9 @@ def aliasing(results: Any, arguments: list[torch.Tensor]) -> tuple[Any, ...]:
                 break
             if isinstance(other, torch.Tensor) and result.numel() and other.numel():
                 if other.untyped_storage().data_ptr() == result.untyped_storage().data_ptr():
-                    fact = ("shares", index, result.storage_offset())
+                    # Where a result's own memory begins nobody promises (`select_scatter` copies whole storages).
+                    begin = 0 if index < len(arguments) else other.storage_offset() * other.itemsize
+                    fact = ("shares", index, result.storage_offset() * result.itemsize - begin)
                     break
         facts.append((fact, result.requires_grad, result.is_leaf))
         tensors.append(result)
@@ -127,6 +129,7 @@ class Oracle:
         self._wide: Outcome | None = None
         self._on_cpu: Outcome | None = None
         self._noisy: list[Outcome] = []
+        self._signs: dict[int, Any] = {}
         self._spread: dict[str, dict[str, Any]] = {}
 
     @property
@@ -151,6 +154,12 @@ class Oracle:
                 function = self.program.function(SPREAD, names, self.device)
                 self._spread[layout] = run_call(function, self.program, self.call, False, self.device).values
             yield self._spread[layout]
+        if "rows" not in self._spread:
+            with Rows():
+                self._spread["rows"] = run_call(
+                    self.program.function(device=self.device), self.program, self.call, False, self.device
+                ).values
+        yield self._spread["rows"]
         if self.device == "cpu":
             if "narrower" not in self._spread:
                 process = narrower()
@@ -170,36 +179,80 @@ class Oracle:
         """`count` runs, every third of which is disturbed eight times as much."""
         while len(self._noisy) < count:
             index = len(self._noisy)
-            noise = Noise(index, 8.0 if index % 3 == 2 else 2.0)
-            names = {"NOISE": noise, "NOISE_IN_PLACE": noise.in_place, "ZEROS": noise.zeros}
-            function = self.program.function(NOISY, names, self.device)
-            with Inside(noise):
-                self._noisy.append(run_call(function, self.program, self.call, False, self.device, noise))
+            noise = Noise(index, 8.0 if index % 3 == 2 else 2.0, self._signs, index > 8 and index % 4 == 0)
+            self._noisy.append(self._disturbed(noise, noise))
         return self._noisy
+
+    def noisy_elsewhere(self, count: int) -> Iterator[list[dict[str, Any]]]:
+        """What `count` disturbed runs give for operands of each other layout, by label."""
+        for layout in LAYOUTS:
+            runs = []
+            for index in range(count):
+                noise = Noise(index, 2.0)
+                spread_out = lambda value, noise=noise, layout=layout: spread(layout, noise(value))
+                runs.append(self._disturbed(noise, spread_out).values)
+            yield runs
+
+    def _disturbed(self, noise: Noise, operand: Callable) -> Outcome:
+        names = {"NOISE": operand, "ROUNDED": noise.rounded, "NOISE_IN_PLACE": noise.in_place, "ZEROS": noise.zeros}
+        function = self.program.function(NOISY, names, self.device)
+        with Inside(noise):
+            return run_call(function, self.program, self.call, False, self.device, noise)
 
 
 class Noise:
-    """Multiplies floating-point elements by 1 plus up to `units` units in the last place. Zeros stay; NaNs, whose signs
-    IEEE 754 leaves open, get any."""
+    """Multiplies floating-point elements by 1 plus up to `units` units in the last place; in every second run, equal
+    numbers alike, so that ties stay. Zeros stay; NaNs, whose signs IEEE 754 leaves open, get any.
 
-    def __init__(self, seed: int, units: float) -> None:
-        self.units = int(units)
+    `signs` keeps between runs which elements of results were seen on both sides of zero. With `vanishes`, those are
+    zero: a sum whose sign is a matter of rounding may be that, too.
+    """
+
+    def __init__(self, seed: int, units: float, signs: dict[int, Any] | None = None, vanishes: bool = False) -> None:
+        self.units, self._seed, self._alike = int(units), seed, bool(seed % 2)
         self._generator = torch.Generator().manual_seed(seed)
         self._random = random.Random(seed)
+        self._signs = signs if signs is not None else {}
+        self._vanishes = vanishes
+        self._results = 0
+
+    def rounded(self, value: Any) -> Any:
+        """What an operator returns, disturbed."""
+        value = self(value)
+        if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
+            return type(value)([self._noted(each) for each in value])
+        return self._noted(value)
+
+    def _noted(self, value: Any) -> Any:
+        self._results += 1
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.layout != torch.strided:
+            return value
+        number = value.detach()
+        below, above = self._signs.get(self._results, (False, False))
+        if getattr(below, "shape", number.shape) != number.shape:
+            return value
+        self._signs[self._results] = below, above = below | (number < 0), above | (number > 0)
+        return value.masked_fill(below & above, 0.0) if self._vanishes else value
 
     def _factor(self, x: torch.Tensor) -> torch.Tensor:
         real = x.dtype.to_real() if x.dtype.is_complex else x.dtype
-        steps = torch.randint(-self.units, self.units + 1, x.shape, generator=self._generator, dtype=torch.float64)
+        if self._alike and not x.dtype.is_complex:
+            bits = x.detach().double().view(torch.int64) ^ (self._seed * 0x5851F42D4C957F2D & (1 << 62) - 1)
+            steps = ((bits * 0x2545F4914F6CDD1D) >> 33).remainder(2 * self.units + 1).double() - self.units
+        else:
+            steps = torch.randint(-self.units, self.units + 1, x.shape, generator=self._generator, dtype=torch.float64)
         return (1 + steps * torch.finfo(real).eps).to(real).to(x.device)
 
     def _signed(self, value: torch.Tensor) -> torch.Tensor:
         missing = value.detach().isnan()
         if not bool(missing.any()):
             return value
-        sign = 1 - 2 * torch.randint(0, 2, value.shape, generator=self._generator).to(value)
+        sign = self.sign_like(value)
         return torch.where(missing, torch.copysign(torch.full_like(sign, math.nan), sign), value)
 
     def __call__(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.layout != torch.strided:
+            return value
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
             value = self._signed(value)
         if isinstance(value, torch.Tensor):
@@ -225,6 +278,10 @@ class Noise:
             return value * (1 + self._random.randint(-self.units, self.units) * 2.0**-24)
         return value
 
+    def sign_like(self, value: torch.Tensor) -> torch.Tensor:
+        """1 or -1 for each element, at random."""
+        return 1 - 2 * torch.randint(0, 2, value.shape, generator=self._generator).to(value)
+
     def zeros(self, value: Any) -> Any:
         """The same where zeros of both signs meet, each with a sign at random."""
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.requires_grad:
@@ -232,8 +289,7 @@ class Noise:
         zero = value == 0
         if not bool((zero & value.signbit()).any()) or not bool((zero & ~value.signbit()).any()):
             return value
-        sign = 1 - 2 * torch.randint(0, 2, value.shape, generator=self._generator).to(value)
-        return torch.where(zero, torch.zeros_like(value).copysign(sign), value)
+        return torch.where(zero, torch.zeros_like(value).copysign(self.sign_like(value)), value)
 
     def in_place(self, value: torch.Tensor) -> None:
         if not value.is_floating_point() or value.requires_grad or (value._is_view() and value._base.requires_grad):

@@ -21,18 +21,24 @@ REFUSED = {
     "products of two types": (lambda x: x @ x.double(), torch.ones(2, 2)),
     "maximum along nothing": (lambda x: x.max(0)[0], torch.ones(0, 3)),
     "samples of an empty image": (lambda x: F.grid_sample(x, x.new_zeros(2, 3, 2, 2)), torch.zeros(2, 2, 0, 2)),
+    "a transform of nothing, conjugated": (lambda x: torch.fft.hfftn(x, dim=-1), torch.empty(5, 0, 13)),
+    "a loss of other points, unread": (
+        lambda x: (x, F.nll_loss(x, x.new_ones(2, 1, 1).long()))[0],
+        torch.ones(2, 2, 2, 1),
+    ),
     "bool of a type of its own, large": (lambda x: x // True, torch.ones(100, 100, dtype=torch.bool)),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_kernels_refuse_is_refused(name):
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
+def test_what_kernels_refuse_is_refused(name, mode):
     program, x = REFUSED[name]
     with pytest.raises(Exception) as expected:
         program(x)
     compiled = lampwork.compile(program)
     for _ in range(2):
-        with pytest.raises(expected.type):
+        with pytest.raises(expected.type), mode():
             compiled(x)
 
 

@@ -26,3 +26,13 @@ def test_rows_that_overflow(dtype, norm):
         expected = F.layer_norm(x, x.shape[-1:]) if norm == "layer" else F.group_norm(x, 1)
         assert torch.equal(compiled(x).isnan(), expected.isnan()), length
         assert expected.isnan().any() == (length < lanes)
+
+
+@pytest.mark.parametrize("norm", ["layer", "group"])
+def test_running_means_that_overflow(norm):
+    """The mean is a number; that of the first elements is none."""
+    largest = torch.finfo(torch.float32).max
+    rows = [[largest, 1.0, -largest, 0.5], [-largest, 0.25, 0.5, largest], [1e19, 1.0, -1e19, 2.0]]
+    x = torch.tensor(rows)[:, None]
+    program = (lambda x: F.layer_norm(x, x.shape[-1:])) if norm == "layer" else (lambda x: F.group_norm(x, 1))
+    assert torch.equal(lampwork.compile(program)(x).isnan(), program(x).isnan())

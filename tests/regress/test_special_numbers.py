@@ -238,3 +238,16 @@ def test_means_of_short_rows_that_end_in_an_infinity(dtype, correction):
     same(lambda x: torch.var_mean(x, 1, correction=correction)[1], x)
     same(lambda x: torch.std_mean(x.t(), 0, correction=correction, keepdim=True)[1], x)
     same(lambda x: torch.var_mean(x.view(2, 4, 3), (0, 2), correction=correction)[1], x)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_losses_of_one_point(place, reduction):
+    same(lambda x, y: F.nll_loss(x, y, reduction=reduction), torch.tensor([-0.0, 0.0]), torch.tensor(place))
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_convolutions_of_one_channel(dilation):
+    """Each result is one product; another algorithm, which dilated ones take, adds it to 0."""
+    weight = torch.tensor([0.0, 0.25]).view(2, 1, 1, 1)
+    same(lambda x, w: F.conv2d(x, w, dilation=dilation), -torch.ones(1, 1, 2, 1), weight)

@@ -123,8 +123,9 @@ def run_functional(
             others += [(here[index], found[source].clone()) for index, source in functional.writes if index in here]
     # A value that is written may be a view of an input that another write changes.
     staged = [(index, outputs[source].clone()) for index, source in functional.writes]
+    rows = {index: run.number(row) for index, row in functional.rows}
     for index, value in (*staged, *others):
-        written_part(inputs[index], value).copy_(value)
+        written_part(inputs[index], value, rows.get(index)).copy_(value)
     results = [result_of(each, inputs, outputs, run) for each in functional.results]
     return results + [run.number(number) for number in functional.numbers]
 

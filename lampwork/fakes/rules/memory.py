@@ -474,6 +474,17 @@ rule("diagonal_scatter")(_view_scatter(aten.diagonal.default))
 rule("as_strided_scatter")(_view_scatter(aten.as_strided.default))
 
 
+@rule("diag_embed")
+def diag_embed(x: torch.Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Spec:
+    rank = x.dim() + 1
+    if not x.dim() or not all(-rank <= each < rank for each in (dim1, dim2)) or (dim1 - dim2) % rank == 0:
+        raise Unknown
+    *shape, length = x.size()
+    for place in sorted((dim1 % rank, dim2 % rank)):
+        shape.insert(place, length + abs(offset))
+    return Spec(tuple(shape), contiguous(tuple(shape)), x.dtype)
+
+
 def with_its_strides(x: torch.Tensor) -> Spec:
     """The spec of what copies the whole storage range, so that every stride stays (unlike `clone`), unless elements
     overlap."""

@@ -144,8 +144,10 @@ def nll_loss_forward(x: torch.Tensor, target: torch.Tensor, weight: Any, reducti
 @rule("nll_loss2d_forward")
 def nll_loss2d_forward(x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, ignore_index: int) -> Any:
     """Losses of points lie in order, whatever the layout of the targets."""
-    if x.dim() != 4 or target.dim() != 3 or not same_sizes((x.size()[0], *x.size()[2:]), target.size()):
+    if x.dim() != 4 or target.dim() != 3:
         raise Unknown
+    if not same_sizes((x.size()[0], *x.size()[2:]), target.size()):
+        raise RuntimeError(f"size mismatch (got input: {list(x.size())} , target: {list(target.size())}")
     if weight is not None and not same_sizes(weight.size(), x.size()[1:2]):
         raise Unknown
     total = Spec((), (), x.dtype)
@@ -157,6 +159,11 @@ def nll_loss2d_forward(x: torch.Tensor, target: torch.Tensor, weight: Any, reduc
 def huber_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1, delta: float = 1.0) -> Spec:
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
+    if x.dtype.is_floating_point and target.dtype.is_floating_point and x.dtype != target.dtype:
+        # Each loss is stored in the type of `x`, unlike that of other losses.
+        if reduction == 0 and not same_sizes(x.size(), target.size()):
+            raise Unknown
+        return Spec((), (), x.dtype) if reduction else Spec(tuple(x.size()), preserved(x), x.dtype)
     return elementwise_loss(x, target, reduction)
 
 

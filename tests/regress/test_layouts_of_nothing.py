@@ -1,0 +1,42 @@
+"""Results without elements, and those of kernels that no rule followed at varying sizes, have eager's layout."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import lampwork
+
+NOTHING = torch.empty(0).as_strided((1, 0, 3), (1, 3, 1))
+STRIDED = torch.empty(2).as_strided((1, 1, 1, 0), (2, 2, 2, 2))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize(
+    "program, x",
+    [
+        (lambda x: torch.ops.aten.fill.Scalar(x, True), NOTHING),
+        (lambda x: F.pixel_unshuffle(x, 1), STRIDED),
+        (lambda x: torch.diag_embed(x), torch.ones(1, 2, dtype=torch.complex64).t()),
+        (lambda x: torch.diag_embed(x, -1, 0, 2), torch.rand(3, 4).t()),
+    ],
+)
+def test_strides(program, x, dynamic):
+    compiled = lampwork.compile(program, dynamic=dynamic)
+    for each in (x.clone(memory_format=torch.contiguous_format), x):
+        ours, expected = compiled(each), program(each)
+        assert torch.equal(ours, expected) and ours.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("types", [(torch.float16, torch.float32), (torch.float32, torch.float64)])
+def test_losses_of_mixed_types(types, reduction, dynamic):
+    program = lambda x, y: F.huber_loss(x, y, reduction=reduction)
+    compiled = lampwork.compile(program, dynamic=dynamic)
+    for length in (3, 5):
+        x, y = torch.linspace(-2, 2, length, dtype=types[0]), torch.linspace(1, 0, length, dtype=types[1])
+        ours, expected = compiled(x, y), program(x, y)
+        assert ours.dtype == expected.dtype
+        torch.testing.assert_close(ours, expected)
