@@ -36,6 +36,7 @@ from torch.fx import Node
 
 from lampwork import _torch
 from lampwork.errors import CompileError
+from lampwork.fakes.evaluate import evaluate
 from lampwork.fakes.fake import Fake, describe
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.shapes import same_sizes
@@ -348,6 +349,15 @@ class Functionalizer:
                 offset = fake.storage_offset() - root.fake.storage_offset()
                 return View(parent.memory, fake, root, op, (size, stride, offset), {}, like)
             raise self.fail("as_strided of a view of another element type")
+        if fake.dtype is torch.bool and parent.operator is aten.view.dtype:
+            # A view of bytes that were no truths: a write to a part leaves the others as they are, not 0 or 1.
+            under = parent.parent
+            assert under is not None
+            under = self.view(under, evaluate(op, (under.fake, *args), kwargs), op, args, kwargs, like)
+            return View(parent.memory, fake, under, aten.view.dtype, (torch.bool,), {}, like)
+        if op is aten.view.dtype and fake.dtype is torch.bool and parent.fake.dtype is not torch.uint8:
+            seen = evaluate(op, (parent.fake, torch.uint8), {})
+            parent = View(parent.memory, seen, parent, op, (torch.uint8,), {}, like)
         return View(parent.memory, fake, parent, op, args, kwargs, like)
 
     def region_fake(self, index: int) -> Fake:

@@ -450,7 +450,7 @@ def _training(
     if 0 in shape:
         return NotImplemented
     dims = tuple(k for k in range(len(shape)) if k != 1)
-    rest, mean, spread = moments(lowering, input, dims)
+    rest, mean, spread = moments(lowering, input, dims, "float32" if input.dtype == "bfloat16" else "float64")
 
     def squared_at(index: IndexTuple) -> Expr:
         """What overflowed is infinite, as eager's sum of squares."""

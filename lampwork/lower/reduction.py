@@ -306,7 +306,7 @@ def _refined(
 
 
 def moments(
-    lowering: Lowering, self: TensorValue, dims: tuple[int, ...]
+    lowering: Lowering, self: TensorValue, dims: tuple[int, ...], sum_dtype: str = "float64"
 ) -> tuple[TensorValue | None, TensorValue, TensorValue]:
     """`rest`, mean and variance over `dims`: what the mean, rounded, leaves over of itself (None: that is not known).
 
@@ -314,6 +314,8 @@ def moments(
     summed in double precision, and kept as m, rounded, and the rest r (Chan, Golub, LeVeque 1983):
 
         mean = m + r        variance = sum((x - m)**2) / n - r * r
+
+    `sum_dtype`: the type that eager sums in, whose range sums have.
     """
     accumulator = compute_dtype(self.dtype)
     if lowering.device != "cpu" or accumulator != "float32":
@@ -324,7 +326,8 @@ def moments(
     body = _as(self, accumulator)
     count = lowering.operand(count_of(shape, dims), (), (), wide)
     total = lowering.reduce("sum", shape, dims, _as(self, wide), wide, "sum")
-    exact = lowering.compute_fresh(total.shape, wide, lambda i: ex.div(total.load(i), count), "exact")
+    within = lambda i: ex.cast(ex.cast(total.load(i), sum_dtype), wide)
+    exact = lowering.compute_fresh(total.shape, wide, lambda i: ex.div(within(i), count), "exact")
     near = lowering.compute_fresh(total.shape, accumulator, lambda i: ex.cast(exact.load(i), accumulator), "near")
 
     def squared_distance(index: IndexTuple) -> Expr:

@@ -59,13 +59,16 @@ def spread_in_place(layout: str, value: torch.Tensor, write: Callable[[torch.Ten
 
 
 class Rows(TorchFunctionMode):
-    """While it is on, rows that are normalised are in another order: the first lanes get what is small."""
+    """While it is on, rows that are normalised are in another order (the first lanes get what is small), and sums are
+    added up element by element."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.nn.functional.layer_norm:
             return _layer_norm(*args, **(kwargs or {}))
         if func is torch.nn.functional.group_norm:
             return _group_norm(*args, **(kwargs or {}))
+        if func in _SUMS and args[0].is_floating_point() and "out" not in (kwargs or {}):
+            return _sum(func.__name__, *args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
@@ -91,6 +94,29 @@ def _turned(x: torch.Tensor, length: int, normalise: Callable[[torch.Tensor], to
     turned = torch.empty_like(rows)
     turned[:, places] = rows.gather(-1, order)
     return torch.empty_like(rows).scatter_(-1, order, normalise(turned)[:, places]).view(x.shape)
+
+
+_SUMS = frozenset(getattr(owner, name) for owner in (torch, torch.Tensor) for name in ("sum", "nansum", "mean"))
+
+
+def _sum(name: str, x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:
+    """Element by element: which partial sums overflow depends on the order."""
+    dims = sorted({each % max(x.dim(), 1) for each in ([dim] if isinstance(dim, int) else dim or range(x.dim()))})
+    wide = x.to(dtype or x.dtype)
+    result = getattr(torch, name)(wide, dims, keepdim)
+    if not x.dim() or not wide.is_floating_point() or math.prod(x.shape[each] for each in dims) > _LONGEST:
+        return result
+    wide = wide.nan_to_num(0.0, math.inf, -math.inf) if name == "nansum" else wide
+    wide = wide.float() if wide.dtype.itemsize < 4 else wide
+    rows = wide.permute(*(each for each in range(x.dim()) if each not in dims), *dims).flatten(-len(dims))
+    total = torch.zeros(rows.shape[:-1], dtype=rows.dtype, device=x.device)
+    for place in range(rows.shape[-1]):
+        total = total + rows[..., place]
+    return (total / rows.shape[-1] if name == "mean" else total).to(result.dtype).view(result.shape)
+
+
+#: Sums of more elements are left as they are.
+_LONGEST = 256
 
 
 def _affine(x: torch.Tensor, weight: Any, bias: Any) -> torch.Tensor:

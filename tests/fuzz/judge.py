@@ -142,7 +142,7 @@ def compare_elements(label: str, ours: torch.Tensor, expected: torch.Tensor, ora
         return None
     floor = 64 * info.smallest_normal * info.eps
     for count in (FEW, MANY):
-        low, high, unstable, zeros, wide = _range(label, theirs, oracle, count, ~close)
+        low, high, unstable, _, wide = _range(label, theirs, oracle, count, ~close)
         spread = torch.where(low.isfinite() & high.isfinite(), high - low, 0)
         margin = WIDER * spread + UNITS * info.eps * theirs.abs() + floor
         inside = (low - margin <= mine) & (mine <= high + margin)
@@ -166,13 +166,16 @@ def compare_elements(label: str, ours: torch.Tensor, expected: torch.Tensor, ora
         if bool((wrong & ~theirs.isfinite()).any()):
             wrong &= theirs.isfinite() | ~_finite_elsewhere(label, mine, oracle, UNITS * info.eps)
         return _told_of(mine, theirs, wrong, ours)
-    if bool(signs.any()):
+    for count in (FEW, MANY) if bool(signs.any()) else ():
+        zeros, wide = _range(label, theirs, oracle, count, ~close)[3:]
         if real in (torch.float16, torch.bfloat16):
-            zeros = zeros & (wide is not None) & (wide == 0) if wide is not None else torch.zeros_like(zeros)
+            zeros = zeros & (wide == 0) if wide is not None else torch.zeros_like(zeros)
         wrong = signs & zeros
-        if bool(wrong.any()):
-            wrong = _nowhere(label, mine, wrong, oracle, 0.0)
-            found = _told_of(mine, theirs, wrong, ours)
+        if not bool(wrong.any()):
+            break
+    else:
+        if bool(signs.any()):
+            found = _told_of(mine, theirs, _nowhere(label, mine, wrong, oracle, 0.0), ours)
             return Difference(SIGN_OF_ZERO, label, found.detail) if found else None
     return None
 

@@ -36,3 +36,10 @@ def test_running_means_that_overflow(norm):
     x = torch.tensor(rows)[:, None]
     program = (lambda x: F.layer_norm(x, x.shape[-1:])) if norm == "layer" else (lambda x: F.group_norm(x, 1))
     assert torch.equal(lampwork.compile(program)(x).isnan(), program(x).isnan())
+
+
+def test_sums_that_overflow():
+    """Of half types, which eager's batch norms add up in single precision."""
+    x = torch.tensor([[1.0, 3e38, 3e38, 2.0], [1.0, 2.0, 3e38, 4.0]], dtype=torch.bfloat16).view(2, 1, 4)
+    program = lambda x: F.instance_norm(x)
+    assert torch.equal(lampwork.compile(program)(x).isnan(), program(x).isnan())

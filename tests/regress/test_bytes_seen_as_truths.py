@@ -1,0 +1,38 @@
+"""A view as bool of other bytes: a write to a part of it leaves the other bytes as they are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import lampwork
+
+
+def _part(x):
+    x.view(torch.bool)[..., :2][::2] = -2.0
+    return x
+
+
+def _parts(x):
+    truths = x.view(torch.bool)
+    truths[3:9].view(2, 3).t()[0] = False
+    return x, truths, truths.view(torch.uint8), truths.float()
+
+
+def _pieces(x):
+    left, right = x.view(torch.bool).chunk(2)
+    left.logical_not_()
+    return right, x
+
+
+@pytest.mark.parametrize("program", [_part, _parts, _pieces])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
+def test_bytes(program, dtype):
+    made = lambda: torch.tensor([-0.25, 3.0, 0.0]).view(dtype)
+    compiled = lampwork.compile(program)
+    x, y = made(), made()
+    ours, expected = compiled(x), program(y)
+    for mine, theirs in zip(torch.utils._pytree.tree_leaves(ours), torch.utils._pytree.tree_leaves(expected)):
+        assert mine.dtype == theirs.dtype and torch.equal(mine, theirs)
+    assert torch.equal(x.view(torch.uint8), y.view(torch.uint8))
+    assert not lampwork.stats(compiled)["fallbacks"]
