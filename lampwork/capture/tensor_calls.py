@@ -27,6 +27,7 @@ from lampwork.capture.unknown_arrays import (
     UnknownArray,
 )
 from lampwork.fakes.numbers import number_behind
+from lampwork.fakes.overflow import refuse_misfit
 from lampwork.fakes.symbolic import by_contents
 
 _MAKE_TENSORS = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
@@ -34,6 +35,8 @@ _MAKE_TENSORS = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
 _STACKED = frozenset({HostNumber, torch.SymInt, float, int})
 _SYMBOLS = frozenset({HostNumber, torch.SymInt})
 _MAKES = frozenset({*_SYMBOLS, list, tuple})
+#: Functions that make a tensor of Python data. They read a symbol as its number, and convert that without a check.
+_OF_DATA = frozenset({"tensor", "as_tensor", "asarray", "new_tensor"})
 #: Keywords of operators that are numbers.
 _TAKE_NUMBERS = frozenset({"value", "alpha"})
 
@@ -87,6 +90,8 @@ class TensorCalls(CaptureWorld):
                 answer = recurrent(self, function.__name__, args, kwargs)
             if answer is not NotImplemented:
                 return answer
+        if name in _OF_DATA:
+            args, kwargs = _fixed(args), _fixed(kwargs)
         return function(*args, **kwargs)
 
     def _tensor_of_number(self, number: HostNumber, dtype: Any = None, device: Any = None, **options: Any) -> Any:
@@ -111,10 +116,11 @@ class TensorCalls(CaptureWorld):
         if dtype is None and wide is torch.float64:
             self.read_state("default_dtype")
             dtype = torch.get_default_dtype()
-        if dtype is not None and not (dtype.is_floating_point or dtype in (wide, torch.bool)):
-            return None  # it may not fit, which is an error
-        if wide is torch.float64 and dtype is torch.bool:
-            return None
+        if dtype is not None and not dtype.is_floating_point:
+            if wide is torch.float64:
+                return None  # it may not fit, which is an error
+            for each in leaves:
+                refuse_misfit(each, dtype)
         with torch.no_grad():
             parts = [
                 self.host_numbers.tensor(each) if type(each) is HostNumber else torch.full((), each, dtype=wide)
@@ -167,3 +173,13 @@ class TensorCalls(CaptureWorld):
             return self.behind(kind, (value,), kind, may_fail=kind is float)
         with torch.no_grad():
             return UnknownNumber(value.tensor.to(torch.float64 if kind is float else torch.int64), kind)
+
+
+def _fixed(value: Any) -> Any:
+    """Arguments with the numbers that symbols are in this call, which is guarded."""
+    kind = type(value)
+    if kind is torch.SymInt:
+        return int(value)
+    if kind is tuple or kind is list:
+        return kind([_fixed(each) for each in value])
+    return {name: _fixed(each) for name, each in value.items()} if kind is dict else value

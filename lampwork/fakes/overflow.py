@@ -15,7 +15,7 @@ from lampwork.fakes.promotion import promoted
 _TO_OWN_TYPE = {
     "masked_fill": ("value",), "fill": ("value",), "full": ("fill_value",), "full_like": ("fill_value",),
     "new_full": ("fill_value",), "index_fill": ("value",), "scatter": ("value",), "constant_pad_nd": ("value",),
-    "add": ("alpha",), "sub": ("alpha",), "threshold": ("threshold", "value"),
+    "add": ("alpha",), "sub": ("alpha",), "threshold": ("threshold", "value"), "scalar_tensor": ("s",),
 }  # fmt: skip
 
 #: Operators that convert them to the type that tensors and numbers have in common.
@@ -49,13 +49,24 @@ def refuse_overflow(op: Operator, args: tuple, kwargs: dict) -> None:
             dtype = promoted([first, 0 if isinstance(number, torch.SymInt) else number])
         if dtype is None or (name == "pow" and dtype in (torch.float32, torch.float64)):
             continue
-        if isinstance(number, torch.SymInt):
-            if each == "alpha" or dtype not in _NARROW_WHOLE:
-                continue
-            number = _representative(number, torch.iinfo(dtype))
-        if not fits(number, dtype):
-            kind = str(dtype).removeprefix("torch.")
-            raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
+        refuse_misfit(number, dtype)
+
+
+def refuse_misfit(number: complex | torch.SymInt, dtype: torch.dtype) -> None:
+    """Raises eager's error where `dtype` does not hold a number. Of one that varies, whether it does is noted for other
+    calls."""
+    if isinstance(number, torch.SymInt):
+        if dtype in _NARROW_WHOLE:
+            limits = torch.iinfo(dtype)
+            number = _representative(number, -limits.max if limits.min == 0 else limits.min, limits.max)
+        elif dtype in _NARROW:
+            most = int(torch.finfo(dtype).max)
+            number = _representative(number, -most, most)
+        else:
+            return
+    if not fits(number, dtype):
+        kind = str(dtype).removeprefix("torch.")
+        raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
 
 
 def refuse_overflow_of_unknown(op: Operator, args: tuple, kwargs: dict) -> None:
@@ -77,10 +88,9 @@ def refuse_overflow_of_unknown(op: Operator, args: tuple, kwargs: dict) -> None:
                 raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
 
 
-def _representative(number: torch.SymInt, limits: torch.iinfo) -> int:
+def _representative(number: torch.SymInt, least: int, most: int) -> int:
     """A number that fits where `number` does. Which case it is, is noted for other calls."""
-    least = -limits.max if limits.min == 0 else limits.min
-    return limits.max + 1 if number > limits.max else least - 1 if number < least else 0
+    return most + 1 if number > most else least - 1 if number < least else 0
 
 
 def fits(number: complex, dtype: torch.dtype) -> bool:

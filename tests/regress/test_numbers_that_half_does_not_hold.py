@@ -81,3 +81,48 @@ def test_floats_are_not_added_to_integers():
         with pytest.raises(RuntimeError, match="can't be cast"):
             compiled(x, n)
     assert x.tolist() == [3, 4]
+
+
+def written(x, n):
+    x[0] = n
+    return x
+
+
+def written_where(x, n):
+    x[x > 0] = n
+    return x
+
+
+OF_ARGUMENTS = {
+    "written": written,
+    "written where": written_where,
+    "chosen": lambda x, n: torch.where(x > 0, x, n),
+    "a tensor": lambda x, n: torch.tensor(n, dtype=x.dtype) + x,
+    "a list": lambda x, n: torch.tensor([n, 1], dtype=x.dtype),
+    "of its type": lambda x, n: x.new_tensor(n) + x,
+    "as a tensor": lambda x, n: torch.as_tensor(n, dtype=x.dtype),
+    "a scalar": lambda x, n: torch.scalar_tensor(n, dtype=x.dtype),
+    "full": lambda x, n: torch.full_like(x, n),
+    "at least": lambda x, n: x.clamp(min=n),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.float16, torch.bool], ids=str)
+@pytest.mark.parametrize("name", OF_ARGUMENTS)
+def test_whole_numbers_that_vary(name, dtype):
+    """`torch.tensor(2**40, dtype=torch.int8)` was a zero, and of float16 a zero, too."""
+    program = OF_ARGUMENTS[name]
+    compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+    x = torch.tensor([1, 0, 2]).to(dtype)
+    for number in (3, 300, -1, -300, 2**31, 2**40, 70_000, 5):
+        found = []
+        for function in (program, compiled):
+            try:
+                found.append(function(x.clone(), number))
+            except RuntimeError as error:
+                assert "overflow" in str(error)
+                found.append(None)
+        ours, theirs = found
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            assert torch.equal(ours, theirs) and ours.dtype == theirs.dtype
