@@ -156,9 +156,12 @@ def run(job: Job, seeds: Iterator[int], processes: int, until: float) -> Iterato
                     running.remove(each)
                     if ended and each.left:
                         seed = each.left.pop(0)
-                        # A crash while a finding is reduced: the finding stands as it was generated.
-                        finding = each.found or Finding(ended[0], "process", ended[1], 0)
-                        yield Result(seed, finding, _reduced_outside(seed, job, finding))
+                        if each.found is None and ended[0] == CRASH and _ends(_check_eager, seed, job):
+                            yield Result(seed, None, left_out=True)  # eager itself crashes
+                        else:
+                            # A crash while a finding is reduced: the finding stands as it was generated.
+                            finding = each.found or Finding(ended[0], "process", ended[1], 0)
+                            yield Result(seed, finding, _reduced_outside(seed, job, finding))
                     if each.left and time.monotonic() < until:
                         running.append(_Process(job, each.left))
                     else:
@@ -182,7 +185,12 @@ def generate_outside(seed: int, options: Options) -> Program:
 
 def dies(program: Program, job: Job) -> bool:
     """Whether a process that checks the program ends by a signal."""
-    process = _context(job).Process(target=_check_quietly, args=(program, job), daemon=True)
+    return _ends(_check_quietly, program, job)
+
+
+def _ends(target: Callable, what: Any, job: Job) -> bool:
+    """Whether a process that runs `target` ends by a signal."""
+    process = _context(job).Process(target=target, args=(what, job), daemon=True)
     process.start()
     process.join(PATIENCE)
     died = process.exitcode is not None and process.exitcode < 0
@@ -198,6 +206,10 @@ def _check_quietly(program: Program, job: Job) -> None:
         check(program, COMPILERS[job.compiler](), job.device)
     except Exception:
         pass
+
+
+def _check_eager(seed: int, job: Job) -> None:
+    _check_quietly(generate(seed, job.options), replace(job, compiler="eager"))
 
 
 __all__ = ["Callable", "Job", "Result", "run"]
