@@ -16,7 +16,7 @@ from lampwork import _torch
 from lampwork.capture.backward import reached_nodes
 from lampwork.capture.derivatives import as_of_plain_tensors
 from lampwork.capture.recorder import Recorder
-from lampwork.fakes.fake import Fake, TensorSpec, make_fake
+from lampwork.fakes.fake import Fake, FakeStorage, TensorSpec, make_fake
 from lampwork.fakes.symbolic import sizes_of
 from lampwork.ir.differentiation import GradientLayout
 from lampwork.ir.replay import Call, Expression, InputLayout, Replay, Value
@@ -88,9 +88,10 @@ def _input(recorder: Recorder, layout: InputLayout, sizes: Mapping[str, int]) ->
     strides = tuple(evaluate(each, sizes) for each in layout.strides)
     spec = TensorSpec(
         shape, strides, getattr(torch, layout.dtype), torch.device(layout.device), layout.requires_grad,
-        is_leaf=layout.is_leaf,
+        layout.offset, layout.is_leaf,
     )  # fmt: skip
-    return recorder.placeholder(make_fake(spec))
+    storage = FakeStorage(layout.storage_bytes, spec.device) if layout.storage_bytes else None
+    return recorder.placeholder(make_fake(spec, storage=storage))
 
 
 def _edge(fake: Fake) -> Any:

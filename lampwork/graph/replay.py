@@ -123,6 +123,7 @@ class _Writer(_Calls):
             if node.target is _torch.tensor_constant:
                 self.numbers[node] = len(self.numbers)
                 literals.append(node.args)  # type: ignore[arg-type]
+        placed = any(node.target is torch.ops.aten.as_strided.default for node in calls)
         made = []
         for node in calls:
             if node not in self.numbers:
@@ -134,7 +135,7 @@ class _Writer(_Calls):
             tuple(made),
             tuple(self.numbers[node] for node in wanted),
             self.known_symbols(),
-            tuple(_layout(node.meta["val"]) for _, node in inputs),
+            tuple(_layout(node.meta["val"], placed) for _, node in inputs),
         )
 
     def check_writes(self) -> None:
@@ -240,12 +241,15 @@ def _literal(node: Node) -> tuple[str, tuple[int, ...], bytes]:
     return str(constant.dtype).removeprefix("torch."), tuple(constant.shape), data
 
 
-def _layout(value: Any) -> InputLayout:
+def _layout(value: Any, placed: bool) -> InputLayout:
     if not isinstance(value, Fake):
         return InputLayout("", (size_of(value),))
+    place = (0, 0)
+    if placed and type(value.storage_offset()) is int and type(_torch.storage_bytes(value)) is int:
+        place = (value.storage_offset(), _torch.storage_bytes(value))
     return InputLayout(
         str(value.dtype).removeprefix("torch."), sizes_of(value.size()), sizes_of(value.stride()), str(value.device),
-        value.requires_grad, value.is_leaf,
+        value.requires_grad, value.is_leaf, *place,
     )  # fmt: skip
 
 

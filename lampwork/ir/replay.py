@@ -42,7 +42,7 @@ class Call:
 @record
 class InputLayout:
     """A tensor among the inputs: what a fake of it is made of. `dtype` is empty for an integer, the only size of
-    `shape`."""
+    `shape`. `offset`, `storage_bytes`: where it lies in how large a storage, for programs that ask (`as_strided`)."""
 
     dtype: str
     shape: tuple[Size, ...]
@@ -50,6 +50,8 @@ class InputLayout:
     device: str = "cpu"
     requires_grad: bool = False
     is_leaf: bool = True
+    offset: int = 0
+    storage_bytes: int = 0
 
 
 @record

@@ -480,11 +480,16 @@ def _vector_norm(
     if self.dtype not in FLOATING or narrows:  # which eager refuses
         return NotImplemented
     dims = normalized_dims(dim, len(self.shape))
-    return norm_of(lowering, self.shape, dims, _as(self, compute_dtype(lowering.out.dtype)), ord)
+    # Of one number eager takes no powers, unless that is a tensor without dimensions, one of which is asked for.
+    of_powers = not self.shape and dim not in (None, (), [])
+    return norm_of(lowering, self.shape, dims, _as(self, compute_dtype(lowering.out.dtype)), ord, of_powers)
 
 
-def norm_of(lowering: Lowering, shape: tuple[Size, ...], dims: tuple[int, ...], value: Body, ord: Any) -> Any:
-    """The norm of order `ord` of `value` (in the accumulator type) over `dims`, as the node's result."""
+def norm_of(
+    lowering: Lowering, shape: tuple[Size, ...], dims: tuple[int, ...], value: Body, ord: Any, of_powers: bool = False
+) -> Any:
+    """The norm of order `ord` of `value` (in the accumulator type) over `dims`, as the node's result. `of_powers`: of
+    one number, too."""
     meta = lowering.out
     if meta.dtype not in FLOATING or (0 in shape and not 0 <= ord < math.inf):
         return NotImplemented
@@ -493,7 +498,7 @@ def norm_of(lowering: Lowering, shape: tuple[Size, ...], dims: tuple[int, ...], 
     if ord in (math.inf, -math.inf):
         return reduced(lowering, "max" if ord > 0 else "min", shape, dims, magnitude, accumulator, meta)
     dims = tuple(dims)
-    if ord == 1 or ord != 0 and all(shape[dim] == 1 for dim in dims):  # of one number eager takes no powers
+    if ord == 1 or ord != 0 and not of_powers and all(shape[dim] == 1 for dim in dims):
         return sum_of(lowering, shape, dims, magnitude, meta)
     if ord == 0:
         body = lambda index: ex.cast(ex.cast(value(index), "bool"), accumulator)

@@ -328,7 +328,7 @@ LATE: dict[str, dict[str, tuple[Check, ...]]] = {
         "Value": (INT,),
         "Expression": (SIZE,),
         "Call": (STR, many(REPLAYED), many(row(STR, REPLAYED)), INT | NONE, BOOL),
-        "InputLayout": (STR, SIZES, SIZES, STR, BOOL, BOOL),
+        "InputLayout": (STR, SIZES, SIZES, STR, BOOL, BOOL, INT, INT),
         "Replay": (INTS, many(LITERAL), many(REPLAYED), INTS, SYMBOLS, many(REPLAYED)),
         "Gradient": (INT, REPLAYED, STR | NONE, BOOL),
         "EagerBackward": (INT, many(LITERAL), many(REPLAYED), many(REPLAYED), SYMBOLS),

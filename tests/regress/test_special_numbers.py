@@ -251,3 +251,12 @@ def test_convolutions_of_one_channel(dilation):
     """Each result is one product; another algorithm, which dilated ones take, adds it to 0."""
     weight = torch.tensor([0.0, 0.25]).view(2, 1, 1, 1)
     same(lambda x, w: F.conv2d(x, w, dilation=dilation), -torch.ones(1, 1, 2, 1), weight)
+
+
+@pytest.mark.parametrize("order", [2, 3, -2])
+@pytest.mark.parametrize("dim", [None, -1, 0])
+def test_norms_of_one_number(order, dim):
+    """Of a tensor without dimensions they are taken by powers, where a dimension is named."""
+    for number in (5.7e28, -3e-30, 0.5, nan):
+        same(lambda x: torch.linalg.vector_norm(x, order, dim), torch.tensor(number))
+        same(lambda x: torch.linalg.vector_norm(x, order, dim), torch.tensor([number]))

@@ -27,3 +27,20 @@ def test_channels_in_groups():
         found.append([each.grad for each in leaves])
     for ours, expected in zip(found[1], found[0], strict=True):
         assert torch.equal(ours, expected) and ours.stride() == expected.stride()
+
+
+def test_views_beside_their_base():
+    """Its layout is found out on a tensor that lies as the argument does in a storage as large."""
+
+    def program(x):
+        return x.as_strided((2, 2), (1, 2), 10).logit()
+
+    found = []
+    for function in (program, lampwork.compile(program)):
+        leaf = torch.linspace(0.1, 0.9, 14).as_strided((9,), (1,), 3).requires_grad_()
+        result = function(leaf.narrow(-1, 2, 6))
+        result.backward(torch.ones(2, 2))
+        found.append((result, leaf.grad))
+    for ours, expected in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(ours, expected)
+        assert ours.stride() == expected.stride()
