@@ -23,7 +23,7 @@ from lampwork.capture.machine import UNBOUND
 from lampwork.capture.numbers import FUNCTIONS, NUMERIC, OPERATORS, HostNumber, HostNumbers
 from lampwork.capture.unknown import UnknownNumber
 from lampwork.fakes.numbers import symbolic_float
-from lampwork.fakes.shapes import has_zero
+from lampwork.fakes.shapes import contiguous, has_zero
 from lampwork.fakes.symbolic import by_contents
 
 _INPLACE = {
@@ -58,6 +58,9 @@ class NumberOperations(CaptureWorld):
                     if has_zero(beside.size()):  # whatever the number is
                         return op(beside, 1.0) if beside is left else op(1.0, beside)
                     made = op(self._as_tensor(left, right), self._as_tensor(right, left))
+                    if beside is left and beside.is_contiguous() and made.stride() != contiguous(made.size()):
+                        # Dimensions that are one long lie otherwise beside a number than beside a tensor.
+                        made = made.clone(memory_format=torch.contiguous_format)
                     # The number has a type of its own beside a tensor without dimensions; eager's has none.
                     return made.to(beside.dtype) if beside.is_floating_point() else made
                 return op(self.symbolic(left), self.symbolic(right))

@@ -23,7 +23,7 @@ from lampwork.fakes.fake import DataDependent, Fake, Unsupported
 from lampwork.fakes.numbers import NumberNode
 from lampwork.fakes.operators import Operator
 from lampwork.fakes.overflow import CHECKED, refuse_overflow_of_unknown
-from lampwork.fakes.shapes import has_zero, tensors_in
+from lampwork.fakes.shapes import has_zero, infer, same_sizes, tensors_in
 
 aten = torch.ops.aten
 _HALF = frozenset({torch.float16, torch.bfloat16})
@@ -54,7 +54,7 @@ class Scalars:
         if rule is not None and not (inplace and not isinstance(op.written[0], int)):
             result = rule(self, *args, **kwargs)
             if result is not None:
-                return self._store(op, args, kwargs, result) if inplace else result
+                return self._store(op, args, kwargs, result) if inplace else self._laid_out(op, args, kwargs, result)
         return self.recorder.call(op.overload, known_numbers(args), known_numbers(kwargs))
 
     def _store(self, op: Operator, args: tuple, kwargs: dict, result: Fake) -> Fake:
@@ -71,6 +71,16 @@ class Scalars:
         finally:
             recorder.write_hook = hook
         return args[0]
+
+    def _laid_out(self, op: Operator, args: tuple, kwargs: dict, result: Any) -> Any:
+        """The result in the order of dimensions that the operator on a number gives: kernels of one operand and those of
+        two differ in dimensions that are one long."""
+        if type(result) is not Fake or not any(type(size) is int and size == 1 for size in result.size()):
+            return result
+        expected = infer(op.overload, _any_numbers(args), _any_numbers(kwargs))
+        if same_sizes(result.stride(), expected.stride()) or not expected.is_contiguous():
+            return result
+        return self.run(aten.clone.default, result, memory_format=torch.contiguous_format)
 
     def run(self, overload: Any, *args: Any, **kwargs: Any) -> Fake:
         return self.recorder.call(overload, args, kwargs)
@@ -111,10 +121,10 @@ class Scalars:
 
 
 def _any_numbers(value: Any) -> Any:
-    """The arguments with 1 for every number."""
+    """The arguments with a number for every one that is not known; not one that some kernel is a special one for."""
     kind = type(value)
     if kind is torch.SymFloat:
-        return 1.0
+        return 1.5
     if kind is tuple or kind is list:
         return kind([_any_numbers(each) for each in value])
     return {name: _any_numbers(each) for name, each in value.items()} if kind is dict else value

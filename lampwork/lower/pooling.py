@@ -276,7 +276,11 @@ def _upsample_linear(
     tables = []
     for k in range(spatial):
         size, wanted = shape[2 + k], meta.shape[2 + k]
-        if align_corners:
+        # Where nothing is resampled, eager's kernel on a CPU takes each element for its own neighbour.
+        kept = size == wanted and lowering.device == "cpu"
+        if kept:
+            ratio = 1.0
+        elif align_corners:
             ratio = (size - 1) / (wanted - 1) if wanted > 1 else 0.0  # type: ignore[operator]
         else:
             ratio = 1.0 / given[k] if given[k] is not None and given[k] > 0 else size / wanted  # type: ignore[operator]
@@ -301,6 +305,7 @@ def _upsample_linear(
                 lowering.compute_fresh((wanted,), "int64", first, f"position{k}"),
                 lowering.compute_fresh((wanted,), dtype, weight, f"weight{k}"),
                 (fresh_symbol(lowering, size), fresh_symbol(lowering, size)),
+                kept,
             )
         )
 
@@ -310,11 +315,11 @@ def _upsample_linear(
             where: list[Size] = list(index[:2])
             bindings = []
             factor: Expr | None = None
-            for k, (positions, weights, symbols) in enumerate(tables):
+            for k, (positions, weights, symbols, kept) in enumerate(tables):
                 far = corner >> k & 1
                 point = (index[2 + k],)
                 position = positions.load(point)
-                if far:
+                if far and not kept:
                     position = ex.add(position, ex.constant(1, "int64"))
                 # What arithmetic of floats gives is kept inside of the tensor, so that loads can be proved to be.
                 position = clamped(position, shape[2 + k])
