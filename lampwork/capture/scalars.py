@@ -73,8 +73,8 @@ class Scalars:
         return args[0]
 
     def _laid_out(self, op: Operator, args: tuple, kwargs: dict, result: Any) -> Any:
-        """The result in the order of dimensions that the operator on a number gives: kernels of one operand and those of
-        two differ in dimensions that are one long."""
+        """The result in the order of dimensions that the operator on a number gives: kernels of one operand and of two
+        differ in dimensions that are one long."""
         if type(result) is not Fake or not any(type(size) is int and size == 1 for size in result.size()):
             return result
         expected = infer(op.overload, _any_numbers(args), _any_numbers(kwargs))

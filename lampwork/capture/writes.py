@@ -257,10 +257,11 @@ def _check_by_rule(op: Operator, args: tuple, kwargs: dict) -> None:
 
 
 def _check_result_type(op: Operator, args: tuple, kwargs: dict) -> None:
-    """Raises what eager raises when `x.exp_()` computes a type that `x` cannot hold."""
+    """Raises what eager raises when `x.exp_()` computes a type that `x` cannot hold, or one that has no kernel."""
     target = args[0]
-    if not isinstance(target, Fake) or target.is_floating_point() or target.is_complex():
-        return  # real numbers into floating point: only complex operands matter, and those the promotion check sees
+    has_complex = any([each.is_complex() for each in tensors_in((args, tuple(kwargs.values())))])  # noqa: C419  quicker
+    if not isinstance(target, Fake) or target.is_floating_point() and not has_complex:
+        return  # kernels know real numbers, but for a few operators that are checked by their rules
     functional = _torch.functional_of_inplace(op.overload)
     if op.overload is torch.ops.aten.polygamma_.default:
         functional, args = torch.ops.aten.polygamma.default, args[::-1]
@@ -289,11 +290,14 @@ _BITWISE_WRITES = _SHIFTS | {"bitwise_and_", "bitwise_or_", "bitwise_xor_"}
 
 
 _CHECKED_WRITES = _INDEXED_WRITES | _BITWISE_WRITES | {
-    "clamp_", "bitwise_not_", "frac_", "cumsum_", "cumprod_",
+    "clamp_", "bitwise_not_", "frac_", "cumsum_", "cumprod_", "heaviside_",
 }  # fmt: skip
 
 
-_PROMOTING_WRITES = _SHIFTS | {"add_", "sub_", "mul_", "div_", "pow_", "fmod_", "remainder_", "floor_divide_"}
+_PROMOTING_WRITES = _SHIFTS | {
+    "add_", "sub_", "mul_", "div_", "pow_", "fmod_", "remainder_", "floor_divide_", "nextafter_", "xlogy_", "hypot_",
+    "atan2_", "copysign_",
+}  # fmt: skip
 
 
 _ELEMENTWISE_WRITES = _PROMOTING_WRITES | _BITWISE_WRITES | {
