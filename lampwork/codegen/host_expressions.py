@@ -3,7 +3,7 @@
     input 3                            x3
     a view of it                       view(x3, torch.float32, (4, 2), (1, 4), 0)
     planned memory                     w[5], a view that is made once for each lease
-    planned memory of unknown size     planned(lease.arena, torch.float32, (s0, 8), (8, 1), a2 + (0) * 4, a2, a2 + n2)
+    planned memory of unknown size     planned(lease.arena, torch.float32, (s0, 8), (8, 1), a2 + (0) * 4, a2, ...)
 
 Collected on the way: inputs that are read, and the tables of views and operators that the text begins with.
 """
@@ -163,10 +163,11 @@ class Expressions:
 
     def _range(self, place: Placement, name: str) -> tuple[str, str, str]:
         """Planned memory, and where in it a buffer begins and ends."""
-        if place.kind == "arena":
-            return "lease.arena", f"a{place.index}", f"a{place.index} + n{place.index}"
         buffer = self.program.buffers[name]
         size_bytes = mul(storage_numel(buffer), ITEM_SIZE_BYTES[buffer.dtype])
+        if place.kind == "arena":
+            known = symbols(size_bytes) <= set(self.symbols)  # else all of the slot, which is a little more
+            return "lease.arena", f"a{place.index}", f"a{place.index} + {size_bytes if known else f'n{place.index}'}"
         if place.kind == "workspace":
             return "lease.workspace", str(place.offset_bytes), f"{place.offset_bytes} + {size_bytes}"
         return f"constant({name!r})", "0", str(size_bytes)

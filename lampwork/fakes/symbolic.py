@@ -167,8 +167,16 @@ class SymbolicSizes(KnownSizes):
             else:
                 answer = _HOLDS[relation](self.hint(left), self.hint(right))
             self._note(left, relation if answer else OPPOSITE[relation], right)
+        self._show_equal(left, right)
         self._known[key] = answer
         return answer
+
+    def _show_equal(self, left: Size, right: Size) -> None:
+        """Where the two are equal by all that is known, expressions show it from here on: what is asked is answered as
+        of equal sizes, and later stages compare expressions."""
+        difference = self._difference(left, right)
+        if not isinstance(difference, int) and self.known(difference, "==", 0, resolved=True):
+            self._learn_equal(difference)
 
     def _assumption(self, left: Size, relation: str, right: Size) -> bool:
         """What is assumed of sizes that contents decide: that operands fit, and that there is something to do.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from lampwork.errors import CompileError
 from lampwork.ir.loops import Axis, Compute, Constant, Expr, Index, Load
 from lampwork.ir.program import TensorRef
 from lampwork.ir.size import Size, Symbol, add, bounds, mul
@@ -199,10 +200,18 @@ def contiguous_strides(shape: tuple[Size, ...]) -> tuple[Size, ...]:
 
 
 def broadcast_index(index: IndexTuple, target: tuple[Size, ...], shape: tuple[Size, ...]) -> IndexTuple:
-    """The index of a tensor of `shape`, broadcast to `target`, at `index` of `target`."""
+    """The index of a tensor of `shape`, broadcast to `target`, at `index` of `target`.
+
+    Raises `CompileError` where nothing says that an extent is 1 or the one that is wanted.
+    """
     if shape == target:
         return index
     missing = len(target) - len(shape)
-    return tuple(
-        0 if extent == 1 and target[missing + k] != 1 else index[missing + k] for k, extent in enumerate(shape)
-    )
+    place = list(index[missing:])
+    for k, extent in enumerate(shape):
+        wanted = target[missing + k]
+        if extent == 1:
+            place[k] = 0 if wanted != 1 else place[k]
+        elif extent != wanted:
+            raise CompileError("lower", f"{extent} elements are broadcast to {wanted}")
+    return tuple(place)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.program import TensorRef
 from lampwork.ir.size import Size, add, bounds, floordiv, maximum, minimum, mod, mul, product
@@ -229,6 +230,9 @@ def _expand(lowering: Lowering, self: TensorValue, size: Any, implicit: bool = F
     shape, strides = self.shape, self.ref.strides
     missing = len(target) - len(shape)
     wide = [extent == 1 and target[missing + k] != 1 for k, extent in enumerate(shape)]
+    for place, extent in enumerate(shape):
+        if not wide[place] and extent != target[missing + place]:
+            raise CompileError("lower", f"{extent} elements are expanded to {target[missing + place]}")
     new_strides = tuple([0] * missing + [0 if wide[k] else strides[k] for k in range(len(shape))])
 
     def index_map(index: IndexTuple) -> IndexTuple:
