@@ -24,7 +24,16 @@ from lampwork.fakes.fake import (
 )
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.rules.pointwise import refuse_booleans
-from lampwork.fakes.shapes import Unknown, broadcast, infer, is_dense, promoted, surely_same, tensors_in
+from lampwork.fakes.shapes import (
+    Unknown,
+    broadcast,
+    infer,
+    is_dense,
+    promoted,
+    refuse_several_devices,
+    surely_same,
+    tensors_in,
+)
 from lampwork.fakes.strides import overlap
 
 if TYPE_CHECKING:
@@ -37,6 +46,7 @@ def call_inplace(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) ->
         return _call_custom(recorder, op, args, kwargs)
     targets = [kwargs.get(where) if isinstance(where, str) else args[where] if where < len(args)
                else kwargs.get(op.positional[where]) for where in op.written]  # fmt: skip
+    refuse_several_devices(op.overload, args, kwargs, tensors_in(targets))
     for target in targets:
         for each in target if isinstance(target, (list, tuple)) else (target,):
             if each is not None:
@@ -242,8 +252,11 @@ def _check_by_rule(op: Operator, args: tuple, kwargs: dict) -> None:
     """Raises what eager raises when the arguments of `x.addmm_(y, z)` do not fit together, or their result not into
     `x`: what the shape rule of `x.addmm(y, z)` says. `_check_elementwise` says it of elementwise operators."""
     reads = any(isinstance(each, torch.Tensor) for each in tensors_in((*args[1:], *kwargs.values())))
-    if op.base not in _CHECKED_WRITES and (not reads or op.base in _ELEMENTWISE_WRITES or op.is_random):
+    usual = op.base in _ELEMENTWISE_WRITES and not args[0].is_complex()
+    if op.base not in _CHECKED_WRITES and (usual or op.is_random):
         return
+    if not reads and torch.Tag.pointwise in op.overload.tags and args[0].is_floating_point():
+        return  # takes every number
     functional = _torch.functional_of_inplace(op.overload)
     if functional is None:
         return

@@ -246,20 +246,21 @@ def _has_nothing(value: Any) -> bool:
 
 def _seen(sizes: Any) -> tuple[int, ...]:
     """Sizes as they are in the call that is captured. Raises `_TooLarge` where contents decide."""
-    found = []
-    for each in sizes:
-        if type(each) is not int:
-            node = each.node
-            if node.sizes.by_contents(node.value):
-                raise _TooLarge
-            each = node.hint
-        found.append(each)
-    return tuple(found)
+    found = tuple([each if type(each) is int else _hint(each, None) for each in sizes])
+    if None in found:
+        raise _TooLarge
+    return found
+
+
+def _hint(size: torch.SymInt, unknown: Any) -> Any:
+    """`size` in the call that is captured; `unknown` where contents decide."""
+    node = size.node
+    return unknown if node.sizes.by_contents(node.value) else node.hint
 
 
 def _short(fake: Fake) -> tuple[int, ...]:
-    """Its sizes, where those of more than one are two."""
-    return tuple([each if type(each) is int and each < 2 else 2 for each in fake.size()])
+    """Its sizes, where those of more than one are two, and those that contents decide."""
+    return tuple([min(2, each if type(each) is int else _hint(each, 2)) for each in fake.size()])
 
 
 def _extent(size: Any, stride: Any) -> int:
