@@ -41,7 +41,7 @@ from lampwork.fakes.fake import Fake, Unsupported, fake_like_view
 from lampwork.fakes.numbers import mentions_numbers
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.overflow import CHECKED, refuse_overflow
-from lampwork.fakes.shapes import exact_device, infer
+from lampwork.fakes.shapes import exact_device, has_zero, infer
 from lampwork.fakes.views import has_symbols, view
 from lampwork.ir.loops import Location
 from lampwork.ir.region import Region, Return
@@ -290,8 +290,17 @@ def _views_instead(view: Any) -> Callable[[tuple, dict], Any]:
     return lambda args, kwargs: (view, args, kwargs)
 
 
+def _as_views_on_a_gpu(args: tuple, kwargs: dict) -> Any:
+    """Eager's `channel_shuffle` on a GPU is made of views and a copy, which is none where nothing moves."""
+    x, groups = args if len(args) == 2 else (args[0], kwargs.get("groups", 0))
+    if not x.is_cuda or x.dim() < 3 or groups <= 0 or has_zero(x.size()) or x.size()[1] % groups:
+        return None
+    return torch.ops.aten.native_channel_shuffle.default, (x, groups), {}
+
+
 _CHANGED_BEFORE_RECORDING: dict[str, Callable[[tuple, dict], Any]] = {
     "native_batch_norm": _batch_norm_writes_statistics,
+    "channel_shuffle": _as_views_on_a_gpu,
     "unsafe_split": _views_instead(torch.ops.aten.split.Tensor),
     "unsafe_split_with_sizes": _views_instead(torch.ops.aten.split_with_sizes.default),
 }

@@ -118,7 +118,7 @@ def infer(op: Any, args: tuple, kwargs: dict) -> Any:
     Raises eager's own error for arguments that eager refuses, `Unsupported` for operators without shape rule and
     meta kernel. The kernel itself has the last word on small calls.
     """
-    _refuse_several_devices(op, args, kwargs)
+    refuse_several_devices(op, args, kwargs)
     if _STRICT_RULES:
         return _infer(op, args, kwargs)
     return checked(op, args, kwargs, lambda: _infer(op, args, kwargs))
@@ -181,19 +181,20 @@ def device_of(args: tuple, kwargs: dict) -> torch.device:
 
 
 #: Operators of which some operands may lie on a CPU and others on a GPU: indices, lengths, and what is copied.
-_OF_TWO_DEVICES = frozenset("""index _unsafe_index index_put _unsafe_index_put _index_put_impl copy _to_copy
+_OF_TWO_DEVICES = frozenset("""index _unsafe_index index_put _unsafe_index_put _index_put_impl copy _to_copy fill
 slice_scatter select_scatter diagonal_scatter as_strided_scatter _pack_padded_sequence _pad_packed_sequence
 _ctc_loss""".split())  # fmt: skip
 
 
-def _refuse_several_devices(op: Any, args: tuple, kwargs: dict) -> None:
+def refuse_several_devices(op: Any, args: tuple, kwargs: dict, written: Iterable[torch.Tensor] = ()) -> None:
     """Raises `Unsupported`, so that eager decides, for operands on a CPU and on a GPU, but for CPU tensors without
-    dimensions: kernels say themselves which of those they take."""
+    dimensions that are read: kernels say themselves which of those they take."""
     tensors = list(tensors_in((*args, *kwargs.values())))
     if op.namespace != "aten" or not any([each.is_cuda for each in tensors]):  # noqa: C419  quicker
         return
     devices = {each.device for each in tensors if each.is_cuda or each.is_cpu and each.dim()}
-    if len(devices) > 1 and op._schema.name.removeprefix("aten::") not in _OF_TWO_DEVICES:
+    devices |= {each.device for each in written}
+    if len(devices) > 1 and op._schema.name.removeprefix("aten::").rstrip("_") not in _OF_TWO_DEVICES:
         names = " and ".join(sorted(map(str, devices)))
         raise Unsupported(f"{op} is given tensors on {names}", "Move them to one device.", "several-devices")
 

@@ -284,8 +284,11 @@ class Functionalizer:
         return self.emit(aten.view.default, value, [fake.numel()])
 
     def converted(self, value: Node, like: Fake) -> Node:
-        """`value` cast and expanded to the dtype and shape of `like`, as an in-place operator stores it."""
-        if value.meta["val"].dtype != like.dtype:
+        """`value` cast and expanded to the dtype and shape of `like`, and where that is, as an in-place operator stores
+        it."""
+        if value.meta["val"].device != like.device:
+            value = self.emit(aten._to_copy.default, value, dtype=like.dtype, device=like.device)
+        elif value.meta["val"].dtype != like.dtype:
             value = self.emit(aten._to_copy.default, value, dtype=like.dtype)
         if not same_sizes(value.meta["val"].size(), like.size()):
             value = self.emit(aten.expand.default, value, list(like.size()))
