@@ -16,7 +16,7 @@ from lampwork.ir.size import Size, add, bounds, floordiv, mul, product
 from lampwork.lower import expressions as ex
 from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Lowering
-from lampwork.lower.reduction import count_of, moments, variance
+from lampwork.lower.reduction import count_of, in_two_passes, moments
 from lampwork.lower.rules import rule
 from lampwork.lower.values import IndexTuple, TensorMeta, TensorValue, contiguous_strides
 from lampwork.lower.view import reshape_map
@@ -173,6 +173,8 @@ def _as_rows_overflow(
 
 #: A vector of that kernel of eager's. It is not compiled for wider ones, whatever the machine has.
 _VECTOR_BYTES = 32
+#: Elements of a vector of eager's kernel for layer norms on a GPU.
+_GPU_VECTOR = 4
 
 
 @rule("native_layer_norm")
@@ -189,21 +191,25 @@ def _native_layer_norm(
     if input.dtype not in FLOATING or 0 in input.shape:
         return NotImplemented
     dims = tuple(range(outer, rank))
-    mean, squared = variance(lowering, input, dims, 0)
-    squared = _as_rows_overflow(lowering, input, mean, squared, count_of(input.shape, dims))
+    rest, mean, squared = in_two_passes(lowering, input, dims, 0)
+    count = count_of(input.shape, dims)
+    squared = _as_rows_overflow(lowering, input, mean, squared, count)
     rstd = _reciprocal_root(lowering, squared, eps)
     accumulator = mean.dtype
+    has_constant_term = lowering.device == "cpu" or isinstance(count, int) and bool(count % _GPU_VECTOR)
 
     def body(index: IndexTuple) -> Expr:
         row, column = index[:outer], index[outer:]
         centered = ex.sub(ex.cast(input.load(index), accumulator), mean.load(row))
+        if rest is not None:
+            centered = ex.sub(centered, rest.load(row))
         value = _affine(
             ex.mul(centered, rstd.load(row)),
             ex.cast(weight.load(column), accumulator) if weight is not None else None,
             ex.cast(bias.load(column), accumulator) if bias is not None else None,
         )
-        # Eager's kernel on a CPU adds a constant term, so no result is -0.
-        return ex.add(value, ex.like(0, value)) if bias is None and lowering.device == "cpu" else value
+        # Eager's kernel adds a constant term, so no result is -0; that for whole vectors on a GPU does not.
+        return ex.add(value, ex.like(0, value)) if bias is None and has_constant_term else value
 
     out = lowering.compute(lowering.out[0], body, "0") if lowering.needed(0) else None
     return out, _statistics_output(lowering, mean, 1), _statistics_output(lowering, rstd, 2)
@@ -401,7 +407,7 @@ def _inference(
             return _affine(
                 ex.mul(centered, rstd_of(at)),
                 ex.cast(weight.load(at), accumulator) if weight is not None else None,
-                ex.cast(bias.load(at), accumulator) if bias is not None else None,
+                ex.cast(bias.load(at), accumulator) if bias is not None else ex.like(0, centered),
             )
 
         out = lowering.compute(lowering.out[0], body, "0")
@@ -460,10 +466,7 @@ def _training(
 
     squared = lowering.compute_fresh(spread.shape, spread.dtype, squared_at, "spread")
     rstd = _reciprocal_root(lowering, squared, eps)
-    if lowering.device == "cpu":
-        out = _centered_by(lowering, input, weight, bias, rest, mean, rstd)
-    else:
-        out = _normalized_by(lowering, input, weight, bias, mean, rstd, lowering.out[0])
+    out = _centered_by(lowering, input, weight, bias, rest, mean, rstd)
     results: list[Any] = [
         out,
         _statistics_output(lowering, mean, 1),

@@ -248,7 +248,26 @@ def variance(
     accumulator: str = "",
     refined: bool = False,
 ) -> tuple[TensorValue, TensorValue]:
-    """Mean and variance over `dims`, as helpers of the dimensions that stay, in two passes.
+    """Mean and variance over `dims`: see `in_two_passes`."""
+    _, mean, squared = in_two_passes(lowering, self, dims, correction, accumulator, refined)
+    return mean, squared
+
+
+def in_two_passes(
+    lowering: Lowering,
+    self: TensorValue,
+    dims: tuple[int, ...],
+    correction: Any,
+    accumulator: str = "",
+    refined: bool = False,
+) -> tuple[TensorValue | None, TensorValue, TensorValue]:
+    """`rest`, mean and variance over `dims`, as helpers of the dimensions that stay, in two passes. `rest` is what the
+    mean, rounded, leaves over of itself; None: that is not known.
+
+    On a GPU the second pass also sums the distances themselves, which tell what rounding took from the mean (Chan,
+    Golub, LeVeque 1983): of equal elements it is that element, and their variance zero, as of eager's running mean.
+
+        mean = m + r        variance = (sum((x - m)**2) - n * r * r) / (n - correction)        r = sum(x - m) / n
 
     They are computed in the type `accumulator`, by default the compute type of `self`. The divisor is
     max(0, n - correction), as in ATen: no elements to spare give NaN or infinity. `refined`: a pass in between adds to
@@ -265,13 +284,19 @@ def variance(
     )
     if refined:
         mean = _refined(lowering, mean, shape, dims, body, count)
+    near = mean
+
+    def distance(index: IndexTuple) -> Expr:
+        return ex.sub(body(index), near.load(tuple([index[k] for k in range(len(shape)) if k not in chosen])))
 
     def squared(index: IndexTuple) -> Expr:
-        kept = tuple([index[k] for k in range(len(shape)) if k not in chosen])
-        centered = ex.sub(body(index), mean.load(kept))
+        centered = distance(index)
         return ex.mul(centered, centered)
 
     squares = lowering.reduce("sum", shape, dims, squared, accumulator, "squares")
+    rest = None
+    if lowering.device != "cpu":
+        mean, rest, squares = _without_rounding(lowering, mean, squares, shape, dims, distance, count)
     if isinstance(count, int):
         divisor: Any = max(0.0, count - correction)
     else:
@@ -283,7 +308,42 @@ def variance(
         free = ex.sub(lowering.operand(count, (), (), accumulator), ex.constant(correction, accumulator))
         return ex.div(squares.load(index), ex.maximum(free, ex.constant(0, accumulator)))
 
-    return mean, lowering.compute_fresh(squares.shape, accumulator, divided, "variance")
+    return rest, mean, lowering.compute_fresh(squares.shape, accumulator, divided, "variance")
+
+
+def _without_rounding(
+    lowering: Lowering,
+    near: TensorValue,
+    squares: TensorValue,
+    shape: tuple[Size, ...],
+    dims: tuple[int, ...],
+    distance: Callable[[IndexTuple], Expr],
+    count: Any,
+) -> tuple[TensorValue, TensorValue, TensorValue]:
+    """The mean, rounded, what it leaves over of itself, and the sum of squared distances from it, of `near` and of the
+    squared distances from that. What is near to zero, for its row, is as exact as it gets."""
+    dtype = near.dtype
+    left = lowering.reduce("sum", shape, dims, distance, dtype, "left")
+
+    def off(index: IndexTuple) -> Expr:
+        size, mean = lowering.operand(count, (), (), dtype), near.load(index)
+        is_far = ex.compare("lt", ex.div(squares.load(index), size), ex.mul(mean, mean))
+        value = ex.div(left.load(index), size)
+        finite = ex.compare("lt", ex.unary("abs", value), ex.constant(math.inf, dtype))
+        return ex.where(Compute("and", (is_far, finite), "bool"), value, ex.constant(0, dtype))
+
+    mean = lowering.compute_fresh(near.shape, dtype, lambda i: ex.add(near.load(i), off(i)), "mean")
+
+    def less(index: IndexTuple) -> Expr:
+        total = squares.load(index)
+        value = ex.maximum(ex.sub(total, ex.mul(left.load(index), off(index))), ex.constant(0, dtype))
+        return ex.where(ex.compare("eq", total, ex.constant(math.inf, dtype)), total, value)
+
+    return (
+        mean,
+        lowering.compute_fresh(near.shape, dtype, lambda i: ex.sub(off(i), ex.sub(mean.load(i), near.load(i))), "rest"),
+        lowering.compute_fresh(near.shape, dtype, less, "squares"),
+    )
 
 
 def _refined(
@@ -319,8 +379,7 @@ def moments(
     """
     accumulator = compute_dtype(self.dtype)
     if lowering.device != "cpu" or accumulator != "float32":
-        mean, squared = variance(lowering, self, dims, 0)
-        return None, mean, squared
+        return in_two_passes(lowering, self, dims, 0)
     wide = "float64"
     shape, chosen = self.shape, set(dims)
     body = _as(self, accumulator)
