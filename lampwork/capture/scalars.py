@@ -253,12 +253,20 @@ def _clamp(scalars: Scalars, x: Any, min: Any = None, max: Any = None) -> Any:
     if dtype is None or not x.is_floating_point():
         return None
     result = scalars.wide(x)
-    for bound, with_tensor, with_number in (
-        (min, aten.clamp_min.Tensor, aten.clamp_min.default), (max, aten.clamp_max.Tensor, aten.clamp_max.default),
-    ):  # fmt: skip
+    for bound, with_tensor, with_number, is_beyond in (
+        (min, aten.clamp_min.Tensor, aten.clamp_min.default, aten.lt.Tensor),
+        (max, aten.clamp_max.Tensor, aten.clamp_max.default, aten.gt.Tensor),
+    ):
         if bound is not None:
-            known = type(bound) is not torch.SymFloat
-            result = scalars.run(with_number if known else with_tensor, result, scalars.scalar(bound, dtype))
+            if type(bound) is not torch.SymFloat:
+                result = scalars.run(with_number, result, bound)
+                continue
+            limit = scalars.scalar(bound, dtype)
+            if x.is_cuda and (min is None or max is None):  # one limit that is NaN is none there, but in a tensor
+                beyond = scalars.run(is_beyond, result, limit)
+                result = scalars.run(aten.where.self, beyond, limit, result)
+            else:
+                result = scalars.run(with_tensor, result, limit)
     return scalars.narrow(result, dtype)
 
 

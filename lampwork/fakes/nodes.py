@@ -97,7 +97,7 @@ class SizeNode(_Node):
         return not isinstance(self.value, int)
 
     def is_constant(self) -> bool:
-        return isinstance(self.value, int)
+        return False  # operators of torch 2.11 take every constant for a bool
 
     def constant_int(self) -> int | None:
         return self.value if isinstance(self.value, int) else None
@@ -398,7 +398,7 @@ class FloatNode(_Node):
         return False
 
     def is_constant(self) -> bool:
-        return True
+        return False  # as above
 
     def constant_float(self) -> float:
         return self.value

@@ -116,6 +116,7 @@ class _Placing:
             if new is None and node.target not in (aten._to_copy.default, aten.copy.default):
                 new = self.copied(operand)
             if new is not None:
+                new.meta["of_cpu"] = True  # kernels for a GPU take it in the type that they compute in
                 node.replace_input_with(operand, new)
 
     def copied(self, node: Node) -> Node:

@@ -148,7 +148,9 @@ def _hardshrink(lowering: Lowering, self: TensorValue, lambd: Any = 0.5) -> Any:
 @floating("softshrink")
 def _softshrink(lowering: Lowering, self: TensorValue, lambd: Any = 0.5) -> Any:
     def body(x: Expr) -> Expr:
-        limit, zero = ex.like(lambd, x), ex.mul(x, ex.like(0, x))  # x * 0 carries NaN
+        limit, nothing = ex.like(lambd, x), ex.like(0, x)
+        # NaN stays. On a CPU so does the sign: there it is x * 0.
+        zero = ex.mul(x, nothing) if lowering.device == "cpu" else ex.where(ex.test("isnan", x), x, nothing)
         low = ex.where(ex.compare("lt", x, ex.unary("neg", limit)), ex.add(x, limit), zero)
         return ex.where(ex.compare("gt", x, limit), ex.sub(x, limit), low)
 

@@ -363,6 +363,8 @@ class Lowering(Nests):
                 self.node = node
             else:
                 raise CompileError("lower", f"node of kind {kind}", node.name)
+            if "of_cpu" in node.meta:
+                self.of_cpu.add(self.values[node].ref.buffer)
         return self.finish(outputs)
 
     # Results ----------------------------------------

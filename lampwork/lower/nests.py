@@ -106,6 +106,8 @@ class Nests:
         self.device = device
         #: Buffers on another device than the program's, and the device of each.
         self.elsewhere: dict[str, str] = {}
+        #: Buffers on a GPU with what the program has on a CPU.
+        self.of_cpu: set[str] = set()
         self.buffers: dict[str, Buffer] = {}
         self.items: list[Any] = []
         self.known: dict[str, Known] = {}
@@ -250,10 +252,13 @@ class Nests:
         return target
 
     def rounded(self, value: Any, dtype: str) -> Any:
-        """The operand `value` as eager's CPU kernels for `dtype` are given it: in half types it is rounded before they
-        compute (`x == 0.3` holds in bfloat16 for the number that is nearest to 0.3). Kernels on a GPU take it as it is.
+        """The operand `value` as eager's kernels for `dtype` are given it: in half types it is rounded before they
+        compute (`x == 0.3` holds in bfloat16 for the number that is nearest to 0.3). Kernels on a GPU take numbers, and
+        tensors that lie on a CPU, as they are.
         """
-        if dtype not in HALVES or self.device != "cpu":
+        if dtype not in HALVES:
+            return value
+        if self.device != "cpu" and (type(value) is not TensorValue or value.ref.buffer in self.of_cpu):
             return value
         if type(value) is TensorValue:
             return value if value.dtype in (dtype, *EXACT_IN_HALVES) else _Rounded(value)

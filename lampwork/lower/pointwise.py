@@ -62,13 +62,16 @@ def _relu(lowering: Lowering, self: TensorValue) -> Any:
 
 def limited(lowering: Lowering, a: Expr, low: Any, high: Any) -> Expr:
     """`a` between two numbers (None: no limit). On a CPU the value stays itself where it equals a limit, -0 beside 0
-    too, as in ATen's kernels: one instruction, where `maximum` asks for NaN besides."""
+    too, as in ATen's kernels: one instruction, where `maximum` asks for NaN besides. On a GPU one limit that is NaN is
+    none."""
+    alone = low is None or high is None
     for number, op, function in ((low, "lt", ex.maximum), (high, "gt", ex.minimum)):
         if number is None:
             continue
         limit = ex.like(number, a)
-        known = isinstance(number, (int, float)) and number == number
-        if a.dtype in FLOATING and lowering.device == "cpu" and known:
+        if lowering.device != "cpu":
+            a = a if alone and number != number else function(a, limit)
+        elif a.dtype in FLOATING and isinstance(number, (int, float)) and number == number:
             a = ex.where(ex.compare(op, a, limit), limit, a)
         else:
             a = function(a, limit)

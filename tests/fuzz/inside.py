@@ -1,4 +1,5 @@
-"""Kernels whose formula cancels, with the rounding inside of them disturbed.
+"""Kernels whose formula cancels, with the rounding inside of them disturbed, and what kernels for a GPU may make of
+infinities.
 
     gelu(-5.1)            1 + erf(x / sqrt(2)) is 3.4e-7, of which erf, rounded to a float, knows one digit
     tanhshrink(0.03)      x - tanh(x) is 9e-6
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -68,9 +70,33 @@ _EXTREMES = frozenset(
     if hasattr(owner, name)
 )
 
+
+def _with_mean(noise: Callable, x: torch.Tensor, *args: Any, function: Callable, **kwargs: Any) -> Any:
+    """The mean beside a variance that is NaN may be NaN: a running mean is, from an infinity on, unless nothing follows.
+    In which order the threads of a GPU combine theirs is their affair."""
+    spread, mean = function(x, *args, **kwargs)
+    return spread, torch.where(spread.isnan() & x.is_cuda, spread, mean)
+
+
+def _where_squares_overflow(noise: Callable, x: torch.Tensor, *args: Any, function: Callable, **kwargs: Any) -> Any:
+    """Where the squares of a row overflow, kernels for a GPU make zeros or NaN of it: by how many of its elements a
+    thread sees, which combines its part with those of threads that saw none."""
+    result = function(x, *args, **kwargs)
+    if not x.is_cuda or x.dtype is torch.float64:
+        return result
+    wide = [each.double() if isinstance(each, torch.Tensor) else each for each in (x, *args)]
+    options = {name: each.double() if isinstance(each, torch.Tensor) else each for name, each in kwargs.items()}
+    expected = function(*wide, **options)
+    lost = (result.isnan() | (result == 0)) & expected.isfinite() & (expected.abs() > 1e-3)
+    return torch.where(lost, torch.where(result.isnan(), 0.0, torch.nan).to(result.dtype), result)
+
+
+_NORMS = tuple(getattr(torch.nn.functional, f"{name}_norm") for name in ("layer", "group", "instance", "batch"))
 _FORMULAS: dict[Any, Callable] = {
     torch.nn.functional.gelu: _gelu, torch.nn.functional.tanhshrink: _tanhshrink,
     torch.nn.functional.log_softmax: _log_softmax,
+    **{function: partial(_with_mean, function=function) for function in (torch.var_mean, torch.std_mean)},
+    **{function: partial(_where_squares_overflow, function=function) for function in _NORMS},
 }  # fmt: skip
 
 

@@ -63,6 +63,8 @@ def run_call(
             outcome.random_state = torch.get_rng_state()
             if program.grad:
                 _differentiate(results, arguments, outcome, noise)
+            if device != "cpu":
+                torch.cuda.synchronize()  # what a kernel asserts is this call's
     except Exception as error:
         outcome.error = error
         outcome.values = {}

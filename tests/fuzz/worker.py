@@ -66,6 +66,8 @@ def _work(job: Job, seeds: list[int], connection: Connection) -> None:
             at = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{os.path.basename(at.filename)}:{at.lineno}"
             connection.send(("done", Result(seed, Finding(BROKEN, where, told(error), 0))))
+            if is_lost(error):
+                break
     connection.send(("over",))
 
 

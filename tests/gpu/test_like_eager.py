@@ -62,6 +62,17 @@ NUMBERS = {
     "compared with infinity": lambda x, n: torch.isneginf(x.clone().fill_(n)),
     "compared with NaN": lambda x, n: x.clone().fill_(n).lt_(math.nan),
     "gelu": lambda x, n: F.gelu(x - math.inf),
+    "gelu of zeros": lambda x, n: F.gelu(x * 0.0),
+    "minus zero or one": lambda x, n: torch.where(x.bool(), -0.0, 1).to(x.dtype) + 0 * x,
+    "softshrink": lambda x, n: F.softshrink(torch.where(x > 1, math.nan, x), 1.0),
+    "a limit that is NaN": lambda x, n: x.clamp(min=math.nan),
+    "two limits, one NaN": lambda x, n: x.clamp(min=math.nan, max=1.0),
+    "a limit that varies": lambda x, n: x.clamp(min=n / n),
+    "two limits, one varies": lambda x, n: x.clamp(n / n, 1.0),
+    "sums of negative zeros": lambda x, n: (x * 0.0).abs().neg().sum(1) + 0,
+    "means of negative zeros": lambda x, n: (x * 0.0).abs().neg().mean(0),
+    "sums of no numbers": lambda x, n: (x * math.nan).nansum(1),
+    "a number without dimensions": lambda x, n: x * torch.full((), 1e30, device=x.device),
 }
 
 
@@ -71,7 +82,9 @@ def test_numbers_that_literals_do_not_hold(name, dtype):
     function = NUMBERS[name]
     compiled = lampwork.compile(function)
     x = torch.tensor([[-1.5, 0.0, -0.0, 0.25], [2.0, -0.25, 0.75, -3.0]], dtype=dtype, device="cuda")
-    for n in (0.001, 0.0, 0.3):
+    for n in (0.001, 0.3, math.inf, 0.0):
+        if n == 0.0 and "varies" in name and "limit" in name:
+            continue  # 0 / 0
         _same(compiled(x, n), function(x, n))
     assert not lampwork.stats(compiled)["fallbacks"]
 
@@ -102,3 +115,64 @@ def test_flash_attention_with_gradients(shape):
             function(leaf, leaf, leaf).sum().backward()
         found.append(leaf.grad)
     torch.testing.assert_close(found[1], found[0])
+
+
+MOVED = {
+    "written to a CPU": lambda x: torch.zeros(3).copy_(x) + 1,
+    "a slice of a CPU": lambda x: torch.zeros(2, 3).index_fill_(0, torch.tensor([0]), 1.0)[0].copy_(x),
+    "written to a GPU": lambda x: torch.zeros(3, device=x.device).copy_(torch.arange(3)),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_what_is_written_stays_where_it_is(name):
+    function = MOVED[name]
+    x = torch.tensor([1.5, -2.0, 3.0], device="cuda")
+    ours, expected = lampwork.compile(function)(x), function(x)
+    assert ours.device == expected.device and torch.equal(ours, expected)
+
+
+def test_a_tensor_on_a_cpu_is_not_written_from_a_gpu():
+    program = lambda x: torch.tensor(2.0).sub_(x)
+    for function in (program, lampwork.compile(program)):
+        with pytest.raises(RuntimeError, match="same device"):
+            function(torch.ones((), device="cuda"))
+
+
+def test_channels_that_stay_are_not_copied():
+    x = torch.randn(1, 1, 3, device="cuda")
+    assert lampwork.compile(lambda x: torch.channel_shuffle(x, 1))(x).data_ptr() == x.data_ptr()
+    spread = torch.randn(8, device="cuda").as_strided((1, 2, 2, 2), (1, 2, 1, 4))
+    with pytest.raises(RuntimeError, match="view size"):
+        lampwork.compile(lambda x: torch.channel_shuffle(x, 2))(spread)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 0.25])
+@pytest.mark.parametrize("name", ["fft", "rfft", "ihfft", "ifft"])
+def test_transforms_of_infinities(name, value):
+    """Their `out=` variants multiply by 1, as complex numbers."""
+    function = getattr(torch.fft, name)
+    x = torch.tensor([[1.25, -0.5, -0.5, value, 1.0, -0.75]], device="cuda")
+    ours, expected = lampwork.compile(lambda x: function(x))(x), function(x)
+    torch.testing.assert_close(*(torch.view_as_real(each.resolve_conj()) for each in (ours, expected)), equal_nan=True)
+
+
+NORMS = {
+    "layer": lambda x: F.layer_norm(x, x.shape[1:]),
+    "group": lambda x: F.group_norm(x, 2),
+    "instance": lambda x: F.instance_norm(x),
+    "batch": lambda x: F.batch_norm(x, None, None, training=True),
+    "variance": lambda x: torch.var_mean(x, (1, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_rows_far_from_zero(name):
+    """A mean is rounded: of equal elements it was another number than they are."""
+    function = NORMS[name]
+    torch.manual_seed(0)
+    compiled = lampwork.compile(function)
+    for x in (torch.full((6, 4, 7, 5), 1000.1), 1000 + 0.25 * torch.randn(6, 4, 7, 5)):
+        exact, found = function(x.double()), compiled(x.cuda())
+        for wide, ours in zip(exact, found) if isinstance(exact, tuple) else [(exact, found)]:
+            torch.testing.assert_close(ours.cpu().double(), wide, rtol=1e-3, atol=2e-3)

@@ -214,7 +214,8 @@ def _gelu(lines: Lines, dtype: str, a: str) -> str:
         for coefficient in _LOG_NDTR[1:]:
             power = lines.name(f"tl.fma({power}, {t}, {coefficient!r})")
         tail = lines.name(f"{lines.helper('two_to_the')}({lines.name(f'tl.fma({power}, {t}, -1.0)')})")
-        positive = lines.name(f"tl.maximum({a}, 0.0, propagate_nan=tl.PropagateNan.ALL)")
+        # -0 beside what is not positive: gelu(-0) is -0.
+        positive = lines.name(f"tl.where({a} > 0.0, {a}, {lines.name(typed(-0.0, dtype))})")
         factor = lines.name(f"tl.where({a} > 0.0, {t} * -1.0, {a})")
         return lines.name(f"tl.fma({factor}, {tail}, {positive})")
     erf = lines.name(f"libdevice.erf({lines.name(f'{a} * 0.7071067811865476')})")

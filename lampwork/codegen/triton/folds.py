@@ -11,6 +11,7 @@ from lampwork.codegen.triton.online import RESCALED_GROUP
 from lampwork.codegen.triton.tiles import Rescaled
 from lampwork.codegen.triton.values import NONE, Value, ValueWriter
 from lampwork.errors import CompileError
+from lampwork.ir.dtype import FLOATING
 from lampwork.ir.loops import FIRSTS, Accumulate, Accumulator, Compute, Kernel
 from lampwork.ir.target import Target
 
@@ -161,6 +162,8 @@ class FoldWriter(ValueWriter):
             return
         if op == "sum":
             call = f"tl.sum({value}, {axis})"
+            if dtype in FLOATING:  # a sum begins with 0: of negative zeros alone it is 0
+                suffix += " + 0.0"
         elif op == "prod" or dtype in ("float32", "float64"):
             call = f"tl.reduce({value}, {axis}, {self._helper(op)})"
         else:
@@ -195,6 +198,8 @@ class FoldWriter(ValueWriter):
             text, varies = self._size(stmt.position)
             position, dims = self.name(f"tl.full([], {text}, {self.index_type})"), dims | varies
         if total is None:
+            if op == "sum" and dtype in FLOATING:  # a sum begins with 0: of negative zeros alone it is 0
+                value = self.name(f"{value} + 0.0")
             return value, position, dims
         if position:
             call = f"{self._helper(op)}({total[0]}, {total[1]}, {value}, {position})"

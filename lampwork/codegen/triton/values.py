@@ -32,6 +32,7 @@ from lampwork.ir.size import (
     Size,
     Sum,
     Symbol,
+    add,
     bounds,
     coefficient,
     mod,
@@ -73,7 +74,8 @@ class ValueWriter(TextLines):
         self.locals: dict[str, Value] = {}
         #: Conditions that always hold, or never.
         self.decided: dict[str, bool] = {}
-        self.stored: set[str] = set()
+        #: By buffer: where it has been stored to, as the index and the iteration of inner loops that are unrolled.
+        self.stored: dict[str, list[tuple[Size | None, dict[str, Size]]]] = {}
         #: Functions of `expressions.HELPERS` that the module needs.
         self.helpers: dict[str, None] = {}
 
@@ -100,7 +102,7 @@ class ValueWriter(TextLines):
             self.symbols[name] = (text, dims)
 
     def _load(self, load: Load) -> Value:
-        if load.buffer in self.stored:
+        if not self._precedes_stores(load):
             raise CompileError("generate", f"kernel {self.kernel.name} loads {load.buffer} after storing to it")
         decided = self._decided(load.mask) if load.mask is not None else True
         if decided is False:
@@ -136,6 +138,19 @@ class ValueWriter(TextLines):
             text += ".to(tl.int1)"
         return self.name(text), wider
 
+    def _precedes_stores(self, load: Load) -> bool:
+        """Whether nothing of what is loaded may have been stored by this kernel, whose threads do not wait for others.
+
+        Unrolled iterations that load and store at one place each have a place of their own.
+        """
+        for index, fixed in self.stored.get(load.buffer, ()):
+            if index is None or load.indirect or index != load.index[0]:
+                return False
+            apart = add(substitute(index, self.fixed), mul(substitute(index, fixed), -1))
+            if not isinstance(apart, int) or apart == 0:
+                return False
+        return True
+
     def _other(self, load: Load) -> str:
         """What a load gives where its mask is false."""
         plain = load.dtype != "float64" or is_narrow(load.other)
@@ -168,7 +183,8 @@ class ValueWriter(TextLines):
             self._line(f'tl.atomic_add({pointer}, {value}{mask}, sem="relaxed")')
         else:
             self._line(f"tl.store({pointer}, {value}{mask})")
-        self.stored.add(stmt.buffer)
+        place = None if stmt.indirect else stmt.index[0]
+        self.stored.setdefault(stmt.buffer, []).append((place, dict(self.fixed)))
 
     def _all(self, conditions: list[str]) -> str:
         text = conditions[0]

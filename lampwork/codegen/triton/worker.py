@@ -127,13 +127,35 @@ def unpacked(ptx: str) -> str:
     return _PACKED.sub(halves, ptx)
 
 
+#: Choices of which one side is -0. Of `x != 0 ? -0 : 1` the same assembler makes a comparison that gives 0 or 1.
+_CHOICE = re.compile(r"\bselp\.f(32|64)(\s+%\w+,\s*)([^,]+),(\s*)([^,]+),(\s*%\w+;)")
+_NEGATIVE_ZERO = ("0f80000000", "0d8000000000000000")
+
+
+def chosen_as_bits(ptx: str) -> str:
+    """`ptx` with choices between numbers of which one is -0 as choices between their bits."""
+
+    def rewritten(found: re.Match[str]) -> str:
+        bits, result, left, gap, right, rest = found.groups()
+        if left not in _NEGATIVE_ZERO and right not in _NEGATIVE_ZERO:
+            return found[0]
+        left, right = (re.sub("^0[fd]", "0x", each) for each in (left, right))
+        return f"selp.b{bits}{result}{left},{gap}{right},{rest}"
+
+    return _CHOICE.sub(rewritten, ptx)
+
+
+def _without_traps(ptx: str) -> str:
+    return chosen_as_bits(unpacked(ptx))
+
+
 @contextlib.contextmanager
 def _assembled_rightly() -> Iterator[None]:
-    """While active, what Triton hands to the assembler is `unpacked`."""
+    """While active, what Triton hands to the assembler has none of the instructions that it gets wrong."""
     from triton.backends.nvidia.compiler import CUDABackend
 
     make_ptx = CUDABackend.make_ptx
-    CUDABackend.make_ptx = lambda self, *args, **kwargs: unpacked(make_ptx(self, *args, **kwargs))
+    CUDABackend.make_ptx = lambda self, *args, **kwargs: _without_traps(make_ptx(self, *args, **kwargs))
     try:
         yield
     finally:

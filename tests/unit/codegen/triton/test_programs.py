@@ -308,6 +308,29 @@ def test_written_inputs():
     assert_like_eager(step, torch.randn(33), torch.randn(33), torch.randn(33))
 
 
+@pytest.mark.parametrize("shape", [(2, 2), (2, 1, 2, 1), (3,)])
+def test_written_inputs_beside_short_rows(shape):
+    """Every thread goes through a row that it also writes to: iterations have places of their own."""
+
+    def compared(x, y):
+        x.lt_(y)
+        return torch.prod(y), torch.prod(y, 0)
+
+    def divided(x, y):
+        torch.div(y, x, out=x)
+        return torch.std_mean(y, 0)
+
+    assert_like_eager(compared, torch.randn(shape), torch.randn(shape))
+    assert_like_eager(divided, torch.rand(shape) + 1, torch.randn(shape))
+
+
+def test_sums_of_negative_zeros_are_zero():
+    x = torch.full((3, 5), -0.0)
+    for function in (lambda x: x.sum(1), lambda x: x.sum(0), lambda x: F.avg_pool1d(x, 2), lambda x: x[:, :1].mean(1)):
+        (found,) = run_program(program_of(function, [x]), [x])
+        assert not found.signbit().any() and not function(x).signbit().any()
+
+
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (), (1, 1, 1)])
 def test_empty_and_scalar(shape):
     x = torch.randn(shape)
