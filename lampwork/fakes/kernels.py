@@ -177,11 +177,13 @@ def _laid_out(result: Any, specs: Any) -> Any:
             size, stride = _seen(result.size()), _seen(result.stride())
         except _TooLarge:
             return None
-        if size != specs.size or stride == specs.stride or 0 in size:
+        if size != specs.size or stride == specs.stride:
             return None
         # What is one long has the stride of what lies outside of it, or inside of all that has the same stride.
         order = sorted(range(len(size)), key=lambda dim: (-specs.stride[dim], size[dim] == 1))
         strides = permuted(result.size(), order)
+        if 0 in size and all([each < 2 for each in specs.stride]):  # noqa: C419  quicker
+            strides = specs.stride
         if _seen(strides) != specs.stride:
             return None
         return _torch.tensor_without_memory(Fake, tuple(result.size()), strides, result.dtype, result.device)

@@ -279,10 +279,15 @@ def _has_indices(value: Any) -> bool:
 
 
 _DIVISIONS = frozenset({"floor_divide", "remainder", "fmod", "div"})
-_BOUNDED = frozenset({"binary_cross_entropy"})
+_BOUNDED = frozenset({
+    "binary_cross_entropy", "histc", "masked_scatter", "cholesky", "linalg_eig", "_linalg_eigvals", "_linalg_eigh",
+    "_linalg_svd", "linalg_lstsq",
+})  # fmt: skip
 _INDEXED = frozenset({
     "index", "index_put", "index_select", "index_add", "index_copy", "index_fill", "index_reduce", "gather", "scatter",
     "scatter_add", "scatter_reduce", "take", "put", "embedding", "nll_loss_forward", "nll_loss2d_forward",
+    "multi_margin_loss", "multilabel_margin_loss_forward", "max_unpool2d", "max_unpool3d", "_ctc_loss",
+    "_embedding_bag", "_embedding_bag_forward_only", "segment_reduce",
 })  # fmt: skip
 
 

@@ -4,6 +4,8 @@ infinities.
     gelu(-5.1)            1 + erf(x / sqrt(2)) is 3.4e-7, of which erf, rounded to a float, knows one digit
     tanhshrink(0.03)      x - tanh(x) is 9e-6
     log_softmax([0, -16]) log(1 + 1.1e-7) is 0 or 1.2e-7: the sum of exponentials is rounded
+    tanh(5)               0.9999, and its derivative, 1 minus its square, is 1.8e-4
+    sinc(0.01)            its derivative is a difference of two numbers that agree in four digits
 
 Disturbing what such a kernel reads and returns does not show how far apart two right answers may lie. In the disturbed
 runs (`Noise`) they are computed by their formulas, whose steps are disturbed.
@@ -40,6 +42,35 @@ def _log_softmax(
     x = x.to(dtype or x.dtype)
     moved = (x if x.dtype.itemsize > 2 else x.float()) - x.detach().amax(dim, True)
     return (moved - noise(moved.exp().sum(dim, True)).log()).to(x.dtype)
+
+
+class _WithSlope(torch.autograd.Function):
+    """A value that is computed from `x` elementwise, and its derivative there."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, value: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(slope)
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient * ctx.saved_tensors[0], None, None
+
+
+def _tanh(noise: Callable, x: torch.Tensor) -> torch.Tensor:
+    value = noise(torch.tanh(x.detach()))
+    return _WithSlope.apply(x, value, 1 - value * value)
+
+
+def _sigmoid(noise: Callable, x: torch.Tensor) -> torch.Tensor:
+    value = noise(torch.sigmoid(x.detach()))
+    return _WithSlope.apply(x, value, value * (1 - value))
+
+
+def _sinc(noise: Callable, x: torch.Tensor) -> torch.Tensor:
+    scaled = math.pi * x.detach()
+    slope = (noise(scaled * scaled.cos()) - noise(scaled.sin())) / (scaled * x.detach())
+    return _WithSlope.apply(x, torch.sinc(x.detach()), torch.where(scaled == 0, 0, slope))
 
 
 def _either_zero(noise: Any, func: Callable, args: tuple, kwargs: dict) -> Any:
@@ -94,7 +125,9 @@ def _where_squares_overflow(noise: Callable, x: torch.Tensor, *args: Any, functi
 _NORMS = tuple(getattr(torch.nn.functional, f"{name}_norm") for name in ("layer", "group", "instance", "batch"))
 _FORMULAS: dict[Any, Callable] = {
     torch.nn.functional.gelu: _gelu, torch.nn.functional.tanhshrink: _tanhshrink,
-    torch.nn.functional.log_softmax: _log_softmax,
+    torch.nn.functional.log_softmax: _log_softmax, torch.tanh: _tanh, torch.Tensor.tanh: _tanh, torch.sigmoid: _sigmoid,
+    torch.Tensor.sigmoid: _sigmoid, torch.special.expit: _sigmoid, torch.sinc: _sinc, torch.Tensor.sinc: _sinc,
+    torch.special.sinc: _sinc,
     **{function: partial(_with_mean, function=function) for function in (torch.var_mean, torch.std_mean)},
     **{function: partial(_where_squares_overflow, function=function) for function in _NORMS},
 }  # fmt: skip
@@ -109,7 +142,8 @@ class Inside(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         formula = _FORMULAS.get(func)
-        if formula is not None and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
+        plain = isinstance(args[0], torch.Tensor) and args[0].is_floating_point() if args else False
+        if formula is not None and plain and "out" not in (kwargs or {}):
             return formula(self.noise, *args, **(kwargs or {}))
         if func in _EXTREMES:
             return _either_zero(self.noise, func, args, kwargs or {})

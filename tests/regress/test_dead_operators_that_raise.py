@@ -16,6 +16,12 @@ PROGRAMS = {
     "embedding": lambda x, i: (F.embedding(i, x), x * 2)[1],
     "nll_loss": lambda x, i: (F.nll_loss(x, i[0, :2]), x * 2)[1],
     "loss": lambda x, i: (F.binary_cross_entropy(x * i, x), x * 2)[1],
+    "multi_margin_loss": lambda x, i: (F.multi_margin_loss(x, i[0, :2]), x * 2)[1],
+    "multilabel_margin_loss": lambda x, i: (F.multilabel_margin_loss(x, i).mul_(2), x * 2)[1],
+    "max_unpool": lambda x, i: (F.max_unpool1d(x[None], i[None], 1), x * 2)[1],
+    "embedding_bag": lambda x, i: (F.embedding_bag(i, x), x * 2)[1],
+    "masked_scatter": lambda x, i: (x.masked_scatter(i < 5, x[i[0, 0] :, 0]), x * 2)[1],
+    "histc": lambda x, i: (torch.histc(x / (i - 1)), x * 2)[1],
     "division": lambda x, i: (i // (i - 1), x * 2)[1],
 }
 

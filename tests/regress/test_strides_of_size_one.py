@@ -62,3 +62,22 @@ def test_kernels_that_look_at_no_stride_of_size_one(program, shape, strides, dyn
     for ours, theirs in pairs:
         torch.testing.assert_close(ours, theirs)
         assert ours.stride() == theirs.stride()
+
+
+@pytest.mark.parametrize("program", [
+    lambda x, n: x.clamp(n), lambda x, n: torch.lerp(x, x, n), lambda x, n: n - x, lambda x, n: torch.where(x > 0, n, x),
+], ids=range(4))  # fmt: skip
+def test_numbers_that_vary_are_no_operands(program):
+    compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+    for number in (0.5, 0.25):
+        for shape, strides in (((9, 1), (1, 9)), ((1, 9), (1, 1)), ((1, 3, 3), (1, 1, 3))):
+            x = torch.arange(9.0).as_strided(shape, strides)
+            ours, theirs = compiled(x, number), program(x, number)
+            assert torch.equal(ours, theirs) and ours.stride() == theirs.stride()
+
+
+def test_rolls_of_nothing():
+    compiled = lampwork.compile(lambda x: torch.roll(x, -2), dynamic=True, options={"cache": False})
+    for size in (2, 0):
+        x = torch.arange(99.0).as_strided((size, size, 3), (5, 5, 1))
+        assert compiled(x).stride() == torch.roll(x, -2).stride()
