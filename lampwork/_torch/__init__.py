@@ -168,6 +168,7 @@ if TYPE_CHECKING:
     )
     from lampwork._torch.schemas import (
         copying_variant,
+        cross_entropy_checks_targets,
         decompose,
         functional_of_inplace,
         functional_of_out,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch._ops import OpOverload
 
 from lampwork._torch.draws import drawn_by
 from lampwork._torch.library import DRAWING
+from lampwork._torch.modes import kernels_only
 from lampwork._torch.out_memory import keeps_given_memory
 
 
@@ -148,3 +150,14 @@ def scalar_type_name(dtype: torch.dtype) -> str:
         torch.bool: "Bool", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble",
     }  # fmt: skip
     return names.get(dtype, str(dtype)[6:])
+
+
+@cache
+def cross_entropy_checks_targets() -> bool:
+    """Whether the kernel of `binary_cross_entropy` on a CPU refuses targets outside of [0, 1]: versions differ."""
+    with kernels_only(), torch._C.DisableTorchFunction():
+        try:
+            torch.ops.aten.binary_cross_entropy.default(torch.full((1,), 0.5), torch.full((1,), 2.0))
+        except RuntimeError:
+            return True
+    return False

@@ -124,6 +124,8 @@ class Recorder(Recording):
                 return result
         elif op.overload in _INDEXING and any(each is not None and each.dtype in _MASKS for each in args[1]):
             args = args[0], self.contents.without_masks(*args)
+        elif op.base in _BY_PLACE:
+            self.note_offset(args[0])
         elif op.base == "cudnn_batch_norm":
             return self._call_cudnn_batch_norm(*args, **kwargs)
         elif op.base == "_to_copy" and type(args[0]) in _NUMBER_TYPES:
@@ -298,6 +300,8 @@ def _as_views_on_a_gpu(args: tuple, kwargs: dict) -> Any:
     return torch.ops.aten.native_channel_shuffle.default, (x, groups), {}
 
 
+#: Operators that count from the beginning of a storage.
+_BY_PLACE = frozenset({"as_strided_scatter", "as_strided_copy"})
 _CHANGED_BEFORE_RECORDING: dict[str, Callable[[tuple, dict], Any]] = {
     "native_batch_norm": _batch_norm_writes_statistics,
     "channel_shuffle": _as_views_on_a_gpu,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from lampwork import _torch
 from lampwork.ir.dtype import FLOATING
 from lampwork.ir.loops import Compute, Expr
 from lampwork.lower import expressions as ex
@@ -279,15 +280,22 @@ def _binary_cross_entropy(
     shape = self.shape
     compute = "float64" if self.dtype == "float64" else "float32"
 
-    def outside(index: tuple) -> Expr:
-        x = ex.cast(self.load(index), compute)
+    def outside(operand: TensorValue, index: tuple) -> Expr:
+        x = ex.cast(operand.load(index), compute)
         inside = Compute("and", (ex.compare("ge", x, ex.like(0, x)), ex.compare("le", x, ex.like(1, x))), "bool")
         return Compute("not", (inside,), "bool")
 
-    in_range = lowering.check(shape, outside, "all elements of input should be between 0 and 1", "RuntimeError")
+    def checked(operand: TensorValue, name: str) -> Callable[[Expr, tuple], Expr]:
+        message = f"all elements of {name} should be between 0 and 1"
+        return lowering.check(shape, lambda index: outside(operand, index), message, "RuntimeError")
+
+    in_range = checked(self, "input")
+    looks = lowering.device == "cpu" and _torch.cross_entropy_checks_targets()
+    in_range_too = checked(target, "target") if looks else lambda value, index: value
 
     def body(index: tuple) -> Expr:
-        x, t = in_range(ex.cast(self.load(index), compute), index), ex.cast(target.load(index), compute)
+        x = in_range(ex.cast(self.load(index), compute), index)
+        t = in_range_too(ex.cast(target.load(index), compute), index)
         floor, one = ex.like(-100, x), ex.like(1, x)
         near = ex.maximum(ex.unary("log", x), floor)
         far = ex.maximum(ex.unary("log1p", ex.unary("neg", x)), floor)

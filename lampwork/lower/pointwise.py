@@ -149,7 +149,7 @@ def _nan_to_num(
         low = ex.like(-largest if neginf is None else neginf, a)
         value = ex.where(ex.compare("eq", a, ex.like(-math.inf, a)), low, a)
         value = ex.where(ex.compare("eq", a, ex.like(math.inf, a)), high, value)
-        return ex.where(ex.test("isnan", a), ex.like(nan or 0.0, a), value)
+        return ex.where(ex.test("isnan", a), ex.like(0.0 if nan is None else nan, a), value)
 
     return lowering.pointwise((self,), body)
 

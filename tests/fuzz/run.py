@@ -105,7 +105,7 @@ def aliasing(results: Any, arguments: list[torch.Tensor]) -> tuple[Any, ...]:
             if other is result:
                 fact = ("is", index)
                 break
-            if isinstance(other, torch.Tensor) and result.numel() and other.numel():
+            if isinstance(other, torch.Tensor) and _has_memory(result) and _has_memory(other):
                 if other.untyped_storage().data_ptr() == result.untyped_storage().data_ptr():
                     # Where a result's own memory begins nobody promises (`select_scatter` copies whole storages).
                     begin = 0 if index < len(arguments) else other.storage_offset() * other.itemsize
@@ -114,6 +114,10 @@ def aliasing(results: Any, arguments: list[torch.Tensor]) -> tuple[Any, ...]:
         facts.append((fact, result.requires_grad, result.is_leaf))
         tensors.append(result)
     return tuple(facts)
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    return tensor.layout == torch.strided and tensor.numel() > 0
 
 
 def _wide(value: Any) -> Any:

@@ -159,6 +159,50 @@ def test_a_sign_of_zero_is_a_class_of_its_own():
     assert check(program, Planted(r"torch.neg\(x0\)", "0 - x0")).finding.kind == judge.SIGN_OF_ZERO
 
 
+def test_which_zero_is_the_larger_is_left_open():
+    """And no more than that: where both are -0, 0 is found."""
+    inputs = (Input((64,), "float32", "plain", "zeros"), Input((64,), "float32", "plain", "zeros"))
+    program = planted_program("v9 = torch.maximum(x0, x1)", inputs=inputs)
+    program = replace(program, statements=(replace(program.statements[0], kind=EXACT),))
+    assert check(program, Planted(r"\(x0, x1\)", "(x1, x0)")).finding is None
+    assert check(program, Planted(r"(.*)", r"\1 + 0.0")).finding.kind == judge.SIGN_OF_ZERO
+
+
+def test_what_is_written_in_place_may_be_computed_in_another_layout():
+    inputs = (Input((3, 16), "float32", "plain", "special"),)
+    written = Statement((), "x0 %= -0.5", "rounds", "x0")
+    program = Program(0, inputs, (written,), ("x0",), (Call(1), Call(2)))
+    apart = "x0.copy_(torch.stack([x0, x0], -1)[..., 0] % -0.5)"
+    assert check(program, Planted(r"x0 %= -0.5", apart)).finding is None
+    assert check(program, Planted(r"-0.5", "-0.25")).finding.kind == judge.WRONG_VALUES
+
+
+def test_a_sum_whose_sign_is_rounding_may_be_zero():
+    program = planted_program("v1 = (x0 - x0.mean()).sum()", "v9 = v1.bool()", inputs=(Input((40, 33), "float32"),))
+    assert check(program, Planted(r"\.sum\(\)", ".sum() * 0")).finding is None
+    program = planted_program("v1 = x0.sum()", "v9 = v1.bool()", inputs=(Input((40, 33), "float32"),))
+    assert check(program, Planted(r"\.sum\(\)", ".sum() * 0")).finding.kind == judge.WRONG_VALUES
+
+
+def test_rows_and_sums_that_overflow_may_do_so_in_another_order():
+    inputs = (Input((3, 64), "float32", "plain", "wide"),)
+    program = planted_program("v9 = F.layer_norm(x0 * 1e6, (64,))", inputs=inputs)
+    assert bool(program.function()(torch.full((3, 64), 1e30))[0].isnan().all())
+    assert check(program, Planted(r"(.*)", r"\1.nan_to_num(0.0)")).finding is None
+    assert check(program, Planted(r"(.*)", r"\1.nan_to_num(1.0)")).finding.kind == judge.WRONG_VALUES
+    program = planted_program("v9 = x0.sum(1)", inputs=(Input((40, 33), "float32", "plain", "special"),))
+    in_order = lambda x: sum(x.unbind(1)[1:], x[:, 0])
+    assert check(program, Planted(r"x0\.sum\(1\)", "in_order(x0)", in_order=in_order)).finding is None
+    assert check(program, Planted(r"(.*)", r"\1.nan_to_num(1.0)")).finding.kind == judge.WRONG_VALUES
+
+
+def test_sparse_results_are_compared():
+    program = planted_program("v9 = x0.to_sparse()")
+    assert check(program, Eager()).finding is None
+    assert check(program, Planted(r"x0\.", "(x0 * 2).")).finding.kind == judge.WRONG_VALUES
+    assert check(program, Planted(r"to_sparse", "to_sparse_csr")).finding.kind == judge.METADATA
+
+
 def test_a_finding_is_reduced_and_printed_as_a_script(tmp_path):
     """To the one statement that is wrong; the script runs by itself."""
     compiler = Planted(r"torch.exp\(", "torch.exp2(")

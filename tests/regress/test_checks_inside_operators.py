@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
@@ -107,3 +108,19 @@ def test_momentum_of_a_batch_norm_that_varies():
         torch.testing.assert_close(compiled(x), norms[0](x))
         torch.testing.assert_close(norms[1].state_dict(), norms[0].state_dict())
     assert lampwork.stats(compiled)["captures"] == 2
+
+
+def test_targets_of_a_cross_entropy():
+    """They are probabilities, too."""
+    for reduction in ("none", "mean"):
+        program = lambda x, y, reduction=reduction: F.binary_cross_entropy(x, y, reduction=reduction)
+        compiled = lampwork.compile(program)
+        x = torch.rand(40)
+        for y in (torch.rand(40), -torch.rand(40), 2 * torch.rand(40), torch.full((40,), math.nan)):
+            try:
+                expected = program(x, y)
+            except RuntimeError as error:
+                with pytest.raises(RuntimeError, match=str(error)):
+                    compiled(x, y)
+            else:
+                torch.testing.assert_close(compiled(x, y), expected)

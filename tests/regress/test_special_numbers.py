@@ -240,6 +240,11 @@ def test_means_of_short_rows_that_end_in_an_infinity(dtype, correction):
     same(lambda x: torch.var_mean(x.view(2, 4, 3), (0, 2), correction=correction)[1], x)
 
 
+def test_zeros_in_place_of_nan():
+    for number in (-0.0, 0.0, None, 2.0):
+        same(lambda x: torch.nan_to_num(x, nan=number), torch.tensor([nan, 1.0, inf]))
+
+
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_losses_of_one_point(place, reduction):

@@ -45,6 +45,14 @@ def test_memory_outside_of_an_argument(program, dynamic):
     assert not lampwork.stats(compiled)["fallbacks"]
 
 
+def test_places_count_from_the_beginning_of_the_storage():
+    program = lambda x, y: torch.as_strided_scatter(x, y, (2,), (2,), 3)
+    compiled = lampwork.compile(program)
+    for offset in (0, 3, 1, 3):
+        x, y = torch.arange(12.0).as_strided((2, 3), (3, 1), offset), torch.tensor([50.0, 60.0])
+        assert torch.equal(compiled(x, y), program(x, y))
+
+
 def test_nothing_is_written():
     """Through a view that begins behind the end of what it is a view of."""
 
