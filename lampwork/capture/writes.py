@@ -113,6 +113,7 @@ def _results_of_out(recorder: Recorder, op: Operator, args: tuple, kwargs: dict,
             if target.numel() or result.dtype != target.dtype:
                 remedy = "Give out= a tensor of the result's shape."
                 raise Unsupported("an out= tensor that must be resized", remedy, "out-resized")
+            _refuse_shared_memory(recorder, target)
             _give_memory(recorder, target, result, keeps_strides=elementwise or op.base == "sort")
     return targets[0] if len(targets) == 1 else tuple(targets)
 
@@ -182,6 +183,13 @@ def _give_memory(recorder: Recorder, fake: Fake, result: Fake, keeps_strides: bo
     rebind(recorder, fake, made)
 
 
+def _refuse_shared_memory(recorder: Recorder, fake: Fake) -> None:
+    """Refuses to resize an empty tensor that may lie in memory with elements in it: eager's result lies there then."""
+    key = _torch.storage_key(fake)
+    if fake._is_view() or any(isinstance(each, Fake) and _torch.storage_key(each) == key for each in recorder.inputs):
+        raise Unsupported("an empty tensor that may share memory is resized", "Make it in the program.", "out-resized")
+
+
 def _refuse_cast(computed: torch.dtype, written: torch.dtype) -> None:
     """Raises what eager raises where a result is of a kind that the tensor written to cannot hold."""
     if not torch.can_cast(computed, written):
@@ -195,6 +203,7 @@ def change_storage(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) 
     """`x.resize_(size)` of an empty tensor, or to the size that it has; raises `Unsupported` for all else."""
     if op.base == "resize_" and not kwargs and not args[0].numel() and not args[0].requires_grad:
         options = {"dtype": args[0].dtype, "device": args[0].device}
+        _refuse_shared_memory(recorder, args[0])
         rebind(recorder, args[0], recorder.call(torch.ops.aten.empty.memory_format, (list(args[1]),), options))
         return args[0]
     if op.base == "resize_" and not kwargs and surely_same(args[0].size(), args[1]):

@@ -228,7 +228,8 @@ DIAGNOSTICS: dict[str, Meaning] = {
     ),
     "out-resized": Meaning(
         "break",
-        "An `out=` tensor that is not empty would have to be resized.",
+        "An `out=` tensor would have to be resized that is not empty, or that may share memory: the caller's, or a "
+        "view.",
         "Give `out=` a tensor of the result's shape.",
     ),
     "python-hash": Meaning(
