@@ -200,8 +200,12 @@ def view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple,
             tensor = tensor if tensor.dtype is dtype.to_real() else tensor.view(dtype.to_real())
             pairs = (*shape, 2), (*[2 * step for step in strides], 1)
             return torch.view_as_complex(tensor.as_strided(*pairs, tensor.storage_offset() + 2 * offset))
-        else:
+        elif tensor.itemsize == dtype.itemsize:
             tensor = tensor.view(dtype)
+        else:  # of all that the view reaches, in a row: rows need not be whole elements of the other type
+            end = offset + (0 if 0 in shape else 1 + sum([(size - 1) * step for size, step in zip(shape, strides)]))
+            count = -(-end * dtype.itemsize // tensor.itemsize)
+            tensor = tensor.as_strided((count,), (1,), tensor.storage_offset()).view(dtype)
     return tensor.as_strided(shape, strides, tensor.storage_offset() + offset)
 
 
