@@ -232,7 +232,9 @@ class Nests:
         common = dtype or meta.dtype
         dtype = compute_dtype(common)
         values = [
-            value if place in wide_numbers and is_number(value) else self.rounded(value, common)
+            value
+            if self.device == "cpu" and place in wide_numbers and is_number(value)
+            else self.rounded(value, common)
             for place, value in enumerate(inputs)
         ]
 

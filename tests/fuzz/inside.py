@@ -80,7 +80,7 @@ def _either_zero(noise: Any, func: Callable, args: tuple, kwargs: dict) -> Any:
     result = func(*args, **kwargs)
     if not isinstance(result, torch.Tensor) or not result.is_floating_point() or result.requires_grad:
         return result
-    found = torch.stack([each.expand(result.shape) for each in signs])
+    found = torch.stack([each.to(result.device).expand(result.shape) for each in signs])
     either = (result == 0) & (found > 0).any(0) & (found < 0).any(0)
     if not bool(either.any()):
         return result
