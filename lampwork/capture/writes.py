@@ -261,15 +261,20 @@ def _check_by_rule(op: Operator, args: tuple, kwargs: dict) -> None:
     """Raises what eager raises when the arguments of `x.addmm_(y, z)` do not fit together, or their result not into
     `x`: what the shape rule of `x.addmm(y, z)` says. `_check_elementwise` says it of elementwise operators."""
     reads = any(isinstance(each, torch.Tensor) for each in tensors_in((*args[1:], *kwargs.values())))
-    usual = op.base in _ELEMENTWISE_WRITES and not args[0].is_complex()
-    if op.base not in _CHECKED_WRITES and (usual or op.is_random):
-        return
-    if not reads and torch.Tag.pointwise in op.overload.tags and args[0].is_floating_point():
-        return  # takes every number
+    if op.base not in _CHECKED_WRITES:
+        usual = op.base in _ELEMENTWISE_WRITES and not args[0].is_complex()
+        takes_every_number = not reads and torch.Tag.pointwise in op.overload.tags and args[0].is_floating_point()
+        if usual or takes_every_number or op.is_random:
+            return
     functional = _torch.functional_of_inplace(op.overload)
     if functional is None:
         return
-    result = infer(functional, args, kwargs)
+    try:
+        result = infer(functional, args, kwargs)
+    except Unsupported:
+        if reads:
+            raise
+        return  # nothing is known of its results, but that they are written to where they fit
     if isinstance(result, Fake) and not surely_same(result.size(), args[0].size()):
         shape = tuple(result.size())
         if shape != tuple(args[0].size()):
