@@ -13,7 +13,7 @@
 Every storage of the recording is one `Memory` with one value, that of its root: the tensor that made the storage, or
 the input. All other tensors in it are `View`s, kept as the chain of view operators from the root. A write to a view
 makes a new value of the root (through `*_scatter`), and a view that is read later is computed anew from it. Inputs that
-overlap, and are written, get a flat root that covers them all.
+overlap, and are written, get a flat root that covers them all, and what `as_strided` reaches outside of them.
 
 Preconditions: nodes carry fakes whose storages tell aliasing; no metadata is changed in place. The recorder sees to
 both.

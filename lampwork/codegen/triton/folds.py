@@ -204,6 +204,10 @@ class FoldWriter(ValueWriter):
         if position:
             call = f"{self._helper(op)}({total[0]}, {total[1]}, {value}, {position})"
             value, position = self.block((f"{{0}}, {{1}} = {call}",), "{0} {1}").split()
+        elif self.accumulators[stmt.name].op == "max_of_window" and dtype in FLOATING:
+            # The instruction gives 0 of 0 and -0; eager's loop the one that comes first.
+            greater, nan = (self.name(f"{value} {symbol}") for symbol in (f"> {total[0]}", f"!= {value}"))
+            value = self.name(f"tl.where({greater} | {nan}, {value}, {total[0]})")
         else:
             value = operation(self, COMBINE[op], dtype, dtype, (total[0], value))
         return value, position, total[2] | dims

@@ -15,7 +15,7 @@ from lampwork.ir.loops import Axis, Kernel, Load, Loop, Parameter, Store
 from lampwork.ir.size import Symbol
 from lampwork.schedule import schedule
 from tests.unit.codegen.triton.interpret import available
-from tests.unit.codegen.triton.programs import TARGET, assert_like_eager, program_of, run_program, sources
+from tests.unit.codegen.triton.programs import TARGET, assert_like_eager, compare, program_of, run_program, sources
 from tests.unit.schedule.programs import Graph
 
 pytestmark = pytest.mark.skipif(bool(available()), reason=available())
@@ -329,6 +329,19 @@ def test_sums_of_negative_zeros_are_zero():
     for function in (lambda x: x.sum(1), lambda x: x.sum(0), lambda x: F.avg_pool1d(x, 2), lambda x: x[:, :1].mean(1)):
         (found,) = run_program(program_of(function, [x]), [x])
         assert not found.signbit().any() and not function(x).signbit().any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_windows_give_the_first_of_zeros_of_both_signs(dtype):
+    x = torch.tensor([[[-0.0, 0.0, -0.0, -1.0, 0.0, -0.0, float("nan"), 0.0, -0.0]]], dtype=dtype)
+    for function in (
+        lambda x: F.max_pool1d(x, 2, 1),
+        lambda x: F.max_pool1d(x, 3, 3),
+        lambda x: F.max_pool1d(x, 2, 2, 1),
+    ):
+        (found,) = run_program(program_of(function, [x]), [x])
+        compare([found], [function(x)])
+        assert torch.equal(found.signbit() & (found == 0), function(x).signbit() & (found == 0))
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (), (1, 1, 1)])
