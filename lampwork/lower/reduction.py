@@ -240,20 +240,7 @@ def _count_nonzero(lowering: Lowering, self: TensorValue, dim: Any = None) -> An
 # Variance ----------------------------------------
 
 
-def variance(
-    lowering: Lowering,
-    self: TensorValue,
-    dims: tuple[int, ...],
-    correction: Any,
-    accumulator: str = "",
-    refined: bool = False,
-) -> tuple[TensorValue, TensorValue]:
-    """Mean and variance over `dims`: see `in_two_passes`."""
-    _, mean, squared = in_two_passes(lowering, self, dims, correction, accumulator, refined)
-    return mean, squared
-
-
-def in_two_passes(
+def two_pass_moments(
     lowering: Lowering,
     self: TensorValue,
     dims: tuple[int, ...],
@@ -379,7 +366,7 @@ def moments(
     """
     accumulator = compute_dtype(self.dtype)
     if lowering.device != "cpu" or accumulator != "float32":
-        return in_two_passes(lowering, self, dims, 0)
+        return two_pass_moments(lowering, self, dims, 0)
     wide = "float64"
     shape, chosen = self.shape, set(dims)
     body = _as(self, accumulator)
@@ -419,7 +406,7 @@ def _spread(lowering: Lowering, self: TensorValue, dim: Any, correction: Any, ro
     accumulator = "float64" if lowering.device == "cpu" else ""
     correction = 1 if correction is None else correction
     # Sums of a narrower type are exact there, or nearly.
-    mean, squared = variance(lowering, self, dims, correction, accumulator, self.dtype == accumulator)
+    _, mean, squared = two_pass_moments(lowering, self, dims, correction, accumulator, self.dtype == accumulator)
     count = count_of(self.shape, dims)
     whole = all(each == 1 for place, each in enumerate(self.shape) if place not in dims)
     if lowering.device == "cpu" and self.dtype == "float32" and whole and not with_mean:

@@ -43,3 +43,12 @@ def test_sums_that_overflow():
     x = torch.tensor([[1.0, 3e38, 3e38, 2.0], [1.0, 2.0, 3e38, 4.0]], dtype=torch.bfloat16).view(2, 1, 4)
     program = lambda x: F.instance_norm(x)
     assert torch.equal(lampwork.compile(program)(x).isnan(), program(x).isnan())
+
+
+def test_programs_do_not_double_with_each_element_of_a_row():
+    """A running mean that is written out names each step twice."""
+    texts = [
+        str(lampwork.explain(lambda x: F.layer_norm(x, (x.shape[1],)), torch.ones(2, length, dtype=torch.bfloat16)))
+        for length in (8, 15)
+    ]
+    assert len(texts[1]) < 2 * len(texts[0])
