@@ -183,7 +183,7 @@ class ValueWriter(TextLines):
             self._line(f'tl.atomic_add({pointer}, {value}{mask}, sem="relaxed")')
         else:
             self._line(f"tl.store({pointer}, {value}{mask})")
-        place = None if stmt.indirect else stmt.index[0]
+        place = None if stmt.indirect or stmt.mode == "add" else stmt.index[0]
         self.stored.setdefault(stmt.buffer, []).append((place, dict(self.fixed)))
 
     def _all(self, conditions: list[str]) -> str:

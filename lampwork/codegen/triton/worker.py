@@ -145,7 +145,8 @@ def chosen_as_bits(ptx: str) -> str:
     return _CHOICE.sub(rewritten, ptx)
 
 
-def _without_traps(ptx: str) -> str:
+def _assembled_as_written(ptx: str) -> str:
+    """`ptx` with other instructions in place of those that CUDA 12.8's assembler gets wrong."""
     return chosen_as_bits(unpacked(ptx))
 
 
@@ -155,7 +156,7 @@ def _assembled_rightly() -> Iterator[None]:
     from triton.backends.nvidia.compiler import CUDABackend
 
     make_ptx = CUDABackend.make_ptx
-    CUDABackend.make_ptx = lambda self, *args, **kwargs: _without_traps(make_ptx(self, *args, **kwargs))
+    CUDABackend.make_ptx = lambda self, *args, **kwargs: _assembled_as_written(make_ptx(self, *args, **kwargs))
     try:
         yield
     finally:
