@@ -33,7 +33,7 @@ class Memory:
 
     `exact` says whether `value` has the root's own strides; views are replayed on exact values only.
     `inputs`: indices of the placeholders that lie in it. `is_flat`: the root is no input, but all memory of them.
-    `row`: it is written as a row, which begins so many elements behind the first one of that input.
+    `row`: it is written as a row, which begins so many elements after the first one of that input.
     """
 
     __slots__ = ("exact", "generation", "inputs", "is_flat", "root", "row", "value")
@@ -103,7 +103,7 @@ def overlaps_itself(fake: torch.Tensor) -> bool:
 
 
 def written_part(argument: torch.Tensor, value: torch.Tensor, row: int | None) -> torch.Tensor:
-    """What a write to an argument stores `value` to: all of it, or memory in a row that begins `row` elements behind
+    """What a write to an argument stores `value` to: all of it, or memory in a row that begins `row` elements after
     its first one."""
     return argument if row is None else argument.as_strided(value.shape, (1,), argument.storage_offset() + row)
 

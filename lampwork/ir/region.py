@@ -137,7 +137,7 @@ class FunctionalGraph:
     `graph`: placeholders as in `Region.inputs` followed by `derived` inputs; views remain as ordinary operators;
     the output node is one flat tuple of fresh values. `results[k]`: what `TensorValue(k)` is. `writes`: (input
     index, graph output index) to copy into the input's memory at the end, in order. `rows`: the inputs among these
-    whose output is memory in a row, and how many elements behind the input's first one it begins: that of inputs which
+    whose output is memory in a row, and how many elements after the input's first one it begins: that of inputs which
     overlap themselves, and what a program reaches outside of them. `derived`: recipes for inputs computed from other
     inputs once and cached (packed weights), as (operator name, input indices, constants).
     `numbers`: integers computed from sizes (`torch.SymInt`), which are results behind the others. `overlapping`: inputs

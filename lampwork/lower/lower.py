@@ -423,7 +423,7 @@ class Lowering(Nests):
         self, target: int, source: TensorValue, beside: tuple[int, ...] = (), row: Any | None = None
     ) -> None:
         """Stores `source` into the memory of input `target`, after everything else; with `row` into memory in a row,
-        which begins so many elements behind its first one.
+        which begins so many elements after its first one.
 
         `beside`: inputs that share this memory. A kernel that loads from one of them must be done by then, and nothing
         tells from the names of the buffers: so ATen copies, as an operator that writes to all of them.

@@ -49,6 +49,10 @@ _BATCHED = Diagnostic(
 )
 
 
+#: So many sizes are remembered, however many a program is given.
+_MOST_PROVEN = 1024
+
+
 class Differentiated:
     """The programs of an entry whose results require grad. `call` takes and gives what `Host.call` does."""
 
@@ -205,6 +209,8 @@ class Differentiated:
             found = backward(values)
         except Rerun as failure:
             return self.gradients_by_eager(backward, run, inputs, tangents, kept, failure)
+        if len(self.proven) == _MOST_PROVEN:
+            self.proven.clear()
         self.proven.add(run.sizes)
         return found
 
