@@ -123,6 +123,7 @@ def call_metadata(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -
     fake = args[0]
     view = operator(_torch.overload(f"aten::{op.view}"))
     _refuse_view_of_history(recorder, fake)
+    _refuse_where_views_follow(recorder, fake)
     if hasattr(fake, "lampwork_placeholder"):  # a tensor that the caller holds
         rebind(recorder, fake, recorder.call(view.overload, args, kwargs))
         return fake
@@ -147,6 +148,17 @@ def _refuse_view_of_history(recorder: Recorder, fake: Fake) -> None:
     for each in recorder.inputs:
         if isinstance(each, Fake) and each.lampwork_edge is not None and _torch.storage_key(each) == key:
             raise Unsupported("the shape of a view, of a tensor that was computed outside, is changed in place")
+
+
+def _refuse_where_views_follow(recorder: Recorder, fake: Fake) -> None:
+    """Refuses a tensor of which others with a history are views. After a change, autograd makes their history anew: of
+    plain tensors by strides, which stay right, of fakes by the view operators, which now see another shape."""
+    if fake._is_view() or not (torch.is_grad_enabled() and fake.requires_grad):
+        return
+    for node in recorder.graph.nodes:
+        for each in tensors_in((node.meta.get("val"),)):
+            if type(each) is Fake and each._base is fake and each.requires_grad:
+                raise Unsupported("the shape of a tensor is changed in place of which others are views with a history")
 
 
 def rebind(recorder: Recorder, fake: Fake, other: Fake) -> None:

@@ -41,3 +41,33 @@ def test_a_view_whose_size_turned_out_to_be_fixed():
     for length in (2, 5, 8):
         x = torch.randn(length, requires_grad=True)
         torch.testing.assert_close(compiled(x), split(x), equal_nan=True)
+
+
+CHANGES = {
+    "t": lambda base: base.t_(),
+    "transpose": lambda base: base.transpose_(0, -1),
+    "as_strided": lambda base: base.as_strided_((3,), (1,)),
+    "unsqueeze": lambda base: base.unsqueeze_(0),
+}
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("view", [lambda x: x[0], lambda x: x[:, :1], lambda x: x.diagonal()], ids=range(3))
+@pytest.mark.parametrize("change", CHANGES)
+def test_views_of_a_tensor_whose_shape_is_changed(change, view, outside):
+    """Their gradients went to elements that the view would have of the new shape."""
+
+    def program(x):
+        base = x if outside else x * 1
+        seen = view(base)
+        CHANGES[change](base)
+        return seen * 2
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    gradients = []
+    for function in (program, compiled):
+        leaf = torch.randn(3, 3, requires_grad=True)
+        result = function(leaf * 1)
+        result.backward(torch.arange(1.0, 1 + result.numel()).view(result.shape))
+        gradients.append(leaf.grad)
+    assert torch.equal(*gradients)
