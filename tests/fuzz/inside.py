@@ -6,9 +6,12 @@ infinities.
     log_softmax([0, -16]) log(1 + 1.1e-7) is 0 or 1.2e-7: the sum of exponentials is rounded
     tanh(5)               0.9999, and its derivative, 1 minus its square, is 1.8e-4
     sinc(0.01)            its derivative is a difference of two numbers that agree in four digits
+    logaddexp2(-1, -1)    -1 + log2(2) is 0 or 1e-8
+    softmax([40, 0])      the derivative is (g - sum(g * s)) * s, where s is 1 but for rounding
 
 Disturbing what such a kernel reads and returns does not show how far apart two right answers may lie. In the disturbed
-runs (`Noise`) they are computed by their formulas, whose steps are disturbed.
+runs (`Noise`) they are computed by their formulas, whose steps are disturbed; of kernels of backward passes, what they
+read of the forward pass is (`InsideBackward`).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def _gelu(noise: Callable, x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
@@ -44,7 +48,7 @@ def _log_softmax(
     return (moved - noise(moved.exp().sum(dim, True)).log()).to(x.dtype)
 
 
-class _WithSlope(torch.autograd.Function):
+class WithSlope(torch.autograd.Function):
     """A value that is computed from `x` elementwise, and its derivative there."""
 
     @staticmethod
@@ -59,18 +63,25 @@ class _WithSlope(torch.autograd.Function):
 
 def _tanh(noise: Callable, x: torch.Tensor) -> torch.Tensor:
     value = noise(torch.tanh(x.detach()))
-    return _WithSlope.apply(x, value, 1 - value * value)
+    return WithSlope.apply(x, value, 1 - value * value)
 
 
 def _sigmoid(noise: Callable, x: torch.Tensor) -> torch.Tensor:
     value = noise(torch.sigmoid(x.detach()))
-    return _WithSlope.apply(x, value, value * (1 - value))
+    return WithSlope.apply(x, value, value * (1 - value))
 
 
 def _sinc(noise: Callable, x: torch.Tensor) -> torch.Tensor:
     scaled = math.pi * x.detach()
     slope = (noise(scaled * scaled.cos()) - noise(scaled.sin())) / (scaled * x.detach())
-    return _WithSlope.apply(x, torch.sinc(x.detach()), torch.where(scaled == 0, 0, slope))
+    return WithSlope.apply(x, torch.sinc(x.detach()), torch.where(scaled == 0, 0, slope))
+
+
+def _log_add_exp(noise: Callable, x: torch.Tensor, y: Any, *, base: float) -> torch.Tensor:
+    greater = torch.maximum(x, y)
+    powers = torch.exp if base == math.e else torch.exp2
+    found = greater + noise(torch.log1p(powers(-(x - y).abs())) / math.log(base))
+    return torch.where(greater.isfinite(), found, torch.logaddexp(x, y))
 
 
 def _either_zero(noise: Any, func: Callable, args: tuple, kwargs: dict) -> Any:
@@ -128,6 +139,8 @@ _FORMULAS: dict[Any, Callable] = {
     torch.nn.functional.log_softmax: _log_softmax, torch.tanh: _tanh, torch.Tensor.tanh: _tanh, torch.sigmoid: _sigmoid,
     torch.Tensor.sigmoid: _sigmoid, torch.special.expit: _sigmoid, torch.sinc: _sinc, torch.Tensor.sinc: _sinc,
     torch.special.sinc: _sinc,
+    torch.logaddexp: partial(_log_add_exp, base=math.e), torch.Tensor.logaddexp: partial(_log_add_exp, base=math.e),
+    torch.logaddexp2: partial(_log_add_exp, base=2.0), torch.Tensor.logaddexp2: partial(_log_add_exp, base=2.0),
     **{function: partial(_with_mean, function=function) for function in (torch.var_mean, torch.std_mean)},
     **{function: partial(_where_squares_overflow, function=function) for function in _NORMS},
 }  # fmt: skip
@@ -147,4 +160,26 @@ class Inside(TorchFunctionMode):
             return formula(self.noise, *args, **(kwargs or {}))
         if func in _EXTREMES:
             return _either_zero(self.noise, func, args, kwargs or {})
+        return func(*args, **(kwargs or {}))
+
+
+#: Kernels of backward passes whose formulas cancel.
+_BACKWARD = frozenset({
+    torch.ops.aten._softmax_backward_data.default, torch.ops.aten._log_softmax_backward_data.default,
+    torch.ops.aten.native_layer_norm_backward.default, torch.ops.aten.native_group_norm_backward.default,
+    torch.ops.aten.native_batch_norm_backward.default, torch.ops.aten.tanh_backward.default,
+    torch.ops.aten.sigmoid_backward.default, torch.ops.aten.gelu_backward.default,
+})  # fmt: skip
+
+
+class InsideBackward(TorchDispatchMode):
+    """While it is on, what the kernels of the table read is disturbed."""
+
+    def __init__(self, noise: Any) -> None:
+        super().__init__()
+        self.noise = noise
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _BACKWARD:
+            args = [self.noise(each) if isinstance(each, torch.Tensor) else each for each in args]
         return func(*args, **(kwargs or {}))

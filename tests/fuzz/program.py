@@ -69,7 +69,7 @@ class Statement:
             if self.writes:
                 after = [f"NOISE_IN_PLACE({self.writes})"]
             elif self.targets:
-                text = f"ROUNDED({text})"
+                text = f"EITHER(lambda: ROUNDED({text}), lambda: {self.text})"
         elif variant == NOISY and _EXTREMES.search(text):
             text = _OPERANDS.sub(lambda match: match[0] if match[0] == self.writes else f"ZEROS({match[0]})", text)
         in_place = _IN_PLACE.match(text) if variant == SPREAD and self.writes and not _TURNS.search(text) else None

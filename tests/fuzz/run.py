@@ -6,6 +6,7 @@ import math
 import random
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 
 from tests.fuzz.elsewhere import LAYOUTS, Rows, narrower, spread, spread_in_place
 from tests.fuzz.inputs import Argument, make, widened
-from tests.fuzz.inside import Inside
+from tests.fuzz.inside import Inside, InsideBackward, WithSlope
 from tests.fuzz.program import NOISY, SPREAD, WIDE, Call, Program
 
 MODES = {"enable_grad": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
@@ -85,7 +86,8 @@ def _differentiate(results: Any, arguments: list[Argument], outcome: Outcome, no
             weights.append(noise(weight) if noise else weight)
     if not roots:
         return
-    torch.autograd.backward(roots, weights)
+    with InsideBackward(noise) if noise else nullcontext():
+        torch.autograd.backward(roots, weights)
     for index, each in enumerate(arguments):
         if each.leaf.requires_grad:
             outcome.values[f"gradient of x{index}"] = each.leaf.grad
@@ -200,10 +202,22 @@ class Oracle:
             yield runs
 
     def _disturbed(self, noise: Noise, operand: Callable) -> Outcome:
-        names = {"NOISE": operand, "ROUNDED": noise.rounded, "NOISE_IN_PLACE": noise.in_place, "ZEROS": noise.zeros}
+        names = {
+            "NOISE": operand, "ROUNDED": noise.rounded, "NOISE_IN_PLACE": noise.in_place, "ZEROS": noise.zeros,
+            "EITHER": _either,
+        }  # fmt: skip
         function = self.program.function(NOISY, names, self.device)
         with Inside(noise):
             return run_call(function, self.program, self.call, False, self.device, noise)
+
+
+def _either(disturbed: Callable, plain: Callable) -> Any:
+    """What an operator gives for disturbed operands; for its own where those are refused, such as a matrix that is no
+    more orthogonal, so that what the program rounds elsewhere is disturbed all the same."""
+    try:
+        return disturbed()
+    except Exception:
+        return plain()
 
 
 class Noise:
@@ -290,12 +304,14 @@ class Noise:
 
     def zeros(self, value: Any) -> Any:
         """The same where zeros of both signs meet, each with a sign at random."""
-        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.requires_grad:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
-        zero = value == 0
-        if not bool((zero & value.signbit()).any()) or not bool((zero & ~value.signbit()).any()):
+        plain = value.detach()
+        zero = plain == 0
+        if not bool((zero & plain.signbit()).any()) or not bool((zero & ~plain.signbit()).any()):
             return value
-        return torch.where(zero, torch.zeros_like(value).copysign(self.sign_like(value)), value)
+        made = torch.where(zero, torch.zeros_like(plain).copysign(self.sign_like(plain)), plain)
+        return WithSlope.apply(value, made, torch.ones_like(plain)) if value.requires_grad else made
 
     def in_place(self, value: torch.Tensor) -> None:
         if not value.is_floating_point() or value.requires_grad or (value._is_view() and value._base.requires_grad):

@@ -1,0 +1,124 @@
+"""What the judge accepts beside eager's own answer, each with a mistake of the same kind that it still finds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.fuzz import judge
+from tests.fuzz.check import check
+from tests.fuzz.inputs import Input
+from tests.fuzz.inside import WithSlope
+from tests.fuzz.program import EXACT, Call, Program, Statement
+from tests.fuzz.test_fuzz import Planted, planted_program
+
+LEAF = {"grad": True}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def quarters(x):
+    """Refuses what a disturbed operand is."""
+    if not torch.equal(4 * x.detach(), (4 * x.detach()).round()):
+        raise RuntimeError("no quarters")
+    return x * 1
+
+
+def test_operators_that_refuse_disturbed_operands_leave_the_rest_to_be_disturbed():
+    """Where a disturbed run raised, no element had another right answer than eager's."""
+    inputs = (Input((8,), "float32", values="quarters"), Input((40, 33), "float64"))
+    program = planted_program("v1 = quarters(x0)", "v9 = x1.sum(0)", results=("v1", "v9"), inputs=inputs)
+    program.names["quarters"] = quarters
+    pattern = r"x1\.sum\(0\)"
+    other_order = Planted(pattern, "x1.flip(0).contiguous().sum(0)", quarters=quarters)
+    assert check(program, other_order).finding is None
+    wrong = Planted(pattern, "x1.sum(0) * (1 + 1e-12)", quarters=quarters)
+    assert check(program, wrong).finding.kind == judge.WRONG_VALUES
+
+
+def test_what_is_read_by_strides_is_not_disturbed():
+    inputs = (Input((9,), "float32", "offset"), Input((5,), "float64", leaf="leaf"))
+    texts = "v1 = torch.as_strided(x0, (2, 2), (1, 2), 5)", "v8 = torch.einsum('i,j->ij', x1, x1)", "v9 = v8.sum(1)"
+    program = planted_program(*texts, results=("v1", "v9"), inputs=inputs, **LEAF)
+    assert check(program, Planted(r"v8\.sum\(1\)", "(x1 * x1.sum())")).finding is None
+    assert check(program, Planted(r"v8\.sum\(1\)", "(x1 * x1.sum() * (1 + 1e-13))")).finding is not None
+
+
+@pytest.mark.parametrize("function, names", [("F.softmax", "softmax"), ("F.log_softmax", "log_softmax")])
+def test_derivatives_of_softmax_cancel(function, names):
+    """(g - sum(g * s)) * s, where s is 1 but for rounding: computed from another s, a unit off, it is another number."""
+    inputs = (Input((6, 5), "float64", leaf="leaf"),)
+    program = planted_program(f"v9 = {function}(x0 * 16, 1)", inputs=inputs, **LEAF)
+
+    def composed(x, error):
+        powers = (x - x.detach().amax(1, True)).exp()
+        found = powers / powers.sum(1, True) * (1 + error)
+        return found if names == "softmax" else x - x.detach().amax(1, True) - powers.sum(1, True).log() * (1 + error)
+
+    pattern = rf"{function}\((.*), 1\)"
+    assert check(program, Planted(pattern, r"composed(\1, 0.0)", composed=composed)).finding is None
+    assert check(program, Planted(pattern, r"composed(\1, 1e-11)", composed=composed)).finding is not None
+
+
+def test_a_logarithm_of_a_sum_that_cancels():
+    inputs = (Input((16,), "float32"),)
+    ones = "torch.ones_like(x0)"
+    program = planted_program(f"v1 = torch.logaddexp2(-{ones}, -{ones})", "v9 = v1 * 1e8", inputs=inputs)
+    assert check(program, Planted(r"torch\.logaddexp2.*", "x0 * 0")).finding is None
+    assert check(program, Planted(r"torch\.logaddexp2.*", "x0 * 0 + 1e-3")).finding.kind == judge.WRONG_VALUES
+
+
+@pytest.mark.parametrize("leaf", ["", "leaf"])
+def test_ties_of_zeros_of_both_signs(leaf):
+    """Either is the least; that of numbers is told by its sign."""
+    inputs = (Input((9,), "float32", values="zeros", leaf=leaf),)
+    statements = (Statement(("v1",), "x0.abs() * torch.tensor([1.0, -0.0, 1, 0, 1, 1, -0.0, 1, 0])", EXACT),
+                  Statement(("v9",), "v1.amin()", EXACT))  # fmt: skip
+    program = Program(0, inputs, statements, ("v9",), (Call(1), Call(2)), grad=bool(leaf))
+    other = lambda zero: WithSlope.apply(zero, -zero.detach(), torch.ones_like(zero))
+    assert check(program, Planted(r"v1\.amin\(\)", "other(v1.amin())", other=other)).finding is None
+    assert check(program, Planted(r"v1\.amin\(\)", "v1.amin() - 1.0")).finding is not None
+    statements = (Statement(("v9",), "x0.abs().amin() * 0.0", EXACT),)
+    program = Program(0, inputs, statements, ("v9",), (Call(1), Call(2)), grad=bool(leaf))
+    assert check(program, Planted(r"\* 0\.0", "* -0.0")).finding.kind == judge.SIGN_OF_ZERO
+
+
+def test_ties_that_rounding_decides():
+    """Which of two numbers that agree but for rounding is the greatest, no right program promises."""
+    inputs = (Input((40, 33), "float32"),)
+    program = planted_program(
+        "v1 = x0.sum(0)", "v2 = x0.flip(0).sum(0)", "v9 = torch.stack([v1, v2]).argmax(0)", inputs=inputs
+    )
+    other_order = Planted(r"x0\.sum\(0\)", "x0.double().sum(0).float()")
+    assert check(program, other_order).finding is None
+    assert check(program, Planted(r"argmax\(0\)", "argmax(0) * 0 + 2")).finding.kind == judge.WRONG_VALUES
+
+
+def test_a_product_that_overflows_in_another_order():
+    """In vectors, one lane multiplies what is large, another what is small. 7 it is nowhere."""
+    inputs = (Input((64,), "float32", values="unit"),)
+    factors = "torch.tensor([2.0 ** 100, 2.0 ** -100] * 32)"
+    program = planted_program(f"v1 = x0 * 0 + {factors}", "v9 = v1.prod()", inputs=inputs)
+    with_gaps = "torch.stack([v1, v1], -1)[..., 0].prod()"
+    contiguous = torch.tensor([2.0**100, 2.0**-100] * 32)
+    assert not torch.equal(contiguous.prod(), torch.stack([contiguous, contiguous], -1)[..., 0].prod())
+    assert check(program, Planted(r"v1\.prod\(\)", with_gaps)).finding is None
+    assert check(program, Planted(r"v1\.prod\(\)", "torch.full((), 7.0)")).finding.kind == judge.WRONG_VALUES
+
+
+def test_where_a_result_begins_in_memory_of_its_own_is_left_open():
+    """And that it lies in memory of its own is not."""
+    inputs = (Input((4, 3), "float32"),)
+    program = planted_program("v1 = x0 * 2", "v9 = v1[1:]", results=("v1", "v9"), inputs=inputs)
+    moved = "torch.cat([v1[:1] * 0, v1])[1:]"
+    assert check(program, Planted(r"v1\[1:\]$", "v1[1:].clone()")).finding.kind == judge.ALIASING
+    program = planted_program("v9 = x0[1:]", results=("v9",), inputs=inputs)
+    assert check(program, Planted(r"x0\[1:\]$", "x0[:3] * 0 + x0[1:]")).finding.kind == judge.ALIASING
+    program = planted_program("v9 = x0 * 2", inputs=inputs)
+    assert check(program, Planted(r"x0 \* 2", moved.replace("v1", "(x0 * 2)"))).finding is None
