@@ -130,10 +130,12 @@ def _affine(normalized: Expr, weight: Expr | None, bias: Expr | None) -> Expr:
 
 def _scaled_from(element: Expr, mean: Expr, rest: Expr | None, scale: Expr, shift: Expr | None) -> Expr:
     """(x - mean) * scale + shift: of numbers far from zero, `x * scale` and the constant term `shift - mean * scale`
-    are rounded to more than their difference. What the mean leaves over goes with the shift, once a row."""
+    are rounded to more than their difference. What the mean leaves over goes with the shift, once a row; nothing
+    is left where that is 0 times an infinite scale."""
     scaled = ex.mul(ex.sub(ex.cast(element, mean.dtype), mean), scale)
     if rest is not None:
         left = ex.mul(rest, scale)
+        left = ex.where(ex.test("isnan", left), ex.like(0, left), left)
         shift = ex.sub(shift, left) if shift is not None else ex.unary("neg", left)
     return ex.add(scaled, shift) if shift is not None else scaled
 
@@ -308,6 +310,19 @@ def _compose(value: TensorValue, outer: Any) -> Any:
 # Batch norm ----------------------------------------
 
 
+def _in_rows(value: TensorValue) -> bool:
+    """Whether eager's kernels on a CPU take `value` as rows of channels or of pixels: contiguous, or with the channels
+    of an image last. Then they compute x * scale + constant, else element by element."""
+    shape, strides, rank = value.shape, value.ref.strides, len(value.shape)
+    orders = [tuple(range(rank)), (0, *range(2, rank), 1)] if rank > 3 else [tuple(range(rank))]
+
+    def is_packed(order: tuple[int, ...]) -> bool:
+        packed = contiguous_strides(tuple(shape[k] for k in order))
+        return all(strides[k] == step or shape[k] == 1 for k, step in zip(order, packed))
+
+    return any(is_packed(order) for order in orders)
+
+
 def _normalized_by(
     lowering: Lowering,
     input: TensorValue,
@@ -360,20 +375,48 @@ def _centered_by(
     mean: TensorValue,
     rstd: TensorValue,
 ) -> TensorValue:
-    """(x - mean) * scale + bias. Eager's constant term is 0 without a bias, so no result is -0."""
+    """(x - mean) * scale + bias. Eager's constant term is 0 without a bias, so no result is -0. Where the scale is out
+    of range, eager's order of operations shows: x * scale + (bias - mean * scale), as if the mean were 0, or
+    (x - mean) * rstd * weight + bias."""
     accumulator = rstd.dtype
-    scale = rstd
+    offset = lambda index, like: ex.cast(bias.load(index), accumulator) if bias is not None else ex.like(0, like)
+    in_rows = lowering.device != "cpu" or _in_rows(input)
+    if weight is not None and not in_rows:
+
+        def one_by_one(index: IndexTuple) -> Expr:
+            at = (index[1],)
+            left = rest.load(at) if rest is not None else None
+            normalized = _scaled_from(input.load(index), mean.load(at), left, rstd.load(at), None)
+            factor = ex.cast(weight.load(at), accumulator)
+            return ex.add(ex.mul(normalized, factor), offset(at, factor))
+
+        return lowering.compute(lowering.out[0], one_by_one, "0")
+    scale, middle, shift = rstd, mean, bias
     if weight is not None:
         scale = lowering.compute_fresh(
             rstd.shape, accumulator, lambda i: ex.mul(rstd.load(i), ex.cast(weight.load(i), accumulator)), "scale"
         )
+    if weight is not None and lowering.device == "cpu":
+
+        def constant(index: IndexTuple) -> Expr:
+            factor = scale.load(index)
+            term = offset(index, factor)
+            usual = ex.sub(term, ex.mul(rest.load(index), factor)) if rest is not None else term
+            return ex.where(_is_finite(factor), usual, ex.sub(term, ex.mul(mean.load(index), factor)))
+
+        def middle_of(index: IndexTuple) -> Expr:
+            value = mean.load(index)
+            return ex.where(_is_finite(scale.load(index)), value, ex.like(0, value))
+
+        shift = lowering.compute_fresh(rstd.shape, accumulator, constant, "shift")
+        middle, rest = lowering.compute_fresh(rstd.shape, accumulator, middle_of, "middle"), None
 
     def body(index: IndexTuple) -> Expr:
         at = (index[1],)
         factor = scale.load(at)
-        shift = ex.cast(bias.load(at), accumulator) if bias is not None else ex.like(0, factor)
+        term = ex.cast(shift.load(at), accumulator) if shift is not None else ex.like(0, factor)
         return _scaled_from(
-            input.load(index), mean.load(at), rest.load(at) if rest is not None else None, factor, shift
+            input.load(index), middle.load(at), rest.load(at) if rest is not None else None, factor, term
         )
 
     return lowering.compute(lowering.out[0], body, "0")
@@ -398,14 +441,15 @@ def _inference(
         shifted = ex.add(ex.cast(running_var.load(index), accumulator), ex.constant(eps, accumulator))
         return ex.unary("rsqrt", shifted)
 
-    if lowering.device == "cpu":
+    if lowering.device == "cpu" and _in_rows(input):
         mean = lowering.compute_fresh(
             running_mean.shape, accumulator, lambda i: ex.cast(running_mean.load(i), accumulator), "mean"
         )
         rstd = lowering.compute_fresh(running_var.shape, accumulator, rstd_of, "rstd")
         out = _normalized_by(lowering, input, weight, bias, mean, rstd, lowering.out[0])
     else:
-        # Element by element, as ATen's kernel on CUDA: a kernel for the channels alone would be one more launch.
+        # Element by element, as ATen's kernel on CUDA (a kernel for the channels alone would be one more launch), and
+        # its kernel on a CPU for other strides.
         def body(index: IndexTuple) -> Expr:
             at = (index[1],)
             centered = ex.sub(ex.cast(input.load(index), accumulator), ex.cast(running_mean.load(at), accumulator))
@@ -461,7 +505,8 @@ def _training(
     if 0 in shape:
         return NotImplemented
     dims = tuple(k for k in range(len(shape)) if k != 1)
-    rest, mean, spread = moments(lowering, input, dims, "float32" if input.dtype == "bfloat16" else "float64")
+    sum_dtype = "float32" if input.dtype == "bfloat16" else "float64"
+    rest, mean, spread = moments(lowering, input, dims, sum_dtype, running=False)
 
     def squared_at(index: IndexTuple) -> Expr:
         """What overflowed is infinite, as eager's sum of squares."""

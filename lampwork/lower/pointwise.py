@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from lampwork.ir.dtype import FLOATING, INTEGRAL, compute_dtype
+from lampwork.ir.dtype import FLOATING, INTEGRAL, ITEM_SIZE_BYTES, compute_dtype
 from lampwork.ir.loops import Compute, Expr
+from lampwork.ir.size import SizeExpr, bounds
 from lampwork.lower import expressions as ex
 from lampwork.lower.lower import Lowering
 from lampwork.lower.nests import is_number
@@ -238,16 +239,20 @@ def _integer_division(
     function: Callable[[Expr, Expr], Expr],
     message: str = "ZeroDivisionError",
 ) -> Any:
-    """Integer quotients and remainders: eager raises for a zero divisor, so does a check; the kernel divides by 1."""
-    if not isinstance(other, TensorValue):
-        if other == 0:
-            return NotImplemented
-        return lowering.pointwise((self, other), function)
+    """Integer quotients and remainders: eager raises for a divisor that is zero in their type (256 is, as int8), so
+    does a check; the kernel divides by 1."""
     dtype = lowering.out.dtype
-    shape = other.shape
+    period = 1 << 8 * ITEM_SIZE_BYTES[dtype]
+    if not isinstance(other, TensorValue):
+        if not isinstance(other, SizeExpr) and int(other) % period == 0:
+            return NotImplemented
+        least, greatest = bounds(other) if isinstance(other, SizeExpr) else (1, 1)
+        if 0 < least and greatest < period:
+            return lowering.pointwise((self, other), function)
+    shape = other.shape if isinstance(other, TensorValue) else ()
 
     def is_zero(index: tuple) -> Expr:
-        value = ex.cast(other.load(index), dtype)
+        value = lowering.operand(other, index, shape, dtype)
         return ex.compare("eq", value, ex.like(0, value))
 
     lowering.check(shape, is_zero, message, "RuntimeError", on_gpu=False)

@@ -10,6 +10,7 @@ tensor and another of one with gaps, or one thing with AVX-512 and another with 
     remainder(3e38, 0.4)                a number by the C library, NaN by the vector one
     layer_norm([1e30] * 12)             NaN where a row is shorter than a vector, else 0
     layer_norm([1e30, 0, 0, ...])       NaN where what is large meets the first lane, else 0
+    layer_norm([3e38, -3e38])           NaN by a running mean, 0 by a sum
 """
 
 from __future__ import annotations
@@ -58,34 +59,74 @@ def spread_in_place(layout: str, value: torch.Tensor, write: Callable[[torch.Ten
     return value if result is copy else result
 
 
+#: What `Rows` can ask for.
+ORDERS = ("small first", "large first", "definition")
+
+
 class Rows(TorchFunctionMode):
-    """While it is on, rows that are normalised are in another order (the first lanes get what is small), and sums are
-    added up element by element."""
+    """While it is on, eager's kernels are given rows in another order, or a row's statistics are computed in two passes.
+
+    "small first": rows that are normalised have what is small in the first lanes, sums are added up element by element,
+    and products begin with the small factors. "large first": products begin with the large ones. "definition": where a
+    row that is normalised gives NaN, the mean is a sum, and then the variance another, instead of running ones.
+    """
+
+    def __init__(self, order: str) -> None:
+        super().__init__()
+        self.order = order
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.nn.functional.layer_norm:
-            return _layer_norm(*args, **(kwargs or {}))
-        if func is torch.nn.functional.group_norm:
-            return _group_norm(*args, **(kwargs or {}))
-        if func in _SUMS and args[0].is_floating_point() and "out" not in (kwargs or {}):
+        if func is torch.nn.functional.layer_norm and self.order != "large first":
+            return _layer_norm(self.order, *args, **(kwargs or {}))
+        if func is torch.nn.functional.group_norm and self.order != "large first":
+            return _group_norm(self.order, *args, **(kwargs or {}))
+        if func in _SUMS and self.order == "small first" and _is_plain(args, kwargs):
             return _sum(func.__name__, *args, **(kwargs or {}))
+        if func in _PRODUCTS and self.order != "definition" and _is_plain(args, kwargs):
+            return _product(self.order == "large first", *args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
-def _layer_norm(x: torch.Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> torch.Tensor:
-    length = math.prod(shape)
+def _is_plain(args: Any, kwargs: Any) -> bool:
+    dtype = (kwargs or {}).get("dtype") or args[0].dtype
+    return dtype.is_floating_point and "out" not in (kwargs or {})
+
+
+def _layer_norm(
+    order: str, x: torch.Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> torch.Tensor:
+    length = math.prod(normalized_shape)
     normalise = lambda rows: torch.nn.functional.layer_norm(rows, (length,), None, None, eps)
-    return _affine(_turned(x, length, normalise), weight, bias)
+    return _affine(_normalised(order, x, length, normalise, eps), weight, bias)
 
 
-def _group_norm(x: torch.Tensor, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> torch.Tensor:
+def _group_norm(
+    order: str, input: torch.Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> torch.Tensor:
     normalise = lambda rows: torch.nn.functional.group_norm(rows[:, None], 1, None, None, eps)[:, 0]
-    channels = [-1, *[1] * (x.dim() - 2)]
+    channels = [-1, *[1] * (input.dim() - 2)]
     weight, bias = (each.view(channels) if each is not None else None for each in (weight, bias))
-    return _affine(_turned(x, x.numel() // max(x.shape[0] * groups, 1), normalise), weight, bias)
+    length = input.numel() // max(input.shape[0] * num_groups, 1)
+    return _affine(_normalised(order, input, length, normalise, eps), weight, bias)
 
 
-def _turned(x: torch.Tensor, length: int, normalise: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+def _normalised(order: str, x: torch.Tensor, length: int, normalise: Callable, eps: float) -> torch.Tensor:
+    if not x.numel():
+        return torch.empty_like(x)
+    return (_by_definition if order == "definition" else _turned)(x, length, normalise, eps)
+
+
+def _by_definition(x: torch.Tensor, length: int, normalise: Callable, eps: float) -> torch.Tensor:
+    rows = x.reshape(-1, length)
+    result = normalise(rows)
+    wide = rows.float() if rows.itemsize < 4 else rows
+    mean = (wide / length).double().sum(-1, keepdim=True).to(wide.dtype)
+    centered = wide - mean
+    spread = (centered * centered).mean(-1, keepdim=True)
+    return torch.where(result.isnan(), (centered * (spread + eps).rsqrt()).to(x.dtype), result).view(x.shape)
+
+
+def _turned(x: torch.Tensor, length: int, normalise: Callable, eps: float) -> torch.Tensor:
     """`x`, whose elements are rows of that length one after the other, each normalised in that order."""
     rows = x.reshape(-1, length)
     order = rows.abs().argsort(-1)
@@ -97,6 +138,7 @@ def _turned(x: torch.Tensor, length: int, normalise: Callable[[torch.Tensor], to
 
 
 _SUMS = frozenset(getattr(owner, name) for owner in (torch, torch.Tensor) for name in ("sum", "nansum", "mean"))
+_PRODUCTS = frozenset((torch.prod, torch.Tensor.prod))
 
 
 def _sum(name: str, x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:
@@ -115,7 +157,23 @@ def _sum(name: str, x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, 
     return (total / rows.shape[-1] if name == "mean" else total).to(result.dtype).view(result.shape)
 
 
-#: Sums of more elements are left as they are.
+def _product(
+    large_first: bool, input: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> torch.Tensor:
+    """Of factors in the order of their size, one by one: which partial products overflow depends on the order."""
+    result = torch.prod(input, dtype=dtype) if dim is None else torch.prod(input, dim, keepdim, dtype=dtype)
+    rows = input.to(result.dtype)
+    rows = rows.reshape(-1) if dim is None or not rows.dim() else rows.movedim(dim, -1)
+    if rows.shape[-1] > _LONGEST:
+        return result
+    rows = rows.gather(-1, rows.abs().argsort(-1, descending=large_first))
+    total = torch.ones(rows.shape[:-1], dtype=rows.dtype, device=rows.device)
+    for place in range(rows.shape[-1]):
+        total = total * rows[..., place]
+    return total.view(result.shape)
+
+
+#: Sums and products of more elements are left as they are.
 _LONGEST = 256
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tests.fuzz.elsewhere import LAYOUTS, Rows, narrower, spread, spread_in_place
+from tests.fuzz.elsewhere import LAYOUTS, ORDERS, Rows, narrower, spread, spread_in_place
 from tests.fuzz.inputs import Argument, make, widened
 from tests.fuzz.inside import Inside, InsideBackward, WithSlope
 from tests.fuzz.program import NOISY, SPREAD, WIDE, Call, Program
@@ -162,12 +162,13 @@ class Oracle:
                 function = self.program.function(SPREAD, names, self.device)
                 self._spread[layout] = run_call(function, self.program, self.call, False, self.device).values
             yield self._spread[layout]
-        if "rows" not in self._spread:
-            with Rows():
-                self._spread["rows"] = run_call(
-                    self.program.function(device=self.device), self.program, self.call, False, self.device
-                ).values
-        yield self._spread["rows"]
+        for order in ORDERS:
+            if order not in self._spread:
+                with Rows(order):
+                    self._spread[order] = run_call(
+                        self.program.function(device=self.device), self.program, self.call, False, self.device
+                    ).values
+            yield self._spread[order]
         if self.device == "cpu":
             if "narrower" not in self._spread:
                 process = narrower()
@@ -218,6 +219,10 @@ def _either(disturbed: Callable, plain: Callable) -> Any:
         return disturbed()
     except Exception:
         return plain()
+
+
+#: Types whose numbers below the smallest normal one are disturbed by units, too.
+_WITH_SMALL_STEPS = (torch.float16, torch.float32, torch.float64)
 
 
 class Noise:
@@ -278,7 +283,7 @@ class Noise:
         if isinstance(value, torch.Tensor):
             if value.is_floating_point() and value.numel():
                 tiny = torch.finfo(value.dtype).tiny
-                if value.dtype in (torch.float32, torch.float64) and bool((value.detach().abs() < tiny).any()):
+                if value.dtype in _WITH_SMALL_STEPS and bool((value.detach().abs() < tiny).any()):
                     # Below the smallest normal number a unit is an absolute step.
                     step = torch.finfo(value.dtype).smallest_normal * torch.finfo(value.dtype).eps
                     moved = torch.randint(-self.units, self.units + 1, value.shape, generator=self._generator)

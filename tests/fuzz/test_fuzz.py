@@ -196,6 +196,42 @@ def test_rows_and_sums_that_overflow_may_do_so_in_another_order():
     assert check(program, Planted(r"(.*)", r"\1.nan_to_num(1.0)")).finding.kind == judge.WRONG_VALUES
 
 
+def test_where_a_running_mean_overflows_there_is_another_answer():
+    """Where the row has a NaN, there is none; nor is NaN an answer where eager's is a number."""
+    text = "F.layer_norm(x0, (4,), None, x1)"
+    finite = Input((4,), "float64", "plain", "unit")
+
+    def found(row, replacement):
+        program = planted_program(f"v0 = x0 * 0 + torch.tensor({row}, dtype=x0.dtype)", f"v9 = {text}", inputs=(Input((2, 4), "float64", "plain", "unit"), finite))  # fmt: skip
+        assert program.function()(torch.ones(2, 4).double(), torch.ones(4).double())
+        program = replace(program, statements=(program.statements[0], replace(program.statements[1], text=text.replace("x0", "v0"))))  # fmt: skip
+        return check(program, Planted(r"F.layer_norm(.*)", replacement)).finding
+
+    overflows = [1.0, 1.5e308, 2.0, -1.5e308]
+    assert found(overflows, r"(v0 * 0 + x1)") is None
+    assert found(overflows, r"(v0 * 0 + 1.5 * x1)").kind == judge.WRONG_VALUES
+    assert found([1.0, 1.5e308, float("nan"), -1.5e308], r"(v0.nan_to_num() * 0 + x1)").kind == judge.WRONG_VALUES
+    assert found([1.0, 1e308, 1e308, 2.0], r"(v0 * float('nan'))").kind == judge.WRONG_VALUES
+
+
+def test_how_many_elements_there_are_may_be_a_matter_of_order():
+    """Nonzero elements of a row that overflows; and no more than that."""
+    row = "torch.tensor([1.0, 1.5e308, 2.0, -1.5e308], dtype=torch.float64)"
+    inputs = (Input((2, 4), "float64", "plain", "unit"),)
+    program = planted_program("v9 = torch.nonzero(F.layer_norm(x0 * 0 + ROW, (4,)))".replace("ROW", row), inputs=inputs)
+    small = r"torch.nonzero(\1.nan_to_num(0.0))"
+    assert check(program, Planted(r"torch.nonzero(.*)", small)).finding is None
+    program = planted_program("v9 = torch.nonzero(F.layer_norm(x0, (4,)))", inputs=inputs)
+    assert check(program, Planted(r"torch.nonzero(.*)", r"torch.nonzero(\1 > 0)")).finding.kind == judge.METADATA
+
+
+def test_products_in_another_order():
+    inputs = (Input((2, 40), "float32", "plain", "unit"),)
+    program = planted_program("v9 = (x0 * 0 + torch.tensor([1e30] * 20 + [0.0] * 20)).prod(1)", inputs=inputs)
+    assert check(program, Planted(r"(.+)", r"\1.nan_to_num(0.0)")).finding is None
+    assert check(program, Planted(r"(.+)", r"\1.nan_to_num(0.0) + 1")).finding.kind == judge.WRONG_VALUES
+
+
 def test_sparse_results_are_compared():
     program = planted_program("v9 = x0.to_sparse()")
     assert check(program, Eager()).finding is None
