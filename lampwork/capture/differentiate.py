@@ -160,6 +160,18 @@ class _Differentiation:
             node = node.next_functions[0][0]
         return False
 
+    def may_reach_outside(self, fake: Fake, base: Fake) -> bool:
+        """Whether `fake` is made by strides of a view of `base`: elements that this view has not get no gradient, which
+        those of a strided view of `base` would."""
+        node, end = fake.grad_fn, base.grad_fn
+        while node is not None and node is not end:
+            following = node.next_functions[0][0] if node.next_functions else None
+            is_of_base = following is end or getattr(following, "variable", None) is base
+            if type(node).__name__.startswith("AsStridedBackward") and not is_of_base:
+                return True
+            node = following
+        return False
+
     def is_late(self, fake: Fake, base: Fake) -> bool:
         """Whether the gradient of `base`, through its view `fake`, comes after one through other operators: the engine
         runs the nodes that were made last first."""
@@ -224,6 +236,8 @@ class _Differentiation:
                 made[position] = Made("view", call)
             elif each.kind.startswith("view") and not _is_surely_distinct(base):
                 raise _refused("a result is a view of a tensor whose elements share memory, by unknown operators")
+            elif each.kind.startswith("view") and self.may_reach_outside(fake, base):
+                raise _refused("a result is a view by strides of a view, which may have elements that that has not")
         for position, index in self.bare:  # views that autograd knows, made where gradients were off; detached tensors
             call = found.find(self.outputs[position], self.inputs[index], "input", index)
             if call is not None:

@@ -6,9 +6,8 @@ Shape rules and meta kernels leave checks to the kernels (types that have no ker
 from them in corners of layouts. So small calls, which cost microseconds, are made: on tensors with the fakes' metadata,
 of ones and, where those are refused, of zeros. Of an elementwise operator on large tensors or symbolic sizes the types
 alone are asked for, on tensors that are two long. Another operator on symbolic sizes is asked at those of the call
-that is captured: for the order of dimensions in memory, and for errors: those of types, and all where a tensor has no
-elements, as compiled programs do not call ATen then.
-Other calls are left to their rules.
+that is captured: for types, for the order of dimensions in memory, and for errors: those of types, and all where a
+tensor has no elements, as compiled programs do not call ATen then. Other calls are left to their rules.
 
 Kernels for a GPU are asked in the same way, on stand-ins on that GPU. They check indices by assertions, and one that
 fails ends the process's use of the GPU: operators that read indices are not asked there.
@@ -159,14 +158,28 @@ def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
             _known.clear()
         _known[key] = found
     specs, only_tensors = found
-    if not exact or not only_tensors:
+    if not only_tensors:
         return None
+    if not exact or symbolic:
+        typed = _typed(result, specs)
+        if not exact or typed is not None:
+            return typed
     if symbolic:
         if _is_nothing_otherwise(result, specs):  # the program is compiled for the sizes of this call alone
             _ = [int(size) for each in tensors for size in (*each.size(), *each.stride())]
             return _fakes(specs)
         return _laid_out(result, specs)
     return None if result is not None and _specs(result) == specs else _fakes(specs)
+
+
+def _typed(result: Any, specs: Any) -> Any:
+    """Fakes like those in `result`, of the element types of the kernel's results; None where they are of those."""
+    if type(result) is Fake and type(specs) is _Spec:
+        if result.dtype == specs.dtype:
+            return None
+        size, stride = tuple(result.size()), tuple(result.stride())
+        return _torch.tensor_without_memory(Fake, size, stride, specs.dtype, result.device)
+    return _in_each(_typed, result, specs)
 
 
 def _laid_out(result: Any, specs: Any) -> Any:
@@ -187,8 +200,13 @@ def _laid_out(result: Any, specs: Any) -> Any:
         if _seen(strides) != specs.stride:
             return None
         return _torch.tensor_without_memory(Fake, tuple(result.size()), strides, result.dtype, result.device)
+    return _in_each(_laid_out, result, specs)
+
+
+def _in_each(made_of: Callable[[Any, Any], Any], result: Any, specs: Any) -> Any:
+    """What `made_of` makes of each result, and others as they are; None where it makes nothing."""
     if isinstance(result, (tuple, list)) and isinstance(specs, (tuple, list)) and len(result) == len(specs):
-        made = [_laid_out(each, spec) for each, spec in zip(result, specs)]
+        made = [made_of(each, spec) for each, spec in zip(result, specs)]
         if any(each is not None for each in made):
             kept = [each if new is None else new for each, new in zip(result, made)]
             return kept if type(result) is list else tuple(kept)

@@ -65,7 +65,8 @@ class Statement:
         text = _widened(self.text) if variant == WIDE else self.text
         after = []
         if variant == NOISY and self.kind == ROUNDS:
-            text = _OPERANDS.sub(lambda match: match[0] if match[0] == self.writes else f"NOISE({match[0]})", text)
+            operand = "ZEROS(NOISE({}))" if _EXTREMES.search(text) else "NOISE({})"
+            text = _OPERANDS.sub(lambda m: m[0] if m[0] == self.writes else operand.format(m[0]), text)
             if self.writes:
                 after = [f"NOISE_IN_PLACE({self.writes})"]
             elif self.targets:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import torch
 
 from tests.fuzz.elsewhere import LAYOUTS, ORDERS, Rows, narrower, spread, spread_in_place
 from tests.fuzz.inputs import Argument, make, widened
-from tests.fuzz.inside import Inside, InsideBackward, WithSlope
+from tests.fuzz.inside import Inside, InsideBackward, InsidePython, WithSlope
 from tests.fuzz.program import NOISY, SPREAD, WIDE, Call, Program
 
 MODES = {"enable_grad": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
@@ -207,6 +208,9 @@ class Oracle:
             "NOISE": operand, "ROUNDED": noise.rounded, "NOISE_IN_PLACE": noise.in_place, "ZEROS": noise.zeros,
             "EITHER": _either,
         }  # fmt: skip
+        for name, each in self.program.names.items():
+            if isinstance(each, FunctionType):
+                names[name] = InsidePython(noise).wrap(each)
         function = self.program.function(NOISY, names, self.device)
         with Inside(noise):
             return run_call(function, self.program, self.call, False, self.device, noise)
@@ -302,6 +306,10 @@ class Noise:
         if isinstance(value, float):
             return value * (1 + self._random.randint(-self.units, self.units) * 2.0**-24)
         return value
+
+    def order(self, size: int) -> torch.Tensor:
+        """An order of so many elements, at random."""
+        return torch.randperm(size, generator=self._generator)
 
     def sign_like(self, value: torch.Tensor) -> torch.Tensor:
         """1 or -1 for each element, at random."""

@@ -122,3 +122,24 @@ def test_where_a_result_begins_in_memory_of_its_own_is_left_open():
     assert check(program, Planted(r"x0\[1:\]$", "x0[:3] * 0 + x0[1:]")).finding.kind == judge.ALIASING
     program = planted_program("v9 = x0 * 2", inputs=inputs)
     assert check(program, Planted(r"x0 \* 2", moved.replace("v1", "(x0 * 2)"))).finding is None
+
+
+def test_products_of_factors_in_another_order():
+    inputs = (Input((8,), "float32", values="unit"),)
+    factors = "torch.tensor([1e30, 1e-30, 1e30, 1e-30, 1e30, 1e-30, 1e30, 1e-30])"
+    program = planted_program(f"v1 = x0 * 0 + {factors}", "v8 = v1.prod()", "v9 = v8.tan()", inputs=inputs)
+    for order in ("v1.sort()[0].prod()", "v1.sort(descending=True)[0].prod()"):
+        assert check(program, Planted(r"v1\.prod\(\)", order)).finding is None
+    program = planted_program("v8 = (x0 + 1).prod()", "v9 = v8.tan()", inputs=inputs)
+    assert check(program, Planted(r"\.prod\(\)", ".prod() * 0")).finding.kind == judge.WRONG_VALUES
+
+
+def test_functions_written_in_python_that_cancel():
+    """The first element of the window is 4e-4, of parts of 0.5."""
+    window = torch.signal.windows.nuttall
+    program = planted_program("v8 = op_window(5)", "v9 = v8 * x0", inputs=(Input((5,), "float32", values="unit"),))
+    program.names["op_window"] = window
+    other = Planted("xx", "", op_window=lambda size: window(size, dtype=torch.float64).float() + 3e-8)
+    assert check(program, other).finding is None
+    other = Planted("xx", "", op_window=lambda size: window(size) + 3e-5)
+    assert check(program, other).finding.kind == judge.WRONG_VALUES

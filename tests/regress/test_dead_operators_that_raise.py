@@ -70,3 +70,13 @@ def test_strides_of_what_has_no_elements(number):
             compiled(x, number), (x**number, number**x, x * number, torch.special.xlog1py(x, number), F.relu6(x))
         ):
             assert (mine.shape, mine.stride(), mine.dtype) == (theirs.shape, theirs.stride(), theirs.dtype)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", [(8, 1), (1, 8, 5)])
+def test_channels_that_do_not_fit(shape, dynamic):
+    weight = torch.ones(4, 8, 3)
+    program = lambda x: (F.conv_transpose1d(x, weight), x * 2)[1]
+    compiled = lampwork.compile(program, dynamic=dynamic, options={"cache": False})
+    with pytest.raises(RuntimeError, match="to have 4 channels, but got 8 channels"):
+        compiled(torch.ones(shape))

@@ -102,8 +102,9 @@ def convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, p
     )
     kernel = weight.size()[2:]
     shape = [x.size()[0], weight.size()[1] * groups if transposed else weight.size()[0]]
-    if x.size()[1] != (weight.size()[0] if transposed else weight.size()[1] * groups):
-        raise Unknown
+    expect_sizes(
+        "the input of a convolution", x.size()[1:2], weight.size()[:1] if transposed else (weight.size()[1] * groups,)
+    )
     for axis in range(dims):
         size, reach = x.size()[2 + axis], dilation[axis] * (kernel[axis] - 1)
         if transposed:
