@@ -30,6 +30,8 @@ from lampwork.fakes.numbers import number_behind
 from lampwork.fakes.overflow import refuse_misfit
 from lampwork.fakes.symbolic import by_contents
 
+aten = torch.ops.aten
+
 _MAKE_TENSORS = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
 #: Elements of lists that are made a tensor in the graph.
 _STACKED = frozenset({HostNumber, torch.SymInt, float, int})
@@ -39,6 +41,22 @@ _MAKES = frozenset({*_SYMBOLS, list, tuple})
 _OF_DATA = frozenset({"tensor", "as_tensor", "asarray", "new_tensor"})
 #: Keywords of operators that are numbers.
 _TAKE_NUMBERS = frozenset({"value", "alpha"})
+
+
+#: Written so that vectors are computed, too, where a derivative may be asked for, or of a subclass of tensors, which
+#: fakes are. What eager calls of others computes the values alone, refuses less and takes less time.
+_VALUES_ALONE: dict[Any, Any] = {
+    torch.linalg.eigvals: lambda A: aten._linalg_eigvals(A),
+    torch.linalg.eigvalsh: lambda A, UPLO="L": aten._linalg_eigh(A, UPLO, False)[0],
+    torch.linalg.svdvals: lambda A, *, driver=None: aten._linalg_svd(A, False, False, driver=driver)[1],
+}
+
+
+def _without_derivative(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What eager calls for `function` and a tensor that takes no part in a derivative; else `function`."""
+    if not args or not isinstance(args[0], torch.Tensor) or "out" in kwargs:
+        return function
+    return function if torch.is_grad_enabled() and args[0].requires_grad else _VALUES_ALONE[function]
 
 
 class TensorCalls(CaptureWorld):
@@ -82,6 +100,8 @@ class TensorCalls(CaptureWorld):
                 return self._item(owner)
         if name == "storage_offset":
             self.recorder.note_offset(function.__self__ if not args else args[0])
+        if function in _VALUES_ALONE:
+            function = _without_derivative(function, args, kwargs)
         if function is attention:
             args, kwargs = self.attention_calls.simplified(args, kwargs)
         if self.recorder.sizes:

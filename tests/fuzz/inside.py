@@ -40,6 +40,10 @@ def _tanhshrink(noise: Callable, x: torch.Tensor) -> torch.Tensor:
     return x - noise(torch.tanh(x))
 
 
+def _ndtr(noise: Callable, x: torch.Tensor) -> torch.Tensor:
+    return (1 + noise(torch.erf(x * math.sqrt(0.5)))) * 0.5
+
+
 def _log_softmax(
     noise: Callable, x: torch.Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Any:
@@ -156,6 +160,7 @@ def _where_squares_overflow(noise: Callable, x: torch.Tensor, *args: Any, functi
 _NORMS = tuple(getattr(torch.nn.functional, f"{name}_norm") for name in ("layer", "group", "instance", "batch"))
 _FORMULAS: dict[Any, Callable] = {
     torch.nn.functional.gelu: _gelu, torch.nn.functional.tanhshrink: _tanhshrink,
+    torch.special.ndtr: _ndtr,
     torch.nn.functional.log_softmax: _log_softmax, torch.tanh: _tanh, torch.Tensor.tanh: _tanh, torch.sigmoid: _sigmoid,
     torch.Tensor.sigmoid: _sigmoid, torch.special.expit: _sigmoid, torch.sinc: _sinc, torch.Tensor.sinc: _sinc,
     torch.special.sinc: _sinc,

@@ -124,3 +124,20 @@ def test_targets_of_a_cross_entropy():
                     compiled(x, y)
             else:
                 torch.testing.assert_close(compiled(x, y), expected)
+
+
+@pytest.mark.parametrize("name", ["eigvals", "eigvalsh", "svdvals"])
+def test_values_alone_of_matrices_that_are_not_finite(name):
+    """Vectors, whose operator refuses infinities, are computed for derivatives alone."""
+    program = getattr(torch.linalg, name)
+    compiled = lampwork.compile(lambda x: program(x), options={"cache": False})
+    x = torch.eye(3, dtype=torch.float64)
+    assert torch.equal(compiled(x), program(x))
+    x[2, 2] = torch.inf
+    outcomes = []
+    for function in (program, compiled):
+        try:
+            outcomes.append(torch.view_as_real(function(x).to(torch.complex128)).nan_to_num(9.0))
+        except RuntimeError as error:
+            outcomes.append(str(error))
+    assert str(outcomes[0]) == str(outcomes[1])
