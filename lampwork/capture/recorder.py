@@ -125,6 +125,8 @@ class Recorder(Recording):
         elif op.overload in _INDEXING and any(each is not None and each.dtype in _MASKS for each in args[1]):
             args = args[0], self.contents.without_masks(*args)
         elif op.base in _BY_PLACE:
+            if op.base == "as_strided_scatter" and args[0].requires_grad and not args[0].is_contiguous():
+                raise RuntimeError("as_strided_scatter is currently only supported for contiguous inputs")
             self.note_offset(args[0])
         elif op.base == "cudnn_batch_norm":
             return self._call_cudnn_batch_norm(*args, **kwargs)
@@ -208,7 +210,8 @@ class Recorder(Recording):
             self.note_offset(args[0])
         inputs = self.to_nodes(args), self.to_nodes(kwargs) if kwargs else {}
         result: Any
-        if self.sizes and has_symbols((args, kwargs)):
+        # Of a part of a tensor of symbolic sizes, too: PyTorch's kernels do not know in whose memory that lies.
+        if self.sizes and (getattr(args[0], "lampwork_storage", None) is not None or has_symbols((args, kwargs))):
             result = view(op.overload, args, kwargs)
             self._record(op, *inputs, result)
             return result

@@ -85,6 +85,7 @@ def _results(recorder: Recorder, op: Operator, args: tuple, kwargs: dict, target
         if op.written == (0,) and returns == [True]:
             _check_elementwise(op, args, kwargs)
             _check_by_rule(op, args, kwargs)
+            _check_memory(op, args, kwargs)
             _check_result_type(op, args, kwargs)
         return targets[0] if len(returns) == 1 else tuple(targets)
     # Some results are fresh (batch norm with running statistics): those come from the shape rule.
@@ -256,6 +257,12 @@ def _check_elementwise(op: Operator, args: tuple, kwargs: dict) -> None:
         _refuse_cast(common, target.dtype)
 
 
+_SHARED = (
+    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory "
+    "location. Please clone() the tensor before performing the operation."
+)
+
+
 def _check_others(target: Any, others: list[Any]) -> None:
     """The part of `_check_elementwise` about tensors that are read."""
     shape = broadcast([target.size(), *(other.size() for other in others)])
@@ -263,10 +270,7 @@ def _check_others(target: Any, others: list[Any]) -> None:
         raise RuntimeError(f"output with shape {list(target.size())} doesn't match the broadcast shape {list(shape)}")
     for other in others:
         if other is not target and _partly_overlaps(target, other):
-            raise RuntimeError(
-                "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
-                "memory location. Please clone() the tensor before performing the operation."
-            )
+            raise RuntimeError(_SHARED)
 
 
 def _check_by_rule(op: Operator, args: tuple, kwargs: dict) -> None:
@@ -346,8 +350,23 @@ _ELEMENTWISE_WRITES = _PROMOTING_WRITES | _BITWISE_WRITES | {
 }  # fmt: skip
 
 
-def _partly_overlaps(target: torch.Tensor, other: torch.Tensor) -> bool:
-    """Eager's `assert_no_partial_overlap`: both dense, in one storage, ranges that meet without being the same."""
+#: Eager asserts that what they read shares no memory with what they write, not even all of it (`assert_no_overlap`).
+_READS_OTHER_MEMORY = frozenset({"index_put_", "_index_put_impl_", "index_copy_", "index_add_", "index_reduce_", "put_",
+                                 "scatter_", "scatter_add_", "scatter_reduce_"})  # fmt: skip
+
+
+def _check_memory(op: Operator, args: tuple, kwargs: dict) -> None:
+    """Raises what eager raises when an argument of `x.scatter_(0, index, y)` shares memory with `x`."""
+    if op.base not in _READS_OTHER_MEMORY and op.base != "addr_":
+        return
+    for other in tensors_in((*args[1:], *kwargs.values())):
+        if _partly_overlaps(args[0], other, or_all=op.base != "addr_"):
+            raise RuntimeError(_SHARED)
+
+
+def _partly_overlaps(target: torch.Tensor, other: torch.Tensor, or_all: bool = False) -> bool:
+    """Eager's `assert_no_partial_overlap`: both dense, in one storage, ranges that meet without being the same;
+    `or_all`: also those that are."""
     if _torch.storage_key(target) != _torch.storage_key(other) or not target.numel() or not other.numel():
         return False
     if not is_dense(target.size(), target.stride()) or not is_dense(other.size(), other.stride()):
@@ -355,5 +374,5 @@ def _partly_overlaps(target: torch.Tensor, other: torch.Tensor) -> bool:
     left, right = target.storage_offset() * target.element_size(), other.storage_offset() * other.element_size()
     left_end, right_end = left + target.numel() * target.element_size(), right + other.numel() * other.element_size()
     if left == right and left_end == right_end:
-        return tuple(target.stride()) != tuple(other.stride())
+        return or_all or tuple(target.stride()) != tuple(other.stride())
     return left < right_end and right < left_end

@@ -46,8 +46,8 @@ from lampwork.graph.in_place import FILLS, SHORTCUTS, functional_of
 from lampwork.graph.views import (
     INVERSES,
     PIECES,
-    SCATTERED_AT_ROOT,
     SCATTERS,
+    WRITTEN_TO_PARENTS,
     Memory,
     View,
     as_strided,
@@ -224,7 +224,7 @@ class Functionalizer:
             value, current = self.scatter_into_root(view, new), memory.root
         while current.parent is not None:
             value = self.scatter(current, value)
-            current = current.parent if current.operator not in SCATTERED_AT_ROOT else memory.root
+            current = current.parent if current.operator in WRITTEN_TO_PARENTS else memory.root
         memory.value = value
         memory.exact = same_metadata(value.meta["val"], memory.root.fake)
         memory.generation += 1
@@ -232,7 +232,7 @@ class Functionalizer:
             view.node, view.generation = new, memory.generation
 
     def scatter(self, view: View, new: Node) -> Node:
-        """The parent's contents after `view` became `new` (the root's, for operators of SCATTERED_AT_ROOT)."""
+        """The parent's contents after `view` became `new` (the root's, for operators not in WRITTEN_TO_PARENTS)."""
         parent = view.parent
         assert parent is not None
         op, args, kwargs = view.operator, view.args, view.kwargs

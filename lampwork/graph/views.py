@@ -109,10 +109,28 @@ def written_part(argument: torch.Tensor, value: torch.Tensor, row: int | None) -
 
 
 def covers(root: Fake, fake: Fake) -> bool:
-    """Whether all elements of `fake` lie between the first and the last one of `root`."""
+    """Whether all elements of `fake` lie between the first and the last one of `root`, and none in its gaps."""
     if fake.dtype != root.dtype:
         return True  # refused elsewhere
-    return root.storage_offset() <= fake.storage_offset() and end_of(fake) <= end_of(root)
+    first, last = root.storage_offset(), end_of(root)
+    if not (first <= fake.storage_offset() and end_of(fake) <= last):
+        return False
+    numbers = (*root.size(), *root.stride(), *fake.size(), *fake.stride(), first, last)
+    if root.numel() == last - first or any(type(each) is not int for each in numbers):
+        return bool(root.numel() == last - first)
+    return max(root.numel(), fake.numel()) <= _FEW_PLACES and places(fake) <= places(root)
+
+
+#: Places of so many elements are listed; of more, some are taken to lie in gaps.
+_FEW_PLACES = 1 << 12
+
+
+def places(fake: torch.Tensor) -> set[int]:
+    """Where in its storage the elements lie."""
+    found = {int(fake.storage_offset())}
+    for size, stride in zip(fake.size(), fake.stride()):
+        found = {place + stride * step for place in found for step in range(size)}
+    return found if fake.numel() else set()
 
 
 def reaching_views(inputs: list[Node], nodes: list[Node], written: set[int]) -> dict[Node, list[Fake]]:
@@ -176,8 +194,6 @@ SCATTERS = {
 }
 #: Views that may repeat elements.
 STRETCHES = frozenset({aten.expand.default, aten.as_strided.default, aten.unfold.default})
-#: Views whose writes go to the root at once.
-SCATTERED_AT_ROOT = {aten.as_strided.default, aten.unfold.default}
 
 
 def _reshaped(run: Functionalizer, view: View, new: Node) -> Node:
@@ -214,6 +230,10 @@ INVERSES: dict[Any, Callable[[Functionalizer, View, Node], Node]] = {
     aten._conj.default: lambda run, view, new: run.emit(aten._conj.default, new),
     aten._neg_view.default: lambda run, view, new: run.emit(aten._neg_view.default, new),
 }
+
+
+#: Views whose writes go to their parents; those of others go to the root at once.
+WRITTEN_TO_PARENTS = frozenset({*SCATTERS, *INVERSES})
 
 
 def as_strided(fake: Fake) -> tuple[Any, tuple, dict]:

@@ -21,6 +21,7 @@ from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
 from lampwork.lower.values import CannotLoad, IndexTuple, TensorValue, contiguous_strides, is_closed
 from lampwork.lower.view import reshape_map, slice_bounds
+from lampwork.lower.view_copy import place_on_diagonal
 
 #: More pieces than this make a chain of conditions slower than ATen's copies.
 _MOST_PIECES = 16
@@ -305,9 +306,7 @@ def _diagonal_scatter(
     rest = [d for d in range(rank) if d not in (dim1, dim2)]
 
     def body(index: IndexTuple) -> Expr:
-        row, column = index[dim1], index[dim2]
-        mask = Compute("eq", (as_index(add(column, mul(row, -1))), as_index(offset)), "bool")
-        position = row if offset >= 0 else add(row, offset)
+        mask, position = place_on_diagonal(index[dim1], index[dim2], offset, src.shape[-1])
         written = src.load((*[index[d] for d in rest], position), mask)
         return ex.where(mask, written, self.load(index))
 

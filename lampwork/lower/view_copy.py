@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lampwork.ir.loops import Expr
-from lampwork.ir.size import add, mul
+from lampwork.ir.loops import Compute, Expr
+from lampwork.ir.size import Size, add, mul
 from lampwork.lower import expressions as ex
 from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Lowering
@@ -66,6 +66,16 @@ def _rot90(lowering: Lowering, self: TensorValue, k: int = 1, dims: Sequence[int
     return lowering.compute(lowering.out, body)
 
 
+def place_on_diagonal(row: Size, column: Size, offset: Any, length: Size) -> tuple[Expr, Size]:
+    """Whether (row, column) is on a diagonal of `length` elements, and which one it is there. Its bounds are part of
+    the condition: rows and columns may be picked by indices that nothing is known of."""
+    position = row if offset >= 0 else column
+    on_it = Compute("eq", (as_index(add(column, mul(row, -1))), as_index(offset)), "bool")
+    mask = ex.both(on_it, ex.below(position, length))
+    assert mask is not None
+    return mask, position
+
+
 @rule("diag_embed")
 def _diag_embed(lowering: Lowering, self: TensorValue, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     rank = len(lowering.out.shape)
@@ -74,9 +84,7 @@ def _diag_embed(lowering: Lowering, self: TensorValue, offset: int = 0, dim1: in
     zero = ex.constant(0, self.dtype)
 
     def body(index: IndexTuple) -> Expr:
-        row, column = index[dim1], index[dim2]
-        mask = ex.compare("eq", as_index(add(column, mul(row, -1))), ex.constant(offset, "int64"))
-        position = row if offset >= 0 else add(row, offset)
+        mask, position = place_on_diagonal(index[dim1], index[dim2], offset, self.shape[-1])
         return ex.where(mask, self.load((*[index[d] for d in rest], position), mask), zero)
 
     return lowering.compute(lowering.out, body)

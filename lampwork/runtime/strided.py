@@ -14,8 +14,11 @@ def as_strided_scatter(
     """A copy of `base` in its strides, with `source` written to a strided part that begins `offset` elements behind
     its own beginning. (ATen's counts from the beginning of the storage, where other buffers lie.)
 
-    A part may begin ahead of `base`, where that lies deep in its storage: nobody sees what is written there.
+    A part may begin ahead of `base`, where that lies deep in its storage: nobody sees what is written there. The copy
+    of an expanded tensor, whose elements share memory, is contiguous.
     """
+    if any(step == 0 and extent > 1 for extent, step in zip(base.shape, base.stride())):
+        base = base.clone()
     ahead = max(-offset, 0)
     if ahead and base.numel():
         last = sum((extent - 1) * step for extent, step in zip(base.shape, base.stride()))

@@ -172,3 +172,16 @@ def test_indices_that_tensors_hold(program, shape):
     compiled = lampwork.compile(program, options={"cache": False})
     assert torch.equal(compiled(x, index), program(x, index))
     assert not lampwork.stats(compiled)["fallbacks"]
+
+
+@pytest.mark.parametrize("offset", [-2, 0, 1])
+def test_diagonals_whose_rows_or_columns_are_picked(offset):
+    """Where the diagonal ends is part of the condition: an index that was picked says nothing of the other."""
+    x, y, index = torch.rand(10, 8), torch.rand(10, 8).diagonal(offset).contiguous(), torch.tensor([3, 0])
+    for program in (
+        lambda x, y, i: torch.diagonal_scatter(x, y, offset)[:, i],
+        lambda x, y, i: torch.diagonal_scatter(x, y, offset)[i],
+        lambda x, y, i: torch.diag_embed(x, offset)[..., i],
+        lambda x, y, i: torch.diag_embed(x, offset)[:, i],
+    ):
+        assert torch.equal(lampwork.compile(program, options={"cache": False})(x, y, index), program(x, y, index))

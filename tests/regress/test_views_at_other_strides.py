@@ -38,3 +38,45 @@ def test_views_of_single_elements_at_other_strides():
     for strides in ((1, 3, 3, 3), (1, 1, 1, 1), (1, 3, 1, 1)):
         x = torch.arange(10.0).as_strided((3, 1, 1, 1), strides)
         assert compiled(x).stride() == x.view(3, -1).stride()
+
+
+def written_by_strides(x):
+    part = x.as_strided((2, 2), (2, 1), x.storage_offset())
+    part[1:] = -1
+    return x.chunk(2)[1]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("layout", [((3, 1), (2, 2), 0), ((2, 2), (4, 2), 1), ((2, 2), (2, 1), 1), ((5,), (2,), 1)])
+def test_writes_to_the_gaps_of_an_argument(layout, dynamic):
+    """What `as_strided` reaches in between of the argument's elements was not written."""
+    compiled = lampwork.compile(written_by_strides, dynamic=dynamic, options={"cache": False})
+    ours, memory = torch.arange(10.0), torch.arange(10.0)
+    result, expected = compiled(ours.as_strided(*layout)), written_by_strides(memory.as_strided(*layout))
+    assert torch.equal(ours, memory) and torch.equal(result, expected)
+
+
+def test_writes_through_a_dimension_of_one_element_that_expand_made():
+    """The root's contents were taken for those of the view below: the write failed, or went to other elements."""
+
+    def program(x):
+        part = x[:, 1].expand(1, 1)
+        part.unsqueeze_(0)
+        part.mul_(2)
+        return part
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    ours, memory = torch.tensor([[-0.75, -0.5]]), torch.tensor([[-0.75, -0.5]])
+    assert torch.equal(compiled(ours), program(memory)) and torch.equal(ours, memory)
+
+
+def test_scatters_by_strides():
+    """The copy of an expanded tensor is contiguous; a tensor with a history must be."""
+    program = lambda x, y: torch.as_strided_scatter(x, y, (2, 2), (1, 2))
+    compiled = lampwork.compile(program, options={"cache": False})
+    x = torch.tensor([0.25]).expand(4)
+    assert torch.equal(compiled(x, torch.ones(2, 2)), program(x, torch.ones(2, 2)))
+    leaf = torch.ones(2, 2).t().requires_grad_()
+    for function in (program, compiled):
+        with pytest.raises(RuntimeError, match="only supported for contiguous"):
+            function(leaf, torch.ones(2, 2))

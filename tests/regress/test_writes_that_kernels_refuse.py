@@ -40,3 +40,35 @@ def test_beside_another(name):
     types = (torch.float32, torch.float16, torch.complex64)
     answers = [refused(program, x, y) for x in types for y in (*types, torch.int64)]
     assert any(answers) and not all(answers)
+
+
+INDEXED = {
+    "index_put_": lambda x, y: x.index_put_((torch.tensor([0]),), y),
+    "index_copy_": lambda x, y: x.index_copy_(0, torch.tensor([0]), y),
+    "index_add_": lambda x, y: x.index_add_(0, torch.tensor([0]), y),
+    "scatter_": lambda x, y: x.scatter_(0, torch.tensor([[0, 0]]), y),
+    "scatter_add_": lambda x, y: x.scatter_add_(0, torch.tensor([[0, 0]]), y),
+    "scatter_reduce_": lambda x, y: x.scatter_reduce_(0, torch.tensor([[0, 0]]), y, "sum"),
+    "put_": lambda x, y: x.put_(torch.tensor([0, 1]), y[0]),
+    "addr_": lambda x, y: x.addr_(torch.ones(3), y[0]),
+    "setitem": lambda x, y: x.__setitem__(torch.tensor([0]), y),
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_what_is_read_lies_in_the_memory_that_is_written(name, dynamic):
+    """It raised in eager, and did not when compiled."""
+    program = INDEXED[name]
+    compiled = lampwork.compile(program, dynamic=dynamic, options={"cache": False})
+    for shares in (True, False):
+        outcomes = []
+        for function in (program, compiled):
+            x = torch.arange(6.0).view(3, 2)
+            try:
+                function(x, x[:1] if shares else torch.ones(1, 2))
+                outcomes.append(x.tolist())
+            except RuntimeError as error:
+                outcomes.append(str(error).splitlines()[0])
+        assert outcomes[0] == outcomes[1]
+        assert isinstance(outcomes[0], str) == shares
