@@ -250,11 +250,20 @@ class Functionalizer:
             if stride == 0 and fake.size()[dim] > 1:
                 # Only `fill_` writes to repeated elements, the same number to each: one of them will do.
                 new = self.emit(aten.slice.Tensor, new, dim, 0, 1)
+        span = end_of(fake) - fake.storage_offset()
         if fake.dtype != root.fake.dtype:
-            raise self.fail(f"a write through {view.operator}")
+            if not root.fake.is_contiguous() or torch.bool in (fake.dtype, root.fake.dtype):
+                raise self.fail(f"a write through {view.operator}")
+            flat = self.emit(aten.view.default, self.exact_root(view.memory), [root.fake.numel()])
+            seen = self.emit(aten.view.dtype, flat, fake.dtype)
+            offset = fake.storage_offset() - root.fake.storage_offset() * root.fake.itemsize // fake.itemsize
+            if offset < 0 or offset + span > seen.meta["val"].numel():
+                raise self.fail("a write through as_strided outside of its tensor")
+            changed = self.scatter_into_flat(seen, new, fake, offset, span)
+            changed = self.emit(aten.view.dtype, changed, root.fake.dtype)
+            return self.emit(aten.view.default, changed, list(root.fake.size()))
         base = self.exact_root(view.memory)
         offset = fake.storage_offset() - root.fake.storage_offset()
-        span = end_of(fake) - fake.storage_offset()
         if offset < 0 or offset + span > end_of(root.fake) - root.fake.storage_offset():
             raise self.fail("a write through as_strided outside of its tensor")
         if view.memory.is_flat:
@@ -265,8 +274,8 @@ class Functionalizer:
         )
 
     def scatter_into_flat(self, base: Node, new: Node, fake: Fake, offset: int, span: int) -> Node:
-        """As `scatter_into_root`, for the flat root over several inputs. `as_strided_scatter` counts from the beginning
-        of the storage, and on other calls the inputs may lie elsewhere in it."""
+        """As `scatter_into_root`, for a root in one dimension: that over several inputs, or one seen as another type.
+        `as_strided_scatter` counts from the beginning of the storage, and on other calls inputs may lie elsewhere in it."""
         sizes = new.meta["val"].size()
         flat = self.flattened(new)
         if is_contiguous(fake) and same_sizes(sizes, fake.size()):
@@ -347,11 +356,13 @@ class Functionalizer:
             root = parent.memory.root
             if parent.memory.inputs and _torch.storage_key(fake) in self.written and not covers(root.fake, fake):
                 raise self.fail("as_strided reaches beyond an input, into memory that is written")
-            size, stride = list(args[0]), list(args[1])
-            if fake.dtype == root.fake.dtype:
-                offset = fake.storage_offset() - root.fake.storage_offset()
-                return View(parent.memory, fake, root, op, (size, stride, offset), {}, like)
-            raise self.fail("as_strided of a view of another element type")
+            if fake.dtype != root.fake.dtype:
+                if not root.fake.is_contiguous() or not root.fake.dim():
+                    raise self.fail("as_strided of a view of another element type")
+                seen = evaluate(aten.view.dtype, (root.fake, fake.dtype), {})
+                root = self.view(root, seen, aten.view.dtype, (fake.dtype,), {}, like)
+            offset = fake.storage_offset() - root.fake.storage_offset()
+            return View(parent.memory, fake, root, op, (list(args[0]), list(args[1]), offset), {}, like)
         if fake.dtype is torch.bool and parent.operator is aten.view.dtype:
             # A view of bytes that were no truths: a write to a part leaves the others as they are, not 0 or 1.
             under = parent.parent

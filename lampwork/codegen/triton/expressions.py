@@ -33,6 +33,8 @@ POINTERS: Final = {
     "float8_e4m3fn": "*u8", "float8_e5m2": "*u8",
 }  # fmt: skip
 HALF: Final = ("float16", "bfloat16")
+#: Whole numbers as libdevice names them.
+_TRUNCATED: Final = {"int32": "int", "int64": "ll", "uint64": "ull"}
 COMPARISONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 INFIX: Final = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", **COMPARISONS}
 
@@ -93,8 +95,12 @@ def cast(lines: Lines, value: str, source: str, target: str) -> str:
         return cast(lines, lines.name(f"{value}.to(tl.float32)"), "float32", target)
     if source in FLOATING and target in ("int8", "int16", "uint8", "uint16", "uint32"):
         # Narrow integers keep the low bits of a wide one; the conversion of a negative float to uint8 is no undefined.
-        wide = "tl.int32" if target in ("int8", "int16") else "tl.int64"
-        return lines.name(f"{lines.name(f'{value}.to({wide})')}.to({to})")
+        wide = "int32" if target in ("int8", "int16") else "int64"
+        return cast(lines, cast(lines, value, source, wide), wide, target)
+    if source in ("float32", "float64") and target in _TRUNCATED:
+        # What the instruction makes of NaN and of numbers that are too large is what kernels of CUDA C++ make of it. Of a
+        # NaN that LLVM knows at compile time, the quotient 0 / 0 of an empty mean, `.to` makes any number.
+        return lines.name(f"libdevice.{'float' if source == 'float32' else 'double'}2{_TRUNCATED[target]}_rz({value})")
     return lines.name(f"{value}.to({to})")
 
 

@@ -16,7 +16,9 @@ from lampwork.fakes.shapes import (
     contiguous,
     expect_sizes,
     preserved,
+    promoted,
     rule,
+    same_sizes,
     strides_suggest_channels_last,
     suggests_channels_last,
 )
@@ -81,6 +83,17 @@ def dot(a: torch.Tensor, b: torch.Tensor) -> Spec:
     if a.dim() != 1 or b.dim() != 1 or a.size()[0] != b.size()[0]:
         raise Unknown
     return Spec((), (), _same_dtype(a, b))
+
+
+@rule("addr")
+def addr(x: torch.Tensor, vec1: torch.Tensor, vec2: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Spec:
+    """`x` takes part in the result's type where `beta` is 0, too."""
+    if vec1.dim() != 1 or vec2.dim() != 1 or beta != 0:
+        raise Unknown
+    shape = (vec1.size()[0], vec2.size()[0])
+    check_expands(x.size(), shape)
+    strides = preserved(x) if x.dim() == 2 and same_sizes(x.size(), shape) else contiguous(shape)
+    return Spec(shape, strides, promoted((x, vec1, vec2)))
 
 
 @rule("convolution")

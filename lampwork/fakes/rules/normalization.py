@@ -24,12 +24,13 @@ from lampwork.fakes.shapes import (
 )
 
 
-def _statistics_dtype(x: torch.Tensor, weight: Any) -> torch.dtype:
+def _statistics_dtype(x: torch.Tensor, weight: Any, bias: Any) -> torch.dtype:
     """Half inputs with float32 parameters keep float32 statistics; so do all half inputs on CUDA."""
     if not x.is_cpu and x.dtype.itemsize < 4:
         return torch.float32
-    if weight is not None and weight.dtype != x.dtype:
-        return weight.dtype
+    for each in (weight, bias):
+        if each is not None and each.dtype != x.dtype:
+            return each.dtype
     return x.dtype
 
 
@@ -45,7 +46,7 @@ def native_layer_norm(x: torch.Tensor, normalized_shape: Any, weight: Any, bias:
     if not inner:
         raise RuntimeError("Expected normalized_shape to be at least 1-dimensional")
     outer = shape[: len(shape) - inner] + (1,) * inner
-    statistics = Spec(outer, contiguous(outer), _statistics_dtype(x, weight))
+    statistics = Spec(outer, contiguous(outer), _statistics_dtype(x, weight, bias))
     return Spec(shape, contiguous(shape), x.dtype), statistics, statistics
 
 
@@ -61,7 +62,7 @@ def native_group_norm(x: torch.Tensor, weight: Any, bias: Any, n: int, c: int, h
                 f"Expected {name} to be a vector of size equal to the number of channels in input, but got "
                 f"{name} of shape {list(each.size())} and input of shape {list(x.size())}"
             )
-    statistics = Spec((n, group), (group, 1), _statistics_dtype(x, weight))
+    statistics = Spec((n, group), (group, 1), _statistics_dtype(x, weight, bias))
     shape = tuple(x.size())
     return Spec(shape, in_format_of(x, shape), x.dtype), statistics, statistics
 
@@ -76,7 +77,7 @@ def _batch_norm(
             raise RuntimeError(f"{name} should contain {shape[1]} elements not {each.numel()}")
     weight = weight if weight is not None else running_mean
     channels = (shape[1],) if training else (0,)
-    statistics = Spec(channels, (1,), _statistics_dtype(x, weight))
+    statistics = Spec(channels, (1,), _statistics_dtype(x, weight, bias))
     return Spec(shape, _normalized_strides(x, shape), x.dtype), statistics, statistics
 
 
@@ -187,9 +188,10 @@ def elementwise_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1, 
 
 @rule("soft_margin_loss")
 def soft_margin_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1) -> Spec:
-    if not same_sizes(x.size(), target.size()):
+    """The kernel writes what it makes of the target, and then of both, to a result of the input's type."""
+    if not same_sizes(x.size(), target.size()) or not x.dtype.is_floating_point:
         raise Unknown
-    return _alike(elementwise_loss(x, target, reduction), x, target)
+    return Spec((), (), x.dtype) if reduction else Spec(tuple(x.size()), preserved(target), x.dtype)
 
 
 @rule("binary_cross_entropy", "binary_cross_entropy_with_logits")

@@ -152,7 +152,22 @@ def _libdevice() -> Any:
 
         return call
 
-    return types.SimpleNamespace(**{name: lift(function) for name, function in {**_UNARY, **_BINARY}.items()})
+    def truncate(wanted: str) -> Any:
+        def call(arg: Any) -> Any:
+            target = getattr(tl, wanted)
+            result = np.asarray(arg.handle.data).astype(wanted)
+            return tl.tensor(TensorHandle(result, target), tl.block_type(target, list(result.shape)) if arg.type.is_block() else target)  # fmt: skip
+
+        return call
+
+    truncations = {
+        f"{source}2{name}_rz": truncate(wanted)
+        for source in ("float", "double")
+        for name, wanted in (("int", "int32"), ("ll", "int64"), ("ull", "uint64"))
+    }
+    return types.SimpleNamespace(
+        **{name: lift(function) for name, function in {**_UNARY, **_BINARY}.items()}, **truncations
+    )
 
 
 @cache

@@ -1,0 +1,61 @@
+"""`as_strided` and `unfold` of memory seen as another element type are read and written."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import lampwork
+
+
+def read(x):
+    seen = x.view(torch.int16)
+    return (seen.as_strided((2, 2), (1, 1), seen.storage_offset()),)
+
+
+def write(x):
+    seen = x.view(torch.int16)
+    part = seen.as_strided((3,), (1,), 1)
+    part.add_(1)
+    return part, x + 0
+
+
+def write_to_own(x):
+    y = x * 1
+    part = y.view(torch.uint8).as_strided((3, 2), (2, 1), 2)
+    part.mul_(3)
+    return y, part
+
+
+def fill_with_gaps(x):
+    y = (x * 1).reshape(-1)[1:]
+    part = y.view(torch.int16).as_strided((2,), (2,), 3)
+    part.fill_(3)
+    return y, part
+
+
+def write_unfolded(x):
+    y = (x * 1).reshape(-1)
+    y.view(torch.int16).unfold(0, 2, 2).add_(1)
+    return (y,)
+
+
+INPUTS = {
+    "float32": torch.randn(2, 3),
+    "complex64": torch.randn(3, dtype=torch.complex64),
+    "float64": torch.randn(2, 2, dtype=torch.float64),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("dtype", INPUTS)
+@pytest.mark.parametrize("function", [read, write, write_to_own, fill_with_gaps, write_unfolded])
+def test_other_types(function, dtype, dynamic):
+    x, y = INPUTS[dtype].clone(), INPUTS[dtype].clone()
+    expected = function(x)
+    found = lampwork.compile(function, dynamic=dynamic)(y)
+    bits = lambda value: value.contiguous().view(torch.uint8)
+    assert torch.equal(bits(x), bits(y))
+    for ours, theirs in zip(found, expected):
+        assert (ours.dtype, ours.stride(), ours.storage_offset()) == (theirs.dtype, theirs.stride(), theirs.storage_offset())  # fmt: skip
+        assert torch.equal(bits(ours), bits(theirs))
