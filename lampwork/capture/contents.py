@@ -120,7 +120,9 @@ class Contents:
         made = self._places.get(key)
         if made is None:
             count = self.size(x.numel())
-            strides = (1, count) if x.dim() else contiguous((count, x.dim()))
+            # Of no place the kernel for a CPU returns strides (1, 0), that for a GPU (1, 1).
+            rows = torch.sym_max(count, 1) if x.is_cuda else count
+            strides = (1, rows) if x.dim() else contiguous((count, x.dim()))
             made = self.record(aten.nonzero.default, (x,), {}, Spec((count, x.dim()), strides, torch.int64))
             self._places[key] = made
         return made

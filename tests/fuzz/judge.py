@@ -180,7 +180,7 @@ def compare_elements(label: str, ours: torch.Tensor, expected: torch.Tensor, ora
         if not bool(wrong.any()):
             break
     else:
-        wrong = _nowhere(label, mine, wrong, oracle, UNITS * info.eps)
+        wrong = _nowhere(label, mine, wrong, oracle, UNITS * info.eps, WIDER * spread)
         if bool((wrong & ~theirs.isfinite()).any()):
             wrong &= theirs.isfinite() | ~_finite_elsewhere(label, mine, oracle, UNITS * info.eps)
         return _told_of(mine, theirs, wrong, ours)
@@ -206,9 +206,11 @@ def _is_close_as_a_number(mine: torch.Tensor, theirs: torch.Tensor, relative: fl
     return (off <= relative * size).repeat_interleave(2)
 
 
-def _nowhere(label: str, mine: torch.Tensor, wrong: torch.Tensor, oracle: Oracle, relative: float) -> torch.Tensor:
-    """Which of the `wrong` elements eager gives neither for operands of other layouts nor with narrower vectors. Without
-    a `relative` distance signs of zero are asked for."""
+def _nowhere(
+    label: str, mine: torch.Tensor, wrong: torch.Tensor, oracle: Oracle, relative: float, margin: Any = 0.0
+) -> torch.Tensor:
+    """Which of the `wrong` elements eager gives neither for operands of other layouts nor with narrower vectors, nearer
+    than `relative` to the element, or than `margin`. Without a `relative` distance signs of zero are asked for."""
     for values in oracle.elsewhere():
         other = values.get(label)
         if isinstance(other, (int, float, complex, bool)):
@@ -216,7 +218,8 @@ def _nowhere(label: str, mine: torch.Tensor, wrong: torch.Tensor, oracle: Oracle
         parts = _parts(other) if isinstance(other, torch.Tensor) else None
         if parts is None or parts.shape != mine.shape or parts.dtype != mine.dtype:
             continue
-        near = (mine == parts) | ((mine - parts).abs() <= relative * parts.abs()) if relative else mine == parts
+        near = (mine - parts).abs() <= relative * parts.abs() + margin if relative else mine == parts
+        near |= mine == parts
         signs = (mine != 0) | (mine.signbit() == parts.signbit()) if not relative else True
         same = near & signs | (mine.isnan() & parts.isnan())
         wrong = wrong & ~same

@@ -282,3 +282,10 @@ def test_the_same_seed_gives_the_same_program():
 def test_statements_that_keep_numbers_are_not_disturbed():
     statement = Statement(("v0",), "torch.flip(x0, (0,))", EXACT)
     assert statement.lines("noisy") == ["v0 = torch.flip(x0, (0,))"]
+
+
+def test_how_many_elements_are_found_may_depend_on_rounding():
+    program = planted_program("v1 = x0 * 3 - x0 - x0 - x0", "v9 = v1.nonzero()", inputs=(Input((40,), "float32"),))
+    assert program.function()(torch.linspace(0.1, 1, 40))[0].shape != (0, 1)
+    assert check(program, Planted(r"x0 \* 3 - x0 - x0 - x0", "x0 * 0")).finding is None
+    assert check(program, Planted(r"v1\.nonzero", "v1.nonzero()[1:].clone")).finding.kind == judge.METADATA

@@ -52,10 +52,15 @@ def main() -> int:
         if subject.text:
             print(subject.text.rpartition("def program")[2])
     else:
-        for subject in subjects(draw):
-            total.add(run_subject(subject, options.each, draw))
-            if total.made >= options.changes or time.monotonic() - start > 60 * options.minutes:
-                break
+        from rich.progress import Progress
+
+        with Progress(disable=not sys.stderr.isatty()) as progress:
+            task = progress.add_task("changes", total=options.changes)
+            for subject in subjects(draw):
+                total.add(run_subject(subject, options.each, draw))
+                progress.update(task, completed=total.made)
+                if total.made >= options.changes or time.monotonic() - start > 60 * options.minutes:
+                    break
     fresh = [each for each in total.findings if class_of(each) is None]
     for each in fresh:
         print(f"STALE {each.subject.name}: {each.change}\n    {each.difference.splitlines()[0][:200]}")

@@ -317,16 +317,18 @@ class Comparison:
 
 
 def _close(left: torch.Tensor, right: torch.Tensor) -> bool:
-    left, right = (
-        each.detach().to_dense() if each.layout is not torch.strided else each.detach().as_subclass(torch.Tensor)
-        for each in (left, right)
-    )
+    left, right = (_plain(each) for each in (left, right))
     if not (left.is_floating_point() or left.is_complex()):
         return torch.equal(left, right)
     wide = torch.complex128 if left.is_complex() else torch.float64
     loose = left.dtype in (torch.bfloat16, torch.float16)
     left, right = left.resolve_conj().to(wide), right.resolve_conj().to(wide)
     return torch.allclose(left, right, rtol=1e-2 if loose else 1e-5, atol=1e-2 if loose else 1e-6, equal_nan=True)
+
+
+def _plain(value: torch.Tensor) -> torch.Tensor:
+    value = value.clone() if value.is_inference() else value.detach()  # of which only a copy can be another class
+    return value.to_dense() if value.layout is not torch.strided else value.as_subclass(torch.Tensor)
 
 
 def _show(value: Any) -> str:
