@@ -274,8 +274,8 @@ class Functionalizer:
         )
 
     def scatter_into_flat(self, base: Node, new: Node, fake: Fake, offset: int, span: int) -> Node:
-        """As `scatter_into_root`, for a root in one dimension: that over several inputs, or one seen as another type.
-        `as_strided_scatter` counts from the beginning of the storage, and on other calls inputs may lie elsewhere in it."""
+        """As `scatter_into_root`, for a root in one dimension: over several inputs, or seen as another type.
+        `as_strided_scatter` counts from the beginning of the storage, where on other calls inputs may lie elsewhere."""
         sizes = new.meta["val"].size()
         flat = self.flattened(new)
         if is_contiguous(fake) and same_sizes(sizes, fake.size()):

@@ -145,16 +145,19 @@ def _with_mean(noise: Callable, x: torch.Tensor, *args: Any, function: Callable,
 
 
 def _where_squares_overflow(noise: Callable, x: torch.Tensor, *args: Any, function: Callable, **kwargs: Any) -> Any:
-    """Where the squares of a row overflow, kernels for a GPU make zeros or NaN of it: by how many of its elements a
-    thread sees, which combines its part with those of threads that saw none."""
+    """Where the squares of a row overflow, kernels for a GPU make of it what they make of zeros, or NaN: by how many of
+    its elements a thread sees, which combines its part with those of threads that saw none."""
     result = function(x, *args, **kwargs)
-    if not x.is_cuda or x.dtype is torch.float64:
+    if not x.is_cuda or x.requires_grad:
         return result
-    wide = [each.double() if isinstance(each, torch.Tensor) else each for each in (x, *args)]
-    options = {name: each.double() if isinstance(each, torch.Tensor) else each for name, each in kwargs.items()}
-    expected = function(*wide, **options)
-    lost = (result.isnan() | (result == 0)) & expected.isfinite() & (expected.abs() > 1e-3)
-    return torch.where(lost, torch.where(result.isnan(), 0.0, torch.nan).to(result.dtype), result)
+    copied = lambda each: each.to(torch.float64, copy=True) if isinstance(each, torch.Tensor) else each
+    wide, options = [copied(each) for each in (x, *args)], {name: copied(each) for name, each in kwargs.items()}
+    scale = wide[0].nan_to_num(posinf=0.0, neginf=0.0).abs().amax().clamp(min=1.0) if x.numel() else 1.0
+    expected = function(wide[0] / scale, *wide[1:], **options)
+    of_zeros = function(torch.zeros_like(wide[0]), *wide[1:], **options)
+    is_that = result == of_zeros.to(result.dtype)
+    lost = (result.isnan() | is_that) & expected.isfinite() & ((expected - of_zeros).abs() > 1e-3)
+    return torch.where(lost, torch.where(result.isnan(), of_zeros, torch.nan).to(result.dtype), result)
 
 
 _NORMS = tuple(getattr(torch.nn.functional, f"{name}_norm") for name in ("layer", "group", "instance", "batch"))

@@ -327,8 +327,11 @@ def _close(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def _plain(value: torch.Tensor) -> torch.Tensor:
-    value = value.clone() if value.is_inference() else value.detach()  # of which only a copy can be another class
-    return value.to_dense() if value.layout is not torch.strided else value.as_subclass(torch.Tensor)
+    with torch.inference_mode(False):  # a tensor of that mode cannot become another class
+        value = value.detach().clone()
+    if value.layout is not torch.strided:
+        return value.to_dense()
+    return value if type(value) is torch.Tensor else value.as_subclass(torch.Tensor)
 
 
 def _show(value: Any) -> str:

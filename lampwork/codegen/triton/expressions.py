@@ -98,8 +98,8 @@ def cast(lines: Lines, value: str, source: str, target: str) -> str:
         wide = "int32" if target in ("int8", "int16") else "int64"
         return cast(lines, cast(lines, value, source, wide), wide, target)
     if source in ("float32", "float64") and target in _TRUNCATED:
-        # What the instruction makes of NaN and of numbers that are too large is what kernels of CUDA C++ make of it. Of a
-        # NaN that LLVM knows at compile time, the quotient 0 / 0 of an empty mean, `.to` makes any number.
+        # Of NaN and of numbers that are too large it makes what kernels of CUDA C++ return. Of a NaN that
+        # LLVM knows when it compiles (0 / 0 of an empty mean), `.to` makes any number.
         return lines.name(f"libdevice.{'float' if source == 'float32' else 'double'}2{_TRUNCATED[target]}_rz({value})")
     return lines.name(f"{value}.to({to})")
 

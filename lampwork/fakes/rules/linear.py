@@ -87,8 +87,8 @@ def dot(a: torch.Tensor, b: torch.Tensor) -> Spec:
 
 @rule("addr")
 def addr(x: torch.Tensor, vec1: torch.Tensor, vec2: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Spec:
-    """`x` takes part in the result's type where `beta` is 0, too."""
-    if vec1.dim() != 1 or vec2.dim() != 1 or beta != 0:
+    """All three take part in the result's type; torch's meta kernel leaves `x` out."""
+    if vec1.dim() != 1 or vec2.dim() != 1 or x.dtype == vec1.dtype == vec2.dtype:
         raise Unknown
     shape = (vec1.size()[0], vec2.size()[0])
     check_expands(x.size(), shape)

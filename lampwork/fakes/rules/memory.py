@@ -229,6 +229,28 @@ def flip(x: torch.Tensor, dims: Any) -> Spec:
     return Spec(tuple(x.size()), preserved(x), x.dtype)
 
 
+@rule("rot90")
+def rot90(x: torch.Tensor, k: int = 1, dims: Any = (0, 1)) -> Spec:
+    """A flip, of which dimensions are exchanged; of no quarter turn a copy in row-major order."""
+    if len(dims) != 2 or x.dim() < 2:
+        raise Unknown
+    one, two = (wrap_dim(dim, x.dim()) for dim in dims)
+    if one == two:
+        raise Unknown
+    shape, strides = list(x.size()), list(contiguous(x.size()) if k % 4 == 0 else preserved(x))
+    if k % 2:
+        shape[one], shape[two] = shape[two], shape[one]
+        strides[one], strides[two] = strides[two], strides[one]
+    return Spec(tuple(shape), tuple(strides), x.dtype)
+
+
+@rule("fill.Scalar", "fill.Tensor")
+def fill(x: torch.Tensor, value: Any) -> Spec:
+    if isinstance(value, torch.Tensor) and value.dim():
+        raise RuntimeError(f"fill only supports 0-dimension value tensor but got tensor with {value.dim()} dimensions.")
+    return Spec(tuple(x.size()), preserved(x), x.dtype)
+
+
 @rule("roll")
 def roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Spec:
     count = len(shifts) if isinstance(shifts, (list, tuple)) else 1
@@ -429,6 +451,8 @@ def scatter(x: torch.Tensor, dim: int, index: torch.Tensor, source: Any, *args: 
 def index_add(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, **kwargs: Any) -> Spec:
     if x.dim() != source.dim() or index.dim() != 1 or not x.dim():
         raise Unknown
+    if x.dtype != source.dtype:
+        raise RuntimeError(f"self and source expected to have the same dtype, but got {x.dtype} and {source.dtype}")
     expected = list(x.size())
     expected[wrap_dim(dim, x.dim())] = index.size()[0]
     for one, two in zip(expected, source.size()):

@@ -153,8 +153,16 @@ _each(
     "special_i1 special_i1e special_log_ndtr special_bessel_j0 special_bessel_j1",
     lambda name: float_dtype,
 )
-# Eager multiplies by a number, which takes part in the layout.
-_each("deg2rad rad2deg", lambda name: lambda x: elementwise((x, 1.0), as_float(x.dtype)))
+# Eager writes the product to a tensor that it has made like the operand.
+_each("deg2rad rad2deg", lambda name: lambda x: Spec(tuple(x.size()), preserved(x), as_float(x.dtype)))
+_each("angle", lambda name: _without("c", float_dtype))
+
+
+@rule("polygamma")
+def polygamma(n: int, x: torch.Tensor) -> Spec:
+    return _without("c", float_dtype)(x)
+
+
 _each("ceil floor round trunc round.decimals", lambda name: _without("bc", same_dtype))
 _each("neg", lambda name: _without("b", same_dtype))
 _each("sgn sign relu", lambda name: _without("c", same_dtype))
@@ -183,7 +191,7 @@ def softshrink(x: torch.Tensor, lambd: Any = 0.5) -> Spec:
 
 
 _each("isnan isinf isneginf isposinf logical_not signbit", lambda name: bool_dtype)
-_each("nan_to_num", lambda name: _without("bic", layout_kept))
+_each("nan_to_num", lambda name: layout_kept)
 
 
 @rule("hardtanh")
@@ -247,6 +255,13 @@ def compare_number(x: torch.Tensor, other: Any) -> Spec:
       "logical_xor")  # fmt: skip
 def compare(x: Any, other: Any) -> Spec:
     return elementwise((x, other), torch.bool, promoted((x, other)))
+
+
+@rule("igamma", "igammac")
+def incomplete_gamma(x: torch.Tensor, y: torch.Tensor) -> Spec:
+    dtype = promoted((x, y))
+    _refuse_but("f", dtype)
+    return elementwise((x, y), dtype)
 
 
 # Two tensors, or a tensor and a number ------------------------------------------------------------
@@ -357,7 +372,8 @@ def power(x: torch.Tensor, exponent: Any) -> Spec:
 
 
 @rule("div.Tensor", "atan2", "xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other", "special_xlog1py",
-      "special_xlog1py.self_scalar", "special_xlog1py.other_scalar", "copysign.Tensor", "div.Scalar")  # fmt: skip
+      "special_xlog1py.self_scalar", "special_xlog1py.other_scalar", "copysign.Tensor", "copysign.Scalar",
+      "div.Scalar")  # fmt: skip
 def divide(x: Any, y: Any) -> Spec:
     return elementwise((x, y), as_float(promoted((x, y))))
 
