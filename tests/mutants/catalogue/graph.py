@@ -41,7 +41,8 @@ FAULTS = (
     ),
     Fault(
         "written-offset-of-storage", "graph/functionalize.py",
-        "        offset = fake.storage_offset() - root.fake.storage_offset()\n        span =", "        offset = fake.storage_offset()\n        span =",
+        "        base = self.exact_root(view.memory)\n        offset = fake.storage_offset() - root.fake.storage_offset()\n",
+        "        base = self.exact_root(view.memory)\n        offset = fake.storage_offset()\n",
         "a write through `as_strided` of an input that begins inside its storage goes beyond its place",
     ),
     Fault(
