@@ -9,8 +9,17 @@ from __future__ import annotations
 
 from tests.mutation.run import Finding
 
-CLASSES: dict[str, tuple[str, ...]] = {}
-EXAMPLES: dict[str, tuple[tuple[str, ...], str]] = {}
+CLASSES: dict[str, tuple[str, ...]] = {
+    # What a class says of itself is read without a guard, and who registered with an abstract one.
+    "names of classes": ("class renamed", "class qualname changed"),
+    "bases of classes": ("bases extended",),
+    "registration": ("class registered",),
+}
+EXAMPLES: dict[str, tuple[tuple[str, ...], str]] = {
+    "names of classes": (("x = x + len(Part.__name__)",), "class renamed @ function.global['Part']"),
+    "bases of classes": (("x = x + len(Part.__mro__)",), "bases extended @ function.global['Part']"),
+    "registration": (("x = x + (1 if isinstance(ITEM, Shape) else 2)",), "class registered @ function.global['Shape']"),
+}
 
 
 def class_of(finding: Finding) -> str | None:
