@@ -379,7 +379,12 @@ def _centered_by(
     of range, eager's order of operations shows: x * scale + (bias - mean * scale), as if the mean were 0, or
     (x - mean) * rstd * weight + bias."""
     accumulator = rstd.dtype
-    offset = lambda index, like: ex.cast(bias.load(index), accumulator) if bias is not None else ex.like(0, like)
+
+    def offset(index: IndexTuple, like: Expr) -> Expr:
+        """The bias, 0 for -0: eager takes the scaled mean from it, which is hardly ever 0."""
+        zero = ex.like(0, like)
+        return ex.add(ex.cast(bias.load(index), accumulator), zero) if bias is not None else zero
+
     in_rows = lowering.device != "cpu" or _in_rows(input)
     if weight is not None and not in_rows:
 
@@ -391,7 +396,8 @@ def _centered_by(
             return ex.add(ex.mul(normalized, factor), offset(at, factor))
 
         return lowering.compute(lowering.out[0], one_by_one, "0")
-    scale, middle, shift = rstd, mean, bias
+    scale, middle = rstd, mean
+    shift: TensorValue | None = None
     if weight is not None:
         scale = lowering.compute_fresh(
             rstd.shape, accumulator, lambda i: ex.mul(rstd.load(i), ex.cast(weight.load(i), accumulator)), "scale"
@@ -414,7 +420,7 @@ def _centered_by(
     def body(index: IndexTuple) -> Expr:
         at = (index[1],)
         factor = scale.load(at)
-        term = ex.cast(shift.load(at), accumulator) if shift is not None else ex.like(0, factor)
+        term = shift.load(at) if shift is not None else offset(at, factor)
         return _scaled_from(
             input.load(index), middle.load(at), rest.load(at) if rest is not None else None, factor, term
         )

@@ -67,7 +67,7 @@ class Rows(TorchFunctionMode):
     """While it is on, eager's kernels are given rows in another order, or a row's statistics are computed in two passes.
 
     "small first": rows that are normalised have what is small in the first lanes, sums are added up element by element,
-    and products begin with the small factors. "large first": products begin with the large ones. "definition": where a
+    and products begin with the small factors. "large first": sums and products begin with what is large. "definition": where a
     row that is normalised gives NaN, the mean is a sum, and then the variance another, instead of running ones.
     """
 
@@ -80,8 +80,8 @@ class Rows(TorchFunctionMode):
             return _layer_norm(self.order, *args, **(kwargs or {}))
         if func is torch.nn.functional.group_norm and self.order != "large first":
             return _group_norm(self.order, *args, **(kwargs or {}))
-        if func in _SUMS and self.order == "small first" and _is_plain(args, kwargs):
-            return _sum(func.__name__, *args, **(kwargs or {}))
+        if func in _SUMS and self.order != "definition" and _is_plain(args, kwargs):
+            return _sum(func.__name__, self.order == "large first", *args, **(kwargs or {}))
         if func in _PRODUCTS and self.order != "definition" and _is_plain(args, kwargs):
             return _product(self.order == "large first", *args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
@@ -141,8 +141,10 @@ _SUMS = frozenset(getattr(owner, name) for owner in (torch, torch.Tensor) for na
 _PRODUCTS = frozenset((torch.prod, torch.Tensor.prod))
 
 
-def _sum(name: str, x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:
-    """Element by element: which partial sums overflow depends on the order."""
+def _sum(
+    name: str, large_first: bool, x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> torch.Tensor:
+    """Element by element: which partial sums overflow, and which small numbers are lost, depends on the order."""
     dims = sorted({each % max(x.dim(), 1) for each in ([dim] if isinstance(dim, int) else dim or range(x.dim()))})
     wide = x.to(dtype or x.dtype)
     result = getattr(torch, name)(wide, dims, keepdim)
@@ -151,6 +153,7 @@ def _sum(name: str, x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, 
     wide = wide.nan_to_num(0.0, math.inf, -math.inf) if name == "nansum" else wide
     wide = wide.float() if wide.dtype.itemsize < 4 else wide
     rows = wide.permute(*(each for each in range(x.dim()) if each not in dims), *dims).flatten(-len(dims))
+    rows = rows.gather(-1, rows.abs().argsort(-1, descending=True, stable=True)) if large_first else rows
     total = torch.zeros(rows.shape[:-1], dtype=rows.dtype, device=x.device)
     for place in range(rows.shape[-1]):
         total = total + rows[..., place]

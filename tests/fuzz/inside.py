@@ -174,6 +174,16 @@ _FORMULAS: dict[Any, Callable] = {
 }  # fmt: skip
 
 
+_SUMS = frozenset(getattr(owner, name) for owner in (torch, torch.Tensor) for name in ("sum", "nansum", "mean", "prod"))
+
+
+def _of_whole_numbers(noise: Callable, func: Callable, x: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+    """A sum in a floating-point type: whole numbers are rounded to it, and partial sums, which may cancel."""
+    if dtype is not None and dtype.is_floating_point and not x.is_complex():
+        x = noise(x.to(dtype))
+    return func(x, *args, dtype=dtype, **kwargs)
+
+
 class Inside(TorchFunctionMode):
     """While it is on, the functions of the table are computed by their formulas, disturbed by `noise`."""
 
@@ -184,10 +194,12 @@ class Inside(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         formula = _FORMULAS.get(func)
         plain = isinstance(args[0], torch.Tensor) and args[0].is_floating_point() if args else False
-        if formula is not None and plain and "out" not in (kwargs or {}):
+        if formula is not None and plain and args[0].numel() and "out" not in (kwargs or {}):
             return formula(self.noise, *args, **(kwargs or {}))
         if func in (torch.prod, torch.Tensor.prod) and plain and "dim" not in (kwargs or {}):
             return _product(self.noise, func, *args, **(kwargs or {}))
+        if func in _SUMS and args and not plain and "out" not in (kwargs or {}):
+            return _of_whole_numbers(self.noise, func, *args, **(kwargs or {}))
         if func in _EXTREMES:
             return _either_zero(self.noise, func, args, kwargs or {})
         return func(*args, **(kwargs or {}))

@@ -225,6 +225,25 @@ def test_how_many_elements_there_are_may_be_a_matter_of_order():
     assert check(program, Planted(r"torch.nonzero(.*)", r"torch.nonzero(\1 > 0)")).finding.kind == judge.METADATA
 
 
+def test_operators_on_nothing_do_not_end_the_disturbed_runs():
+    inputs = (Input((3, 4), "float32"), Input((1, 0, 2), "float32"))
+    program = planted_program("v1 = F.log_softmax(x1, 1)", "v9 = (x0 * 4096).sum(1) % 0.5", inputs=inputs)
+    other = r"(x0.flip(1) * 4096).double().sum(1).float() % 0.5"
+    assert check(program, Planted(r"\(x0 \* 4096\)\.sum\(1\) % 0\.5", other)).finding is None
+    wrong = r"((x0 * 4096).sum(1) + 0.1) % 0.5"
+    assert check(program, Planted(r"\(x0 \* 4096\)\.sum\(1\) % 0\.5", wrong)).finding.kind == judge.WRONG_VALUES
+
+
+def test_sums_of_whole_numbers_are_rounded():
+    inputs = (Input((4, 40), "int64", "plain", "unit"),)
+    large = "torch.tensor([2, 2**62, 3, -(2**62)] * 10)"
+    program = planted_program(f"v9 = (x0 * 0 + {large}).sum(1, dtype=torch.float64)", inputs=inputs)
+    assert check(program, Planted(r"\)\.sum", ").view(-1, 10, 4).transpose(1, 2).flatten(1).sum")).finding is None
+    assert check(program, Planted(r"(.+)", r"\1 + 1e9")).finding.kind == judge.WRONG_VALUES
+    program = planted_program("v9 = (x0 * 0 + 3).sum(1, dtype=torch.float64)", inputs=inputs)
+    assert check(program, Planted(r"(.+)", r"\1 + 1e-9")).finding.kind == judge.WRONG_VALUES
+
+
 def test_products_in_another_order():
     inputs = (Input((2, 40), "float32", "plain", "unit"),)
     program = planted_program("v9 = (x0 * 0 + torch.tensor([1e30] * 20 + [0.0] * 20)).prod(1)", inputs=inputs)
