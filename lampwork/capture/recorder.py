@@ -210,17 +210,19 @@ class Recorder(Recording):
             self.note_offset(args[0])
         inputs = self.to_nodes(args), self.to_nodes(kwargs) if kwargs else {}
         result: Any
-        # Of a part of a tensor of symbolic sizes, too: PyTorch's kernels do not know in whose memory that lies.
-        if self.sizes and (getattr(args[0], "lampwork_storage", None) is not None or has_symbols((args, kwargs))):
+        if self.sizes and has_symbols((args, kwargs)):
             result = view(op.overload, args, kwargs)
             self._record(op, *inputs, result)
             return result
         with _torch.kernels_only():
             plain = op.overload(*args, **kwargs)
-        if isinstance(plain, torch.Tensor):
-            result = plain if isinstance(plain, Fake) else fake_like_view(plain)
-        else:
-            result = [fake_like_view(each) for each in plain]
+        fakes = [each if isinstance(each, Fake) else fake_like_view(each)
+                 for each in ((plain,) if isinstance(plain, torch.Tensor) else plain)]  # fmt: skip
+        storage = getattr(args[0], "lampwork_storage", None)
+        if storage is not None:  # a part at known sizes of a tensor whose sizes vary
+            for each in fakes:
+                each.lampwork_storage = storage
+        result = fakes[0] if isinstance(plain, torch.Tensor) else fakes
         self._record(op, *inputs, result)
         return result
 

@@ -80,3 +80,19 @@ def test_scatters_by_strides():
     for function in (program, compiled):
         with pytest.raises(RuntimeError, match="only supported for contiguous"):
             function(leaf, torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_views_of_conjugates_are_conjugates(dynamic):
+    x = torch.tensor([2 - 0j, -1.75 - 0.75j]).view(1, 2, 1, 1)
+    for program in (
+        lambda x: x.adjoint().swapdims(0, 0),
+        lambda x: x.conj().split(1, 1)[0],
+        lambda x: x.conj()[:, 0],
+        lambda x: (x + 1).conj().as_strided((2,), (1,)),
+        lambda x: x.conj().imag.transpose(0, 1),
+    ):
+        expected, ours = program(x), lampwork.compile(program, dynamic=dynamic, options={"cache": False})(x)
+        assert (ours.is_conj(), ours.is_neg()) == (expected.is_conj(), expected.is_neg()) and torch.equal(
+            ours, expected
+        )
