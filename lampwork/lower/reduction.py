@@ -438,9 +438,9 @@ def _spread(lowering: Lowering, self: TensorValue, dim: Any, correction: Any, ro
     if lowering.device == "cpu" and self.dtype == "float32" and whole and not with_mean:
         squared = _overflowing_as_the_sum(lowering, mean, squared, count)
     # Eager's running mean is NaN from an infinity on, as the variance is, but where that comes last (which is
-    # not looked for in long rows). Of too few elements the variance alone is NaN.
+    # not looked for in rows whose length is known and long). Of too few elements the variance alone is NaN.
     few = math.floor(max(correction, 1))
-    ahead = _ahead_of_the_last(self, dims) if lowering.device == "cpu" else None
+    ahead = _ahead_of_the_last(lowering, self, dims) if lowering.device == "cpu" else None
 
     def mean_at(index: IndexTuple) -> Expr:
         value, spread = mean.load(index), squared.load(index)
@@ -468,13 +468,24 @@ def _spread(lowering: Lowering, self: TensorValue, dim: Any, correction: Any, ro
 _SHORT_ROW = 8
 
 
-def _ahead_of_the_last(self: TensorValue, dims: tuple[int, ...]) -> Body | None:
+def _ahead_of_the_last(lowering: Lowering, self: TensorValue, dims: tuple[int, ...]) -> Body | None:
     """0, or NaN where an element of a row over `dims` other than the last is not finite. None for long rows."""
+    dtype = compute_dtype(self.dtype)
     sizes = [size for size in (self.shape[dim] for dim in dims) if isinstance(size, int)]
-    if len(sizes) < len(dims) or not 2 <= math.prod(sizes) <= _SHORT_ROW:
+    if len(sizes) < len(dims):
+
+        def unless_last(index: IndexTuple) -> Expr:
+            other = ex.mul(ex.cast(self.load(index), dtype), ex.constant(0, dtype))
+            found: Expr = ex.constant(0, dtype)
+            for dim in dims:
+                is_end = ex.compare("eq", as_index(index[dim]), as_index(self.shape[dim] - 1))
+                found = ex.where(is_end, found, other)
+            return found
+
+        return lowering.reduce("sum", self.shape, dims, unless_last, dtype, "ahead").load
+    if not 2 <= math.prod(sizes) <= _SHORT_ROW:
         return None
     places = list(itertools.product(*(range(size) for size in sizes)))[:-1]
-    dtype = compute_dtype(self.dtype)
 
     def ahead(index: IndexTuple) -> Expr:
         total = nothing = ex.constant(0, dtype)

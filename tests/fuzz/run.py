@@ -229,6 +229,13 @@ def _either(disturbed: Callable, plain: Callable) -> Any:
 _WITH_SMALL_STEPS = (torch.float16, torch.float32, torch.float64)
 
 
+#: Whole numbers of the same size, and the bits of the fraction.
+_WHOLE = {
+    torch.float64: (torch.int64, (1 << 52) - 1), torch.float32: (torch.int32, (1 << 23) - 1),
+    torch.float16: (torch.int16, (1 << 10) - 1), torch.bfloat16: (torch.int16, (1 << 7) - 1),
+}  # fmt: skip
+
+
 class Noise:
     """Multiplies floating-point elements by 1 plus up to `units` units in the last place; in every second run, equal
     numbers alike, so that ties stay. Zeros stay; NaNs, whose signs IEEE 754 leaves open, get any.
@@ -277,7 +284,11 @@ class Noise:
         if not bool(missing.any()):
             return value
         sign = self.sign_like(value)
-        return torch.where(missing, torch.copysign(torch.full_like(sign, math.nan), sign), value)
+        other = torch.copysign(torch.full_like(sign, math.nan), sign)
+        if not value.requires_grad:  # which NaN it is, libraries of functions do not agree on
+            whole, fraction = _WHOLE[value.dtype]
+            other = torch.where(self.sign_like(value) > 0, other, (other.view(whole) | fraction).view(value.dtype))
+        return torch.where(missing, other, value)
 
     def __call__(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.layout != torch.strided:

@@ -101,7 +101,7 @@ def test_ties_that_rounding_decides():
 
 
 def test_a_product_that_overflows_in_another_order():
-    """In vectors, one lane multiplies what is large, another what is small. 7 it is nowhere."""
+    """In vectors, one lane multiplies what is large, another what is small: it overflows there alone. What does not is found."""
     inputs = (Input((64,), "float32", values="unit"),)
     factors = "torch.tensor([2.0 ** 100, 2.0 ** -100] * 32)"
     program = planted_program(f"v1 = x0 * 0 + {factors}", "v9 = v1.prod()", inputs=inputs)
@@ -109,7 +109,9 @@ def test_a_product_that_overflows_in_another_order():
     contiguous = torch.tensor([2.0**100, 2.0**-100] * 32)
     assert not torch.equal(contiguous.prod(), torch.stack([contiguous, contiguous], -1)[..., 0].prod())
     assert check(program, Planted(r"v1\.prod\(\)", with_gaps)).finding is None
-    assert check(program, Planted(r"v1\.prod\(\)", "torch.full((), 7.0)")).finding.kind == judge.WRONG_VALUES
+    program = planted_program("v1 = x0 + 0.5", "v9 = v1.prod()", inputs=inputs)
+    assert check(program, Planted(r"v1\.prod\(\)", with_gaps)).finding is None
+    assert check(program, Planted(r"v1\.prod\(\)", "v1.prod() * 1.001")).finding.kind == judge.WRONG_VALUES
 
 
 def test_where_a_result_begins_in_memory_of_its_own_is_left_open():
@@ -143,3 +145,12 @@ def test_functions_written_in_python_that_cancel():
     assert check(program, other).finding is None
     other = Planted("xx", "", op_window=lambda size: window(size) + 3e-5)
     assert check(program, other).finding.kind == judge.WRONG_VALUES
+
+
+def test_which_nan_it_is_is_left_open():
+    """As whole numbers they differ; whether an element is one does not."""
+    inputs = (Input((8,), "float32", values="unit"),)
+    program = planted_program("v8 = torch.acosh(x0)", "v9 = v8.view(torch.int16)", inputs=inputs)
+    ones = "torch.full((8,), -1, dtype=torch.int32).view(torch.float32)"
+    assert check(program, Planted(r"torch\.acosh\(x0\)", ones)).finding is None
+    assert check(program, Planted(r"torch\.acosh\(x0\)", "x0 * 1")).finding.kind == judge.WRONG_VALUES

@@ -265,3 +265,17 @@ def test_norms_of_one_number(order, dim):
     for number in (5.7e28, -3e-30, 0.5, nan):
         same(lambda x: torch.linalg.vector_norm(x, order, dim), torch.tensor(number))
         same(lambda x: torch.linalg.vector_norm(x, order, dim), torch.tensor([number]))
+
+
+@pytest.mark.parametrize("dims", [0, -1, (0, 2), None], ids=str)
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+def test_running_means_beside_infinities_where_sizes_vary(dims):
+    """An infinity is the mean where it comes last, and NaN elsewhere."""
+    program = lambda x: torch.std_mean(x, dims)
+    compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+    generator = torch.Generator().manual_seed(0)
+    for shape in ((2, 3, 4), (3, 5, 2), (9, 2, 3), (2, 3, 11)):
+        for _ in range(10):
+            x = torch.randn(shape, generator=generator)
+            x = torch.where(torch.rand(shape, generator=generator) < 0.1, inf * x.sign(), x)
+            torch.testing.assert_close(compiled(x), program(x), equal_nan=True)
