@@ -185,6 +185,7 @@ if TYPE_CHECKING:
         KIND_FLAGS,
         MemoryName,
         as_subclass,
+        copy_lazy_bits,
         is_buffer,
         pass_for_buffer,
         pass_for_parameter,

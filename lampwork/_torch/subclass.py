@@ -60,6 +60,14 @@ class MemoryName:
         return -id(self)
 
 
+def copy_lazy_bits(source: torch.Tensor, target: torch.Tensor) -> None:
+    """`target` is conjugated or negated when it is read, as `source` is."""
+    if source.is_conj():
+        torch._C._set_conj(target, True)
+    if source.is_neg():
+        torch._C._set_neg(target, True)
+
+
 def zeros_without_memory(cls: type, shape: tuple, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """As `tensor_without_memory`, known to hold zeros: PyTorch computes with it as with its own zero tensors."""
     return torch.Tensor._make_wrapper_subclass(

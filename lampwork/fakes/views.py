@@ -71,6 +71,8 @@ def strided(base: Fake, layout: Layout) -> Fake:
         Fake, tuple(layout.shape), tuple(layout.strides), layout.dtype or base.dtype, base.device, offset=layout.offset
     )
     fake.lampwork_storage = base.lampwork_storage or base.untyped_storage()  # type: ignore[attr-defined]
+    if layout.dtype is None and (base.is_conj() or base.is_neg()):
+        _torch.copy_lazy_bits(base, fake)
     return fake  # type: ignore[return-value]
 
 

@@ -91,6 +91,8 @@ def test_views_of_conjugates_are_conjugates(dynamic):
         lambda x: x.conj()[:, 0],
         lambda x: (x + 1).conj().as_strided((2,), (1,)),
         lambda x: x.conj().imag.transpose(0, 1),
+        lambda x: x.conj().view_as(x),
+        lambda x: x.conj().reshape(-1, x.shape[1])[:, :1],
     ):
         expected, ours = program(x), lampwork.compile(program, dynamic=dynamic, options={"cache": False})(x)
         assert (ours.is_conj(), ours.is_neg()) == (expected.is_conj(), expected.is_neg()) and torch.equal(
