@@ -447,8 +447,8 @@ def scatter(x: torch.Tensor, dim: int, index: torch.Tensor, source: Any, *args: 
     return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
 
 
-@rule("index_add", "index_copy")
-def index_add(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, **kwargs: Any) -> Spec:
+@rule("index_add", "index_copy", "index_reduce")
+def index_add(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *how: str, **kwargs: Any) -> Spec:
     if x.dim() != source.dim() or index.dim() != 1 or not x.dim():
         raise Unknown
     if x.dtype != source.dtype:
