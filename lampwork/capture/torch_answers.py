@@ -190,6 +190,10 @@ def _max_pool1d(pool: Any) -> Any:
         first = args[0] if args else kwargs.get("input")
         if type(first) is not Fake or type(pooled) is not Fake or not first.is_cpu:
             return pooled
+        if not first.dtype.is_floating_point:
+            raise NotImplementedError(
+                f"\"max_pool1d_impl\" not implemented for '{_torch.scalar_type_name(first.dtype)}'"
+            )
         if first.requires_grad and torch.is_grad_enabled() or pooled.stride() == strides.contiguous(pooled.size()):
             return pooled
         return pooled.clone(memory_format=torch.contiguous_format)

@@ -13,9 +13,9 @@ PROGRAMS = {
     # The meta kernel promotes; the kernel writes to a result of the input's type.
     "soft_margin_loss": lambda x, y: (F.soft_margin_loss(x, y), F.soft_margin_loss(y, x)),
     "soft_margin_loss of each": lambda x, y: (F.soft_margin_loss(x, y, reduction="none"),),
-    # The meta kernel does not look at the first operand.
-    "addr": lambda x, y: (torch.addr(y[:60, None], x[:60], x[60:150]),),
-    "addr without its first operand": lambda x, y: (torch.addr(y[:60, None], x[:60], x[60:150], beta=0),),
+    # The meta kernel takes a scalar for one of no weight; eager expands it first.
+    "addr": lambda x, y: (torch.addr(y[0], x[:60], x[60:150]), torch.addr(y[:60, None], x[:60], x[60:150])),
+    "addr without its first operand": lambda x, y: (torch.addr(y[0], x[:60], x[60:150], beta=0),),
     "layer_norm's statistics": lambda x, y: torch.native_layer_norm(x, (LARGE,), None, y, 1e-5),
 }
 

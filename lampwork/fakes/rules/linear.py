@@ -16,7 +16,6 @@ from lampwork.fakes.shapes import (
     contiguous,
     expect_sizes,
     preserved,
-    promoted,
     rule,
     same_sizes,
     strides_suggest_channels_last,
@@ -87,13 +86,13 @@ def dot(a: torch.Tensor, b: torch.Tensor) -> Spec:
 
 @rule("addr")
 def addr(x: torch.Tensor, vec1: torch.Tensor, vec2: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Spec:
-    """All three take part in the result's type; torch's meta kernel leaves `x` out."""
+    """All three take part in the result's type, a scalar too, which is expanded first."""
     if vec1.dim() != 1 or vec2.dim() != 1 or x.dtype == vec1.dtype == vec2.dtype:
         raise Unknown
     shape = (vec1.size()[0], vec2.size()[0])
     check_expands(x.size(), shape)
     strides = preserved(x) if x.dim() == 2 and same_sizes(x.size(), shape) else contiguous(shape)
-    return Spec(shape, strides, promoted((x, vec1, vec2)))
+    return Spec(shape, strides, torch.promote_types(x.dtype, torch.promote_types(vec1.dtype, vec2.dtype)))
 
 
 @rule("convolution")

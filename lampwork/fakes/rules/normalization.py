@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.fakes.shapes import (
     Spec,
     Unknown,
@@ -75,10 +76,22 @@ def _batch_norm(
     for name, each in named.items():  # the kernel reads one element a channel
         if each is not None and each.numel() != shape[1]:
             raise RuntimeError(f"{name} should contain {shape[1]} elements not {each.numel()}")
+    if x.is_cpu:
+        _refuse_types(x, [each for each in named.values() if each is not None])
     weight = weight if weight is not None else running_mean
     channels = (shape[1],) if training else (0,)
     statistics = Spec(channels, (1,), _statistics_dtype(x, weight, bias))
     return Spec(shape, _normalized_strides(x, shape), x.dtype), statistics, statistics
+
+
+def _refuse_types(x: torch.Tensor, parameters: list[torch.Tensor]) -> None:
+    """Raises where eager's kernel for a CPU does: all are of one type, or parameters of float32 beside a half."""
+    if not x.dtype.is_floating_point:
+        raise NotImplementedError(f"\"batch_norm\" not implemented for '{_torch.scalar_type_name(x.dtype)}'")
+    types = {each.dtype for each in parameters}
+    mixed = x.dtype.itemsize < 4 and types == {torch.float32}
+    if types - {x.dtype} and not mixed:
+        raise RuntimeError(f"mixed dtype (CPU): {sorted(map(str, types))} beside an input of {x.dtype}")
 
 
 def _normalized_strides(x: torch.Tensor, shape: tuple) -> tuple:
