@@ -177,3 +177,19 @@ def test_rows_far_from_zero(name):
         exact, found = function(x.double()), compiled(x.cuda())
         for wide, ours in zip(exact, found) if isinstance(exact, tuple) else [(exact, found)]:
             torch.testing.assert_close(ours.cpu().double(), wide, rtol=1e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("size, stride", [((1, 1, 1, 7), (1, 7, 7, 1)), ((0, 1), (1, 1)), ((2, 3, 7), (7, 14, 1))])
+def test_rows_are_scaled_into_contiguous_memory(size, stride):
+    x = torch.randn(64, device="cuda").as_strided(size, stride)
+    for dtype in (torch.float32, torch.bfloat16):
+        function = lambda x: F.rms_norm(x, x.shape[-1:])
+        found, expected = lampwork.compile(function)(x.to(dtype)), function(x.to(dtype))
+        assert (found.stride(), found.dtype) == (expected.stride(), expected.dtype)
+
+
+def test_places_of_nothing():
+    for shape in ((0,), (5, 0, 0), (3, 2)):
+        x = torch.zeros(shape, device="cuda")
+        for dynamic in (None, True):
+            assert lampwork.compile(torch.nonzero, dynamic=dynamic)(x).stride() == torch.nonzero(x).stride()
