@@ -276,8 +276,10 @@ def two_pass_moments(
     total = lowering.reduce("sum", shape, dims, element, accumulator, "sum")
 
     def average(index: IndexTuple) -> Expr:
-        value = ex.div(total.load(index), lowering.operand(count, (), (), accumulator))
-        return ex.mul(value, ex.constant(1 / scale, accumulator)) if scale != 1 else value
+        if isinstance(count, int):
+            return ex.div(total.load(index), ex.constant(count * scale, accumulator))
+        size = lowering.operand(count, (), (), accumulator)
+        return ex.div(total.load(index), ex.mul(size, ex.constant(scale, accumulator)) if scale != 1 else size)
 
     mean = lowering.compute_fresh(total.shape, accumulator, average, "mean")
     if refined:
