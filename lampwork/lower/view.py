@@ -375,6 +375,8 @@ def _view_dtype(lowering: Lowering, self: TensorValue, dtype: Any) -> Any:
         return self
     if ITEM_SIZE_BYTES.get(name) != ITEM_SIZE_BYTES.get(self.dtype) or "bool" in (name, self.dtype):
         return NotImplemented
+    if name.startswith("complex") or self.dtype.startswith("complex"):  # loops have no complex elements
+        return NotImplemented
     ref = self.used().ref
     new = TensorRef(ref.buffer, name, ref.shape, ref.strides, ref.offset)
     return TensorValue(new, self.index_map, self.stored_dtype or self.dtype)

@@ -59,3 +59,13 @@ def test_other_types(function, dtype, dynamic):
     for ours, theirs in zip(found, expected):
         assert (ours.dtype, ours.stride(), ours.storage_offset()) == (theirs.dtype, theirs.stride(), theirs.storage_offset())  # fmt: skip
         assert torch.equal(bits(ours), bits(theirs))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_complex_numbers_seen_as_one_integer(dynamic):
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    for function in (lambda x: x.view(torch.int64) // 3.0, lambda x: (x * 1).view(torch.float64) + 1, lambda x: x.view(torch.int64).remainder(3)):  # fmt: skip
+        torch.testing.assert_close(lampwork.compile(function, dynamic=dynamic)(x), function(x), equal_nan=True)
+    y = torch.randint(9, (3,))
+    back = lambda y: (y + 1).view(torch.complex64) * 2
+    torch.testing.assert_close(lampwork.compile(back, dynamic=dynamic)(y), back(y))
