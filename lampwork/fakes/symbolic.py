@@ -303,7 +303,10 @@ class SymbolicSizes(KnownSizes):
         if name not in self._reasons:
             for noted in self._noted.values():
                 if noted.relation == "==" and name in symbols(add(noted.left, mul(noted.right, -1))):
-                    location, guard = noted.location, self._relation(noted).text
+                    location, guard = noted.location, f"{self._text(noted.left)} == {self._text(noted.right)}"
+                    both = symbols(self._with_sources(noted.left)) | symbols(self._with_sources(noted.right))
+                    if both <= self.sources.keys():  # else a size that contents decided was that number
+                        guard = self._relation(noted).text
                     break
         source = self.sources[name]
         what = describe(source.source)

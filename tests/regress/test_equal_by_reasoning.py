@@ -29,3 +29,15 @@ def test_rows_that_are_one_are_expanded(name):
     for rows, columns in [(2, 11), (3, 8), (2, 5)]:
         x = torch.linspace(-1, 1.5, rows * columns).view(rows, columns).flip(0)
         torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_a_size_that_equals_a_number_of_elements_found_is_explained():
+    """The note of what fixed a size named only sizes of inputs."""
+
+    def function(x, mask, y):
+        joined = torch.column_stack([torch.masked_select(x, mask > 0), y])
+        return joined.tensor_split(2, 0)[1].new_ones(joined.shape)
+
+    mask = torch.tensor([1.0, 1, -1, -1, -1, 1, -1])
+    x, y = torch.randn(7), torch.randn(3)
+    assert torch.equal(lampwork.compile(function, dynamic=True)(x, mask, y), function(x, mask, y))
