@@ -129,8 +129,10 @@ def _nansum(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: boo
 def _mean(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     if lowering.out.dtype not in FLOATING:
         return NotImplemented
-    dims = normalized_dims(dim, len(self.shape))
-    return mean_of(lowering, self.shape, dims, _as(self, compute_dtype(lowering.out.dtype)), lowering.out)
+    accumulator = compute_dtype(lowering.out.dtype)
+    # Kernels for a GPU round to a half type that is asked for before they add, as for sums; a CPU's add what there is.
+    body = _as(self, accumulator) if lowering.device == "cpu" else _converted(self, dtype, accumulator)
+    return mean_of(lowering, self.shape, normalized_dims(dim, len(self.shape)), body, lowering.out)
 
 
 @rule("prod", "prod.dim_int")

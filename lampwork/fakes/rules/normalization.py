@@ -51,17 +51,6 @@ def native_layer_norm(x: torch.Tensor, normalized_shape: Any, weight: Any, bias:
     return Spec(shape, contiguous(shape), x.dtype), statistics, statistics
 
 
-@rule("_fused_rms_norm")
-def fused_rms_norm(x: torch.Tensor, normalized_shape: Any, weight: Any, eps: Any) -> Any:
-    """The kernel for a GPU writes to contiguous memory; on a CPU there is none."""
-    inner, shape = len(normalized_shape), tuple(x.size())
-    if not x.is_cuda or not x.dtype.is_floating_point or tuple(normalized_shape) != shape[len(shape) - inner :]:
-        raise Unknown
-    outer = shape[: len(shape) - inner] + (1,) * inner
-    statistics = Spec(outer, contiguous(outer), torch.float32 if x.dtype.itemsize < 4 else x.dtype)
-    return Spec(shape, contiguous(shape), x.dtype), statistics
-
-
 @rule("native_group_norm")
 def native_group_norm(x: torch.Tensor, weight: Any, bias: Any, n: int, c: int, hw: int, group: int, eps: float) -> Any:
     if x.dim() < 2 or (group and c % group != 0):
