@@ -300,14 +300,17 @@ def two_pass_moments(
     if lowering.device != "cpu":
         mean, rest, squares = _without_rounding(lowering, mean, squares, shape, dims, distance, count)
     if isinstance(count, int):
-        divisor: Any = max(0.0, count - correction)
+        divisor: Any = max(0.0, count - correction) if count else 0.0
     else:
         divisor = None
 
     def divided(index: IndexTuple) -> Expr:
         if divisor is not None:
             return ex.div(squares.load(index), ex.constant(divisor, accumulator))
-        free = ex.sub(lowering.operand(count, (), (), accumulator), ex.constant(correction, accumulator))
+        size = lowering.operand(count, (), (), accumulator)
+        free = ex.sub(size, ex.constant(correction, accumulator))
+        if correction < 0:  # of no elements there is none, whatever is added to their number
+            free = ex.where(ex.compare("gt", size, ex.like(0, size)), free, ex.like(0, size))
         return ex.div(squares.load(index), ex.maximum(free, ex.constant(0, accumulator)))
 
     return rest, mean, lowering.compute_fresh(squares.shape, accumulator, divided, "variance")

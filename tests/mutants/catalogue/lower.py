@@ -138,8 +138,8 @@ FAULTS = (
     ),
     Fault(
         "variance-correction-of-symbols", "lower/reduction.py",
-        "ex.sub(lowering.operand(count, (), (), accumulator), ex.constant(correction, accumulator))",
-        "lowering.operand(count, (), (), accumulator)",
+        "free = ex.sub(size, ex.constant(correction, accumulator))",
+        "free = size",
         "a variance over a symbolic extent has no correction",
     ),
     Fault(
