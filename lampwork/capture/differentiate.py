@@ -161,8 +161,8 @@ class _Differentiation:
         return False
 
     def may_reach_outside(self, fake: Fake, base: Fake) -> bool:
-        """Whether `fake` is made by strides of a view of `base`: elements that this view has not get no gradient, which
-        those of a strided view of `base` would."""
+        """Whether `fake` is an `as_strided` of a view of `base`: it gives no gradient to elements outside of that view,
+        as an `as_strided` of `base` would."""
         node, end = fake.grad_fn, base.grad_fn
         while node is not None and node is not end:
             following = node.next_functions[0][0] if node.next_functions else None
@@ -237,7 +237,7 @@ class _Differentiation:
             elif each.kind.startswith("view") and not _is_surely_distinct(base):
                 raise _refused("a result is a view of a tensor whose elements share memory, by unknown operators")
             elif each.kind.startswith("view") and self.may_reach_outside(fake, base):
-                raise _refused("a result is a view by strides of a view, which may have elements that that has not")
+                raise _refused("a result is an as_strided of a view, and may have elements outside of that view")
         for position, index in self.bare:  # views that autograd knows, made where gradients were off; detached tensors
             call = found.find(self.outputs[position], self.inputs[index], "input", index)
             if call is not None:

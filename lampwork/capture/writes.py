@@ -124,7 +124,7 @@ def call_metadata(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -
     fake = args[0]
     view = operator(_torch.overload(f"aten::{op.view}"))
     _refuse_view_of_history(recorder, fake)
-    _refuse_where_views_follow(recorder, fake)
+    _refuse_base_of_differentiable_views(recorder, fake)
     if hasattr(fake, "lampwork_placeholder"):  # a tensor that the caller holds
         rebind(recorder, fake, recorder.call(view.overload, args, kwargs))
         return fake
@@ -151,15 +151,15 @@ def _refuse_view_of_history(recorder: Recorder, fake: Fake) -> None:
             raise Unsupported("the shape of a view, of a tensor that was computed outside, is changed in place")
 
 
-def _refuse_where_views_follow(recorder: Recorder, fake: Fake) -> None:
-    """Refuses a tensor of which others with a history are views. After a change, autograd makes their history anew: of
-    plain tensors by strides, which stay right, of fakes by the view operators, which now see another shape."""
+def _refuse_base_of_differentiable_views(recorder: Recorder, fake: Fake) -> None:
+    """Refuses a tensor that has views which require gradients. After a change autograd replays these views: those of
+    plain tensors by their strides, which stay right; those of fakes by their operators, which now see another shape."""
     if fake._is_view() or not (torch.is_grad_enabled() and fake.requires_grad):
         return
     for node in recorder.graph.nodes:
         for each in tensors_in((node.meta.get("val"),)):
             if type(each) is Fake and each._base is fake and each.requires_grad:
-                raise Unsupported("the shape of a tensor is changed in place of which others are views with a history")
+                raise Unsupported("the shape of a tensor is changed in place, and views of it require gradients")
 
 
 def rebind(recorder: Recorder, fake: Fake, other: Fake) -> None:
@@ -360,13 +360,13 @@ def _check_memory(op: Operator, args: tuple, kwargs: dict) -> None:
     if op.base not in _READS_OTHER_MEMORY and op.base != "addr_":
         return
     for other in tensors_in((*args[1:], *kwargs.values())):
-        if _partly_overlaps(args[0], other, or_all=op.base != "addr_"):
+        if _partly_overlaps(args[0], other, or_fully=op.base != "addr_"):
             raise RuntimeError(_SHARED)
 
 
-def _partly_overlaps(target: torch.Tensor, other: torch.Tensor, or_all: bool = False) -> bool:
+def _partly_overlaps(target: torch.Tensor, other: torch.Tensor, or_fully: bool = False) -> bool:
     """Eager's `assert_no_partial_overlap`: both dense, in one storage, ranges that meet without being the same;
-    `or_all`: also those that are."""
+    `or_fully`: ranges that are the same, too."""
     if _torch.storage_key(target) != _torch.storage_key(other) or not target.numel() or not other.numel():
         return False
     if not is_dense(target.size(), target.stride()) or not is_dense(other.size(), other.stride()):
@@ -374,5 +374,5 @@ def _partly_overlaps(target: torch.Tensor, other: torch.Tensor, or_all: bool = F
     left, right = target.storage_offset() * target.element_size(), other.storage_offset() * other.element_size()
     left_end, right_end = left + target.numel() * target.element_size(), right + other.numel() * other.element_size()
     if left == right and left_end == right_end:
-        return or_all or tuple(target.stride()) != tuple(other.stride())
+        return or_fully or tuple(target.stride()) != tuple(other.stride())
     return left < right_end and right < left_end

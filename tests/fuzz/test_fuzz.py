@@ -25,14 +25,6 @@ SEEDS = {
 OPEN: dict = {"forward": set(), "gradients": set(), "dynamic": set()}
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("kind, first", [(kind, first) for kind, (_, seeds) in SEEDS.items() for first in seeds[::10]])
 def test_ten_seeds_are_right(kind, first):
     options = SEEDS[kind][0]

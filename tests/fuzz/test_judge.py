@@ -15,14 +15,6 @@ from tests.fuzz.test_fuzz import Planted, planted_program
 LEAF = {"grad": True}
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def quarters(x):
     """Refuses what a disturbed operand is."""
     if not torch.equal(4 * x.detach(), (4 * x.detach()).round()):

@@ -11,15 +11,14 @@ dimension of more than one element.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import os
 import sys
-import warnings
 from typing import Any
 
-#: Results that eager itself leaves to chance, or makes in ways that hang on the library at hand.
-LEFT_OUT = ("empty", "jiterator", "sparse", "svd", "eig", "qr", "lobpcg", "pca", "_refs")
+from tests.ops.unasked import arguments as command_line
+from tests.ops.unasked import compiled, operators
+from tests.ops.unasked import samples as samples_of
+
 SAMPLES = 12
 
 
@@ -59,19 +58,9 @@ def differences(op: Any, dynamic: bool) -> tuple[int, str]:
     """How many calls were compared, and the first that differs, in words."""
     import torch
 
-    import lampwork
-
-    dtype = torch.float32 if torch.float32 in op.dtypes else torch.int64
-    if dtype not in op.dtypes:
-        return 0, ""
-    torch.manual_seed(0)
     calls = 0
     function = op.get_op()
-    try:
-        samples = list(itertools.islice(op.sample_inputs("cpu", dtype), SAMPLES))
-    except Exception:
-        return 0, ""
-    for sample, (how, order_of) in itertools.product(samples, ORDERS.items()):
+    for sample, (how, order_of) in itertools.product(samples_of(op, SAMPLES), ORDERS.items()):
         arguments = turned((sample.input, *sample.args), order_of)
         named = {name: turned(value, order_of) for name, value in sample.kwargs.items()}
         try:
@@ -80,13 +69,7 @@ def differences(op: Any, dynamic: bool) -> tuple[int, str]:
         except Exception:
             continue
         torch.manual_seed(1)
-        compiled = lampwork.compile(
-            lambda *values, named=named: function(*values, **named),
-            options={"cache": False},
-            dynamic=True if dynamic else None,
-        )
-        found = layouts(compiled(*arguments))
-        lampwork.reset()
+        found = layouts(compiled(function, named, dynamic)(*arguments))
         calls += 1
         if found != expected:
             return calls, f"{how}: {found} instead of {expected}"
@@ -94,25 +77,14 @@ def differences(op: Any, dynamic: bool) -> tuple[int, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.ops.layouts", description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="operators whose names contain one of these; all by default")
-    parser.add_argument("--dynamic", action="store_true", help="sizes vary")
-    options = parser.parse_args()
-    os.environ.update(LAMPWORK_STRICT="1", LAMPWORK_CACHE="0")
-    warnings.simplefilter("ignore")
+    options = command_line("tests.ops.layouts", __doc__.splitlines()[0], "sizes vary")
+    chosen = operators(options.names)
 
     from rich.progress import track
 
     from lampwork.fakes import kernels
-    from tests.ops.check import leave_seeding_to_the_check
 
-    from torch.testing._internal.common_methods_invocations import op_db  # isort: skip
-
-    leave_seeding_to_the_check()
     kernels.LARGEST = -1
-    chosen = [op for op in op_db if not any(word in op.name for word in LEFT_OUT)]
-    if options.names:
-        chosen = [op for op in chosen if any(name in op.name for name in options.names)]
     calls = wrong = failed = 0
     for op in track(chosen, "layouts", disable=not sys.stderr.isatty()):
         label = f"{op.name} {op.variant_test_name}".strip()

@@ -11,15 +11,14 @@ and we do not, that is counted: types that a kernel lacks are known to kernels a
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import os
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.ops.layouts import LEFT_OUT
+from tests.ops.unasked import arguments as command_line
+from tests.ops.unasked import compiled, operators
+from tests.ops.unasked import samples as samples_of
 
 SAMPLES = 6
 TYPES = ("float16", "float64", "int64", "bool", "complex64")
@@ -66,15 +65,8 @@ def compare(op: Any, dynamic: bool) -> tuple[int, int, list[str]]:
     """How many calls were compared, how many lost eager's exception, and those with other results, in words."""
     import torch
 
-    import lampwork
-
-    base = torch.float32 if torch.float32 in op.dtypes else torch.int64
-    try:
-        samples = list(itertools.islice(op.sample_inputs("cpu", base), SAMPLES)) if base in op.dtypes else []
-    except Exception:
-        return 0, 0, []
     function, calls, lost, others = op.get_op(), 0, 0, []
-    for sample in samples:
+    for sample in samples_of(op, SAMPLES):
         whole = ((sample.input, *sample.args), dict(sample.kwargs))
         for path, name in itertools.product(list(places(whole)), TYPES):
             try:
@@ -82,13 +74,7 @@ def compare(op: Any, dynamic: bool) -> tuple[int, int, list[str]]:
             except Exception:
                 continue
             expected = outline(function, arguments, named)
-            compiled = lampwork.compile(
-                lambda *values, named=named: function(*values, **named),
-                options={"cache": False},
-                dynamic=True if dynamic else None,
-            )
-            found = outline(compiled, arguments, {})
-            lampwork.reset()
+            found = outline(compiled(function, named, dynamic), arguments, {})
             calls += 1
             if type(expected) is type and type(found) is list:
                 lost += 1
@@ -98,26 +84,17 @@ def compare(op: Any, dynamic: bool) -> tuple[int, int, list[str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.ops.mixed_types", description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="operators whose names contain one of these; all by default")
-    parser.add_argument("--dynamic", action="store_true", help="sizes vary; small kernels are asked as usual")
-    options = parser.parse_args()
-    os.environ.update(LAMPWORK_STRICT="1", LAMPWORK_CACHE="0")
-    warnings.simplefilter("ignore")
+    options = command_line(
+        "tests.ops.mixed_types", __doc__.splitlines()[0], "sizes vary; small kernels are asked as usual"
+    )
+    chosen = operators(options.names)
 
     from rich.progress import track
 
     from lampwork.fakes import kernels
-    from tests.ops.check import leave_seeding_to_the_check
 
-    from torch.testing._internal.common_methods_invocations import op_db  # isort: skip
-
-    leave_seeding_to_the_check()
     if not options.dynamic:
         kernels.LARGEST = -1
-    chosen = [op for op in op_db if not any(word in op.name for word in LEFT_OUT)]
-    if options.names:
-        chosen = [op for op in chosen if any(name in op.name for name in options.names)]
     calls = lost = wrong = 0
     for op in track(chosen, "types", disable=not sys.stderr.isatty()):
         made, without, others = compare(op, options.dynamic)

@@ -33,7 +33,7 @@ POINTERS: Final = {
     "float8_e4m3fn": "*u8", "float8_e5m2": "*u8",
 }  # fmt: skip
 HALF: Final = ("float16", "bfloat16")
-#: Whole numbers as libdevice names them.
+#: Integer types as libdevice names them in `float2int_rz` and the like.
 _TRUNCATED: Final = {"int32": "int", "int64": "ll", "uint64": "ull"}
 COMPARISONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 INFIX: Final = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", **COMPARISONS}
@@ -98,8 +98,8 @@ def cast(lines: Lines, value: str, source: str, target: str) -> str:
         wide = "int32" if target in ("int8", "int16") else "int64"
         return cast(lines, cast(lines, value, source, wide), wide, target)
     if source in ("float32", "float64") and target in _TRUNCATED:
-        # Of NaN and of numbers that are too large it makes what kernels of CUDA C++ return. Of a NaN that
-        # LLVM knows when it compiles (0 / 0 of an empty mean), `.to` makes any number.
+        # libdevice converts NaN and numbers out of range as CUDA C++ does. `.to` of a constant NaN (0 / 0 of an empty
+        # mean) is undefined in LLVM, and gave any number.
         return lines.name(f"libdevice.{'float' if source == 'float32' else 'double'}2{_TRUNCATED[target]}_rz({value})")
     return lines.name(f"{value}.to({to})")
 
