@@ -59,7 +59,7 @@ from lampwork.ir.loops import (
     Store,
     storage_numel,
 )
-from lampwork.ir.offsets import TALLY, Access, computed_index, facts_of, parts_of, renamed
+from lampwork.ir.offsets import TALLY, Access, computed_index, facts_of, numbers_of, parts_of, renamed
 from lampwork.ir.program import Extern, FromBuffer, Launch, Program, TensorRef, launch_rows
 from lampwork.ir.prove import Prover
 from lampwork.ir.size import Size, SizeExpr, Symbol, add, bounds, common_factor, divided, mul, substitute, symbols
@@ -207,9 +207,11 @@ class _KernelCheck:
         offset, facts, numbers = computed_index(index[0], indirect, self.values)
         exact = True
         for condition in (mask, *self.conditions):
+            compared, limits = numbers_of(condition, self.values, numbers)
+            numbers = [*numbers, *compared]
             more, all_said = facts_of(condition, self.values, numbers)
-            facts += more
-            exact &= all_said
+            facts += [*limits, *more]
+            exact &= all_said and not compared
         ranges = {name: add(extent, -1) for name, extent in extents.items()}
         text = f"{buffer.name}[{index[0]}] of {buffer.numel}"
         access = Access(text, offset, buffer.numel, ranges, tuple(facts), exact)

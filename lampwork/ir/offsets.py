@@ -218,6 +218,33 @@ def computed_index(
     return substitute(index, values), facts, bound
 
 
+def numbers_of(
+    condition: Expr | None, locals_: Mapping[str, Expr], bound: Sequence[tuple[Expr, Symbol]]
+) -> tuple[list[tuple[Expr, Symbol]], list[Size]]:
+    """Symbols for integers that `condition` compares, which the kernel computes and keeps between limits, and what those
+    limits say. `bound`: integers that have a symbol.
+
+    where i0 + 1 == max(min(t3, 3), 0), b0[i0] of 3      proved: the integer is at most 3
+    """
+    found: list[tuple[Expr, Symbol]] = []
+    facts: list[Size] = []
+    stack = [condition] if condition is not None else []
+    while stack:
+        value = _defined(stack.pop(), locals_)
+        if not isinstance(value, Compute) or any(value == other for other, _ in (*bound, *found)):
+            continue
+        if value.op in ("minimum", "maximum") and value.dtype == "int64" and _as_size(value, locals_) is None:
+            symbol = Symbol(f"of a condition: {len(bound) + len(found)}", -INFINITY, INFINITY)
+            limits = [add(symbol, mul(low, -1)) for low in _limits(value, "maximum", locals_)]
+            limits += [add(high, mul(symbol, -1)) for high in _limits(value, "minimum", locals_)]
+            if limits:
+                found.append((value, symbol))
+                facts += limits
+                continue
+        stack += value.args
+    return found, facts
+
+
 def _limits(value: Expr, op: str, locals_: Mapping[str, Expr]) -> Iterator[Size]:
     """What an integer is no less than (`maximum`), or no more than (`minimum`), as sizes."""
     other = "minimum" if op == "maximum" else "maximum"

@@ -13,7 +13,7 @@ from lampwork.config import environment
 from lampwork.errors import OffsetError
 from lampwork.ir import offsets
 from lampwork.ir.kernel_verify import prove_program, verify_kernel, verify_program
-from lampwork.ir.loops import Axis, Buffer, Kernel, Load, Loop, Parameter, Store
+from lampwork.ir.loops import Axis, Buffer, Compute, Constant, Index, Kernel, Let, Load, Local, Loop, Parameter, Store
 from lampwork.ir.program import Launch, Placement, Program
 from lampwork.ir.size import INFINITY, Symbol, floordiv, mod, mul
 from lampwork.runtime import function
@@ -43,6 +43,29 @@ def test_what_nothing_proves_is_refused(monkeypatch):
     monkeypatch.setattr(offsets.Access, "proved", lambda *arguments: False)
     with pytest.raises(OffsetError, match="nothing proves"):
         verify_kernel(kernel(squares, 100_000, 100_000))
+    offsets.TALLY.clear()
+
+
+@pytest.mark.parametrize("last, inside", [(3, True), (4, False)])
+def test_a_mask_compares_an_integer_that_is_computed(last, inside):
+    """`d.diagonal(1)` of a gathered gradient on a GPU: b0[i0] of 3 where i0 + 1 is an integer kept below `last`."""
+    index = Symbol("i0", 0, 9)
+    whole = lambda value: Constant(value, "int64")
+    kept = Compute(
+        "minimum", (Compute("maximum", (Load("b2", (index,), "int64"), whole(0)), "int64"), whole(last)), "int64"
+    )
+    row = Compute("add", (Index(index), whole(1)), "int64")
+    load = Load("b0", (index,), "float32", mask=Compute("eq", (Local("t0", "int64"), row), "bool"), other=0)
+    body = (Loop(Axis("i0", 10), (Let("t0", kept), Store("b1", (index,), load)), "parallel"),)
+    parameters = (
+        Parameter("b0", "float32", "read", 3), Parameter("b1", "float32", "write", 10), Parameter("b2", "int64", "read", 10)
+    )  # fmt: skip
+    masked = Kernel("masked", parameters, body)
+    if inside:
+        verify_kernel(masked)
+    else:
+        with pytest.raises(OffsetError, match="nothing proves"):
+            verify_kernel(masked)
     offsets.TALLY.clear()
 
 

@@ -175,3 +175,9 @@ def test_norms_taken_apart(affine):
 
 def test_repeated_pixels():
     check(lambda g: aten.upsample_nearest2d_backward(g, [8, 12], [2, 3, 4, 6]), rows(2, 3, 8, 12), launches=1)
+
+
+def test_gather_from_the_gradient_of_a_diagonal():
+    """Rows that a computed number of columns decides."""
+    index = torch.randint(0, 4, (5, 1, 10))
+    check(lambda g, i: aten.gather(aten.diagonal_backward(g, [5, 4, 10], 1, 0, 1), 1, i % 5), rows(10, 3), index)
