@@ -101,7 +101,12 @@ class Missing:
         made = self._copies.get(node)
         if made is None:
             bits = self.depends[node]
-            flags = [given[number] for number in range(bits.bit_length()) if bits >> number & 1]
+            device = copy.meta["val"].device
+            flags = [
+                _on_device(graph, given[number], device, copy)
+                for number in range(bits.bit_length())
+                if bits >> number & 1
+            ]
             flag = flags[0]
             for other in flags[1:]:
                 flag = emit(graph, aten.logical_or.default, (flag, other), {}, copy)
@@ -109,6 +114,13 @@ class Missing:
             empty = _torch.tensor_without_memory(Fake, tuple(value.size()), value.stride(), value.dtype, value.device)
             made = self._copies[node] = place(graph, _torch.if_given(), (copy, flag), {}, empty, copy)
         return made
+
+
+def _on_device(graph: torch.fx.Graph, flag: Node, device: torch.device, origin: Node) -> Node:
+    """`flag`, which is where its tangent is, for a value that the program has moved."""
+    if flag.meta["val"].device == device:
+        return flag
+    return emit(graph, aten._to_copy.default, (flag,), {"device": device}, origin)
 
 
 def _is_finite(value: object) -> bool:

@@ -221,8 +221,8 @@ def computed_index(
 def numbers_of(
     condition: Expr | None, locals_: Mapping[str, Expr], bound: Sequence[tuple[Expr, Symbol]]
 ) -> tuple[list[tuple[Expr, Symbol]], list[Size]]:
-    """Symbols for integers that `condition` compares, which the kernel computes and keeps between limits, and what those
-    limits say. `bound`: integers that have a symbol.
+    """Symbols for integers that `condition` compares, which the kernel computes and keeps between limits, and what
+    those limits say. `bound`: integers that have a symbol.
 
     where i0 + 1 == max(min(t3, 3), 0), b0[i0] of 3      proved: the integer is at most 3
     """

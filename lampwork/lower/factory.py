@@ -64,7 +64,10 @@ def _scalar_tensor(lowering: Lowering, s: Any, **options: Any) -> Any:
 
 
 def _range(lowering: Lowering, start: Any, step: Any, length: Size) -> Any:
-    """start + step * i: integers exactly, floats in float64 as ATen's arange does."""
+    """start + step * i: integers exactly, floats in float64 as ATen's arange does.
+
+    A GPU rounds once after it has multiplied and added numbers of float32: its arange(-2, 1, 0.1) has no 0.
+    """
     dtype = lowering.out.dtype
     if dtype == "bool":
         return NotImplemented
@@ -73,8 +76,13 @@ def _range(lowering: Lowering, start: Any, step: Any, length: Size) -> Any:
     if dtype not in FLOATING:
         return NotImplemented
 
+    narrow = lowering.device != "cpu" and dtype != "float64"
+    if narrow:
+        start, step = (ex.constant(each, "float32").value for each in (start, step))
+
     def body(index: IndexTuple) -> Expr:
-        position = ex.cast(Index(index[0]), "float64")
+        position = Index(index[0])
+        position = ex.cast(ex.cast(position, "float32") if narrow else position, "float64")
         return ex.add(ex.constant(start, "float64"), ex.mul(position, ex.constant(step, "float64")))
 
     return lowering.compute(lowering.out, body)
@@ -99,11 +107,15 @@ def _linspace(lowering: Lowering, start: Any, end: Any, steps: int, **options: A
         return lowering.compute(lowering.out, lambda index: ex.constant(start, dtype))
     step = (end - start) / (steps - 1)
 
+    wide = dtype if lowering.device == "cpu" else "float64"  # a GPU rounds once
+    number = lambda value: ex.cast(ex.constant(value, dtype), wide)
+    place = lambda value: ex.cast(ex.cast(Index(value), dtype), wide)
+
     def body(index: IndexTuple) -> Expr:
         position = Index(index[0])
-        near = ex.add(ex.constant(start, dtype), ex.mul(ex.constant(step, dtype), ex.cast(position, dtype)))
-        back = ex.cast(Index(add(steps - 1, mul(index[0], -1))), dtype)
-        far = ex.sub(ex.constant(end, dtype), ex.mul(ex.constant(step, dtype), back))
+        near = ex.add(number(start), ex.mul(number(step), place(index[0])))
+        back = place(add(steps - 1, mul(index[0], -1)))
+        far = ex.sub(number(end), ex.mul(number(step), back))
         return ex.where(ex.compare("lt", position, ex.constant(steps // 2, "int64")), near, far)
 
     return lowering.compute(lowering.out, body)

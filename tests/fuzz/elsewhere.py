@@ -11,6 +11,7 @@ tensor and another of one with gaps, or one thing with AVX-512 and another with 
     layer_norm([1e30] * 12)             NaN where a row is shorter than a vector, else 0
     layer_norm([1e30, 0, 0, ...])       NaN where what is large meets the first lane, else 0
     layer_norm([3e38, -3e38])           NaN by a running mean, 0 by a sum
+    std([3e38, -3e38, 0])               NaN by a running mean, inf by a sum
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Rows(TorchFunctionMode):
 
     "small first": rows that are normalised have what is small in the first lanes, sums are added up element by element,
     and products begin with the small factors. "large first": sums and products begin with what is large. "definition": where a
-    row that is normalised gives NaN, the mean is a sum, and then the variance another, instead of running ones.
+    row that is normalised gives NaN, the mean is a sum, and then the variance another, instead of running ones; where a
+    deviation is NaN, it is that of smaller numbers.
     """
 
     def __init__(self, order: str) -> None:
@@ -84,7 +86,27 @@ class Rows(TorchFunctionMode):
             return _sum(func.__name__, self.order == "large first", *args, **(kwargs or {}))
         if func in _PRODUCTS and self.order != "definition" and _is_plain(args, kwargs):
             return _product(self.order == "large first", *args, **(kwargs or {}))
+        if func in _SPREADS and self.order == "definition":
+            return _spread_of_rows(func, *args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
+
+
+def _spread_of_rows(func: Callable, input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """A variance or deviation; where it is NaN, that of smaller numbers, made as large again: inf if squares overflow."""
+    found = func(input, *args, **kwargs)
+    if not input.is_floating_point() or "out" in kwargs:
+        return found
+    scale = 2.0**600 if input.dtype == torch.float64 else 2.0**70
+    small = func(input / scale, *args, **kwargs)
+    first, *mean = small if isinstance(small, tuple) else (small,)
+    if func.__name__.startswith("std"):
+        first = (first * first * scale * scale).sqrt()
+    else:
+        first = first * scale * scale
+    large = (first, *(each * scale for each in mean))
+    plain = found if isinstance(found, tuple) else (found,)
+    either = tuple(torch.where(each.isnan(), other, each) for each, other in zip(plain, large))
+    return either if isinstance(found, tuple) else either[0]
 
 
 def _is_plain(args: Any, kwargs: Any) -> bool:
@@ -139,6 +161,12 @@ def _turned(x: torch.Tensor, length: int, normalise: Callable, eps: float) -> to
 
 _SUMS = frozenset(getattr(owner, name) for owner in (torch, torch.Tensor) for name in ("sum", "nansum", "mean"))
 _PRODUCTS = frozenset((torch.prod, torch.Tensor.prod))
+_SPREADS = frozenset(
+    getattr(owner, name)
+    for owner in (torch, torch.Tensor)
+    for name in ("var", "std", "var_mean", "std_mean")
+    if hasattr(owner, name)
+)
 
 
 def _sum(

@@ -156,7 +156,7 @@ class Oracle:
 
     def elsewhere(self) -> Iterator[dict[str, Any]]:
         """What eager gives for operands of other layouts, and on other machines (with narrower vectors; for a GPU, a
-        CPU), by label."""
+        CPU) and kernels (those of ATen where cuDNN has some), by label."""
         for layout in LAYOUTS:
             if layout not in self._spread:
                 names = {"SPREAD": partial(spread, layout), "SPREAD_IN_PLACE": partial(spread_in_place, layout)}
@@ -177,6 +177,12 @@ class Oracle:
             yield self._spread["narrower"]
         else:
             yield self.on_cpu.values
+            if "without cuDNN" not in self._spread:
+                with torch.backends.cudnn.flags(enabled=False):
+                    self._spread["without cuDNN"] = run_call(
+                        self.program.function(device=self.device), self.program, self.call, False, self.device
+                    ).values
+            yield self._spread["without cuDNN"]
 
     @property
     def on_cpu(self) -> Outcome:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -146,3 +148,15 @@ def test_which_nan_it_is_is_left_open():
     ones = "torch.full((8,), -1, dtype=torch.int32).view(torch.float32)"
     assert check(program, Planted(r"torch\.acosh\(x0\)", ones)).finding is None
     assert check(program, Planted(r"torch\.acosh\(x0\)", "x0 * 1")).finding.kind == judge.WRONG_VALUES
+
+
+def test_deviations_of_rows_whose_squares_overflow():
+    """They are NaN by a running mean and inf by two sums. That a row has a NaN is no such matter."""
+    assert torch.tensor([1.7e308, -1.7e308] * 4, dtype=torch.float64).std().isnan()
+    inputs = (Input((8,), "float64", values="unit"),)
+    for row, kind in (("1.7e308, -1.7e308", None), ("math.nan, 1.0", judge.WRONG_VALUES)):
+        text = f"v1 = x0 * 0 + torch.tensor([{row}] * 4, dtype=torch.float64)"
+        program = planted_program(text, "v8 = v1.std()", results=("v8",), inputs=inputs)
+        program.names["math"] = math
+        finding = check(program, Planted(r"v1\.std\(\)", "v1.std().nan_to_num() + math.inf", math=math)).finding
+        assert (finding and finding.kind) == kind

@@ -191,3 +191,46 @@ def test_means_of_a_narrower_type_round_first(dtype):
     x = torch.tensor([[-3.1, -3.4e38, 3.4e38, 0.3, 1.2], [1.001, 2.003, 3.007, 4.01, 5.02]], device="cuda")
     function = lambda x: x.mean(1, dtype=dtype)
     assert torch.equal(lampwork.compile(function)(x).isnan(), function(x).isnan())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_ranges_round_once(dtype):
+    """ATen's kernels multiply and add in one instruction: arange(-2, 7, 0.1) has 2.98e-8 where others have 0."""
+
+    def ranges():
+        options = {"dtype": dtype, "device": "cuda"}
+        return torch.arange(-2, 7, 0.1, **options), torch.arange(3, -2, -0.07, **options)
+
+    for ours, expected in zip(lampwork.compile(ranges)(), ranges()):
+        if dtype == torch.float64:
+            torch.testing.assert_close(ours, expected)
+        else:
+            _same(ours, expected)
+
+
+def test_a_row_of_unknown_stride_is_read_and_written():
+    def remainder(x, y):
+        x.remainder_(torch.tensordot(y, y, 1))
+        return x
+
+    compiled = lampwork.compile(remainder)
+    y = on_gpu(2) * 0.5
+    for strides in ((2, 2, 2, 1), (4, 4, 4, 2), (9, 9, 9, 3)):
+        rows = [torch.arange(1.0, 9.0, device="cuda").as_strided((1, 1, 1, 2), strides) for _ in range(2)]
+        _same(compiled(rows[0], y), remainder(rows[1], y))
+
+
+def test_a_gradient_that_is_missing_on_another_device():
+    def moved(x):
+        wide = x.to("cpu", torch.float64)
+        return wide.chunk(2)[0].clone(), wide
+
+    x = on_gpu(2, 3).requires_grad_()
+    for used in ((0,), (1,), (0, 1)):
+        gradients = []
+        for function in (moved, lampwork.compile(moved)):
+            results = function(x)
+            torch.autograd.backward([results[k] for k in used], [torch.ones_like(results[k]) for k in used])
+            gradients.append(x.grad)
+            x.grad = None
+        _same(gradients[1], gradients[0])

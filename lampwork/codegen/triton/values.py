@@ -146,8 +146,8 @@ class ValueWriter(TextLines):
         for index, fixed in self.stored.get(load.buffer, ()):
             if index is None or load.indirect or index != load.index[0]:
                 return False
-            apart = add(substitute(index, self.fixed), mul(substitute(index, fixed), -1))
-            if not isinstance(apart, int) or apart == 0:
+            low, high = bounds(add(substitute(index, self.fixed), mul(substitute(index, fixed), -1)))
+            if low <= 0 <= high:
                 return False
         return True
 
