@@ -103,7 +103,7 @@ class Missing:
             bits = self.depends[node]
             device = copy.meta["val"].device
             flags = [
-                _on_device(graph, given[number], device, copy)
+                on_device(graph, given[number], device, copy)
                 for number in range(bits.bit_length())
                 if bits >> number & 1
             ]
@@ -116,8 +116,8 @@ class Missing:
         return made
 
 
-def _on_device(graph: torch.fx.Graph, flag: Node, device: torch.device, origin: Node) -> Node:
-    """`flag`, which is where its tangent is, for a value that the program has moved."""
+def on_device(graph: torch.fx.Graph, flag: Node, device: torch.device, origin: Node) -> Node:
+    """`flag`, which is on the device of the program's kernels, for a value on another."""
     if flag.meta["val"].device == device:
         return flag
     return emit(graph, aten._to_copy.default, (flag,), {"device": device}, origin)

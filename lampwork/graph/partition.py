@@ -33,7 +33,7 @@ from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
 from lampwork.fakes.symbolic import SymbolicSizes, by_contents, found_symbol, hint_of, size_of, sizes_of
 from lampwork.graph.build import emit, is_random, place, same_metadata, value_of
-from lampwork.graph.missing import Missing
+from lampwork.graph.missing import Missing, on_device
 from lampwork.graph.simplify import COPIED, finds_size
 from lampwork.ir.differentiation import Backward, Joint, Saved, Tangent
 from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph
@@ -404,14 +404,14 @@ def _backward(
         placeholders.append(copies[node])
     given: dict[int, Node] = {}
     for index in told:
-        value = joined.tangents[index].meta["val"]
-        flag = _torch.tensor_without_memory(Fake, (), (), torch.bool, value.device)
+        flag = _torch.tensor_without_memory(Fake, (), (), torch.bool, torch.device(joined.functional.device))
         given[index] = _placeholder(graph, "given", {"val": flag})
     for index in optional:
         node = joined.tangents[index]
         value = node.meta["val"]
         made = _torch.tensor_without_memory(Fake, tuple(value.size()), value.stride(), value.dtype, value.device)
-        copies[node] = place(graph, _torch.if_given(), (copies[node], given[index]), {}, made, node)
+        flag = on_device(graph, given[index], value.device, node)
+        copies[node] = place(graph, _torch.if_given(), (copies[node], flag), {}, made, node)
     needed = joined.needed()
     for node in joined.nodes:
         if node in needed:

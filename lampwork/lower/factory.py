@@ -81,9 +81,8 @@ def _range(lowering: Lowering, start: Any, step: Any, length: Size) -> Any:
         start, step = (ex.constant(each, "float32").value for each in (start, step))
 
     def body(index: IndexTuple) -> Expr:
-        position = Index(index[0])
-        position = ex.cast(ex.cast(position, "float32") if narrow else position, "float64")
-        return ex.add(ex.constant(start, "float64"), ex.mul(position, ex.constant(step, "float64")))
+        place = ex.cast(Index(index[0]), "float32") if narrow else Index(index[0])
+        return ex.add(ex.constant(start, "float64"), ex.mul(ex.cast(place, "float64"), ex.constant(step, "float64")))
 
     return lowering.compute(lowering.out, body)
 
@@ -105,8 +104,8 @@ def _linspace(lowering: Lowering, start: Any, end: Any, steps: int, **options: A
         return NotImplemented
     if steps == 1:
         return lowering.compute(lowering.out, lambda index: ex.constant(start, dtype))
-    step = (end - start) / (steps - 1)
-
+    start, end = (ex.constant(each, dtype).value for each in (start, end))
+    step = ex.constant(end - start, dtype).value / (steps - 1)
     wide = dtype if lowering.device == "cpu" else "float64"  # a GPU rounds once
     number = lambda value: ex.cast(ex.constant(value, dtype), wide)
     place = lambda value: ex.cast(ex.cast(Index(value), dtype), wide)
