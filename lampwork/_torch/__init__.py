@@ -102,6 +102,7 @@ if TYPE_CHECKING:
         release_saved_tensors,
         run_backward,
         saved_hooks_refusal,
+        saved_by,
         saved_memory,
         selective_context,
         sequence_number,

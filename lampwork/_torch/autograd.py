@@ -62,6 +62,21 @@ def saved_memory(ctx: Any) -> list[torch.Tensor]:
     return [each.data for each in ctx._raw_saved_tensors]
 
 
+def saved_by(node: Any, name: str) -> list[torch.Tensor]:
+    """The tensors that attribute `name` (`_raw_saved_self`) of a node of autograd holds, whether they were written
+    since or not. They share the storage of what was saved."""
+    try:
+        held = getattr(node, name)
+        if not hasattr(torch._C._autograd.SavedTensor, "data"):  # unpacked, which compares versions
+            with kernels_only():
+                held = getattr(node, name.removeprefix("_raw"))
+    except RuntimeError:  # freed, or written since
+        return []
+    each_held = held if isinstance(held, (tuple, list)) else (held,)
+    found = [each if isinstance(each, torch.Tensor) else getattr(each, "data", None) for each in each_held]
+    return [each for each in found if isinstance(each, torch.Tensor)]
+
+
 def keeps_graph() -> bool:
     """In a backward: whether what is saved may be asked for again (`retain_graph`); True where that cannot be told."""
     asked = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)

@@ -20,6 +20,7 @@ import torch.fx
 
 from lampwork import _torch
 from lampwork.capture.backward import has_new_history, reached_nodes
+from lampwork.capture.checked import checked_tensors
 from lampwork.capture.derivatives import as_of_plain_tensors
 from lampwork.capture.gradient_layouts import layouts_of
 from lampwork.capture.recorder import Recorder
@@ -70,6 +71,10 @@ class _Differentiation:
         candidates = self.candidates()
         self.check_leaves()
         self.check_kept_gradients()
+        moved = self.moved_inputs()
+        checked = checked_tensors(
+            self.inputs, self.outputs[: self.results], made, self.targets, self.target_fakes, moved
+        )  # the engine frees what is saved
         tangents = [self.tangent(fake) for fake in self.target_fakes]
         found = self.gradients(tangents, [edge for _, edge in candidates])
         if len(self.targets) > 1 and self.recorder.tells_undefined:
@@ -80,11 +85,10 @@ class _Differentiation:
             raise _refused("the results depend on no tensor from outside that requires grad")
         depends = dependences(self.recorder.graph, tangents, [each for _, each in pairs])
         self.outputs += [each for _, each in pairs]
-        moved = self.moved_inputs()
         layouts = layouts_of([each for _, each in pairs], tangents)
         return Joint(
             self.results, len(self.hidden), tuple(self.targets), tuple(made), wanted, depends, moved=moved, views=views,
-            layouts=layouts,
+            layouts=layouts, checked=checked,
         )  # fmt: skip
 
     # What is differentiated -----------------------------------------------------------------------

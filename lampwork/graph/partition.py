@@ -191,6 +191,10 @@ def partition(
     missing = Missing(joined.nodes, joined.backward, joined.tangents if len(joined.tangents) > 1 else ())
     told = tuple(sorted({*optional, *missing.told(joined.needed())}))
     backward = _backward(joined, kept_inputs, computed, numbers, optional, told, missing)
+    is_saved = {
+        *((joined.placeholders.index(node), False) for node in kept_inputs),
+        *((place, True) for place in places),
+    }
     link = Backward(
         joint,
         saved_inputs=tuple(joined.placeholders.index(node) for node in kept_inputs),
@@ -201,6 +205,7 @@ def partition(
         told=told,
         symbols=names if isinstance(names, tuple) else tuple(names),
         saved=_saved(backward.graph, len(saved), len(numbers), len(joined.tangents)),
+        checked=tuple(each for each in joint.checked if (each.index, each.is_result) not in is_saved),
     )
     return Halves(forward, backward, link, joined)
 

@@ -68,6 +68,16 @@ class GradientLayout:
 
 
 @record
+class Checked:
+    """What eager's autograd saves and the caller can write to: graph input `index`, or result `index` (`is_result`).
+    Eager raises where it was written since, and one of the `tangents` is defined; the backward half may not read it."""
+
+    index: int
+    is_result: bool
+    tangents: tuple[int, ...]
+
+
+@record
 class Joint:
     """What the graph of a region that is differentiated holds beside its program.
 
@@ -77,7 +87,7 @@ class Joint:
     is the gradient. `made`: one for each of `results`. `granted`: inputs that require grad because the program says so.
     `moved`: inputs that are given another shape or memory in place, behind the forward program. `views`: how results
     that are views of inputs and of outputs are made. `layouts[k]`: of gradient k, where each tangent is laid out as the
-    graph has it.
+    graph has it. `checked`: what eager's autograd saves of what the caller sees.
     """
 
     results: int
@@ -90,6 +100,7 @@ class Joint:
     moved: tuple[int, ...] = ()
     views: Views = Views()
     layouts: tuple[GradientLayout, ...] = ()
+    checked: tuple[Checked, ...] = ()
 
 
 @record
@@ -125,7 +136,8 @@ class Backward:
     `unrepeatable` says why that cannot be, it tells layouts of gradients alone, or is None. In a stored artifact it is
     encoded, and read when it is first needed. `symbols`: the names of the sizes `numbers`. `eager`: what computes
     gradients where the backward program fails; None where eager's operators cannot. It is stored as `replay` is.
-    `saved`: of each saved tensor, inputs first, where there are several tangents.
+    `saved`: of each saved tensor, inputs first, where there are several tangents. `checked`: of `joint.checked`, what
+    is not among the saved tensors; it is saved for the sake of its version.
     """
 
     joint: Joint
@@ -142,3 +154,4 @@ class Backward:
     symbols: tuple[str, ...] = ()
     eager: EagerBackward | bytes | None = None
     saved: tuple[Saved, ...] = ()
+    checked: tuple[Checked, ...] = ()

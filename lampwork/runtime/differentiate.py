@@ -19,7 +19,7 @@ from lampwork import _torch, signals
 from lampwork.config import environment
 from lampwork.errors import CompileError, Diagnostic
 from lampwork.ir.artifact import Artifact
-from lampwork.ir.differentiation import Tangent
+from lampwork.ir.differentiation import Checked, Tangent
 from lampwork.ir.size import evaluate
 from lampwork.runtime.gradient_layouts import GradientLayouts
 from lampwork.runtime.host import AssumptionFailed, Rerun
@@ -87,6 +87,8 @@ class Differentiated:
         flags(link.told, joint.outputs, self.device)  # made while nobody captures a CUDA graph
         self.fixed = all(tangent.strides is not None for tangent in link.tangents)
         self.partial = len(joint.outputs) > 1
+        #: How many of the saved tensors, which come last, are saved for the sake of their versions.
+        self.checked = len(link.checked)
         #: Which gradients are undefined, by which tangents are.
         self.dead: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.call = self.tied if joint.outputs else self.untied
@@ -111,6 +113,16 @@ class Differentiated:
         with torch.no_grad():
             results = self.forward(values, generation)
         return self.finished(results, (), values)
+
+    def to_be_checked(
+        self, values: Sequence[Any], results: Sequence[Any], outputs: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """What is saved for the sake of its version: inputs, and results as the caller gets them."""
+        shown = {each.index: output for each, output in zip(self.joint.outputs, outputs) if not each.written}
+        return [
+            shown.get(each.index, results[each.index]) if each.is_result else values[each.index]
+            for each in self.link.checked
+        ]
 
     def finished(self, results: Sequence[Any], outputs: Sequence[torch.Tensor], values: Sequence[Any]) -> list[Any]:
         """The region's results, as eager's autograd ties them together."""
@@ -141,11 +153,14 @@ class Differentiated:
         except AttributeError:
             return None
         sizes = dict(zip(self.link.symbols, run.sizes))
-        for index, (tensor, version, saved) in enumerate(zip(memory, run.versions, self.link.saved, strict=True)):
+        read = (*self.link.saved, *self.link.checked)
+        for index, (tensor, version, saved) in enumerate(zip(memory, run.versions, read, strict=True)):
             if tensor._version == version:
                 continue
             if not present.isdisjoint(saved.tangents):
                 return None
+            if isinstance(saved, Checked):
+                continue
             shape, strides = ([evaluate(each, sizes) for each in each_of] for each_of in (saved.shape, saved.strides))
             with torch.no_grad():
                 memory[index] = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device).zero_()
@@ -387,7 +402,9 @@ class LampworkRegion(torch.autograd.Function):
             saved += token
         if hooked:
             run.hooked = tuple([_handed(tensor) for tensor in saved])
-        elif owner.partial and run.memory is None:
+        if link.checked:
+            saved += owner.to_be_checked(values, results, outputs)
+        if owner.partial and run.memory is None and not hooked:
             run.versions = tuple([tensor._version for tensor in saved])
         ctx.save_for_backward(*saved)
         if owner.kept:
@@ -410,6 +427,8 @@ class LampworkRegion(torch.autograd.Function):
             if needed is None:
                 raise
             saved = needed
+        if owner.checked:
+            del saved[-owner.checked :]
         if run.hooked:
             saved = [_handed_back(tensor, handed) for tensor, handed in zip(saved, run.hooked, strict=True)]
         _torch.release_saved_tensors(ctx)  # from now on the list alone owns them, and the program empties it
