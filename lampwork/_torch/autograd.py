@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from lampwork._torch.modes import kernels_only
+
 #: What `torch.autograd.grad` and `backward` hand to the engine; and how gradients are taken inside `torch.func`.
 run_backward = torch.autograd.graph._engine_run_backward
 gradients_of_transform = torch._functorch.eager_transforms._autograd_grad

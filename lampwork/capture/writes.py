@@ -35,6 +35,8 @@ from lampwork.fakes.shapes import (
     tensors_in,
 )
 from lampwork.fakes.strides import overlap
+from lampwork.fakes.views import has_symbols
+from lampwork.fakes.views import view as view_of
 
 if TYPE_CHECKING:
     from lampwork.capture.recorder import Recorder
@@ -128,10 +130,17 @@ def call_metadata(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -
     if hasattr(fake, "lampwork_placeholder"):  # a tensor that the caller holds
         rebind(recorder, fake, recorder.call(view.overload, args, kwargs))
         return fake
-    with _torch.kernels_only():
-        snapshot = fake_like_view(torch.ops.aten.alias.default(fake))
-        target = fake_like_view(view.overload(*args, **kwargs))
-        fake.as_strided_(target.size(), target.stride(), target.storage_offset())
+    if has_symbols((args, kwargs)):
+        snapshot, target = view_of(torch.ops.aten.alias.default, (fake,), {}), view_of(view.overload, args, kwargs)
+        assert isinstance(snapshot, Fake)
+        with recorder._paused(), _torch.kernels_only(), torch.no_grad():
+            fake.data = target  # type: ignore[assignment]
+        fake.lampwork_storage = snapshot.lampwork_storage
+    else:
+        with _torch.kernels_only():
+            snapshot = fake_like_view(torch.ops.aten.alias.default(fake))
+            target = fake_like_view(view.overload(*args, **kwargs))
+            fake.as_strided_(target.size(), target.stride(), target.storage_offset())
     snapshot.node = node = recorder.node_of(fake)
     _replace_value(node, fake, snapshot)
     if node.target is _torch.getitem:
