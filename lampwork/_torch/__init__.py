@@ -99,6 +99,7 @@ if TYPE_CHECKING:
         is_executed,
         is_in_backward,
         keeps_graph,
+        next_sequence_number,
         release_saved_tensors,
         run_backward,
         saved_by,

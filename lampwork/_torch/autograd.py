@@ -66,7 +66,8 @@ def saved_memory(ctx: Any) -> list[torch.Tensor]:
 
 def saved_by(node: Any, name: str) -> list[torch.Tensor]:
     """The tensors that attribute `name` (`_raw_saved_self`) of a node of autograd holds, whether they were written
-    since or not. They share the storage of what was saved."""
+    since or not. They share the storage of what was saved. What hooks packed is left out: nobody compares its version.
+    """
     try:
         held = getattr(node, name)
         if not hasattr(torch._C._autograd.SavedTensor, "data"):  # unpacked, which compares versions
@@ -75,7 +76,11 @@ def saved_by(node: Any, name: str) -> list[torch.Tensor]:
     except RuntimeError:  # freed, or written since
         return []
     each_held = held if isinstance(held, (tuple, list)) else (held,)
-    found = [each if isinstance(each, torch.Tensor) else getattr(each, "data", None) for each in each_held]
+    found = [
+        each if isinstance(each, torch.Tensor) else getattr(each, "data", None)
+        for each in each_held
+        if getattr(each, "unpack_hook", None) is None
+    ]
     return [each for each in found if isinstance(each, torch.Tensor)]
 
 
@@ -96,6 +101,11 @@ _BATCHED = tuple(torch._C._parse_dispatch_key(name) for name in ("Batched", "Fun
 def sequence_number(node: Any) -> int:
     """When the node was made: the engine runs the last ones first."""
     return int(node._sequence_nr())
+
+
+def next_sequence_number() -> int:
+    """What `sequence_number` will be of the next node that is made."""
+    return int(torch._C._autograd._get_sequence_nr())
 
 
 def set_sequence_number(node: Any, number: int) -> None:

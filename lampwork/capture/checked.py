@@ -26,9 +26,11 @@ def checked_tensors(
     targets: Sequence[Output],
     target_fakes: Sequence[Fake],
     moved: Collection[int],
+    checkpointed: Collection[range] = (),
 ) -> tuple[Checked, ...]:
     """The inputs and results whose versions eager's backward pass compares. Inputs that are `moved` are left out: they
-    change after they are saved."""
+    change after they are saved. So are nodes whose sequence number is in `checkpointed`: what they save is computed
+    again."""
     owners: dict[int, tuple[int, bool]] = {}
     for position, fake in enumerate(outputs):
         if made[position].kind == "plain":
@@ -40,6 +42,8 @@ def checked_tensors(
             owners[_torch.storage_key(fake)] = index, False
     found: dict[tuple[int, bool], int] = {}
     for node, tangents in _reached(target_fakes):
+        if any(_torch.sequence_number(node) in each for each in checkpointed):
+            continue
         for saved in _saved(node):
             owner = owners.get(_torch.storage_key(saved))
             if owner is not None and (owner[1] or owner[0] not in moved):

@@ -73,7 +73,13 @@ class _Differentiation:
         self.check_kept_gradients()
         moved = self.moved_inputs()
         checked = checked_tensors(
-            self.inputs, self.outputs[: self.results], made, self.targets, self.target_fakes, moved
+            self.inputs,
+            self.outputs[: self.results],
+            made,
+            self.targets,
+            self.target_fakes,
+            moved,
+            self.recorder.checkpointed,
         )  # the engine frees what is saved
         tangents = [self.tangent(fake) for fake in self.target_fakes]
         found = self.gradients(tangents, [edge for _, edge in candidates])

@@ -83,6 +83,8 @@ class Recording:
         self._checkpoint = self._checkpoints = 0
         self._keeps: Callable[..., bool] | None = None
         self._written_in_checkpoint: set[int] = set()
+        #: Sequence numbers of the nodes of autograd that were made inside of checkpointed functions.
+        self.checkpointed: list[range] = []
         #: Is told of every `fake.data = other`, whoever caused it.
         self.data_hook: Callable[[Fake, Fake], None] | None = None
         #: Is told of every write to a tensor: (operator, target, other arguments, keywords).
@@ -198,10 +200,12 @@ class Recording:
         self._keeps = keeps
         self._checkpoints += 1
         self._checkpoint, self._written_in_checkpoint = self._checkpoints, set()
+        first = _torch.next_sequence_number()
         try:
             yield self._written_in_checkpoint
         finally:
             before |= self._written_in_checkpoint
+            self.checkpointed.append(range(first, _torch.next_sequence_number()))
             self._checkpoint, self._written_in_checkpoint, self._keeps = outer, before, kept_outside
 
     @contextmanager

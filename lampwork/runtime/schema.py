@@ -292,15 +292,18 @@ RECORDS: dict[type, tuple[Check, ...]] = {
     differentiation.Output: (INT, BOOL),
     differentiation.Views: (INTS, many(CALL), SYMBOLS, INTS),
     differentiation.GradientLayout: (SIZES, INT, INT),
+    differentiation.Checked: (INT, BOOL, INTS),
     differentiation.Joint: (
         INT, INT, many(of(differentiation.Output)), many(of(differentiation.Made)), INTS, many(INTS), INTS, INTS,
         of(differentiation.Views), many(of(differentiation.GradientLayout)),
+        many(of(differentiation.Checked)),
     ),
     differentiation.Tangent: (INTS | NONE, INTS | NONE),
     differentiation.Saved: (INTS, SIZES, SIZES),
     differentiation.Backward: (
         of(differentiation.Joint), INTS, INTS, INTS, many(of(differentiation.Tangent)), INTS, INTS, ARTIFACT | NONE,
         BYTES | NONE, INTS, STR, TEXTS, BYTES | NONE, many(of(differentiation.Saved)),
+        many(of(differentiation.Checked)),
     ),
     # Whole entries
     artifact.InitialState: (SOURCE, INT, INTS),
