@@ -85,12 +85,13 @@ def _readers_last(roots: Sequence[Any]) -> list[Any]:
 
 def _saved(node: Any) -> Iterator[Fake]:
     """The tensors that a node of eager's autograd saves."""
-    for name in _names(type(node)):
+    kind: Any = type(node)
+    for name in _names(kind):
         yield from _torch.saved_by(node, name)
 
 
 @functools.cache
-def _names(kind: type) -> tuple[str, ...]:
+def _names(kind: Any) -> tuple[str, ...]:
     """The attributes of a kind of node that hold what it saves. Running statistics are left out: eager's kernels write
     to them without a change of their version."""
     return tuple(name for name in dir(kind) if name.startswith("_raw_saved_") and "_running_" not in name)

@@ -19,7 +19,7 @@ from lampwork import _torch, signals
 from lampwork.config import environment
 from lampwork.errors import CompileError, Diagnostic
 from lampwork.ir.artifact import Artifact
-from lampwork.ir.differentiation import Checked, Tangent
+from lampwork.ir.differentiation import Checked, Saved, Tangent
 from lampwork.ir.size import evaluate
 from lampwork.runtime.gradient_layouts import GradientLayouts
 from lampwork.runtime.host import AssumptionFailed, Rerun
@@ -153,7 +153,7 @@ class Differentiated:
         except AttributeError:
             return None
         sizes = dict(zip(self.link.symbols, run.sizes))
-        read = (*self.link.saved, *self.link.checked)
+        read: tuple[Saved | Checked, ...] = (*self.link.saved, *self.link.checked)
         for index, (tensor, version, saved) in enumerate(zip(memory, run.versions, read, strict=True)):
             if tensor._version == version:
                 continue
