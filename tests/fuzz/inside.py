@@ -27,6 +27,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.fuzz.spellings import spellings, spellings_in_place
+
 
 def _gelu(noise: Callable, x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     if approximate == "tanh":
@@ -44,11 +46,10 @@ def _ndtr(noise: Callable, x: torch.Tensor) -> torch.Tensor:
     return (1 + noise(torch.erf(x * math.sqrt(0.5)))) * 0.5
 
 
-def _log_softmax(
-    noise: Callable, x: torch.Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
-) -> Any:
+def _log_softmax(noise: Callable, x: torch.Tensor, dim: Any = None, *args: Any, dtype: Any = None, **_: Any) -> Any:
+    dtype = next((each for each in args if isinstance(each, torch.dtype)), dtype)
     if dim is None or not x.dim():
-        return torch.nn.functional.log_softmax(x, dim, _stacklevel, dtype)
+        return torch.nn.functional.log_softmax(x, dim, dtype=dtype)
     x = x.to(dtype or x.dtype)
     moved = (x if x.dtype.itemsize > 2 else x.float()) - x.detach().amax(dim, True)
     return (moved - noise(moved.exp().sum(dim, True)).log()).to(x.dtype)
@@ -129,12 +130,8 @@ def _sign_of_zero(value: Any) -> torch.Tensor:
     return torch.where(value == 0, 1 - 2 * value.signbit().int(), 0)
 
 
-_EXTREMES = frozenset(
-    getattr(owner, name)
-    for owner in (torch, torch.Tensor)
-    for name in ("maximum", "minimum", "fmax", "fmin", "clamp", "clip", "clamp_min", "clamp_max", "clamp_", "clip_")
-    if hasattr(owner, name)
-)
+_BOUNDS = ("maximum", "minimum", "fmax", "fmin", "clamp", "clamp_min", "clamp_max")
+_EXTREMES = spellings(*_BOUNDS) | spellings_in_place(*_BOUNDS)
 
 
 def _with_mean(noise: Callable, x: torch.Tensor, *args: Any, function: Callable, **kwargs: Any) -> Any:
@@ -161,20 +158,21 @@ def _where_squares_overflow(noise: Callable, x: torch.Tensor, *args: Any, functi
 
 
 _NORMS = tuple(getattr(torch.nn.functional, f"{name}_norm") for name in ("layer", "group", "instance", "batch"))
-_FORMULAS: dict[Any, Callable] = {
-    torch.nn.functional.gelu: _gelu, torch.nn.functional.tanhshrink: _tanhshrink,
-    torch.special.ndtr: _ndtr,
-    torch.nn.functional.log_softmax: _log_softmax, torch.tanh: _tanh, torch.Tensor.tanh: _tanh, torch.sigmoid: _sigmoid,
-    torch.Tensor.sigmoid: _sigmoid, torch.special.expit: _sigmoid, torch.sinc: _sinc, torch.Tensor.sinc: _sinc,
-    torch.special.sinc: _sinc,
-    torch.logaddexp: partial(_log_add_exp, base=math.e), torch.Tensor.logaddexp: partial(_log_add_exp, base=math.e),
-    torch.logaddexp2: partial(_log_add_exp, base=2.0), torch.Tensor.logaddexp2: partial(_log_add_exp, base=2.0),
-    **{function: partial(_with_mean, function=function) for function in (torch.var_mean, torch.std_mean)},
-    **{function: partial(_where_squares_overflow, function=function) for function in _NORMS},
+#: By the name of the operator; every function of that name is meant (`spellings`).
+_BY_NAME: dict[str, Callable] = {
+    "gelu": _gelu, "tanhshrink": _tanhshrink, "ndtr": _ndtr, "log_softmax": _log_softmax, "tanh": _tanh,
+    "sigmoid": _sigmoid, "sinc": _sinc, "logaddexp": partial(_log_add_exp, base=math.e),
+    "logaddexp2": partial(_log_add_exp, base=2.0),
 }  # fmt: skip
+_FORMULAS: dict[Any, Callable] = {
+    **{function: formula for name, formula in _BY_NAME.items() for function in spellings(name)},
+    **{function: partial(_with_mean, function=function) for function in spellings("var_mean", "std_mean")},
+    **{function: partial(_where_squares_overflow, function=function) for function in _NORMS},
+}
+_IN_PLACE = {function: formula for name, formula in _BY_NAME.items() for function in spellings_in_place(name)}
 
 
-_SUMS = frozenset(getattr(owner, name) for owner in (torch, torch.Tensor) for name in ("sum", "nansum", "mean", "prod"))
+_SUMS = spellings("sum", "nansum", "mean", "prod")
 
 
 def _of_whole_numbers(noise: Callable, func: Callable, x: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
@@ -192,11 +190,18 @@ class Inside(TorchFunctionMode):
         self.noise = noise
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _FORMULAS and not args and "input" in (kwargs or {}):
+            args, kwargs = (kwargs["input"],), {name: each for name, each in kwargs.items() if name != "input"}
         formula = _FORMULAS.get(func)
         plain = isinstance(args[0], torch.Tensor) and args[0].is_floating_point() if args else False
+        asked = (kwargs or {}).get("dtype")
+        if formula is _log_softmax and isinstance(asked, torch.dtype) and asked.is_floating_point:
+            plain = not args[0].is_complex()  # whole numbers are made that type
         if formula is not None and plain and args[0].numel() and "out" not in (kwargs or {}):
             return formula(self.noise, *args, **(kwargs or {}))
-        if func in (torch.prod, torch.Tensor.prod) and plain and "dim" not in (kwargs or {}):
+        if func in _IN_PLACE and plain and not args[0].requires_grad:
+            return args[0].copy_(_IN_PLACE[func](self.noise, *args, **(kwargs or {})))
+        if func in spellings("prod") and plain and "dim" not in (kwargs or {}):
             return _product(self.noise, func, *args, **(kwargs or {}))
         if func in _SUMS and args and not plain and "out" not in (kwargs or {}):
             return _of_whole_numbers(self.noise, func, *args, **(kwargs or {}))

@@ -152,7 +152,7 @@ def compare_elements(label: str, ours: torch.Tensor, expected: torch.Tensor, ora
     real = expected.dtype.to_real() if expected.is_complex() else expected.dtype
     info = torch.finfo(real)
     same = (mine == theirs) | (mine.isnan() & theirs.isnan())
-    close = same | ((mine - theirs).abs() <= UNITS * info.eps * theirs.abs())
+    close = same | _is_near(mine, theirs, UNITS * info.eps * theirs.abs())
     if expected.is_complex():
         close |= _is_close_as_a_number(mine, theirs, UNITS * info.eps)
     signs = same & (mine == 0) & (mine.signbit() != theirs.signbit())
@@ -175,7 +175,7 @@ def compare_elements(label: str, ours: torch.Tensor, expected: torch.Tensor, ora
                 inside |= (mine == wide.to(real).double()) | (mine.isnan() & wide.isnan())
                 # Partial sums overflow in one order or another.
                 inside |= ~mine.isfinite() & ~theirs.isfinite() & wide.isfinite()
-            inside |= (mine - wide).abs() <= allowed
+            inside |= _is_near(mine, wide, allowed) | (mine == wide) & theirs.isfinite()
         wrong = ~(close | inside | unstable)
         if not bool(wrong.any()):
             break
@@ -198,12 +198,17 @@ def compare_elements(label: str, ours: torch.Tensor, expected: torch.Tensor, ora
     return None
 
 
+def _is_near(mine: torch.Tensor, other: torch.Tensor, distance: Any) -> torch.Tensor:
+    """Where `mine` is no further than that from a finite number: none is near to an infinity."""
+    return other.isfinite() & ((mine - other).abs() <= distance)
+
+
 def _is_close_as_a_number(mine: torch.Tensor, theirs: torch.Tensor, relative: float) -> torch.Tensor:
     """Whether real and imaginary parts, that follow each other, are off by little beside the number that they are parts
     of: what products and quotients of complex numbers promise."""
     off = (mine - theirs).abs().view(-1, 2).amax(1)
     size = torch.hypot(*theirs.view(-1, 2).unbind(1))
-    return (off <= relative * size).repeat_interleave(2)
+    return (size.isfinite() & (off <= relative * size)).repeat_interleave(2)
 
 
 def _nowhere(
@@ -218,8 +223,9 @@ def _nowhere(
         parts = _parts(other) if isinstance(other, torch.Tensor) else None
         if parts is None or parts.shape != mine.shape or parts.dtype != mine.dtype:
             continue
-        near = (mine - parts).abs() <= relative * parts.abs() + margin if relative else mine == parts
-        near |= mine == parts
+        near = mine == parts
+        if relative:
+            near |= _is_near(mine, parts, relative * parts.abs() + margin)
         signs = (mine != 0) | (mine.signbit() == parts.signbit()) if not relative else True
         same = near & signs | (mine.isnan() & parts.isnan())
         wrong = wrong & ~same

@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
-from tests.fuzz.elsewhere import LAYOUTS, ORDERS, Rows, narrower, spread, spread_in_place
+from tests.fuzz.elsewhere import LAYOUTS, narrower, spread, spread_in_place
 from tests.fuzz.inputs import Argument, make, widened
 from tests.fuzz.inside import Inside, InsideBackward, InsidePython, WithSlope
+from tests.fuzz.orders import ORDERS, Rows
 from tests.fuzz.program import NOISY, SPREAD, WIDE, Call, Program
 
 MODES = {"enable_grad": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
@@ -309,8 +310,9 @@ class Noise:
                     step = torch.finfo(value.dtype).smallest_normal * torch.finfo(value.dtype).eps
                     moved = torch.randint(-self.units, self.units + 1, value.shape, generator=self._generator)
                     small = (value.detach() != 0) & (value.detach().abs() < tiny)
-                    steps = torch.where(small, moved.to(value.device) * step, 0)
-                    return value * self._factor(value) + steps.to(value.dtype)
+                    steps = (moved.to(value.device) * step).to(value.dtype)
+                    disturbed = value * self._factor(value)
+                    return torch.where(small, disturbed + steps, disturbed)  # -0 + 0 would be 0
                 return value * self._factor(value)
             if value.is_complex() and value.numel():
                 return torch.complex(value.real * self._factor(value), value.imag * self._factor(value))
