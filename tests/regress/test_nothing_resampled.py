@@ -22,3 +22,18 @@ def test_infinities(size, align_corners):
     program = lambda x: F.interpolate(x, size, mode=MODES[x.dim()], align_corners=align_corners)
     for each in (x, x.transpose(0, 1).contiguous().transpose(0, 1)):
         torch.testing.assert_close(lampwork.compile(program)(each), program(each), equal_nan=True)
+
+
+@pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="kernels without fused products")
+@pytest.mark.parametrize("sizes", [((1, 2), (3, 4)), ((3, 2), (9, 6)), ((5, 3), (7, 11))])
+def test_weights_that_are_almost_zero(sizes):
+    """1.5 * (1 / 3) - 0.5 is 1.5e-8 as one product and sum, rounded once: an infinity has that weight, and is no NaN."""
+    before, after = sizes
+    x = torch.arange(float(6 * math.prod(before))).view(2, 3, *before)
+    x[..., -1] = -math.inf
+    program = lambda x: F.interpolate(x, after, mode="bilinear")
+    torch.testing.assert_close(lampwork.compile(program)(x), program(x), equal_nan=True)
+    for size in range(2, 20):
+        line = torch.eye(5)[None]
+        program = lambda x, size=size: F.interpolate(x, size, mode="linear")
+        assert torch.equal(lampwork.compile(program, dynamic=False)(line), program(line))
