@@ -34,6 +34,7 @@ from lampwork.fakes.shapes import (
     surely_same,
     tensors_in,
 )
+from lampwork.fakes.shared_memory import is_same_view, share_elements
 from lampwork.fakes.strides import overlap
 from lampwork.fakes.views import has_symbols
 from lampwork.fakes.views import view as view_of
@@ -44,10 +45,11 @@ if TYPE_CHECKING:
 
 def call_inplace(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -> Any:
     """Records an operator that writes to its arguments; its results are those arguments, or fresh."""
-    if op.overload.namespace != "aten" and _torch.functional_of_inplace(op.overload) is None:
-        return _call_custom(recorder, op, args, kwargs)
     targets = [kwargs.get(where) if isinstance(where, str) else args[where] if where < len(args)
                else kwargs.get(op.positional[where]) for where in op.written]  # fmt: skip
+    _refuse_own_memory(op, args, kwargs, targets)
+    if op.overload.namespace != "aten" and _torch.functional_of_inplace(op.overload) is None:
+        return _call_custom(recorder, op, args, kwargs)
     refuse_several_devices(op.overload, args, kwargs, tensors_in(targets))
     for target in targets:
         for each in target if isinstance(target, (list, tuple)) else (target,):
@@ -373,9 +375,31 @@ def _check_memory(op: Operator, args: tuple, kwargs: dict) -> None:
             raise RuntimeError(_SHARED)
 
 
+def _refuse_own_memory(op: Operator, args: tuple, kwargs: dict, targets: list[Any]) -> None:
+    """Refuses an operator that reads elements which it writes, unless it is elementwise and reads each right before it
+    writes it. Others raise in eager, or give what the order of their loops makes of it."""
+    written = list(tensors_in(targets))
+    keys = {_torch.storage_key(each) for each in written if type(each) is Fake}
+    names = {where if isinstance(where, str) else op.positional[where] for where in op.written}
+    read = [each for number, each in enumerate(args) if number not in op.written]
+    read += [each for name, each in kwargs.items() if name not in names]
+    elementwise = op.base in _ELEMENTWISE_WRITES or torch.Tag.pointwise in op.overload.tags
+    for other in tensors_in(read):
+        if type(other) is not Fake or _torch.storage_key(other) not in keys:
+            continue
+        for target in written:
+            if elementwise and is_same_view(target, other):
+                continue
+            shared = share_elements(target, other)
+            if shared or (shared is None and not elementwise):
+                raise Unsupported(f"{op.overload} reads the memory that it writes", "Call clone() on what it reads.")
+
+
 def _partly_overlaps(target: torch.Tensor, other: torch.Tensor, or_fully: bool = False) -> bool:
     """Eager's `assert_no_partial_overlap`: both dense, in one storage, ranges that meet without being the same;
     `or_fully`: ranges that are the same, too."""
+    if target is other:
+        return or_fully
     if _torch.storage_key(target) != _torch.storage_key(other) or not target.numel() or not other.numel():
         return False
     if not is_dense(target.size(), target.stride()) or not is_dense(other.size(), other.stride()):
