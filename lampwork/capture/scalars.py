@@ -29,6 +29,10 @@ aten = torch.ops.aten
 _HALF = frozenset({torch.float16, torch.bfloat16})
 
 
+def _is_float(dtype: torch.dtype | None) -> bool:
+    return dtype is None or dtype.is_floating_point
+
+
 class Scalars:
     """Records operators whose arguments mention unknown numbers."""
 
@@ -44,8 +48,14 @@ class Scalars:
         base = op.base
         if base in CHECKED:
             refuse_overflow_of_unknown(op, args, kwargs)
-        if op.kind == "functional" and any(has_zero(each.size()) for each in tensors_in(args)):
-            # Nothing is computed with the number. Eager orders dimensions without elements otherwise for two tensors.
+        is_empty = op.kind == "functional" and any(has_zero(each.size()) for each in tensors_in(args))
+        if (
+            is_empty
+            and all(each.dtype.is_floating_point for each in tensors_in(args))
+            and _is_float(kwargs.get("dtype"))
+        ):
+            # Nothing is computed with the number, which types of whole numbers may refuse even so. Eager orders
+            # dimensions without elements otherwise for two tensors.
             result = self.recorder.call(op.overload, _any_numbers(args), _any_numbers(kwargs))
             if all(has_zero(each.size()) for each in tensors_in((result,))):  # fills and pads make elements of nothing
                 return result

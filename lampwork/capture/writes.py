@@ -289,7 +289,7 @@ def _check_by_rule(op: Operator, args: tuple, kwargs: dict) -> None:
     `x`: what the shape rule of `x.addmm(y, z)` says. `_check_elementwise` says it of elementwise operators."""
     reads = any(isinstance(each, torch.Tensor) for each in tensors_in((*args[1:], *kwargs.values())))
     if op.base not in _CHECKED_WRITES:
-        usual = op.base in _ELEMENTWISE_WRITES and not args[0].is_complex()
+        usual = op.base in _ELEMENTWISE_WRITES and _is_of_one_type(args, kwargs)
         takes_every_number = not reads and torch.Tag.pointwise in op.overload.tags and args[0].is_floating_point()
         if usual or takes_every_number or op.is_random:
             return
@@ -308,6 +308,12 @@ def _check_by_rule(op: Operator, args: tuple, kwargs: dict) -> None:
             raise RuntimeError(
                 f"output with shape {list(args[0].size())} doesn't match the broadcast shape {list(shape)}"
             )
+
+
+def _is_of_one_type(args: tuple, kwargs: dict) -> bool:
+    """Whether all tensors are of one type, which is not complex, and all numbers are real: kernels take these."""
+    types = {each.dtype for each in tensors_in((*args, *kwargs.values()))}
+    return len(types) == 1 and not types.pop().is_complex and complex not in map(type, (*args, *kwargs.values()))
 
 
 def _check_result_type(op: Operator, args: tuple, kwargs: dict) -> None:

@@ -27,6 +27,9 @@ _TO_COMMON_TYPE = {
 #: Types whose largest number programs exceed.
 _NARROW = frozenset({torch.float16})
 
+#: Types of floats that do not hold each number of Python's.
+_FLOATS = _NARROW | {torch.bfloat16, torch.float32}
+
 _NARROW_WHOLE = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
 
 CHECKED = frozenset({name + end for name in (*_TO_OWN_TYPE, *_TO_COMMON_TYPE) for end in ("", "_")})
@@ -70,17 +73,22 @@ def refuse_misfit(number: complex | torch.SymInt, dtype: torch.dtype) -> None:
 
 
 def refuse_overflow_of_unknown(op: Operator, args: tuple, kwargs: dict) -> None:
-    """The same for numbers that vary between calls, where a narrow type may not hold them: that this one fits, or does
-    not, is noted for others. Factors (`alpha`) are left out: they are steps of optimizers, which are small."""
+    """The same for floats that vary between calls, where a type of floats may not hold them: that this one fits, or
+    does not, is noted for others. Factors (`alpha`) are looked at beside the narrowest type alone: they are steps of
+    optimizers, which are small."""
     name = op.base.rstrip("_")
     named = {**dict(zip(op.positional, args)), **kwargs}
     first = named.get("self")
-    dtype = kwargs.get("dtype") or (first.dtype if isinstance(first, torch.Tensor) else None)
-    if dtype not in _NARROW:
+    dtype = kwargs.get("dtype")
+    if dtype is None and isinstance(first, torch.Tensor):
+        dtype = first.dtype if name in _TO_OWN_TYPE else promoted([first, 0.0])
+    elif dtype is None and name in ("full", "scalar_tensor"):
+        dtype = torch.get_default_dtype()
+    if dtype not in _FLOATS or (name == "pow" and dtype not in _NARROW):
         return
     for each in _TO_OWN_TYPE.get(name) or _TO_COMMON_TYPE[name]:
         number = named.get(each)
-        if each != "alpha" and type(number) is torch.SymFloat:
+        if (each != "alpha" or dtype in _NARROW) and type(number) is torch.SymFloat:
             limit = torch.finfo(dtype).max
             infinite = float("inf")
             if (number > limit and number != infinite) or (number < -limit and number != -infinite):

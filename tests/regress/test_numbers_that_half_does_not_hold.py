@@ -126,3 +126,30 @@ def test_whole_numbers_that_vary(name, dtype):
         assert (ours is None) == (theirs is None)
         if ours is not None:
             assert torch.equal(ours, theirs) and ours.dtype == theirs.dtype
+
+
+CONVERTED = {
+    "full_like": torch.full_like, "fill": torch.fill, "masked_fill": lambda x, n: x.masked_fill(x == x, n),
+    "clamp": lambda x, n: x.clamp(max=n), "threshold": lambda x, n: torch.threshold(x, 0, n), "add": lambda x, n: x + n,
+    "full": lambda x, n: torch.full((2,), n, dtype=x.dtype), "fill_": lambda x, n: x.fill_(n),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.bfloat16])
+@pytest.mark.parametrize("size", [0, 3])
+def test_numbers_given_to_the_call(name, dtype, size):
+    """Eager refuses some for the type alone: tensors without elements refuse them, too."""
+    program = CONVERTED[name]
+    compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+    for number in (-2.0, 2, 1e300, 300, float("nan"), float("inf"), 0.5):
+        outcomes = []
+        for function in (program, compiled):
+            try:
+                outcomes.append(function(torch.arange(size).to(dtype), number))
+            except RuntimeError as error:
+                outcomes.append(type(error))
+        if outcomes[0] is RuntimeError or outcomes[1] is RuntimeError:
+            assert outcomes[1] is outcomes[0], number
+        elif dtype.is_floating_point:
+            torch.testing.assert_close(outcomes[1], outcomes[0], equal_nan=True)

@@ -72,3 +72,16 @@ def test_what_is_read_lies_in_the_memory_that_is_written(name, dynamic):
                 outcomes.append(str(error).splitlines()[0])
         assert outcomes[0] == outcomes[1]
         assert isinstance(outcomes[0], str) == shares
+
+
+@pytest.mark.parametrize("size", [0, 2])
+def test_types_that_differ(size):
+    """Of tensors of several types, or a complex number, what a kernel says is asked while the call is captured."""
+    make = lambda dtype: torch.ones(size, dtype=dtype)
+    assert refused(lambda x: x.le_(1 + 2j), make(torch.float32))
+    answers = [
+        refused(program, make(torch.float32), make(other))
+        for program in (lambda x, y: x.lerp_(y, 0.5), lambda x, y: x.addcmul_(y, y), lambda x, y: x.heaviside_(y))
+        for other in (torch.float32, torch.float64, torch.int64)
+    ]
+    assert any(answers) and not all(answers)
