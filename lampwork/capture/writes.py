@@ -396,6 +396,10 @@ def _refuse_own_memory(op: Operator, args: tuple, kwargs: dict, targets: list[An
         for target in written:
             if elementwise and is_same_view(target, other):
                 continue
+            if elementwise and _partly_overlaps(target, other):
+                raise RuntimeError(_SHARED)
+            if op.base in _READS_OTHER_MEMORY and _partly_overlaps(target, other, or_fully=True):
+                continue  # `_check_memory` raises it
             shared = share_elements(target, other)
             if shared or (shared is None and not elementwise):
                 raise Unsupported(f"{op.overload} reads the memory that it writes", "Call clone() on what it reads.")
