@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 from lampwork.ir.loops import (
@@ -158,6 +159,18 @@ def _pow(a: Number, b: Number) -> Number:
     return a**b
 
 
+def _fma(a: float, b: float, c: float) -> float:
+    if not all(map(math.isfinite, (a, b, c))):
+        return a * b + c
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if not exact:  # whose sign is that of the sum of zeros, or of what cancels
+        return a * b + c if a == 0 or b == 0 else 0.0
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.copysign(math.inf, exact)
+
+
 def _sigmoid(a: float) -> float:
     return _divide(1.0, 1.0 + _guarded(math.exp)(-a))
 
@@ -182,6 +195,7 @@ _SIMPLE: Mapping[str, Callable[..., Any]] = {
     "erf": _guarded(math.erf), "erfc": _guarded(math.erfc), "lgamma": _guarded(math.lgamma),
     "gelu": _guarded(lambda x: 0.5 * x * math.erfc(-x * math.sqrt(0.5))),
     "hypot": _guarded(math.hypot), "copysign": math.copysign, "nextafter": _guarded(math.nextafter),
+    "fma": _fma,
     "sigmoid": _sigmoid, "floor": _keep_integers(math.floor), "ceil": _keep_integers(math.ceil),
     "trunc": _keep_integers(math.trunc), "round": _keep_integers(round),
     "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,

@@ -70,7 +70,7 @@ TESTS = frozenset({"isnan", "isinf", "signbit"})
 FLOAT_ONLY = frozenset(
     """div reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh
     asinh
-    acosh atanh erf erfc lgamma hypot copysign nextafter gelu sigmoid""".split()
+    acosh atanh erf erfc lgamma hypot copysign nextafter fma gelu sigmoid""".split()
 )
 INTEGER_ONLY = frozenset({"truncdiv", "shift_left", "shift_right"})
 

@@ -143,6 +143,7 @@ OPERATIONS: Final[dict[str, tuple[int, str]]] = {
     "sin": (1, ""), "cos": (1, ""), "tan": (1, ""), "asin": (1, ""), "acos": (1, ""), "atan": (1, ""), "atan2": (2, ""),
     "sinh": (1, ""), "cosh": (1, ""), "tanh": (1, ""), "asinh": (1, ""), "acosh": (1, ""), "atanh": (1, ""),
     "erf": (1, ""), "erfc": (1, ""), "lgamma": (1, ""), "hypot": (2, ""), "copysign": (2, ""), "nextafter": (2, ""),
+    "fma": (3, "a * b + c, rounded once"),
     "gelu": (1, "a times the normal distribution function of a"),
     "sigmoid": (1, "1 / (1 + exp(-a))"),
     "floor": (1, ""), "ceil": (1, ""), "trunc": (1, ""), "round": (1, "half to even"),

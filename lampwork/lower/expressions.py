@@ -120,6 +120,11 @@ def add(a: Expr, b: Expr) -> Expr:
     return Compute("add" if a.dtype != "bool" else "or", (a, b), a.dtype)
 
 
+def fma(a: Expr, b: Expr, c: Expr) -> Expr:
+    """`a * b + c` of float32 or float64, rounded once."""
+    return Compute("fma", (a, b, c), a.dtype)
+
+
 def sub(a: Expr, b: Expr) -> Expr:
     if type(a) in (Index, Constant):
         folded = _index_arithmetic(lambda left, right: size.add(left, size.mul(right, -1)), a, b)

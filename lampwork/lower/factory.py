@@ -64,10 +64,7 @@ def _scalar_tensor(lowering: Lowering, s: Any, **options: Any) -> Any:
 
 
 def _range(lowering: Lowering, start: Any, step: Any, length: Size) -> Any:
-    """start + step * i: integers exactly, floats in float64 as ATen's arange does.
-
-    A GPU rounds once after it has multiplied and added numbers of float32: its arange(-2, 1, 0.1) has no 0.
-    """
+    """start + step * i: integers exactly, floats in float64 as ATen's arange does, on a GPU in their own type."""
     dtype = lowering.out.dtype
     if dtype == "bool":
         return NotImplemented
@@ -76,15 +73,20 @@ def _range(lowering: Lowering, start: Any, step: Any, length: Size) -> Any:
     if dtype not in FLOATING:
         return NotImplemented
 
-    narrow = lowering.device != "cpu" and dtype != "float64"
-    if narrow:
-        start, step = (ex.constant(each, "float32").value for each in (start, step))
+    wide = "float64" if lowering.device == "cpu" or dtype == "float64" else "float32"
+    start, step = (ex.constant(each, wide) for each in (start, step))
 
     def body(index: IndexTuple) -> Expr:
-        place = ex.cast(Index(index[0]), "float32") if narrow else Index(index[0])
-        return ex.add(ex.constant(start, "float64"), ex.mul(ex.cast(place, "float64"), ex.constant(step, "float64")))
+        return _step_along(lowering, start, step, ex.cast(Index(index[0]), wide))
 
     return lowering.compute(lowering.out, body)
+
+
+def _step_along(lowering: Lowering, start: Expr, step: Expr, position: Expr) -> Expr:
+    """start + step * position, which ATen's kernels for a GPU round once: arange(-2, 1, 0.1) has no 0 there."""
+    if lowering.device != "cpu":
+        return ex.fma(step, position, start)
+    return ex.add(start, ex.mul(step, position))
 
 
 @rule("arange", "arange.start", "arange.start_step")
@@ -106,15 +108,13 @@ def _linspace(lowering: Lowering, start: Any, end: Any, steps: int, **options: A
         return lowering.compute(lowering.out, lambda index: ex.constant(start, dtype))
     start, end = (ex.constant(each, dtype).value for each in (start, end))
     step = ex.constant(end - start, dtype).value / (steps - 1)
-    wide = dtype if lowering.device == "cpu" else "float64"  # a GPU rounds once
-    number = lambda value: ex.cast(ex.constant(value, dtype), wide)
-    place = lambda value: ex.cast(ex.cast(Index(value), dtype), wide)
+    number = lambda value: ex.constant(value, dtype)
 
     def body(index: IndexTuple) -> Expr:
         position = Index(index[0])
-        near = ex.add(number(start), ex.mul(number(step), place(index[0])))
-        back = place(add(steps - 1, mul(index[0], -1)))
-        far = ex.sub(number(end), ex.mul(number(step), back))
+        near = _step_along(lowering, number(start), number(step), ex.cast(position, dtype))
+        back = ex.cast(Index(add(steps - 1, mul(index[0], -1))), dtype)
+        far = _step_along(lowering, number(end), number(-step), back)
         return ex.where(ex.compare("lt", position, ex.constant(steps // 2, "int64")), near, far)
 
     return lowering.compute(lowering.out, body)

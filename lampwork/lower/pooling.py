@@ -260,20 +260,9 @@ def _upsample_nearest(
 
 def _centered(position: Size, ratio: float, dtype: str) -> Expr:
     """`ratio * (position + 0.5) - 0.5`, rounded once, as eager's kernels have it: they are compiled to multiply and add
-    in one instruction. A weight that is 0 and one of 1e-8 differ beside an infinity.
-
-    In double precision both products are exact, of the upper 26 bits of the ratio and of the rest.
-    """
-    if dtype == "float32":
-        ratio = _float32(ratio)
-    upper, exponent = math.frexp(ratio)
-    upper = math.ldexp(math.trunc(math.ldexp(upper, 26)), exponent - 26)
-    half = ex.constant(0.5, "float64")
-    middle = ex.add(ex.cast(as_index(position), "float64"), half)
-    value = ex.sub(ex.mul(ex.constant(upper, "float64"), middle), half)
-    if ratio != upper:
-        value = ex.add(value, ex.mul(ex.constant(ratio - upper, "float64"), middle))
-    return ex.cast(value, dtype)
+    in one instruction. A weight that is 0 and one of 1e-8 differ beside an infinity."""
+    number = lambda value: ex.constant(value, dtype)
+    return ex.fma(number(ratio), ex.add(ex.cast(as_index(position), dtype), number(0.5)), number(-0.5))
 
 
 @rule("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
@@ -307,11 +296,7 @@ def _upsample_linear(
             position = ex.cast(as_index(index[0]), dtype)
             if align_corners:
                 return ex.mul(position, ex.constant(ratio, dtype))
-            if lowering.device == "cpu":
-                return ex.maximum(_centered(index[0], ratio, dtype), ex.constant(0, dtype))
-            half = ex.constant(0.5, dtype)  # the compiler of kernels for a GPU makes one instruction of the two
-            centered = ex.sub(ex.mul(ex.constant(ratio, dtype), ex.add(position, half)), half)
-            return ex.maximum(centered, ex.constant(0, dtype))
+            return ex.maximum(_centered(index[0], ratio, dtype), ex.constant(0, dtype))
 
         def first(index: IndexTuple, source: Any = source, size: Any = size) -> Expr:
             return ex.minimum(ex.cast(source(index), "int64"), as_index(add(size, -1)))

@@ -238,6 +238,12 @@ def _log_of_double_beyond(self: Arithmetic, a: Value, size: Value, far: Value, n
     return self.build.select(is_far, far, self.externals.function(self.build, name, a))
 
 
+def _fma(self: Arithmetic, dtype: str, a: Value, b: Value, c: Value) -> Value:
+    if self.externals.target == "sse4":  # which has no such instruction
+        return self.externals.lane_by_lane(self.build, "fma", *self.build.same_lanes(a, b, c))
+    return self.build.intrinsic("fma", a, b, c)
+
+
 def _float_test(test: Callable[[Builder, Value], Value]) -> Emitter:
     return lambda self, dtype, a: test(self.build, a)
 
@@ -260,6 +266,7 @@ FLOATS: dict[str, Emitter] = {
     "rsqrt": lambda self, dtype, a: _reciprocal(self, dtype, self.build.intrinsic("sqrt", a)),
     "floor": _intrinsic("floor"), "ceil": _intrinsic("ceil"), "trunc": _intrinsic("trunc"),
     "round": _intrinsic("roundeven"), "copysign": _intrinsic("copysign"), "nextafter": _nextafter,
+    "fma": _fma,
     "isnan": _float_test(lambda build, a: build.is_nan(a)),
     "isinf": _float_test(lambda b, a: b.compare("fcmp oeq", b.fabs(a), b.number(float("inf"), a.type))),
     "signbit": _float_test(_signbit),

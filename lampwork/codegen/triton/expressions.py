@@ -269,7 +269,7 @@ def _signbit(lines: Lines, dtype: str, a: str) -> str:
 
 _LIBDEVICE = (
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc"
-    " lgamma hypot copysign nextafter fmod pow trunc"
+    " lgamma hypot copysign nextafter fma fmod pow trunc"
 ).split()
 
 FLOATS: Final[dict[str, Emitter]] = {

@@ -7,6 +7,8 @@ import math
 import pytest
 import torch
 
+from lampwork.ir.kernel_interpret import _fma
+
 from .helpers import DTYPES, TARGETS, elementwise, run, sample
 
 COUNT = 77
@@ -81,6 +83,17 @@ def binary_case(op, dtype):
 def test_binary(op, dtype, target):
     a, b, expected, exact = binary_case(op, dtype)
     check(op, [a, b], dtype, expected, target, exact)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_product_is_added_before_it_is_rounded(dtype, target):
+    """What is left of a product and its rounded value: 0 if it were rounded first."""
+    a, b = sample(dtype, COUNT, 1), sample(dtype, COUNT, 2).flip(0)
+    c = -(a * b)
+    expected = torch.tensor([_fma(*each) for each in zip(a.tolist(), b.tolist(), c.tolist())], dtype=a.dtype)
+    assert bool((expected.isfinite() & (expected != 0)).any())
+    check("fma", [a, b, c], dtype, expected, target)
 
 
 @pytest.mark.parametrize("target", TARGETS)

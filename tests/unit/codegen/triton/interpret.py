@@ -130,9 +130,14 @@ _UNARY = {
     "lgamma": lambda a: torch.from_numpy(np.array(a)).lgamma().numpy(),
 }  # fmt: skip
 _BINARY = {
-    "atan2": np.arctan2, "hypot": np.hypot, "copysign": np.copysign, "nextafter": np.nextafter, "fmod": np.fmod,
+    "atan2": np.arctan2,
+    "hypot": np.hypot,
+    "copysign": np.copysign,
+    "nextafter": np.nextafter,
+    "fmod": np.fmod,
     "pow": np.power,
-}  # fmt: skip
+}
+_TERNARY = {"fma": lambda a, b, c: (a.astype(np.longdouble) * b + c).astype(a.dtype)}  # fmt: skip
 
 
 @cache
@@ -166,7 +171,7 @@ def _libdevice() -> Any:
         for name, wanted in (("int", "int32"), ("ll", "int64"), ("ull", "uint64"))
     }
     return types.SimpleNamespace(
-        **{name: lift(function) for name, function in {**_UNARY, **_BINARY}.items()}, **truncations
+        **{name: lift(function) for name, function in {**_UNARY, **_BINARY, **_TERNARY}.items()}, **truncations
     )
 
 

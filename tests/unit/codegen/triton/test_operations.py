@@ -9,6 +9,7 @@ import torch
 
 from lampwork.codegen.triton.source import kernel_source
 from lampwork.errors import CompileError
+from lampwork.ir.kernel_interpret import _fma
 from lampwork.ir.loops import Kernel, Loop
 from tests.unit.codegen.helpers import DTYPES, elementwise, sample
 from tests.unit.codegen.test_operations import (
@@ -49,6 +50,14 @@ def check(op, inputs, output, expected, exact=True, dtype=None):
 def test_binary(op, dtype):
     a, b, expected, exact = binary_case(op, dtype)
     check(op, [a, b], dtype, expected, exact)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_product_is_added_before_it_is_rounded(dtype):
+    a, b = sample(dtype, COUNT, 1), sample(dtype, COUNT, 2).flip(0)
+    c = -(a * b)
+    expected = torch.tensor([_fma(*each) for each in zip(a.tolist(), b.tolist(), c.tolist())], dtype=a.dtype)
+    check("fma", [a, b, c], dtype, expected, exact=dtype == "float32")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
