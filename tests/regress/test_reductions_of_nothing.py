@@ -18,3 +18,15 @@ def test_variances(shape, dim, dynamic):
                 x = torch.ones(shape, dtype=dtype)
                 found, expected = lampwork.compile(program, dynamic=dynamic)(x), program(x)
                 torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 3, float("inf"), -1])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_shapes_of_norms_without_a_kernel(order, keepdim, monkeypatch):
+    """Where no kernel is asked, as on GPUs: the shape was what PyTorch's own rule says, in one version a wrong one."""
+    monkeypatch.setattr("lampwork.fakes.kernels.LARGEST", -1)
+    for shape, dim in (((1, 0, 3), -3), ((2, 0), 0), ((3, 0, 2, 1), -1), ((2, 3), 1)):
+        program = lambda x, dim=dim: x.norm(order, dim, keepdim)
+        expected = program(torch.ones(shape))
+        found = lampwork.compile(program, options={"cache": False})(torch.ones(shape))
+        assert found.shape == expected.shape and found.stride() == expected.stride()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -148,8 +149,9 @@ def logsumexp(x: torch.Tensor, dim: Any, keepdim: bool = False) -> Spec:
 
 @rule("linalg_vector_norm")
 def vector_norm(x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
-    if not x.dtype.is_floating_point or 0 in x.size():
-        raise Unknown
+    dims = (dim,) if isinstance(dim, int) else tuple(dim or range(x.dim()))
+    if not x.dtype.is_floating_point or (not 0 <= ord < math.inf and 0 in [x.size(each) for each in dims]):
+        raise Unknown  # a maximum of nothing
     return _reduce(x, dim, keepdim, dtype or x.dtype)
 
 
