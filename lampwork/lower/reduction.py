@@ -316,17 +316,15 @@ def two_pass_moments(
     return rest, mean, lowering.compute_fresh(squares.shape, accumulator, divided, "variance")
 
 
-#: Sums of longer rows of float32 are not kept from overflowing: the product costs layer norms of 64 elements 4%.
-_SHORTEST_UNSCALED = 33
 #: What sums of rows of any length are scaled by.
 _SCALE_OF_ANY = 2.0**-10
 
 
 def _scale_of_sums(lowering: Lowering, count: Size, dtype: str, accumulator: str) -> float:
-    """The power of two that elements of a row are multiplied by, so that their sum is in the range of the type."""
+    """The power of two that elements of a row are multiplied by, so that their sum is in the range of the type. Kernels
+    multiply and add in one instruction (`codegen/llvm/reduction.py`)."""
     has_room = dtype == "float16" or ITEM_SIZE_BYTES[dtype] < ITEM_SIZE_BYTES[accumulator] == 8
-    is_long = accumulator == "float32" and isinstance(count, int) and count >= _SHORTEST_UNSCALED
-    if lowering.device != "cpu" or has_room or is_long:
+    if lowering.device != "cpu" or has_room:
         return 1.0
     return 2.0 ** -(count - 1).bit_length() if isinstance(count, int) else _SCALE_OF_ANY
 

@@ -55,7 +55,7 @@ def test_running_means_do_not_overflow(dtype, norm):
     program = (lambda x: F.layer_norm(x, x.shape[-1:])) if norm == "layer" else (lambda x: F.group_norm(x, 1))
     compiled = lampwork.compile(program, options={"cache": False})
     lanes = 32 // dtype.itemsize
-    for length in (lanes + 1, lanes + 3, 31):
+    for length in (lanes + 1, lanes + 3, 31, 33, 100, 779):
         x = torch.zeros(1, 1, length, dtype=dtype)
         x[..., length - 3 :] = largest
         expected = program(x)

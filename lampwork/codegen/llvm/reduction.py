@@ -6,6 +6,7 @@ after the statement that holds the loop, `combine_lanes` folds those into the ac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from lampwork.codegen.llvm.sizes import Unvectorizable
 from lampwork.codegen.llvm.types import REGISTER, vector
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import FLOATING
-from lampwork.ir.loops import POSITIONS, Accumulate, Accumulator, If, Loop, Stmt
+from lampwork.ir.loops import POSITIONS, Accumulate, Accumulator, Compute, Constant, Expr, If, Loop, Stmt
 
 if TYPE_CHECKING:
     from lampwork.codegen.llvm.kernel import FunctionEmitter
@@ -85,7 +86,9 @@ def _start(self: FunctionEmitter, slots: Slots, lanes: int) -> Slot:
 def accumulate(self: FunctionEmitter, slots: Slots, statement: Accumulate) -> None:
     """Folds `statement.value` in, lane by lane, where the mask is on."""
     build = self.build
-    value = self.arithmetic.cast(self.expression(statement.value), statement.value.dtype, slots.dtype)
+    # Not below a mask: there LLVM's fused instructions of 256 lanes crashed, on memory that ends with the last element.
+    scaled, scale = _scaled(slots, statement.value) if self.mask is None else (statement.value, None)
+    value = self.arithmetic.cast(self.expression(scaled), scaled.dtype, slots.dtype)
     lanes = self.lanes
     if slots.lanes == lanes:
         slot = slots.main
@@ -103,7 +106,9 @@ def accumulate(self: FunctionEmitter, slots: Slots, statement: Accumulate) -> No
         position = build.widen(self.sizes.value(statement.position), lanes)
     old, old_position = _load(self, slots, slot, lanes)
     new_position: Value | None
-    if slots.op == "argmax_of_window" and old_position is not None and position is not None:
+    if scale is not None:
+        new, new_position = build.multiply_add(value, build.widen(build.number(scale, value.type), lanes), old), None
+    elif slots.op == "argmax_of_window" and old_position is not None and position is not None:
         new, new_position = _fold_next(self, slots, (old, old_position), (value, position))
     else:
         new, new_position = _fold(self, slots, old, old_position, value, position)
@@ -112,6 +117,18 @@ def accumulate(self: FunctionEmitter, slots: Slots, statement: Accumulate) -> No
         if new_position is not None and old_position is not None:
             new_position = build.select(self.mask, new_position, old_position)
     _save(self, slot, new, new_position)
+
+
+def _scaled(slots: Slots, value: Expr) -> tuple[Expr, float | None]:
+    """What a sum adds up, and the power of two below 1 that it is multiplied by, if it is: the product is exact unless
+    it is below the smallest normal number, so that one instruction may take it and the sum."""
+    if slots.op != "sum" or not isinstance(value, Compute) or value.op != "mul" or slots.dtype != value.dtype:
+        return value, None
+    x, factor = value.args
+    if value.dtype not in ("float32", "float64") or not isinstance(factor, Constant):
+        return value, None
+    scale = float(factor.value)
+    return (x, scale) if 0 < scale < 1 and math.frexp(scale)[0] == 0.5 and x.dtype == value.dtype else (value, None)
 
 
 def combine_lanes(self: FunctionEmitter, slots: Slots) -> None:
