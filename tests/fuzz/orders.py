@@ -10,6 +10,7 @@ number of lanes and, in matrix products, on the library; so no order is promised
     layer_norm([1e30] * 12)             NaN where a row is shorter than a vector, else 0
     layer_norm([1e30, 0, 0, ...])       NaN where what is large meets the first lane, else 0
     layer_norm([3e38, -3e38])           NaN by a running mean, 0 by a sum
+    batch_norm([[B], [1], [B]])         NaN of one thread, 0 of two
     std([3e38, -3e38, 0])               NaN by a running mean, inf by a sum
 """
 
@@ -299,6 +300,32 @@ def _group_norm(
     return _affine(_normalised(order, input, length, normalise, eps), weight, bias)
 
 
+def _batch_norm(
+    order: str,
+    func: Any,
+    input: torch.Tensor,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """In "definition", the sum of a channel that overflows is taken in double precision. Eager adds up channels that lie
+    innermost in single precision, in as many parts as it has threads."""
+    result = func(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    if order != "definition" or not training or not input.numel():
+        return result
+    rows = _wide(input).transpose(0, 1)
+    centered = rows - rows.double().flatten(1).mean(1).to(rows.dtype).view(-1, *[1] * (rows.dim() - 1))
+    spread = (centered * centered).flatten(1).mean(1)
+    shape = [-1, *[1] * (input.dim() - 2)]
+    weight, bias = (each.view(shape) if each is not None else None for each in (weight, bias))
+    other = _affine(centered.transpose(0, 1) * (spread + eps).rsqrt().view(shape), weight, bias)
+    return torch.where(result.isnan(), other.to(result.dtype), result)
+
+
 #: Orders of rows that are normalised.
 _OF_ROWS = frozenset({"small first", "definition"})
 
@@ -339,6 +366,7 @@ _RANKS = ("1d", "2d", "3d")
 _COMPUTED: tuple[tuple[frozenset, Callable], ...] = (
     (frozenset({torch.nn.functional.layer_norm}), _layer_norm),
     (frozenset({torch.nn.functional.group_norm}), _group_norm),
+    (frozenset({torch.nn.functional.batch_norm}), _batch_norm),
     (spellings("sum", "nansum", "mean"), _sum),
     (spellings("prod"), _product),
     (spellings("std", "var", "std_mean", "var_mean"), _spread_of_rows),

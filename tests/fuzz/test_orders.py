@@ -89,6 +89,21 @@ def test_matrix_products(call, dtype):
     assert finding(program, pattern, r"number(\1)", number=number).kind == judge.WRONG_VALUES
 
 
+def test_channels_whose_sum_overflows():
+    """B - 1 + B overflows in single precision, in which one thread adds it up."""
+    column = f"torch.tensor([[{B}, 1], [1, 2], [{B}, 3]])"
+    specs = (Input((3, 2), "float32", values="unit"),)
+    program = planted_program(
+        f"v1 = x0 * 0 + {column}", "v9 = F.batch_norm(v1, None, None, training=True)", inputs=specs
+    )
+    zero = lambda x: torch.where(x.isnan(), 0.0, x)
+    assert finding(program, r"^(F\.batch_norm.*)$", r"zero(\1)", zero=zero) is None
+    one = lambda x: torch.where(x.isnan(), 1.0, x) + (x == 0)
+    assert finding(program, r"^(F\.batch_norm.*)$", r"one(\1)", one=one).kind == judge.WRONG_VALUES
+    larger = lambda x: torch.where(x.isnan(), 0.0, x * 1.001)
+    assert finding(program, r"^(F\.batch_norm.*)$", r"larger(\1)", larger=larger).kind == judge.WRONG_VALUES
+
+
 def test_products_without_overflow_in_between():
     factors = "torch.tensor([2.0 ** 100, 2.0 ** 100, 2.0 ** -100, 2.0 ** -100] * 32)"
     program = planted_program(
