@@ -45,6 +45,10 @@ def counted(value: Any) -> Any:
         return UnknownNumber(torch.scalar_tensor(value, dtype=torch.int64), int)
 
 
+#: Exponents, or those of a derivative, with which eager takes roots: of -0 and of -inf these are not what powers are.
+_ROOTS = (0.5, -0.5, 1.5)
+
+
 class NumberOperations(CaptureWorld):
     """The part of a world that knows numbers from outside: before the one that knows numbers out of tensors."""
 
@@ -57,6 +61,11 @@ class NumberOperations(CaptureWorld):
                     beside = left if type(left) is Fake else right
                     if has_zero(beside.size()):  # whatever the number is
                         return op(beside, 1.0) if beside is left else op(1.0, beside)
+                    if beside is left:
+                        exponent = self.symbolic(right)
+                        for root in _ROOTS:
+                            if type(exponent) is torch.SymFloat and exponent == root:
+                                return op(beside, root)
                     made = op(self._as_tensor(left, right), self._as_tensor(right, left))
                     if beside is left and beside.is_contiguous() and made.stride() != contiguous(made.size()):
                         # Dimensions that are one long lie otherwise beside a number than beside a tensor.

@@ -57,3 +57,13 @@ def test_powers_with_numbers_that_vary(dtype, shape):
         for mine, theirs in zip(compiled(x, number), program(x, number), strict=True):
             assert mine.dtype == theirs.dtype
             torch.testing.assert_close(mine, theirs)
+
+
+def test_convolutions_of_sizes_that_vary():
+    """The error was raised at the first size alone."""
+    program = lambda x, weight: (F.conv2d(x, weight, groups=2), weight)[1]
+    compiled = lampwork.compile(program, options={"cache": False})
+    for rows in (4, 6, 8):
+        for function in (program, compiled):
+            with pytest.raises(RuntimeError):
+                function(torch.ones(1, 2, 1, 1, dtype=torch.float64), torch.ones(rows, 1, 1, 1))

@@ -67,3 +67,23 @@ def test_what_is_filled_beside_a_tensor_without_elements(program):
     compiled = lampwork.compile(program, options={"cache": False})
     for number in (-1e30, 0.1, 0.7, 2.5):
         assert torch.equal(compiled(torch.zeros(0, 3), number), program(torch.zeros(0, 3), number))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_exponents_that_are_roots(grad):
+    """Eager takes roots, which of -0 and -inf are not what powers are."""
+
+    def program(x, exponent):
+        return x**exponent
+
+    compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+    for exponent in (1.25, 0.5, -0.5, 1.5, 2.5):
+        outcomes = []
+        for function in (program, compiled):
+            x = torch.tensor([-0.0, -float("inf"), 2.0, -3.0], requires_grad=grad)
+            result = function(x, exponent)
+            if grad:
+                result.backward(torch.ones(4))
+            outcomes.append([*result.tolist(), *(x.grad.tolist() if grad else ())])
+        assert list(map(str, outcomes[1])) == list(map(str, outcomes[0])) or exponent in (1.25, 2.5)
+        torch.testing.assert_close(torch.tensor(outcomes[1]), torch.tensor(outcomes[0]), equal_nan=True)

@@ -101,6 +101,8 @@ def convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, p
     dims = weight.dim() - 2
     if x.dim() != weight.dim() or dims < 1 or 0 in x.size() or 0 in weight.size():
         raise Unknown
+    if x.dtype != weight.dtype:
+        raise RuntimeError(f"Input type ({x.dtype}) and weight type ({weight.dtype}) should be the same")
     dtype = _same_dtype(x, weight)
 
     def spread(value: Any) -> list[int]:
