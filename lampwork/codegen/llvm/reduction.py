@@ -86,7 +86,8 @@ def _start(self: FunctionEmitter, slots: Slots, lanes: int) -> Slot:
 def accumulate(self: FunctionEmitter, slots: Slots, statement: Accumulate) -> None:
     """Folds `statement.value` in, lane by lane, where the mask is on."""
     build = self.build
-    # Not below a mask: there LLVM's fused instructions of 256 lanes crashed, on memory that ends with the last element.
+    # Not below a mask: LLVM 22 moves a masked load into the masked instruction that fuses. Where it moves it out again
+    # (TwoAddressInstructionPass) the mask is lost, and it reads behind the last element.
     scaled, scale = _scaled(slots, statement.value) if self.mask is None else (statement.value, None)
     value = self.arithmetic.cast(self.expression(scaled), scaled.dtype, slots.dtype)
     lanes = self.lanes
