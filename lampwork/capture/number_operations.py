@@ -45,8 +45,8 @@ def counted(value: Any) -> Any:
         return UnknownNumber(torch.scalar_tensor(value, dtype=torch.int64), int)
 
 
-#: Exponents, or those of a derivative, with which eager takes roots: of -0 and of -inf these are not what powers are.
-_ROOTS = (0.5, -0.5, 1.5)
+#: Exponents with which eager takes roots: of -0 and of -inf these are not what powers are. 1.5 is one in a derivative.
+_ROOTS, _ROOTS_OF_GRADIENTS = (0.5, -0.5), (0.5, -0.5, 1.5)
 
 
 class NumberOperations(CaptureWorld):
@@ -63,7 +63,7 @@ class NumberOperations(CaptureWorld):
                         return op(beside, 1.0) if beside is left else op(1.0, beside)
                     if beside is left:
                         exponent = self.symbolic(right)
-                        for root in _ROOTS:
+                        for root in _ROOTS_OF_GRADIENTS if beside.requires_grad else _ROOTS:
                             if type(exponent) is torch.SymFloat and exponent == root:
                                 return op(beside, root)
                     made = op(self._as_tensor(left, right), self._as_tensor(right, left))

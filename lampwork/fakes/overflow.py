@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from lampwork.fakes.numbers import number_behind
 from lampwork.fakes.operators import Operator
 from lampwork.fakes.promotion import promoted
 
@@ -74,8 +75,8 @@ def refuse_misfit(number: complex | torch.SymInt, dtype: torch.dtype) -> None:
 
 def refuse_overflow_of_unknown(op: Operator, args: tuple, kwargs: dict) -> None:
     """The same for floats that vary between calls, where a type of floats may not hold them: that this one fits, or
-    does not, is noted for others. Factors (`alpha`) are looked at beside the narrowest type alone: they are steps of
-    optimizers, which are small."""
+    does not, is noted for others. Factors (`alpha`), which are small steps of optimizers, and numbers out of tensors,
+    whose comparison would break the graph, are looked at beside the narrowest type alone."""
     name = op.base.rstrip("_")
     named = {**dict(zip(op.positional, args)), **kwargs}
     first = named.get("self")
@@ -88,12 +89,17 @@ def refuse_overflow_of_unknown(op: Operator, args: tuple, kwargs: dict) -> None:
         return
     for each in _TO_OWN_TYPE.get(name) or _TO_COMMON_TYPE[name]:
         number = named.get(each)
-        if (each != "alpha" or dtype in _NARROW) and type(number) is torch.SymFloat:
+        if type(number) is torch.SymFloat and (dtype in _NARROW or each != "alpha" and _is_given(number)):
             limit = torch.finfo(dtype).max
             infinite = float("inf")
             if (number > limit and number != infinite) or (number < -limit and number != -infinite):
                 kind = str(dtype).removeprefix("torch.")
                 raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
+
+
+def _is_given(number: torch.SymFloat) -> bool:
+    """Whether the call gave a number, and no tensor holds it."""
+    return not getattr(number_behind(number), "reads_tensors", True)
 
 
 def _representative(number: torch.SymInt, least: int, most: int) -> int:
