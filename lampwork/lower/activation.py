@@ -12,6 +12,7 @@ from lampwork.ir.loops import Compute, Expr
 from lampwork.lower import expressions as ex
 from lampwork.lower.lower import Lowering
 from lampwork.lower.pointwise import limited
+from lampwork.lower.promotion import result_type
 from lampwork.lower.reduction import mean_of, sum_of
 from lampwork.lower.rules import rule
 from lampwork.lower.values import TensorValue
@@ -239,7 +240,9 @@ def _loss(name: str, function: Callable[..., Expr], parameters: int = 0) -> None
             return NotImplemented
         arguments = (extra,) if parameters else ()
         if reduction == 0:
-            return lowering.pointwise((self, target), lambda a, b: function(a, b, *arguments))
+            # One kernel computes in the operands' common type, whatever it writes to.
+            common = None if name == "soft_margin_loss" else result_type(self, target)
+            return lowering.pointwise((self, target), lambda a, b: function(a, b, *arguments), common)
         if self.shape != target.shape:
             return NotImplemented
         compute = "float64" if "float64" in (self.dtype, target.dtype) else "float32"

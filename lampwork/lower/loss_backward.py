@@ -21,6 +21,7 @@ from lampwork.lower.activation import floating
 from lampwork.lower.expressions import as_index
 from lampwork.lower.indexing import clamped, fresh_symbol
 from lampwork.lower.lower import Lowering
+from lampwork.lower.promotion import result_type
 from lampwork.lower.rules import rule
 from lampwork.lower.values import IndexTuple, TensorValue
 
@@ -181,20 +182,23 @@ def _loss(name: str, function: Callable[..., Expr], parameters: int = 0) -> None
     ) -> Any:
         if target.dtype not in FLOATING or self.dtype not in FLOATING:
             return NotImplemented
-        scale = _scale(lowering, self, reduction)
+        # One kernel computes in the operands' common type, whatever it writes to.
+        several = name == "soft_margin_loss_backward"
+        common = lowering.out.dtype if several else result_type(grad_output, self, target)
+        scale = _scale(lowering, self, reduction, common)
 
         def body(g: Expr, x: Expr, t: Expr) -> Expr:
             value = function(x, t, *rest) if parameters else function(x, t)
             return ex.mul(ex.mul(scale, value), g) if scale is not None else ex.mul(value, g)
 
-        return lowering.pointwise((grad_output, self, target), body)
+        return lowering.pointwise((grad_output, self, target), body, common)
 
 
-def _scale(lowering: Lowering, self: TensorValue, reduction: int) -> Expr | None:
-    """1 / number of elements for a mean, else None."""
+def _scale(lowering: Lowering, self: TensorValue, reduction: int, dtype: str) -> Expr | None:
+    """1 / number of elements for a mean, else None; in what `dtype` is computed in."""
     if reduction != 1:
         return None
-    dtype = compute_dtype(lowering.out.dtype)
+    dtype = compute_dtype(dtype)
     numel = product(self.shape)
     if isinstance(numel, int):
         return ex.constant(1.0 / numel if numel else float("inf"), dtype)
@@ -244,7 +248,7 @@ def _binary_cross_entropy(
     """g * (x - t) / max((1 - x) * x, 1e-12), weighted."""
     if target.dtype not in FLOATING:
         return NotImplemented
-    scale = _scale(lowering, self, reduction)
+    scale = _scale(lowering, self, reduction, lowering.out.dtype)
 
     def body(g: Expr, x: Expr, t: Expr, *weights: Expr) -> Expr:
         spread = ex.maximum(ex.mul(ex.sub(ex.like(1, x), x), x), ex.like(1e-12, x))

@@ -14,7 +14,7 @@ from lampwork.lower.lower import Lowering
 from lampwork.lower.nests import is_number
 from lampwork.lower.promotion import result_type
 from lampwork.lower.rules import rule
-from lampwork.lower.values import TensorValue, broadcast_index
+from lampwork.lower.values import IndexTuple, TensorMeta, TensorValue, broadcast_index
 
 # Unary ----------------------------------------
 
@@ -180,17 +180,28 @@ def _scaled(b: Expr, alpha: Any) -> Expr:
 def _add(lowering: Lowering, self: Any, other: Any, alpha: Any = 1) -> Any:
     if lowering.out.dtype == "bool" and alpha != 1:
         return NotImplemented
-    return lowering.pointwise((self, other), lambda a, b: ex.add(a, _scaled(b, alpha)))
+    return _plus_scaled(lowering, self, other, alpha)
+
+
+def _plus_scaled(lowering: Lowering, a: Any, b: Any, alpha: Any) -> TensorValue:
+    """`a + alpha * b`. Of float32 and float64 it is rounded once, as in eager: products may be out of range."""
+
+    def body(a: Expr, b: Expr) -> Expr:
+        if abs(alpha) != 1 and lowering.out.dtype in ("float32", "float64"):
+            return ex.fma(b, ex.like(alpha, b), a)
+        return ex.sub(a, b) if alpha == -1 else ex.add(a, _scaled(b, alpha))
+
+    return lowering.pointwise((a, b), body)
 
 
 @rule("sub.Tensor", "sub.Scalar")
 def _sub(lowering: Lowering, self: Any, other: Any, alpha: Any = 1) -> Any:
-    return lowering.pointwise((self, other), lambda a, b: ex.sub(a, _scaled(b, alpha)))
+    return _plus_scaled(lowering, self, other, -alpha)
 
 
 @rule("rsub.Tensor", "rsub.Scalar")
 def _rsub(lowering: Lowering, self: Any, other: Any, alpha: Any = 1) -> Any:
-    return lowering.pointwise((self, other), lambda a, b: ex.sub(b, _scaled(a, alpha)))
+    return _plus_scaled(lowering, other, self, -alpha)
 
 
 _binary(("mul.Tensor", "mul.Scalar"), ex.mul, FACTOR)
@@ -509,25 +520,30 @@ def _addr(
 
 @rule("ldexp.Tensor")
 def _ldexp(lowering: Lowering, self: TensorValue, other: TensorValue) -> Any:
-    """`self * 2.0 ** other`, where the power has the type of `other`; a float's exponent is moved by whole numbers of
-    any size (`ldexp_kernel`; on PyTorch 2.11 and on GPUs by the power, too)."""
-    if lowering.out.dtype not in FLOATING:
+    """`self * 2.0 ** other`, where the power is computed in the type that `pow` has; a float's exponent is moved by
+    whole numbers of any size (`ldexp_kernel`; on PyTorch 2.11 and on GPUs by the power, too)."""
+    out, shape = lowering.out.dtype, lowering.out.shape
+    if out not in FLOATING:
         return NotImplemented
-    kept = other.dtype if other.dtype in FLOATING else "float32"
+    # ATen's `_pow2`: 2 is a number, but beside a half or a double it is a tensor of that type without dimensions.
+    two = TensorMeta(self.dtype, (), ()) if self.dtype in ("float16", "bfloat16", "float64") else 2.0
+    kept = result_type(two, other)
     moves = lowering.device == "cpu" and self.dtype in FLOATING and other.dtype not in (*FLOATING, "bool")
 
-    def body(a: Expr, b: Expr) -> Expr:
+    def body(index: IndexTuple) -> Expr:
+        a = ex.cast(lowering.operand(self, index, shape, out), compute_dtype(out))
         if not moves:
-            return ex.mul(a, ex.cast(ex.cast(ex.binary("pow", ex.like(2, a), b), kept), a.dtype))
+            exponent = ex.cast(lowering.operand(other, index, shape, kept), compute_dtype(kept))
+            return ex.mul(a, ex.cast(ex.cast(ex.binary("pow", ex.like(2, exponent), exponent), kept), a.dtype))
         # Factors that double precision holds: two for a half and for a float, which it holds all products of.
-        value, rest = ex.cast(a, "float64"), b
+        value, rest = ex.cast(a, "float64"), lowering.operand(other, index, shape, "float64")
         for _ in range(3 if a.dtype == "float64" else 1):
             part = ex.minimum(ex.maximum(rest, ex.like(-1000, rest)), ex.like(1000, rest))
-            value = ex.mul(value, ex.binary("pow", ex.like(2, value), ex.cast(part, "float64")))
+            value = ex.mul(value, ex.binary("pow", ex.like(2, value), part))
             rest = ex.sub(rest, part)
         return ex.cast(value, a.dtype)
 
-    return lowering.pointwise((self, other), body)
+    return lowering.compute(lowering.out, body)
 
 
 @rule("angle")

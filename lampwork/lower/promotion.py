@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from lampwork.ir.dtype import FLOATING
-from lampwork.lower.values import TensorValue
+from lampwork.lower.values import TensorMeta, TensorValue
 
 _promoted: dict[tuple[str, str], str] = {}
 
@@ -46,11 +46,11 @@ def result_type(*values: Any) -> str:
     """The common type of tensors with dimensions, then tensors without, then numbers (ATen's TypeProperties.cpp)."""
     dimensioned = scalar = number = ""
     for value in values:
-        if type(value) is TensorValue:
-            if value.ref.shape:
-                dimensioned = promote(dimensioned, value.ref.dtype)
+        if isinstance(value, (TensorValue, TensorMeta)):
+            if value.shape:
+                dimensioned = promote(dimensioned, value.dtype)
             else:
-                scalar = promote(scalar, value.ref.dtype)
+                scalar = promote(scalar, value.dtype)
         elif value is not None:
             number = promote(number, _number_dtype(value))
     return _combine(_combine(dimensioned, scalar), number)

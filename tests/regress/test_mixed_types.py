@@ -59,6 +59,52 @@ def test_powers_with_numbers_that_vary(dtype, shape):
             torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.parametrize("second", ["float64", "float32", "float16", "bfloat16", "int32"])
+@pytest.mark.parametrize("first", ["float64", "float32", "float16", "bfloat16", "int32"])
+def test_powers_of_two_without_dimensions(first, second):
+    """The power that `ldexp` multiplies by has a type of its own, which depends on the dimensions of the exponent."""
+
+    def program(x, exponents):
+        return torch.ldexp(x, exponents), torch.ldexp(x, exponents[0]), torch.ldexp(x[0], exponents[0])
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for number in (130.3, 17.1, 0.3, 1000.2, -1000.2):
+        x = torch.tensor([1, 0, 8]).to(getattr(torch, first))
+        exponents = torch.full((3,), number).to(getattr(torch, second))
+        for mine, theirs in zip(compiled(x, exponents), program(x, exponents), strict=True):
+            torch.testing.assert_close(mine, theirs, equal_nan=True)
+
+
+LOSSES = {
+    "mse": F.mse_loss, "smooth_l1": F.smooth_l1_loss, "huber": F.huber_loss, "soft_margin": F.soft_margin_loss,
+    "l1": F.l1_loss,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("types", [("bfloat16", "float32"), ("float32", "bfloat16"), ("float16", "float64"),
+                                   ("float32", "float64"), ("float16", "bfloat16")], ids=str)  # fmt: skip
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_are_computed_in_the_common_type(name, types, reduction):
+    """Of operands that are equal where the narrower type is written to, and are not equal."""
+    program = lambda x, y: LOSSES[name](x, y, reduction=reduction)
+    compiled = lampwork.compile(program, options={"cache": False})
+    x, y = torch.tensor([1.296875, -70144.0, 0.1, 2.5]), torch.tensor([1.3, -70000.3, 0.2, 2.5])
+    seen = []
+    for function in (program, compiled):
+        leaves = [each.to(getattr(torch, dtype)).requires_grad_() for each, dtype in zip((x, y), types)]
+        try:
+            result = function(*leaves)
+            seen.append([result, *torch.autograd.grad(result, leaves, torch.ones_like(result))])
+        except RuntimeError as error:  # from the backward pass, too: gradients of a type that it does not expect
+            seen.append(str(error))
+    if type(seen[0]) is str:
+        assert seen[0] == seen[1]
+        return
+    for theirs, mine in zip(*seen, strict=True):
+        torch.testing.assert_close(mine, theirs, equal_nan=True)
+
+
 def test_convolutions_of_sizes_that_vary():
     """The error was raised at the first size alone."""
     program = lambda x, weight: (F.conv2d(x, weight, groups=2), weight)[1]
