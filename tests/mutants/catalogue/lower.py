@@ -160,12 +160,12 @@ FAULTS = (
     ),
     Fault(
         "alpha-ignored", "lower/pointwise.py",
-        "return b if alpha == 1 else ex.mul(b, ex.like(alpha, b))", "return b",
-        "`alpha` of add and sub is ignored",
+        "return ex.fma(b, ex.like(alpha, b), a)", "return ex.add(b, a)",
+        "`alpha` of add and sub of floats is ignored",
     ),
     Fault(
         "rsub-operands", "lower/pointwise.py",
-        "lambda a, b: ex.sub(b, _scaled(a, alpha))", "lambda a, b: ex.sub(_scaled(a, alpha), b)",
+        "_plus_scaled(lowering, other, self, -alpha)", "_plus_scaled(lowering, self, other, -alpha)",
         "`rsub` subtracts in the other order",
     ),
     Fault(
