@@ -15,6 +15,7 @@ from typing import Any
 
 from lampwork.ir.loops import (
     FIRSTS,
+    POSITIONS,
     Accumulate,
     Accumulator,
     Compute,
@@ -338,12 +339,13 @@ class _Frame:
     def accumulate(self, stmt: Accumulate) -> None:
         accumulator = self.accumulators[stmt.name]
         value = self.value(stmt.value)
-        if accumulator.op.startswith("arg"):
-            assert stmt.position is not None
+        if stmt.position is not None:
+            is_position = accumulator.op in POSITIONS
+            op = accumulator.op if is_position else f"arg{FIRSTS[accumulator.op]}"
             position = evaluate(stmt.position, self.symbols)
-            if better(accumulator.op, value, position, *self.best[stmt.name]):
+            if better(op, value, position, *self.best[stmt.name]):
                 self.best[stmt.name] = (value, position)
-                self.locals[stmt.name] = position
+                self.locals[stmt.name] = position if is_position else value
         else:
             self.locals[stmt.name] = fold(accumulator.op, accumulator.dtype, self.locals[stmt.name], value)
 

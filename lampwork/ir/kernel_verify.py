@@ -11,7 +11,7 @@ Kernel:
  6. Parallel loops are outermost and nest in each other directly; nothing else stands beside an inner parallel loop.
  7. A vector loop holds no parallel and no vector loop, nor does an unroll loop; unroll loops have a constant extent.
  8. An accumulator is folded only inside the body that declares it, with a value of its type; `position` is there for
-    those of POSITIONS alone.
+    those of POSITIONS, may be for those of FIRSTS, and is for no others.
  9. Accumulators declared outside a parallel loop are not folded inside it.
 10. Offsets stay inside the parameter: 0 <= offset < numel, for all sizes that pass the guards, all points of the loops,
     and all that masks and clamped indices leave. What is neither proved nor looked at point by point is refused
@@ -39,7 +39,9 @@ from typing import Any
 from lampwork.errors import OffsetError
 from lampwork.ir.dtype import FLOATING, INTEGRAL, ITEM_SIZE_BYTES, NATIVE, STORED
 from lampwork.ir.loops import (
+    FIRSTS,
     OPERATIONS,
+    POSITIONS,
     REDUCTIONS,
     Accumulate,
     Accumulator,
@@ -177,9 +179,10 @@ class _KernelCheck:
         self.need(isinstance(accumulator, Accumulator), 8, f"{stmt.name} is not an accumulator here")
         dtype = self.expr(stmt.value, seen, scope, extents)
         self.need(dtype == accumulator.dtype, 8, f"{stmt.name} is {accumulator.dtype}, the value {dtype}")
-        is_position = accumulator.op.startswith("arg")
-        self.need((stmt.position is not None) == is_position, 8, f"position of {stmt.name}")
-        if stmt.position is not None:
+        if stmt.position is None:
+            self.need(accumulator.op not in POSITIONS, 8, f"no position of {stmt.name}")
+        else:
+            self.need(accumulator.op in POSITIONS | FIRSTS.keys(), 8, f"position of {stmt.name}")
             self.size(stmt.position, scope)
         self.need(self.parallel_depth[stmt.name] == kinds.count("parallel"), 9, stmt.name)
 

@@ -160,7 +160,7 @@ OPERATIONS: Final[dict[str, tuple[int, str]]] = {
 #: Reduction operators that give a position: the first of equal ones (NaN wins); of NaNs in a pooling window the last.
 POSITIONS: Final[frozenset[str]] = frozenset({"argmax", "argmin", "argmax_of_window"})
 #: Reductions that give the first of zeros of both signs, and which others they are but for that. Lanes of a vector are
-#: folded side by side; max_of_window is not divided into lanes.
+#: folded side by side; max_of_window is not divided into lanes. Threads of a GPU fold values with their positions.
 FIRSTS: Final[dict[str, str]] = {"first_max": "max", "first_min": "min", "max_of_window": "max"}
 #: Reductions of pooling windows, whose elements are folded in the order of the reduced axes.
 OF_WINDOWS: Final[frozenset[str]] = frozenset({"argmax_of_window", "max_of_window"})

@@ -164,11 +164,19 @@ def _extreme(
     )
 
 
+def _kept(lowering: Lowering, op: str) -> str:
+    """The reduction `op` where no position goes with it. On a GPU eager's threads fold in no order: of zeros of both
+    signs it gives either."""
+    return op.removeprefix("first_") if lowering.device == "cuda" else op
+
+
 def _extremes(name: str, op: str) -> None:
     @rule(name)
     def lower_extremes(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool = False) -> Any:
         dims = normalized_dims(dim, len(self.shape))
-        return NotImplemented if _empty(self, dims) else _extreme(lowering, op, self, dims, lowering.out)
+        return (
+            NotImplemented if _empty(self, dims) else _extreme(lowering, _kept(lowering, op), self, dims, lowering.out)
+        )
 
 
 for _name, _op in (("amax", "first_max"), ("amin", "first_min"), ("max", "max"), ("min", "min")):
@@ -182,7 +190,9 @@ def _aminmax(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bo
         return NotImplemented
     first = "" if dim is None else "first_"
     return tuple(
-        _extreme(lowering, first + op, self, dims, lowering.out[k], str(k)) if lowering.needed(k) else None
+        _extreme(lowering, _kept(lowering, first + op), self, dims, lowering.out[k], str(k))
+        if lowering.needed(k)
+        else None
         for k, op in enumerate(("min", "max"))
     )
 

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from lampwork.ir.dtype import ITEM_SIZE_BYTES
+from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES
 from lampwork.ir.loops import (
+    FIRSTS,
     Accumulate,
     Accumulator,
     Axis,
@@ -323,7 +324,7 @@ class _Builder:
                 if sums_floats(timed.member):
                     target = self._blocks(planned, target, dtype, folds)
                 position = None
-                if is_position:
+                if is_position or is_gpu(self.target) and reduction.op in FIRSTS and dtype in FLOATING:
                     position = substitute_sizes(self.timing.position(timed.member), self._values(space, time))
                 statements.append(Accumulate(target, value, position))
             elif timed.keep in ("memory", "scratch"):

@@ -234,3 +234,28 @@ def test_a_gradient_that_is_missing_on_another_device():
             gradients.append(x.grad)
             x.grad = None
         _same(gradients[1], gradients[0])
+
+
+FIRST_ZEROS = {
+    "few windows": (lambda x: F.max_pool2d(x, 2, 1), (1, 1, 3, 3)),
+    "one window": (lambda x: F.max_pool2d(x, 3), (1, 1, 3, 3)),
+    "windows with padding": (lambda x: F.max_pool2d(x, 2, 2, 1), (1, 1, 3, 3)),
+    "windows in one dimension": (lambda x: F.max_pool1d(x, 2, 1), (1, 2, 9)),
+    "long windows": (lambda x: F.max_pool1d(x, 43, 1), (1, 1, 200)),
+    "windows in three dimensions": (lambda x: F.max_pool3d(x, (1, 2, 2), 1), (1, 1, 2, 3, 3)),
+    "rows": (lambda x: torch.stack([x.max(1)[0], x.min(1)[0]]), (3, 50)),
+    "columns": (lambda x: torch.stack([x.max(0)[0], x.min(0)[0]]), (50, 3)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", FIRST_ZEROS)
+def test_the_first_of_zeros_of_both_signs(name, dtype):
+    """The threads that share a window fold in no order."""
+    function, shape = FIRST_ZEROS[name]
+    compiled = lampwork.compile(lambda x: function(x))
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(4):
+        zeros = torch.zeros(shape).copysign(torch.randn(shape, generator=generator))
+        x = zeros.to(dtype).cuda()
+        _same(compiled(x), function(x))

@@ -15,7 +15,7 @@ from lampwork.ir.dtype import FLOATING
 from lampwork.ir.loops import FIRSTS, Accumulate, Accumulator, Compute, Kernel
 from lampwork.ir.target import Target
 
-#: An unrolled fold so far: its value, its position (for argmax and argmin) and the dimensions they vary along.
+#: An unrolled fold so far: its value, its position (for folds that have one) and the dimensions they vary along.
 Total = tuple[str, str, frozenset[str]]
 
 
@@ -55,7 +55,7 @@ class FoldWriter(ValueWriter):
         return self._widen((text, dims), self.dims)
 
     def _position(self, stmt: Accumulate) -> str:
-        assert stmt.position is not None  # verified: argmax and argmin have one
+        assert stmt.position is not None
         text, dims = self._size(stmt.position)
         if not dims:
             text = self.name(f"tl.full([], {text}, {self.index_type})")
@@ -70,7 +70,7 @@ class FoldWriter(ValueWriter):
             start = self._literal_of(identity(op, dtype), dtype)
             value = self.name(f"tl.where({mask[0]}, {value}, {start})")
         position = ""
-        if op.startswith("arg"):
+        if stmt.position is not None:
             position = self._position(stmt)
             if mask is not None:
                 position = self.name(f"tl.where({mask[0]}, {position}, {self._last()})")
@@ -82,7 +82,7 @@ class FoldWriter(ValueWriter):
         shape = self._shape(self.dims)
         names = [stmt.name]
         self._line(f"{stmt.name} = tl.full({shape}, {identity(op, dtype)}, {TYPES[dtype]})")
-        if op.startswith("arg"):
+        if stmt.position is not None:
             names.append(f"{stmt.name}_at")
             self._line(f"{names[1]} = tl.full({shape}, {self._last()}, {self.index_type})")
         return tuple(names)
@@ -95,9 +95,9 @@ class FoldWriter(ValueWriter):
         op, dtype = self._fold_type(stmt)
         value = self._operand(stmt, dtype)
         mask = self.masks.get("r")
-        if op.startswith("arg"):
+        if stmt.position is not None:
             position = self._position(stmt)
-            helper = self._helper(op)
+            helper = self._helper_of_pairs(op)
             parts = self.block((f"{{0}}, {{1}} = {helper}({names[0]}, {names[1]}, {value}, {position})",), "{0} {1}")
             folded = parts.split()
         else:
@@ -150,10 +150,13 @@ class FoldWriter(ValueWriter):
         suffix = "[:, None]" if axis else ""
         accumulator = self.accumulators[stmt.name]
         rows = frozenset(self.dims) - {"r"}
-        if op.startswith("arg"):
-            call = f"{{0}}, {{1}} = tl.reduce(({value}, {position}), {axis}, {self._helper(op)})"
-            text = self.block((call,), "{1}")
-            self.locals[stmt.name] = (self.name(f"{text}{suffix}.to(tl.int64)"), rows)
+        if position:
+            call = f"{{0}}, {{1}} = tl.reduce(({value}, {position}), {axis}, {self._helper_of_pairs(op)})"
+            if op.startswith("arg"):
+                text = self.name(f"{self.block((call,), '{1}')}{suffix}.to(tl.int64)")
+            else:
+                text = cast(self, self.name(f"{self.block((call,), '{0}')}{suffix}"), dtype, accumulator.dtype)
+            self.locals[stmt.name] = (text, rows)
             return
         if op in ("any", "all"):
             function = "tl.max" if op == "any" else "tl.min"
@@ -179,9 +182,14 @@ class FoldWriter(ValueWriter):
         return self.name(f"tl.full([], {identity(op, dtype)}, {TYPES[dtype]})"), NONE
 
     def _helper(self, op: str) -> str:
+        return self.helper({"max": "maximum_of", "min": "minimum_of", "prod": "product_of"}[op])
+
+    def _helper_of_pairs(self, op: str) -> str:
+        """What folds a value and its position. The threads fold theirs in no order, and of 0 and -0 an instruction
+        gives either: the position says which came first."""
         names = {
-            "max": "maximum_of", "min": "minimum_of", "prod": "product_of", "argmax": "first_maximum",
-            "argmin": "first_minimum", "argmax_of_window": "first_maximum_last_nan",
+            "max": "first_maximum", "min": "first_minimum", "argmax": "first_maximum", "argmin": "first_minimum",
+            "argmax_of_window": "first_maximum_last_nan",
         }  # fmt: skip
         return self.helper(names[op])
 
@@ -193,8 +201,8 @@ class FoldWriter(ValueWriter):
         op, dtype = self._fold_type(stmt)
         value, dims = self.value(stmt.value)
         value, position = cast(self, value, stmt.value.dtype, dtype), ""
-        if op.startswith("arg"):
-            assert stmt.position is not None  # verified: argmax and argmin have one
+        in_order = self.accumulators[stmt.name].op == "max_of_window" and dtype in FLOATING
+        if stmt.position is not None and not in_order:
             text, varies = self._size(stmt.position)
             position, dims = self.name(f"tl.full([], {text}, {self.index_type})"), dims | varies
         if total is None:
@@ -202,9 +210,9 @@ class FoldWriter(ValueWriter):
                 value = self.name(f"{value} + 0.0")
             return value, position, dims
         if position:
-            call = f"{self._helper(op)}({total[0]}, {total[1]}, {value}, {position})"
+            call = f"{self._helper_of_pairs(op)}({total[0]}, {total[1]}, {value}, {position})"
             value, position = self.block((f"{{0}}, {{1}} = {call}",), "{0} {1}").split()
-        elif self.accumulators[stmt.name].op == "max_of_window" and dtype in FLOATING:
+        elif in_order:
             # The instruction gives 0 of 0 and -0; eager's loop the one that comes first.
             greater, nan = (self.name(f"{value} {symbol}") for symbol in (f"> {total[0]}", f"!= {value}"))
             value = self.name(f"tl.where({greater} | {nan}, {value}, {total[0]})")

@@ -344,6 +344,30 @@ def test_windows_give_the_first_of_zeros_of_both_signs(dtype):
         assert torch.equal(found.signbit() & (found == 0), function(x).signbit() & (found == 0))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_threads_that_share_a_row_give_the_first_of_zeros_of_both_signs(dtype):
+    """Of a GPU's threads, which fold in no order of the elements."""
+    signs = torch.tensor([-0.0, 0.0, 0.0, 0.0, -0.0, 0.0, -0.0, -0.0, 0.0], dtype=dtype)
+    square, line = signs.view(1, 1, 3, 3), torch.cat([signs[k:] for k in range(7)])
+    long = torch.cat([line[:1], -line[:1].abs(), line.repeat(200)]).view(1, -1)
+    for function, x in (
+        (lambda x: F.max_pool2d(x, 2, 1), square),
+        (lambda x: F.max_pool2d(x, 3), square),
+        (lambda x: F.max_pool3d(x, (1, 3, 3)), square[None]),
+        (lambda x: F.max_pool1d(x, 13, 1), line.view(1, 1, -1)),
+        (lambda x: (x.max(1)[0], x.min(1)[0]), line.view(3, -1)),
+        (lambda x: (x.max(1)[0], x.min(1)[0]), long),
+        (lambda x: (x.max(1)[0], x.min(1)[0]), -long),
+        (lambda x: x.max(0)[0], long.view(-1, 2)),
+    ):
+        expected = function(x)
+        for ours, each in zip(
+            run_program(program_of(function, [x]), [x]), expected if type(expected) is tuple else [expected]
+        ):
+            compare([ours], [each])
+            assert torch.equal(ours.signbit(), each.signbit())
+
+
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (), (1, 1, 1)])
 def test_empty_and_scalar(shape):
     x = torch.randn(shape)
