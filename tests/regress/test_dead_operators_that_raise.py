@@ -80,3 +80,19 @@ def test_channels_that_do_not_fit(shape, dynamic):
     compiled = lampwork.compile(program, dynamic=dynamic, options={"cache": False})
     with pytest.raises(RuntimeError, match="to have 4 channels, but got 8 channels"):
         compiled(torch.ones(shape))
+
+
+@pytest.mark.parametrize("function", [F.conv2d, F.conv_transpose2d])
+def test_weights_that_groups_do_not_divide(function):
+    """At a size that varies, and where nobody reads the result."""
+    transposed = function is F.conv_transpose2d
+    program = lambda x, weight: (function(x, weight, groups=2), x * 2)[1]
+    compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+    for outer in (4, 6, 5, 1):
+        x = torch.ones(1, outer if transposed else 2, 3, 3)
+        weight = torch.ones(outer, 1, 1, 1)
+        if outer % 2:
+            with pytest.raises(RuntimeError, match="Given groups=2"):
+                compiled(x, weight)
+        else:
+            assert torch.equal(compiled(x, weight), x * 2)

@@ -103,6 +103,8 @@ def convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, p
         raise Unknown
     if x.dtype != weight.dtype:
         raise RuntimeError(f"Input type ({x.dtype}) and weight type ({weight.dtype}) should be the same")
+    if groups > 1 and weight.size()[0] % groups:
+        raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0")
     dtype = _same_dtype(x, weight)
 
     def spread(value: Any) -> list[int]:
