@@ -26,7 +26,7 @@ from lampwork import _torch
 from lampwork.errors import GraphBreak
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
-from lampwork.fakes.strides import permuted
+from lampwork.fakes.strides import permuted, surely_same
 
 #: Calls with storages or results of more elements are not made.
 LARGEST = 1 << 12
@@ -168,7 +168,7 @@ def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
         if _is_nothing_otherwise(result, specs):  # the program is compiled for the sizes of this call alone
             _ = [int(size) for each in tensors for size in (*each.size(), *each.stride())]
             return _fakes(specs)
-        return _laid_out(result, specs)
+        return _laid_out(result, specs, tensors)
     return None if result is not None and _specs(result) == specs else _fakes(specs)
 
 
@@ -182,9 +182,9 @@ def _typed(result: Any, specs: Any) -> Any:
     return _in_each(_typed, result, specs)
 
 
-def _laid_out(result: Any, specs: Any) -> Any:
-    """Fakes like those in `result`, whose sizes vary, with dimensions in the order of the kernel's results; None where
-    they are that already, or their strides are other than of an order."""
+def _laid_out(result: Any, specs: Any, operands: list[Fake]) -> Any:
+    """Fakes like those in `result`, whose sizes vary, with dimensions in the order of the kernel's results, or with the
+    strides of an operand that has theirs; None where they are that already, or neither explains their strides."""
     if type(result) is Fake and type(specs) is _Spec:
         try:
             size, stride = _seen(result.size()), _seen(result.stride())
@@ -198,9 +198,19 @@ def _laid_out(result: Any, specs: Any) -> Any:
         if 0 in size and all([each < 2 for each in specs.stride]):  # noqa: C419  quicker
             strides = specs.stride
         if _seen(strides) != specs.stride:
-            return None
+            found = [each.stride() for each in operands if _is_laid_out(each, result.size(), specs.stride)]
+            if not found:
+                return None
+            strides = found[0]
         return _torch.tensor_without_memory(Fake, tuple(result.size()), strides, result.dtype, result.device)
-    return _in_each(_laid_out, result, specs)
+    return _in_each(partial(_laid_out, operands=operands), result, specs)
+
+
+def _is_laid_out(tensor: Fake, size: Any, stride: tuple[int, ...]) -> bool:
+    """Whether it has that size in every call, and those strides in the one that is captured."""
+    return surely_same(tensor.size(), size) and all(
+        (each if type(each) is int else _hint(each, None)) == seen for each, seen in zip(tensor.stride(), stride)
+    )
 
 
 def _in_each(made_of: Callable[[Any, Any], Any], result: Any, specs: Any) -> Any:

@@ -21,6 +21,9 @@ OPERATORS = {
     "copysign": lambda x: torch.copysign(x, -2.0),
     "nan_to_num": lambda x: x.long().nan_to_num(),
     "fill": lambda x: torch.fill(x, 2.0),
+    "masked_index_put": lambda x: torch.ops.aten._unsafe_masked_index_put_accumulate(
+        x, torch.ones(1, dtype=torch.bool), [torch.zeros(1, dtype=torch.int64)] * x.dim(), torch.ones(1)
+    ),
     "rot90": lambda x: torch.rot90(x, 1, (0, 1)) if x.dim() > 1 else x.clone(),
 }
 
