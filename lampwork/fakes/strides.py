@@ -76,8 +76,14 @@ def contiguous(shape: Iterable[int]) -> Shape:
 
 
 def channels_last(shape: Sequence[int]) -> Shape:
-    """Strides of an NHWC (or NDHWC) tensor whose logical shape is NCHW (NCDHW)."""
-    return permuted(shape, (0, *range(2, len(shape)), 1))
+    """Strides of an NHWC (or NDHWC) tensor whose logical shape is NCHW (NCDHW). Unlike those of other orders, they are
+    products of all sizes, 0 included."""
+    strides = [0] * len(shape)
+    step = 1
+    for dim in (1, *range(len(shape) - 1, 1, -1), 0):
+        strides[dim] = step
+        step *= shape[dim]
+    return tuple(strides)
 
 
 def permuted(shape: Sequence[int], order: Sequence[int]) -> Shape:

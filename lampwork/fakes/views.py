@@ -65,12 +65,17 @@ def view(op: Any, args: tuple, kwargs: dict) -> Any:
     return [strided(base, each) for each in result]
 
 
+def _memory_of(base: Fake) -> Any:
+    """The storage that `base` lies in. It is false as a truth value where it has no elements."""
+    return base.untyped_storage() if base.lampwork_storage is None else base.lampwork_storage
+
+
 def strided(base: Fake, layout: Layout) -> Fake:
     """A fake over `base`'s memory with another layout."""
     fake = _torch.tensor_without_memory(
         Fake, tuple(layout.shape), tuple(layout.strides), layout.dtype or base.dtype, base.device, offset=layout.offset
     )
-    fake.lampwork_storage = base.lampwork_storage or base.untyped_storage()  # type: ignore[attr-defined]
+    fake.lampwork_storage = _memory_of(base)  # type: ignore[attr-defined]
     if layout.dtype is None and (base.is_conj() or base.is_neg()):
         _torch.copy_lazy_bits(base, fake)
     return fake  # type: ignore[return-value]
@@ -98,7 +103,7 @@ def _by_kernel(op: Any, args: tuple, kwargs: dict) -> Any:
     many = not isinstance(plain, torch.Tensor)
     fakes = [fake_like_view(each) for each in (plain if many else (plain,))]
     for fake in fakes:
-        fake.lampwork_storage = base.lampwork_storage or base.untyped_storage()
+        fake.lampwork_storage = _memory_of(base)
     return fakes if many else fakes[0]
 
 

@@ -20,6 +20,8 @@ STRIDED = torch.empty(2).as_strided((1, 1, 1, 0), (2, 2, 2, 2))
         (lambda x: F.pixel_unshuffle(x, 1), STRIDED),
         (lambda x: torch.diag_embed(x), torch.ones(1, 2, dtype=torch.complex64).t()),
         (lambda x: torch.diag_embed(x, -1, 0, 2), torch.rand(3, 4).t()),
+        (lambda x: x.clone(memory_format=torch.channels_last), torch.empty(2, 0, 3, 6)),
+        (lambda x: x.contiguous(memory_format=torch.channels_last), torch.empty(2, 3, 0, 4)),
     ],
 )
 def test_strides(program, x, dynamic):
@@ -40,3 +42,17 @@ def test_losses_of_mixed_types(types, reduction, dynamic):
         ours, expected = compiled(x, y), program(x, y)
         assert ours.dtype == expected.dtype
         torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize(
+    "program", [lambda x: x.chunk(2, -1), lambda x: (x[:1], x[:, 1:]), lambda x: (x.t(), x.view(-1))]
+)
+def test_views_of_inputs_without_elements(program, dynamic):
+    """They share the input's memory, and are differentiated as its views."""
+    compiled = lampwork.compile(program, dynamic=dynamic, options={"cache": False})
+    for shape in ((5, 6), (0, 3), (4, 2)):
+        x = torch.zeros(shape, requires_grad=True)
+        for ours, expected in zip(compiled(x), program(x), strict=True):
+            assert (ours.shape, ours.stride(), ours._base is x) == (expected.shape, expected.stride(), True)
+    assert not lampwork.stats(compiled)["fallbacks"]
