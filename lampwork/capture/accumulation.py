@@ -8,6 +8,7 @@ With tensors of other classes, as fakes are, it makes a third tensor, whose stri
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -63,6 +64,8 @@ def accumulate(recorder: Recorder, left: Fake, right: Fake) -> Fake:
 def _is_owned(recorder: Recorder, fake: Fake) -> bool:
     """Whether a gradient is a dense tensor that an operator made; views and tangents have other owners."""
     node = recorder.node_of(fake)
+    if node.target is getitem:  # one of several results
+        node = node.args[0]  # type: ignore[assignment]
     while node.op == "call_function" and _torch.is_operator(node.target):
         what = operator(node.target)
         if what.kind != "inplace" or not what.written or type(what.written[0]) is not int:

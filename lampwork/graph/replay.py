@@ -28,7 +28,7 @@ def replay_of(region: Region) -> tuple[Replay | None, str]:
         return None, region.own_gradients
     try:
         writer = _Writer(region)
-        return writer.write(), writer.draws
+        return writer.write(), writer.unrepeatable
     except _Unrepeatable as stop:
         return None, str(stop)
 
@@ -102,12 +102,12 @@ class _Writer(_Calls):
         self.placeholders = [node for node in nodes if node.op == "placeholder"][: self.count]
         self.outputs: tuple[Any, ...] = nodes[-1].args[0]
         self.nodes = [node for node in nodes if node.op == "call_function" and not node.meta.get("backward")]
-        #: Which operator draws random numbers, in words: what it drew is not drawn again.
-        self.draws = ""
+        #: Why operators may run again on fakes alone, if so: they draw random numbers, or write to what others see.
+        self.unrepeatable = ""
 
     def write(self) -> Replay:
         if any(each.written for each in self.joint.outputs):
-            raise _Unrepeatable("it writes to tensors that require grad")
+            self.unrepeatable = "it writes to tensors that require grad"
         if self.joint.moved:
             raise _Unrepeatable("it gives a tensor from outside another shape or other memory")
         self.check_writes()
@@ -139,7 +139,7 @@ class _Writer(_Calls):
         )
 
     def check_writes(self) -> None:
-        """Nothing is written but memory of the region's own."""
+        """Notes what is drawn, and what is written but memory of the region's own."""
         outside = {
             _torch.storage_key(node.meta["val"]) for node in self.placeholders if isinstance(node.meta["val"], Fake)
         }
@@ -147,12 +147,12 @@ class _Writer(_Calls):
             if not _torch.is_operator(node.target):
                 continue
             if is_random(node):
-                self.draws = f"it draws random numbers ({node.target})"
+                self.unrepeatable = f"it draws random numbers ({node.target})"
             for position in operator(node.target).written:
                 written = node.args[position] if type(position) is int else node.kwargs.get(position)
                 for each in written if isinstance(written, (list, tuple)) else (written,):
                     if isinstance(each, Node) and _torch.storage_key(each.meta["val"]) in outside:
-                        raise _Unrepeatable("it writes to tensors from outside")
+                        self.unrepeatable = "it writes to tensors from outside"
 
     def needed(self, wanted: list[Any]) -> set[Node]:
         """The nodes that the outputs need: those that they name, and all that write to memory of the region."""

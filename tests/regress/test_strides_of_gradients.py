@@ -17,6 +17,7 @@ def channels_last(*shape):
     return randn(*shape).contiguous(memory_format=torch.channels_last)
 
 
+COUNTER = torch.zeros(1)
 PROGRAMS = {
     "stack": (lambda x, y: torch.stack([x, y], -1), randn(1, 1, 1, 2), randn(2).as_strided((1, 1, 1, 2), (1, 2, 2, 1))),
     "mT": (lambda x: x.mT * 2, randn(3, 4)),
@@ -38,6 +39,13 @@ PROGRAMS = {
         lambda x: torch.cat([x[1:], x], 0).transpose_(0, -1), randn(8).as_strided((1, 2, 1, 2), (4, 1, 4, 2))
     ),
     "clamp": (lambda x, y: torch.clamp(x, y, x), randn(5, 1), randn(10).as_strided((1, 5), (10, 2)).t()),
+    "beside what is written": (
+        lambda x, y: (COUNTER.add_(1), torch.addcdiv(x, x, y))[1],
+        randn(4).as_strided((1, 2, 1, 2), (4, 1, 4, 2)), randn(1, 2, 1, 2),
+    ),
+    "one of several results": (lambda x: F.scaled_dot_product_attention(x, x, x), randn(1, 2, 1, 1)),
+    "one of several for two": (lambda x, y: F.scaled_dot_product_attention(x, y, y), randn(2, 1, 3, 4), randn(2, 1, 1, 4)),
+    "one of several, normalized": (lambda x: F.layer_norm(x, (1,), x.flatten()[:1], x.flatten()[:1]), randn(1, 1)),
     "aminmax": (lambda x: torch.stack(torch.aminmax(x)), randn(2, 1).t()),
     "aminmax along": (lambda x: torch.stack(torch.aminmax(x, dim=1)[::-1]), randn(3, 1).t()),
     "masked_select": (lambda x: torch.masked_select(x, x < 9), randn(2).as_strided((1, 2, 1), (1, 1, 2))),
@@ -132,3 +140,17 @@ def test_a_stored_entry(tmp_path, monkeypatch):
         lampwork.reset()
         compiled = lampwork.compile(program)
         assert strides(compiled, inputs, False) == strides(program, inputs, False)
+
+
+def test_inputs_that_are_written():
+    def program(x, y):
+        return x.mul_(y).mT * 2
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    seen = []
+    for function in (program, compiled):
+        leaves = [torch.ones(3, 1, requires_grad=True), torch.ones(1, 3).t().requires_grad_()]
+        result = function(leaves[0] * 1, leaves[1] * 1)
+        seen.append([each.stride() for each in torch.autograd.grad(result, leaves, torch.ones(()).expand(1, 3))])
+    assert seen[0] == seen[1]
+    assert not lampwork.stats(compiled)["fallbacks"]
