@@ -33,6 +33,16 @@ SET_SAVED_HOOKS = (
 )  # fmt: skip
 
 
+#: What autograd says where it refuses a write (torch/csrc/autograd: VariableTypeUtils.h, variable.cpp).
+_REFUSED_WRITES = (" modified inplace", "requires grad is being used in an in-place operation")
+
+
+def refuses_write(error: BaseException) -> bool:
+    """Whether `error` is autograd's refusal of a write, which the history of what is written decides: it is a leaf,
+    or a view that may not be written, such as one of several that one operator gave."""
+    return type(error) is RuntimeError and any(words in str(error) for words in _REFUSED_WRITES)
+
+
 @contextlib.contextmanager
 def without_saved_tensor_hooks() -> Iterator[None]:
     """What autograd saves in this thread goes to no hook: `saved_tensors_hooks` around a call are not for fakes."""

@@ -71,6 +71,10 @@ def eager_error(recorder: Any, frame: Frame, stack: list[Any], error: Exception)
 
     `stack`: the frame's when the operation began. `error`: what the operation raised on fakes.
     """
+    if _torch.refuses_write(error) and not has_own_words(error):
+        # Fakes have eager's history. Stand-ins have none, and neither has what a region that ended here would leave.
+        error.__traceback__ = _without_own(error.__traceback__)
+        return error
     operation = _operation(frame, stack)
     if operation is None:
         return None

@@ -67,8 +67,10 @@ class NumberOperations(CaptureWorld):
                             if type(exponent) is torch.SymFloat and exponent == root:
                                 return op(beside, root)
                     made = op(self._as_tensor(left, right), self._as_tensor(right, left))
-                    if beside is left and beside.is_contiguous() and made.stride() != contiguous(made.size()):
-                        # Dimensions that are one long lie otherwise beside a number than beside a tensor.
+                    is_dense = beside is right or beside.is_contiguous()
+                    if is_dense and made.stride() != contiguous(made.size()):
+                        # Powers of a number are contiguous; and dimensions that are one long lie otherwise beside a
+                        # number than beside a tensor.
                         made = made.clone(memory_format=torch.contiguous_format)
                     # The number has a type of its own beside a tensor without dimensions; eager's has none.
                     return made.to(beside.dtype) if beside.is_floating_point() else made

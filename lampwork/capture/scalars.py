@@ -23,7 +23,7 @@ from lampwork.fakes.fake import DataDependent, Fake, Unsupported
 from lampwork.fakes.numbers import NumberNode
 from lampwork.fakes.operators import Operator
 from lampwork.fakes.overflow import CHECKED, refuse_overflow_of_unknown
-from lampwork.fakes.shapes import has_zero, infer, same_sizes, tensors_in
+from lampwork.fakes.shapes import contiguous, has_zero, infer, same_sizes, tensors_in
 
 aten = torch.ops.aten
 _HALF = frozenset({torch.float16, torch.bfloat16})
@@ -182,7 +182,10 @@ def _power(scalars: Scalars, x: Any, y: Any) -> Any:
     if dtype is None:
         return None
     operands = [scalars.operand(each, beside, dtype) for each in (x, y)]
-    return scalars.narrow(scalars.run(aten.pow.Tensor_Tensor, *operands), dtype)
+    result = scalars.narrow(scalars.run(aten.pow.Tensor_Tensor, *operands), dtype)
+    if beside is y and not same_sizes(result.stride(), contiguous(result.size())):  # as powers of a number are
+        result = scalars.run(aten.clone.default, result, memory_format=torch.contiguous_format)
+    return result
 
 
 def _compare(overload: Any) -> Callable:
