@@ -108,12 +108,13 @@ class Scalars:
         tensor = tensor_of(number)
         return tensor if tensor.dtype is wanted else self.run(aten._to_copy.default, tensor, dtype=wanted)
 
-    def operand(self, value: Any, beside: Any, dtype: torch.dtype) -> Any:
-        """What a kernel that is no product takes for `value`, in the type that it computes in, `beside` a tensor."""
+    def operand(self, value: Any, beside: Any, dtype: torch.dtype, as_element: bool = False) -> Any:
+        """What a kernel that is no product takes for `value`, in the type that it computes in, `beside` a tensor.
+        `as_element`: the kernel for a GPU takes numbers as elements of a tensor, too (`lower/nests.py: rounded`)."""
         if isinstance(value, Fake):
             return self.wide(value)
         number = self.scalar(value, dtype)
-        if dtype not in _HALF or beside.is_cuda:
+        if dtype not in _HALF or beside.is_cuda and not as_element:
             return number
         if isinstance(number, Fake):
             return self.wide(self.narrow(number, dtype))
@@ -181,7 +182,7 @@ def _power(scalars: Scalars, x: Any, y: Any) -> Any:
     dtype = _result_type(beside)
     if dtype is None:
         return None
-    operands = [scalars.operand(each, beside, dtype) for each in (x, y)]
+    operands = [scalars.operand(each, beside, dtype, as_element=True) for each in (x, y)]
     result = scalars.narrow(scalars.run(aten.pow.Tensor_Tensor, *operands), dtype)
     if beside is y and not same_sizes(result.stride(), contiguous(result.size())):  # as powers of a number are
         result = scalars.run(aten.clone.default, result, memory_format=torch.contiguous_format)
@@ -191,7 +192,7 @@ def _power(scalars: Scalars, x: Any, y: Any) -> Any:
 def _compare(overload: Any) -> Callable:
     def rule(scalars: Scalars, x: Any, y: Any) -> Any:
         dtype = _result_type(x)
-        return None if dtype is None else scalars.run(overload, scalars.wide(x), scalars.operand(y, x, dtype))
+        return None if dtype is None else scalars.run(overload, scalars.wide(x), scalars.operand(y, x, dtype, True))
 
     return rule
 

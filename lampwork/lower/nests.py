@@ -223,9 +223,11 @@ class Nests:
         function: Callable[..., Expr],
         dtype: str | None = None,
         wide_numbers: Sequence[int] = (),
+        as_elements: bool = False,
     ) -> TensorValue:
         """One nest for the node's result: `function` of the broadcast inputs, each in the compute type of `dtype`
-        (by default the result's), rounded to `dtype` itself first, but for numbers at the places `wide_numbers`."""
+        (by default the result's), rounded to `dtype` itself first, but for numbers at the places `wide_numbers`.
+        `as_elements`: eager's kernel for a GPU takes numbers as elements of that type, too."""
         meta = self.out
         shape = meta.shape
         axes, index = grid(shape)
@@ -234,7 +236,7 @@ class Nests:
         values = [
             value
             if self.device == "cpu" and place in wide_numbers and is_number(value)
-            else self.rounded(value, common)
+            else self.rounded(value, common, as_elements)
             for place, value in enumerate(inputs)
         ]
 
@@ -253,14 +255,18 @@ class Nests:
             )
         return target
 
-    def rounded(self, value: Any, dtype: str) -> Any:
+    def rounded(self, value: Any, dtype: str, as_elements: bool = False) -> Any:
         """The operand `value` as eager's kernels for `dtype` are given it: in half types it is rounded before they
         compute (`x == 0.3` holds in bfloat16 for the number that is nearest to 0.3). Kernels on a GPU take numbers, and
-        tensors that lie on a CPU, as they are.
+        tensors that lie on a CPU, as they are, unless they take them as elements of a tensor (`as_elements`).
         """
         if dtype not in HALVES:
             return value
-        if self.device != "cpu" and (type(value) is not TensorValue or value.ref.buffer in self.of_cpu):
+        if (
+            self.device != "cpu"
+            and not as_elements
+            and (type(value) is not TensorValue or value.ref.buffer in self.of_cpu)
+        ):
             return value
         if type(value) is TensorValue:
             return value if value.dtype in (dtype, *EXACT_IN_HALVES) else _Rounded(value)

@@ -284,14 +284,14 @@ def _floor_divide(lowering: Lowering, self: Any, other: Any) -> Any:
 @rule("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
 def _remainder(lowering: Lowering, self: Any, other: Any) -> Any:
     if lowering.out.dtype in FLOATING:
-        return lowering.pointwise((self, other), _of_two("mod"))
+        return lowering.pointwise((self, other), _of_two("mod"), as_elements=True)
     return _integer_division(lowering, self, other, _of_two("mod"))
 
 
 @rule("fmod.Tensor", "fmod.Scalar")
 def _fmod(lowering: Lowering, self: Any, other: Any) -> Any:
     if lowering.out.dtype in FLOATING:
-        return lowering.pointwise((self, other), _of_two("fmod"))
+        return lowering.pointwise((self, other), _of_two("fmod"), as_elements=True)
     return _integer_division(lowering, self, other, _of_two("fmod"))
 
 
@@ -319,7 +319,8 @@ def _comparison(name: str) -> None:
     def lower_comparison(lowering: Lowering, self: Any, other: Any) -> Any:
         if isinstance(other, complex):
             return NotImplemented
-        return lowering.pointwise((self, other), lambda a, b: ex.compare(name, a, b), result_type(self, other))
+        compare = lambda a, b: ex.compare(name, a, b)
+        return lowering.pointwise((self, other), compare, result_type(self, other), as_elements=True)
 
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
@@ -374,7 +375,7 @@ def _pow_scalar(lowering: Lowering, self: TensorValue, exponent: Any) -> Any:
     if dtype == "bool" or (dtype in INTEGRAL and (not isinstance(exponent, int) or exponent < 0)):
         return NotImplemented
     if type(exponent) is float:
-        exponent = lowering.rounded(exponent, dtype)
+        exponent = lowering.rounded(exponent, dtype, as_elements=True)
         if dtype == "float16" and lowering.device == "cpu" and exponent in (0.5, -0.5):
             # ATen has no root for this type alone: (-inf) ** 0.5 is inf.
             return lowering.pointwise((self,), lambda a: ex.binary("pow", a, ex.like(exponent, a)))
@@ -385,7 +386,7 @@ def _pow_scalar(lowering: Lowering, self: TensorValue, exponent: Any) -> Any:
 def _pow(lowering: Lowering, self: Any, exponent: TensorValue) -> Any:
     if lowering.out.dtype not in FLOATING:
         return NotImplemented
-    return lowering.pointwise((self, exponent), lambda a, b: ex.binary("pow", a, b))
+    return lowering.pointwise((self, exponent), lambda a, b: ex.binary("pow", a, b), as_elements=True)
 
 
 @rule("xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other")
@@ -394,7 +395,7 @@ def _xlogy(lowering: Lowering, self: Any, other: Any) -> Any:
         value = ex.where(ex.compare("eq", a, ex.like(0, a)), ex.like(0, a), ex.mul(a, ex.unary("log", b)))
         return ex.where(ex.test("isnan", b), ex.like(math.nan, b), value)
 
-    return lowering.pointwise((self, other), body)
+    return lowering.pointwise((self, other), body, as_elements=True)
 
 
 @rule("special_xlog1py", "special_xlog1py.self_scalar", "special_xlog1py.other_scalar")

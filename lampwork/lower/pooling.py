@@ -279,6 +279,8 @@ def _upsample_linear(
     given += [None] * (spatial - len(given))
     if named and scales:
         return NotImplemented
+    if lowering.device != "cpu" and shape == meta.shape:
+        return lowering.compute(meta, self.load)  # as eager's kernels do, whatever the scale
     dtype = compute_dtype(self.dtype)
     tables = []
     for k in range(spatial):

@@ -167,7 +167,7 @@ def _extreme(
 def _kept(lowering: Lowering, op: str) -> str:
     """The reduction `op` where no position goes with it. On a GPU eager's threads fold in no order: of zeros of both
     signs it gives either."""
-    return op.removeprefix("first_") if lowering.device == "cuda" else op
+    return op if lowering.device == "cpu" else op.removeprefix("first_")
 
 
 def _extremes(name: str, op: str) -> None:

@@ -259,3 +259,91 @@ def test_the_first_of_zeros_of_both_signs(name, dtype):
         zeros = torch.zeros(shape).copysign(torch.randn(shape, generator=generator))
         x = zeros.to(dtype).cuda()
         _same(compiled(x), function(x))
+
+
+#: Kernels that are given a number as an element of the tensor, rounded to its type; the last two as it is.
+BESIDE_HALVES = {
+    "remainder": lambda x: x % 0.001,
+    "remainder of a number": lambda x: torch.remainder(7.001, x),
+    "fmod": lambda x: torch.fmod(x, 0.001),
+    "less": lambda x: x < 0.3,
+    "less or equal": lambda x: x <= 0.3,
+    "equal": lambda x: x == 0.3,
+    "where a remainder is zero": lambda x: x % 0.3 == 0,
+    "products": lambda x: x * 0.001,
+    "quotients": lambda x: x / 0.001,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", BESIDE_HALVES)
+def test_numbers_beside_half_types(name, dtype):
+    function = BESIDE_HALVES[name]
+    x = torch.cat([torch.linspace(0.1, 9, 500), torch.tensor([1.130859375, 0.3, -0.3, 0.6])]).to(dtype).cuda()
+    ours, expected = lampwork.compile(lambda x: function(x))(x), function(x)
+    assert ours.dtype == expected.dtype
+    assert torch.equal(ours, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_powers_round_a_number_beside_half_types(dtype):
+    x = torch.linspace(0.1, 9, 500).to(dtype).cuda()
+    for function in (lambda x: x**1.001, lambda x: 1.001**x, lambda x: torch.xlogy(x, 0.3)):
+        torch.testing.assert_close(lampwork.compile(lambda x: function(x))(x), function(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize(("mode", "shape"), [("linear", (1, 2, 5)), ("bilinear", (1, 2, 1, 5)), ("trilinear", (1, 1, 1, 2, 5))])  # fmt: skip
+def test_where_nothing_is_resampled_elements_are_copied(mode, shape, align, dtype):
+    x = torch.tensor([-0.75, 0.25, -1.25, -0.75, -0.25, -0.5, 0.0, -0.0, 0.0, -0.75], dtype=dtype, device="cuda")
+    function = lambda x: F.interpolate(x, size=shape[2:], mode=mode, align_corners=align)
+    _same(lampwork.compile(function)(x.view(shape)), function(x.view(shape)))
+
+
+ROWS_OF_RMS_NORM = [
+    ((1, 2), (1, 1)), ((1, 1, 1, 33), (1, 33, 33, 1)), ((0, 1), (1, 1)), ((2, 1, 0), (1, 2, 2)), ((1, 1, 2), (2, 1, 1)),
+    ((2, 1, 1, 1), (1, 2, 2, 2)), ((3, 4), (1, 3)), ((2, 3, 4, 5), (60, 1, 15, 3)), ((2, 1, 4, 4), (16, 1, 4, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("shape", "strides"), ROWS_OF_RMS_NORM)
+def test_strides_of_rms_norm(shape, strides, weighted):
+    memory = torch.randn(128, device="cuda")
+    weight = torch.randn(shape[-1:], device="cuda") if weighted else None
+    norm = lambda x: F.rms_norm(x, shape[-1:], weight)
+    x = memory.as_strided(shape, strides)
+    for dynamic in (False, True):
+        ours = lampwork.compile(norm, dynamic=dynamic)(x)
+        assert ours.stride() == norm(x).stride()
+        torch.testing.assert_close(ours, norm(x))
+    gradients = []
+    for function in (norm, lampwork.compile(norm)):
+        leaf = memory.as_strided(shape, strides).detach().requires_grad_()
+        function(leaf).backward(torch.ones(shape, device="cuda"))
+        gradients.append(leaf.grad)
+    assert gradients[1].stride() == gradients[0].stride()
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+IMAGES = [
+    ((1, 2, 1, 1, 1), (2, 1, 2, 2, 2), (1, 2, 1, 1, 1)), ((1, 2, 1, 1, 1), (2, 1, 1, 1, 1), (1, 2, 1, 1, 1)),
+    ((2, 3, 4, 4, 4), (192, 1, 48, 12, 3), (2, 3, 2, 2, 2)), ((2, 3, 4, 4), (48, 1, 12, 3), (2, 3, 2, 2)),
+    ((1, 2, 1, 1), (2, 1, 2, 2), (1, 2, 1, 1)), ((1, 2, 1), (2, 1, 2), (1, 2, 1)), ((2, 3, 4), (12, 1, 3), (2, 3, 2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("shape", "strides", "kernel"), IMAGES)
+def test_strides_of_gradients_of_convolutions(shape, strides, kernel, dtype):
+    convolution = (F.conv1d, F.conv2d, F.conv3d)[len(shape) - 3]
+    memory = torch.randn(math.prod(shape), dtype=torch.float64).to(dtype).cuda()
+    found = []
+    for function in (convolution, lampwork.compile(lambda x, w: convolution(x, w))):
+        x = memory.as_strided(shape, strides).detach().requires_grad_()
+        weight = torch.ones(kernel, dtype=dtype, device="cuda").requires_grad_()
+        result = function(x, weight)
+        result.backward(torch.ones_like(result))
+        found.append([each.stride() for each in (result, x.grad, weight.grad)])
+    assert found[1] == found[0]

@@ -18,6 +18,7 @@ from lampwork.fakes.shapes import (
     Unknown,
     channels_last,
     contiguous,
+    differ,
     exceeds_one,
     expect_sizes,
     in_format_of,
@@ -26,6 +27,7 @@ from lampwork.fakes.shapes import (
     promoted,
     rule,
     same_sizes,
+    strides_suggest_channels_last,
     suggests_channels_last,
     surely_same,
 )
@@ -140,6 +142,16 @@ def layer_norm(gradient: torch.Tensor, x: torch.Tensor, normalized_shape: Any, m
     )
 
 
+@rule("_fused_rms_norm_backward")
+def rms_norm(gradient: torch.Tensor, x: torch.Tensor, normalized_shape: Any, rstd: Any, weight: Any,
+             output_mask: Sequence[bool]) -> Any:  # fmt: skip
+    """As the kernel for a GPU; elsewhere the operator is made of others."""
+    if not x.is_cuda or weight is None and output_mask[1]:
+        raise Unknown
+    expect_sizes("the gradient of an RMS norm", gradient.size(), x.size())
+    return tuple(_dense(each) if wanted else None for each, wanted in zip((x, weight), output_mask))
+
+
 @rule("native_group_norm_backward")
 def group_norm(gradient: torch.Tensor, x: torch.Tensor, mean: Any, rstd: Any, weight: Any, n: int, c: int, hw: int,
                group: int, output_mask: Sequence[bool]) -> Any:  # fmt: skip
@@ -186,11 +198,11 @@ def convolution(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, b
                 output_mask: Sequence[bool]) -> Any:  # fmt: skip
     """On the CPU, and by cuDNN; the meta kernel, which imports sympy, takes 0.4 s for the first and 100 us for each."""
     geometry = (stride, padding, dilation, transposed, output_padding, groups)
-    if x.is_cuda and x.dim() == 4 and gradient.dtype == x.dtype == weight.dtype:
+    if x.is_cuda and x.dim() in (3, 4, 5) and gradient.dtype == x.dtype == weight.dtype:
         if not _torch.convolution_adds_bias_last(x, weight, *geometry):
             raise Unknown
-        lay = channels_last if _torch.convolution_is_channels_last(x, weight, None, *geometry) else contiguous
-        specs = [Spec(tuple(each.size()), lay(tuple(each.size())), x.dtype) for each in (x, weight)]
+        strides = _strides_by_cudnn(gradient, x, weight, output_mask[1])
+        specs = [Spec(tuple(each.size()), found, x.dtype) for each, found in zip((x, weight), strides)]
         specs.append(Spec((gradient.size()[1],), (1,), x.dtype))
         return tuple(spec if wanted else None for spec, wanted in zip(specs, output_mask))
     if not x.is_cpu or gradient.dtype != x.dtype:
@@ -210,6 +222,38 @@ def convolution(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, b
         specs[1] = Spec(specs[1].shape, tuple(weight.stride()), x.dtype)  # laid out like the weight, which is as wanted
     specs.append(Spec(channels, (1,), x.dtype))
     return tuple(spec if wanted else None for spec, wanted in zip(specs, output_mask))
+
+
+def _strides_by_cudnn(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, weighs: bool) -> tuple:
+    """Strides of the gradients of `x` and of `weight`. Each is channels last where one of the two that it is computed
+    from is, after ATen has made the input (if `weighs`: the weight's gradient is wanted) and the gradient alike. No
+    double is channels last; images of one dimension are rows of images of two."""
+    allowed = x.dtype != torch.float64
+    rank = x.dim()
+
+    def last(each: tuple) -> bool:
+        return allowed and strides_suggest_channels_last(*each)
+
+    def layout(tensor: torch.Tensor, in_order: bool = False) -> tuple:
+        shape, strides = tuple(tensor.size()), tuple(tensor.stride())
+        if rank > 3:
+            return shape, strides
+        if in_order and not is_contiguous(shape, strides):
+            strides = contiguous(shape)
+        return (*shape[:2], 1, shape[2]), (*strides[:2], shape[2] * strides[2], strides[2])
+
+    taken, kernel, arrived = layout(x, True), layout(weight), layout(gradient)
+    if weighs:
+        dense = (channels_last if last(taken) or last(kernel) else contiguous)(taken[0])
+        if any(exceeds_one(size) and differ(*pair) for size, *pair in zip(taken[0], taken[1], dense)):
+            taken = taken[0], dense
+    if strides_suggest_channels_last(*arrived) != strides_suggest_channels_last(*taken):
+        arrived = arrived[0], (contiguous if strides_suggest_channels_last(*arrived) else channels_last)(arrived[0])
+    found = []
+    for shape, others in ((taken[0], (arrived, kernel)), (kernel[0], (taken, arrived))):
+        strides = (channels_last if any(map(last, others)) else contiguous)(shape)
+        found.append(strides if rank > 3 else (*strides[:2], strides[3]))
+    return tuple(found)
 
 
 def _is_either(weight: torch.Tensor) -> bool:

@@ -51,6 +51,19 @@ def native_layer_norm(x: torch.Tensor, normalized_shape: Any, weight: Any, bias:
     return Spec(shape, contiguous(shape), x.dtype), statistics, statistics
 
 
+@rule("_fused_rms_norm")
+def rms_norm(x: torch.Tensor, normalized_shape: Any, weight: Any, eps: float | None) -> tuple[Spec, Spec]:
+    """On a GPU, whose kernel writes rows one after the other; elsewhere the operator is made of others."""
+    shape, outer = tuple(x.size()), x.dim() - len(normalized_shape)
+    if not x.is_cuda or not same_sizes(shape[outer:], tuple(normalized_shape)) or not x.dtype.is_floating_point:
+        raise Unknown
+    if weight is not None and (weight.dtype != x.dtype or not same_sizes(weight.size(), shape[outer:])):
+        raise Unknown
+    statistics = shape[:outer] + (1,) * (len(shape) - outer)
+    kept = Spec(statistics, contiguous(statistics), _statistics_dtype(x, None, None))
+    return Spec(shape, contiguous(shape), x.dtype), kept
+
+
 @rule("native_group_norm")
 def native_group_norm(x: torch.Tensor, weight: Any, bias: Any, n: int, c: int, hw: int, group: int, eps: float) -> Any:
     if x.dim() < 2 or (group and c % group != 0):

@@ -1,0 +1,76 @@
+"""Strides of eager's results on a GPU (torch 2.11 on an H100), by the shape rules on fakes of CUDA tensors."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+import torch
+
+from lampwork.fakes.fake import TensorSpec, make_fake
+from lampwork.fakes.shapes import infer
+from tests.cuda_stand_in import CUDA, cuda_stand_in
+
+aten = torch.ops.aten
+
+
+def on_gpu(shape, strides=None, dtype=torch.float32):
+    strides = torch.empty(shape, device="meta").stride() if strides is None else strides
+    return make_fake(TensorSpec(shape, strides, dtype, CUDA))
+
+
+def strides_of(op, *args):
+    with cuda_stand_in(), torch.no_grad():
+        found = infer(op, args, {})
+    return [None if each is None else each.stride() for each in found]
+
+
+ROWS = [
+    ((1, 2), (1, 1)), ((1, 1, 1, 33), (1, 33, 33, 1)), ((0, 1), (1, 1)), ((2, 1, 0), (1, 2, 2)), ((1, 1, 2), (2, 1, 1)),
+    ((2, 1, 1, 1), (1, 2, 2, 2)), ((3, 4), (1, 3)), ((2, 4), (0, 1)), ((2, 3, 4, 5), (60, 1, 15, 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+@pytest.mark.parametrize(("shape", "strides"), ROWS)
+def test_rms_norm_writes_rows_in_order(shape, strides, dtype):
+    x, weight = on_gpu(shape, strides, dtype), on_gpu(shape[-1:], (1,), dtype)
+    dense, rows = torch.empty(shape).stride(), (*shape[:-1], 1)
+    statistics = torch.empty(rows).stride()
+    for each in (weight, None):
+        assert strides_of(aten._fused_rms_norm.default, x, shape[-1:], each, None) == [dense, statistics]
+    rstd = on_gpu(rows, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+    backward = aten._fused_rms_norm_backward.default
+    assert strides_of(backward, x, x, shape[-1:], rstd, weight, [True, True]) == [dense, (1,)]
+    assert strides_of(backward, x, x, shape[-1:], rstd, None, [True, False]) == [dense, None]
+
+
+#: Shape and strides of the input and of the weight -> strides of their gradients, the result's being contiguous.
+IMAGES = {
+    torch.float64: [
+        ((1, 2, 1, 1, 1), (2, 1, 2, 2, 2), (1, 2, 1, 1, 1), None, (2, 1, 1, 1, 1), (2, 1, 1, 1, 1)),
+        ((2, 3, 4, 4, 4), (192, 1, 48, 12, 3), (2, 3, 2, 2, 2), None, (192, 64, 16, 4, 1), (24, 8, 4, 2, 1)),
+        ((2, 3, 4, 4), (48, 1, 12, 3), (2, 3, 2, 2), (12, 1, 6, 3), (48, 16, 4, 1), (12, 4, 2, 1)),
+    ],
+    torch.float32: [
+        ((1, 2, 1, 1, 1), (2, 1, 2, 2, 2), (1, 2, 1, 1, 1), None, (2, 1, 1, 1, 1), (2, 1, 2, 2, 2)),
+        ((1, 2, 1, 1, 1), (2, 1, 1, 1, 1), (1, 2, 1, 1, 1), (2, 1, 2, 2, 2), (2, 1, 2, 2, 2), (2, 1, 1, 1, 1)),
+        ((2, 3, 4, 4, 4), (192, 64, 16, 4, 1), (2, 3, 2, 2, 2), (24, 1, 12, 6, 3), (192, 1, 48, 12, 3), (24, 1, 12, 6, 3)),
+        ((2, 3, 4, 4), (48, 1, 12, 3), (2, 3, 2, 2), None, (48, 1, 12, 3), (12, 1, 6, 3)),
+        ((2, 3, 4, 4), (48, 16, 4, 1), (2, 3, 2, 2), None, (48, 16, 4, 1), (12, 4, 2, 1)),
+        ((1, 2, 1), (2, 1, 2), (1, 2, 1), None, (2, 1, 1), (2, 1, 2)),
+        ((2, 3, 4), (12, 1, 3), (2, 3, 2), None, (12, 4, 1), (6, 2, 1)),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "row"), [(dtype, row) for dtype, rows in IMAGES.items() for row in rows])
+def test_gradients_of_convolutions_by_cudnn(dtype, row):
+    shape, strides, kernel, kernel_strides, of_input, of_weight = row
+    dims = len(shape) - 2
+    x, weight = on_gpu(shape, strides, dtype), on_gpu(kernel, kernel_strides, dtype)
+    out = [shape[0], kernel[0], *(a - b + 1 for a, b in zip(shape[2:], kernel[2:]))]
+    geometry = ([0], [1] * dims, [0] * dims, [1] * dims, False, [0] * dims, 1, [True, True, False])
+    with mock.patch("lampwork._torch.convolution_adds_bias_last", lambda *args: True):
+        found = strides_of(aten.convolution_backward.default, on_gpu(tuple(out), dtype=dtype), x, weight, *geometry)
+    assert found == [of_input, of_weight, None]

@@ -1,0 +1,62 @@
+"""Numbers beside half types as eager's kernels for a GPU take them, and what those copy: the lowered program of CUDA
+tensors, run by the IR's interpreter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lampwork.debug.interpret_lowered import interpret_lowered
+from tests.unit.lower.test_device_checks import lowered
+
+X = [0.30078125, 1.130859375, 2.5, -0.75]
+
+
+def run(function, *args):
+    """The first result, as a GPU gives it."""
+    return interpret_lowered(lowered(function, *args), args)[0]
+
+
+#: name -> (a function of a tensor and a number, the number): kernels that are given it as an element of the tensor.
+ELEMENTS = {
+    "remainder": (lambda x, n: x % n, 0.001),
+    "of a number": (lambda x, n: torch.remainder(n, x), 7.001),
+    "fmod": (lambda x, n: torch.fmod(x, n), 0.001),
+    "pow": (lambda x, n: x.abs() ** n, 1.001),
+    "of a base": (lambda x, n: n**x, 1.001),
+    "xlogy": (lambda x, n: torch.xlogy(x, n), 0.3),
+    "less": (lambda x, n: (x.abs() < n).to(x.dtype), 0.3),
+    "equal": (lambda x, n: (x == n).to(x.dtype), 0.3),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_numbers_that_are_elements_are_rounded(name, dtype):
+    function, number = ELEMENTS[name]
+    x = torch.tensor([*X, torch.tensor(0.3, dtype=dtype).item()], dtype=dtype)
+    rounded = torch.tensor(number, dtype=dtype).item()
+    assert rounded != number
+    expected = function(x.double(), rounded).to(dtype)
+    torch.testing.assert_close(run(lambda x: function(x, number), x), expected)
+    if name != "pow":  # of a number that nothing is known of but its value
+        (tensor,) = [run(lambda x: function(x, torch.tensor(number, dtype=torch.float64)), x)]
+        torch.testing.assert_close(tensor, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_factors_are_taken_as_they_are(dtype):
+    x = torch.tensor(X, dtype=dtype)
+    for function in (lambda x: x * 0.001, lambda x: x / 0.3, lambda x: x + 0.001):
+        assert torch.equal(run(function, x), function(x.double()).to(dtype))
+
+
+@pytest.mark.parametrize(
+    ("mode", "shape"), [("linear", (1, 1, 5)), ("bilinear", (1, 1, 1, 5)), ("trilinear", (1, 1, 1, 1, 5))]
+)
+def test_where_nothing_is_resampled_elements_are_copied(mode, shape):
+    x = torch.tensor([-0.5, 0.0, -0.0, 0.0, -0.75]).view(shape)
+    for options in ({"size": shape[2:]}, {"size": shape[2:], "align_corners": True}, {"scale_factor": 1.0}):
+        found = run(lambda x: F.interpolate(x, mode=mode, **options), x)
+        assert torch.equal(found, x) and torch.equal(found.signbit(), x.signbit())
