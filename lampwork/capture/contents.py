@@ -19,7 +19,15 @@ from lampwork import _torch
 from lampwork.capture.assumptions import may_assume
 from lampwork.capture.fake import DataDependent, Fake
 from lampwork.fakes.operators import operator
-from lampwork.fakes.shapes import Spec, broadcast, contiguous, materialize, wrap_dim
+from lampwork.fakes.shapes import (
+    Spec,
+    broadcast,
+    contiguous,
+    materialize,
+    refuse_several_devices,
+    tensors_in,
+    wrap_dim,
+)
 from lampwork.fakes.symbolic import found_symbol, size_of
 from lampwork.ir.size import INFINITY
 
@@ -44,10 +52,13 @@ class Contents:
         self._mostly: dict[str, int] = {}
 
     def call(self, op: Any, args: tuple, kwargs: dict) -> Any:
-        """What the operator returns, recorded. Raises `DataDependent` where no graph holds it."""
+        """What the operator returns, recorded. Raises `DataDependent` where no graph holds it, and `Unsupported` for
+        operands on several devices."""
         answer = _ANSWERS.get(op.overload)
         if answer is None or not self.allowed:
             raise DataDependent(str(op.overload))
+        # None takes a tensor without dimensions from another device.
+        refuse_several_devices(op.overload, args, kwargs, tensors_in((*args, *kwargs.values())))
         return answer(self, *args, **kwargs)
 
     def without_masks(self, x: Any, indices: Any) -> list[Any]:

@@ -112,6 +112,15 @@ def test_several_devices_break():
         lowered(lambda x, y: (x + 1, y + 1), X, other, elsewhere={id(other): "cuda:1"})
 
 
+@pytest.mark.parametrize("mask", [torch.ones(4, 8).bool(), torch.ones(1).bool(), torch.tensor(True)])
+def test_what_is_sized_by_contents_on_another_device_breaks(mask):
+    """Eager refuses: a graph would select with the places of the mask, which may lie on a CPU."""
+    with pytest.raises(GraphBreak, match="given tensors on"):
+        lowered(lambda x, mask: torch.masked_select(x, mask), X, mask, on_cpu=(mask,))
+    with pytest.raises(GraphBreak, match="given tensors on"):
+        lowered(lambda x, mask: torch.masked_select(x, mask), X, mask, on_cpu=(X,))
+
+
 def test_the_current_device_is_guarded_and_named():
     with torch.no_grad(), cuda_stand_in():
         region = capture(lambda x: x + torch.zeros(8, device="cuda"), (X,), {}, SETTINGS)
