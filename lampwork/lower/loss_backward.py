@@ -35,10 +35,10 @@ def _softmax(lowering: Lowering, grad_output: TensorValue, output: TensorValue, 
     gradient = lambda index: ex.cast(grad_output.load(index), compute)
     value = lambda index: ex.cast(output.load(index), compute)
     dims = (dim % len(shape),) if shape else ()
-    total = lowering.reduce("sum", shape, dims, lambda index: ex.mul(gradient(index), value(index)), compute, "sum")
+    total = _row_sum(lowering, shape, dims, lambda index: ex.mul(gradient(index), value(index)), compute)
 
     def body(index: IndexTuple) -> Expr:
-        return ex.mul(ex.sub(gradient(index), total.load(_without(index, dims))), value(index))
+        return ex.mul(ex.sub(gradient(index), total(index)), value(index))
 
     return lowering.compute(lowering.out, body)
 
@@ -51,14 +51,24 @@ def _log_softmax(lowering: Lowering, grad_output: TensorValue, output: TensorVal
     gradient = lambda index: ex.cast(grad_output.load(index), compute)
     total = _sum_of_picked(lowering, dims)
     if total is None:
-        sums = lowering.reduce("sum", shape, dims, gradient, compute, "sum")
-        total = lambda index: sums.load(_without(index, dims))
+        total = _row_sum(lowering, shape, dims, gradient, compute)
 
     def body(index: IndexTuple) -> Expr:
         exponential = ex.unary("exp", ex.cast(output.load(index), compute))
         return ex.sub(gradient(index), ex.mul(exponential, ex.cast(total(index), compute)))
 
     return lowering.compute(lowering.out, body)
+
+
+def _row_sum(
+    lowering: Lowering, shape: tuple[Size, ...], dims: tuple[int, ...], term: Callable[[IndexTuple], Expr], compute: str
+) -> Callable[[IndexTuple], Expr]:
+    """The sum of a softmax's row. Where the row is the last dimension, eager's sum on a CPU begins with the first term:
+    that of a single -0 is -0."""
+    if lowering.device == "cpu" and dims in ((), (len(shape) - 1,)) and all(shape[dim] == 1 for dim in dims):
+        return term
+    sums = lowering.reduce("sum", shape, dims, term, compute, "sum")
+    return lambda index: sums.load(_without(index, dims))
 
 
 def _without(index: IndexTuple, dims: tuple[int, ...]) -> IndexTuple:

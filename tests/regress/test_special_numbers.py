@@ -291,3 +291,15 @@ def test_scaled_terms_that_are_out_of_range(dtype):
     same(lambda x, y: torch.sub(x, y, alpha=-3), x, y)
     same(lambda x, y: torch.rsub(y, x, alpha=-3), x, y)
     same(lambda x, y: x.clone().add_(y, alpha=3), x, y)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 1), (1, 2), (2, 1, 1)], ids=str)
+@pytest.mark.parametrize("function", [F.softmax, F.log_softmax])
+def test_zeros_as_gradients_of_rows_of_one_element(function, shape):
+    for dim in [k for k, size in enumerate(shape or (1,)) if size == 1]:
+        for number in (-0.0, 0.0, -1.0, 2.0):
+
+            def program(x, tangent, dim=dim):
+                return torch.autograd.grad(function(x, dim) ** 2, x, tangent)
+
+            same(program, torch.full(shape, 0.5, requires_grad=True), torch.full(shape, number))
