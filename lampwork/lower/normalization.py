@@ -134,10 +134,15 @@ def _scaled_from(element: Expr, mean: Expr, rest: Expr | None, scale: Expr, shif
     is left where that is 0 times an infinite scale."""
     scaled = ex.mul(ex.sub(ex.cast(element, mean.dtype), mean), scale)
     if rest is not None:
-        left = ex.mul(rest, scale)
-        left = ex.where(ex.test("isnan", left), ex.like(0, left), left)
-        shift = ex.sub(shift, left) if shift is not None else ex.unary("neg", left)
+        shift = _less(shift, rest, scale)
     return ex.add(scaled, shift) if shift is not None else scaled
+
+
+def _less(shift: Expr | None, rest: Expr, scale: Expr) -> Expr:
+    """shift - rest * scale, where that product is a number; without a shift, minus the product."""
+    left = ex.mul(rest, scale)
+    left = ex.where(ex.test("isnan", left), ex.like(0, left), left)
+    return ex.sub(shift, left) if shift is not None else ex.unary("neg", left)
 
 
 def _as_rows_overflow(
@@ -381,8 +386,10 @@ def _centered_by(
     accumulator = rstd.dtype
 
     def offset(index: IndexTuple, like: Expr) -> Expr:
-        """The bias, 0 for -0: eager takes the scaled mean from it, which is hardly ever 0."""
+        """The bias; on a CPU 0 for -0: eager takes the scaled mean from it there, which is hardly ever 0."""
         zero = ex.like(0, like)
+        if bias is not None and lowering.device != "cpu":
+            return ex.cast(bias.load(index), accumulator)
         return ex.add(ex.cast(bias.load(index), accumulator), zero) if bias is not None else zero
 
     in_rows = lowering.device != "cpu" or _in_rows(input)
@@ -421,9 +428,11 @@ def _centered_by(
         at = (index[1],)
         factor = scale.load(at)
         term = shift.load(at) if shift is not None else offset(at, factor)
-        return _scaled_from(
-            input.load(index), middle.load(at), rest.load(at) if rest is not None else None, factor, term
-        )
+        left = rest.load(at) if rest is not None else None
+        if left is not None and bias is not None and lowering.device != "cpu":  # a bias of -0 less 0 or -0 would be 0
+            term = ex.where(ex.compare("eq", ex.mul(left, factor), ex.like(0, factor)), term, _less(term, left, factor))
+            left = None
+        return _scaled_from(input.load(index), middle.load(at), left, factor, term)
 
     return lowering.compute(lowering.out[0], body, "0")
 

@@ -351,3 +351,18 @@ def test_strides_of_gradients_of_convolutions(shape, strides, kernel, dtype):
         result.backward(torch.ones_like(result))
         found.append([each.stride() for each in (result, x.grad, weight.grad)])
     assert found[1] == found[0]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("bias", [-0.0, 0.0])
+def test_a_bias_of_negative_zero(training, bias):
+    x = torch.tensor([[-1.0, 0.5, 3.0], [0.5, -1.0, 5.0]], device="cuda")
+    for scale in (-0.0, 0.0):
+        arguments = [
+            None if training else on_gpu(3) * 0,
+            None if training else on_gpu(3),
+            scale * on_gpu(3),
+            bias * on_gpu(3),
+        ]
+        function = lambda x: F.batch_norm(x, *arguments, training)
+        _same(lampwork.compile(function)(x), function(x))

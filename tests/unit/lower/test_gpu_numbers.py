@@ -60,3 +60,20 @@ def test_where_nothing_is_resampled_elements_are_copied(mode, shape):
     for options in ({"size": shape[2:]}, {"size": shape[2:], "align_corners": True}, {"scale_factor": 1.0}):
         found = run(lambda x: F.interpolate(x, mode=mode, **options), x)
         assert torch.equal(found, x) and torch.equal(found.signbit(), x.signbit())
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("bias", [-0.0, 0.0])
+def test_a_bias_of_negative_zero_is_one(training, bias):
+    """Eager's kernel for a GPU adds it to what is normalised: -0 and -0 are -0."""
+    x = torch.tensor([[-1.0, 0.5, 3.0], [0.5, -1.0, 5.0]])
+    shift, mean, var = torch.full((3,), bias), torch.zeros(3), torch.ones(3)
+    for scale in (torch.full((3,), -0.0), torch.zeros(3)):
+        stats = (None, None) if training else (mean, var)
+        found = run(
+            lambda x, w, b, *stats: F.batch_norm(x, *(stats or (None, None)), w, b, training),
+            *(x, scale, shift, *(stats if not training else ())),
+        )
+        centered = x - (x.mean(0) if training else mean)
+        expected = centered * scale + shift
+        assert torch.equal(found, expected) and torch.equal(found.signbit(), expected.signbit())
