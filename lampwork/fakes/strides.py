@@ -265,10 +265,11 @@ def iterated(tensors: Sequence[torch.Tensor], shape: Shape, all_same: bool, comm
 
     `all_same`: all operands have one shape. Follows ATen/TensorIterator.cpp: contiguous and channels-last inputs give
     such outputs; equal dense strides are kept; else dimensions are sorted by the inputs' strides, first input first.
-    Inputs of another type than `common` are cast first, which closes gaps.
+    On a CPU inputs of another type than `common` are cast first, which closes gaps; on a GPU they are cast as they are
+    read.
     """
     strides = [
-        tensor.stride() if common is None or tensor.dtype == common or not tensor.dim() else preserved(tensor)
+        preserved(tensor) if tensor.is_cpu and common not in (None, tensor.dtype) and tensor.dim() else tensor.stride()
         for tensor in tensors
     ]
     return iterated_of([tensor.size() for tensor in tensors], strides, shape, all_same)

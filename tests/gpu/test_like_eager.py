@@ -366,3 +366,16 @@ def test_a_bias_of_negative_zero(training, bias):
         ]
         function = lambda x: F.batch_norm(x, *arguments, training)
         _same(lampwork.compile(function)(x), function(x))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_strides_of_two_types(dynamic):
+    """Operands are cast as they are read, not copied."""
+    long, short = torch.rand(10, dtype=torch.float64, device="cuda") + 0.5, torch.rand(5, device="cuda")
+    one, other = short.as_strided((2, 2), (0, 2)), long.as_strided((1, 1, 2, 2), (1, 2, 1, 2), 4)
+    column, bit = short[:2].view(2, 1).as_strided((2, 1), (1, 2)), short[:1].bfloat16().as_strided((2, 1), (0, 1))
+    for operands, function in (((one, other), lambda x, y: (torch.remainder(x, y), x * y, y < x)),
+                               ((column, bit), lambda x, y: (x + y, y - x, x / y))):  # fmt: skip
+        for ours, expected in zip(lampwork.compile(function, dynamic=dynamic)(*operands), function(*operands)):
+            assert ours.stride() == expected.stride() and ours.dtype == expected.dtype
+            torch.testing.assert_close(ours, expected)

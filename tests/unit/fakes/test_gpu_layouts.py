@@ -74,3 +74,22 @@ def test_gradients_of_convolutions_by_cudnn(dtype, row):
     with mock.patch("lampwork._torch.convolution_adds_bias_last", lambda *args: True):
         found = strides_of(aten.convolution_backward.default, on_gpu(tuple(out), dtype=dtype), x, weight, *geometry)
     assert found == [of_input, of_weight, None]
+
+
+MIXED = [
+    ((2, 2), (0, 2), torch.float32, (1, 1, 2, 2), (1, 2, 1, 2), torch.float64, (1, 2, 1, 2)),
+    ((2, 1), (1, 2), torch.float32, (2, 1), (0, 1), torch.bfloat16, (1, 2)),
+    ((2, 1), (0, 1), torch.bfloat16, (2, 1), (1, 2), torch.float32, (1, 2)),
+]
+
+
+@pytest.mark.parametrize(
+    "op", [aten.remainder.Tensor, aten.mul.Tensor, aten.add.Tensor, aten.div.Tensor, aten.lt.Tensor]
+)
+@pytest.mark.parametrize("row", MIXED)
+def test_operands_of_another_type_are_cast_as_they_are_read(row, op):
+    """On a CPU a copy is cast, whose strides count."""
+    *one, other_shape, other_strides, other_dtype, expected = row
+    one, other = on_gpu(*one), on_gpu(other_shape, other_strides, other_dtype)
+    with cuda_stand_in(), torch.no_grad():
+        assert infer(op, (one, other), {}).stride() == expected
