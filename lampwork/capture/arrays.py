@@ -59,7 +59,7 @@ def _purely(function: Any) -> Any:
 
 def _shares_memory(function: Any) -> Any:
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        if function is torch.tensor and args and holds_number(args[0]):
+        if function in (torch.tensor, torch.as_tensor) and args and holds_number(args[0]):
             world.touch(args[0])
             return call_with_numbers(function, args, kwargs)
         if args and type(args[0]) is UnknownArray:

@@ -5,6 +5,7 @@ The number is handed on as the tensor that it is in the graph, to those operator
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ import torch
 from lampwork.capture.fake import DataDependent, Fake
 from lampwork.capture.unknown import UnknownNumber, beside, compute_in_place, compute_with_tensor, tensor_of
 
-_DTYPES: dict[type, Any] = {int: torch.int64, bool: torch.bool}
+_DTYPES: dict[type | None, Any] = {int: torch.int64, bool: torch.bool}
 
 
 def call_with_numbers(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -75,43 +76,70 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
     return torch.where(condition, *[each if type(each) is Fake else _bound(tensor, each) for each in (x, y)])
 
 
-def _tensor(number: Any, dtype: Any = None) -> Any:
+def _tensor(number: Any, dtype: Any = None, device: Any = None) -> Any:
     if type(number) in (list, tuple):
-        return _tensor_of_list(number, dtype)
-    return tensor_of(number).to(dtype or _DTYPES.get(number.kind) or torch.get_default_dtype(), copy=True)
+        made = _tensor_of_list(number, dtype)
+    else:
+        made = tensor_of(number).to(dtype or _DTYPES.get(number.kind) or torch.get_default_dtype(), copy=True)
+    return made if device is None else made.to(device)
 
 
-def _tensor_of_list(numbers: Any, dtype: Any) -> Any:
-    """`torch.tensor` of numbers in lists, of which some are not known."""
-    leaves, shape = _leaves(numbers)
-    kinds = {each.kind if type(each) is UnknownNumber else type(each) for each in leaves}
+def _tensor_of_list(elements: Any, dtype: Any) -> Any:
+    """`torch.tensor` of numbers and of tensors of one number in lists, of which some are not known.
+
+    A tensor gives its number, and its type where the types of all decide.
+    """
+    leaves, shape = _leaves(elements)
+    tensors = [each for each in leaves if type(each) is Fake]
+    if any(each.device.type != "cpu" or (dtype is not None and not dtype.is_floating_point) for each in tensors):
+        raise _refused("tensor")  # an integer of a tensor of floats is an error
+    kinds = {*map(_kind_of, leaves)}
     if not kinds <= {int, float, bool}:
         raise _refused("tensor")
     wide = torch.float64 if float in kinds else torch.int64 if int in kinds else torch.bool
     with torch.no_grad():
-        parts = [
-            tensor_of(each).to(wide) if type(each) is UnknownNumber else torch.tensor(each, dtype=wide)
-            for each in leaves
-        ]
-        if dtype is None:
-            dtype = torch.get_default_dtype() if wide is torch.float64 else wide
-        return torch.stack(parts).to(dtype).reshape(shape)
+        parts = [_tensor_of_element(each, wide) for each in leaves]
+        return torch.stack(parts).to(dtype or reduce(torch.promote_types, map(_type_of, leaves))).reshape(shape)
 
 
-def _leaves(numbers: Any) -> tuple[list[Any], tuple[int, ...]]:
+def _kind_of(element: Any) -> type | None:
+    """The class of number that an element is, or has in it; None for complex numbers and what is no number."""
+    if type(element) is not Fake:
+        return element.kind if type(element) is UnknownNumber else type(element)
+    if element.is_complex() or element.dtype is torch.uint64:
+        return None
+    return float if element.is_floating_point() else bool if element.dtype is torch.bool else int
+
+
+def _tensor_of_element(element: Any, dtype: torch.dtype) -> Any:
+    if type(element) is Fake:
+        return element.detach().to(dtype)
+    return tensor_of(element).to(dtype) if type(element) is UnknownNumber else torch.tensor(element, dtype=dtype)
+
+
+def _type_of(element: Any) -> torch.dtype:
+    """The type that `torch.tensor` sees in an element of a list."""
+    if type(element) is Fake:
+        return element.dtype
+    return _DTYPES.get(_kind_of(element)) or torch.get_default_dtype()
+
+
+def _leaves(elements: Any) -> tuple[list[Any], tuple[int, ...]]:
     """What is in nested lists of equal lengths, in order, and the shape."""
-    if type(numbers) not in (list, tuple):
-        return [numbers], ()
-    parts = [_leaves(each) for each in numbers]
+    if type(elements) not in (list, tuple):
+        if type(elements) is Fake and elements.dim():
+            raise _refused("tensor")  # eager takes one of one element, and no other
+        return [elements], ()
+    parts = [_leaves(each) for each in elements]
     if not parts or any(shape != parts[0][1] for _, shape in parts):
         raise _refused("tensor")
     return [leaf for leaves, _ in parts for leaf in leaves], (len(parts), *parts[0][1])
 
 
 def holds_number(value: Any) -> bool:
-    """Whether the value, or a nested list of numbers, is or has a number that is not known."""
+    """Whether the value is a number that is not known, or a nested list with such a number or a tensor in it."""
     if type(value) in (list, tuple):
-        return any(map(holds_number, value))
+        return any(type(each) is Fake or holds_number(each) for each in value)
     return type(value) is UnknownNumber
 
 
@@ -137,8 +165,8 @@ def _in_place(plain: Any) -> Any:
 _ANSWERS: dict[str, Any] = {
     "clamp": _clamp, "clip": _clamp, "clamp_min": lambda x, min: _clamp(x, min=min),
     "clamp_max": lambda x, max: _clamp(x, max=max), "masked_fill": _masked_fill,
-    "masked_fill_": _masked_fill_in_place, "fill_": _fill, "where": _where, "tensor": _tensor, "full": _full,
-    "full_like": _full_like, "add": _arithmetic(torch.add), "sub": _arithmetic(torch.sub),
+    "masked_fill_": _masked_fill_in_place, "fill_": _fill, "where": _where, "tensor": _tensor, "as_tensor": _tensor,
+    "full": _full, "full_like": _full_like, "add": _arithmetic(torch.add), "sub": _arithmetic(torch.sub),
     "mul": _arithmetic(torch.mul), "add_": _in_place(torch.Tensor.add_), "sub_": _in_place(torch.Tensor.sub_),
     "mul_": _in_place(torch.Tensor.mul_), "div_": _in_place(torch.Tensor.div_),
 }  # fmt: skip

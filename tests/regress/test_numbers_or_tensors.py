@@ -1,4 +1,5 @@
-"""`max(1, count)` of a number and a tensor is the one or the other; tensors are made of lists with unknown numbers."""
+"""`max(1, count)` of a number and a tensor is the one or the other; tensors are made of lists with unknown numbers, or
+with tensors."""
 
 from __future__ import annotations
 
@@ -103,3 +104,45 @@ def discounted(x):
 )
 def test_a_tensor_of_numbers_out_of_tensors(program):
     whole(program)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: torch.tensor([x.max(), x.min() + 1]) * 2,
+        lambda x: torch.tensor([[x.max(), 1], (2.5, x.half().min())]),
+        lambda x: torch.tensor([x.half().max(), x.argmax()]),
+        lambda x: torch.tensor([x.half().max(), 1.5]),
+        lambda x: torch.tensor([x.argmax().int(), True, 2**40]),
+        lambda x: torch.tensor([x.max() > 1, (x > 0).all()]),
+        lambda x: torch.as_tensor([x.argmax(), x.max().item()], dtype=torch.float64),
+        lambda x: torch.as_tensor((x.max(), torch.tensor(3)), device=x.device),
+        lambda x: torch.tensor([x.requires_grad_().max(), 2.0]).requires_grad,
+    ],
+)
+def test_a_tensor_of_tensors_of_one_number(program):
+    whole(program)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: torch.tensor([x.max(), x]),
+        lambda x: torch.tensor([x.max(), [1.0]]),
+        lambda x: torch.tensor([x.max()], dtype=torch.int64),
+        lambda x: torch.tensor([x[:1], x[1:2]]),
+        lambda x: torch.tensor([x.max(), 1j]),
+    ],
+)
+def test_a_tensor_of_what_has_no_one_number(program):
+    x = torch.randn(5)
+    compiled = lampwork.compile(program, options={"cache": False})
+    try:
+        expected = program(x)
+    except Exception as error:
+        with pytest.raises(type(error)) as found:
+            compiled(x)
+        assert str(found.value) == str(error)
+    else:
+        torch.testing.assert_close(compiled(x), expected, rtol=0, atol=0)
+    assert {each.id for each in lampwork.stats(compiled)["breaks"]} == {"data-dependent"}
