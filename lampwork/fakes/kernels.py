@@ -106,6 +106,16 @@ def _may_ask_a_gpu(op: Any, tensors: list[Fake]) -> bool:
     return _is_elementwise(op) or not (has_integers and any(word in name for word in _READS_INDICES))
 
 
+def _trusts_places_in_nothing(op: Any, tensors: list[Fake], result: Any) -> bool:
+    """Whether it is a derivative that reads places in a tensor that has none: even the first is outside of it. On the
+    operands of a call its forward kernel raises; on stand-ins, whose contents are others, it may not."""
+    if not op._schema.name.endswith("_backward"):
+        return False
+    if not any(each.dtype in _INDEX_TYPES and not _has_nothing(each) for each in tensors):
+        return False
+    return result is None or _has_nothing(result) or _has_nothing(tensors)
+
+
 def _fakes_in(value: Any) -> list[Fake]:
     kind = type(value)
     if kind is Fake:
@@ -128,6 +138,8 @@ def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
     symbolic = _has_symbols(args) or _has_symbols(kwargs)
     tensors = _fakes_in((args, kwargs))
     if any([each.is_cuda for each in tensors]) and not _may_ask_a_gpu(op, tensors):  # noqa: C419  quicker
+        return None
+    if _trusts_places_in_nothing(op, tensors, result):
         return None
     try:
         try:

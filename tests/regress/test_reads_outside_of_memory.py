@@ -70,3 +70,19 @@ def test_padding_that_is_all_of_a_piece():
     program = lambda x, y: torch.cat([F.pad(x, (2, 1, 2, 2, 2, -1))[1:], y], 0)
     x, y = torch.randn(3, 3, 3), torch.randn(1, 7, 6)
     assert torch.equal(lampwork.compile(program, options={"cache": False})(x, y), program(x, y))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_derivatives_of_rows_that_are_not_there(mode):
+    """Kernels are asked while the program is captured, with places in a tensor without rows."""
+    program = lambda x, index, offsets: F.embedding_bag(index, x, offsets, include_last_offset=True, mode=mode)
+    compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+    for shape in ((0, 0), (0, 3)):
+        x = torch.zeros(shape, requires_grad=True)
+        for index in (torch.tensor([0, 0, 1]), torch.zeros(0, dtype=torch.int64)):
+            offsets = torch.tensor([0, len(index)])
+            if len(index):
+                with pytest.raises((RuntimeError, IndexError), match="not in the valid range|idx < num_embeddings"):
+                    compiled(x, index, offsets)
+            else:
+                assert torch.equal(compiled(x, index, offsets), program(x, index, offsets))
