@@ -175,6 +175,19 @@ def test_derivatives_of_pools_are_added_to_zeros(pool):
     assert torch.equal(found.signbit(), expected.signbit())
 
 
+@pytest.mark.parametrize("channels", [3, 8])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last_3d])
+def test_resampled_volumes_are_means_of_means(memory_format, channels):
+    """A zero of a neighbour of weight 0 is lost in the mean beside it, whose sign a weight of 0 keeps."""
+    program = lambda x: F.interpolate(x, (5, 5, 5), mode="trilinear")
+    generator = torch.Generator().manual_seed(0)
+    choice = torch.randint(0, 8, (2, channels, 3, 3, 3), generator=generator)
+    x = torch.tensor([0.0, 0.5, -0.5, -0.0, -0.0, -0.0, -0.0, -0.0])[choice].contiguous(memory_format=memory_format)
+    expected = program(x)
+    assert int((expected == 0).sum()) > 100
+    assert torch.equal(lampwork.compile(program, options={"cache": False})(x).signbit(), expected.signbit())
+
+
 @pytest.mark.parametrize("name", sorted({*INLINE, *SLEEF, "relu", "silu", "softplus", "mish", "selu"}))
 def test_missing_values_of_all_kinds(name):
     """Functions of a NaN are NaN whatever bits it has: those of vendors' functions have all set."""
