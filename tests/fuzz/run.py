@@ -275,7 +275,8 @@ class Noise:
         if getattr(below, "shape", number.shape) != number.shape:
             return value
         self._signs[self._results] = below, above = below | (number < 0), above | (number > 0)
-        return value.masked_fill(below & above, 0.0) if self._vanishes else value
+        # What is infinite here is one where its operands vanish: that is to be seen.
+        return value.masked_fill(below & above & number.isfinite(), 0.0) if self._vanishes else value
 
     def _factor(self, x: torch.Tensor) -> torch.Tensor:
         real = x.dtype.to_real() if x.dtype.is_complex else x.dtype

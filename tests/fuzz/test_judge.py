@@ -12,6 +12,7 @@ from tests.fuzz.check import check
 from tests.fuzz.inputs import Input
 from tests.fuzz.inside import WithSlope
 from tests.fuzz.program import EXACT, Call, Program, Statement
+from tests.fuzz.run import Noise
 from tests.fuzz.test_fuzz import Planted, planted_program
 
 LEAF = {"grad": True}
@@ -66,6 +67,21 @@ def test_a_logarithm_of_a_sum_that_cancels():
     program = planted_program(f"v1 = torch.logaddexp2(-{ones}, -{ones})", "v9 = v1 * 1e8", inputs=inputs)
     assert check(program, Planted(r"torch\.logaddexp2.*", "x0 * 0")).finding is None
     assert check(program, Planted(r"torch\.logaddexp2.*", "x0 * 0 + 1e-3")).finding.kind == judge.WRONG_VALUES
+
+
+def test_quotients_by_what_vanishes():
+    """The divisor is a matter of rounding, and zero in some order: so is the quotient an infinity. One whose divisor is
+    not is none."""
+    minus = "x0 * 0 + torch.tensor([-1.0, -2.0], dtype=torch.float64)"
+    texts = f"v1 = {minus}", "v8 = torch.logaddexp2(v1, v1.view(-1))", "v9 = v1 // v8"
+    program = planted_program(*texts, inputs=(Input((2,), "float64"),))
+    for where, kind in (("v1 == -1", None), ("v1 == -2", judge.WRONG_VALUES)):
+        infinite = Planted("v1 // v8", f"torch.where({where}, -math.inf, v1 // v8)", math=math)
+        finding = check(program, infinite).finding
+        assert (finding and finding.kind) == kind
+    both = torch.tensor([True, True]), torch.tensor([True, True])
+    vanishing = Noise(0, 2.0, {1: both}, vanishes=True).rounded(torch.tensor([-math.inf, 2.0]))
+    assert vanishing.tolist() == [-math.inf, 0.0]  # the quotient is seen as it is, where its divisor has vanished
 
 
 @pytest.mark.parametrize("leaf", ["", "leaf"])
