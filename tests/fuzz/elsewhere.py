@@ -8,6 +8,7 @@ tensor and another of one with gaps, or one thing with AVX-512 and another with 
     prod([2 ** 100, 2 ** -100, ...])    inf or a number, by which factors meet first
     softshrink(-0.25)                   -0 element by element, 0 in vectors
     remainder(3e38, 0.4)                a number by the C library, NaN by the vector one
+    layer_norm of [-1e30, 1e30, ...]    -0 on a GPU where rows begin at whole vectors, 0 at other addresses
 
 Sums, products and rows in another order are in `orders.py`.
 """
@@ -27,7 +28,7 @@ import torch
 
 from tests.fuzz.program import Call, Program
 
-#: Ways to lay out operands: with gaps, dimensions in reverse, in order.
+#: Ways to lay out operands: with gaps, dimensions in reverse, in order from the beginning of an allocation.
 LAYOUTS = ("gaps", "reversed", "contiguous")
 #: Vectors of the machine that is asked, by those of this one.
 _NARROWER = {"AVX512": "avx2", "AVX2": "default"}
@@ -39,7 +40,7 @@ def spread(layout: str, value: Any) -> Any:
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not value.dim():
         return value
     if layout == "contiguous":
-        return value.contiguous()
+        return value.clone(memory_format=torch.contiguous_format)
     if layout == "gaps":
         return torch.stack([value, value], -1)[..., 0]
     order = tuple(range(value.dim()))[::-1]

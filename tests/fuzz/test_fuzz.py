@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.fuzz import judge, report, worker
+from tests.fuzz import judge, races, report, worker
 from tests.fuzz.check import Eager, Lampwork, check
 from tests.fuzz.generate import Options, generate
 from tests.fuzz.inputs import Input, make
@@ -300,3 +300,36 @@ def test_how_many_elements_are_found_may_depend_on_rounding():
     assert program.function()(torch.linspace(0.1, 1, 40))[0].shape != (0, 1)
     assert check(program, Planted(r"x0 \* 3 - x0 - x0 - x0", "x0 * 0")).finding is None
     assert check(program, Planted(r"v1\.nonzero", "v1.nonzero()[1:].clone")).finding.kind == judge.METADATA
+
+
+@pytest.mark.parametrize("eager_ends", [False, True])
+def test_programs_at_which_eager_never_ends_are_left_out(monkeypatch, eager_ends):
+    """`matrix_exp` of infinities on a GPU."""
+    monkeypatch.setattr(worker, "PATIENCE", 1.5)
+    monkeypatch.setattr(
+        worker, "_result", lambda job, seed, *rest: time.sleep(60) if seed == 1 else worker.Result(seed, None)
+    )
+    monkeypatch.setattr(worker, "_check_eager", lambda seed, job: None if eager_ends else time.sleep(60))
+    monkeypatch.setattr(worker, "_reduced_outside", lambda *args: None)
+    job = worker.Job(Options(), "eager", "cpu", 0.0)
+    found = {each.seed: each for each in worker.run(job, iter((0, 1, 2)), 1, time.monotonic() + 60)}
+    assert list(found) == [0, 1, 2] and found[2].finding is None
+    assert found[1].left_out is not eager_ends
+    assert (found[1].finding is not None) is eager_ends and (not eager_ends or found[1].finding.kind == judge.STUCK)
+
+
+def test_writes_of_several_elements_to_one_place_are_noticed():
+    x = torch.arange(12.0)
+    for each in (x.unfold(0, 3, 1), x[:1].expand(3), x.as_strided((2, 2, 3), (3, 2, 1))):
+        assert races.shares_elements(each)
+    for each in (x, x.view(3, 4).t(), x[::2], x[:0].expand(3, 0), x.unfold(0, 3, 4), x.as_strided((2, 3), (1, 4))):
+        assert not races.shares_elements(each)
+    for text, expected in (
+        ("v1 = torch.select_scatter(x0.unfold(0, 3, 1), x0[:6], 1, 0)", True),
+        ("v1 = x0.unfold(0, 3, 1).mul_(2)", True),
+        ("v1 = x0.unfold(0, 3, 1) * 2", False),
+        ("v1 = torch.select_scatter(x0.view(4, 2), x0[:4], 1, 0)", False),
+        ("v1 = x0.mul_(2)", False),
+    ):
+        program = planted_program(text, "v9 = x0 + 1", inputs=(Input((8,), "float32"),))
+        assert races.writes_several_to_one_place(program, program.calls[0], "cpu") is expected, text

@@ -176,3 +176,13 @@ def test_deviations_of_rows_whose_squares_overflow():
         program.names["math"] = math
         finding = check(program, Planted(r"v1\.std\(\)", "v1.std().nan_to_num() + math.inf", math=math)).finding
         assert (finding and finding.kind) == kind
+
+
+def test_which_bits_of_rounded_numbers_are_zero_depends_on_rounding():
+    """No other run finds just the same places."""
+    program = planted_program("v1 = F.rms_norm(x0, (4,))", "v9 = v1.view(torch.bool).nonzero()",
+                              inputs=(Input((72, 4), "float32"),))  # fmt: skip
+    shifted = Planted(r"F\.rms_norm\(x0, \(4,\)\)", "F.rms_norm(x0, (4,)).nextafter(x0 * 0 + 9)")
+    assert check(program, shifted).finding is None
+    assert check(program, Planted(r"\.nonzero\(\)", ".nonzero()[1:]")).finding.kind == judge.METADATA
+    assert check(program, Planted(r"\.nonzero\(\)", ".nonzero().flip(0)")).finding is not None

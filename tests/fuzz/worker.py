@@ -158,8 +158,12 @@ def run(job: Job, seeds: Iterator[int], processes: int, until: float) -> Iterato
                     running.remove(each)
                     if ended and each.left:
                         seed = each.left.pop(0)
-                        if each.found is None and ended[0] == CRASH and _ends(_check_eager, seed, job):
-                            yield Result(seed, None, left_out=True)  # eager itself crashes
+                        began = time.monotonic()
+                        of_eager = _fate(_check_eager, seed, job) if each.found is None else ""
+                        for other in running:  # whose messages were not read meanwhile
+                            other.since += time.monotonic() - began
+                        if of_eager == ended[0]:
+                            yield Result(seed, None, left_out=True)  # eager itself crashes, or never ends
                         else:
                             # A crash while a finding is reduced: the finding stands as it was generated.
                             finding = each.found or Finding(ended[0], "process", ended[1], 0)
@@ -187,19 +191,19 @@ def generate_outside(seed: int, options: Options) -> Program:
 
 def dies(program: Program, job: Job) -> bool:
     """Whether a process that checks the program ends by a signal."""
-    return _ends(_check_quietly, program, job)
+    return _fate(_check_quietly, program, job) == CRASH
 
 
-def _ends(target: Callable, what: Any, job: Job) -> bool:
-    """Whether a process that runs `target` ends by a signal."""
+def _fate(target: Callable, what: Any, job: Job) -> str:
+    """What becomes of a process that runs `target`: CRASH if it ends by a signal, STUCK if it does not end, else ""."""
     process = _context(job).Process(target=target, args=(what, job), daemon=True)
     process.start()
     process.join(PATIENCE)
-    died = process.exitcode is not None and process.exitcode < 0
     if process.exitcode is None:
         process.kill()
         process.join()
-    return died
+        return STUCK
+    return CRASH if process.exitcode < 0 else ""
 
 
 def _check_quietly(program: Program, job: Job) -> None:
