@@ -124,6 +124,8 @@ class Recorder(Recording):
                 return result
         elif op.overload in _INDEXING and any(each is not None and each.dtype in _MASKS for each in args[1]):
             args = args[0], self.contents.without_masks(*args)
+        elif op.base == "_fft_r2c" and args[0].is_cuda and args[1]:
+            args = self._in_whole_complex_numbers(args[0], args[1][-1]), *args[1:]
         elif op.base in _BY_PLACE:
             if op.base == "as_strided_scatter" and args[0].requires_grad and not args[0].is_contiguous():
                 raise RuntimeError("as_strided_scatter is currently only supported for contiguous inputs")
@@ -202,6 +204,24 @@ class Recorder(Recording):
         for fake in self.inputs:
             if isinstance(fake, Fake) and fake.lampwork_source is not None and _torch.storage_key(fake) == key:
                 self.sizes.require(fake.lampwork_source, "offset", 0, int(fake.storage_offset()))
+
+    def _in_whole_complex_numbers(self, x: Fake, last: int) -> Fake:
+        """What cuFFT reads of real numbers: `x`, or where that does not begin at a whole complex number a copy with the
+        dimension `last` innermost. Guards where in its storage an input lies, as that decides."""
+        offset, key = x.storage_offset(), _torch.storage_key(x)
+        if type(offset) is not int:
+            return x
+        for fake in self.inputs:
+            if isinstance(fake, Fake) and fake.lampwork_source is not None and _torch.storage_key(fake) == key:
+                self.sizes.require(fake.lampwork_source, "offset", 0, int(fake.storage_offset()) % 2, 2)
+        if offset % 2 == 0:
+            return x
+        aten = torch.ops.aten
+        order = [each for each in range(x.dim()) if each != last % x.dim()]
+        order.append(last % x.dim())
+        moved = self.call(aten.permute.default, (x, order), {})
+        copied = self.call(aten.clone.default, (moved,), {"memory_format": torch.contiguous_format})
+        return self.call(aten.permute.default, (copied, [order.index(each) for each in range(x.dim())]), {})
 
     def _call_view(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         if type(args[0]) in _NUMBERS:  # the conjugate of a factor, in derivatives

@@ -113,12 +113,13 @@ class SymbolicSizes(KnownSizes):
         """Whether a symbol stands for something that the caller passes."""
         return bool(self.sources or self._required)
 
-    def require(self, source: Source, kind: str, axis: int, value: Size) -> None:
-        """The guard that the integer found there, which has no symbol, is `value`."""
-        key = (source, kind, axis)
+    def require(self, source: Source, kind: str, axis: int, value: Size, divisor: int = 0) -> None:
+        """The guard that the integer found there, which has no symbol, is `value`, or leaves that of `divisor`."""
+        key = (source, kind, axis, divisor)
         if key not in self._required:
             own = SizeSource(f"x{len(self._required)}", source, kind, axis)
-            self._required[key] = relation_over(f"{own.name} == {self._text(value)}", (own, *self._sources_of(value)))
+            found = f"{own.name} % {divisor}" if divisor else own.name
+            self._required[key] = relation_over(f"{found} == {self._text(value)}", (own, *self._sources_of(value)))
 
     def _sym_int(self, value: Size) -> Any:
         return torch.SymInt(SizeNode(self, value))  # type: ignore[no-untyped-call]

@@ -379,3 +379,17 @@ def test_strides_of_two_types(dynamic):
         for ours, expected in zip(lampwork.compile(function, dynamic=dynamic)(*operands), function(*operands)):
             assert ours.stride() == expected.stride() and ours.dtype == expected.dtype
             torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize("transform", [torch.fft.rfft, torch.fft.ifft, torch.fft.rfft2])
+def test_real_numbers_that_begin_between_two_complex_ones(transform):
+    """Eager copies them for cuFFT first, which shows in strides."""
+    memory = torch.randn(80, device="cuda")
+    layouts = (((1, 1, 2, 1), (1, 6, 3, 6)), ((2, 3, 4), (1, 2, 6)), ((2, 3, 4), (4, 8, 1)), ((1, 4), (1, 1)))
+    for shape, strides in layouts:
+        compiled = lampwork.compile(lambda x: transform(x), dynamic=False)
+        for offset in (3, 4, 6, 5, 0):
+            x = memory.as_strided(shape, strides, offset)
+            assert compiled(x).stride() == transform(x).stride(), (shape, strides, offset)
+            torch.testing.assert_close(compiled(x), transform(x))
+        assert lampwork.stats(compiled)["captures"] == 2
