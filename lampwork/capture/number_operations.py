@@ -23,6 +23,7 @@ from lampwork.capture.machine import UNBOUND
 from lampwork.capture.numbers import FUNCTIONS, NUMERIC, OPERATORS, HostNumber, HostNumbers
 from lampwork.capture.unknown import UnknownNumber
 from lampwork.fakes.numbers import symbolic_float
+from lampwork.fakes.overflow import refuse_exponent
 from lampwork.fakes.shapes import contiguous, has_zero
 from lampwork.fakes.symbolic import by_contents
 
@@ -63,6 +64,8 @@ class NumberOperations(CaptureWorld):
                         return op(beside, 1.0) if beside is left else op(1.0, beside)
                     if beside is left:
                         exponent = self.symbolic(right)
+                        if beside.is_floating_point():
+                            refuse_exponent(exponent, beside.dtype)
                         for root in _ROOTS_OF_GRADIENTS if beside.requires_grad else _ROOTS:
                             if type(exponent) is torch.SymFloat and exponent == root:
                                 return op(beside, root)

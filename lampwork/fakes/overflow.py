@@ -85,16 +85,27 @@ def refuse_overflow_of_unknown(op: Operator, args: tuple, kwargs: dict) -> None:
         dtype = first.dtype if name in _TO_OWN_TYPE else promoted([first, 0.0])
     elif dtype is None and name in ("full", "scalar_tensor"):
         dtype = torch.get_default_dtype()
-    if dtype not in _FLOATS or (name == "pow" and dtype not in _NARROW):
-        return
     for each in _TO_OWN_TYPE.get(name) or _TO_COMMON_TYPE[name]:
         number = named.get(each)
-        if type(number) is torch.SymFloat and (dtype in _NARROW or each != "alpha" and _is_given(number)):
-            limit = torch.finfo(dtype).max
-            infinite = float("inf")
-            if (number > limit and number != infinite) or (number < -limit and number != -infinite):
-                kind = str(dtype).removeprefix("torch.")
-                raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
+        if name == "pow":
+            refuse_exponent(number, dtype)
+        elif each != "alpha" or dtype in _NARROW:
+            _refuse_unknown(number, dtype)
+
+
+def refuse_exponent(number: object, dtype: torch.dtype | None) -> None:
+    """The same for the exponent of elements of that type: single precision takes it as double."""
+    if dtype is not torch.float32:
+        _refuse_unknown(number, dtype)
+
+
+def _refuse_unknown(number: object, dtype: torch.dtype | None) -> None:
+    if type(number) is torch.SymFloat and dtype in _FLOATS and (dtype in _NARROW or _is_given(number)):
+        limit = torch.finfo(dtype).max
+        infinite = float("inf")
+        if (number > limit and number != infinite) or (number < -limit and number != -infinite):
+            kind = str(dtype).removeprefix("torch.")
+            raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
 
 
 def _is_given(number: torch.SymFloat) -> bool:

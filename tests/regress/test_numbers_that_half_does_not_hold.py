@@ -153,3 +153,23 @@ def test_numbers_given_to_the_call(name, dtype, size):
             assert outcomes[1] is outcomes[0], number
         elif dtype.is_floating_point:
             torch.testing.assert_close(outcomes[1], outcomes[0], equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("program", [lambda x, n: x**n, torch.pow, lambda x, n: x.clone().pow_(n)])
+def test_exponents_that_vary(program, dtype):
+    """Of `x ** n`, too, which is recorded as a power of two tensors."""
+    compiled = lampwork.compile(lambda x, n: program(x, n), dynamic=True, options={"cache": False})
+    x = torch.tensor([0.5, 0.75, 1.0], dtype=dtype)
+    for number in (2.0, -1e30, 1e30, 1e39, float("inf"), 3.0):
+        found = []
+        for function in (program, compiled):
+            try:
+                found.append(function(x, number))
+            except RuntimeError as error:
+                assert "overflow" in str(error)
+                found.append(None)
+        ours, theirs = found[1], found[0]
+        assert (ours is None) == (theirs is None), number
+        if theirs is not None:
+            torch.testing.assert_close(ours, theirs)
