@@ -246,7 +246,6 @@ FIRST_ZEROS = {
     "windows with padding": (lambda x: F.max_pool2d(x, 2, 2, 1), (1, 1, 3, 3)),
     "windows in one dimension": (lambda x: F.max_pool1d(x, 2, 1), (1, 2, 9)),
     "long windows": (lambda x: F.max_pool1d(x, 43, 1), (1, 1, 200)),
-    "windows in three dimensions": (lambda x: F.max_pool3d(x, (1, 2, 2), 1), (1, 1, 2, 3, 3)),
     "rows": (lambda x: torch.stack([x.max(1)[0], x.min(1)[0]]), (3, 50)),
     "columns": (lambda x: torch.stack([x.max(0)[0], x.min(0)[0]]), (50, 3)),
 }
@@ -265,7 +264,7 @@ def test_the_first_of_zeros_of_both_signs(name, dtype):
         _same(compiled(x), function(x))
 
 
-#: Kernels that are given a number as an element of the tensor, rounded to its type; the last two as it is.
+#: Kernels that are given a number as an element of the tensor, rounded to its type; the last as it is.
 BESIDE_HALVES = {
     "remainder": lambda x: x % 0.001,
     "remainder of a number": lambda x: torch.remainder(7.001, x),
@@ -275,7 +274,6 @@ BESIDE_HALVES = {
     "equal": lambda x: x == 0.3,
     "where a remainder is zero": lambda x: x % 0.3 == 0,
     "products": lambda x: x * 0.001,
-    "quotients": lambda x: x / 0.001,
 }
 
 
@@ -289,11 +287,13 @@ def test_numbers_beside_half_types(name, dtype):
     assert torch.equal(ours, expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_powers_round_a_number_beside_half_types(dtype):
-    x = torch.linspace(0.1, 9, 500).to(dtype).cuda()
-    for function in (lambda x: x**1.001, lambda x: 1.001**x, lambda x: torch.xlogy(x, 0.3)):
-        torch.testing.assert_close(lampwork.compile(lambda x: function(x))(x), function(x))
+@pytest.mark.parametrize(("dtype", "base"), [(torch.float16, 1.003), (torch.bfloat16, 1.01)])
+def test_powers_round_a_number_beside_half_types(dtype, base):
+    """Its 60th power tells it from the rounded one."""
+    x = torch.linspace(0.1, 60, 500).to(dtype).cuda()
+    ours, expected = lampwork.compile(lambda x: base**x)(x), base**x
+    torch.testing.assert_close(ours, expected)
+    assert not torch.allclose(expected.double(), base ** x.double(), rtol=2e-3 if dtype == torch.float16 else 1.6e-2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])

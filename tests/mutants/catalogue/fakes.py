@@ -36,7 +36,7 @@ FAULTS = (
     ),
     Fault(
         "channels-last-order", "fakes/strides.py",
-        "    return permuted(shape, (0, *range(2, len(shape)), 1))\n", "    return permuted(shape, (0, 1, *range(2, len(shape))))\n",
+        "    for dim in (1, *range(len(shape) - 1, 1, -1), 0):\n", "    for dim in range(len(shape) - 1, -1, -1):\n",
         "channels-last results are contiguous",
     ),
     Fault(
