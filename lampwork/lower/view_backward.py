@@ -104,7 +104,8 @@ def _unfold(
     def body(index: IndexTuple) -> Expr:
         position = index[dim]
         last = minimum(floordiv(position, step), add(windows, -1))
-        total: Expr | None = None
+        # Eager adds windows that overlap to zeros: of -0 alone the sum is 0.
+        total = ex.constant(0, grad_in.dtype) if count > 1 else None
         for back in range(count):
             window = add(last, -back)
             inner = add(position, mul(window, -step))

@@ -316,3 +316,16 @@ def test_zeros_as_gradients_of_rows_of_one_element(function, shape):
                 return torch.autograd.grad(function(x, dim) ** 2, x, tangent)
 
             same(program, torch.full(shape, 0.5, requires_grad=True), torch.full(shape, number))
+
+
+@pytest.mark.parametrize("size, step", [(3, 1), (2, 1), (3, 2), (2, 2), (2, 3), (5, 1), (1, 1)])
+@pytest.mark.parametrize("function", [torch.Tensor.unfold, torch.unfold_copy])
+def test_zeros_as_gradients_of_windows(function, size, step):
+    """Windows that overlap are added to zeros."""
+    for number in (-0.0, 0.0):
+
+        def program(x):
+            windows = function(x, 0, size, step) * 1
+            return torch.autograd.grad(windows, x, torch.full_like(windows, number))
+
+        same(program, torch.ones(5, 2, requires_grad=True))
