@@ -174,7 +174,9 @@ def _sum_of_picked(lowering: Lowering, dims: tuple[int, ...]) -> Callable[[Index
         inside = Compute(
             "and", (ex.compare("ge", wanted, ex.constant(0, "int64")), ex.compare("lt", wanted, classes)), "bool"
         )
-        return ex.where(inside, picked.value(point), ex.constant(0, picked.compute))
+        total = ex.where(inside, picked.value(point), ex.constant(0, picked.compute))
+        # The zeros of the other classes make 0 of -0.
+        return total if picked.classes == 1 else ex.add(total, ex.constant(0, picked.compute))
 
     return total
 

@@ -329,3 +329,15 @@ def test_zeros_as_gradients_of_windows(function, size, step):
             return torch.autograd.grad(windows, x, torch.full_like(windows, number))
 
         same(program, torch.ones(5, 2, requires_grad=True))
+
+
+@pytest.mark.parametrize("classes", [1, 2, 5])
+def test_zeros_as_gradients_of_a_cross_entropy(classes):
+    for number in (-0.0, 0.0):
+        for reduction in ("none", "mean", "sum"):
+
+            def program(x, reduction=reduction, number=number):
+                loss = F.cross_entropy(x, torch.zeros(3, dtype=torch.int64), reduction=reduction)
+                return torch.autograd.grad(loss, x, torch.full_like(loss, number))
+
+            same(program, torch.ones(3, classes, requires_grad=True))
