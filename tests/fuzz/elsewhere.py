@@ -1,16 +1,15 @@
 """Eager's own other answers: the same numbers in memory of other layouts, and on a machine with narrower vectors.
 
-Where lanes of a vector are folded in another order, a partial sum overflows or a zero has another sign; where a kernel
-computes element by element, its library functions are others. Of such an element eager says one thing of a contiguous
+Where lanes of a vector are folded in another order, a zero has another sign; where a kernel computes element by element,
+its library functions are others. Of such an element eager says one thing of a contiguous
 tensor and another of one with gaps, or one thing with AVX-512 and another with AVX2. Each of its answers is right.
 
     amax([0, -0])                       -0 element by element, 0 in vectors of eight
-    prod([2 ** 100, 2 ** -100, ...])    inf or a number, by which factors meet first
     softshrink(-0.25)                   -0 element by element, 0 in vectors
     remainder(3e38, 0.4)                a number by the C library, NaN by the vector one
     layer_norm of [-1e30, 1e30, ...]    -0 on a GPU where rows begin at whole vectors, 0 at other addresses
 
-Sums, products and rows in another order are in `orders.py`.
+What becomes of sums and products in another order is in `overflow.py`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ infinities.
     sinc(0.01)            its derivative is a difference of two numbers that agree in four digits
     logaddexp2(-1, -1)    -1 + log2(2) is 0 or 1e-8
     softmax([40, 0])      the derivative is (g - sum(g * s)) * s, where s is 1 but for rounding
-    prod([1e30, 1e30, 1e-30, 1e-30]) is a number, or infinite, or zero, by the order of its factors
     nuttall(5)            0.36 - 0.49 + 0.14 - 0.01, by cosines, in a function written in Python
 
 Disturbing what such a kernel reads and returns does not show how far apart two right answers may lie. In the disturbed
@@ -91,18 +90,6 @@ def _log_add_exp(noise: Callable, x: torch.Tensor, y: Any, *, base: float) -> to
     return torch.where(greater.isfinite(), found, torch.logaddexp(x, y))
 
 
-def _product(noise: Any, function: Callable, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """The factors in another order."""
-    dim = 0
-    if args and x.dim():
-        dim = args[0] % x.dim()
-    else:
-        x = x.flatten() if not args else x
-    if x.dim():
-        x = x.index_select(dim, noise.order(x.shape[dim]).to(x.device))
-    return function(x, *args, **kwargs)
-
-
 def _either_zero(noise: Any, func: Callable, args: tuple, kwargs: dict) -> Any:
     """What an extreme of operands is where zeros of both signs are the least or greatest: either."""
     operands = [*args, *(each for name, each in kwargs.items() if name != "out")]
@@ -141,23 +128,6 @@ def _with_mean(noise: Callable, x: torch.Tensor, *args: Any, function: Callable,
     return spread, torch.where(spread.isnan() & x.is_cuda, spread, mean)
 
 
-def _where_squares_overflow(noise: Callable, x: torch.Tensor, *args: Any, function: Callable, **kwargs: Any) -> Any:
-    """Where the squares of a row overflow, kernels for a GPU make of it what they make of zeros, or NaN: by how many of
-    its elements a thread sees, which combines its part with those of threads that saw none."""
-    result = function(x, *args, **kwargs)
-    if not x.is_cuda or x.requires_grad:
-        return result
-    copied = lambda each: each.to(torch.float64, copy=True) if isinstance(each, torch.Tensor) else each
-    wide, options = [copied(each) for each in (x, *args)], {name: copied(each) for name, each in kwargs.items()}
-    scale = wide[0].nan_to_num(posinf=0.0, neginf=0.0).abs().amax().clamp(min=1.0) if x.numel() else 1.0
-    expected = function(wide[0] / scale, *wide[1:], **options)
-    of_zeros = function(torch.zeros_like(wide[0]), *wide[1:], **options)
-    is_that = result == of_zeros.to(result.dtype)
-    lost = (result.isnan() | is_that) & expected.isfinite() & ((expected - of_zeros).abs() > 1e-3)
-    return torch.where(lost, torch.where(result.isnan(), of_zeros, torch.nan).to(result.dtype), result)
-
-
-_NORMS = tuple(getattr(torch.nn.functional, f"{name}_norm") for name in ("layer", "group", "instance", "batch"))
 #: By the name of the operator; every function of that name is meant (`spellings`).
 _BY_NAME: dict[str, Callable] = {
     "gelu": _gelu, "tanhshrink": _tanhshrink, "ndtr": _ndtr, "log_softmax": _log_softmax, "tanh": _tanh,
@@ -167,7 +137,6 @@ _BY_NAME: dict[str, Callable] = {
 _FORMULAS: dict[Any, Callable] = {
     **{function: formula for name, formula in _BY_NAME.items() for function in spellings(name)},
     **{function: partial(_with_mean, function=function) for function in spellings("var_mean", "std_mean")},
-    **{function: partial(_where_squares_overflow, function=function) for function in _NORMS},
 }
 _IN_PLACE = {function: formula for name, formula in _BY_NAME.items() for function in spellings_in_place(name)}
 
@@ -201,8 +170,6 @@ class Inside(TorchFunctionMode):
             return formula(self.noise, *args, **(kwargs or {}))
         if func in _IN_PLACE and plain and not args[0].requires_grad:
             return args[0].copy_(_IN_PLACE[func](self.noise, *args, **(kwargs or {})))
-        if func in spellings("prod") and plain and "dim" not in (kwargs or {}):
-            return _product(self.noise, func, *args, **(kwargs or {}))
         if func in _SUMS and args and not plain and "out" not in (kwargs or {}):
             return _of_whole_numbers(self.noise, func, *args, **(kwargs or {}))
         if func in _EXTREMES:

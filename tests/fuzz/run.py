@@ -17,7 +17,7 @@ import torch
 from tests.fuzz.elsewhere import LAYOUTS, narrower, spread, spread_in_place
 from tests.fuzz.inputs import Argument, make, widened
 from tests.fuzz.inside import Inside, InsideBackward, InsidePython, WithSlope
-from tests.fuzz.orders import ORDERS, Rows
+from tests.fuzz.overflow import Overflow
 from tests.fuzz.program import NOISY, SPREAD, WIDE, Call, Program
 
 MODES = {"enable_grad": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
@@ -32,6 +32,8 @@ class Outcome:
     facts: tuple[Any, ...] = ()
     is_intact: bool = True
     random_state: Any = None
+    #: Whether terms have left the range of their type, in a disturbed run.
+    has_overflowed: bool = False
 
 
 def arguments_of(program: Program, call: Call, wide: bool = False, device: str = "cpu") -> list[Argument]:
@@ -164,13 +166,6 @@ class Oracle:
                 function = self.program.function(SPREAD, names, self.device)
                 self._spread[layout] = run_call(function, self.program, self.call, False, self.device).values
             yield self._spread[layout]
-        for order in ORDERS:
-            if order not in self._spread:
-                with Rows(order):
-                    self._spread[order] = run_call(
-                        self.program.function(device=self.device), self.program, self.call, False, self.device
-                    ).values
-            yield self._spread[order]
         if self.device == "cpu":
             if "narrower" not in self._spread:
                 process = narrower()
@@ -219,8 +214,10 @@ class Oracle:
             if isinstance(each, FunctionType):
                 names[name] = InsidePython(noise).wrap(each)
         function = self.program.function(NOISY, names, self.device)
-        with Inside(noise):
-            return run_call(function, self.program, self.call, False, self.device, noise)
+        with Inside(noise), Overflow(noise) as overflow:
+            outcome = run_call(function, self.program, self.call, False, self.device, noise)
+        outcome.has_overflowed = overflow.has_replaced
+        return outcome
 
 
 def _either(disturbed: Callable, plain: Callable) -> Any:
@@ -327,9 +324,10 @@ class Noise:
             return value * (1 + self._random.randint(-self.units, self.units) * 2.0**-24)
         return value
 
-    def order(self, size: int) -> torch.Tensor:
-        """An order of so many elements, at random."""
-        return torch.randperm(size, generator=self._generator)
+    def choice(self, count: int, value: torch.Tensor) -> torch.Tensor:
+        """One of so many numbers for each element, at random; in every other case the same for all."""
+        shape = value.shape if self._random.random() < 0.5 else ()
+        return torch.randint(0, count, shape, generator=self._generator).to(value.device)
 
     def sign_like(self, value: torch.Tensor) -> torch.Tensor:
         """1 or -1 for each element, at random."""

@@ -176,12 +176,7 @@ def test_a_sum_whose_sign_is_rounding_may_be_zero():
     assert check(program, Planted(r"\.sum\(\)", ".sum() * 0")).finding.kind == judge.WRONG_VALUES
 
 
-def test_rows_and_sums_that_overflow_may_do_so_in_another_order():
-    inputs = (Input((3, 64), "float32", "plain", "wide"),)
-    program = planted_program("v9 = F.layer_norm(x0 * 1e6, (64,))", inputs=inputs)
-    assert bool(program.function()(torch.full((3, 64), 1e30))[0].isnan().all())
-    assert check(program, Planted(r"(.*)", r"\1.nan_to_num(0.0)")).finding is None
-    assert check(program, Planted(r"(.*)", r"\1.nan_to_num(1.0)")).finding.kind == judge.WRONG_VALUES
+def test_sums_that_overflow_may_do_so_in_another_order():
     program = planted_program("v9 = x0.sum(1)", inputs=(Input((40, 33), "float32", "plain", "special"),))
     in_order = lambda x: sum(x.unbind(1)[1:], x[:, 0])
     assert check(program, Planted(r"x0\.sum\(1\)", "in_order(x0)", in_order=in_order)).finding is None
@@ -189,7 +184,7 @@ def test_rows_and_sums_that_overflow_may_do_so_in_another_order():
 
 
 def test_where_a_running_mean_overflows_there_is_another_answer():
-    """Where the row has a NaN, there is none; nor is NaN an answer where eager's is a number."""
+    """Where the row has a NaN, there is none; nor where its squares are in range."""
     text = "F.layer_norm(x0, (4,), None, x1)"
     finite = Input((4,), "float64", "plain", "unit")
 
@@ -199,11 +194,11 @@ def test_where_a_running_mean_overflows_there_is_another_answer():
         program = replace(program, statements=(program.statements[0], replace(program.statements[1], text=text.replace("x0", "v0"))))  # fmt: skip
         return check(program, Planted(r"F.layer_norm(.*)", replacement)).finding
 
-    overflows = [1.0, 1.5e308, 2.0, -1.5e308]
-    assert found(overflows, r"(v0 * 0 + x1)") is None
-    assert found(overflows, r"(v0 * 0 + 1.5 * x1)").kind == judge.WRONG_VALUES
+    assert found([1.0, 1.5e308, 2.0, -1.5e308], r"(v0 * 0 + x1)") is None
+    assert found([1.0, 1e308, 1e308, 2.0], r"(v0 * float('nan'))") is None
     assert found([1.0, 1.5e308, float("nan"), -1.5e308], r"(v0.nan_to_num() * 0 + x1)").kind == judge.WRONG_VALUES
-    assert found([1.0, 1e308, 1e308, 2.0], r"(v0 * float('nan'))").kind == judge.WRONG_VALUES
+    for other in (r"(v0 * 0 + x1)", r"(v0 * float('nan'))"):
+        assert found([1.0, 1e153, 2.0, -1e153], other).kind == judge.WRONG_VALUES
 
 
 def test_how_many_elements_there_are_may_be_a_matter_of_order():
@@ -240,7 +235,9 @@ def test_products_in_another_order():
     inputs = (Input((2, 40), "float32", "plain", "unit"),)
     program = planted_program("v9 = (x0 * 0 + torch.tensor([1e30] * 20 + [0.0] * 20)).prod(1)", inputs=inputs)
     assert check(program, Planted(r"(.+)", r"\1.nan_to_num(0.0)")).finding is None
-    assert check(program, Planted(r"(.+)", r"\1.nan_to_num(0.0) + 1")).finding.kind == judge.WRONG_VALUES
+    program = planted_program("v9 = (x0 * 0 + torch.tensor([1.5] * 20 + [0.0] * 20)).prod(1)", inputs=inputs)
+    for other in ("1", "torch.nan"):
+        assert check(program, Planted(r"(.+)", rf"\1 + {other}")).finding.kind == judge.WRONG_VALUES
 
 
 def test_sparse_results_are_compared():

@@ -17,6 +17,7 @@ import torch
 from tests.fuzz.check import COMPILERS, DeviceLost, Finding, check, is_lost
 from tests.fuzz.generate import Options, generate
 from tests.fuzz.judge import BROKEN, CRASH, STUCK, told
+from tests.fuzz.overflow import RuleFailed
 from tests.fuzz.program import Program
 from tests.fuzz.reduce import reduce
 
@@ -62,7 +63,7 @@ def _work(job: Job, seeds: list[int], connection: Connection) -> None:
         except DeviceLost:
             connection.send(("done", Result(seed, None, left_out=True)))
             break
-        except Exception as error:  # in the fuzzer's own code: other seeds go on
+        except (Exception, RuleFailed) as error:  # in the fuzzer's own code: other seeds go on
             at = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{os.path.basename(at.filename)}:{at.lineno}"
             connection.send(("done", Result(seed, Finding(BROKEN, where, told(error), 0))))

@@ -1,0 +1,108 @@
+"""What operators give in a disturbed run where the terms that they add or multiply leave the range of their type.
+
+Wherever eager adds or multiplies terms, its order is its own affair, and so is whether it makes them smaller first. Where
+a partial sum, in some order, leaves the range, the element that is made of it is open (`terms.py`). In each disturbed
+run another of its possible values takes its place, so that these runs disagree there and in what is computed of it;
+`judge.py` takes any answer where they disagree on what is finite. Elements whose terms stay in range are eager's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.fuzz.terms import RULES, Call, Found, Open
+
+
+class RuleFailed(BaseException):
+    """A rule for terms raised, and the operator did not: an error of the fuzzer, which no disturbed run may hide."""
+
+
+class Overflow(TorchDispatchMode):
+    """While it is on, open elements of results are one of their possible values each: in every other call of an
+    operator all the same one, in the others at random."""
+
+    def __init__(self, noise: Any) -> None:
+        super().__init__()
+        self.noise = noise
+        self.has_replaced = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        is_plain = isinstance(func, torch._ops.OpOverload)
+        if is_plain and torch.is_inference_mode_enabled() and _is_made_of_others(func):
+            with self:
+                return func._op_dk(_COMPOSITE, *args, **kwargs)
+        rule = RULES.get(_plain_name(func)) if is_plain else None
+        if rule is None:
+            return func(*args, **kwargs)
+        schema = func._schema.arguments
+        arguments = {each.name: each.default_value for each in schema if each.has_default_value()}
+        arguments |= {each.name: value for each, value in zip(schema, args)} | kwargs
+        failed: Exception | None = None
+        try:
+            found = self._open(func, rule, arguments)
+        except Exception as error:
+            failed = error
+        result = func(*args, **kwargs)
+        if failed is not None:
+            raise RuleFailed(f"{func}: {failed!r}") from failed
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        for place, each in found.items():
+            self._replace(results[place] if isinstance(place, int) else arguments[place], each)
+        return result
+
+    def _open(self, func: Any, rule: Any, arguments: dict[str, Any]) -> Found:
+        dtype = next((each.dtype for each in arguments.values() if isinstance(each, torch.Tensor)), torch.int64)
+        asked = arguments.get("dtype")
+        dtype = asked if isinstance(asked, torch.dtype) else dtype
+        if not dtype.is_floating_point:
+            return {}
+        given = {name: value for name, value in arguments.items() if name not in _written(func)}
+        return rule(Call(getattr(torch.ops.aten, _plain_name(func)), given, dtype))
+
+    def _replace(self, result: torch.Tensor, found: Open) -> None:
+        rises, falls, is_lost, vanishes = (
+            torch.as_tensor(each, device=result.device).broadcast_to(result.shape)
+            for each in (found.rises, found.falls, found.is_lost, found.vanishes)
+        )
+        is_open = rises | falls | is_lost | vanishes
+        for definition in found.others[:1]:  # what is NaN by its definition has a NaN, or infinities of both signs
+            known = ~definition.isnan()
+            rises, falls, is_lost, vanishes, is_open = (
+                each & known for each in (rises, falls, is_lost, vanishes, is_open)
+            )
+        if not bool(is_open.any()):
+            return
+        self.has_replaced = True
+        numbers = ((rises, torch.inf), (falls, -torch.inf), (is_lost, torch.nan), (vanishes, 0.0))
+        choices = [(mask, torch.full_like(result, number)) for mask, number in numbers if bool(mask.any())]
+        choices += [(is_open, other.to(result.dtype).broadcast_to(result.shape)) for other in found.others]
+        chosen = self.noise.choice(len(choices) + 1, result)
+        made = result.clone()
+        for place, (mask, other) in enumerate(choices):
+            made = torch.where(mask & (chosen == place), other, made)
+        result.copy_(made)
+
+
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+
+def _is_made_of_others(func: Any) -> bool:
+    """Whether the operator calls others, and has no derivative of its own: with autograd only those come here."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE)
+
+
+def _plain_name(func: Any) -> str:
+    """The operator's name, without the mark of one in place; empty if it is none of ATen's."""
+    namespace, _, name = func._schema.name.partition("::")
+    if namespace != "aten":
+        return ""
+    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+
+def _written(func: Any) -> set[str]:
+    """The names of arguments that hold results alone."""
+    return {each.name for each in func._schema.arguments if each.kwarg_only and each.is_write}

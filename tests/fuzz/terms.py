@@ -1,0 +1,455 @@
+"""Which terms operators add up or multiply, and what becomes of results where these leave the range of their type.
+
+No order of additions is promised, nor a scale of the terms. B is the greatest number:
+
+    sum([B, B, -B])                     infinite from left to right, B from right to left
+    [B, B] @ [1, -1] + [B, B] @ [-1, 1] NaN, 0 or infinite
+    avg_pool2d([[B, 0], [B, -inf]])     -inf, or NaN where B + B is added up first
+    prod([2 ** 100, 2 ** -100, ...])    infinite, zero or a number, by which factors meet first
+    layer_norm([1e30] * 12)             NaN where a row is shorter than a vector, else 0
+    std([3e38, -3e38, 0])               NaN by a running mean, inf by a sum
+
+A rule takes a call of an operator of ATen and tells where its results are open, and what may be there (`Open`). Sums are added up by the operator itself, in double precision: of the positive terms alone, and of the
+negative ones. Numbers of double precision are made smaller first. Where sums of both stay in range, or where all orders
+give the same infinity, nothing is open. Terms that are infinite or NaN are so in every order: they open nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+#: What float64 is multiplied by where terms are added up.
+_SMALLER = 2.0**-64
+#: The same where they are factors, of two.
+_ROOT = 2.0**-520
+
+
+@dataclass(frozen=True)
+class Open:
+    """Where the elements of a result are open: they may be inf (`rises`), -inf (`falls`), NaN (`is_lost`) or zero
+    (`vanishes`), and, where any of these, what they are in `others`. All are broadcast to the result."""
+
+    others: tuple[torch.Tensor, ...] = ()
+    rises: Any = False
+    falls: Any = False
+    is_lost: Any = False
+    vanishes: Any = False
+
+
+class Call:
+    """One call of an operator: its arguments by name, and the operator on other ones."""
+
+    def __init__(self, operator: Any, arguments: dict[str, Any], dtype: torch.dtype) -> None:
+        self.operator, self.arguments, self.dtype = operator, arguments, dtype
+        self.sum_dtype = torch.float32 if dtype.itemsize < 4 else dtype
+        #: A little less than the greatest number: terms are disturbed.
+        self.limit = torch.finfo(self.sum_dtype).max * (1 - 2.0**-18)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments.get(name)
+
+    def scale(self, of_double: float) -> float:
+        return of_double if self.sum_dtype == torch.float64 else 1.0
+
+    def wide(self, name: str) -> torch.Tensor:
+        return self.arguments[name].detach().double()
+
+    def on(self, operator: Any = None, /, **others: Any) -> Any:
+        """What the operator gives in double precision, with other arguments in the place of some."""
+        arguments = {name: _widened(each) for name, each in {**self.arguments, **others}.items()}
+        return (operator or self.operator)(**arguments)
+
+
+def _widened(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.detach().double()
+    if isinstance(value, torch.dtype) and value.is_floating_point:
+        return torch.float64
+    return [_widened(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+#: What is open of a call: of its results by number, of arguments that it writes to by name.
+Found = dict[int | str, Open]
+Rule = Callable[[Call], Found]
+
+
+def _finite(x: torch.Tensor) -> torch.Tensor:
+    return x.nan_to_num(0.0, 0.0, 0.0)
+
+
+def _first(result: Any) -> torch.Tensor:
+    return result[0] if isinstance(result, (tuple, list)) else result
+
+
+def _sum_is_open(
+    above: Any, below: Any, infinite: tuple[torch.Tensor, torch.Tensor], limit: float, definition: Any
+) -> Open:
+    """Of the sum of the positive terms, and of the magnitudes of the negative ones; where terms are inf, and -inf."""
+    rises, falls = above > limit, below > limit
+    risen, fallen = infinite
+    never = risen | fallen
+    is_lost = (rises | risen) & (falls | fallen) & (rises | falls)
+    return Open((definition,), rises & ~never, falls & ~never, is_lost)
+
+
+def _signs(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Positive elements, and magnitudes of negative ones; zero elsewhere."""
+    return x.clamp(min=0), (-x).clamp(min=0)
+
+
+def _infinities(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """1 where elements are inf, and where they are -inf."""
+    return (x == torch.inf).double(), (x == -torch.inf).double()
+
+
+# Sums ----------------------------------------
+
+
+def _sum_of(*names: str, total: Callable = lambda call, given: _first(call.on(**given)),
+            divisor: Callable = lambda call, sums: 1) -> Rule:  # fmt: skip
+    """A rule for results that are sums of elements of these arguments, divided by something."""
+
+    def rule(call: Call) -> Found:
+        scale = call.scale(_SMALLER)
+        terms = {name: call.wide(name) * scale for name in names if isinstance(call[name], torch.Tensor)}
+        finite = {name: _finite(each) for name, each in terms.items()}
+        limit = call.limit * scale
+        if sum(float(each.abs().sum()) for each in finite.values()) <= limit:
+            return {}
+        both = lambda parts, of: (
+            total(call, {name: parts(each)[place] for name, each in of.items()}) for place in (0, 1)
+        )
+        above, below = both(_signs, finite)
+        risen, fallen = both(_infinities, terms)
+        whole = (total(call, terms) / scale).to(call.sum_dtype) / divisor(call, above)
+        return {0: _sum_is_open(above, below, (risen > 0, fallen > 0), limit, whole)}
+
+    return rule
+
+
+def _mean(call: Call) -> Found:
+    total = lambda call, given: call.on(aten.sum, **given)
+    return _sum_of("self", total=total, divisor=lambda call, sums: call["self"].numel() // max(sums.numel(), 1))(call)
+
+
+def _pool(call: Call) -> Found:
+    def divisor(call: Call, sums: torch.Tensor) -> Any:
+        ones = torch.ones_like(call["self"], dtype=torch.float64)
+        return call.on(self=ones, divisor_override=1) / call.on(self=ones)
+
+    return _sum_of("self", total=lambda call, given: call.on(**given, divisor_override=1), divisor=divisor)(call)
+
+
+def _adaptive_pool(call: Call) -> Found:
+    """Windows overlap, and differ in size."""
+    x, sizes = call["self"], torch.ones((), dtype=torch.float64, device=call["self"].device)
+    for here, there in zip(x.shape[-len(call["output_size"]) :], call["output_size"]):
+        size = [-(-(place + 1) * here // there) - place * here // there for place in range(there)]
+        sizes = sizes[..., None] * torch.tensor(size, dtype=torch.float64, device=x.device)
+    return _sum_of("self", total=lambda call, given: call.on(**given) * sizes, divisor=lambda call, sums: sizes)(call)
+
+
+def _interpolated(call: Call) -> Found:
+    """Sums with weights of both signs, which the operator tells of images with a single one."""
+    x = call.wide("self") * (scale := call.scale(_SMALLER))
+    finite, limit = _finite(x), call.limit * scale
+    spatial = x.shape[2:]
+    elements = math.prod(spatial)
+    if float(finite.abs().sum()) * 8 <= limit or elements > 1024:
+        return {}
+    basis = torch.eye(elements, dtype=torch.float64, device=x.device).view(elements, 1, *spatial)
+    weights = call.on(self=basis)
+    shape = (*x.shape[:2], *weights.shape[2:])
+    ups, downs = _signs(weights.flatten(1))
+    both = lambda parts: (parts[0] @ ups + parts[1] @ downs, parts[0] @ downs + parts[1] @ ups)
+    above, below = (each.view(shape) for each in both(_signs(finite.flatten(2))))
+    risen, fallen = ((each > 0).view(shape) for each in both(_infinities(x.flatten(2))))
+    return {0: _sum_is_open(above, below, (risen, fallen), limit, call.on(self=x) / scale)}
+
+
+def _where_added(call: Call) -> Found:
+    """`index_put`, `scatter_reduce`: sums if they are told to add."""
+    if call["accumulate"]:
+        return _sum_of("self", "values")(call)
+    return _sum_of("self", "src")(call) if call["reduce"] in ("sum", "add") else {}
+
+
+def _index_add(call: Call) -> Found:
+    call.arguments["source"] = call.wide("source") * call.arguments.pop("alpha", 1)
+    return _sum_of("self", "source")(call)
+
+
+def _loss(call: Call) -> Found:
+    """Losses that are added up."""
+    if not call["reduction"]:
+        return {}
+    terms = _first(call.on(reduction=0))
+    scaled = _finite(terms) * _SMALLER
+    limit = call.limit * _SMALLER
+    if float(scaled.abs().sum()) <= limit:
+        return {}
+    found = _first(call.on())
+    total = _first(call.on(reduction=2))
+    found = torch.where(total.to(call.sum_dtype).isfinite(), found, total)
+    above, below = (each.sum() for each in _signs(scaled))
+    risen, fallen = (each.bool().any() for each in _infinities(terms))
+    return {0: _sum_is_open(above, below, (risen, fallen), limit, found)}
+
+
+# Sums of products ----------------------------------------
+
+
+def _products(
+    x_name: str, y_name: str, product: Callable[..., torch.Tensor], added: str = "", shape: Any = None
+) -> Rule:
+    """A rule for sums of products of elements of two arguments, and of elements of a third one."""
+
+    def rule(call: Call) -> Found:
+        scale = call.scale(_ROOT)
+        limit = call.limit * scale * scale
+        alpha, beta = (1 if call[name] is None else float(call[name]) for name in ("alpha", "beta"))
+        x, y = (call.wide(name) * scale for name in (x_name, y_name))
+        other = call.wide(added) * (beta * scale * scale) if added and call[added] is not None and beta else None
+        small = 0.0 if other is None else float(_finite(other).abs().sum())
+        a, b = _finite(x), _finite(y)
+        if max(1.0, abs(alpha)) * float(a.abs().sum()) * float(b.abs().sum()) + small <= limit:
+            return {}
+        of = lambda x, y: product(call, x, y)
+        both = lambda x, y: (of(x[0], y[0]) + of(x[1], y[1]), of(x[0], y[1]) + of(x[1], y[0]))
+        above, below = both(_signs(a), _signs(b))
+        with_x = both(_infinities(x), _signs(b.sign()))
+        with_y = both(_signs(x.sign().nan_to_num()), _infinities(y))
+        risen, fallen = (one + other > 0 for one, other in zip(with_x, with_y))
+        whole = of(x, y)
+        if alpha < 0:
+            above, below, risen, fallen = below, above, fallen, risen
+        larger = max(1.0, abs(alpha))
+        above, below, whole = above * larger, below * larger, whole * alpha
+        if other is not None:
+            other = other if shape is None else other.view(shape(call))
+            ups, downs = _signs(_finite(other))
+            above, below, whole = above + ups, below + downs, whole + other
+            risen, fallen = risen | (other == torch.inf), fallen | (other == -torch.inf)
+        return {0: _sum_is_open(above, below, (risen, fallen), limit, whole / scale / scale)}
+
+    return rule
+
+
+def _summed(product: Any) -> Callable:
+    return lambda call, x, y: product(x, y)
+
+
+def _convolved(call: Call, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return call.on(input=x, weight=y, bias=None)
+
+
+def _elementwise(terms: Callable[[Call], Sequence[torch.Tensor]]) -> Rule:
+    """A rule for sums of few terms, which are given in double precision, elementwise. Products of float64 are left."""
+
+    def rule(call: Call) -> Found:
+        if call.sum_dtype == torch.float64:
+            return {}
+        found = torch.stack(torch.broadcast_tensors(*terms(call)))
+        if not bool((_finite(found).abs().sum(0) > call.limit).any()):
+            return {}
+        above, below = (each.sum(0) for each in _signs(_finite(found)))
+        risen, fallen = (each.sum(0) > 0 for each in _infinities(found))
+        return {0: _sum_is_open(above, below, (risen, fallen), call.limit, call.on())}
+
+    return rule
+
+
+def _number(call: Call, name: str) -> Any:
+    value = call[name]
+    return value.detach().double() if isinstance(value, torch.Tensor) else torch.tensor(1.0 if value is None else value)
+
+
+def _times_alpha(call: Call) -> Sequence[torch.Tensor]:
+    sign = -1 if call.operator is aten.sub else 1
+    return _number(call, "self"), sign * _number(call, "alpha") * _number(call, "other")
+
+
+def _addcmul(call: Call) -> Sequence[torch.Tensor]:
+    product = call.wide("tensor1") * call.wide("tensor2")
+    return call.wide("self"), product * max(1.0, abs(float(call["value"] or 0)))
+
+
+def _addcdiv(call: Call) -> Sequence[torch.Tensor]:
+    product = call.wide("tensor1") / call.wide("tensor2") * _number(call, "value")
+    return call.wide("self"), product, call.wide("tensor1") * _number(call, "value") / 2
+
+
+def _lerp(call: Call) -> Sequence[torch.Tensor]:
+    start, end, weight = call.wide("self"), call.wide("end"), _number(call, "weight").abs()
+    return start, end, start * weight, end * weight
+
+
+# Products ----------------------------------------
+
+
+def _product(call: Call) -> Found:
+    """Of all elements, of a dimension, or of all elements so far."""
+    x, dim = call.wide("self"), call["dim"]
+    over = call.operator is aten.cumprod
+    add = (lambda each: each.cumsum(dim)) if over else lambda each: each.sum(dim, bool(call["keepdim"]))
+    is_factor = x.isfinite() & (x != 0)
+    powers = torch.where(is_factor, x.abs(), 1.0).log2()
+    info = torch.finfo(call.sum_dtype)
+    grows = add(powers.clamp(min=0)) > math.log2(info.max) - 0.001
+    shrinks = add((-powers).clamp(min=0)) > -math.log2(info.smallest_normal)
+    if not bool((grows | shrinks).any()):
+        return {}
+    zero, infinite = add((x == 0).double()) > 0, add(x.isinf().double()) > 0
+    whole = call.on() if not over or call.sum_dtype != torch.float64 else None
+    if not over:
+        mantissa, exponent = torch.frexp(x)
+        factor, power = call.on(self=mantissa), add(exponent.double()).clamp(-4000, 4000).int()
+        whole = torch.ldexp(torch.ldexp(factor, power // 2), power - power // 2)
+    odd = add(x.signbit().double()).remainder(2) > 0
+    rises, falls = grows & ~odd & ~zero, grows & odd & ~zero
+    is_lost = grows & (shrinks | zero) | shrinks & infinite
+    return {0: Open(() if whole is None else (whole,), rises, falls, is_lost, shrinks & ~infinite)}
+
+
+# Squares and norms ----------------------------------------
+
+
+def _spread(call: Call) -> Found:
+    """`var`, `std`, and the mean beside them."""
+    scale = call.scale(_ROOT)
+    x = call.wide("self") * scale
+    dims = call["dim"] or list(range(x.dim()))
+    squares = _finite(x).square().sum(dims, bool(call["keepdim"]))
+    is_open = squares > call.limit * scale * scale
+    if not bool(is_open.any()):
+        return {}
+    found = call.on(self=x)
+    first, *mean = found if isinstance(found, tuple) else (found,)
+    for _ in range(1 if "std" in call.operator.__name__ else 2):
+        first = first / scale
+    large = _finite(x).abs().sum(dims, bool(call["keepdim"])) > call.limit * scale
+    opened = [Open((first,), is_open, False, is_open), *(Open((each / scale,), large, large, large) for each in mean)]
+    return dict(enumerate(opened))
+
+
+def _normalised(rows: Callable[[Call, torch.Tensor], torch.Tensor], name: str = "input") -> Rule:
+    """A rule for rows that are normalised by their mean and variance; `rows` adds up elements of each."""
+
+    def rule(call: Call) -> Found:
+        scale = call.scale(_ROOT)
+        x = call.wide(name) * scale
+        squares = rows(call, _finite(x).square())
+        is_open = squares > call.limit * scale * scale
+        if call["training"] is False or not bool(is_open.any()):
+            return {}
+        running = {each: call[each].clone() for each in ("running_mean", "running_var") if call[each] is not None}
+        whole = _first(call.on(**{name: x}, **running))
+        # What is left of a row whose variance is infinite.
+        of_zeros = _first(call.on(**{name: torch.zeros_like(x)}, **running))
+        found: Found = {0: Open((whole, of_zeros), is_lost=is_open)}
+        for each in running:
+            found[each] = Open((), is_open.view(-1), False, is_open.view(-1))
+        return found
+
+    return rule
+
+
+def _of_layer(call: Call, x: torch.Tensor) -> torch.Tensor:
+    dims = list(range(-len(call["normalized_shape"]), 0))
+    return x.sum(dims, True)
+
+
+def _of_channel(call: Call, x: torch.Tensor) -> torch.Tensor:
+    return x.sum([0, *range(2, x.dim())], True)
+
+
+def _of_group(call: Call, x: torch.Tensor) -> torch.Tensor:
+    rows = x.reshape(call["N"], call["group"], -1)
+    return rows.sum(-1, True).expand_as(rows).reshape(x.shape)
+
+
+def _norm(call: Call) -> Found:
+    order = call["ord"] if "ord" in call.arguments else 2 if call["p"] is None else call["p"]
+    if not isinstance(order, (int, float)) or not math.isfinite(order) or order == 0:
+        return {}
+    scale = call.scale(_ROOT if order == 2 else _SMALLER)
+    x = call.wide("self") * scale
+    if abs(order) not in (1, 2) and call.sum_dtype == torch.float64:
+        return {}
+    dims = call["dim"] if call["dim"] is not None else list(range(x.dim()))
+    powers = torch.where(x.isfinite() & (x != 0), x.abs().pow(order), 0.0)
+    total = powers.sum(dims, bool(call["keepdim"]))
+    large = total > call.limit * scale**order
+    small = (total > 0) & (total < torch.finfo(call.sum_dtype).smallest_normal * 2.0**24 * scale**order)
+    if not bool((large | small).any()):
+        return {}
+    rises, vanishes = (large, small) if order > 0 else (small, large)
+    return {0: Open((call.on(self=x) / scale,), rises, False, False, vanishes)}
+
+
+def _distances(call: Call) -> Found:
+    order = float(call["p"])
+    if not math.isfinite(order) or order == 0 or call.sum_dtype == torch.float64:
+        return {}
+    if call["x1"] is None:
+        magnitudes = call.on(aten._pdist_forward, self=_finite(call.wide("self")).abs())
+        large = 2 * magnitudes > call.limit ** (1 / order)
+        return {0: Open((call.on(),), large, False, large)}
+    one, other = (_finite(call.wide(name)).abs() for name in ("x1", "x2"))
+    large = call.on(x1=one, x2=-other, compute_mode=2) > call.limit ** (1 / order)
+    return {0: Open((call.on(compute_mode=2),), large, False, large, large)}
+
+
+_MATRICES = _summed(torch.matmul)
+_UPSAMPLES = ("linear1d", "bilinear2d", "trilinear3d", "_bilinear2d_aa")
+_SIGNED_UPSAMPLES = ("bicubic2d", "_bicubic2d_aa")
+_LOSSES = ("mse_loss", "smooth_l1_loss", "huber_loss", "nll_loss_forward", "nll_loss2d_forward", "soft_margin_loss",
+           "multi_margin_loss", "multilabel_margin_loss_forward", "binary_cross_entropy")  # fmt: skip
+_BATCH_NORMS = ("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training",
+                "cudnn_batch_norm", "_batch_norm_with_update", "miopen_batch_norm")  # fmt: skip
+
+#: By the name of the operator of ATen; one in place has the same.
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("sum", "nansum", "cumsum", "trace", "col2im"), _sum_of("self")),
+    "mean": _mean,
+    **dict.fromkeys(("avg_pool2d", "avg_pool3d"), _pool),
+    **dict.fromkeys(("_adaptive_avg_pool2d", "_adaptive_avg_pool3d"), _adaptive_pool),
+    **{f"upsample_{name}".replace("upsample__", "_upsample_"): _sum_of("self") for name in _UPSAMPLES},
+    **{f"upsample_{name}".replace("upsample__", "_upsample_"): _interpolated for name in _SIGNED_UPSAMPLES},
+    "scatter_add": _sum_of("self", "src"),
+    "index_add": _index_add,
+    **dict.fromkeys(("index_put", "scatter_reduce", "scatter"), _where_added),
+    **dict.fromkeys(_LOSSES, _loss),
+    **dict.fromkeys(("mm", "bmm"), _products("self", "mat2", _MATRICES)),
+    "mv": _products("self", "vec", _MATRICES),
+    "dot": _products("self", "tensor", _MATRICES),
+    "vdot": _products("self", "other", _MATRICES),
+    "addmm": _products("mat1", "mat2", _MATRICES, "self"),
+    "addmv": _products("mat", "vec", _MATRICES, "self"),
+    "baddbmm": _products("batch1", "batch2", _MATRICES, "self"),
+    "addbmm": _products("batch1", "batch2", _summed(lambda x, y: (x @ y).sum(0)), "self"),
+    "addr": _products("vec1", "vec2", _summed(torch.outer), "self"),
+    "convolution": _products(
+        "input", "weight", _convolved, "bias", lambda call: (-1, *[1] * (call["weight"].dim() - 2))
+    ),
+    **dict.fromkeys(
+        ("add", "sub"), lambda call: {} if call["alpha"] in (None, 1) else _elementwise(_times_alpha)(call)
+    ),
+    "addcmul": _elementwise(_addcmul),
+    "addcdiv": _elementwise(_addcdiv),
+    "lerp": _elementwise(_lerp),
+    **dict.fromkeys(("prod", "cumprod"), _product),
+    **dict.fromkeys(("var", "std", "var_mean", "std_mean"), _spread),
+    "native_layer_norm": _normalised(_of_layer),
+    "native_group_norm": _normalised(_of_group),
+    **dict.fromkeys(_BATCH_NORMS, _normalised(_of_channel)),
+    **dict.fromkeys(("linalg_vector_norm", "norm"), _norm),
+    **dict.fromkeys(("_cdist_forward", "_pdist_forward"), _distances),
+}

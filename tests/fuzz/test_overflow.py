@@ -1,0 +1,181 @@
+"""Where terms leave the range of their type any answer is right; each with a mistake that is still found beside it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.fuzz import inside, judge
+from tests.fuzz.check import check
+from tests.fuzz.inputs import Input
+from tests.fuzz.overflow import Overflow
+from tests.fuzz.program import EXACT, Call, Program, Statement
+from tests.fuzz.run import Noise
+from tests.fuzz.spellings import spellings
+from tests.fuzz.test_fuzz import Planted, planted_program
+
+#: Each takes four rows of four elements and gives something of each. Sums:
+SUMS = [
+    "v1.sum(1)", "torch.mean(v1, dim=1)", "torch.nansum(v1, 1)", "v1.cumsum(1)[:, 2:].clone()", "torch.trapezoid(v1)",
+    "v1 @ torch.ones(4, 2, dtype=v1.dtype)", "F.linear(v1, v1[1:2] * 0 + 1, v1[1, :1])", "v1.mv(v1[1])",
+    "torch.addmm(v1[1, :1], v1, v1[1:2].T, alpha=2)", "torch.einsum('ij,j->i', v1, v1[1])",
+    "torch.einsum('ij->i', v1)", "torch.tensordot(v1, v1[1], 1)", "torch.bmm(v1[:, None], v1[1].expand(4, 1, 4).mT)",
+    "F.conv1d(v1[:, None], v1[1].view(1, 1, 4), v1[1, :1])", "F.conv2d(v1[:, None, None], v1[1].view(1, 1, 1, 4))",
+    "F.conv_transpose1d(v1[:, None], v1[1].view(1, 1, 4))[..., 3].clone()", "F.bilinear(v1[:, :1] * 0 + 1, v1, v1[1].view(1, 1, 4))",
+    "F.avg_pool1d(v1, 4)", "F.avg_pool2d(v1[:, None], (1, 3), 1)", "F.adaptive_avg_pool1d(v1, 1)",
+    "F.avg_pool3d(v1[:, None, None, None], (1, 1, 4), divisor_override=-3)", "F.adaptive_avg_pool2d(v1[:, None], 1)",
+    "F.interpolate(v1[:, None], size=1, mode='area')", "F.interpolate(v1[:, None, None], size=(1, 1), mode='bicubic')",
+    "torch.zeros(4, 1, dtype=v1.dtype).scatter_add_(1, torch.zeros(4, 4, dtype=torch.long), v1)",
+    "torch.zeros(4, 1, dtype=v1.dtype).index_add_(1, torch.zeros(4, dtype=torch.long), v1)",
+    "torch.stack([F.nll_loss(row[:, None], torch.zeros(4, dtype=torch.long)) for row in v1])",
+]  # fmt: skip
+#: Roots and quotients of sums of squares.
+SQUARES = [
+    "v1.std(1)", "torch.std_mean(v1, 1)[0]", "F.layer_norm(v1, (4,))", "F.group_norm(v1[:, None], 1)[:, 0]", "F.instance_norm(v1[None])[0]",
+    "F.batch_norm(v1.T, None, None, training=True).T",
+]  # fmt: skip
+NORMS = ["v1.norm(dim=1)", "torch.linalg.vector_norm(v1, 2, 1)", "F.pairwise_distance(v1, v1[1:2])", "F.normalize(v1)"]
+
+
+def rows_of(dtype, large):
+    """A row with partial sums that overflow, one in range, one that is infinite in every order, one with NaN."""
+    return f"torch.tensor([[{large}, {large}, -{large}, 1], [1, 2, 3, 5], [{large}] * 4, [1, torch.nan, 2, 3]], dtype={dtype})"
+
+
+def finding(program, pattern, replacement, **names):
+    return check(program, Planted(pattern, replacement, **names)).finding
+
+
+def in_row(place, other):
+    """A function that spoils the part of a tensor that is made of that row."""
+
+    def spoiled(x):
+        rows = x.clone().view(4, -1)
+        rows[place] = other(rows[place])
+        return rows.view(x.shape)
+
+    return spoiled
+
+
+@pytest.mark.parametrize("number, call", list(enumerate(SUMS + SQUARES + NORMS)))
+def test_only_rows_that_leave_the_range_are_open(number, call):
+    mode, dtype = ("enable_grad", "no_grad", "inference_mode")[number % 3], (torch.float32, torch.float64)[number % 2]
+    largest = torch.finfo(dtype).max
+    rows = rows_of(dtype, largest if call in SUMS else largest**0.75)
+    program = planted_program(
+        f"v1 = torch.where(x0 < 2, {rows}, 0)", f"v8 = {call}", "v9 = torch.atan(v8) + 1",
+        results=("v8", "v9"), inputs=(Input((4, 4), str(dtype)[6:], values="unit"),), mode=mode,
+    )  # fmt: skip
+    pattern = r"^(?!torch\.where|torch\.atan)(.*)$"
+    root = lambda row: torch.full_like(row, largest**0.75 * 3**0.5) if "ormal" not in call else row
+    spoiled = in_row(0, root if call in NORMS else lambda row: row * torch.nan)
+    assert finding(program, pattern, r"spoiled(\1)", spoiled=spoiled) is None
+    spoiled = in_row(1, lambda row: row * 1.001 + 0.001)
+    assert finding(program, pattern, r"spoiled(\1)", spoiled=spoiled).kind == judge.WRONG_VALUES
+    if "nansum" not in call:
+        spoiled = in_row(3, lambda row: row.nan_to_num(1.0))
+        assert finding(program, pattern, r"spoiled(\1)", spoiled=spoiled).kind == judge.WRONG_VALUES
+
+
+@pytest.mark.parametrize(
+    "call", ["v1.sum(1)", "v1.mean(1)", "F.avg_pool1d(v1, 4)", "F.linear(v1, v1[1:2])", "v1 @ v1[1]"]
+)
+@pytest.mark.parametrize("other", [1e38, torch.nan])
+def test_what_overflows_in_every_order_is_infinite(call, other):
+    rows = rows_of(torch.float32, torch.finfo(torch.float32).max)
+    specs = (Input((4, 4), "float32", values="unit"),)
+    program = planted_program(f"v1 = torch.where(x0 < 2, {rows}, 0)", f"v9 = {call}", inputs=specs)
+    spoiled = in_row(2, lambda row: torch.full_like(row, other))
+    assert finding(program, r"^(?!torch\.where)(.*)$", r"spoiled(\1)", spoiled=spoiled).kind == judge.WRONG_VALUES
+
+
+@pytest.mark.parametrize("call", ["v1.prod(1)", "torch.cumprod(v1, 1)[:, -1].clone()"])
+def test_products(call):
+    """A partial product may overflow, or vanish, in the first row; in the second, none does; the third is infinite."""
+    factors = (
+        "torch.tensor([[2.0 ** 100] * 2 + [2.0 ** -100] * 2, [1, 2, 3, -5], [2.0 ** 100] * 4, [2.0 ** 100] * 3 + [0]])"
+    )
+    specs = (Input((4, 4), "float32", values="unit"),)
+    program = planted_program(f"v1 = torch.where(x0 < 2, {factors}, 0)", f"v9 = {call}", inputs=specs)
+    pattern = r"^(?!torch\.where)(.*)$"
+    for place, other in ((0, torch.inf), (0, 0.0), (0, torch.nan), (0, 1.0), (3, torch.nan), (3, 0.0)):
+        assert (
+            finding(program, pattern, r"spoiled(\1)", spoiled=in_row(place, lambda row: torch.full_like(row, other)))
+            is None
+        )
+    for place, other in ((1, -30.1), (1, torch.nan), (2, 1.0)):
+        spoiled = in_row(place, lambda row: torch.full_like(row, other))
+        assert finding(program, pattern, r"spoiled(\1)", spoiled=spoiled).kind == judge.WRONG_VALUES
+
+
+def test_how_many_elements_are_found_of_what_is_open():
+    """A mean of B, B and -B is B, infinite or NaN; which numbers are found in between is told by it."""
+    large = torch.finfo(torch.float32).max
+    row = f"torch.tensor([{large}, {large}, -{large}, 1, 1, 1, 2, 2, 2, {large}, {large}, -{large}])"
+    specs = (Input((12,), "float32", values="unit"),)
+    program = planted_program(
+        f"v1 = torch.where(x0 < 2, {row}, 0)", "v2 = v1.view(1, 12)", "v3 = F.avg_pool1d(v2, 3)[0]",
+        "v9 = v3[v3 < 3e38]", inputs=specs,
+    )  # fmt: skip
+    pattern = r"^v3\[v3 < 3e38\]"
+    assert finding(program, pattern, f"torch.cat([torch.tensor([{large} / 3]), v3[1:3]])") is None
+    assert finding(program, pattern, "v3[1:2]").kind == judge.METADATA
+    assert finding(program, pattern, "torch.cat([v3[1:3], v3[1:2] + 5])").kind == judge.METADATA
+
+
+def test_results_are_eagers_where_nothing_overflows():
+    torch.manual_seed(3)
+    v1 = torch.randn(4, 4)
+    names = {"torch": torch, "F": torch.nn.functional, "v1": v1}
+    for call in SUMS + SQUARES + NORMS:
+        with Overflow(Noise(0, 2.0)):
+            found = eval(call, dict(names))
+        torch.testing.assert_close(found, eval(call, dict(names)), rtol=0, atol=0)
+
+
+def test_disturbed_zeros_keep_their_signs():
+    zeros = torch.tensor([-0.0, 0.0, 1e-40, 1.0])
+    for seed in range(4):
+        assert Noise(seed, 2.0)(zeros).signbit().tolist()[:2] == [True, False]
+
+
+def test_what_becomes_of_the_sign_of_a_zero_that_is_the_greatest():
+    specs = (Input((5,), "float32", values="unit"),)
+    signs = "torch.tensor([-0.0, 0, -0.0, -1, 0])"
+    statements = (Statement(("v1",), f"x0.abs() * {signs}", EXACT), Statement(("v2",), "v1.max()", EXACT),
+                  Statement(("v3",), "v2.rsqrt()"), Statement(("v9",), "F.mish(v3)"))  # fmt: skip
+    program = Program(0, specs, statements, ("v9",), (Call(1), Call(2)))
+    assert finding(program, r"v1\.max\(\)", "v1.max() * -1") is None
+    program = Program(
+        0, specs, (Statement(("v1",), "x0.abs() * 0.0", EXACT), *statements[1:]), ("v9",), (Call(1), Call(2))
+    )
+    assert finding(program, r"v1\.max\(\)", "v1.max() * -1").kind == judge.WRONG_VALUES
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["torch.log_softmax(x0, 1)", "x0.log_softmax(1)", "torch.special.log_softmax(x0, 1)", "F.log_softmax(x0, dim=1)",
+     "torch.log_softmax(input=x0, dim=1)", "torch.log_softmax(x0.int(), 1, dtype=torch.float32)"],
+)  # fmt: skip
+def test_every_spelling_of_a_formula_that_cancels(call):
+    """log(1 + 1.1e-7) is 0 or 1.2e-7."""
+    text = call.replace("x0", "v1")
+    rows = "torch.tensor([[0.0, -16.0, -40.0]]).expand(2, 3)"
+    specs = (Input((2, 3), "float32", values="unit"),)
+    program = planted_program(f"v1 = x0 * 0 + {rows}", f"v9 = {text}", inputs=specs)
+    zero = lambda x: torch.where(x > -1, 0.0, x)
+    assert finding(program, r"^(.*log_softmax.*)$", r"zero(\1)", zero=zero) is None
+    wrong = lambda x: torch.where(x > -1, -1e-4, x)
+    assert finding(program, r"^(.*log_softmax.*)$", r"wrong(\1)", wrong=wrong).kind == judge.WRONG_VALUES
+
+
+def test_no_spelling_is_forgotten():
+    """PyTorch's own list of functions has none of these names that is not computed by its formula."""
+    every = {each for functions in torch.overrides.get_overridable_functions().values() for each in functions}
+    known = {"torch", "torch.Tensor", "torch.nn.functional", "torch.special", "torch.linalg"}
+    for name in inside._BY_NAME:
+        assert spellings(name) <= inside._FORMULAS.keys()
+    for function in every:
+        owner, _, name = (torch.overrides.resolve_name(function) or "").rpartition(".")
+        if name in inside._BY_NAME and owner in known:
+            assert function in inside._FORMULAS, (owner, name)
