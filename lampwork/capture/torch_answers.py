@@ -178,7 +178,14 @@ def _one_hot(world: Any, tensor: Any, num_classes: int = -1) -> Any:
         _torch.assert_async(torch.lt(tensor, num_classes).all(), "Class values must be smaller than num_classes.")
     hot = torch.nn.functional.one_hot(tensor, num_classes)
     # Eager writes ones into zeros. Without memory it compares, and what it compares may be transposed.
-    return hot.contiguous() if type(tensor) is Fake else hot
+    return _row_major(hot) if type(tensor) is Fake else hot
+
+
+def _row_major(made: Any) -> Any:
+    """The tensor, or a copy that is contiguous to its strides: `contiguous` asks for none of dimensions of size 1."""
+    if made.stride() == strides.contiguous(made.size()):
+        return made
+    return made.clone(memory_format=torch.contiguous_format)
 
 
 def _max_pool1d(pool: Any) -> Any:
@@ -194,9 +201,7 @@ def _max_pool1d(pool: Any) -> Any:
             raise NotImplementedError(
                 f"\"max_pool1d_impl\" not implemented for '{_torch.scalar_type_name(first.dtype)}'"
             )
-        if first.requires_grad and torch.is_grad_enabled() or pooled.stride() == strides.contiguous(pooled.size()):
-            return pooled
-        return pooled.clone(memory_format=torch.contiguous_format)
+        return pooled if first.requires_grad and torch.is_grad_enabled() else _row_major(pooled)
 
     return answer
 

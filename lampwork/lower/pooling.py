@@ -363,9 +363,11 @@ def _upsample_linear(
         return total  # type: ignore[return-value]
 
     # A product with a weight of 0 is a zero, whose sign tells the two orders from each other.
-    # Eager's kernels nest volumes, but for many channels that lie innermost.
-    in_lanes = lowering.device == "cpu" and shape[1] > 3 and _is_channels_last(self)  # type: ignore[operator]
-    body = nested if spatial == 3 and not in_lanes else flat
+    # Eager's kernels nest volumes, and on a CPU large images, but for many channels that lie innermost.
+    on_cpu, wanted = lowering.device == "cpu", meta.shape[2:]
+    in_lanes = on_cpu and shape[1] > 3 and _is_channels_last(self)  # type: ignore[operator]
+    is_large = spatial == 2 and on_cpu and all(isinstance(n, int) for n in wanted) and sum(wanted) > 128  # type: ignore[arg-type]
+    body = nested if (spatial == 3 or is_large) and not in_lanes else flat
     return lowering.compute(meta, body)
 
 

@@ -61,12 +61,20 @@ class Statement:
     def reads(self) -> frozenset[str]:
         return frozenset(NAMES.findall(self.text))
 
+    def _written_at(self, text: str) -> int:
+        """Where the text names what it writes to; what it reads of the same tensor is elsewhere (`x0.addcmul_(x0, x0)`)."""
+        if not self.writes:
+            return -1
+        places = [match.start() for match in _OPERANDS.finditer(text) if match[0] == self.writes]
+        return next((each for each in places if not each or text[:each].endswith("out=")), places[0] if places else -1)
+
     def lines(self, variant: str) -> list[str]:
         text = _widened(self.text) if variant == WIDE else self.text
         after = []
         if variant == NOISY and self.kind == ROUNDS:
             operand = "ZEROS(NOISE({}))" if _EXTREMES.search(text) else "NOISE({})"
-            text = _OPERANDS.sub(lambda m: m[0] if m[0] == self.writes else operand.format(m[0]), text)
+            place = self._written_at(text)
+            text = _OPERANDS.sub(lambda m: m[0] if m.start() == place else operand.format(m[0]), text)
             if self.writes:
                 after = [f"NOISE_IN_PLACE({self.writes})"]
             elif self.targets:

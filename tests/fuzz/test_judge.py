@@ -186,3 +186,26 @@ def test_which_bits_of_rounded_numbers_are_zero_depends_on_rounding():
     assert check(program, shifted).finding is None
     assert check(program, Planted(r"\.nonzero\(\)", ".nonzero()[1:]")).finding.kind == judge.METADATA
     assert check(program, Planted(r"\.nonzero\(\)", ".nonzero().flip(0)")).finding is not None
+
+
+def test_what_is_read_of_a_tensor_that_is_written_to_is_disturbed():
+    """x + x * x cancels where x is almost -1: the product is rounded, or not."""
+    inputs = (Input((8,), "float32", values="unit"),)
+    statements = (Statement(("v1",), "x0 * 0.01 - 1"), Statement((), "v1.addcmul_(v1, v1)", writes="v1"))
+    program = Program(0, inputs, statements, ("v1",), (Call(1), Call(2)))
+    exact = "v1.copy_((v1.double() + v1.double() ** 2).float())"
+    assert check(program, Planted(r"v1\.addcmul_.*", exact)).finding is None
+    wrong = r"\1 * (1 + 1e-3)"
+    assert check(program, Planted(r"(x0 \* 0\.01 - 1)", wrong)).finding.kind == judge.WRONG_VALUES
+    assert statements[1].lines("noisy")[0] == "v1.addcmul_(NOISE(v1), NOISE(v1))"
+    assert Statement((), "torch.sin(v1, out=v1)", writes="v1").lines("noisy")[0] == "torch.sin(NOISE(v1), out=v1)"
+
+
+def test_whole_numbers_without_signs_are_compared():
+    """A hash of rounded numbers is any; one of others is itself."""
+    program = planted_program("v1 = torch.sin(x0)", "v9 = torch.hash_tensor(v1)", inputs=(Input((8,), "float32"),))
+    other = Planted(r"torch\.sin\((\w+)\)", r"torch.sin(\1.double()).float().nextafter(torch.ones(()))")
+    assert check(program, other).finding is None
+    statements = (Statement(("v9",), "torch.hash_tensor(x0)", EXACT),)
+    program = Program(0, (Input((8,), "float32"),), statements, ("v9",), (Call(1), Call(2)))
+    assert check(program, Planted(r"\(x0\)", "(x0 * 2)")).finding.kind == judge.WRONG_VALUES

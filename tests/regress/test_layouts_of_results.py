@@ -136,3 +136,12 @@ def test_mantissas_and_exponents_lie_as_their_operand(strides, dynamic):
     x = torch.rand(20).as_strided((1, 2, 1), strides)
     compiled = lampwork.compile(torch.frexp, dynamic=dynamic, options={"cache": False})
     assert [each.stride() for each in compiled(x)] == [each.stride() for each in torch.frexp(x)]
+
+
+@pytest.mark.parametrize("shape, strides", [((2, 1), (1, 2)), ((1, 3), (1, 1)), ((1, 1, 2), (2, 7, 1))])
+def test_ones_among_classes_are_row_major(shape, strides):
+    """Dimensions of size 1, too, whatever the operand's strides are there."""
+    x = torch.arange(6).as_strided(shape, strides)
+    program = lambda x: F.one_hot(x, 8)
+    compiled = lampwork.compile(program, dynamic=False)
+    assert torch.equal(compiled(x), program(x)) and compiled(x).stride() == program(x).stride()

@@ -37,3 +37,33 @@ def test_weights_that_are_almost_zero(sizes):
         line = torch.eye(5)[None]
         program = lambda x, size=size: F.interpolate(x, size, mode="linear")
         assert torch.equal(lampwork.compile(program, dynamic=False)(line), program(line))
+
+
+@pytest.mark.parametrize(
+    "shape, size",
+    [
+        ((2, 3, 4), 7),
+        ((2, 3, 2, 2), (5, 4)),
+        ((2, 3, 2, 2), (65, 64)),
+        ((2, 3, 2, 2, 2), (5, 5, 5)),
+        ((2, 5, 2, 2, 2), (4, 5, 6)),
+    ],
+)
+@pytest.mark.parametrize("rows", [False, True])
+def test_signs_of_zero(shape, size, rows):
+    """By the kernel, means are one sum over all corners, or taken along one dimension after the other."""
+    values = torch.tensor([-0.0, -0.25, -0.75, -0.25, -1.25, -0.5, 0.75, -0.0, 0.0, 1.0, -1.0])
+    program = lambda x: F.interpolate(x, size, mode=MODES[x.dim()])
+    compiled = lampwork.compile(program, dynamic=False)
+    for seed in range(8):
+        x = values[torch.randint(0, len(values), shape, generator=torch.Generator().manual_seed(seed))]
+        x = x.transpose(1, -1).contiguous().transpose(1, -1) if rows and x.dim() == 3 else x
+        x = (
+            x.contiguous(memory_format=getattr(torch, f"channels_last{'_3d' * (x.dim() - 4)}"))
+            if rows and x.dim() > 3
+            else x
+        )
+        ours, expected = compiled(x), program(x)
+        torch.testing.assert_close(ours, expected)
+        zeros = (ours == 0) & (expected == 0)
+        assert torch.equal(ours[zeros].signbit(), expected[zeros].signbit())
