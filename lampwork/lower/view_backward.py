@@ -105,7 +105,7 @@ def _unfold(
         position = index[dim]
         last = minimum(floordiv(position, step), add(windows, -1))
         # Eager adds windows that overlap to zeros: of -0 alone the sum is 0.
-        total = ex.constant(0, grad_in.dtype) if count > 1 else None
+        total: Expr | None = ex.constant(0, grad_in.dtype) if count > 1 else None
         for back in range(count):
             window = add(last, -back)
             inner = add(position, mul(window, -step))

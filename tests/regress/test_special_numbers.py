@@ -341,3 +341,23 @@ def test_zeros_as_gradients_of_a_cross_entropy(classes):
                 return torch.autograd.grad(loss, x, torch.full_like(loss, number))
 
             same(program, torch.ones(3, classes, requires_grad=True))
+
+
+NORMS = {
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "layer_norm with a weight": lambda x: F.layer_norm(x, x.shape[-1:], -2 * torch.ones(x.shape[-1])),
+    "group_norm": lambda x: F.group_norm(x, x.shape[1]),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_zeros_as_gradients_of_norms_of_one_element(name):
+    """Eager's sums begin with a zero in one kernel, and with the first term in the other."""
+    for value in (0.0, -0.0, 1.5, -2.0):
+        for number in (-0.0, 0.0, 1.0, -3.0):
+
+            def program(x, number=number):
+                result = NORMS[name](x)
+                return torch.autograd.grad(result, x, torch.full_like(result, number))
+
+            same(program, torch.full((3, 1), value, requires_grad=True))
