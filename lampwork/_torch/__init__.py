@@ -191,6 +191,7 @@ if TYPE_CHECKING:
         is_buffer,
         pass_for_buffer,
         pass_for_parameter,
+        reads_what_is_not_there,
         storage_key,
         tensor_without_memory,
         zeros_without_memory,

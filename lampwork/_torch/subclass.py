@@ -33,6 +33,11 @@ def tensor_without_memory(
     return made
 
 
+def reads_what_is_not_there(error: BaseException) -> bool:
+    """Whether `error` is what native code raises that reads a tensor without memory (c10/core/TensorImpl.h)."""
+    return type(error) is RuntimeError and "but its data is not allocated yet" in str(error)
+
+
 #: What `isinstance(tensor, nn.Parameter)` and `nn.Buffer` ask tensors of other classes for.
 KIND_FLAGS = frozenset({"_is_param", "_is_buffer"})
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.capture.fake import Fake
+from lampwork.capture.fake import DataDependent, Fake
 from lampwork.capture.machine import Frame
 from lampwork.capture.operations import Operation, operation_of
 from lampwork.capture.plain import is_plain
@@ -101,8 +101,11 @@ def eager_error(recorder: Any, frame: Frame, stack: list[Any], error: Exception)
 
 
 def break_for(error: Exception) -> Break:
-    """The break where `error` was raised on fakes, and `eager_error` knows none: the operator's own, or a defect of
-    ours. Under LAMPWORK_STRICT the latter ends the capture."""
+    """The break where `error` was raised on fakes, and `eager_error` knows none: an operator that reads contents, the
+    operator's own error, or a defect of ours. Under LAMPWORK_STRICT the latter ends the capture."""
+    if _torch.reads_what_is_not_there(error):
+        unread = DataDependent("a native function")
+        return Break(unread.diagnostic.id, unread.diagnostic.reason, unread.diagnostic.remedy)
     if raised_deliberately(error):
         return Break("operator-error", f"a tensor operator raises {type(error).__name__}: {error}")
     stop = Break("capture-failed", f"recording an operation failed with {type(error).__name__}: {error}")

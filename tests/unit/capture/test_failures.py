@@ -51,6 +51,21 @@ def test_an_operator_of_the_users_is_not_called_to_find_its_error():
     assert len(CALLS) == 3  # twice compiled, once eager
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.tensor_split((x[:2] > 0).cumsum(0))[1] + 1,
+        lambda x: torch.asarray([x.max(), 2.0]) + x[:2],
+        lambda x: x.new_tensor([x.max(), 2.0]).sum() + x,
+    ],
+)
+def test_what_reads_contents_raises_nothing(function):
+    x = torch.tensor([1.0, 2.0, -3.0, 0.5])
+    compiled = lampwork.compile(function, options={"cache": False})
+    torch.testing.assert_close(compiled(x), function(x), rtol=0, atol=0)
+    assert {each.id for each in lampwork.stats(compiled)["breaks"]} == {"data-dependent"}
+
+
 def test_random_numbers_are_not_drawn_to_find_an_error():
     compiled = lampwork.compile(lambda x: torch.nn.functional.dropout(x, 0.5) @ x, options={"cache": False})
     states = []
