@@ -33,7 +33,19 @@ class _Mode(TorchDispatchMode):
 
 
 def _dispatch(self: _Mode, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-    return self.recorder.call(func, args, kwargs or {})
+    kwargs = kwargs or {}
+    if self.recorder.takes_values_alone and func in _WITH_VECTORS:
+        args, kwargs = _WITH_VECTORS[func](*args, **kwargs)
+    return self.recorder.call(func, args, kwargs)
+
+
+#: Arguments with which decompositions compute no vectors. Those are computed of subclasses of tensors, which fakes are.
+_WITH_VECTORS: dict[Any, Callable[..., tuple[tuple, dict]]] = {
+    torch.ops.aten._linalg_eigh.default: lambda A, UPLO="L", compute_v=True: ((A, UPLO, False), {}),
+    torch.ops.aten._linalg_svd.default: lambda A, full_matrices=False, compute_uv=True, *, driver=None: (
+        (A, False, False), {"driver": driver},
+    ),
+}  # fmt: skip
 
 
 # Set after the class exists: `__init_subclass__` would wrap it in something that imports Dynamo.
@@ -62,6 +74,8 @@ class Recording:
         self.writes_before: dict[torch.fx.Node, int] = {}
         self.contents = Contents(self, sizes_by_contents)
         self.uses_cuda = False
+        #: Eager reads the values of a decomposition alone, in an operator that is made of others.
+        self.takes_values_alone = False
         #: Is told of every operator before it is recorded, while there are switches set that some of them read.
         self.switched: Callable[[Any], None] | None = None
         #: Why eager would compute other gradients than the graph's operators have: a function or hook of the user's.

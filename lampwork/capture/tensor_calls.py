@@ -6,6 +6,7 @@ out of tensors become sizes. Where that does not make data of them, the call is 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,15 +53,26 @@ _VALUES_ALONE: dict[Any, Any] = {
 }
 
 
-def _without_derivative(function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """What eager calls for `function` and a tensor that takes no part in a derivative; else `function`."""
+#: Made of those, and of no vectors.
+_OF_VALUES = frozenset({torch.linalg.matrix_rank, torch.linalg.cond, torch.linalg.matrix_norm, torch.linalg.norm})
+
+
+def _has_derivative(args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Whether a derivative may be asked for of a function of the first argument; also where nothing says."""
     if not args or not isinstance(args[0], torch.Tensor) or "out" in kwargs:
-        return function
-    return function if torch.is_grad_enabled() and args[0].requires_grad else _VALUES_ALONE[function]
+        return True
+    return torch.is_grad_enabled() and args[0].requires_grad
 
 
 class TensorCalls(CaptureWorld):
     """The part of a world that calls tensor functions, and makes numbers of tensors."""
+
+    def _of_values_alone(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        self.recorder.takes_values_alone = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.recorder.takes_values_alone = False
 
     def call_tensor(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         for name in _TAKE_NUMBERS & kwargs.keys():
@@ -100,8 +112,10 @@ class TensorCalls(CaptureWorld):
                 return self._item(owner)
         if name == "storage_offset":
             self.recorder.note_offset(function.__self__ if not args else args[0])
-        if function in _VALUES_ALONE:
-            function = _without_derivative(function, args, kwargs)
+        if function in _VALUES_ALONE and not _has_derivative(args, kwargs):
+            function = _VALUES_ALONE[function]
+        if function in _OF_VALUES and not _has_derivative(args, kwargs):
+            function = partial(self._of_values_alone, function)
         if function is attention:
             args, kwargs = self.attention_calls.simplified(args, kwargs)
         if self.recorder.sizes:

@@ -141,3 +141,32 @@ def test_values_alone_of_matrices_that_are_not_finite(name):
         except RuntimeError as error:
             outcomes.append(str(error))
     assert str(outcomes[0]) == str(outcomes[1])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: torch.linalg.matrix_rank(x, hermitian=True),
+        lambda x: torch.linalg.matrix_rank(x),
+        lambda x: torch.linalg.cond(x),
+        lambda x: torch.linalg.matrix_norm(x, "nuc"),
+        lambda x: torch.linalg.norm(x, 2),
+    ],
+)
+def test_operators_made_of_values_alone(program):
+    """Computed with vectors, they raise for other matrices that are not finite."""
+    compiled = lampwork.compile(lambda x: program(x), options={"cache": False})
+    x = torch.arange(16.0).view(4, 4) + torch.eye(4)
+    torch.testing.assert_close(compiled(x), program(x))
+    for seed in range(40):
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randint(-2, 3, (4, 4), generator=generator).float()
+        large = torch.rand(4, 4, generator=generator)
+        x[large < 0.1], x[large > 0.93] = torch.inf, torch.finfo(torch.float32).max
+        outcomes = []
+        for function in (program, compiled):
+            try:
+                outcomes.append(function(x).tolist())
+            except RuntimeError as error:
+                outcomes.append(str(error))
+        assert str(outcomes[0]) == str(outcomes[1])
