@@ -175,6 +175,7 @@ if TYPE_CHECKING:
         functional_of_inplace,
         functional_of_out,
         has_composite_implementation,
+        has_kernel,
         has_meta_kernel,
         is_operator,
         operator_name,

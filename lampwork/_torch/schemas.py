@@ -28,6 +28,11 @@ def has_composite_implementation(op: OpOverload) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
 
 
+def has_kernel(op: OpOverload, key: str) -> bool:
+    """Whether `op` has a kernel of its own for the dispatch key, as "CUDA", though it may be decomposed elsewhere."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key)
+
+
 def has_meta_kernel(name: str) -> bool:
     """Whether the operator `aten::add.Tensor` says on "meta" tensors what its result looks like."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key

@@ -195,6 +195,10 @@ class Recorder(Recording):
         return result
 
     def _call_composite(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        """Decomposed, but where a GPU has a kernel of its own for the operator: that is what eager calls there, with
+        its strides and its rounding. (On a CPU operators that have both are elementwise.)"""
+        if any(type(each) is Fake and each.is_cuda for each in args) and _torch.has_kernel(op.overload, "CUDA"):
+            return self._call_functional(op, args, kwargs)
         with self._mode:
             return _torch.decompose(op.overload, args, kwargs)
 
