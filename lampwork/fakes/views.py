@@ -14,7 +14,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.fakes.fake import DataDependent, Fake, fake_like_view
-from lampwork.fakes.shapes import contiguous, differ, is_contiguous, real_dtype, wrap_dim
+from lampwork.fakes.shapes import contiguous, differ, is_contiguous, real_dtype, surely_same, wrap_dim
 from lampwork.fakes.symbolic import by_contents
 
 aten = torch.ops.aten
@@ -190,6 +190,8 @@ def view_strides(old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any])
     if not old:
         return [1] * len(new)
     if any(map(by_contents, (*old, *strides))):  # of those as little as possible is asked
+        if surely_same(old, new):
+            return strides
         whole = is_contiguous(old, strides)
     else:
         whole = not any(map(differ, strides, contiguous(old)))  # those of dimensions of size 1, too

@@ -145,3 +145,12 @@ def test_ones_among_classes_are_row_major(shape, strides):
     program = lambda x: F.one_hot(x, 8)
     compiled = lampwork.compile(program, dynamic=False)
     assert torch.equal(compiled(x), program(x)) and compiled(x).stride() == program(x).stride()
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0], [1.0], [0.0]])
+def test_views_of_the_same_sizes_that_contents_decide_keep_their_strides(values):
+    """Places are found as columns: the strides of a single one tell how many places there are."""
+    x = torch.tensor(values)
+    program = lambda x: torch.argwhere(x).reshape(-1, 1)
+    compiled = lampwork.compile(program)
+    assert torch.equal(compiled(x), program(x)) and compiled(x).stride() == program(x).stride()
