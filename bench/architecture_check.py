@@ -35,8 +35,8 @@ from bench import architecture_process, architecture_training
 from bench.architecture_resizing import resized
 from bench.architecture_training import told
 from bench.architectures import ARCHITECTURES, BY_NAME, Missing
+from lampwork.benchmark.zoo import convert
 from lampwork.verdict.verify import compare
-from lampwork.verdict.zoo import convert
 
 #: Starts the line of a worker's output that holds its result; models print what they like.
 MARK = "RESULT "

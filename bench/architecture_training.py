@@ -4,7 +4,7 @@
     python -m bench.architectures --task step bert t5     the function of the whole step compiled
 
 The loss is the model's own wherever it computes one (`labels` are made here), else a fixed projection of its results.
-Dropouts are 0. "Right" is the rule of `lampwork.verdict.training`: losses, every first gradient, later
+Dropouts are 0. "Right" is the rule of `lampwork.benchmark.training`: losses, every first gradient, later
 gradients, parameters and buffers, against eager and float64.
 """
 
@@ -20,7 +20,8 @@ import torch
 
 from bench.architecture_inputs import BATCH, token_ids
 from bench.architectures import BY_NAME, SEED, Missing
-from lampwork.verdict import training, verify
+from lampwork.benchmark import training
+from lampwork.verdict import verify
 
 STEPS = 3
 BATCHES = 2  # that the steps take in turns

@@ -24,9 +24,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from lampwork.verdict.measure import measure_interleaved
+from lampwork.benchmark.measure import measure_interleaved
+from lampwork.benchmark.zoo import Workload, build
 from lampwork.verdict.verify import compare
-from lampwork.verdict.zoo import Workload, build
 
 COMPILES = 3
 SLOWER = 1.10

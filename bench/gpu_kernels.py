@@ -24,9 +24,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from lampwork.verdict import device as devices
-from lampwork.verdict.measure import geometric_mean
-from lampwork.verdict.tables import number, table
+from lampwork.benchmark import device as devices
+from lampwork.benchmark.measure import geometric_mean
+from lampwork.benchmark.tables import number, table
 from lampwork.verdict.verify import compare
 
 DROPPED = 0.1

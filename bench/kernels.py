@@ -23,7 +23,7 @@ from rich.progress import Progress
 from rich.table import Table
 from torch.nn import functional
 
-from lampwork.verdict.measure import geometric_mean, measure_interleaved
+from lampwork.benchmark.measure import geometric_mean, measure_interleaved
 from lampwork.verdict.verify import compare
 
 aten = torch.ops.aten

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import lampwork
-from lampwork.verdict import zoo
+from lampwork.benchmark import zoo
 
 
 def kept_bytes(run: Callable[[], Any], module: torch.nn.Module) -> int:

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 import lampwork
-from lampwork.verdict.record import Record, source_digest
+from lampwork.benchmark.record import Record, source_digest
 
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd": ("SGD", {"lr": 1e-3}),

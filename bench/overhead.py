@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from lampwork.verdict import bench, report
+from lampwork.benchmark import bench, report
 
 
 def main() -> int:

@@ -9,13 +9,13 @@ import sys
 from lampwork import __version__
 
 _COMMANDS = {
-    "bench": ("lampwork.verdict.bench", "eager, torch.compile and lampwork on the same models in one run"),
+    "bench": ("lampwork.benchmark.bench", "eager, torch.compile and lampwork on the same models in one run"),
     "explain": (
-        "lampwork.verdict.explain_command",
+        "lampwork.commands.explain",
         "how one function compiles: guards, graph, fusion, code",
     ),
-    "cache": ("lampwork.verdict.cache_command", "show or clear the on-disk cache"),
-    "doctor": ("lampwork.verdict.doctor", "check this machine and say what to change"),
+    "cache": ("lampwork.commands.cache", "show or clear the on-disk cache"),
+    "doctor": ("lampwork.commands.doctor", "check this machine and say what to change"),
 }
 
 

@@ -31,7 +31,9 @@ class Environment:
     verify: bool  # LAMPWORK_VERIFY=1: check the IR after every stage
     cache_dir: str  # LAMPWORK_CACHE_DIR
     cache: bool  # LAMPWORK_CACHE=0 disables the on-disk cache
-    poison: bool = False  # LAMPWORK_POISON=1: planned memory is NaN where nothing is in it (see runtime/poison.py)
+    poison: bool = (
+        False  # LAMPWORK_POISON=1: planned memory is NaN where nothing is in it (see runtime/launch/poison.py)
+    )
     compile_workers: int = 1  # LAMPWORK_COMPILE_WORKERS: processes that compile GPU kernels; 0: threads of this one
     max_isa: str = ISA_LEVELS[-1]  # LAMPWORK_MAX_ISA: the largest level that kernels for the CPU are generated for
 

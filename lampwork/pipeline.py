@@ -16,9 +16,9 @@ from typing import Any
 
 from lampwork import _torch, collector
 from lampwork._torch import InitialStates
+from lampwork.capture.autograd.gradient_layouts import TangentLayout, relaid
 from lampwork.capture.capture import capture
-from lampwork.capture.dynamic import DynamicPolicy
-from lampwork.capture.gradient_layouts import TangentLayout, relaid
+from lampwork.capture.outside.dynamic_sizes import DynamicPolicy
 from lampwork.codegen.generate import generate, make_tuner
 from lampwork.codegen.host import host_source
 from lampwork.codegen.target import cuda_target, host_target
@@ -37,8 +37,8 @@ from lampwork.ir.source import Argument, is_lasting
 from lampwork.ir.target import Target
 from lampwork.ir.template import ConstantValue
 from lampwork.lower import lower
-from lampwork.runtime.touched import touched_inputs
-from lampwork.runtime.versions import versions
+from lampwork.runtime.cache.versions import versions
+from lampwork.runtime.launch.memory_effects import touched_inputs
 from lampwork.schedule import schedule
 from lampwork.signals import run_pending
 
@@ -294,7 +294,7 @@ def _tuner(settings: Settings, target: Target, device: str) -> Any:
     """What measures on the device for the modes that take the fastest; CPU programs are not tuned."""
     if device == "cpu" or not settings.mode.startswith("max-autotune"):
         return None
-    from lampwork.runtime.tuning import DeviceMeasure
+    from lampwork.runtime.launch.tuning import DeviceMeasure
 
     return make_tuner(target, DeviceMeasure(device_index(device)))
 

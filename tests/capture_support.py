@@ -17,8 +17,8 @@ from lampwork.ir import template as t
 from lampwork.ir.guard import ObjectRef
 from lampwork.ir.reference import resolve
 from lampwork.ir.region import Region, Return
-from lampwork.runtime.differences import explain_failure
-from lampwork.runtime.reading import Scope, read
+from lampwork.runtime.guards.failures import explain_failure
+from lampwork.runtime.guards.interpreter import Scope, read
 
 SETTINGS = Settings()
 

@@ -22,7 +22,7 @@ from unittest import mock
 import torch
 
 from lampwork import _torch
-from lampwork.capture.recorder import Recorder
+from lampwork.capture.record.recorder import Recorder
 from lampwork.fakes.fake import Fake, make_fake, spec_of
 
 CUDA = torch.device("cuda", 0)

@@ -21,10 +21,12 @@ import torch
 
 from lampwork import _torch
 from lampwork.ir.program import Program
-from lampwork.runtime import cuda_graphs, entry, memory, training_graphs
-from lampwork.runtime.cuda_capture import NotCapturable, Pool
-from lampwork.runtime.outside import Outside
-from lampwork.runtime.reading import tensor_extent_bytes
+from lampwork.runtime import entry
+from lampwork.runtime.graphs import cuda_graphs, training_graphs
+from lampwork.runtime.graphs.cuda_capture import NotCapturable, Pool
+from lampwork.runtime.graphs.result_pool import Outside
+from lampwork.runtime.guards.interpreter import tensor_extent_bytes
+from lampwork.runtime.launch import memory
 
 _memory_for_inputs = cuda_graphs.memory_for_inputs
 

@@ -88,7 +88,7 @@ def named_operator(value: Any) -> Any:
 
 def many_of_one() -> OpOverload:
     """Our operator that gives as many elements, all in one place, as an integer tensor of one element says: so a graph
-    knows the integer as a size. What runs it is in `runtime/numbers.py`."""
+    knows the integer as a size. What runs it is in `runtime/launch/unbacked_sizes.py`."""
     return overload("lampwork::many_of_one")
 
 

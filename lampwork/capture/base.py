@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from lampwork._torch import InitialStates
-    from lampwork.capture.attention import AttentionCalls
-    from lampwork.capture.guards import GuardList, Sources
-    from lampwork.capture.iterators import Walks
-    from lampwork.capture.load import Loader
-    from lampwork.capture.names import Namespace
-    from lampwork.capture.numbers import HostNumbers
-    from lampwork.capture.output import Output
-    from lampwork.capture.recorder import Recorder
-    from lampwork.capture.unknown import UnknownNumber
+    from lampwork.capture.leave.output import Output
+    from lampwork.capture.outside.guards import GuardList, Sources
+    from lampwork.capture.outside.iterators import Walks
+    from lampwork.capture.outside.load import Loader
+    from lampwork.capture.outside.names import Namespace
+    from lampwork.capture.record.attention import AttentionCalls
+    from lampwork.capture.record.recorder import Recorder
+    from lampwork.capture.values.numbers import BackedNumbers
+    from lampwork.capture.values.unbacked_numbers import UnbackedNumber
 
 
 class CaptureWorld(World):
@@ -33,7 +33,7 @@ class CaptureWorld(World):
     guards: GuardList
     loader: Loader
     walks: Walks
-    host_numbers: HostNumbers
+    backed_numbers: BackedNumbers
     output: Output
     attention_calls: AttentionCalls
     #: Nodes of autograd's graph that the program has, by id: the node, and whether it is of the program's own making.
@@ -134,5 +134,5 @@ class CaptureWorld(World):
         def symbolic(self, value: Any) -> Any:
             """What native functions of tensors are given in place of a number; containers likewise."""
 
-        def behind(self, function: Any, args: tuple, kind: type, may_fail: bool = False) -> UnknownNumber:
+        def behind(self, function: Any, args: tuple, kind: type, may_fail: bool = False) -> UnbackedNumber:
             """The number that `function` makes of `args` when the graph has run."""

@@ -18,28 +18,28 @@ from typing import Any
 import torch
 
 from lampwork import _torch, collector
-from lampwork.capture.arrays import check_shared_arrays
-from lampwork.capture.backward import has_new_history, has_usable_history
-from lampwork.capture.dynamic import DynamicPolicy
-from lampwork.capture.effects import (
+from lampwork.capture.autograd.backward import has_new_history, has_usable_history
+from lampwork.capture.bytecode.liveness import looks_at_frame
+from lampwork.capture.failures import is_certain
+from lampwork.capture.leave.effects import (
     collect_effects,
     granted_inputs,
     guard_distinct,
     guard_identities,
     may_be_identities,
 )
-from lampwork.capture.failures import is_certain
-from lampwork.capture.liveness import looks_at_frame
+from lampwork.capture.leave.object_reconstruction import same_objects
+from lampwork.capture.leave.reconstruction import Templates
+from lampwork.capture.leave.suspend import Retry, Suspended, function_positions, rebuild, suspend
 from lampwork.capture.machine import Interruption
 from lampwork.capture.machine.core import Handled
-from lampwork.capture.object_templates import same_objects
-from lampwork.capture.recorder import Recorder
-from lampwork.capture.shadow import MISSING, Break, Deferred, LeftToEager
+from lampwork.capture.natives.numpy_data import check_shared_arrays
+from lampwork.capture.outside.dynamic_sizes import DynamicPolicy
+from lampwork.capture.outside.overlay import MISSING, Break, Deferred, LeftToEager
+from lampwork.capture.record.recorder import Recorder
 from lampwork.capture.steps import StopHere, TorchMachine
 from lampwork.capture.stops import described, diagnostic_of, graph_break, guards_so_far, location_of, name_of
-from lampwork.capture.suspend import Retry, Suspended, function_positions, rebuild, suspend
-from lampwork.capture.templates import Templates
-from lampwork.capture.unknown import check_assumed
+from lampwork.capture.values.unbacked_numbers import check_assumed
 from lampwork.capture.world import TorchWorld
 from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, GraphBreak
@@ -202,7 +202,7 @@ class _Attempt:
             guard_distinct(world.loader)
             guard_identities(world.loader, world.identified)
             world.tensors.finish(copied=bool(world.copied_storages))
-            world.host_numbers.guard_equal()
+            world.backed_numbers.guard_equal()
             outputs = templates.outputs
             needs_grad = _needs_grad(outputs, templates.spent, world)
             joint = undifferentiated = None
@@ -212,8 +212,8 @@ class _Attempt:
                     self._leave_to_eager(undifferentiated.reason)
                 needs_grad = joint is not None or undifferentiated is not None
             else:
-                effects = [*effects, *world.host_numbers.counted_by_host(outputs)]
-            world.host_numbers.finish()
+                effects = [*effects, *world.backed_numbers.counted_by_host(outputs)]
+            world.backed_numbers.finish()
             graph = world.recorder.finish(outputs)
         return Region(
             name=name_of(self.function),
@@ -286,7 +286,7 @@ class _Attempt:
         Hooks and backward methods of the program are interpreted meanwhile. They may record, and do nothing else:
         `effects` are what the program did before.
         """
-        from lampwork.capture.differentiate import differentiate  # calls without gradients do without
+        from lampwork.capture.autograd.differentiate import differentiate  # calls without gradients do without
 
         world, machine = self.world, self.machine
         machine.stop_at, steps = 0, machine.steps

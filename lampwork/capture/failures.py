@@ -17,13 +17,13 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.capture.fake import DataDependent, Fake
+from lampwork.capture.leave.operations import Operation, operation_of
 from lampwork.capture.machine import Frame
-from lampwork.capture.operations import Operation, operation_of
-from lampwork.capture.plain import is_plain
-from lampwork.capture.shadow import Break
-from lampwork.capture.sizes import SYMBOLIC, number
-from lampwork.capture.tensors import is_tensor_function
+from lampwork.capture.outside.overlay import Break
+from lampwork.capture.outside.plain import is_plain
+from lampwork.capture.outside.tensor_inputs import is_tensor_function
+from lampwork.capture.record.fake import DataDependent, Fake
+from lampwork.capture.values.sizes import SYMBOLIC, number
 
 #: What the storages of the stand-ins of one call may take. The call itself is expected to fail before it computes.
 _LARGEST_BYTES = 1 << 28

@@ -12,14 +12,14 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from lampwork.capture.bytecode import OP
+from lampwork.capture.bytecode.decode import OP
 from lampwork.capture.failures import break_for, eager_error, raised_deliberately
-from lampwork.capture.fake import Fake
+from lampwork.capture.leave.operations import STEP_NUMBERS, operands_of
 from lampwork.capture.machine import NULL, Frame, Machine
-from lampwork.capture.operations import STEP_NUMBERS, operands_of
-from lampwork.capture.shadow import Break, Deferred
-from lampwork.capture.tensors import is_tensor_function
-from lampwork.capture.unknown import UnknownNumber
+from lampwork.capture.outside.overlay import Break, Deferred
+from lampwork.capture.outside.tensor_inputs import is_tensor_function
+from lampwork.capture.record.fake import Fake
+from lampwork.capture.values.unbacked_numbers import UnbackedNumber
 from lampwork.errors import GraphBreak
 
 _CALLS = frozenset({OP["CALL"], OP["CALL_KW"], OP["CALL_FUNCTION_EX"]})
@@ -184,12 +184,12 @@ class TorchMachine(Machine):
 
 
 def _holds_number(value: Any) -> bool:
-    return type(value) is UnknownNumber
+    return type(value) is UnbackedNumber
 
 
 def _holds_fake(value: Any, depth: int = 3) -> bool:
     kind = type(value)
-    if kind is Fake or kind is UnknownNumber:
+    if kind is Fake or kind is UnbackedNumber:
         return True
     if depth and (kind is list or kind is tuple):
         return any(_holds_fake(each, depth - 1) for each in value)

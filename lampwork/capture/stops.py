@@ -12,7 +12,7 @@ import torch
 
 from lampwork.capture.machine import Interruption
 from lampwork.capture.machine.errors import Unsupported
-from lampwork.capture.shadow import Break
+from lampwork.capture.outside.overlay import Break
 from lampwork.errors import Diagnostic, GraphBreak
 from lampwork.ir.guard import Guard
 from lampwork.ir.loops import Location
@@ -52,7 +52,7 @@ def graph_break(world: Any, stop: Interruption, function: Any, reason: Diagnosti
 
 def guards_so_far(world: Any) -> tuple[Guard, ...]:
     """Guards on all that was read until now."""
-    world.host_numbers.guard_equal()
+    world.backed_numbers.guard_equal()
     return (*world.guards.finish(set()), *world.recorder.sizes.guards())
 
 

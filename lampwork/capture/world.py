@@ -1,7 +1,8 @@
 """`TorchWorld`: what operations on values mean while a torch program is captured.
 
-Values from outside are loaded and guarded when the program reads them (`load.py`), writes go to shadows (`shadow.py`),
-tensors are fakes whose operators are recorded, native functions run only as their effect class allows (`calls.py`).
+Values from outside are loaded and guarded when the program reads them (`load.py`), writes go to overlays
+(`overlay.py`), tensors are fakes whose operators are recorded, native functions run only as their effect class allows
+(`calls.py`).
 
     names, cells, imports    names.py
     classes and attributes   object_attributes.py, of modules modules.py, of tensors tensor_attributes.py
@@ -24,29 +25,29 @@ from weakref import ReferenceType, ref
 
 import torch
 
-from lampwork.capture.assumptions import assumed_branch, may_assume, one_raises
-from lampwork.capture.calls import NativeCalls
-from lampwork.capture.containers import Containers
-from lampwork.capture.data import Data
-from lampwork.capture.dynamic import MARKED_ONLY, DynamicPolicy
-from lampwork.capture.fake import TENSOR_KINDS, Fake
-from lampwork.capture.guards import GuardList, Sources
-from lampwork.capture.iterators import Walks
-from lampwork.capture.load import Loader
 from lampwork.capture.machine import Frame
-from lampwork.capture.modules import Modules
-from lampwork.capture.names import Names, Namespace
-from lampwork.capture.number_operations import NumberOperations
-from lampwork.capture.numbers import HostNumber, HostNumbers
-from lampwork.capture.object_attributes import ObjectAttributes
-from lampwork.capture.shadow import Break
-from lampwork.capture.sizes import NUMBER_TYPES, SymbolicValues
-from lampwork.capture.tensor_attributes import TensorAttributes
-from lampwork.capture.tensor_calls import TensorCalls
-from lampwork.capture.tensors import TensorInputs
-from lampwork.capture.text import UnknownText, UnknownTexts, formatted, is_unknown, joined
-from lampwork.capture.unknown import UnknownNumber, UnknownNumbers, decision_of
-from lampwork.capture.unknown_arrays import UnknownArray, UnknownArrays
+from lampwork.capture.natives.calls import NativeCalls
+from lampwork.capture.outside.dynamic_sizes import MARKED_ONLY, DynamicPolicy
+from lampwork.capture.outside.guards import GuardList, Sources
+from lampwork.capture.outside.iterators import Walks
+from lampwork.capture.outside.load import Loader
+from lampwork.capture.outside.names import Names, Namespace
+from lampwork.capture.outside.overlay import Break
+from lampwork.capture.outside.tensor_inputs import TensorInputs
+from lampwork.capture.record.fake import TENSOR_KINDS, Fake
+from lampwork.capture.values.arrays import UnknownArray, UnknownArrays
+from lampwork.capture.values.assumptions import assumed_branch, may_assume, one_raises
+from lampwork.capture.values.containers import Containers
+from lampwork.capture.values.data import Data
+from lampwork.capture.values.modules import Modules
+from lampwork.capture.values.number_operations import NumberOperations
+from lampwork.capture.values.numbers import BackedNumber, BackedNumbers
+from lampwork.capture.values.objects import ObjectAttributes
+from lampwork.capture.values.sizes import NUMBER_TYPES, SymbolicValues
+from lampwork.capture.values.tensor_attributes import TensorAttributes
+from lampwork.capture.values.tensor_calls import TensorCalls
+from lampwork.capture.values.text import UnknownText, UnknownTexts, formatted, is_unknown, joined
+from lampwork.capture.values.unbacked_numbers import UnbackedNumber, UnbackedNumbers, decision_of
 from lampwork.ir.loops import Location
 from lampwork.ir.reference import code_digest
 
@@ -54,8 +55,8 @@ _TORCH_DIRECTORY = torch.__file__.rpartition("/")[0] + "/"
 
 
 class TorchWorld(
-    Names, ObjectAttributes, UnknownTexts, NumberOperations, UnknownArrays, UnknownNumbers, SymbolicValues, NativeCalls,
-    TensorCalls, Data, Containers, Modules, TensorAttributes,
+    Names, ObjectAttributes, UnknownTexts, NumberOperations, UnknownArrays, UnbackedNumbers, SymbolicValues,
+    NativeCalls, TensorCalls, Data, Containers, Modules, TensorAttributes,
 ):  # fmt: skip
     """The world of one capture. Not shared between threads."""
 
@@ -65,8 +66,8 @@ class TorchWorld(
         self.sources = Sources()
         self.guards = GuardList(self.location)
         self.tensors = TensorInputs(recorder, self.guards, policy)
-        self.host_numbers = HostNumbers(recorder, self.guards, self.tensors)
-        self.loader = Loader(self.guards, self.sources, self.tensors, self.host_numbers)
+        self.backed_numbers = BackedNumbers(recorder, self.guards, self.tensors)
+        self.loader = Loader(self.guards, self.sources, self.tensors, self.backed_numbers)
         self.walks = Walks(self.loader)
         self.namespaces: dict[int, Namespace] = {}
         #: Digests of all functions whose bytecode was interpreted.
@@ -193,14 +194,14 @@ class TorchWorld(
             return NUMBER_TYPES[kind]
         if kind is UnknownText:
             return str
-        if kind is UnknownNumber or kind is UnknownArray:
+        if kind is UnbackedNumber or kind is UnknownArray:
             return value.kind
-        if kind is HostNumber:
+        if kind is BackedNumber:
             return float
         return types.GeneratorType if type(value).__name__ == "MachineGenerator" else type(value)
 
     def branch(self, frame: Frame, value: Any, if_true: int, if_false: int) -> bool:
-        if type(value) is UnknownNumber:
+        if type(value) is UnbackedNumber:
             tensor = value.tensor
             if tensor is None and may_assume(self.recorder) and one_raises(frame.code, if_true, if_false):
                 tensor = decision_of(value)

@@ -2,10 +2,10 @@
 
     program, native -> "def host(values, generation=None): ..."
 
-`values[k]` is the tensor of input k. The text is complete but for the names that `runtime/host.py` provides (`idle`,
-`give`, `runs`, `operator`, ...), so it prints and reads as the program it is. Anything that can fail and be repeated
-comes before `committed = True`; until then a failure is raised as `Rerun` and the caller may run the call eagerly.
-Random numbers drawn while the program may still find that it does not serve the call are taken back then.
+`values[k]` is the tensor of input k. The text is complete but for the names that `runtime/launch/host.py` provides
+(`idle`, `give`, `runs`, `operator`, ...), so it prints and reads as the program it is. Anything that can fail and be
+repeated comes before `committed = True`; until then a failure is raised as `Rerun` and the caller may run the call
+eagerly. Random numbers drawn while the program may still find that it does not serve the call are taken back then.
 
 For `(x + 1) * 2` on 8 elements (on a GPU, `stream` stands for `threads()`, and what `run0` answers is looked at):
 

@@ -22,9 +22,9 @@ from lampwork.errors import CompileError, Diagnostic, GraphBreak
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.program import DeviceKernel
 from lampwork.ir.region import Continue, RunEagerly
-from lampwork.runtime.differences import short
 from lampwork.runtime.function import CompiledFunction, compiled_of, wrap
-from lampwork.runtime.guards import source_text
+from lampwork.runtime.guards.compile import source_text
+from lampwork.runtime.guards.failures import short
 from lampwork.runtime.stats import Record
 
 #: Sections, those to read first before the stages in the order of the pipeline; what each holds.

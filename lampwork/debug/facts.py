@@ -19,7 +19,7 @@ from lampwork.ir.location import Location, Origin
 from lampwork.ir.program import Extern, Launch, Program
 from lampwork.ir.region import Continue, RunEagerly
 from lampwork.runtime.function import CompiledFunction
-from lampwork.runtime.recompiles import with_names
+from lampwork.runtime.guards.recompiles import with_names
 from lampwork.runtime.stats import Record
 from lampwork.schedule.traffic import kernel_traffic
 

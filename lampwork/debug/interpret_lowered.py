@@ -23,8 +23,8 @@ from lampwork.ir.program import (
     ViewOfInput,
 )
 from lampwork.ir.size import SizeExpr, Symbol, linear_terms
-from lampwork.runtime.randomness import OPERATORS
-from lampwork.runtime.recurrent import OPERATORS as RECURRENT
+from lampwork.runtime.launch.randomness import OPERATORS
+from lampwork.runtime.launch.recurrent import OPERATORS as RECURRENT
 
 
 def interpret_lowered(lowered: Lowered, inputs: Sequence[Any]) -> list[Any]:

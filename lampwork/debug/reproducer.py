@@ -15,7 +15,7 @@ import torch
 
 from lampwork.config import Settings, environment
 from lampwork.errors import page_of
-from lampwork.runtime.versions import versions
+from lampwork.runtime.cache.versions import versions
 
 #: Inputs and modules larger than this are described, not saved.
 LIMIT_BYTES = 256 << 20

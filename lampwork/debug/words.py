@@ -26,9 +26,9 @@ from lampwork.ir.guard import (
 )
 from lampwork.ir.location import Location
 from lampwork.ir.source import Argument, Keyword, Root, State, describe, is_static
-from lampwork.runtime.differences import in_words
-from lampwork.runtime.guards import root_of
-from lampwork.runtime.recompiles import with_names
+from lampwork.runtime.guards.compile import root_of
+from lampwork.runtime.guards.failures import in_words
+from lampwork.runtime.guards.recompiles import with_names
 
 #: What guards are about, in the order they are told.
 GROUPS = (

@@ -10,8 +10,8 @@
 `fold_batch_norms` is the part for GPUs: batch norms fold into plain weights, nothing is packed.
 
 Weights stay inputs; what is packed of them are derived inputs, which the runtime computes once per entry and again when
-a parameter is replaced (`runtime/derived.py`). Only inputs and transposed inputs are packed: anything computed is not
-constant. Licence: reassociates (products), and batch norm's scale moves into the weights before rounding.
+a parameter is replaced (`runtime/launch/prepacked.py`). Only inputs and transposed inputs are packed: anything computed
+is not constant. Licence: reassociates (products), and batch norm's scale moves into the weights before rounding.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def interpret_functional(
 ) -> tuple[Any, ...]:
     """The region's results on `inputs` (those of `Region.inputs`): runs the graph, then writes, then makes views.
 
-    `derive(recipe, inputs)` makes the derived inputs: `lampwork.runtime.derived.derive`.
+    `derive(recipe, inputs)` makes the derived inputs: `lampwork.runtime.launch.prepacked.derive`.
     """
     arguments = list(inputs)
     if functional.derived:

@@ -23,7 +23,7 @@ FORMAT = 1
 @record
 class InitialState:
     """An optimizer's state that was made before the program ran: for the parameters at `positions` of its parameter
-    group `group`, which had none (see `capture/optimizers.py`). `optimizer`: where it is found."""
+    group `group`, which had none (see `capture/natives/optimizers.py`). `optimizer`: where it is found."""
 
     optimizer: Source
     group: int
@@ -32,7 +32,7 @@ class InitialState:
 
 @record
 class Artifact:
-    """Stored where it is `portable`; a field that is added needs a line in `runtime/schema.py`.
+    """Stored where it is `portable`; a field that is added needs a line in `runtime/cache/schema.py`.
 
     `host_source`: Python text of the host function (see `codegen/host.py`).
     `varied`: the sizes and integers that had differed between calls when it was compiled, so that they are symbols.

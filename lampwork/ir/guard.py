@@ -4,8 +4,8 @@ Objects are named, never addressed: a class or function by module, qualified nam
 objects speed up the check inside the process that captured and are dropped when stored; a test whose object has no
 importable name is `portable = False`, and its entry stays in memory.
 
-The runtime compiles an entry's guards into one check (`runtime/guards.py` has one emitter per test type). Capture adds
-a guard whenever it READS a value, never when it copies one.
+The runtime compiles an entry's guards into one check (`runtime/guards/compile.py` has one emitter per test type).
+Capture adds a guard whenever it READS a value, never when it copies one.
 """
 
 from __future__ import annotations

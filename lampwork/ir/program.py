@@ -325,7 +325,7 @@ class NativeCode:
     `runs[k]` is the byte offset of the entry that executes the k-th maximal stretch of consecutive Launch steps:
     `void run(void** externals, void** buffers, int64* sizes, int64 threads)`, with `buffers` indexed by
     `buffer_order` and `sizes` by `Program.sizes`. `calls[k]`: the same as a CPython vector call (see
-    runtime/native.py).
+    runtime/launch/native.py).
     `externals` names the addresses the code expects, in table order
     ("gomp:GOMP_parallel", "torch_cpu:Sleef_...").
     `features`: the ISA features the code needs ("avx512f", ...).

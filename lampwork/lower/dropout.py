@@ -5,8 +5,8 @@
                                                 y[i] = x[i] * mask[i] * (1 / 0.9)
 
 The derivative draws its mask again: a mask is stored only where it is a result, or given to ATen. Draws are not
-eager's, the generator's state afterwards is (`runtime/randomness.py`). On the CPU, and for every other random operator,
-ATen draws: eager's very numbers.
+eager's, the generator's state afterwards is (`runtime/launch/randomness.py`). On the CPU, and for every other random
+operator, ATen draws: eager's very numbers.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from lampwork.ir.program import Extern
 from lampwork.lower.lower import Lowering
 from lampwork.lower.rules import rule
 
-#: What `runtime/recurrent.py` runs.
+#: What `runtime/launch/recurrent.py` runs.
 LAYER_WITH_WORKSPACE = "lampwork::mkldnn_rnn_layer_with_workspace.default"
 _WORKSPACE = 3
 

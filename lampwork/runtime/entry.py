@@ -22,22 +22,22 @@ from lampwork.ir.program import Extern, FromInput, Launch, Program
 from lampwork.ir.region import Continue, Raise, RunEagerly
 from lampwork.ir.source import Source, is_lasting
 from lampwork.ir.text import verify_text
-from lampwork.runtime import deferred  # noqa: F401  (what entries call by name)
-from lampwork.runtime.guards import compile_check, explain_failure
-from lampwork.runtime.host import Host, Rerun
+from lampwork.runtime.guards.compile import compile_check, explain_failure
+from lampwork.runtime.guards.interpreter import tensor_extent_bytes
+from lampwork.runtime.guards.static import Split, StaticGuards
+from lampwork.runtime.guards.version_snapshots import compare, supported
+from lampwork.runtime.launch.host import Host, Rerun
+from lampwork.runtime.launch.old_gradients import OldGradients, unread_inputs
+from lampwork.runtime.leave import post_graph  # noqa: F401  (what entries call by name)
+from lampwork.runtime.leave.reconstruction import TemplateWriter, sources_of
+from lampwork.runtime.leave.user_frames import raise_it
 from lampwork.runtime.locks import under_locks
-from lampwork.runtime.old_gradients import OldGradients, unread_inputs
-from lampwork.runtime.places import raise_it
-from lampwork.runtime.reading import tensor_extent_bytes
-from lampwork.runtime.stamps import compare, supported
-from lampwork.runtime.static import Split, StaticGuards
-from lampwork.runtime.templates import TemplateWriter, sources_of
 
 if TYPE_CHECKING:
-    from lampwork.runtime.cuda_capture import CudaDevice
-    from lampwork.runtime.cuda_graphs import GraphRunner
-    from lampwork.runtime.sized_graphs import SizedGraphs
-    from lampwork.runtime.training_graphs import TrainingGraphs
+    from lampwork.runtime.graphs.cuda_capture import CudaDevice
+    from lampwork.runtime.graphs.cuda_graphs import GraphRunner
+    from lampwork.runtime.graphs.sized_graphs import SizedGraphs
+    from lampwork.runtime.graphs.training_graphs import TrainingGraphs
 
 MISS = object()
 
@@ -62,7 +62,7 @@ def graph_device(name: str) -> CudaDevice | None:
     """What CUDA graphs need of the device "cuda:0"; None for other devices."""
     if not name.startswith("cuda"):
         return None
-    from lampwork.runtime.cuda_capture import cuda_device
+    from lampwork.runtime.graphs.cuda_capture import cuda_device
 
     return cuda_device(int(name.partition(":")[2]))
 
@@ -70,7 +70,8 @@ def graph_device(name: str) -> CudaDevice | None:
 class _Head:
     """The first lines of an entry's function: all guards checked, `values` read.
 
-    Guards on the call come first; then one native comparison stands for the static ones (see `runtime/static.py`).
+    Guards on the call come first; then one native comparison stands for the static ones (see
+    `runtime/guards/static.py`).
     """
 
     def __init__(self, artifact: Artifact, reads: Sequence[Source], unread: frozenset[int]) -> None:
@@ -194,7 +195,7 @@ class Entry:
             if artifact.backward is not None:
                 run = self._differentiated(artifact.backward, run, when, device)
             elif when is not None and device is not None:
-                from lampwork.runtime.cuda_graphs import GraphRunner
+                from lampwork.runtime.graphs.cuda_graphs import GraphRunner
 
                 host = self.host
                 planned = (host.captured_bytes, host.allocated_bytes)
@@ -245,20 +246,20 @@ class Entry:
         """CUDA graphs for the program, for each combination of sizes where these vary."""
         if not self.artifact.program.sizes:
             return make()
-        from lampwork.runtime.sized_graphs import SizedGraphs
+        from lampwork.runtime.graphs.sized_graphs import SizedGraphs
 
         return SizedGraphs(self.artifact, plain, make)
 
     def _differentiated(self, link: Backward, forward: Run, when: When | None, device: CudaDevice | None) -> Run:
         """Runs the forward program with a history that leads to the backward one."""
-        from lampwork.runtime.differentiate import Differentiated
+        from lampwork.runtime.autograd.differentiate import Differentiated
 
         if link.artifact is not None:
             self.backward = Host(link.artifact)
         backward = self.backward.call if self.backward is not None else None
         graphs: TrainingGraphs | SizedGraphs | None = None
         if when is not None and device is not None and link.joint.outputs:
-            from lampwork.runtime.training_graphs import TrainingGraphs
+            from lampwork.runtime.graphs.training_graphs import TrainingGraphs
 
             assert self.host is not None
             planned = (self.host.captured_bytes, self.backward.captured_bytes if self.backward is not None else 0)

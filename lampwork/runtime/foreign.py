@@ -19,9 +19,9 @@ from lampwork.errors import OptionError
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.program import NativeCode, Program
 from lampwork.ir.region import Region, RunEagerly
+from lampwork.runtime.cache.versions import versions
 from lampwork.runtime.entry import Eagerly, Entry
-from lampwork.runtime.reading import Scope, read
-from lampwork.runtime.versions import versions
+from lampwork.runtime.guards.interpreter import Scope, read
 
 Backend = Callable[[torch.fx.GraphModule, list[torch.Tensor]], Callable]
 

@@ -32,13 +32,13 @@ from lampwork.ir.location import Location
 from lampwork.ir.region import Continue
 from lampwork.runtime.devices import foreign_device, no_back_end, start_gpu_compilers
 from lampwork.runtime.entry import MISS, Entry
-from lampwork.runtime.guards import explain_failure
-from lampwork.runtime.host import AssumptionFailed, Rerun, SizeNotAssumed
+from lampwork.runtime.guards.compile import explain_failure
+from lampwork.runtime.launch.host import AssumptionFailed, Rerun, SizeNotAssumed
 from lampwork.runtime.stats import Counters
 
 if TYPE_CHECKING:
-    from lampwork.runtime.cache import StoredEntries
-    from lampwork.runtime.varying import Varying
+    from lampwork.runtime.cache.entries import StoredEntries
+    from lampwork.runtime.guards.varying import Varying
 
 log = logging.getLogger("lampwork")
 
@@ -57,7 +57,7 @@ def reset_all() -> None:
 
 
 def _release_workspaces() -> None:
-    arenas = sys.modules.get("lampwork.runtime.arenas")
+    arenas = sys.modules.get("lampwork.runtime.launch.arenas")
     if arenas is not None:  # programs on a GPU have run
         arenas.release_all()
 
@@ -145,7 +145,7 @@ class CompiledFunction:
             with self._lock:
                 found = self.continuations.get(resumption)
                 if found is None:
-                    from lampwork.runtime.continuation import Continuation
+                    from lampwork.runtime.leave.continuation import Continuation
 
                     found = self.continuations[resumption] = Continuation(self, resumption)
         return found
@@ -153,7 +153,7 @@ class CompiledFunction:
     def break_point(self, outcome: Continue) -> tuple[Callable, Callable | None]:
         """What an entry that ends at a break needs: what makes its result, (callable, args, kwargs, live values) ->
         suspended call; and what runs such a result to its end, where that is this function's business."""
-        from lampwork.runtime.continuation import BreakPoint, drive
+        from lampwork.runtime.leave.continuation import BreakPoint, drive
 
         return BreakPoint(self.root, outcome).suspend, drive if self.drives else None
 
@@ -285,7 +285,7 @@ class CompiledFunction:
         if not self.serves:
             self._note_what_varied(args, kwargs)
             return self._compile(args, kwargs, states)
-        from lampwork.runtime.recompiles import recompile
+        from lampwork.runtime.guards.recompiles import recompile
 
         why = recompile(self.entries[0].artifact.guards, function, args, kwargs)
         log.info("%s: compiling again: %s", self.name, why)
@@ -301,7 +301,7 @@ class CompiledFunction:
         keep it from several."""
         if not (self.serves or self._waiting):
             return
-        from lampwork.runtime.varying import MOST_TURNS, what_turns, what_varied
+        from lampwork.runtime.guards.varying import MOST_TURNS, what_turns, what_varied
 
         entries = (*self.entries, *self._waiting)
         if len(entries) >= MOST_TURNS:
@@ -427,7 +427,7 @@ class CompiledFunction:
     def _read_cache(self, args: tuple, kwargs: dict) -> Entry | None:
         if self._on_disk is not None:
             return self._older_entry(self._on_disk, args, kwargs)
-        from lampwork.runtime import cache
+        from lampwork.runtime.cache import entries as cache
 
         self._on_disk = cache.StoredEntries(self.function, self.settings, self._cache_note)
         found = None
@@ -469,7 +469,7 @@ class CompiledFunction:
         known = [entry for entry in (*self.entries, *self._waiting) if entry.artifact.initial_states]
         if not known:
             return None
-        from lampwork.runtime.initial import make_initial_states
+        from lampwork.runtime.autograd.optimizer_states import make_initial_states
 
         for entry in known:
             if make_initial_states(entry.artifact, self.function, args, kwargs, states):
@@ -494,7 +494,7 @@ class CompiledFunction:
         if not self._uses_cache():
             return
         try:
-            from lampwork.runtime import cache
+            from lampwork.runtime.cache import entries as cache
 
             cache.store(self.function, self.settings, entry.artifact, self._cache_note)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Entries of programs that take locks: see `capture/locks.py`."""
+"""Entries of programs that take locks: see `capture/natives/locks.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from lampwork.ir.source import Source
-from lampwork.runtime.reading import Scope, read
+from lampwork.runtime.guards.interpreter import Scope, read
 
 
 def under_locks(locks: Sequence[Source], holds: Callable, serve: Callable, miss: object) -> Callable:

@@ -161,7 +161,7 @@ def _describe(tensor: torch.Tensor) -> str:
 def reference_outputs(workload: Any, precisions: tuple[str, ...] = ("float64", "float32")) -> tuple[Any, str | None]:
     """The outputs of a workload in the first of `precisions` that it runs in (a library may have no float64), without
     TF32, and which; (None, None) where it is a plain function, which may hold weights."""
-    from lampwork.verdict import zoo
+    from lampwork.benchmark import zoo
 
     if workload.module is None:
         return None, None

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import lampwork
-from lampwork.capture import products
+from lampwork.capture.record import products
 from tests.dynamic.support import check
 
 SIZES = [(4, 6), (5, 9), (17, 6), (3, 33)]

@@ -51,10 +51,11 @@ def _use(path: os.PathLike) -> None:
     import dataclasses
 
     from lampwork import config
-    from lampwork.runtime import cache, function
+    from lampwork.runtime import function
+    from lampwork.runtime.cache import entries
 
     changed = dataclasses.replace(config.environment, cache_dir=os.fspath(path))
-    for module in (config, cache, function):
+    for module in (config, entries, function):
         module.environment = changed  # type: ignore[attr-defined]
 
 

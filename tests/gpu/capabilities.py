@@ -23,7 +23,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         print("GPU: none")
         return
-    from lampwork.verdict.device import describe
+    from lampwork.benchmark.device import describe
 
     print("GPU:", describe("cuda"), f"{torch.cuda.device_count()} in all")
     free, total = torch.cuda.mem_get_info()

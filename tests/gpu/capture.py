@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 
 from lampwork import _torch
+from lampwork.benchmark import zoo
 from lampwork.capture.capture import capture
 from lampwork.config import make_settings
 from lampwork.errors import GraphBreak
@@ -31,10 +32,9 @@ from lampwork.graph.prepare import prepare
 from lampwork.ir.program import Extern
 from lampwork.ir.verify import verify_lowered
 from lampwork.lower import lower
-from lampwork.runtime.derived import derive
-from lampwork.runtime.differences import explain_failure
-from lampwork.runtime.reading import Scope, read
-from lampwork.verdict import zoo
+from lampwork.runtime.guards.failures import explain_failure
+from lampwork.runtime.guards.interpreter import Scope, read
+from lampwork.runtime.launch.prepacked import derive
 from tests.capture_support import Builder
 
 failures: list[str] = []

@@ -7,7 +7,7 @@ import copy
 import torch
 
 import lampwork
-from lampwork.verdict import zoo
+from lampwork.benchmark import zoo
 from lampwork.verdict.verify import compare
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import lampwork
-from lampwork.verdict import zoo
+from lampwork.benchmark import zoo
 from lampwork.verdict.verify import compare
 from tests.gpu.support import assert_close, compiled_of, in_double
 

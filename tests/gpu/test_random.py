@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from lampwork.ir.random import random_bits
-from lampwork.runtime.randomness import mixed
+from lampwork.runtime.launch.randomness import mixed
 from tests.gpu.support import assert_compiled, compiled_of
 
 CALLS = 7

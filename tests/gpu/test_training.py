@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import lampwork
-from lampwork.verdict import training, zoo
+from lampwork.benchmark import training, zoo
 from tests.gpu.support import assert_close, compiled_of
 
 STEPS = 6

@@ -15,9 +15,9 @@ import torch
 
 import lampwork
 from lampwork import _torch
-from lampwork.runtime.cuda import new_stream
-from lampwork.verdict import training
-from lampwork.verdict.device import unused_in_graphs_bytes
+from lampwork.benchmark import training
+from lampwork.benchmark.device import unused_in_graphs_bytes
+from lampwork.runtime.launch.cuda import new_stream
 from tests.gpu.support import Block, compiled_of
 
 CALLS = 10

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import lampwork
-from lampwork.verdict import zoo
+from lampwork.benchmark import zoo
 from lampwork.verdict.verify import compare
 
 GRAD_MODES = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}

@@ -16,8 +16,12 @@ STAGES = "tests/validation/test_validation.py"
 EFFECTS = "tests/soundness/test_effects_happen.py"
 HALVES = "tests/training/test_halves.py"
 RUNTIME = [
-    f"tests/unit/runtime/test_{name}.py" for name in ("guards", "templates", "memory", "host", "alike", "derived")
-]
+    f"tests/unit/runtime/{name}.py"
+    for name in (
+        "guards/test_compile", "leave/test_reconstruction", "launch/test_memory", "launch/test_host",
+        "guards/test_native_tensors", "launch/test_prepacked",
+    )
+]  # fmt: skip
 
 SCHEDULING = [f"tests/unit/schedule/test_{name}.py" for name in ("order", "places", "masks", "rows", "in_place")]
 LOWERING = [f"tests/unit/lower/test_{name}.py" for name in ("operators", "sizes", "views", "lower")]
@@ -35,6 +39,6 @@ CHECKS: dict[str, list[str]] = {
     "schedule": [*SCHEDULING, "tests/unit/schedule", STAGES],
     "llvm": [*(f"tests/unit/codegen/test_{name}.py" for name in ("memory", "kernels", "operations")), *LLVM, FUZZ],
     "triton": [*TRITON, "tests/unit/codegen/triton"],
-    "host": ["tests/unit/runtime/test_host.py", "tests/unit/codegen/test_host_blocks.py", HALVES, FUZZ, STAGES],
+    "host": ["tests/unit/runtime/launch/test_host.py", "tests/unit/codegen/test_host_blocks.py", HALVES, FUZZ, STAGES],
     "runtime": [*RUNTIME, HALVES, GUARDS, EFFECTS, "tests/unit/runtime"],
 }

@@ -98,7 +98,7 @@ def _import_everything() -> None:
 
     torch.set_num_threads(1)
     import lampwork.pipeline
-    import lampwork.runtime.cache
+    import lampwork.runtime.cache.entries
     import lampwork.runtime.entry  # noqa: F401
 
 

@@ -1006,9 +1006,9 @@ SETTINGS = [
     "from torch.overrides import TorchFunctionMode\nclass M(TorchFunctionMode):\n    def __torch_function__(self, f, t, a=(), k=None):\n"
     "        return f(*a, **(k or {}))\nM().__enter__()",
     "torch.__version__ = '9.9.9'",
-    "lampwork.__version__ = '9.9.9'; import lampwork.runtime.versions as v; v.__version__ = '9.9.9'; v._versions.cache_clear()",
+    "lampwork.__version__ = '9.9.9'; import lampwork.runtime.cache.versions as v; v.__version__ = '9.9.9'; v._versions.cache_clear()",
     "import platform; platform.python_version = lambda: '3.99.0'",
-    "import lampwork.runtime.versions as v; v.cpu_features = lambda: 'sse4_1'; v._versions.cache_clear()",
+    "import lampwork.runtime.cache.versions as v; v.cpu_features = lambda: 'sse4_1'; v._versions.cache_clear()",
     "os.environ['CUDA_VISIBLE_DEVICES'] = ''",
     "os.environ['OMP_NUM_THREADS'] = '3'",
     "sys.setrecursionlimit(5000)",

@@ -10,8 +10,8 @@ import torch
 from lampwork import _torch
 from lampwork._torch.out_memory import KEEPING
 from lampwork._torch.schemas import out_overload
-from lampwork.runtime.given_memory import memory_of, unmoved
-from lampwork.runtime.poison import poisoned
+from lampwork.runtime.launch.out_arguments import memory_of, unmoved
+from lampwork.runtime.launch.poison import poisoned
 from tests.ops.out_memory import probe_samples
 
 #: Samples of operators that programs often call with `out=`, and of those that do not keep given memory.

@@ -158,7 +158,7 @@ def test_a_backward_pass_that_fails_once_it_has_freed_what_it_read(made, dynamic
 
 
 def test_gradients_whose_strides_are_not_found_out(monkeypatch):
-    from lampwork.runtime.gradient_layouts import GradientLayouts
+    from lampwork.runtime.autograd.gradient_layouts import GradientLayouts
 
     monkeypatch.setitem(vars(environment), "strict", False)
     monkeypatch.setattr(GradientLayouts, "plan", lambda *args: 1 // 0)

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import lampwork
-from lampwork.runtime import reading
+from lampwork.runtime.guards import interpreter
 
 
 def test_reading_makes_no_key() -> None:
     state: defaultdict[str, dict] = defaultdict(dict)
     with pytest.raises(KeyError):
-        reading.item(state, "a")
+        interpreter.item(state, "a")
     assert not state
 
 

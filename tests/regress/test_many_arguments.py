@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import lampwork
-from lampwork.runtime.guards import source_text
+from lampwork.runtime.guards.compile import source_text
 
 COUNT = 24
 

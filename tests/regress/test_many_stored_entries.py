@@ -7,7 +7,7 @@ import torch
 
 import lampwork
 from lampwork.config import environment
-from lampwork.runtime import cache
+from lampwork.runtime.cache import entries
 
 
 def scaled(by: str):
@@ -30,13 +30,13 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_each_of_many_entries_is_found(monkeypatch):
-    monkeypatch.setattr(cache, "ENTRIES_READ", 4)
+    monkeypatch.setattr(entries, "ENTRIES_READ", 4)
     assert [found("a" * by) for by in range(2, 12)] == [(1, 0)] * 10
     assert [found("a" * by) for by in range(2, 12)] == [(0, 1)] * 10
 
 
 def test_later_calls_find_theirs_too(monkeypatch):
-    monkeypatch.setattr(cache, "ENTRIES_READ", 2)
+    monkeypatch.setattr(entries, "ENTRIES_READ", 2)
 
     def program(x, by):
         return (x * len(by)).relu()

@@ -5,9 +5,9 @@ import gc
 import torch
 
 import lampwork
-from lampwork.capture import bytecode
+from lampwork.capture.bytecode import decode as bytecode
 from lampwork.ir import reference
-from lampwork.runtime import native
+from lampwork.runtime.launch import native
 
 
 def _compile_lambdas(first: int, count: int) -> None:

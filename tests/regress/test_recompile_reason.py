@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import lampwork
-from lampwork.runtime.differences import short
+from lampwork.runtime.guards.failures import short
 
 
 def test_tensors_among_keys_are_not_printed(monkeypatch):

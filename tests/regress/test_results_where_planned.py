@@ -10,10 +10,10 @@ import lampwork
 from lampwork.errors import CompileError
 from lampwork.ir.loops import Buffer
 from lampwork.ir.program import Extern, FromBuffer, Placement, Program, TensorRef
-from lampwork.runtime import given_memory
-from lampwork.runtime.given_memory import ResultMoved
-from lampwork.runtime.host import Host, Rerun, view
-from lampwork.runtime.memory import SLACK_BYTES, new_workspace, planned
+from lampwork.runtime.launch import out_arguments as given_memory
+from lampwork.runtime.launch.host import Host, Rerun, view
+from lampwork.runtime.launch.memory import SLACK_BYTES, new_workspace, planned
+from lampwork.runtime.launch.out_arguments import ResultMoved
 from tests.unit.runtime.handmade import artifact, whole
 
 LOSSES = [F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.soft_margin_loss, F.binary_cross_entropy]

@@ -6,7 +6,7 @@ from collections import deque
 
 import torch
 
-from lampwork.runtime.memory import ResultMemory
+from lampwork.runtime.launch.memory import ResultMemory
 
 
 def test_memory_kept_for_a_result_is_given_to_one_thread_only():

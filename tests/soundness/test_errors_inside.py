@@ -20,7 +20,7 @@ import torch
 import lampwork
 from lampwork.config import environment
 from lampwork.errors import LampworkWarning
-from lampwork.runtime.host import Host
+from lampwork.runtime.launch.host import Host
 from tests.python.compare import Comparison
 from tests.python.harness import Side, load_feature
 
@@ -65,11 +65,11 @@ FUNCTIONS = [
     "lampwork.runtime.entry:TemplateWriter",
     "lampwork.runtime.entry:StaticGuards",
     "lampwork.runtime.entry:compile_check",
-    "lampwork.runtime.recompiles:recompile",
-    "lampwork.runtime.varying:what_varied",
-    "lampwork.runtime.continuation:caller",
-    "lampwork.runtime.cache:StoredEntries",
-    "lampwork.runtime.cache:store",
+    "lampwork.runtime.guards.recompiles:recompile",
+    "lampwork.runtime.guards.varying:what_varied",
+    "lampwork.runtime.leave.continuation:caller",
+    "lampwork.runtime.cache.entries:StoredEntries",
+    "lampwork.runtime.cache.entries:store",
     "lampwork._torch:active_modes",
 ]
 #: Methods that fail.
@@ -77,7 +77,7 @@ METHODS = [
     "lampwork.runtime.function:CompiledFunction.continuation",
     "lampwork.runtime.function:CompiledFunction._serving",
     "lampwork.runtime.function:CompiledFunction._note_what_varied",
-    "lampwork.runtime.continuation:BreakPoint._at",
+    "lampwork.runtime.leave.continuation:BreakPoint._at",
     "lampwork.runtime.stats:Counters.fell_back",
     "lampwork.runtime.stats:Counters.took",
     "lampwork.runtime.stats:Counters.broke",
@@ -90,11 +90,11 @@ IN_HOST = ["new_lease", "empty", "operator", "below_autograd", "runs"]
 #: Modules that cannot be imported when they are needed.
 IMPORTS = [
     "lampwork.pipeline",
-    "lampwork.runtime.cache",
-    "lampwork.runtime.continuation",
-    "lampwork.runtime.recompiles",
-    "lampwork.runtime.varying",
-    "lampwork.runtime.differentiate",
+    "lampwork.runtime.cache.entries",
+    "lampwork.runtime.leave.continuation",
+    "lampwork.runtime.guards.recompiles",
+    "lampwork.runtime.guards.varying",
+    "lampwork.runtime.autograd.differentiate",
     "lampwork.debug.reproducer",
 ]
 
@@ -133,9 +133,9 @@ NEEDED = {
     "what_varied": "is_compiled_for_several_sizes",
     "_note_what_varied": "is_compiled_for_several_sizes",
     "compile_call 1": "is_compiled_for_several_sizes",
-    "lampwork.runtime.recompiles": "is_compiled_for_several_sizes",
-    "lampwork.runtime.varying": "is_compiled_for_several_sizes",
-    "lampwork.runtime.differentiate": "gives_a_loss",
+    "lampwork.runtime.guards.recompiles": "is_compiled_for_several_sizes",
+    "lampwork.runtime.guards.varying": "is_compiled_for_several_sizes",
+    "lampwork.runtime.autograd.differentiate": "gives_a_loss",
     "as_tensor": "takes_gradients",
 }
 
@@ -178,7 +178,8 @@ def test_a_method_fails(place, monkeypatch):
 @pytest.mark.parametrize("name, after", IN_TEXT)
 def test_generated_text_fails(name, after, monkeypatch):
     """The text of entries calls what its namespace holds: that is replaced when the text is made to a function."""
-    from lampwork.runtime import entry, templates
+    from lampwork.runtime import entry
+    from lampwork.runtime.leave import reconstruction
 
     made: list[Failing] = []
 
@@ -208,8 +209,8 @@ def test_generated_text_fails(name, after, monkeypatch):
         monkeypatch.setattr(Host, "__init__", init)
     else:
         helper = name.partition(".")[2]
-        broken = failing(getattr(templates._HELPERS, helper))
-        monkeypatch.setattr(templates._HELPERS, helper, staticmethod(broken))
+        broken = failing(getattr(reconstruction._HELPERS, helper))
+        monkeypatch.setattr(reconstruction._HELPERS, helper, staticmethod(broken))
         everywhere(None, helper)
         return
     everywhere()

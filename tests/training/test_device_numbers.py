@@ -7,7 +7,7 @@ import torch
 
 import lampwork
 from lampwork.capture.capture import capture
-from lampwork.capture.recorder import Recorder
+from lampwork.capture.record.recorder import Recorder
 from lampwork.config import Settings
 from lampwork.graph.prepare import prepare
 from lampwork.ir.source import Numbers

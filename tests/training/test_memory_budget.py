@@ -9,10 +9,10 @@ from torch.utils.checkpoint import checkpoint
 
 import lampwork
 from bench.memory_budget import kept_bytes, loss_of
+from lampwork.benchmark import zoo
 from lampwork.config import make_settings
 from lampwork.errors import OptionError
 from lampwork.runtime.function import CompiledFunction
-from lampwork.verdict import zoo
 from tests.training.steps import close
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lampwork.verdict import zoo
+from lampwork.benchmark import zoo
 from tests.training.steps import tensors, train, whole
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import lampwork
-from lampwork.runtime.cuda_graphs import MEASURED_CALLS, PLAIN_CALLS
-from lampwork.runtime.host import Rerun
+from lampwork.runtime.graphs.cuda_graphs import MEASURED_CALLS, PLAIN_CALLS
+from lampwork.runtime.launch.host import Rerun
 from tests.graph_device import on_stand_in
 
 

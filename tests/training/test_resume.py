@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lampwork
-from lampwork.verdict import training
+from lampwork.benchmark import training
 
 STEPS = 8
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import lampwork
-from lampwork.verdict import training, zoo
+from lampwork.benchmark import training, zoo
 
 STEPS = 4
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lampwork
-from lampwork.verdict import training
+from lampwork.benchmark import training
 
 STEPS = 50
 QUICK = ("mlp", "gpt2")

@@ -80,7 +80,7 @@ def test_importing_lampwork_loads_neither_compiler_stages_nor_the_peers():
 def test_compiling_and_calling_loads_neither_sympy_nor_the_peers():
     program = (
         "import sys, torch, lampwork\n"
-        "from lampwork.verdict import zoo\n"
+        "from lampwork.benchmark import zoo\n"
         "workload = zoo.build('mlp', size='tiny')\n"
         "before = set(sys.modules)\n"
         "with torch.no_grad(): lampwork.compile(workload.function, options={'cache': False})(*workload.args)\n"

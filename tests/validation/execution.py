@@ -28,8 +28,8 @@ from lampwork.ir.program import (
     launch_rows,
 )
 from lampwork.ir.size import Size, SizeExpr, evaluate
-from lampwork.runtime import recurrent, strided
-from lampwork.runtime.randomness import OPERATORS
+from lampwork.runtime.launch import recurrent, strided
+from lampwork.runtime.launch.randomness import OPERATORS
 from lampwork.schedule.plan import step_buffers
 from tests.validation.graphs import bind
 from tests.validation.lockstep import run_kernel

@@ -14,7 +14,7 @@ from lampwork.graph.interpret import _KEEP_OFFSET, _at_start
 from lampwork.graph.views import written_part
 from lampwork.ir.region import AliasOfInput, FunctionalGraph
 from lampwork.ir.size import Size, Symbol, evaluate, linear_terms
-from lampwork.runtime.derived import RECIPES
+from lampwork.runtime.launch.prepacked import RECIPES
 from tests.validation.values import copies
 
 _HALVES = (torch.float16, torch.bfloat16, torch.float32)

@@ -16,9 +16,9 @@ from lampwork.errors import GraphBreak
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.loops import LoopNest
 from lampwork.ir.region import RunEagerly
-from lampwork.runtime.guards import compile_check
-from lampwork.runtime.host import Host
-from lampwork.runtime.tangents import flags
+from lampwork.runtime.autograd.tangents import flags
+from lampwork.runtime.guards.compile import compile_check
+from lampwork.runtime.launch.host import Host
 from tests.validation.compare import difference, undecided
 from tests.validation.execution import run_program, run_steps
 from tests.validation.graphs import GraphRun, NotWide, concrete, run_functional, run_recorded
@@ -308,7 +308,7 @@ def _aligned(ours: list[tuple[str, Any]], theirs: list[tuple[str, Any]]) -> list
 
 
 def _derived(recipes: Any, inputs: list[Any]) -> list[Any]:
-    from lampwork.runtime.derived import RECIPES
+    from lampwork.runtime.launch.prepacked import RECIPES
 
     return [RECIPES[name](*[inputs[each] for each in places], *constants) for name, places, constants in recipes]
 

@@ -6,7 +6,7 @@ import builtins
 import sys
 from typing import Any
 
-from ..bytecode import OPERATIONS, VERSION, decode
+from ..bytecode.decode import OPERATIONS, VERSION, decode
 from .errors import Interruption, Unsupported
 from .exceptions import raise_unchanged, stop_iteration_error
 from .frames import Frame, bind_arguments

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from ..bytecode import OP
+from ..bytecode.decode import OP
 from .exceptions import match_group, prepare_reraise_star, raise_value, stop_iteration_error
 from .frames import Frame
 from .generators import MachineGenerator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from ..bytecode import Code, decode
+from ..bytecode.decode import Code, decode
 from .private import __builtins__  # type: ignore  # noqa: F401
 from .values import UNBOUND
 

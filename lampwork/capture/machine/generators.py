@@ -12,7 +12,7 @@ import types
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ..bytecode import OP, VERSION
+from ..bytecode.decode import OP, VERSION
 from .errors import Interruption
 from .exceptions import chain_context
 from .frames import Frame

@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import CellType
 from typing import Any
 
-from ..bytecode import OP
+from ..bytecode.decode import OP
 from .classes import BuildClass
 from .errors import Unsupported
 from .flow import Flow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bytecode import VERSION
+from ..bytecode.decode import VERSION
 from .private import __builtins__  # type: ignore  # noqa: F401
 from .values import UNBOUND, Part, is_a
 

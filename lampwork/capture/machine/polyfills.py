@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from ..bytecode import decode
+from ..bytecode.decode import decode
 
 
 def any(iterable, /):  # type: ignore[no-untyped-def]

@@ -12,7 +12,7 @@ import dis
 import os
 from types import CodeType, FrameType, FunctionType, TracebackType
 
-from ..bytecode import INTERNAL, VERSION
+from ..bytecode.decode import INTERNAL, VERSION
 from .frames import Frame
 from .private import __builtins__  # type: ignore  # noqa: F401
 

@@ -70,7 +70,7 @@ class World(Attributes, Operators, Calls, Iteration, Patterns):
 
     def add_substitute(self, native: Any, function: FunctionType) -> None:
         """Makes interpreted calls of `native` interpret a Python function; it is hidden from tracebacks."""
-        from ..bytecode import decode
+        from ..bytecode.decode import decode
 
         code = decode(function.__code__)
         code.hidden = True

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lampwork.capture.recorder import record
+from lampwork.capture.record.recorder import record
 from lampwork.config import make_settings
 from lampwork.fakes.fake import Fake, describe
 from lampwork.graph import freeze, functionalize, products, simplify

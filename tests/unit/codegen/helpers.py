@@ -27,7 +27,7 @@ from lampwork.ir.loops import (
 from lampwork.ir.program import Launch, NativeCode, Placement, Program
 from lampwork.ir.size import Symbol
 from lampwork.ir.target import LEVELS, machine_features
-from lampwork.runtime.native import LoadedCode
+from lampwork.runtime.launch.native import LoadedCode
 
 #: Every level that this machine runs.
 TARGETS = [name for name, features in LEVELS.items() if machine_features().issuperset(features)]

@@ -17,7 +17,7 @@ from lampwork.codegen.llvm.link import link
 from lampwork.codegen.target import make_target
 from lampwork.errors import CompileError, LampworkError
 from lampwork.ir.loops import Axis, Kernel, Load, Loop, Store
-from lampwork.runtime.native import LoadedCode
+from lampwork.runtime.launch.native import LoadedCode
 
 from .helpers import TARGETS, compiled, elementwise, execute, f32, parameter, run, symbol
 
@@ -40,7 +40,7 @@ def test_constants_and_calls_between_functions_are_linked():
         "define internal double @half(double %x) noinline {\n  %y = fmul double %x, 0.5\n  ret double %y\n}\n"
         "define double @run_0(double %x) {\n  %y = call double @half(double %x)\n  %z = fadd double %y, 3.25\n  ret double %z\n}\n"
     )
-    from lampwork.runtime.native import ExecutableMemory
+    from lampwork.runtime.launch.native import ExecutableMemory
 
     image, entries = link(object_code(text, make_target("sse4", 1)))
     memory = ExecutableMemory(image)
@@ -79,7 +79,7 @@ def test_loading_needs_no_compiler(tmp_path):
     (tmp_path / "code").write_bytes(pickle.dumps(native))
     script = (
         "import ctypes, pickle, sys, torch\n"
-        "from lampwork.runtime.native import LoadedCode\n"
+        "from lampwork.runtime.launch.native import LoadedCode\n"
         "code = LoadedCode(pickle.load(open(sys.argv[1], 'rb')))\n"
         "x, y = torch.randn(33), torch.zeros(33)\n"
         "pointers = (ctypes.c_void_p * 2)(x.data_ptr(), y.data_ptr())\n"

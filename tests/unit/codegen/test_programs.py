@@ -22,7 +22,7 @@ from lampwork.ir.interpret import array_dtype
 from lampwork.ir.loops import storage_numel
 from lampwork.ir.program import Launch
 from lampwork.ir.size import evaluate
-from lampwork.runtime.native import LoadedCode
+from lampwork.runtime.launch.native import LoadedCode
 from tests.unit.schedule.programs import random_inputs, run_nests, scheduled
 from tests.unit.schedule.test_fuzz import eager_to_split, programs
 

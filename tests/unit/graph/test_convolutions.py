@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from lampwork.capture.recorder import record
+from lampwork.capture.record.recorder import record
 from lampwork.graph.convolutions import sum_bias_gradients
 from lampwork.graph.functionalize import functionalize
 from lampwork.graph.interpret import interpret_functional

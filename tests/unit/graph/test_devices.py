@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from lampwork.capture.capture import capture
-from lampwork.capture.recorder import record
+from lampwork.capture.record.recorder import record
 from lampwork.config import make_settings
 from lampwork.errors import GraphBreak
 from lampwork.graph.freeze import fold_batch_norms
@@ -22,7 +22,7 @@ from lampwork.ir.program import Extern, Lowered
 from lampwork.ir.source import State
 from lampwork.ir.verify import verify_lowered
 from lampwork.lower import lower
-from lampwork.runtime.derived import derive
+from lampwork.runtime.launch.prepacked import derive
 from tests.cuda_stand_in import cuda_stand_in
 
 CUDA = torch.device("cuda", 0)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from lampwork import _torch
-from lampwork.capture.recorder import record
+from lampwork.capture.record.recorder import record
 from lampwork.config import make_settings
 from lampwork.errors import CompileError
 from lampwork.graph import products
@@ -18,7 +18,7 @@ from lampwork.graph.interpret import interpret_functional
 from lampwork.graph.prepare import prepare
 from lampwork.graph.simplify import pure, remove_dead, share_repeated_work
 from lampwork.ir.region import AliasOfInput, FromGraph
-from lampwork.runtime.derived import derive
+from lampwork.runtime.launch.prepacked import derive
 
 aten = torch.ops.aten
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lampwork.capture.recorder import record
+from lampwork.capture.record.recorder import record
 from lampwork.config import make_settings
 from lampwork.graph.freeze import fold_batch_norms
 from lampwork.graph.functionalize import functionalize
@@ -17,7 +17,7 @@ from lampwork.graph.layout import order_convolutions
 from lampwork.graph.simplify import embed_literals, remove_dead
 from lampwork.ir.region import FunctionalGraph
 from lampwork.lower import lower
-from lampwork.runtime.derived import derive
+from lampwork.runtime.launch.prepacked import derive
 
 aten = torch.ops.aten
 X = torch.randn(2, 4, 6, 6)

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from lampwork import _torch
-from lampwork.capture.recorder import record
+from lampwork.capture.record.recorder import record
 from lampwork.config import make_settings
 from lampwork.graph import convolutions, padding
 from lampwork.graph.functionalize import functionalize
 from lampwork.graph.interpret import interpret_functional
 from lampwork.graph.prepare import prepare
-from lampwork.runtime.derived import derive
+from lampwork.runtime.launch.prepacked import derive
 from tests.cuda_stand_in import cuda_stand_in
 
 X = torch.randn(2, 3, 16, dtype=torch.bfloat16)

@@ -10,7 +10,7 @@ import random
 import pytest
 import torch
 
-from lampwork.capture.recorder import record
+from lampwork.capture.record.recorder import record
 from lampwork.config import Settings
 from lampwork.graph.interpret import interpret_functional
 from lampwork.graph.prepare import prepare

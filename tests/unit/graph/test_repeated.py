@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import lampwork
-from lampwork.capture.recorder import record
+from lampwork.capture.record.recorder import record
 from lampwork.codegen.target import host_target
 from lampwork.config import Settings
 from lampwork.graph.prepare import prepare

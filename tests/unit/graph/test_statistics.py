@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import group_norm
 
-from lampwork.capture.recorder import record
+from lampwork.capture.record.recorder import record
 from lampwork.graph.functionalize import functionalize
 from lampwork.graph.interpret import interpret_functional
 from lampwork.graph.simplify import remove_dead

@@ -18,7 +18,7 @@ from lampwork.ir.region import RunEagerly
 from lampwork.runtime import function as function_module
 from lampwork.runtime.entry import Entry
 from lampwork.runtime.function import CompiledFunction, is_compiling, wrap
-from lampwork.runtime.host import Rerun
+from lampwork.runtime.launch.host import Rerun
 from lampwork.runtime.module import compile_module
 from tests.unit.runtime import handmade
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import lampwork
-from lampwork.runtime.touched import touched_inputs
+from lampwork.runtime.launch.memory_effects import touched_inputs
 
 
 def test_gradients_that_a_step_looks_at_and_drops():

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import lampwork
-from lampwork.capture.recorder import record
+from lampwork.capture.record.recorder import record
 from lampwork.config import make_settings
 from lampwork.graph.prepare import prepare
 from lampwork.ir.program import Extern, Launch, Program

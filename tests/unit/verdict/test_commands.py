@@ -13,7 +13,9 @@ import torch
 
 import lampwork
 from lampwork import cli
-from lampwork.verdict import bench, cache_command, cases, doctor, explain_command, zoo
+from lampwork.benchmark import bench, cases, zoo
+from lampwork.commands import cache as cache_command
+from lampwork.commands import doctor, explain
 
 SCRIPT = """
 import torch
@@ -41,10 +43,10 @@ def call(found):
 
 
 def test_targets_of_a_script(script):
-    assert call(explain_command.find(f"{script}::double", "torch.ones(1), scale=SCALE")) == [3.0]
-    assert call(explain_command.find(f"{script}::Holder.inner", "torch.ones(1)")) == [2.0]
-    assert call(explain_command.find(f"{script}::factory", None)) == [5.0, 5.0]
-    assert call(explain_command.find(f"{script}::nothing", None)) == [0.0]
+    assert call(explain.find(f"{script}::double", "torch.ones(1), scale=SCALE")) == [3.0]
+    assert call(explain.find(f"{script}::Holder.inner", "torch.ones(1)")) == [2.0]
+    assert call(explain.find(f"{script}::factory", None)) == [5.0, 5.0]
+    assert call(explain.find(f"{script}::nothing", None)) == [0.0]
 
 
 @pytest.mark.parametrize(

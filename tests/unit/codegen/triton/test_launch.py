@@ -14,7 +14,7 @@ from lampwork.errors import CompileError
 from lampwork.ir.loops import Buffer, Kernel, Parameter
 from lampwork.ir.program import UNALIGNED, DeviceKernel, Extern, Launch, Placement, Program
 from lampwork.ir.size import Symbol, add, evaluate, floordiv, maximum, minimum, mod, mul
-from lampwork.runtime.native import LoadedCode
+from lampwork.runtime.launch.native import LoadedCode
 from tests.unit.runtime.handmade import LAUNCH_KERNEL
 
 N, M, S0 = Symbol("n"), Symbol("m"), Symbol("s0")

@@ -15,7 +15,7 @@ from lampwork.codegen.triton.rows import FILLED, fill_kernel
 from lampwork.codegen.triton.source import kernel_source
 from lampwork.codegen.triton.worker import compile_text
 from lampwork.ir.program import Launch
-from lampwork.runtime.native import LoadedCode
+from lampwork.runtime.launch.native import LoadedCode
 from tests.unit.codegen.triton.interpret import available, launch
 from tests.unit.codegen.triton.programs import TARGET, assert_like_eager, program_of, sources
 from tests.unit.codegen.triton.test_launch import Driver

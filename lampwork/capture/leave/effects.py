@@ -1,0 +1,328 @@
+"""Effects: what the program did to objects that the caller can see, as the difference between overlays and what was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lampwork.capture.autograd.backward import HOOK_TABLES, has_new_history, has_usable_history
+from lampwork.capture.leave.object_reconstruction import raised_at
+from lampwork.capture.leave.reconstruction import Templates
+from lampwork.capture.outside.guards import GuardList
+from lampwork.capture.outside.load import CHANGED_BY_RAISING, Loader
+from lampwork.capture.outside.overlay import (
+    MISSING,
+    Break,
+    CellOverlay,
+    DictOverlay,
+    ListOverlay,
+    Pending,
+    SetOverlay,
+    SlotOverlay,
+)
+from lampwork.capture.outside.plain import is_plain
+from lampwork.capture.record.fake import Fake
+from lampwork.ir.guard import Distinct, Equals, KeysAre
+from lampwork.ir.reference import ObjectRef
+from lampwork.ir.template import (
+    Call,
+    CallSetAttribute,
+    ConstantValue,
+    DeleteAttribute,
+    DeleteItem,
+    Effect,
+    ReplaceDict,
+    ReplaceItems,
+    ReplaceSet,
+    SetAttribute,
+    SetCell,
+    SetItem,
+    SourceValue,
+    Template,
+)
+
+_SPEND = ObjectRef("function", "lampwork.runtime.leave.post_graph", "spend")
+
+
+def collect_effects(loader: Loader, templates: Templates) -> list[Effect]:
+    """Effects for every overlay whose contents differ from what was there, in the order the objects were met.
+
+    Raises `Break` if a value that was stored cannot be described.
+    """
+    effects: list[Effect] = []
+    for overlay in list(loader.dicts.values()):
+        if overlay.changed or overlay.whole:
+            effects += _dict_effects(overlay, loader, templates)
+    for listed in list(loader.lists.values()):
+        if listed.changed or listed.state != "raw":
+            effects += _list_effects(listed, loader, templates)
+    for collected in list(loader.sets.values()):
+        if collected.settled:
+            effects += _set_effects(collected, templates)
+    for slots in list(loader.slots.values()):
+        if not isinstance(slots.owner, torch.Tensor):
+            effects += _slot_effects(slots, loader, templates)
+    for cell in list(loader.cells.values()):
+        effects += _cell_effects(cell, templates)
+    for error, before in list(loader.exceptions.values()):
+        effects += _exception_effects(error, before, loader, templates)
+    return effects + _tensor_effects(loader, templates)
+
+
+def _tensor_effects(loader: Loader, templates: Templates) -> list[Effect]:
+    """Attributes and gradients of tensors: of those from outside, and of those that leave the region, which an
+    attribute of another may be. So this comes last."""
+    effects: list[Effect] = []
+    inputs = loader.tensors
+    for raw, source, fake in zip(inputs.values, inputs.sources, inputs.fakes_of_tensors()):
+        if fake.is_leaf and not raw.is_leaf:
+            effects.append(Call(loader.guards.reference(torch.Tensor.detach_), (SourceValue(source),)))
+        if fake.is_leaf and fake.requires_grad is not (raw.requires_grad and raw.is_leaf):  # `x.requires_grad_()`
+            effects.append(CallSetAttribute(SourceValue(source), "requires_grad", ConstantValue(fake.requires_grad)))
+        elif has_new_history(fake) and not has_usable_history(loader, fake):
+            effects.append(Call(_SPEND, (SourceValue(source),)))
+    for slots in list(loader.slots.values()):
+        if isinstance(slots.owner, torch.Tensor) and loader.origin(slots.owner) is not None:
+            effects += _slot_effects(slots, loader, templates)
+    done = 0
+    while done < len(templates.outputs):
+        tensor = templates.outputs[done]
+        done += 1
+        if loader.origin(tensor) is not None:
+            continue
+        slots = loader.slots.get(id(tensor)) or SlotOverlay(tensor)
+        kept = not tensor.is_leaf and tensor.retains_grad
+        if kept:
+            effects.append(Call(loader.guards.reference(torch.Tensor.retain_grad), (templates.template(tensor),)))
+        gradient = tensor.grad if tensor.is_leaf or kept else None
+        if "grad" not in slots.values and gradient is not None:
+            slots.write("grad", gradient)
+        effects += _slot_effects(slots, loader, templates)
+    return effects
+
+
+def granted_inputs(loader: Loader) -> list[Fake]:
+    """Leaves from outside that require grad only since the program set it."""
+    pairs = zip(loader.tensors.values, loader.tensors.fakes_of_tensors())
+    return [fake for raw, fake in pairs if fake.is_leaf and fake.requires_grad and not raw.requires_grad]
+
+
+def guard_distinct(loader: Loader) -> None:
+    """Objects that the program changed must stay other objects than all it read of the same type, or it would have
+    read back what it wrote. Guarded at the end, when it is known what was written."""
+    written: dict[int, Any] = {}
+    for overlay in loader.dicts.values():
+        if dict_written(overlay, loader):
+            written[id(overlay.owner if overlay.owner is not None else overlay.copy)] = overlay
+    for listed in loader.lists.values():
+        if listed.changed or (listed.state == "settled" and list_written(listed, loader)):
+            written[id(listed.copy)] = listed
+    for collected in loader.sets.values():
+        if collected.settled and _set_written(collected):
+            written[id(collected.copy)] = collected
+    for slots in loader.slots.values():
+        if slots.written:
+            written[id(slots.owner)] = slots
+    if not written:
+        return
+    by_type: dict[type, list[Any]] = {}
+    for key, origin in loader.by_value.items():
+        if not isinstance(origin.value, torch.Tensor):
+            by_type.setdefault(type(origin.raw), []).append((key, origin.source))
+    for group in by_type.values():
+        changed = [source for key, source in group if key in written]
+        if changed and len(group) > 1:
+            first = changed[0]
+            others = tuple(source for _, source in group if source is not first)
+            loader.guards.add(first, ("distinct from all",), lambda: Distinct(others))
+
+
+def guard_identities(loader: Loader, identified: dict[int, Any]) -> None:
+    """Objects whose `id()` the program took stay different objects."""
+    origins = [loader.by_value[key] for key in identified if key in loader.by_value]
+    if len(origins) > 1:
+        others = tuple(origin.source for origin in origins[1:])
+        loader.guards.add(origins[0].source, ("distinct identities",), lambda: Distinct(others))
+
+
+def may_be_identities(guards: GuardList) -> bool:
+    """Whether numbers were read from outside that may be what `id()` gave earlier: among keys and elements of sets all
+    that may be addresses, alone those that are little else."""
+    for guard in guards:
+        test = guard.test
+        if type(test) is KeysAre:
+            if any(_at_least(each, _LEAST_ADDRESS) for each in test.keys):
+                return True
+        elif type(test) is Equals and _at_least(test.value, _LARGE_ADDRESS):
+            return True
+    return False
+
+
+def _at_least(value: Any, least: int) -> bool:
+    if type(value) is tuple or type(value) is frozenset:
+        return any(_at_least(each, least) for each in value)
+    return type(value) is int and value >= least
+
+
+#: Where objects may lie, and where almost all of them do, in processes of 64 bits.
+_LEAST_ADDRESS, _LARGE_ADDRESS = 1 << 20, 1 << 32
+
+
+def dict_written(overlay: DictOverlay, loader: Loader) -> bool:
+    """Whether the program has changed the dict."""
+    if overlay.changed:
+        return True
+    if not overlay.whole:
+        return False
+    base, copy = overlay.base, overlay.copy
+    return list(base) != list(copy) or not all(
+        key in overlay.pending or _same(dict.__getitem__(copy, key), base[key], loader) for key in base
+    )
+
+
+def list_written(overlay: ListOverlay, loader: Loader) -> bool:
+    """Whether the program has changed the list, which was loaded whole."""
+    copy = list(overlay.base_class.__iter__(overlay.copy))
+    return len(copy) != len(overlay.base) or not all(_same(a, b, loader) for a, b in zip(copy, overlay.base))
+
+
+def _set_written(overlay: SetOverlay) -> bool:
+    """Whether the program has changed the set: True in place of 1 counts."""
+    if overlay.copy != overlay.base:
+        return True
+    before = {each: each for each in overlay.base}
+    return any(each is not before[each] and repr(each) != repr(before[each]) for each in overlay.copy)
+
+
+def _same(now: Any, before: Any, loader: Loader) -> bool:
+    """Whether what is stored now is what was stored before (`before` is raw)."""
+    if now is before:
+        return True
+    origin = loader.by_raw.get(id(before))
+    if origin is not None:
+        return now is origin.value
+    # Equal plain data of the same type: identity of constants is nobody's business.
+    return type(now) is type(before) and is_plain(now) and is_plain(before) and repr(now) == repr(before)
+
+
+def _dict_effects(overlay: DictOverlay, loader: Loader, templates: Templates) -> list[Effect]:
+    base, copy = overlay.base, overlay.copy
+    owner: Template | None = None
+    if overlay.owner is not None:
+        owner = templates.template(overlay.owner)
+    target = SourceValue(overlay.source)
+    removed = [key for key in base if not dict.__contains__(copy, key)]
+    kept_order = [key for key in base if dict.__contains__(copy, key)]
+    added = [key for key in dict.__iter__(copy) if key not in base]
+    if list(dict.__iter__(copy) if type(copy) is dict else copy.keys()) != kept_order + added:
+        loader.dict_keys(overlay)
+        pairs = []
+        for key in list(copy.keys()):
+            if key in overlay.pending:
+                value: Template = SourceValue(loader.sources.item(overlay.source, loader.key_part(overlay, key)))
+            else:
+                value = templates.template(dict.__getitem__(copy, key))
+            pairs.append((templates.template(key), value))
+        return [ReplaceDict(target, tuple(pairs))]
+    effects: list[Effect] = []
+    for key in removed:
+        if owner is not None:
+            effects.append(DeleteAttribute(owner, key))
+        else:
+            effects.append(DeleteItem(target, templates.template(key)))
+    stored = kept_order + added
+    if not overlay.whole:  # nobody knows which of the keys that are written a later call finds there
+        stored = [*overlay.written, *(key for key in stored if key not in overlay.written)]
+    for key in stored:
+        if key in overlay.pending:
+            continue
+        now = dict.__getitem__(copy, key)
+        if key in base and key not in overlay.unseen and _same(now, base[key], loader):
+            continue
+        if owner is not None and isinstance(key, str):
+            effects.append(SetAttribute(owner, key, templates.template(now)))
+        else:
+            effects.append(SetItem(target, templates.template(key), templates.template(now)))
+    return effects
+
+
+def _list_effects(overlay: ListOverlay, loader: Loader, templates: Templates) -> list[Effect]:
+    target = SourceValue(overlay.source)
+    base, copy = overlay.base, list(overlay.base_class.__iter__(overlay.copy))
+    if overlay.state == "appended":
+        appended = copy[len(base) :]
+        return [ReplaceItems(target, None, templates.items(appended))] if appended else []
+    keep = 0
+    while keep < len(base) and keep < len(copy):
+        element = copy[keep]
+        if type(element) is Pending:
+            if element.index != keep:
+                break
+        elif not _same(element, base[keep], loader):
+            break
+        keep += 1
+    if keep == len(base) == len(copy):
+        return []
+    rest = [
+        SourceValue(loader.sources.item(overlay.source, element.index))
+        if type(element) is Pending
+        else templates.template(element)
+        for element in copy[keep:]
+    ]
+    return [ReplaceItems(target, keep, tuple(rest))]
+
+
+def _set_effects(overlay: SetOverlay, templates: Templates) -> list[Effect]:
+    if not _set_written(overlay):
+        return []
+    return [ReplaceSet(SourceValue(overlay.source), templates.items(overlay.copy))]
+
+
+def _slot_effects(overlay: SlotOverlay, loader: Loader, templates: Templates) -> list[Effect]:
+    effects: list[Effect] = []
+    inside = isinstance(overlay.owner, torch.Tensor) and loader.origin(overlay.owner) is None
+    for name in overlay.written:
+        if inside and name == HOOK_TABLES[0] and overlay.owner.grad_fn is not None:
+            continue  # they are part of how the tensor is differentiated
+        value = overlay.values.get(name, MISSING)
+        initial = overlay.initial.get(name, MISSING)
+        if value is initial and (value is not MISSING or inside or name in overlay.initial):
+            continue
+        owner = templates.template(overlay.owner)
+        if value is initial:  # written, then deleted: on a later call there may be something
+            effects.append(CallSetAttribute(owner, name, ConstantValue(None)))
+        if value is MISSING:
+            effects.append(Call(loader.guards.reference(delattr), (owner, ConstantValue(name))))
+        elif name == "grad" and value is None and loader.origin(overlay.owner) is None:
+            continue
+        else:
+            unseen = name not in overlay.initial
+            effects.append(CallSetAttribute(owner, name, templates.template(value), unseen))
+    return effects
+
+
+def _exception_effects(error: BaseException, before: tuple, loader: Loader, templates: Templates) -> list[Effect]:
+    """What raising and chaining changed in an exception from outside."""
+    source = loader.by_value[id(error)].source
+    owner = SourceValue(source)
+    effects: list[Effect] = []
+    for name, value in list(zip(CHANGED_BY_RAISING, before))[1:]:
+        if getattr(error, name) is not value:
+            effects.append(CallSetAttribute(owner, name, templates.template(getattr(error, name))))
+    places = raised_at(error, before[0])
+    if places:
+        rest = SourceValue(loader.sources.attribute(source, "__traceback__"))
+        effects.append(CallSetAttribute(owner, "__traceback__", templates.traceback(rest, places)))
+    return effects
+
+
+def _cell_effects(overlay: CellOverlay, templates: Templates) -> list[Effect]:
+    if not overlay.written or overlay.value is overlay.initial:
+        return []
+    value = None if overlay.value is MISSING else templates.template(overlay.value)
+    if overlay.function is None:
+        if value is None:
+            raise Break("result", "a variable that a function shares is deleted after a break")
+        return [CallSetAttribute(SourceValue(overlay.source), "cell_contents", value)]
+    return [SetCell(SourceValue(overlay.function), overlay.index, value)]

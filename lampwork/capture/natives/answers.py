@@ -1,0 +1,328 @@
+"""Native functions that the host answers in capture's own way: what they reflect on is the program's view of things."""
+
+from __future__ import annotations
+
+import _thread
+import copyreg
+import functools
+import inspect
+import itertools
+import sys
+import types
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lampwork import _torch
+from lampwork.capture.autograd import user_functions
+from lampwork.capture.leave.output import install_output
+from lampwork.capture.machine import UNBOUND
+from lampwork.capture.machine.natives import Callback, class_check
+from lampwork.capture.natives.conversions import install_conversions
+from lampwork.capture.natives.identities import install_identities
+from lampwork.capture.natives.introspection import follows_protocol, install_introspection, is_protocol
+from lampwork.capture.natives.library import install_library
+from lampwork.capture.natives.locks import install_locks
+from lampwork.capture.natives.python_warnings import install_warned
+from lampwork.capture.outside.overlay import MISSING, Break
+from lampwork.capture.outside.plain import HEAP_TYPE, is_plain
+from lampwork.capture.record.fake import TENSOR_KINDS
+from lampwork.capture.values.arrays import UnknownArray
+from lampwork.capture.values.assumptions import install_checks
+from lampwork.capture.values.memberships import contains_symbol
+from lampwork.capture.values.numbers import BackedNumber
+from lampwork.capture.values.sizes import SYMBOLIC, number
+from lampwork.capture.values.text import install_text
+from lampwork.capture.values.unbacked_numbers import UnbackedNumber
+
+#: The program cannot be followed through these: they reach frames, other threads or the outside world.
+REFUSED = {
+    sys._getframe: "sys._getframe()",
+    _thread.start_new_thread: "starting a thread",
+    inspect.currentframe: "inspect.currentframe()",
+    open: "open()", input: "input()",
+}  # fmt: skip
+
+
+def install_answers(world: Any) -> None:
+    """Registers the answers of this module with a world."""
+    add = world.add_intrinsic
+    native: Any
+    add(type, _type)
+    add(isinstance, _isinstance)
+    for native, text in REFUSED.items():
+        add(native, _refuse(text))
+    for native in (torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, _torch.is_compiling):
+        add(native, _is_compiling)
+    add(torch.compiler.is_exporting, lambda world: False)
+    add(torch.jit.is_scripting, lambda world: False)
+    add(torch.jit.is_tracing, lambda world: False)
+    add(_torch.is_scripting, lambda world: False)
+    for native in (map, filter):
+        add(native, _calls_first(native))
+    add(inspect.signature, _signature)
+    substitute = world.add_substitute
+    substitute(any, _any)
+    substitute(all, _all)
+    substitute(itertools.accumulate, _accumulate)
+    substitute(functools.reduce, _reduced)
+    substitute(itertools.starmap, _starmap)
+    substitute(itertools.takewhile, _takewhile)
+    substitute(itertools.dropwhile, _dropwhile)
+    substitute(itertools.filterfalse, _filterfalse)
+    install_identities(world)
+    add(object.__reduce_ex__, _reduce)
+    add(_torch.dispatch_stack_length, lambda world: max(_torch.dispatch_stack_length() - 1, 0))
+    add(TorchDispatchMode.__enter__, _enter_dispatch_mode)
+    add(torch.autograd.Function.apply.__func__, user_functions.apply)
+    add(type(torch.autograd.Function), _autograd_function_class)
+    tag = _torch.generation_tag()
+    if tag is not None:
+        add(tag, lambda world, tracker, module: None)
+    world.intrinsics.pop(any, None)
+    world.intrinsics.pop(all, None)
+    add(torch.is_autocast_cache_enabled, _autocast_cache)
+    add(torch.set_autocast_cache_enabled, _set_autocast_cache)
+    add(dict.get, _dict_get)
+    install_warned(world)
+    install_introspection(world)
+    install_conversions(world)
+    install_library(world)
+    install_locks(world)
+    install_checks(world)
+    install_text(world)
+    install_output(world)
+
+
+def _enter_dispatch_mode(world: Any, mode: Any) -> Any:
+    """A break: the program's mode is to see what runs, and PyTorch's notes on modes tell of the recorder's own."""
+    raise Break("context", f"a dispatch mode ({type(mode).__qualname__}) is entered")
+
+
+def _autocast_cache(world: Any) -> bool:
+    """Whether casts are cached, as the program left it: the recorder has its own reasons to turn the cache off."""
+    world.read_state("autocast")
+    if world.autocast_cache is None:
+        world.autocast_cache = world.initial_state["autocast"][-1]
+    return world.autocast_cache
+
+
+def _set_autocast_cache(world: Any, enabled: Any) -> None:
+    world.read_state("autocast")
+    world.autocast_cache = bool(enabled)
+
+
+def _is_compiling(world: Any) -> bool:
+    """True but in optimizers, which would compute their corrections in single precision, and in calls of modules, which
+    would leave out the hooks that are called always."""
+    frame = world.machine.user_frame()
+    if frame is None:
+        return True
+    name = str(frame.globals.get("__name__", ""))
+    return not name.startswith("torch.optim.") and name != "torch.nn.modules.module"
+
+
+def _refuse(text: str) -> Any:
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        raise Break("native-call", f"{text} is called", "Do it outside the compiled function.")
+
+    return answer
+
+
+def _type(world: Any, *args: Any, **kwargs: Any) -> Any:
+    if len(args) == 1 and not kwargs:
+        return world.type_of(args[0])
+    if len(args) == 3:
+        _, bases, namespace = args
+        for base in bases:
+            if type(getattr(base.__init_subclass__, "__func__", None)) is FunctionType:
+                raise Break("class-made", f"a subclass of {base.__qualname__}, which has an __init_subclass__, is made")
+        for value in dict(namespace).values():
+            if type(getattr(type(value), "__set_name__", None)) is FunctionType:
+                raise Break("class-made", f"a class is made with a {type(value).__qualname__} in it")
+    return type(*args, **kwargs)
+
+
+def _isinstance(world: Any, *args: Any) -> Any:
+    if len(args) != 2:
+        return isinstance(*args)
+    subject, classes = args
+    if id(classes) in world.loader.unsettled:
+        world.touch(classes)
+    return _instance_check(world, subject, classes)
+
+
+_NATIVE_METACLASSES = frozenset({
+    type, type(torch.Tensor), type(torch.nn.Parameter), type(torch.dtype), _torch.pybind_metaclass,
+})  # fmt: skip
+
+
+def _instance_check(world: Any, subject: Any, classes: Any) -> bool:
+    if type(subject) in SYMBOLIC or type(subject) is UnbackedNumber or type(subject) is BackedNumber:
+        subject = world.type_of(subject)(2)
+    if type(subject) is UnknownArray:
+        return issubclass(subject.kind, classes)
+    kind = type(classes)
+    if kind is tuple:
+        return any(_instance_check(world, subject, each) for each in classes)
+    if kind is types.UnionType:
+        return any(_instance_check(world, subject, each) for each in classes.__args__)
+    if kind in _NATIVE_METACLASSES or type(subject) in TENSOR_KINDS:
+        return isinstance(subject, classes)
+    if is_protocol(classes):
+        return follows_protocol(world, classes, world.type_of(subject), subject)
+    return class_check(world, "__instancecheck__", isinstance, subject, classes)
+
+
+def _calls_first(native: Any) -> Any:
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) >= 2 and not kwargs:
+            args = (Callback(world, args[0]) if args[0] is not None else None,
+                    *(world.native_iterable(value) for value in args[1:]))  # fmt: skip
+            if native is filter and args[0] is None:
+                args = (Callback(world, bool), args[1])
+        return native(*args, **kwargs)
+
+    return answer
+
+
+def _signature(world: Any, function: Any, **kwargs: Any) -> Any:
+    """`inspect.signature` of a Python function or method: decided by its code, defaults and `__wrapped__` chain."""
+    target = function
+    while True:
+        target = target.__func__ if type(target) is MethodType else target
+        if isinstance(target, type) and world.loader.class_source(target) is None:
+            break  # a class that the program made: all that is looked at is its own
+        if type(target) is not FunctionType or kwargs:
+            raise Break("native-argument", f"inspect.signature is called with a {type(function).__name__}")
+        world.function_parts(target)
+        for name in ("__signature__", "__text_signature__"):
+            if world.attribute_or(target, name, MISSING) is not MISSING:
+                raise Break("native-argument", "inspect.signature of a function that carries a signature of its own")
+        wrapped = world.attribute_or(target, "__wrapped__", MISSING)
+        if wrapped is MISSING:
+            break
+        target = wrapped
+    if isinstance(target, type):
+        return inspect.signature(function)
+    if not is_plain(target.__defaults__ or ()) or not all(map(is_plain, (target.__kwdefaults__ or {}).values())):
+        raise Break("native-argument", "inspect.signature of a function whose defaults are objects")
+    return inspect.signature(function)
+
+
+def _any(iterable: Any) -> bool:
+    for element in iterable:
+        if element:
+            return True
+    return False
+
+
+def _all(iterable: Any) -> bool:
+    for element in iterable:
+        if not element:
+            return False
+    return True
+
+
+def _accumulate(iterable: Any, func: Any = None, *, initial: Any = None) -> Any:
+    iterator = iter(iterable)
+    total = initial
+    if initial is None:
+        try:
+            total = next(iterator)
+        except StopIteration:
+            return
+    yield total
+    for element in iterator:
+        total = total + element if func is None else func(total, element)
+        yield total
+
+
+def _reduced(function: Any, iterable: Any, /, *initial: Any) -> Any:
+    if len(initial) > 1:
+        raise TypeError(f"reduce expected at most 3 arguments, got {2 + len(initial)}")
+    iterator = iter(iterable)
+    if initial:
+        (total,) = initial
+    else:
+        try:
+            total = next(iterator)
+        except StopIteration:
+            raise TypeError("reduce() of empty iterable with no initial value") from None
+    for element in iterator:
+        total = function(total, element)
+    return total
+
+
+def _starmap(function: Any, iterable: Any) -> Any:
+    for args in iterable:
+        yield function(*args)
+
+
+def _takewhile(predicate: Any, iterable: Any) -> Any:
+    for element in iterable:
+        if not predicate(element):
+            break
+        yield element
+
+
+def _dropwhile(predicate: Any, iterable: Any) -> Any:
+    iterator = iter(iterable)
+    for element in iterator:
+        if not predicate(element):
+            yield element
+            break
+    yield from iterator
+
+
+def _filterfalse(predicate: Any, iterable: Any) -> Any:
+    for element in iterable:
+        if not (element if predicate is None else predicate(element)):
+            yield element
+
+
+def _autograd_function_class(world: Any, *args: Any, **kwargs: Any) -> Any:
+    """`class F(torch.autograd.Function)`: its metaclass makes the class of the backward node and counts it."""
+    world.touch(args[-1])
+    return type(torch.autograd.Function)(*args, **kwargs)
+
+
+def _reduce(world: Any, obj: Any, protocol: Any = 0) -> Any:
+    """`object.__reduce_ex__(4)` of an instance of a Python class: what `copy.copy` and `copy.deepcopy` are made of."""
+    cls = type(obj)
+    found, reduce = world.class_lookup(cls, "__reduce__")
+    if found and reduce is not object.__reduce__:
+        return world.call_attribute(reduce, obj, ())
+    slots = any("__slots__" in base.__dict__ and base.__dict__["__slots__"] for base in cls.__mro__)
+    ordinary = cls.__flags__ & HEAP_TYPE and not isinstance(obj, torch.Tensor) and not slots
+    if type(protocol) is not int or protocol < 2 or not ordinary:
+        raise Break("native-argument", f"a {cls.__qualname__} is copied or pickled")
+    for name in ("__getnewargs_ex__", "__getnewargs__"):
+        if world.class_lookup(cls, name)[0]:
+            raise Break("native-argument", f"a {cls.__qualname__} with a {name} is copied or pickled")
+    getstate = world.python_special(obj, "__getstate__")
+    if getstate is UNBOUND:
+        state = world.attribute_or(obj, "__dict__", None)
+        world.touch(state)
+    else:
+        state = world.call_special(obj, getstate)
+    call = world.machine.call
+    elements = world.get_iter(obj) if isinstance(obj, list) else None
+    pairs = world.get_iter(call(world.attribute(obj, "items"))) if isinstance(obj, dict) else None
+    return copyreg.__newobj__, (cls,), state or None, elements, pairs  # type: ignore[attr-defined]
+
+
+def _dict_get(world: Any, mapping: Any, *args: Any) -> Any:
+    if args and type(args[0]) is torch.SymInt:
+        if len(args) <= 2 and contains_symbol(world, args[0], mapping) is False:
+            return args[1] if len(args) == 2 else None
+        args = (number(args[0]), *args[1:])
+    overlay = world.loader.unsettled.get(id(mapping))
+    if overlay is not None and 1 <= len(args) <= 2:
+        value = world.loader.dict_read(overlay, args[0])
+        return (args[1] if len(args) == 2 else None) if value is MISSING else value
+    if args:
+        world.check_key(mapping, args[0])
+    return dict.get(mapping, *args)

@@ -1,0 +1,305 @@
+"""Builtin functions that call special methods: on objects of Python classes, the machine calls them.
+
+    ordering      sorted, min, max, list.sort and functools.cmp_to_key compare through the machine, in CPython's order
+    numbers       int, float, complex, operator.index, round, divmod, pow and the like call `__int__`, `__index__`, ...
+    text          str, repr and format of containers that hold objects, and of the program's exceptions
+
+Where no special method written in Python is involved, the native function answers itself.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import math
+import operator
+import sys
+import types
+from typing import Any
+
+import torch
+
+from lampwork.capture.machine import UNBOUND
+from lampwork.capture.machine.natives import INTRINSICS, Callback
+from lampwork.capture.machine.polyfills import POLYFILLS
+from lampwork.capture.outside.overlay import MISSING, Break
+from lampwork.capture.outside.plain import HEAP_TYPE
+from lampwork.capture.values.arrays import UnknownArray
+from lampwork.capture.values.numbers import BackedNumber
+from lampwork.capture.values.sizes import SYMBOLIC, number
+from lampwork.capture.values.text import UnknownText, holds_unknown, joined
+from lampwork.capture.values.unbacked_numbers import UnbackedNumber
+
+_machine_repr, _machine_str, _machine_format = INTRINSICS[repr], INTRINSICS[str], INTRINSICS[format]
+
+
+def install_conversions(world: Any) -> None:
+    """Registers the answers of this module with a world."""
+    add = world.add_intrinsic
+    native: Any
+    for native in (sorted, min, max):
+        add(native, _keyed(native))
+    add(list.sort, _sort)
+    add(functools.cmp_to_key, _cmp_to_key)
+    for native, names in _NUMBERS.items():
+        add(native, _by_special_method(native, names))
+    add(sum, _sum)
+    add(divmod, _divmod)
+    add(pow, _pow)
+    add(repr, _repr)
+    add(str, _str)
+    add(format, _format)
+
+
+# Ordering -----------------------------------------------------------------------------------------------------------
+
+
+class Ordered:
+    """Stands for a value in native code that orders: compared through the machine."""
+
+    __slots__ = ("world", "value")
+
+    def __init__(self, world: Any, value: Any) -> None:
+        self.world = world
+        self.value = value
+
+    def __lt__(self, other: Ordered) -> bool:
+        return self._compare(operator.lt, other)
+
+    def __gt__(self, other: Ordered) -> bool:
+        return self._compare(operator.gt, other)
+
+    def _compare(self, op: Any, other: Ordered) -> bool:
+        world = self.world
+        return world.truth(world.machine.complete(world.compare_op(op, self.value, other.value)))
+
+
+def _keyed(native: Any) -> Any:
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1:
+            args = (world.collect(args[0]),)
+        key, default = kwargs.get("key"), kwargs.get("default", MISSING)
+        if (
+            not args
+            or kwargs.keys() - _OPTIONS[native]
+            or (len(args) > 1 and (native is sorted or "default" in kwargs))
+        ):
+            return native(*args, **kwargs)
+        values = args[0] if len(args) == 1 else list(args)
+        keys = values if key is None else [world.machine.call(key, (value,)) for value in values]
+        if not world.is_data(keys):
+            keys = [Ordered(world, each) for each in keys]
+        if native is sorted:
+            order = sorted(range(len(values)), key=keys.__getitem__, reverse=world.truth(kwargs.get("reverse", False)))
+            return [values[position] for position in order]
+        if not values:
+            return native((), **kwargs) if default is MISSING else default
+        return values[native(range(len(values)), key=keys.__getitem__)]
+
+    return answer
+
+
+_OPTIONS: dict[Any, frozenset[str]] = {
+    sorted: frozenset({"key", "reverse"}),
+    min: frozenset({"key", "default"}),
+    max: frozenset({"key", "default"}),
+}
+
+
+def _sort(world: Any, target: Any, **kwargs: Any) -> None:
+    world.touch(target)
+    ordered = world.machine.call(sorted, (target,), kwargs)
+    list.__setitem__(target, slice(None), ordered)
+
+
+def _cmp_to_key(world: Any, *args: Any, **kwargs: Any) -> Any:
+    (function,) = args or kwargs.values()
+    return functools.cmp_to_key(Callback(world, function))
+
+
+# Numbers ------------------------------------------------------------------------------------------------------------
+
+#: native -> the special methods it tries, best first
+_NUMBERS: dict[Any, tuple[str, ...]] = {
+    int: ("__int__", "__index__", "__trunc__"), float: ("__float__", "__index__"),
+    complex: ("__complex__", "__float__", "__index__"), operator.index: ("__index__",), hex: ("__index__",),
+    oct: ("__index__",), bin: ("__index__",), chr: ("__index__",), round: ("__round__",), bytes: ("__bytes__",),
+    math.floor: ("__floor__", "__float__"), math.ceil: ("__ceil__", "__float__"), math.trunc: ("__trunc__",),
+    math.sqrt: ("__float__", "__index__"),
+}  # fmt: skip
+#: Natives whose special method gives the result itself; the others convert what it gives.
+_FINAL = frozenset({round, math.floor, math.ceil, math.trunc, bytes})
+
+
+def is_object(value: Any) -> bool:
+    """Whether `value` is an object of a Python class, whose special methods may be the program's."""
+    kind = type(value)
+    if kind in SYMBOLIC or kind in (UnbackedNumber, UnknownText, UnknownArray, BackedNumber):
+        return False
+    return bool(kind.__flags__ & HEAP_TYPE) and not isinstance(value, torch.Tensor)
+
+
+def _by_special_method(native: Any, names: tuple[str, ...]) -> Any:
+    def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        if args and not kwargs and is_object(args[0]):
+            for name in names:
+                method = world.special(args[0], name)
+                if method is UNBOUND:
+                    continue
+                if type(method) is not types.FunctionType:
+                    break
+                if native in _FINAL and name in names[:1]:
+                    return world.call_attribute(method, args[0], tuple(args[1:]))
+                result = world.call_special(args[0], method)
+                if type(result) not in (int, float, complex):
+                    raise Break("native-argument", f"{name} returns a {type(result).__qualname__}")
+                return native(result, *args[1:])
+        return world.call_native(native, args, kwargs)
+
+    return answer
+
+
+def _sum(world: Any, *args: Any, **kwargs: Any) -> Any:
+    if args and len(args) + len(kwargs) <= 2:
+        args = (world.collect(args[0]), *args[1:])
+        if not world.are_data(args, kwargs):
+            return world.machine.call(POLYFILLS[sum][0], args, kwargs)
+    return world.call_native(sum, args, kwargs)
+
+
+def _divmod(world: Any, *args: Any) -> Any:
+    if len(args) == 2 and (is_object(args[0]) or is_object(args[1])):
+        result = world.try_binary("divmod", *args)
+        if result is NotImplemented:
+            names = " and ".join(f"'{type(each).__name__}'" for each in args)
+            raise TypeError(f"unsupported operand type(s) for divmod(): {names}")
+        return result
+    return world.call_native(divmod, args, {})
+
+
+def _pow(world: Any, *args: Any, **kwargs: Any) -> Any:
+    if kwargs.keys() <= {"base", "exp", "mod"} and any(map(is_object, (*args, *kwargs.values()))):
+        given = [*args, *[kwargs[name] for name in ("base", "exp", "mod")[len(args) :] if name in kwargs], None]
+        base, exponent, modulo = given[:3]
+        if modulo is None:
+            return world.binary_op(operator.pow, base, exponent)
+        method = world.python_special(base, "__pow__")
+        if method is not UNBOUND:
+            result = world.call_special(base, method, exponent, modulo)
+            if result is not NotImplemented:
+                return result
+    return world.call_native(pow, args, kwargs)
+
+
+# Text ---------------------------------------------------------------------------------------------------------------
+
+_BRACKETS: dict[Any, str] = {list: "[]", tuple: "()", set: "{}"}
+#: What stands for a container inside itself.
+_CYCLIC: dict[Any, str] = {
+    list: "[...]", tuple: "(...)", set: "set(...)", dict: "{...}", collections.deque: "[...]",
+}  # fmt: skip
+
+
+def _repr(world: Any, *args: Any, **kwargs: Any) -> Any:
+    if len(args) == 1 and not kwargs:
+        text = text_of_container(world, args[0])
+        if text is None:
+            text = _text_of_exception(world, args[0], repr)
+        if text is not None:
+            return text
+    return _machine_repr(world, *map(number, args), **kwargs)
+
+
+def _str(world: Any, *args: Any, **kwargs: Any) -> Any:
+    if len(args) == 1 and not kwargs:
+        text = text_of_container(world, args[0])
+        if text is None:
+            text = _text_of_exception(world, args[0], str)
+        if text is not None:
+            return text
+    return _machine_str(world, *map(number, args), **kwargs)
+
+
+def _format(world: Any, *args: Any) -> Any:
+    if len(args) == 1 or (len(args) == 2 and args[1] == ""):
+        if isinstance(args[0], (*_BRACKETS, dict, BaseException)):
+            if type(world.special(args[0], "__format__")) is not types.FunctionType:
+                return world.machine.call(str, (args[0],))
+    return _machine_format(world, *map(number, args))
+
+
+def text_of_container(world: Any, value: Any) -> str | None:
+    """The text of a builtin container that holds objects, each written by the machine; None for any other value."""
+    kind = type(value)
+    if (
+        kind not in _BRACKETS
+        and kind is not dict
+        and kind is not collections.OrderedDict
+        and kind is not collections.deque
+    ):
+        return None
+    world.touch(value)
+    if world.is_data(value) and not holds_unknown(value):
+        return None
+    if id(value) in world.being_written:
+        return _CYCLIC.get(kind, "...")
+    world.being_written.add(id(value))
+    try:
+        return _written(world, value, kind)
+    finally:
+        world.being_written.discard(id(value))
+
+
+def _written(world: Any, value: Any, kind: type) -> str:
+    call = world.machine.call
+    if isinstance(value, dict):
+        pairs = list(value.items())
+        if kind is dict:
+            return _woven("{", [[call(repr, (key,)), ": ", call(repr, (each,))] for key, each in pairs], "}")
+        if sys.version_info >= (3, 12):
+            texts = [[call(repr, (key,)), ": ", call(repr, (each,))] for key, each in pairs]
+            return _woven("OrderedDict({", texts, "})")
+        texts = [["(", call(repr, (key,)), ", ", call(repr, (each,)), ")"] for key, each in pairs]
+        return _woven("OrderedDict([", texts, "])")
+    parts = [[call(repr, (each,))] for each in list(value)]
+    if kind is tuple and len(parts) == 1:
+        return _woven("(", parts, ",)")
+    if kind is collections.deque:
+        limit = "" if value.maxlen is None else f", maxlen={value.maxlen}"
+        return _woven("deque([", parts, f"]{limit})")
+    return _woven(_BRACKETS[kind][0], parts, _BRACKETS[kind][1])
+
+
+def _woven(before: str, parts: list[list[str]], after: str) -> str:
+    """The parts with commas between them, some of which may be unknown while capturing."""
+    return joined([before, *[each for part in parts for each in (", ", *part)][1:], after])
+
+
+#: Exceptions whose text is made of more than their arguments, by C code of their own.
+_OWN_TEXT = (OSError, UnicodeError, SyntaxError, ImportError, BaseExceptionGroup)
+
+
+def _text_of_exception(world: Any, error: Any, function: Any) -> str | None:
+    """`str` or `repr` of an exception whose class leaves that to BaseException; None for any other value."""
+    if not isinstance(error, BaseException) or not is_object(error) or isinstance(error, _OWN_TEXT):
+        return None
+    if type(world.special(error, "__str__" if function is str else "__repr__")) is types.FunctionType:
+        return None
+    call = world.machine.call
+    if function is repr:
+        inner = f"({call(repr, (error.args[0],))})" if len(error.args) == 1 else call(repr, (error.args,))
+        return type(error).__name__ + inner
+    if len(error.args) == 1:
+        return call(repr if isinstance(error, KeyError) else str, (error.args[0],))
+    return call(repr, (error.args,)) if error.args else ""
+
+
+def index_of(world: Any, key: Any) -> Any:
+    """`key` as native sequences take it: an object with an `__index__` written in Python is asked for its number."""
+    if is_object(key):
+        method = world.special(key, "__index__")
+        if type(method) is types.FunctionType:
+            return world.machine.call(operator.index, (key,))
+    elif type(key) is slice and any(map(is_object, (key.start, key.stop, key.step))):
+        return slice(*[index_of(world, each) for each in (key.start, key.stop, key.step)])
+    return key

@@ -1,0 +1,57 @@
+"""Functions that `torch.compile` made, and operators that take functions, in a program that is captured.
+
+What `torch.compile` was applied to is interpreted like any other function of the program: how it would have been
+compiled changes no result. An operator that takes functions (`torch.cond`, attention with a `score_mod`) has an
+implementation in Python that eager runs, which is interpreted, too. Inside of what `torch.compile` made it is not:
+there the other compiler may have a kernel for it which needs less memory than the implementation, so the function is
+called as the program calls it, between two regions.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from lampwork import _torch
+from lampwork.capture.outside.overlay import Break, LeftToEager
+
+_REMEDY = "Apply lampwork.compile to it as well, or call it outside the compiled function."
+
+
+def call_made_by_peer(world: Any, function: FunctionType, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A call of what `torch.compile` returned: that of the function which it was given."""
+    kind = _kind(function)
+    if kind in world.natively:
+        raise Break("native-call", f"{function.__qualname__}, made by torch.compile, is called: in it, "
+                    f"{world.natively[kind]}", _REMEDY)  # fmt: skip
+    original = world.attribute(function, "_torchdynamo_orig_callable")
+    code = getattr(getattr(original, "__func__", original), "__code__", None)
+    if code is not None:
+        world.peers[code] = function
+    return world.call(original, args, kwargs)
+
+
+def call_higher_order(world: Any, operator: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A call of an operator that takes functions: what eager runs for it, where nothing else is called around that."""
+    name = operator.name()
+    if world.may_divide:
+        for frame in reversed(world.machine.frames):
+            peer = world.peers.get(frame.code.raw)
+            if peer is not None:
+                raise LeftToEager(_kind(peer), f"{name} takes functions", "native-call")
+    implementation = _torch.plain_implementation(operator)
+    # Its gradients are another operator's, or eager refuses them.
+    differentiated = torch.is_grad_enabled() and any(
+        isinstance(value, torch.Tensor) and value.requires_grad for value in tree_leaves((args, kwargs))
+    )
+    if implementation is None or differentiated:
+        raise Break("native-call", f"{name}, an operator that takes functions, is called", _REMEDY)
+    return world.call(implementation, args, kwargs)
+
+
+def _kind(function: FunctionType) -> str:
+    """What a capture calls the calls of `function` that it leaves to eager."""
+    return f"torch.compile {id(function)}"

@@ -1,0 +1,361 @@
+"""`ContainerOverlays`: containers from outside, read and written in part.
+
+A dict, list, set, closure or object from outside is a private copy (`capture/outside/overlay.py`). What the program
+reads of it is loaded then, and guarded no further than it was looked at: one key, that a key is missing, the length, or
+everything ("settled": from there on the copy is an ordinary container). Writes change the copy;
+`capture/leave/effects.py` hands them to the caller's object.
+"""
+
+from __future__ import annotations
+
+import collections
+import types
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.capture.outside.guards import GuardList, Sources
+from lampwork.capture.outside.overlay import (
+    MISSING,
+    Break,
+    CellOverlay,
+    DictOverlay,
+    IdentityNumber,
+    ListOverlay,
+    Origin,
+    Pending,
+    SetOverlay,
+    SlotOverlay,
+)
+from lampwork.capture.outside.plain import has_identity_hash, is_plain
+from lampwork.ir.source import Source
+
+
+class ContainerOverlays:
+    """Tables of what was loaded, and what the program does with containers among it."""
+
+    def __init__(self, guards: GuardList, sources: Sources) -> None:
+        self.guards = guards
+        self.sources = sources
+        self.by_raw: dict[int, Origin] = {}
+        self.by_value: dict[int, Origin] = {}
+        self.dicts: dict[int, DictOverlay] = {}
+        self.lists: dict[int, ListOverlay] = {}
+        self.sets: dict[int, SetOverlay] = {}
+        self.instances: dict[int, DictOverlay] = {}
+        #: Containers whose contents are still partly raw, by id of the copy.
+        self.unsettled: dict[int, DictOverlay | ListOverlay | SetOverlay] = {}
+        self.slots: dict[int, SlotOverlay] = {}
+        self.cells: dict[int, CellOverlay] = {}
+        self._class_sources: dict[int, Source | None] = {}
+
+    def load(self, raw: Any, source: Source) -> Any:
+        """What the program holds for an object from outside: the loader's."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # Instance dicts and slots
+
+    def instance_dict(self, value: Any) -> DictOverlay | None:
+        """The overlay of the `__dict__` of an object from outside; None for objects of the program's own making."""
+        overlay = self.instances.get(id(value))
+        if overlay is not None:
+            return overlay
+        origin = self.by_value.get(id(value))
+        if origin is None:
+            return None
+        raw_dict = getattr_dict(origin.raw)
+        if raw_dict is None:
+            return None
+        source = self.sources.instance_dict(origin.source)
+        shared = self.by_raw.get(id(raw_dict))
+        if shared is not None:  # two objects over one dict, or the dict itself was met before
+            self.guards.same_object(source, shared.source)
+            overlay = self.instances[id(value)] = self.dicts[id(shared.value)]
+            return overlay
+        overlay = DictOverlay(dict(raw_dict), raw_dict, source, owner=value)
+        self.instances[id(value)] = overlay
+        self.dicts[id(overlay.copy)] = self.unsettled[id(overlay.copy)] = overlay
+        self.by_value[id(overlay.copy)] = Origin(overlay.copy, raw_dict, source)
+        self.by_raw[id(raw_dict)] = self.by_value[id(overlay.copy)]
+        return overlay
+
+    def slot_overlay(self, value: Any) -> SlotOverlay | None:
+        """Slots of an object from outside; None for objects of the program's own making."""
+        overlay = self.slots.get(id(value))
+        if overlay is None and id(value) in self.by_value:
+            overlay = self.slots[id(value)] = SlotOverlay(value)
+        return overlay
+
+    def class_source(self, cls: type, of: Source | None = None) -> Source | None:
+        """The source that class attributes of `cls` are read from; None for classes made by the program.
+
+        A class without an importable name is reached through an instance of it (`of`).
+        """
+        known = self._class_sources.get(id(cls), MISSING)
+        if known is not MISSING and (known is not None or of is None):
+            return known  # type: ignore[return-value]
+        reference = self.guards.reference(cls)
+        source: Source | None
+        if reference.module.startswith("lampwork.capture."):  # stands for a class of the interpreter; never changes
+            source = None
+        elif reference.portable:
+            source = self.sources.named(reference.module, reference.qualname)
+        else:
+            origin = self.by_value.get(id(cls))
+            source = origin.source if origin is not None else None
+            if source is None and of is not None:
+                source = self.sources.type_of(of)
+        self._class_sources[id(cls)] = source
+        return source
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # Dicts
+
+    def key_part(self, overlay: DictOverlay, key: Any) -> Any:
+        """What an `Item` source holds for `key`, which is in the dict: plain data, or the source of an object."""
+        if is_plain(key):
+            return key
+        if type(key) is tuple:  # `table[type(p), type(q)]`: by its place in the dict, with what it holds
+            for index, each in enumerate(overlay.base):
+                if each == key:
+                    source = self.sources.key_at(overlay.source, index)
+                    self._load_key(each, source)
+                    return source
+        origin = self.by_value.get(id(key))
+        if origin is not None:
+            return origin.source
+        if isinstance(key, (type, types.FunctionType, types.ModuleType)):
+            ref = self.guards.reference(key)
+            if ref.portable:
+                return self.sources.named(ref.module, ref.qualname)
+        raise Break("dict-key", f"a dict from outside is looked up with a key of type {type(key).__name__}")
+
+    def dict_read(self, overlay: DictOverlay, key: Any) -> Any:
+        """The value at `key` of a shadowed dict, loaded; MISSING if there is none. Guards what was seen."""
+        copy = overlay.copy
+        if not has_identity_hash(key):
+            raise Break("dict-key", f"a dict from outside is looked up with a key of type {type(key).__name__}, "
+                        "whose hash is computed by Python code")  # fmt: skip
+        value = dict.get(copy, key, MISSING)
+        if value is MISSING:
+            if key not in overlay.base and not overlay.whole and key not in overlay.absent:
+                overlay.absent.add(key)
+                self._guard_absent(overlay, key)
+            return MISSING
+        if key in overlay.pending:
+            overlay.pending.discard(key)
+            value = self.load(value, self.sources.item(overlay.source, self.key_part(overlay, key)))
+            dict.__setitem__(copy, key, value)
+        return value
+
+    def _guard_absent(self, overlay: DictOverlay, key: Any) -> None:
+        if not is_plain(key):  # a test holds constants only: all keys are guarded instead
+            self.dict_keys(overlay)
+        elif isinstance(overlay.owner, torch.nn.Module) and isinstance(key, str):
+            self.guards.absent_from_module(self.by_value[id(overlay.owner)].source, key)
+        else:
+            self.guards.has_key(overlay.source, key, False)
+
+    def dict_has(self, overlay: DictOverlay, key: Any) -> bool:
+        """`key in dict`, guarded without looking at the value."""
+        if not has_identity_hash(key):
+            raise Break("dict-key", f"a dict from outside is looked up with a key of type {type(key).__name__}")
+        present = dict.__contains__(overlay.copy, key)
+        if overlay.whole or (key in overlay.base) != present or (present and key not in overlay.pending):
+            return present
+        if not present:
+            if key not in overlay.absent:
+                overlay.absent.add(key)
+                self._guard_absent(overlay, key)
+            return False
+        if is_plain(key):
+            self.guards.has_key(overlay.source, key, True)
+        else:
+            self.dict_keys(overlay)
+        return True
+
+    def dict_write(self, overlay: DictOverlay, key: Any, value: Any) -> None:
+        if not has_identity_hash(key):
+            raise Break("dict-key", f"a dict from outside is written with a key of type {type(key).__name__}")
+        if _is_identity(key) or key in overlay.deleted:  # which puts a key at the end, wherever it was
+            self.dict_keys(overlay)
+        overlay.changed = True
+        overlay.written.setdefault(key)
+        _overwrite(overlay, key)
+        base_setitem(overlay.copy)(overlay.copy, key, value)
+
+    def dict_delete(self, overlay: DictOverlay, key: Any) -> bool:
+        """Removes `key`; False if it was not there."""
+        if not self.dict_has(overlay, key):
+            return False
+        if key in overlay.written and not overlay.whole:
+            self._guard_before(overlay, key)
+        overlay.changed = True
+        overlay.written.pop(key, None)
+        if key in overlay.base:
+            overlay.deleted.add(key)
+        _overwrite(overlay, key)
+        base_delitem(overlay.copy)(overlay.copy, key)
+        return True
+
+    def _guard_before(self, overlay: DictOverlay, key: Any) -> None:
+        """Guards whether a key was there that the program wrote, perhaps without looking."""
+        if key not in overlay.base:
+            if key not in overlay.absent:
+                overlay.absent.add(key)
+                self._guard_absent(overlay, key)
+        elif key in overlay.unseen:
+            if is_plain(key):
+                self.guards.has_key(overlay.source, key, True)
+            else:
+                self.dict_keys(overlay)
+
+    def dict_keys(self, overlay: DictOverlay) -> None:
+        """Guards the keys and their order: from here on membership, length and iteration need no more guards."""
+        if overlay.whole:
+            return
+        overlay.whole = True
+        keys = tuple(overlay.base)
+        if all(map(is_plain, keys)):
+            self.guards.keys_are(overlay.source, keys)
+            return
+        self.guards.length_is(overlay.source, len(keys))
+        for index, key in enumerate(keys):
+            self._load_key(key, self.sources.key_at(overlay.source, index))
+
+    def _load_key(self, key: Any, source: Source) -> None:
+        """Guards that the key at `source` is `key`. Raises `Break` where the program holds something else for it."""
+        loaded = self.load(key, source)
+        same = loaded is key
+        if type(key) is type(loaded) is tuple:
+            same = all(each is other or (is_plain(each) and each == other) for each, other in zip(loaded, key))
+        if not same:
+            raise Break("dict-key", f"a dict from outside is read whole, with a key of type {type(key).__name__}")
+
+    def dict_settle(self, overlay: DictOverlay) -> dict:
+        """All keys guarded and all values loaded: the copy is an ordinary dict from here on."""
+        self.dict_keys(overlay)
+        if overlay.pending:
+            for key in [key for key in dict.__iter__(overlay.copy) if key in overlay.pending]:
+                self.dict_read(overlay, key)
+        self.unsettled.pop(id(overlay.copy), None)
+        return overlay.copy
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # Lists, sets
+
+    def list_settle(self, overlay: ListOverlay) -> Any:
+        """Length guarded and all elements loaded: the copy is an ordinary list or deque from here on."""
+        if overlay.state != "settled":
+            overlay.state = "settled"
+            self.unsettled.pop(id(overlay.copy), None)
+            self.guards.length_is(overlay.source, len(overlay.base))
+            base = overlay.base_class
+            for position, element in enumerate(base.__iter__(overlay.copy)):
+                if type(element) is Pending:
+                    loaded = self.load(element.raw, self.sources.item(overlay.source, element.index))
+                    base.__setitem__(overlay.copy, position, loaded)
+        return overlay.copy
+
+    def list_read(self, overlay: ListOverlay, index: int) -> Any:
+        """`list[index]` for an int; only that element is guarded where that suffices. May raise IndexError."""
+        if overlay.state != "raw" or not 0 <= index < len(overlay.base):
+            return overlay.base_class.__getitem__(self.list_settle(overlay), index)
+        element = overlay.base_class.__getitem__(overlay.copy, index)
+        if type(element) is Pending:
+            element = self.load(element.raw, self.sources.item(overlay.source, index))
+            overlay.base_class.__setitem__(overlay.copy, index, element)
+        return element
+
+    def list_append(self, overlay: ListOverlay, values: Any) -> None:
+        """Appends without looking at what is there."""
+        if overlay.state == "raw":
+            overlay.state = "appended"
+        overlay.changed = True
+        overlay.copy.extend(values)
+
+    def set_settle(self, overlay: SetOverlay) -> set:
+        if not overlay.settled:
+            overlay.settled = True
+            self.unsettled.pop(id(overlay.copy), None)
+            elements = tuple(map(_torch.named_operator, overlay.base))
+            if not all(map(is_plain, elements)):
+                raise Break("opaque-value", "a set of objects from outside is looked at")
+            self.guards.keys_are(overlay.source, elements, ordered=False)
+        return overlay.copy
+
+    def settle(self, value: Any) -> Any:
+        """Loads whatever is still raw in `value` itself, if it is a container from outside; returns it."""
+        overlay = self.unsettled.get(id(value))
+        if overlay is not None:
+            if type(overlay) is DictOverlay:
+                self.dict_settle(overlay)
+            elif type(overlay) is ListOverlay:
+                self.list_settle(overlay)
+            else:
+                self.set_settle(overlay)  # type: ignore[arg-type]
+        return value
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # Cells
+
+    def register_cells(self, function: Any) -> None:
+        """The closure of a function from outside: from here on its cells are shadowed."""
+        origin = self.by_value.get(id(function))
+        if origin is None or not function.__closure__:
+            return
+        for index, cell in enumerate(function.__closure__):
+            source = self.sources.item(self.sources.attribute(origin.source, "__closure__"), index)
+            known = self.cells.get(id(cell))
+            if known is None:
+                contents = self.sources.cell(origin.source, index)
+                self.cells[id(cell)] = CellOverlay(cell, source, contents, origin.source, index)
+            elif known.source is not source:
+                self.guards.same_object(source, known.source)
+
+    def cell_read(self, overlay: CellOverlay) -> Any:
+        """The contents, loaded; MISSING if the cell is empty."""
+        if not overlay.loaded:
+            overlay.loaded = True
+            try:
+                raw = overlay.cell.cell_contents
+            except ValueError:
+                raise Break("empty-cell", "a closure variable from outside is read before it has a value") from None
+            overlay.value = overlay.initial = self.load(raw, overlay.contents)
+        return overlay.value
+
+    def cell_write(self, overlay: CellOverlay, value: Any) -> None:
+        overlay.loaded = True
+        overlay.written = True
+        overlay.value = value
+
+
+def getattr_dict(raw: Any) -> dict | None:
+    """The real `__dict__` of an object, past any `__getattribute__` or `__dict__` property of its class."""
+    try:
+        found = object.__getattribute__(raw, "__dict__")
+    except AttributeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def base_setitem(container: dict) -> Any:
+    return collections.OrderedDict.__setitem__ if isinstance(container, collections.OrderedDict) else dict.__setitem__
+
+
+def base_delitem(container: dict) -> Any:
+    return collections.OrderedDict.__delitem__ if isinstance(container, collections.OrderedDict) else dict.__delitem__
+
+
+def _overwrite(overlay: DictOverlay, key: Any) -> None:
+    """What is at `key` goes: where it was not looked at, a write of the same is a write nonetheless."""
+    if key in overlay.pending:
+        overlay.pending.discard(key)
+        overlay.unseen.add(key)
+
+
+def _is_identity(key: Any) -> bool:
+    """Whether a key is made of what `id()` gave, so that nobody knows if the dict has it."""
+    return any(map(_is_identity, key)) if type(key) is tuple else type(key) is IdentityNumber

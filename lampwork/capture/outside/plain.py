@@ -1,0 +1,52 @@
+"""Plain data: immutable values that are guarded by being equal, and values that native code may hash and compare."""
+
+from __future__ import annotations
+
+import enum
+import re
+import types
+import weakref
+from typing import Any
+
+import numpy
+import torch
+
+from lampwork import _torch
+from lampwork.capture.outside.overlay import IdentityNumber
+
+#: Immutable plain data whose value is guarded with `Equals`.
+PLAIN_TYPES: frozenset[type] = frozenset({
+    type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range, slice,
+    torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, _torch.AttentionBackend,
+    re.Pattern,
+})  # fmt: skip
+
+#: A class's flag: made while the program runs, by a `class` statement.
+HEAP_TYPE = 1 << 9
+
+
+def is_plain(value: Any) -> bool:
+    """Whether `value` is immutable plain data through and through (the domain of `Equals`)."""
+    kind = type(value)
+    if kind in PLAIN_TYPES:
+        if kind is slice:
+            return is_plain(value.start) and is_plain(value.stop) and is_plain(value.step)
+        return kind is not torch.Size or all(type(each) is int for each in value)
+    if kind is tuple or kind is frozenset:
+        return all(map(is_plain, value))
+    return isinstance(value, (enum.Enum, numpy.number, numpy.bool_))
+
+
+def has_identity_hash(value: Any) -> bool:
+    """Whether hashing and comparing `value` natively runs no Python code and reads only identity or plain data."""
+    kind = type(value)
+    if kind in PLAIN_TYPES or issubclass(kind, IdentityNumber):
+        return True
+    if isinstance(value, (type, types.FunctionType, types.ModuleType, torch.Tensor, enum.Enum, *_torch.OPERATOR_TYPES)):
+        return True
+    if kind is tuple or kind is frozenset:
+        return all(map(has_identity_hash, value))
+    if isinstance(value, weakref.ReferenceType) and kind.__hash__ is weakref.ReferenceType.__hash__:
+        target = value()
+        return target is not None and has_identity_hash(target)
+    return kind.__hash__ is object.__hash__ and kind.__eq__ is object.__eq__

@@ -1,0 +1,373 @@
+"""The recorder: calling torch functions on fakes grows one `torch.fx.Graph` of ATen operators.
+
+    x = torch.ones(2, 3)
+    recorder = Recorder()
+    fake = recorder.input(x)
+    with recorder.recording():
+        result = torch.relu(fake + 1)
+    print(recorder.finish([result]))
+
+    graph():
+        %input_1 = placeholder[target=input_1]
+        %add = call_function[target=torch.ops.aten.add.Tensor](args = (%input_1, 1))
+        %relu = call_function[target=torch.ops.aten.relu.default](args = (%add,))
+        return (relu,)
+
+Guarantees. Operators land in program order, in-place operators and views as they are called; operators written in terms
+of others are decomposed on every road, so that `no_grad`, `inference_mode` and grad mode give the same graph. Every
+value in the graph is a placeholder, computed in it, or a literal (`_torch.tensor_constant`). Nodes carry `meta["val"]`
+(the fake, or a list of them), `meta["location"]` and `meta["grad_enabled"]`.
+
+A fake has one node for life: an in-place operator writes to the memory that the node names, later readers name the same
+node. In-place changes of metadata (`x.t_()`) are recorded as the view they make, and the fake moves on to that node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.fx
+
+from lampwork import _torch
+from lampwork.capture.autograd.accumulation import accumulate, is_accumulation
+from lampwork.capture.record.memo import Alike
+from lampwork.capture.record.recording import Recording
+from lampwork.capture.record.writes import call_inplace, call_metadata, change_storage
+from lampwork.fakes import rules  # noqa: F401  (fills the table of shape rules)
+from lampwork.fakes.fake import Fake, Unsupported, fake_like_view
+from lampwork.fakes.numbers import mentions_numbers
+from lampwork.fakes.operators import Operator, operator
+from lampwork.fakes.overflow import CHECKED, refuse_overflow
+from lampwork.fakes.shapes import exact_device, has_zero, infer
+from lampwork.fakes.views import has_symbols, view
+from lampwork.ir.loops import Location
+from lampwork.ir.region import Region, Return
+from lampwork.ir.source import Argument
+from lampwork.ir.template import ConstantValue, NewTuple, NewValue, Template, TensorValue
+
+
+class Recorder(Recording):
+    """Records one region: what becomes of each kind of operator."""
+
+    def __init__(self, location_hook: Callable[[], Location] | None = None, sizes_by_contents: bool = True) -> None:
+        super().__init__(location_hook, sizes_by_contents)
+        self.alike = Alike(self)
+        self._handlers: dict[str, Callable] = {
+            "functional": self._call_functional,
+            "composite": self._call_composite,
+            "view": self._call_view,
+            "inplace": partial(call_inplace, self),
+            "metadata": partial(call_metadata, self),
+            "lift": self._call_lift,
+            "identity": lambda op, args, kwargs: args[0],
+            "device": lambda op, args, kwargs: args[0].device,
+            "data-dependent": self._call_data_dependent,
+            "storage": partial(change_storage, self),
+        }
+
+    def call(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        """Records one operator call and returns what it returns, as fakes."""
+        question = _QUESTIONS.get(func)
+        if question is not None:
+            return question(*args)
+        if self.handed_on:
+            if is_accumulation(self, func, args, kwargs):
+                return accumulate(self, *args)
+            self.handed_on = ()
+        op = operator(func)
+        if op.base.startswith("_foreach_"):
+            from lampwork.capture.record.lists import on_each
+
+            done = on_each(self, op, args, kwargs)
+            if done is not NotImplemented:
+                return done
+        if op.elementwise and self._keeps is None and not self.sizes:
+            return self.alike.call(op, args, kwargs, self._call)
+        return self._call(op, args, kwargs)
+
+    def _call(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        if self.switched is not None:
+            self.switched(op)
+        if self.numbers is not None and (mentions_numbers(args) or (kwargs and mentions_numbers(kwargs))):
+            from lampwork.capture.record.scalars import Scalars
+
+            return Scalars(self).call(op, args, kwargs)
+        if kwargs:
+            device = kwargs.get("device")
+            if device is not None and device.type == "cuda":
+                self.uses_cuda = True
+                if device.index is None:  # the current device is guarded, so that the graph may name it
+                    kwargs = {**kwargs, "device": exact_device(device)}
+        if op.base in CHECKED:
+            refuse_overflow(op, args, kwargs)
+        if self._keeps is None or op.kind == "composite":
+            return self._handlers[op.kind](op, args, kwargs)
+        before = self.graph._root._prev
+        result = self._handlers[op.kind](op, args, kwargs)
+        if self._keeps(op.overload, args, kwargs, result):
+            node = self.graph._root._prev
+            while node is not before:
+                node.meta["kept"] = True
+                node = node._prev
+        return result
+
+    def _call_functional(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        if op.base in _CHANGED_BEFORE_RECORDING:
+            changed = _CHANGED_BEFORE_RECORDING[op.base](args, kwargs)
+            if changed is not None:
+                result = self.call(*changed)
+                if op.base.startswith("unsafe") and type(result[0].node) is tuple:
+                    result[0].node[0].meta["replayed"] = op.overload
+                return result
+        elif op.overload in _INDEXING and any(each is not None and each.dtype in _MASKS for each in args[1]):
+            args = args[0], self.contents.without_masks(*args)
+        elif op.base == "_fft_r2c" and args[0].is_cuda and args[1]:
+            args = self._in_whole_complex_numbers(args[0], args[1][-1]), *args[1:]
+        elif op.base in _BY_PLACE:
+            if op.base == "as_strided_scatter" and args[0].requires_grad and not args[0].is_contiguous():
+                raise RuntimeError("as_strided_scatter is currently only supported for contiguous inputs")
+            self.note_offset(args[0])
+        elif op.base == "cudnn_batch_norm":
+            return self._call_cudnn_batch_norm(*args, **kwargs)
+        elif op.base == "_to_copy" and type(args[0]) in _NUMBER_TYPES:
+            return self._copy_of_number(op, *args, **kwargs)
+        elif op.base == "_efficientzerotensor":
+            return self._call_zero_tensor(*args, **kwargs)
+        first = args[0] if args else None
+        if type(first) in _NUMBERS and _takes_tensor(op) and not any(isinstance(each, Fake) for each in args):
+            return self._call_on_numbers(op, args, kwargs)
+        inputs = self.to_nodes(args), self.to_nodes(kwargs) if kwargs else {}
+        result = infer(op.overload, args, kwargs)
+        self._record(op, *inputs, result)
+        if type(first) is Fake and first.constant is not None and type(result) is Fake:
+            result.constant = self._folded(op, args, kwargs)
+        return result
+
+    def _call_on_numbers(self, op: Operator, args: tuple, kwargs: dict) -> Fake:
+        """`torch.div(7, 2, rounding_mode="trunc")`: a tensor whose value is known."""
+        if op.is_random:
+            raise Unsupported(f"{op.overload} of plain numbers")
+        plain = [int(each) if type(each) is torch.SymInt else each for each in args]
+        with self._paused():
+            made = op.overload(*plain, **kwargs).resolve_conj()
+        return self.constant(made)
+
+    def _folded(self, op: Operator, args: tuple, kwargs: dict) -> torch.Tensor | None:
+        """What an operator makes of literals of one element; None where something else takes part."""
+        if op.is_random or kwargs or op.overload.namespace != "aten":
+            return None
+        values = []
+        for each in args:
+            if isinstance(each, Fake):
+                if each.constant is None or each.numel() != 1 or _torch.storage_key(each) in self.written:
+                    return None
+                each = each.constant
+            elif type(each) not in _NUMBER_TYPES:
+                return None
+            values.append(each)
+        with self._paused(), torch.no_grad():
+            made = op.overload(*values)
+        return made if made.numel() == 1 else None
+
+    def _call_cudnn_batch_norm(self, x: Fake, *rest: Any) -> Any:
+        """Recorded as the operator that other batch norms are: the library's says neither that training writes the
+        running statistics, nor what it reserves for the backward pass."""
+        results = self.call(torch.ops.aten.native_batch_norm.default, (x, *rest), {})
+        options = {"dtype": torch.uint8, "device": x.device}
+        return *results, self.call(torch.ops.aten.empty.memory_format, ([0],), options)
+
+    def _copy_of_number(self, op: Operator, number: Any, **options: Any) -> Any:
+        """Function transforms convert the numbers that meet their tensors; a number is seen as such here."""
+        with self._paused():
+            made = op.overload(torch.tensor(number, dtype=_NUMBER_TYPES[type(number)]), **options)
+        return self.constant(made)
+
+    def _call_zero_tensor(self, size: Any, **options: Any) -> Any:
+        """The zeros of forward derivatives, which have no memory and stay zero times infinity: torch computes with them
+        before anything is recorded. What does reach the graph are ordinary zeros."""
+        options = {name: value for name, value in options.items() if name in ("dtype", "device") and value is not None}
+        plain = infer(torch.ops.aten.zeros.default, (list(size),), options)
+        result = _torch.zeros_without_memory(Fake, tuple(size), plain.dtype, plain.device)
+        self._record(operator(torch.ops.aten.zeros.default), (list(size),), options, result)
+        return result
+
+    def _call_composite(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        """Decomposed, but where a GPU has a kernel of its own for the operator: that is what eager calls there, with
+        its strides and its rounding. (On a CPU operators that have both are elementwise.)"""
+        if any(type(each) is Fake and each.is_cuda for each in args) and _torch.has_kernel(op.overload, "CUDA"):
+            return self._call_functional(op, args, kwargs)
+        with self._mode:
+            return _torch.decompose(op.overload, args, kwargs)
+
+    def note_offset(self, tensor: Fake) -> None:
+        """The program's meaning depends on where in its storage `tensor` lies: guards that of the inputs there."""
+        key = _torch.storage_key(tensor)
+        for fake in self.inputs:
+            if isinstance(fake, Fake) and fake.lampwork_source is not None and _torch.storage_key(fake) == key:
+                self.sizes.require(fake.lampwork_source, "offset", 0, int(fake.storage_offset()))
+
+    def _in_whole_complex_numbers(self, x: Fake, last: int) -> Fake:
+        """What cuFFT reads of real numbers: `x`, or where that does not begin at a whole complex number a copy with the
+        dimension `last` innermost. Guards where in its storage an input lies, as that decides."""
+        offset, key = x.storage_offset(), _torch.storage_key(x)
+        if type(offset) is not int:
+            return x
+        for fake in self.inputs:
+            if isinstance(fake, Fake) and fake.lampwork_source is not None and _torch.storage_key(fake) == key:
+                self.sizes.require(fake.lampwork_source, "offset", 0, int(fake.storage_offset()) % 2, 2)
+        if offset % 2 == 0:
+            return x
+        aten = torch.ops.aten
+        order = [each for each in range(x.dim()) if each != last % x.dim()]
+        order.append(last % x.dim())
+        moved = self.call(aten.permute.default, (x, order), {})
+        copied = self.call(aten.clone.default, (moved,), {"memory_format": torch.contiguous_format})
+        return self.call(aten.permute.default, (copied, [order.index(each) for each in range(x.dim())]), {})
+
+    def _call_view(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        if type(args[0]) in _NUMBERS:  # the conjugate of a factor, in derivatives
+            return self._call_on_numbers(op, args, kwargs)
+        if op.base == "as_strided" and (len(args) > 3 or "storage_offset" in kwargs):
+            self.note_offset(args[0])
+        inputs = self.to_nodes(args), self.to_nodes(kwargs) if kwargs else {}
+        result: Any
+        if self.sizes and has_symbols((args, kwargs)):
+            result = view(op.overload, args, kwargs)
+            self._record(op, *inputs, result)
+            return result
+        with _torch.kernels_only():
+            plain = op.overload(*args, **kwargs)
+        fakes = [each if isinstance(each, Fake) else fake_like_view(each)
+                 for each in ((plain,) if isinstance(plain, torch.Tensor) else plain)]  # fmt: skip
+        storage = getattr(args[0], "lampwork_storage", None)
+        if storage is not None:  # a part at known sizes of a tensor whose sizes vary
+            for each in fakes:
+                each.lampwork_storage = storage
+        result = fakes[0] if isinstance(plain, torch.Tensor) else fakes
+        self._record(op, *inputs, result)
+        return result
+
+    def _call_lift(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        tensor = args[0]
+        if isinstance(tensor, Fake):
+            return tensor
+        return self.constant(tensor)
+
+    def _call_data_dependent(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        first = args[0] if args else None
+        if isinstance(first, Fake) and first.constant is not None and op.base == "_local_scalar_dense":
+            if _torch.storage_key(first) not in self.written:
+                return first.constant.item()
+        return self.contents.call(op, args, kwargs)
+
+
+def _uses_cudnn_for_ctc_loss(
+    log_probs: Fake, targets: Fake, input_lengths: Any, target_lengths: Any, blank: int
+) -> bool:
+    """False where metadata rule the library's algorithm out; else that depends on the lengths. Eager reads lengths that
+    lie on the CPU; the operator that takes them as tensors wants them where the rest is."""
+    if log_probs.is_cuda and any(type(each) is Fake and each.is_cpu for each in (input_lengths, target_lengths)):
+        raise Unsupported("a CTC loss on a GPU has lengths on the CPU", "Move the lengths to the GPU.")
+    fits = targets.dim() == 1 and log_probs.dtype is torch.float32 and targets.dtype is torch.int32 and not blank
+    if fits and log_probs.is_cuda and torch.backends.cudnn.enabled:
+        raise Unsupported("cuDNN computes a CTC loss, if the lengths allow it", "Give targets as int64.")
+    return False
+
+
+#: What native code asks where it can take numbers only (symbolic sizes are specialised), and choices that it asks for.
+_QUESTIONS: dict[Any, Callable[..., Any]] = {
+    **{
+        getattr(packet, overload): _uses_cudnn_for_ctc_loss
+        for name in ("_use_cudnn_ctc_loss", "_use_miopen_ctc_loss")
+        if (packet := getattr(torch.ops.aten, name, None)) is not None
+        for overload in packet.overloads()
+        if overload in ("default", "Tensor")
+    },
+    torch.ops.aten.size.default: lambda fake: [int(each) for each in fake.size()],
+    torch.ops.aten.stride.default: lambda fake: [int(each) for each in fake.stride()],
+    torch.ops.aten.numel.default: lambda fake: int(fake.numel()),
+    torch.ops.aten.storage_offset.default: lambda fake: int(fake.storage_offset()),
+}
+
+
+#: What PyTorch makes of a Python number that it wraps as a tensor.
+_NUMBER_TYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+_NUMBERS = frozenset({*_NUMBER_TYPES, torch.SymInt})
+
+
+def _takes_tensor(op: Operator) -> bool:
+    """Whether the operator's first argument is a tensor, or a number that stands for one."""
+    return str(op.overload._schema.arguments[0].type) == "Tensor"
+
+
+_INDEXING = frozenset({torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor})
+_MASKS = (torch.bool, torch.uint8)
+
+
+def _batch_norm_writes_statistics(args: tuple, kwargs: dict) -> Any:
+    """`native_batch_norm` does not say in its schema that training updates running statistics; its twin does."""
+    arguments = list(args)
+    if len(arguments) == 8 and not kwargs and arguments[5] and arguments[3] is not None and arguments[4] is not None:
+        return torch.ops.aten._native_batch_norm_legit.default, tuple(arguments), {}
+    return None
+
+
+def _views_instead(view: Any) -> Callable[[tuple, dict], Any]:
+    """`unsafe_split` returns views that autograd does not know as such, so that they may be written to; to memory they
+    are those of `split`. Where autograd sees the program again (`graph/replay.py`), it is called itself."""
+    return lambda args, kwargs: (view, args, kwargs)
+
+
+def _as_views_on_a_gpu(args: tuple, kwargs: dict) -> Any:
+    """Eager's `channel_shuffle` on a GPU is made of views and a copy, which is none where nothing moves."""
+    x, groups = args if len(args) == 2 else (args[0], kwargs.get("groups", 0))
+    if not x.is_cuda or x.dim() < 3 or groups <= 0 or has_zero(x.size()) or x.size()[1] % groups:
+        return None
+    return torch.ops.aten.native_channel_shuffle.default, (x, groups), {}
+
+
+#: Operators that count from the beginning of a storage.
+_BY_PLACE = frozenset({"as_strided_scatter", "as_strided_copy"})
+_CHANGED_BEFORE_RECORDING: dict[str, Callable[[tuple, dict], Any]] = {
+    "native_batch_norm": _batch_norm_writes_statistics,
+    "channel_shuffle": _as_views_on_a_gpu,
+    "unsafe_split": _views_instead(torch.ops.aten.split.Tensor),
+    "unsafe_split_with_sizes": _views_instead(torch.ops.aten.split_with_sizes.default),
+}
+
+
+def record(fn: Callable, example_tensors: Iterable[torch.Tensor], name: str = "recorded") -> Region:
+    """The region of `fn(*tensors)` recorded without the bytecode machine: for tests and graphs that are torch-level.
+
+    `fn` may return a tensor, None, or a flat tuple or list of tensors; it must touch Python state of its own only.
+    The program runs under the modes in force (grad mode, autocast). Nothing is computed or written.
+    """
+    recorder = Recorder()
+    fakes = [recorder.input(tensor, Argument(index)) for index, tensor in enumerate(example_tensors)]
+    with recorder.recording():
+        result = fn(*fakes)
+    many = isinstance(result, (tuple, list))
+    results = list(result) if many else [result]
+    tensors = [each for each in results if isinstance(each, Fake)]
+    graph = recorder.finish(tensors)
+    templates: list[Template] = []
+    for each in results:
+        if isinstance(each, Fake):
+            position = next(index for index, other in enumerate(tensors) if other is each)
+            templates.append(TensorValue(position, requires_grad=each.requires_grad))
+        else:
+            templates.append(ConstantValue(each))
+    return Region(
+        name=name,
+        graph=graph,
+        inputs=tuple(Argument(index) for index in range(len(fakes))),
+        guards=(),
+        objects=(NewTuple(tuple(templates)),) if many else (),
+        effects=(),
+        outcome=Return(NewValue(0) if many else templates[0]),
+        requires_grad_outputs=any(each.requires_grad for each in tensors),
+        input_values=tuple(fakes),
+    )

@@ -1,0 +1,358 @@
+"""The graph that a recording grows: its inputs, nodes and literals, and the modes in which operators are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Self
+
+import torch
+import torch.fx
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lampwork import _torch
+from lampwork.capture.record.unbacked_sizes import Contents
+from lampwork.fakes.fake import Fake, FakeStorage, Unsupported, make_fake, spec_of
+from lampwork.fakes.operators import Operator, operator
+from lampwork.fakes.symbolic import SymbolicSizes
+from lampwork.ir.loops import Location
+
+#: Literals are stored in the artifact; larger tables belong in a buffer.
+LARGEST_LITERAL_BYTES = 1 << 20
+
+
+class _Mode(TorchDispatchMode):
+    """Hands every operator to the recorder."""
+
+    recorder: Recording
+
+    def __init__(self, recorder: Recording) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+
+def _dispatch(self: _Mode, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    kwargs = kwargs or {}
+    if self.recorder.takes_values_alone and func in _WITH_VECTORS:
+        args, kwargs = _WITH_VECTORS[func](*args, **kwargs)
+    return self.recorder.call(func, args, kwargs)
+
+
+#: Arguments with which decompositions compute no vectors. Those are computed of subclasses of tensors, which fakes are.
+_WITH_VECTORS: dict[Any, Callable[..., tuple[tuple, dict]]] = {
+    torch.ops.aten._linalg_eigh.default: lambda A, UPLO="L", compute_v=True: ((A, UPLO, False), {}),
+    torch.ops.aten._linalg_svd.default: lambda A, full_matrices=False, compute_uv=True, *, driver=None: (
+        (A, False, False), {"driver": driver},
+    ),
+}  # fmt: skip
+
+
+# Set after the class exists: `__init_subclass__` would wrap it in something that imports Dynamo.
+_Mode.__torch_dispatch__ = _dispatch  # type: ignore[method-assign]
+
+
+class Recording:
+    """The graph of one region while it grows. Not shared between threads.
+
+    `location_hook()` says which line of the user's program is running; the bytecode machine supplies it.
+    `inputs`: the fakes of the placeholders, in order. `written`: storage keys of everything written to so far.
+    `writes`: how many writes that was.
+    `sizes`: the symbols for sizes that are not fixed. `sizes_by_contents`: those that contents decide are among them.
+    `uses_cuda`: whether a tensor on a CUDA device was met or made, so that the state of CUDA's libraries matters.
+    """
+
+    def __init__(self, location_hook: Callable[[], Location] | None = None, sizes_by_contents: bool = True) -> None:
+        self.graph = torch.fx.Graph()
+        self.inputs: list[Fake] = []
+        self.location_hook = location_hook
+        self.sizes = SymbolicSizes(self._location)
+        self.written: set[int] = set()
+        self.writes = 0
+        #: The writes to each storage, as numbers of `writes`; how many there were before each node, if there were any.
+        self.writes_to: dict[int, list[int]] = {}
+        self.writes_before: dict[torch.fx.Node, int] = {}
+        self.contents = Contents(self, sizes_by_contents)
+        self.uses_cuda = False
+        #: Eager reads the values of a decomposition alone, in an operator that is made of others.
+        self.takes_values_alone = False
+        #: Is told of every operator before it is recorded, while there are switches set that some of them read.
+        self.switched: Callable[[Any], None] | None = None
+        #: Why eager would compute other gradients than the graph's operators have: a function or hook of the user's.
+        self.own_gradients = ""
+        #: A backward method of the program is told which of several gradients there are.
+        self.tells_undefined = False
+        #: Hooks on tensors with a history of the program's own, a table for each tensor.
+        self.hook_tables: list[Any] = []
+        #: Nodes that hooks of the program hang on.
+        self.hooked_nodes: list[Any] = []
+        #: Tensors whose whole gradient a hook of eager's is to see.
+        self.watched: list[Fake] = []
+        #: What is recorded from now on belongs to the backward pass; and to which checkpointed function, 0 for none.
+        self.differentiating = False
+        #: What is recorded from now on belongs to a backward pass that the program itself runs.
+        self.takes_gradients = False
+        #: What a node of autograd has just given, if the engine may add it to other gradients.
+        self.handed_on: tuple[Any, ...] = ()
+        self._checkpoint = self._checkpoints = 0
+        self._keeps: Callable[..., bool] | None = None
+        self._written_in_checkpoint: set[int] = set()
+        #: Sequence numbers of the nodes of autograd that were made inside of checkpointed functions.
+        self.checkpointed: list[range] = []
+        #: Is told of every `fake.data = other`, whoever caused it.
+        self.data_hook: Callable[[Fake, Fake], None] | None = None
+        #: Is told of every write to a tensor: (operator, target, other arguments, keywords).
+        self.write_hook: Callable[[str, Fake, tuple, dict], None] | None = None
+        #: What knows the numbers that operators were called with and capture does not know, if there are any.
+        self.numbers: Any = None
+        self._storages: dict[int, FakeStorage] = {}
+        self._tangents: list[torch.fx.Node] = []
+        self._named = 0
+        self._mode = _Mode(self)
+
+    def call(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        """Records one operator call and returns what it returns, as fakes."""
+        raise NotImplementedError
+
+    # Inputs ---------------------------------------------------------------------------------------
+
+    def placeholder(self, fake: Fake) -> Fake:
+        """Makes `fake` the next input of the graph. Call it outside `recording()` or inside; it is the same."""
+        node = _torch.append_placeholder(self.graph, self._input_name())
+        after = self.inputs[-1].lampwork_placeholder if self.inputs else None
+        if after is not None and after.next is not node:  # inputs met late: placeholders come first
+            after.append(node)
+        elif after is None and self.graph._root.next is not node:
+            self.graph._root.append(node)
+        node.meta = {"val": fake, "location": self._location(), "grad_enabled": torch.is_grad_enabled()}
+        fake.lampwork_placeholder = node
+        if isinstance(fake, Fake):
+            fake.node = node
+        self.inputs.append(fake)
+        return fake
+
+    def _input_name(self) -> str:
+        """A name for the next input. One that was forgotten leaves its name."""
+        self._named += 1
+        return f"input_{self._named}"
+
+    def tangent(self, fake: Fake) -> Fake:
+        """A placeholder behind all inputs, those that are met later among them: the gradient of a result."""
+        node = self.graph.create_node("placeholder", f"tangent_{len(self._tangents) + 1}")
+        after = self._tangents[-1] if self._tangents else self.inputs[-1].lampwork_placeholder
+        after.append(node)
+        node.meta = {"val": fake, "location": self._location(), "grad_enabled": False}
+        fake.node = node
+        self._tangents.append(node)
+        return fake
+
+    def input(self, tensor: torch.Tensor, source: Any = None, layout: tuple[tuple, tuple] | None = None) -> Fake:
+        """The placeholder for a real tensor; tensors that share a storage get fakes that share one.
+
+        `layout`: sizes and strides to take in place of the tensor's, symbols among them.
+
+        The caller keeps `tensor` alive while recording and calls this once per tensor object. Raises `Unsupported` as
+        `make_fake` does.
+        """
+        if _torch.is_wrapped(tensor):
+            raise Unsupported("a tensor that a function transform wraps", id="tensor-subclass")
+        with self._paused(), _torch.without_transforms():  # the program may meet the tensor inside of one
+            key = _torch.storage_key(tensor)
+            storage = self._storages.get(key)
+            if storage is None:
+                storage = self._storages[key] = FakeStorage(_torch.storage_bytes(tensor), tensor.device)
+            spec: Any = tensor
+            if layout is not None:
+                spec = replace(spec_of(tensor), shape=layout[0], strides=layout[1])
+            fake = make_fake(spec, storage=storage, source=source)
+            if layout is not None and _torch.is_buffer(tensor):
+                _torch.pass_for_buffer(fake)
+        if fake.is_cuda:
+            self.uses_cuda = True
+        return self.placeholder(fake)
+
+    def forget_inputs(self, fakes: Sequence[Fake]) -> None:
+        """Takes back inputs that no node reads."""
+        gone = {id(each) for each in fakes}
+        self.inputs = [each for each in self.inputs if id(each) not in gone]
+        for fake in fakes:
+            self.graph.erase_node(fake.lampwork_placeholder)  # type: ignore[attr-defined]
+
+    def integer(self, symbol: torch.SymInt) -> None:
+        """Makes a symbolic integer the next input of the graph; nodes name it as what it is, an argument."""
+        self.placeholder(symbol)  # type: ignore[arg-type]
+
+    # Recording ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def recording(self) -> Iterator[Self]:
+        """While active in this thread, operators on fakes are recorded instead of run.
+
+        The autocast cache is off inside (casts of fakes would outlive the region), and autograd stays in this thread.
+        """
+        cache = torch.is_autocast_cache_enabled()
+        torch.set_autocast_cache_enabled(False)
+        try:
+            with torch.autograd.set_multithreading_enabled(False), _torch.literals_start_on_cpu(), self._mode:
+                yield self
+        finally:
+            torch.set_autocast_cache_enabled(cache)
+
+    def settle_history(self, value: torch.Tensor) -> None:
+        """After a write to the memory of a view, autograd makes its history anew when that is first looked at, with
+        operators: they are recorded here, so that the history can be looked at outside of the recording."""
+        if value.requires_grad and value._is_view():
+            with self.recording():
+                value.grad_fn  # noqa: B018
+
+    @contextmanager
+    def checkpoint(self, keeps: Callable[..., bool] | None = None) -> Iterator[set[int]]:
+        """What is recorded inside is computed again by the backward pass (`meta["checkpoint"]`, a number), unless
+        `keeps(operator, arguments, keywords, result)` (`meta["kept"]`). Gives the set of storages that are written
+        inside, which is complete at the end."""
+        outer, before, kept_outside = self._checkpoint, self._written_in_checkpoint, self._keeps
+        self._keeps = keeps
+        self._checkpoints += 1
+        self._checkpoint, self._written_in_checkpoint = self._checkpoints, set()
+        first = _torch.next_sequence_number()
+        try:
+            yield self._written_in_checkpoint
+        finally:
+            before |= self._written_in_checkpoint
+            self.checkpointed.append(range(first, _torch.next_sequence_number()))
+            self._checkpoint, self._written_in_checkpoint, self._keeps = outer, before, kept_outside
+
+    @contextmanager
+    def _paused(self) -> Iterator[None]:
+        """Operators run as usual again: for making fakes in the middle of a recording."""
+        with _torch.without_modes(), torch.inference_mode(False):
+            yield
+
+    # Literals -------------------------------------------------------------------------------------
+
+    def constant(self, tensor: torch.Tensor) -> Fake:
+        """A literal with a copy of `tensor`'s contents: a fresh tensor on every run, as `torch.tensor([1, 2])` is.
+
+        For tensors made in the region from Python data. Raises `Unsupported` past LARGEST_LITERAL_BYTES.
+        """
+        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.device.type != "cpu":
+            raise Unsupported("a literal that is not a plain CPU tensor", id="tensor-subclass")
+        if tensor.numel() * tensor.element_size() > LARGEST_LITERAL_BYTES:
+            raise Unsupported(
+                f"a literal of {tensor.numel()} elements", "Make large tables once and register them as buffers.",
+                "large-literal",
+            )  # fmt: skip
+        with self._paused():
+            tensor = tensor.detach().contiguous()
+            data = bytes(tensor.reshape(-1).view(torch.uint8).numpy().tobytes()) if tensor.numel() else b""
+            fake = _torch.tensor_without_memory(
+                Fake, tuple(tensor.size()), tensor.stride(), tensor.dtype, tensor.device
+            )
+        arguments = (str(tensor.dtype)[6:], tuple(tensor.size()), data)
+        node = _torch.append_node(self.graph, "literal", _torch.tensor_constant, arguments, {})
+        node.meta = {"val": fake, "location": self._location(), "grad_enabled": torch.is_grad_enabled()}
+        fake.node, fake.constant = node, tensor
+        return fake
+
+    def effect(self, op: Any, args: tuple, shape: tuple | None = None, dtype: torch.dtype | None = None) -> Fake | None:
+        """Records a call of an operator with an effect outside of tensors, which must not run now.
+
+        Its result is a fresh CPU tensor of `shape` and `dtype`, or None.
+        """
+        result = None
+        if shape is not None:
+            assert dtype is not None
+            with self._paused():
+                result = _torch.tensor_without_memory(Fake, shape, None, dtype, torch.device("cpu"))
+        self._record(operator(op), self.to_nodes(args), {}, result)
+        return result
+
+    # Nodes ----------------------------------------------------------------------------------------
+
+    def _location(self) -> Location:
+        return self.location_hook() if self.location_hook is not None else Location()
+
+    def record(self, op: Operator, args: tuple, kwargs: dict, result: Any, rebind: bool = False) -> None:
+        """Adds the node of an operator whose results are known. `rebind`: a result that has a node moves on to it."""
+        self._record(op, self.to_nodes(args), self.to_nodes(kwargs) if kwargs else {}, result, rebind)
+
+    def _record(self, op: Operator, args: Any, kwargs: Any, result: Any, rebind: bool = False) -> None:
+        node = _torch.append_node(self.graph, op.base, op.overload, args, kwargs)
+        meta = node.meta  # setting the attribute would go through `Node.__setattr__`
+        meta["val"], meta["location"], meta["grad_enabled"] = result, self._location(), torch.is_grad_enabled()
+        if self.writes:
+            self.writes_before[node] = self.writes
+        if self.differentiating:
+            meta["backward"] = True
+        elif self._checkpoint:
+            meta["checkpoint"] = self._checkpoint
+        if self.takes_gradients:
+            meta["gradient"] = True
+        if type(result) is Fake:
+            if result.node is None or rebind:
+                result.node = node
+        elif isinstance(result, (tuple, list)):
+            for index, each in enumerate(result):
+                if type(each) is Fake and each.node is None:
+                    # Made when first used: most results of multi-result operators never are.
+                    each.node = (node, index)  # type: ignore[assignment]
+
+    def node_of(self, fake: Fake) -> torch.fx.Node:
+        """The node that names `fake`. Raises `Unsupported` for a fake of another recording."""
+        node = fake.node
+        if type(node) is tuple:
+            parent, index = node
+            node = _torch.append_node(self.graph, "getitem", _torch.getitem, (parent, index), {})
+            node.meta = {**parent.meta, "val": fake}
+            if parent.next is not node:  # right behind its tuple, so that it is there wherever the tuple is
+                after = parent
+                while after.next.target is _torch.getitem and after.next.args[0] is parent:
+                    after = after.next
+                after.append(node)
+            fake.node = node
+        if node is None or node.graph is not self.graph:
+            raise Unsupported("a tensor of another captured region", id="fake-escaped")
+        return node
+
+    def to_nodes(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is tuple:
+            return tuple([self.to_nodes(each) for each in value])
+        if kind is Fake:
+            node = value.node
+            return node if type(node) is torch.fx.Node and node.graph is self.graph else self.node_of(value)
+        if kind is list:
+            return [self.to_nodes(each) for each in value]
+        if kind is dict:
+            return {key: self.to_nodes(each) for key, each in value.items()}
+        if isinstance(value, torch.Tensor):
+            raise Unsupported(
+                f"a tensor that the program did not get from its arguments, globals, closures or attributes "
+                f"({kind.__qualname__} of shape {list(value.size())})",
+                id="foreign-tensor",
+            )
+        if isinstance(value, torch.Generator):
+            raise Unsupported("a random generator of the program's own", id="foreign-generator")
+        return value
+
+    def note_written(self, target: Fake) -> None:
+        """The program writes to the memory of `target`."""
+        key = _torch.storage_key(target)
+        self.writes += 1
+        self.written.add(key)
+        self.writes_to.setdefault(key, []).append(self.writes)
+        self._written_in_checkpoint.add(key)
+
+    # The end --------------------------------------------------------------------------------------
+
+    def finish(self, outputs: Sequence[Fake]) -> torch.fx.Graph:
+        """Ends the graph with `outputs` as one flat tuple and returns it. `detach` nobody reads is dropped: autograd's
+        bookkeeping makes them in grad mode only."""
+        self.graph.output(tuple(self.node_of(fake) for fake in outputs))
+        for node in reversed(list(self.graph.nodes)):
+            if not node.users and node.op == "call_function" and node.target in _BOOKKEEPING:
+                self.graph.erase_node(node)
+        return self.graph
+
+
+_BOOKKEEPING = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default, _torch.getitem})

@@ -1,0 +1,340 @@
+"""Operators that take a number which capture does not know: recorded as ones that take it as a tensor of one element.
+
+    add_(%x, %y, alpha=number)      ->      %a = mul(%y, %n)            %n: the number, in the type eager computes in
+                                            %b = add(%x, %a)
+                                            copy_(%x, %b)
+
+Half types compute with the number in single precision, as eager's kernels do, and are rounded once. Numbers beside them
+that are no factor or divisor are rounded to the half type first on a CPU, as by eager's kernels there. Operators on
+lists of tensors are recorded as the operators on each (`lists.py`), and arrive here one by one. Where no form with a
+tensor is known the number is taken as it is now, and guarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from lampwork.capture.values.numbers import BackedNumber
+from lampwork.capture.values.unbacked_numbers import tensor_of
+from lampwork.fakes.fake import DataDependent, Fake, Unsupported
+from lampwork.fakes.numbers import NumberNode
+from lampwork.fakes.operators import Operator
+from lampwork.fakes.overflow import CHECKED, refuse_overflow_of_unknown
+from lampwork.fakes.shapes import contiguous, has_zero, infer, same_sizes, tensors_in
+
+aten = torch.ops.aten
+_HALF = frozenset({torch.float16, torch.bfloat16})
+
+
+def _is_float(dtype: torch.dtype | None) -> bool:
+    return dtype is None or dtype.is_floating_point
+
+
+class Scalars:
+    """Records operators whose arguments mention unknown numbers."""
+
+    def __init__(self, recorder: Any) -> None:
+        self.recorder = recorder
+        #: Where numbers are wanted: beside the operator's tensors.
+        self.device = torch.device("cpu")
+
+    def call(self, op: Operator, args: tuple, kwargs: dict) -> Any:
+        """Records `op(*args, **kwargs)` and returns its result, as fakes. Raises `DataDependent` for numbers out of
+        tensors where the number itself is needed."""
+        self.device = next((each.device for each in tensors_in(args) if each.is_cuda), self.device)
+        base = op.base
+        if base in CHECKED:
+            refuse_overflow_of_unknown(op, args, kwargs)
+        is_empty = op.kind == "functional" and any(has_zero(each.size()) for each in tensors_in(args))
+        if (
+            is_empty
+            and all(each.dtype.is_floating_point for each in tensors_in(args))
+            and _is_float(kwargs.get("dtype"))
+        ):
+            # Nothing is computed with the number, which types of whole numbers may refuse even so. Eager orders
+            # dimensions without elements otherwise for two tensors.
+            result = self.recorder.call(op.overload, _any_numbers(args), _any_numbers(kwargs))
+            if all(has_zero(each.size()) for each in tensors_in((result,))):  # fills and pads make elements of nothing
+                return result
+        inplace = op.kind == "inplace"
+        rule = _RULES.get(base[:-1] if inplace else base)
+        if rule is not None and not (inplace and not isinstance(op.written[0], int)):
+            result = rule(self, *args, **kwargs)
+            if result is not None:
+                return self._store(op, args, kwargs, result) if inplace else self._laid_out(op, args, kwargs, result)
+        return self.recorder.call(op.overload, known_numbers(args), known_numbers(kwargs))
+
+    def _store(self, op: Operator, args: tuple, kwargs: dict, result: Fake) -> Fake:
+        """What an in-place operator does with its result. Raises eager's error where the result is of no type that the
+        tensor holds: floats in a tensor of integers."""
+        if not torch.can_cast(result.dtype, args[0].dtype):
+            raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {args[0].dtype}")
+        recorder, hook = self.recorder, self.recorder.write_hook
+        if hook is not None:
+            hook(op.base, args[0], args[1:], kwargs)
+        recorder.write_hook = None  # it has been told
+        try:
+            recorder.call(aten.copy_.default, (args[0], result), {})
+        finally:
+            recorder.write_hook = hook
+        return args[0]
+
+    def _laid_out(self, op: Operator, args: tuple, kwargs: dict, result: Any) -> Any:
+        """The result in the order of dimensions that the operator on a number gives: kernels of one operand and of two
+        differ in dimensions that are one long."""
+        if type(result) is not Fake or not any(type(size) is int and size == 1 for size in result.size()):
+            return result
+        expected = infer(op.overload, _any_numbers(args), _any_numbers(kwargs))
+        if same_sizes(result.stride(), expected.stride()) or not expected.is_contiguous():
+            return result
+        return self.run(aten.clone.default, result, memory_format=torch.contiguous_format)
+
+    def run(self, overload: Any, *args: Any, **kwargs: Any) -> Fake:
+        return self.recorder.call(overload, args, kwargs)
+
+    def scalar(self, value: Any, dtype: torch.dtype) -> Any:
+        """An operand that is a number: as a tensor of the type that operators on `dtype` compute in."""
+        if type(value) is not torch.SymFloat:
+            return value
+        number = value.node.number
+        wanted = torch.float32 if dtype in _HALF else dtype
+        if type(number) is BackedNumber:
+            return number.numbers.operand(number, wanted, self.device)
+        if type(number) is float:
+            return number
+        tensor = tensor_of(number)
+        return tensor if tensor.dtype is wanted else self.run(aten._to_copy.default, tensor, dtype=wanted)
+
+    def operand(self, value: Any, beside: Any, dtype: torch.dtype, as_element: bool = False) -> Any:
+        """What a kernel that is no product takes for `value`, in the type that it computes in, `beside` a tensor.
+        `as_element`: the kernel for a GPU takes numbers as elements of a tensor, too (`lower/nests.py: rounded`)."""
+        if isinstance(value, Fake):
+            return self.wide(value)
+        number = self.scalar(value, dtype)
+        if dtype not in _HALF or beside.is_cuda and not as_element:
+            return number
+        if isinstance(number, Fake):
+            return self.wide(self.narrow(number, dtype))
+        return torch.tensor(number).to(dtype).item()
+
+    def wide(self, tensor: Any) -> Any:
+        """A tensor in the type that operators on its elements compute in."""
+        if isinstance(tensor, torch.Tensor) and tensor.dtype in _HALF:
+            return self.run(aten._to_copy.default, tensor, dtype=torch.float32)
+        return tensor
+
+    def narrow(self, result: Fake, dtype: torch.dtype) -> Fake:
+        """The tensor in `dtype`."""
+        return result if result.dtype is dtype else self.run(aten._to_copy.default, result, dtype=dtype)
+
+
+def _any_numbers(value: Any) -> Any:
+    """The arguments with a number for every one that is not known; not one that some kernel is a special one for."""
+    kind = type(value)
+    if kind is torch.SymFloat:
+        return 1.5
+    if kind is tuple or kind is list:
+        return kind([_any_numbers(each) for each in value])
+    return {name: _any_numbers(each) for name, each in value.items()} if kind is dict else value
+
+
+def known_numbers(value: Any) -> Any:
+    """The arguments with every number as it is now, guarded. Raises `DataDependent` for numbers out of tensors."""
+    kind = type(value)
+    if kind is torch.SymFloat and type(value.node) is NumberNode:
+        number = value.node.number
+        if type(number) is not BackedNumber and type(number) is not float:
+            raise DataDependent("what is done with a number taken out of a tensor")
+        return float(number)
+    if kind is tuple or kind is list:
+        return kind([known_numbers(each) for each in value])
+    if kind is dict:
+        return {name: known_numbers(each) for name, each in value.items()}
+    return value
+
+
+# The rules: (scalars, arguments of the operator) -> result, or None where there is no such form ----------------------
+
+
+def _result_type(x: Any) -> torch.dtype | None:
+    """The type of the results where a floating-point number meets `x`; None for operands no rule is made for."""
+    if not isinstance(x, Fake) or x.is_complex():
+        return None
+    return x.dtype if x.is_floating_point() else torch.get_default_dtype()
+
+
+def _binary(overload: Any) -> Callable:
+    def rule(scalars: Scalars, x: Any, y: Any) -> Any:
+        dtype = _result_type(x if isinstance(x, Fake) else y)
+        if dtype is None:
+            return None
+        operands = [scalars.wide(each) if isinstance(each, Fake) else scalars.scalar(each, dtype) for each in (x, y)]
+        return scalars.narrow(scalars.run(overload, *operands), dtype)
+
+    return rule
+
+
+def _power(scalars: Scalars, x: Any, y: Any) -> Any:
+    beside = x if isinstance(x, Fake) else y
+    dtype = _result_type(beside)
+    if dtype is None:
+        return None
+    operands = [scalars.operand(each, beside, dtype, as_element=True) for each in (x, y)]
+    result = scalars.narrow(scalars.run(aten.pow.Tensor_Tensor, *operands), dtype)
+    if beside is y and not same_sizes(result.stride(), contiguous(result.size())):  # as powers of a number are
+        result = scalars.run(aten.clone.default, result, memory_format=torch.contiguous_format)
+    return result
+
+
+def _compare(overload: Any) -> Callable:
+    def rule(scalars: Scalars, x: Any, y: Any) -> Any:
+        dtype = _result_type(x)
+        return None if dtype is None else scalars.run(overload, scalars.wide(x), scalars.operand(y, x, dtype, True))
+
+    return rule
+
+
+_multiply = _binary(aten.mul.Tensor)
+
+
+def _add(scalars: Scalars, x: Any, y: Any, alpha: Any = 1, overload: Any = aten.add.Tensor) -> Any:
+    dtype = _result_type(x)
+    if dtype is None:
+        return None
+    if isinstance(y, Fake) and y.dtype is not dtype and y.dim():
+        if not x.dim() or not x.is_floating_point() or not y.is_floating_point():
+            return None
+        dtype = torch.promote_types(dtype, y.dtype)
+        x, y = (
+            each if each.dtype is dtype else scalars.run(aten._to_copy.default, each, dtype=dtype) for each in (x, y)
+        )
+    if not isinstance(y, Fake):
+        y = scalars.operand(y, x, dtype)
+    if type(alpha) is torch.SymFloat:
+        y = scalars.run(aten.mul.Tensor, scalars.wide(y), scalars.scalar(alpha, dtype))
+    elif alpha != 1:
+        if not isinstance(y, Fake):
+            return None
+        y = scalars.run(aten.mul.Tensor, scalars.wide(y), alpha)
+    return scalars.narrow(scalars.run(overload, scalars.wide(x), scalars.wide(y)), dtype)
+
+
+def _subtract(scalars: Scalars, x: Any, y: Any, alpha: Any = 1) -> Any:
+    return _add(scalars, x, y, alpha, aten.sub.Tensor)
+
+
+def _subtract_from(scalars: Scalars, x: Any, y: Any, alpha: Any = 1) -> Any:
+    dtype = _result_type(x)
+    if dtype is None or type(alpha) is torch.SymFloat or alpha != 1:
+        return None
+    return scalars.narrow(scalars.run(aten.sub.Tensor, scalars.operand(y, x, dtype), scalars.wide(x)), dtype)
+
+
+def _divide(scalars: Scalars, x: Any, y: Any, rounding_mode: Any = None) -> Any:
+    return _binary(aten.div.Tensor)(scalars, x, y) if rounding_mode is None else None
+
+
+def _combine(divides: bool) -> Callable:
+    def rule(scalars: Scalars, x: Any, y: Any, z: Any, value: Any = 1) -> Any:
+        dtype = _result_type(x)
+        if dtype is None or any(each.dtype is not dtype for each in (y, z)):
+            return None
+        x, y, z = (scalars.wide(each) for each in (x, y, z))
+        number = scalars.scalar(value, dtype)
+        if divides and x.is_cuda:  # as its kernel writes it
+            added = scalars.run(aten.mul.Tensor, number, scalars.run(aten.div.Tensor, y, z))
+        else:
+            scaled = scalars.run(aten.mul.Tensor, number, y)
+            added = scalars.run(aten.div.Tensor if divides else aten.mul.Tensor, scaled, z)
+        return scalars.narrow(scalars.run(aten.add.Tensor, x, added), dtype)
+
+    return rule
+
+
+def _interpolate(scalars: Scalars, start: Any, end: Any, weight: Any) -> Any:
+    dtype = _result_type(start)
+    if dtype is None or end.dtype is not dtype:
+        return None
+    number = scalars.scalar(weight, dtype)
+    return scalars.narrow(scalars.run(aten.lerp.Tensor, scalars.wide(start), scalars.wide(end), number), dtype)
+
+
+def _clamp(scalars: Scalars, x: Any, min: Any = None, max: Any = None) -> Any:
+    dtype = _result_type(x)
+    if dtype is None or not x.is_floating_point():
+        return None
+    result = scalars.wide(x)
+    for bound, with_tensor, with_number, is_beyond in (
+        (min, aten.clamp_min.Tensor, aten.clamp_min.default, aten.lt.Tensor),
+        (max, aten.clamp_max.Tensor, aten.clamp_max.default, aten.gt.Tensor),
+    ):
+        if bound is not None:
+            if type(bound) is not torch.SymFloat:
+                result = scalars.run(with_number, result, bound)
+                continue
+            limit = scalars.scalar(bound, dtype)
+            if x.is_cuda and (min is None or max is None):  # one limit that is NaN is none there, but in a tensor
+                beyond = scalars.run(is_beyond, result, limit)
+                result = scalars.run(aten.where.self, beyond, limit, result)
+            else:
+                result = scalars.run(with_tensor, result, limit)
+    return scalars.narrow(result, dtype)
+
+
+def _fill(scalars: Scalars, x: Any, value: Any) -> Any:
+    if not x.is_floating_point():
+        return None
+    scalars.device = x.device
+    tensor = scalars.narrow(scalars.scalar(value, torch.float64), x.dtype)
+    return scalars.run(aten.expand.default, tensor, list(x.size()))
+
+
+def _full(scalars: Scalars, size: Any, value: Any, **options: Any) -> Any:
+    made = scalars.run(aten.full.default, size, 0.0, **options)
+    return _filled(scalars, made, value)
+
+
+def _like(overload: Any) -> Callable:
+    def rule(scalars: Scalars, x: Any, *rest: Any, **options: Any) -> Any:
+        return _filled(scalars, scalars.run(overload, x, *rest[:-1], 0.0, **options), rest[-1])
+
+    return rule
+
+
+def _filled(scalars: Scalars, made: Fake, value: Any) -> Any:
+    number = _fill(scalars, made, value)
+    if number is None:
+        raise Unsupported("a tensor of integers is filled with a number that varies")
+    return scalars.run(aten.copy_.default, made, number)
+
+
+def _scalar_tensor(scalars: Scalars, value: Any, dtype: Any = None, **options: Any) -> Any:
+    dtype = dtype or torch.get_default_dtype()
+    device = options.get("device")
+    if not dtype.is_floating_point or (device is not None and device.type != "cpu"):
+        return None
+    return scalars.run(aten._to_copy.default, scalars.scalar(value, torch.float64), dtype=dtype)
+
+
+def _masked_fill(scalars: Scalars, x: Any, mask: Any, value: Any) -> Any:
+    dtype = _result_type(x)
+    if dtype is not x.dtype:
+        return None
+    number = scalars.narrow(scalars.scalar(value, torch.float64), x.dtype)
+    return scalars.run(aten.masked_fill.Tensor, x, mask, number)
+
+
+_RULES: dict[str, Callable] = {
+    "mul": _multiply, "div": _divide, "true_divide": _divide, "add": _add, "sub": _subtract, "rsub": _subtract_from,
+    "pow": _power, "addcmul": _combine(False), "addcdiv": _combine(True),
+    "lerp": _interpolate, "clamp": _clamp,
+    "clamp_min": lambda scalars, x, min: _clamp(scalars, x, min),
+    "clamp_max": lambda scalars, x, max: _clamp(scalars, x, None, max),
+    "fill": _fill, "full": _full, "full_like": _like(aten.full_like.default), "new_full": _like(aten.new_full.default),
+    "scalar_tensor": _scalar_tensor, "masked_fill": _masked_fill,
+    "lt": _compare(aten.lt.Tensor), "le": _compare(aten.le.Tensor), "gt": _compare(aten.gt.Tensor),
+    "ge": _compare(aten.ge.Tensor), "eq": _compare(aten.eq.Tensor), "ne": _compare(aten.ne.Tensor),
+}  # fmt: skip

@@ -1,0 +1,407 @@
+"""numpy arrays with contents that the graph knows: `x.numpy()`, arrays from outside, and what numpy makes of them.
+
+    scaled = x.detach().numpy() * 2      %detach = detach(%x)
+    return scaled.sum(axis=0)            %mul = mul(%detach, 2.0); %sum = sum(%mul, [0])
+
+An array is a tensor to the graph, over the same memory, and leaves it as an array. numpy itself says, asked with arrays
+of one element, what type a result has and whether it is an array or a scalar. numpy warns where numbers become infinite
+or none; here they are assumed not to, as branches are assumed that only raise (`assumptions.py`). What is in no table
+of this file breaks the graph.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy
+import torch
+
+from lampwork.capture.base import CaptureWorld
+from lampwork.capture.outside.overlay import Break
+from lampwork.capture.record.fake import TENSOR_KINDS, Fake
+from lampwork.capture.values.assumptions import assume, may_assume
+from lampwork.capture.values.unbacked_numbers import UnbackedNumber, extend_answer, tensor_of
+from lampwork.ir import operations
+
+_TYPES = {
+    torch.bool: "bool", torch.uint8: "uint8", torch.int8: "int8", torch.int16: "int16", torch.int32: "int32",
+    torch.int64: "int64", torch.float32: "float32", torch.float64: "float64",
+}  # fmt: skip
+_TORCH_TYPES = {numpy.dtype(name): each for each, name in _TYPES.items()}
+
+
+class UnknownArray:
+    """An array, or with `scalar` a number of numpy's, over the memory of `tensor`, which is on the CPU."""
+
+    __slots__ = ("tensor", "scalar")
+    __array_ufunc__ = None
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, tensor: Fake, scalar: bool = False) -> None:
+        self.tensor, self.scalar = tensor, scalar
+
+    @property
+    def dtype(self) -> numpy.dtype:
+        return numpy.dtype(_TYPES[self.tensor.dtype])
+
+    @property
+    def kind(self) -> type:
+        """The class that it has for the program."""
+        return self.dtype.type if self.scalar else numpy.ndarray
+
+
+def unsupported(what: str) -> Break:
+    return Break("unknown-native", f"{what} of an array with unknown contents", "Use torch functions on tensors.")
+
+
+def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+    raise unsupported("what is done")
+
+
+for _name in (
+    "array", "bool", "int", "float", "index", "complex", "len", "iter", "contains", "getitem", "setitem", "str", "repr",
+    "format", "round", "trunc", "floor", "ceil", "abs", "neg", "pos", "invert", "divmod", "rdivmod", "copy", "deepcopy",
+    "eq", "ne", "lt", "le", "gt", "ge",
+    *[f"{prefix}{name}" for prefix in ("", "r", "i") for name in
+      ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")],
+):  # fmt: skip
+    setattr(UnknownArray, f"__{_name}__", _refuse)
+
+
+def can_follow(array: Any) -> bool:
+    """Whether a tensor can stand for the memory of an array from outside."""
+    return (
+        type(array) is numpy.ndarray and array.dtype in _TORCH_TYPES and array.dtype.isnative and array.flags.writeable
+        and all(step >= 0 and step % array.itemsize == 0 for step in array.strides)
+    )  # fmt: skip
+
+
+def array_of(tensor: Any, **options: Any) -> UnknownArray:
+    """`tensor.numpy()`. Raises `Break` for tensors whose method raises or needs a copy."""
+    if options or type(tensor) is not Fake or tensor.device.type != "cpu" or tensor.dtype not in _TYPES:
+        raise unsupported("numpy()")
+    if tensor.requires_grad or tensor.is_conj() or tensor.is_neg():
+        raise unsupported("numpy()")
+    return UnknownArray(tensor.detach())
+
+
+def is_known(value: Any) -> bool:
+    return isinstance(value, (numpy.ndarray, numpy.generic)) and numpy.asarray(value).dtype in _TORCH_TYPES
+
+
+class UnknownArrays(CaptureWorld):
+    """Operations on such arrays."""
+
+    def binary_op(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is UnknownArray or type(right) is UnknownArray:
+            return _operate(self, op, left, right)
+        return super().binary_op(op, left, right)
+
+    def compare_op(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is UnknownArray or type(right) is UnknownArray:
+            return _operate(self, op, left, right)
+        return super().compare_op(op, left, right)
+
+    def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is not UnknownArray and type(right) is not UnknownArray:
+            return super().inplace_op(op, left, right)
+        plain = _INPLACE.get(op)
+        if plain is None:
+            raise unsupported("an operation in place")
+        if type(left) is not UnknownArray or left.scalar:
+            return _operate(self, plain, left, right)
+        result = _operate(self, plain, left, right)
+        if result.tensor.shape != left.tensor.shape or not numpy.can_cast(result.dtype, left.dtype, "same_kind"):
+            raise unsupported("an operation in place")
+        left.tensor.copy_(result.tensor)
+        return left
+
+    def unary_op(self, op: Any, value: Any) -> Any:
+        if type(value) is not UnknownArray:
+            return super().unary_op(op, value)
+        function = {operator.neg: numpy.negative, operator.pos: numpy.positive}.get(op)
+        if function is None:
+            raise unsupported("an operator")
+        return elementwise(self, function, (value,))
+
+    def truth(self, value: Any) -> bool:
+        if type(value) is UnknownArray:
+            raise unsupported("a branch on the contents")
+        return super().truth(value)
+
+    def length(self, value: Any) -> int:
+        if type(value) is UnknownArray:
+            if not value.tensor.dim():
+                raise unsupported("the length")
+            return len(value.tensor)
+        return super().length(value)
+
+    def get_iter(self, value: Any) -> Any:
+        if type(value) is UnknownArray:
+            if not value.tensor.dim():
+                raise unsupported("iteration")
+            return iter([_item(value, index) for index in range(len(value.tensor))])
+        return super().get_iter(value)
+
+    def native_iterable(self, value: Any) -> Any:
+        return super().native_iterable(list(self.get_iter(value)) if type(value) is UnknownArray else value)
+
+    def unpack_sequence(self, value: Any, count: int) -> list[Any]:
+        return super().unpack_sequence(list(self.get_iter(value)) if type(value) is UnknownArray else value, count)
+
+    def get_item(self, container: Any, key: Any) -> Any:
+        if type(container) is UnknownArray:
+            return _item(container, key)
+        if type(container) is Fake:
+            key = _as_tensors(self, key)
+        elif type(key) is UnknownArray or (type(key) is tuple and holds_array(key)):
+            raise unsupported("an index made")
+        return super().get_item(container, key)
+
+    def set_item(self, container: Any, key: Any, value: Any) -> None:
+        if type(container) is not UnknownArray:
+            if type(container) is Fake:
+                key = _as_tensors(self, key)
+            elif type(key) is UnknownArray or type(container) is numpy.ndarray and holds_array((key, value)):
+                raise unsupported("an item")
+            super().set_item(container, key, value)
+            return
+        target = _item(container, key, keep=True)
+        if container.scalar:
+            raise unsupported("an item")
+        if type(value) is UnknownArray or is_known(value):
+            source = array_tensor(self, value)
+        elif type(value) in (int, float, bool) and numpy.can_cast(type(value), container.dtype, "same_kind"):
+            source = value
+        else:
+            raise unsupported("an item")
+        if isinstance(source, torch.Tensor) and not _broadcasts(source.shape, target.tensor.shape):
+            raise unsupported("an item")
+        target.tensor[...] = source
+
+    def load_attr(self, obj: Any, name: str) -> Any:
+        if type(obj) is not UnknownArray:
+            return super().load_attr(obj, name)
+        tensor = obj.tensor
+        if name in ("shape", "ndim", "size", "dtype", "itemsize", "nbytes", "T", "__class__"):
+            if name == "shape":
+                return tuple(tensor.shape)
+            if name == "T":
+                return UnknownArray(tensor.permute(*reversed(range(tensor.dim()))), obj.scalar)
+            found = {"ndim": tensor.dim(), "size": tensor.numel(), "dtype": obj.dtype, "itemsize": obj.dtype.itemsize,
+                     "nbytes": tensor.numel() * obj.dtype.itemsize, "__class__": obj.kind}  # fmt: skip
+            return found[name]
+        if callable(getattr(obj.kind, name, None)):
+            return operations.ArrayMethod(obj, name)
+        raise unsupported(f"the attribute {name}")
+
+
+# Operators and functions of each element ------------------------------------------------------------------------------
+
+_OPERATORS: dict[Any, Any] = {
+    operator.add: numpy.add, operator.sub: numpy.subtract, operator.mul: numpy.multiply,
+    operator.truediv: numpy.true_divide, operator.lt: numpy.less, operator.le: numpy.less_equal,
+    operator.gt: numpy.greater, operator.ge: numpy.greater_equal, operator.eq: numpy.equal,
+    operator.ne: numpy.not_equal, operator.pow: numpy.power, operator.matmul: numpy.matmul,
+}  # fmt: skip
+_INPLACE = {
+    operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul,
+    operator.itruediv: operator.truediv,
+}  # fmt: skip
+#: ufunc -> (operator of torch, whether it computes in the type of its operands and not of its result)
+ELEMENTWISE: dict[Any, tuple[Any, bool]] = {
+    numpy.add: (torch.add, False), numpy.subtract: (torch.sub, False), numpy.multiply: (torch.mul, False),
+    numpy.true_divide: (torch.div, False), numpy.negative: (torch.neg, False), numpy.positive: (torch.clone, False),
+    numpy.absolute: (torch.abs, False), numpy.sqrt: (torch.sqrt, False), numpy.exp: (torch.exp, False),
+    numpy.log: (torch.log, False), numpy.log1p: (torch.log1p, False), numpy.expm1: (torch.expm1, False),
+    numpy.sin: (torch.sin, False), numpy.cos: (torch.cos, False), numpy.tanh: (torch.tanh, False),
+    numpy.square: (torch.square, False), numpy.floor: (torch.floor, False), numpy.ceil: (torch.ceil, False),
+    numpy.maximum: (torch.maximum, False), numpy.minimum: (torch.minimum, False),
+    numpy.less: (torch.lt, True), numpy.less_equal: (torch.le, True), numpy.greater: (torch.gt, True),
+    numpy.greater_equal: (torch.ge, True), numpy.equal: (torch.eq, True), numpy.not_equal: (torch.ne, True),
+    numpy.logical_and: (torch.logical_and, True), numpy.logical_or: (torch.logical_or, True),
+    numpy.logical_not: (torch.logical_not, True), numpy.isnan: (torch.isnan, True),
+    numpy.isfinite: (torch.isfinite, True), numpy.isinf: (torch.isinf, True),
+}  # fmt: skip
+
+
+def _operate(world: Any, op: Any, left: Any, right: Any) -> Any:
+    if op is operator.pow:
+        if type(right) not in (int, float) or right not in (1, 2):
+            raise unsupported("a power")
+        return elementwise(world, numpy.multiply, (left, left)) if right == 2 else left
+    if op in (operator.mod, operator.floordiv):  # by a number: whole numbers warn where they are divided by zero
+        whole = type(left) is UnknownArray and left.dtype.kind == "i" and not left.scalar
+        if not whole or type(right) is not int or right <= 0 or _sample_dtype(left, right) != left.dtype:
+            raise unsupported("a division")
+        mode = {} if op is operator.mod else {"rounding_mode": "floor"}
+        compute = torch.remainder if op is operator.mod else torch.div
+        return UnknownArray(compute(left.tensor, right, **mode))
+    if op is operator.matmul:
+        return product(world, left, right)
+    function = _OPERATORS.get(op)
+    if function is None:
+        raise unsupported("an operator")
+    return elementwise(world, function, (left, right))
+
+
+def elementwise(world: Any, function: Any, args: tuple) -> Any:
+    """A function of `ELEMENTWISE`, on arrays and what may stand beside them."""
+    compute, in_operands_type = ELEMENTWISE[function]
+    if len(args) != function.nin:
+        raise unsupported(function.__name__)
+    samples = [sample(each) for each in args]
+    with numpy.errstate(all="ignore"):
+        result = function(*samples)
+    dtype = torch_type(numpy.result_type(*samples) if in_operands_type else result.dtype)
+    if isinstance(result, numpy.generic) and result.dtype.kind in "iu":
+        raise unsupported("arithmetic on a whole number")  # numpy warns where one overflows
+    operands = [array_tensor(world, each, dtype) for each in args]
+    check_shapes(operands)
+    found = compute(*operands)
+    found = found.to(torch_type(result.dtype))
+    return finite(world, UnknownArray(found, isinstance(result, numpy.generic)))
+
+
+def product(world: Any, left: Any, right: Any) -> Any:
+    """`left @ right` for floating-point arrays of one or two dimensions."""
+    samples = [sample(each) for each in (left, right)]
+    if not all(isinstance(each, numpy.ndarray) and each.size == 1 and 1 <= each.ndim <= 2 for each in samples):
+        raise unsupported("a matrix product")
+    dtype = numpy.result_type(*samples)
+    if dtype.kind != "f":
+        raise unsupported("a matrix product")
+    a, b = [array_tensor(world, each, torch_type(dtype)) for each in (left, right)]
+    if a.shape[-1] != b.shape[0]:
+        raise unsupported("a matrix product")
+    return finite(world, UnknownArray(torch.matmul(a, b), a.dim() == b.dim() == 1))
+
+
+def sample(value: Any) -> Any:
+    """A value of the same type and rank, of one element."""
+    if type(value) is UnknownArray:
+        one = numpy.ones((1,) * value.tensor.dim(), value.dtype)
+        return one[()] if value.scalar else one
+    if isinstance(value, numpy.ndarray):
+        return numpy.ones((1,) * value.ndim, value.dtype)
+    if type(value) is UnbackedNumber:
+        return value.kind(1)
+    if type(value) in (int, float, bool) or is_known(value):
+        return value
+    raise unsupported(f"an operation with a {type(value).__name__}, and")
+
+
+def _sample_dtype(*values: Any) -> numpy.dtype:
+    return numpy.result_type(*map(sample, values))
+
+
+def torch_type(dtype: Any) -> torch.dtype:
+    """PyTorch's name for a type of numpy's; refused where it has none."""
+    found = _TORCH_TYPES.get(numpy.dtype(dtype))
+    if found is None:
+        raise unsupported(f"a result of type {dtype}")
+    return found
+
+
+def array_tensor(world: Any, value: Any, dtype: torch.dtype | None = None) -> Any:
+    """The tensor with the contents of an array or number, converted to `dtype`."""
+    if type(value) is UnknownArray:
+        tensor: Any = value.tensor
+    elif type(value) is UnbackedNumber:
+        tensor = tensor_of(value)
+    elif isinstance(value, (numpy.ndarray, numpy.generic)):
+        if not is_known(value):
+            raise unsupported("an operation with other arrays, and")
+        with world.recorder._paused():
+            made = torch.from_numpy(numpy.array(value, ndmin=0, copy=True, order="C"))
+        tensor = world.recorder.constant(made)
+    else:
+        with world.recorder._paused():
+            made = torch.tensor(value, dtype=dtype)
+        tensor = world.recorder.constant(made)
+    return tensor if dtype is None else tensor.to(dtype)
+
+
+def _as_tensors(world: Any, key: Any) -> Any:
+    """An index of a tensor, with arrays in it as tensors."""
+    if type(key) is UnknownArray or (isinstance(key, numpy.ndarray) and is_known(key)):
+        return array_tensor(world, key)
+    return tuple([_as_tensors(world, each) for each in key]) if type(key) is tuple else key
+
+
+def check_shapes(operands: list[Any]) -> None:
+    """Refuses shapes that do not go together: numpy words the error."""
+    try:
+        torch.broadcast_shapes(*[tuple(each.shape) for each in operands])
+    except RuntimeError:
+        raise unsupported("an operation that does not fit the shape") from None
+
+
+def _broadcasts(shape: Any, target: Any) -> bool:
+    if len(shape) > len(target):
+        return False
+    return all(a in (1, b) for a, b in zip(reversed(tuple(shape)), reversed(tuple(target))))
+
+
+def finite(world: Any, array: UnknownArray) -> UnknownArray:
+    """The result of an operation that warns where it is not finite."""
+    if array.tensor.is_floating_point() and array.tensor.numel():
+        if not may_assume(world.recorder):
+            raise unsupported("an operation after inputs were written,")
+        assume(world, torch.isfinite(array.tensor).all(), True)
+    return array
+
+
+# Items ----------------------------------------------------------------------------------------------------------------
+
+
+def _item(array: UnknownArray, key: Any, keep: bool = False) -> UnknownArray:
+    """`array[key]` for numbers and slices. `keep`: a view even of one element."""
+    parts = key if type(key) is tuple else (key,)
+    numbers = 0
+    for part in parts:
+        if type(part) is int:
+            numbers += 1
+        elif type(part) is slice:
+            if part.step is not None and (type(part.step) is not int or part.step < 1):
+                raise unsupported("an item")
+        elif part is not None and part is not Ellipsis:
+            raise unsupported("an item")
+    try:
+        found = array.tensor[key]
+    except IndexError:
+        raise unsupported("an item out of bounds") from None
+    if found is array.tensor:
+        found = found.detach()
+    if numbers == array.tensor.dim() and Ellipsis not in parts and None not in parts and not keep:
+        return UnknownArray(found.clone(), True)
+    return UnknownArray(found)
+
+
+def _absolute(world: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    known = len(args) != 1 or kwargs or type(args[0]) is not UnknownArray
+    return NotImplemented if known else elementwise(world, numpy.absolute, args)
+
+
+def install_unknown_arrays(world: Any) -> None:
+    """Registers what Python's own functions make of such arrays."""
+    extend_answer(world, abs, _absolute)
+
+
+def holds_array(values: Any) -> bool:
+    """Whether an array with unknown contents is among the arguments, or in a list among them."""
+    return any(
+        type(each) is UnknownArray or (type(each) in (list, tuple) and any(type(one) is UnknownArray for one in each))
+        for each in values
+    )
+
+
+def holds_tensor(value: Any) -> bool:
+    """Whether `value` is a tensor, or data with one in it."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return any(map(holds_tensor, value))
+    if kind is dict:
+        return any(map(holds_tensor, value.values()))
+    return kind in TENSOR_KINDS

@@ -1,0 +1,175 @@
+"""Branches on the contents of tensors of which one side only raises, or is for numbers that are not finite: the other
+side is assumed.
+
+    if not (ids < size).all():             %all = all(lt(%ids, 97))
+        raise ValueError("...")       ->   %_ = _assert_async(%all, "... model.py:12")
+    y = table[ids]                         %y = index(%table, [%ids])
+
+    assert ids.max().item() < size     ->   %_ = _assert_async(lt(%max, 97), "... model.py:14")
+
+The assertion is checked when the program runs, before it writes anything that the caller can see; where it fails, the
+call runs eagerly and raises the program's own error, or takes the other side after all. So
+nothing is assumed once an input was written to: such a branch breaks the graph. Random numbers drawn by then are taken
+back, so that eager draws them again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.capture.bytecode.decode import OP
+from lampwork.capture.record.fake import Fake
+from lampwork.fakes.operators import operator
+
+aten = torch.ops.aten
+_RAISE, _JUMP = OP["RAISE_VARARGS"], OP["JUMP"]
+#: A side that goes on to any of these does not only raise.
+_ENDS = frozenset(
+    number for name, number in OP.items() if "JUMP" in name or name.startswith(("RETURN", "FOR_", "YIELD"))
+)
+#: How far a raise is looked for: messages are long at times.
+_LONGEST = 200
+
+
+def assumed_branch(world: Any, frame: Any, value: Fake, if_true: int, if_false: int) -> bool | None:
+    """The truth of `value` that keeps the frame from raising, or that it has where numbers are finite, asserted in the
+    graph; None where both sides go on, and for all one knows may be taken in turns."""
+    if value.constant is not None or value.numel() != 1:
+        return None
+    one = one_raises(frame.code, if_true, if_false)
+    truth = _only_raises(frame.code, if_false) if one else _where_finite(value.node)
+    if truth is None or not may_assume(world.recorder):
+        return None
+    assume(world, value, truth)
+    return truth
+
+
+def _where_finite(node: Any) -> bool | None:
+    """What a test of a graph comes to where the numbers that it looks at are finite; None for tests of something else.
+
+    `torch.isfinite(x)` is recorded as `(x == x) * (abs(x) != inf)`.
+    """
+    if type(node) is not torch.fx.Node or node.target not in _TESTS:
+        return None
+    first = node.args[0]
+    kind = _TESTS[node.target]
+    if kind == "not finite":
+        return False
+    if kind == "same":
+        return True if first is node.args[1] else None
+    if kind == "infinite":
+        is_size = type(first) is torch.fx.Node and first.target is aten.abs.default
+        return True if is_size and node.args[1] == math.inf else None
+    known = _where_finite(first)
+    if kind == "both":
+        return known if known is _where_finite(node.args[1]) else None
+    return known if known is None or kind == "as it is" else not known
+
+
+#: How a test follows from what it is made of.
+_TESTS = {
+    aten.isnan.default: "not finite", aten.isinf.default: "not finite",
+    aten.eq.Tensor: "same", aten.ne.Scalar: "infinite", aten.mul.Tensor: "both", aten.logical_or.default: "both",
+    aten.logical_and.default: "both", aten.bitwise_or.Tensor: "both", aten.bitwise_and.Tensor: "both",
+    aten.any.default: "as it is", aten.all.default: "as it is",
+    aten.logical_not.default: "negated", aten.bitwise_not.default: "negated",
+}  # fmt: skip
+
+
+def one_raises(code: Any, if_true: int, if_false: int) -> bool:
+    """Whether one side of a branch only raises, and the other goes on."""
+    return _only_raises(code, if_true) is not _only_raises(code, if_false)
+
+
+def _only_raises(code: Any, start: int) -> bool:
+    """Whether the instructions from `start` on end in `raise`, with no branch before it."""
+    position = start
+    for _ in range(_LONGEST):
+        if position >= len(code.instructions):
+            return False
+        operation, target = code.instructions[position]
+        if operation == _RAISE:
+            return True
+        if operation == _JUMP and target > position:
+            position = target
+        elif operation in _ENDS:
+            return False
+        else:
+            position += 1
+    return False
+
+
+def may_assume(recorder: Any) -> bool:
+    """Whether nothing has happened in the recorded program that the caller can see and that cannot be taken back."""
+    return not any(_torch.storage_key(fake) in recorder.written for fake in recorder.inputs if isinstance(fake, Fake))
+
+
+def may_rerun(recorder: Any) -> bool:
+    """Whether the call can run eagerly after the whole graph has run: it has not drawn random numbers either."""
+    return may_assume(recorder) and not any(
+        _torch.is_operator(node.target) and draws(node) for node in recorder.graph.nodes
+    )
+
+
+def draws(node: torch.fx.Node) -> bool:
+    """Whether an operator's call advances a random number generator. Attention does so for its dropout alone."""
+    op = operator(node.target)
+    if not op.is_random:
+        return False
+    if "dropout_p" not in op.positional:
+        return True
+    position = op.positional.index("dropout_p")
+    given = node.args[position] if position < len(node.args) else node.kwargs.get("dropout_p", 0.0)
+    return given != 0.0
+
+
+def assume(world: Any, value: torch.Tensor, expected: bool) -> None:
+    """Records that the one element of `value` is true, or is not."""
+    place = world.location()
+    where = f" at {place.file}:{place.line}" if place.file else ""
+    holds = value if expected and value.dtype is torch.bool else value != 0 if expected else torch.logical_not(value)
+    _torch.assert_async(holds, f"a check of the program on the contents of a tensor failed{where}")
+
+
+def install_checks(world: Any) -> None:
+    """Replaces the functions by which programs say what they expect of a tensor's contents by branches that raise."""
+    world.add_substitute(_torch.check_with, _check_with)
+    world.add_substitute(_torch.check_tensor_all_with, _check_tensor_all_with)
+
+
+_NO_MESSAGE = (
+    "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
+    "enhancement request to PyTorch.)"
+)
+
+
+def _check_with(error_type: Any, cond: Any, message: Any = None) -> None:
+    """`torch._check` and its kin, without importing PyTorch's symbolic shapes."""
+    if isinstance(cond, torch.Tensor):
+        raise TypeError(
+            "cond must be a bool, but got a Tensor. For tensor conditions, use torch._check_tensor_all() to assert "
+            "that all elements are true."
+        )
+    if not isinstance(cond, (bool, torch.SymBool)):
+        raise TypeError(f"cond must be a bool, but got {type(cond)}")
+    if not cond:
+        raise _failure(error_type, message)
+
+
+def _check_tensor_all_with(error_type: Any, cond: Any, message: Any = None) -> None:
+    if not isinstance(cond, torch.Tensor):
+        raise TypeError(f"cond must be a tensor, but got {type(cond)}")
+    if cond.dtype != torch.bool:
+        raise TypeError(f"cond tensor must have dtype torch.bool, but got {cond.dtype}")
+    if not cond.all():
+        raise _failure(error_type, message)
+
+
+def _failure(error_type: Any, message: Any) -> Exception:
+    if message is not None and not callable(message):
+        return TypeError("message must be a callable")
+    return error_type(_NO_MESSAGE if message is None else str(message()))

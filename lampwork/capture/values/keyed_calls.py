@@ -1,0 +1,50 @@
+"""Methods of dicts that are given a symbol: what they hash must be a number, what they only put away stays a symbol."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+from lampwork.capture.outside.load import bound_owner
+
+#: Methods whose first argument is a key, and those that fill a dict from keywords and one mapping, or one of pairs.
+_BY_KEY = frozenset({"get", "pop", "setdefault", "__getitem__", "__setitem__", "__delitem__", "__contains__"})
+_FILLS = frozenset({"update", "__init__", "__ior__"})
+_SEQUENCES = (list, tuple)
+
+
+def settle_keys(
+    function: Any, args: tuple, kwargs: dict[str, Any], settle: Callable[[Any], Any]
+) -> tuple[tuple, dict[str, Any]]:
+    """The arguments of `function` with everything settled but the values that a dict is given, or gives back.
+
+    `settle` makes of a symbol, or a list or tuple with symbols, the number it is.
+
+        table.update(rate=s0)          as it is
+        table.update([(s0, s1)])       [(3, s1)]
+        table.setdefault(s0, s1)       3, s1
+        cosine(s0)                     3: all of it
+    """
+    bound = 0
+    kind: Any = None
+    if type(function) is types.BuiltinFunctionType:
+        kind = type(bound_owner(function))
+    elif type(function) in (types.MethodDescriptorType, types.WrapperDescriptorType):
+        kind, bound = function.__objclass__, 1
+    if kind is not None and issubclass(kind, dict):
+        owner, rest = args[:bound], args[bound:]
+        if function.__name__ in _BY_KEY:
+            return (*owner, *map(settle, rest[:1]), *rest[1:]), {name: settle(each) for name, each in kwargs.items()}
+        if function.__name__ in _FILLS:
+            return (*owner, *(_pairs(each, settle) for each in rest)), kwargs
+    return tuple(map(settle, args)), {name: settle(value) for name, value in kwargs.items()}
+
+
+def _pairs(value: Any, settle: Callable[[Any], Any]) -> Any:
+    if type(value) not in _SEQUENCES:
+        return settle(value)
+    return type(value)(
+        type(pair)((settle(pair[0]), *pair[1:])) if type(pair) in _SEQUENCES and pair else settle(pair)
+        for pair in value
+    )

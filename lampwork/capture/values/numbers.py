@@ -1,0 +1,559 @@
+"""Numbers from outside that may be others on the next call, and what the program computes from them.
+
+    group["lr"]                     a `BackedNumber`: f0, which is the number at its source
+    1 - group["lr"] * 0.01          another: (1 - (f0 * 0.01))
+    if group["momentum"] != 0:      decided by the number seen, guarded: f1 != 0
+    step.item()                     f2.item(), where `step` is a tensor on the CPU that came from outside
+
+The host computes them in Python on each call, so they are exactly what eager computes, and hands those that meet
+tensors to the graph in one tensor (`ir.source.Numbers`). Hyper-parameters of an optimizer are such numbers from the
+first call on, and its step counters; other floats are, once they have varied.
+
+Whatever cannot be written as an expression (text, keys of dicts, indices) takes the number as it is now and guards
+that.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.capture.record.fake import Fake
+from lampwork.capture.values.unbacked_numbers import UnbackedNumber
+from lampwork.fakes.fake import TensorSpec, make_fake
+from lampwork.fakes.symbolic import size_of
+from lampwork.ir.guard import SizeSource, relation_over, single
+from lampwork.ir.reference import ObjectRef
+from lampwork.ir.source import InstanceDict, Item, Numbers, Source
+from lampwork.ir.template import Call, ConstantValue, Effect, SizeValue, SourceValue, Template
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """The number in a tensor from outside that the program stepped, (operator, operand) each, and asked nobody for.
+
+    Nothing is taken for granted of it, such as that it is the same as another counter's: a moment of an optimizer in
+    which there is one element is stepped like a counter before it gets what no host can know.
+    """
+
+    origin: Any
+    dtype: torch.dtype
+    steps: tuple[tuple[Any, Any], ...] = ()
+
+
+#: Expressions that grow longer are taken as the number they are now.
+_LONGEST_TEXT = 2000
+#: How many numbers one graph may take.
+_CAPACITY = 1 << 14
+#: What is written into expressions.
+OPERATORS = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
+    operator.mod: "%", operator.pow: "**",
+}  # fmt: skip
+_COMPARISONS = {
+    operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=", operator.gt: ">", operator.ge: ">=",
+}  # fmt: skip
+FUNCTIONS: dict[Any, str] = {
+    **{
+        getattr(math, name): f"math.{name}"
+        for name in (
+            "sqrt", "cos", "sin", "tan", "exp", "log", "log2", "log10", "pow", "floor", "ceil", "trunc", "fabs", "tanh",
+            "isnan", "isinf", "isfinite", "expm1", "log1p", "atan", "copysign", "hypot", "erf", "erfc", "atan2", "asin",
+            "acos", "sinh", "cosh", "asinh", "acosh", "atanh", "exp2", "cbrt", "fmod", "remainder", "gamma", "lgamma",
+            "radians", "degrees", "isclose",
+        )
+    },
+    abs: "abs", min: "min", max: "max", float: "float", int: "int", round: "round",
+}  # fmt: skip
+NUMERIC = frozenset({int, float, bool})
+_CPU = torch.device("cpu")
+_STORE = ObjectRef("function", "lampwork.runtime.leave.post_graph", "store")
+
+
+class BackedNumber:
+    """A Python float: `text`, an expression over the numbers named in `sources`, which was `value` in this call."""
+
+    __slots__ = ("numbers", "text", "sources", "value")
+
+    def __init__(self, numbers: BackedNumbers, text: str, sources: dict[str, SizeSource], value: float) -> None:
+        self.numbers, self.text, self.sources, self.value = numbers, text, sources, value
+
+    @property
+    def reads_tensors(self) -> bool:
+        return any(source.kind == "item" for source in self.sources.values())
+
+    def take(self) -> float:
+        """The number, guarded."""
+        self.numbers.relation(_is(self.text, self.value), self.sources)
+        return self.value
+
+    # Native code that looks at the number gets it.
+
+    def __float__(self) -> float:
+        return self.take()
+
+    def __hash__(self) -> int:
+        return hash(self.take())
+
+
+def _taking(name: str) -> Callable:
+    def answer(self: BackedNumber, *args: Any) -> Any:
+        taken = [each.take() if type(each) is BackedNumber else each for each in args]
+        return getattr(self.take(), name)(*taken)
+
+    return answer
+
+
+def _computing(op: Any, swapped: bool) -> Callable:
+    def answer(self: BackedNumber, other: Any) -> Any:
+        if type(other) is not BackedNumber and type(other) not in NUMERIC:
+            return NotImplemented
+        return self.numbers.compute(op, other, self) if swapped else self.numbers.compute(op, self, other)
+
+    return answer
+
+
+for _name in ("bool", "str", "repr", "format", "round", "trunc", "floor", "ceil", "int", "divmod", "rdivmod",
+              "abs", "complex"):  # fmt: skip
+    setattr(BackedNumber, f"__{_name}__", _taking(f"__{_name}__"))
+
+
+def _comparing(op: Any) -> Callable:
+    def answer(self: BackedNumber, other: Any) -> Any:
+        if type(other) is not BackedNumber and type(other) not in NUMERIC:
+            return NotImplemented
+        return self.numbers.compare(op, self, other)
+
+    return answer
+
+
+for _op in _COMPARISONS:
+    setattr(BackedNumber, f"__{_op.__name__}__", _comparing(_op))
+for _op in OPERATORS:
+    setattr(BackedNumber, f"__{_op.__name__}__", _computing(_op, False))
+    setattr(BackedNumber, f"__r{_op.__name__}__", _computing(_op, True))
+setattr(BackedNumber, "__neg__", lambda self: self.numbers.compute(operator.mul, self, -1.0))  # noqa: B010
+
+
+def in_parameter_group(source: Source) -> bool:
+    """Whether the value at `source` is a hyper-parameter: in a dict of some object's `param_groups`."""
+    while isinstance(source, Item):
+        groups = source.base
+        if isinstance(groups, Item) and groups.key == "param_groups" and isinstance(groups.base, InstanceDict):
+            return True
+        source = source.base
+    return False
+
+
+class _Vector:
+    """The numbers that a graph is given on one device: the input's fake, and a tensor of each by its expression."""
+
+    __slots__ = ("fake", "scalars", "used")
+
+    def __init__(self, fake: Fake) -> None:
+        self.fake = fake
+        self.scalars: dict[str, Fake] = {}
+        self.used: dict[str, SizeSource] = {}
+
+
+class BackedNumbers:
+    """The numbers of one capture: their names, guards on them, and the tensor that takes them to the graph."""
+
+    def __init__(self, recorder: Any, guards: Any, tensors: Any) -> None:
+        self.recorder, self.guards, self.tensors = recorder, guards, tensors
+        self._names: dict[tuple[int, str], SizeSource] = {}
+        self._values: dict[str, BackedNumber] = {}
+        self._vectors: dict[torch.device, _Vector] = {}
+        self._operands: dict[tuple[str, torch.dtype, torch.device], Fake] = {}
+        #: Expressions for what tensors of single precision or less hold.
+        self._singles: set[str] = set()
+        #: Counters that the program takes for one number, by name, type and value; and how many were left out for that.
+        self._counters: dict[tuple, list[SizeSource]] = {}
+        self._equal = 0
+        #: What the program knows to be in tensors of one element on the CPU, by storage: a number, or an expression.
+        self.contents: dict[int, Any] = {}
+
+    # Numbers --------------------------------------------------------------------------------------
+
+    def at(self, source: Source, kind: str, value: float) -> BackedNumber:
+        """The number at a source ("value"), or in the tensor there ("item")."""
+        named = self._names.get((id(source), kind))
+        if named is None:
+            named = self._names[id(source), kind] = SizeSource(f"f{len(self._names)}", source, kind)
+        found = self._values.get(named.name) if kind == "value" else None  # one object, as in the program
+        if found is None:
+            found = BackedNumber(self, named.name, {named.name: named}, value)
+            if kind == "value":
+                self._values[named.name] = found
+        return found
+
+    def relation(self, text: str, sources: dict[str, SizeSource]) -> None:
+        """Guards that `text` is true."""
+        if sources:
+            names = tuple(sources.values())
+            self.guards.add(names[0].source, ("number", text), lambda: relation_over(text, names))
+
+    def compute(self, op: Any, left: Any, right: Any) -> Any:
+        """`op(left, right)` of numbers; guards what would make it raise, or be of another class."""
+        (one, left_sources, a), (two, right_sources, b) = self._parts(left), self._parts(right)
+        sources = {**left_sources, **right_sources}
+        try:
+            value = op(a, b)
+        except ArithmeticError:
+            return op(self.taken(left), self.taken(right))
+        text = f"({one} {OPERATORS[op]} {two})"
+        if type(value) is not float or len(text) > _LONGEST_TEXT:
+            return op(self.taken(left), self.taken(right))
+        if op in (operator.truediv, operator.floordiv, operator.mod):
+            self.relation(f"{two} != 0", right_sources)
+        elif op is operator.pow:
+            self.relation(f"type({text}) is float", sources)
+        return BackedNumber(self, text, sources, value)
+
+    def compare(self, op: Any, left: Any, right: Any) -> bool:
+        """`op(left, right)` of numbers, guarded."""
+        (one, left_sources, a), (two, right_sources, b) = self._parts(left), self._parts(right)
+        value = op(a, b)
+        text = f"{one} {_COMPARISONS[op]} {two}"
+        self.relation(text if value else f"not {text}", {**left_sources, **right_sources})
+        return value
+
+    def function(self, function: Any, args: tuple) -> Any:
+        """`function(*args)` of numbers, for functions of `FUNCTIONS`."""
+        parts = [self._parts(each) for each in args]
+        sources = {name: source for _, each, _ in parts for name, source in each.items()}
+        text = f"{FUNCTIONS[function]}({', '.join(each for each, _, _ in parts)})"
+        try:
+            value = function(*[each for _, _, each in parts])
+        except (ArithmeticError, ValueError):
+            return function(*map(self.taken, args))
+        if type(value) is not float or len(text) > _LONGEST_TEXT:
+            self.relation(_is(text, value) if type(value) is float else f"{text} == {_literal(value)}", sources)
+            return value
+        if function not in (float, abs, min, max):
+            self.relation(f"type({text}) is float", sources)  # it does not raise
+        return BackedNumber(self, text, sources, value)
+
+    def _parts(self, value: Any) -> tuple[str, dict[str, SizeSource], Any]:
+        if type(value) is BackedNumber:
+            return value.text, value.sources, value.value
+        if type(value) is torch.SymInt:
+            size = size_of(value)
+            if isinstance(size, int):
+                return _literal(size), {}, size
+            text, sizes = value.node.sizes.written(value.node.value)
+            return f"({text})", {each.name: each for each in sizes}, value.node.hint
+        return _literal(value), {}, value
+
+    @staticmethod
+    def taken(value: Any) -> Any:
+        """The number itself, guarded."""
+        if type(value) is BackedNumber:
+            return value.take()
+        return int(value) if type(value) is torch.SymInt else value
+
+    # In the graph ---------------------------------------------------------------------------------
+
+    def unknown(self, number: BackedNumber) -> UnbackedNumber:
+        """The number as one that the graph computes with."""
+        return UnbackedNumber(self.tensor(number), float)
+
+    def tensor(self, number: BackedNumber, device: torch.device = _CPU) -> Fake:
+        """A float64 tensor of no dimensions with the number, on `device`."""
+        vector = self._vectors.get(device)
+        if vector is None:
+            vector = self._vectors[device] = self._new_vector(device)
+        found = vector.scalars.get(number.text)
+        if found is not None:
+            return found
+        index = len(vector.scalars)
+        if index == _CAPACITY:
+            raise AssertionError("more numbers than a graph takes")
+        vector.used.update(number.sources)
+        made = self.recorder.call(torch.ops.aten.select.int, (vector.fake, 0, index), {})
+        vector.scalars[number.text] = made
+        return made
+
+    def _new_vector(self, device: torch.device) -> _Vector:
+        with self.recorder._paused():
+            fake = make_fake(TensorSpec((_CAPACITY,), (1,), torch.float64, device))
+        self.recorder.placeholder(fake)
+        self.tensors.inputs.append(None)
+        self.tensors.fakes.append(fake)
+        return _Vector(fake)
+
+    def operand(self, number: BackedNumber, dtype: torch.dtype, device: torch.device) -> Fake:
+        """The number in a tensor of no dimensions and of `dtype` on `device`, which nothing writes to."""
+        if dtype is torch.float64:
+            return self.tensor(number, device)
+        key = number.text, dtype, device
+        found = self._operands.get(key)
+        if found is None:
+            tensor = self.tensor(number, device)
+            found = self._operands[key] = self.recorder.call(
+                torch.ops.aten._to_copy.default, (tensor,), {"dtype": dtype}
+            )
+        return found
+
+    def finish(self) -> None:
+        """Makes the inputs of the graph that have all numbers."""
+        for device, vector in self._vectors.items():
+            position = next(index for index, each in enumerate(self.tensors.fakes) if each is vector.fake)
+            self.tensors.inputs[position] = Numbers(
+                tuple(vector.scalars), tuple(vector.used.values()), "" if device == _CPU else str(device)
+            )
+            with self.recorder._paused():
+                exact = make_fake(TensorSpec((len(vector.scalars),), (1,), torch.float64, device))
+            exact.node = vector.fake.node
+            exact.node.meta["val"] = exact  # type: ignore[union-attr]
+            self.tensors.fakes[position] = exact
+
+    # Counters beside a program for a GPU ---------------------------------------------------------------
+
+    def counted_by_host(self, outputs: Sequence[Any]) -> list[Effect]:
+        """Takes what the program writes to counters on the CPU out of a graph for a GPU: effects that store what the
+        host computes anyway. Eager counts on the host, too; and a CUDA graph holds nothing that a CPU does.
+
+        A counter is a tensor of one element from outside of which the graph needs nothing, and which it does not
+        return. Call it when all else is recorded, and before `finish`."""
+        if not self.recorder.uses_cuda:
+            return []
+        results = {id(each) for each in outputs}
+        stores: dict[Any, tuple[Template, list[Template]]] = {}
+        forgotten: list[Fake] = []
+        for position in range(len(self.tensors.fakes) - 1, -1, -1):
+            fake = self.tensors.fakes[position]
+            source = self.tensors.inputs[position]
+            if type(fake) is not Fake or source is None or fake.is_cuda or id(fake) in results:
+                continue
+            key = _torch.storage_key(fake)
+            node = fake.node
+            if key not in self.recorder.written or not _only_stored_to(node):
+                continue
+            known = self._known(key)
+            if known is None:
+                continue
+            for user in list(node.users):  # type: ignore[union-attr]
+                user.graph.erase_node(user)
+            forgotten.append(fake)
+            del self.tensors.inputs[position], self.tensors.fakes[position]
+            named = type(known) is BackedNumber
+            value = SizeValue(known.text, tuple(known.sources.values())) if named else ConstantValue(known)
+            _, targets = stores.setdefault(known.text if named else known, (value, []))
+            targets.append(SourceValue(source))
+        self.recorder.forget_inputs(forgotten)
+        return [Call(_STORE, (value, *reversed(targets))) for value, targets in stores.values()]
+
+    # Tensors of one element -----------------------------------------------------------------------
+
+    def item(self, tensor: Any, origin: Any) -> Any:
+        """The number in a tensor of one element on the CPU, where the host can tell; None: only the graph can."""
+        if tensor.device.type != "cpu" or not tensor.is_floating_point() or not _has_one(tensor):
+            return None
+        key = _torch.storage_key(tensor)
+        if key in self.contents:
+            return self._known(key)
+        if key in self.recorder.written:
+            return None
+        if origin is None:
+            return self._made(tensor)
+        if not _is_whole(origin.raw):
+            return None
+        self.contents[key] = _Unread(origin, tensor.dtype)
+        return self._known(key)
+
+    def _known(self, key: Any) -> Any:
+        """What the host knows to be in the storage `key`; None where it cannot tell. What was not read yet is, now."""
+        known = self.contents.get(key)
+        if type(known) is _Unread:
+            with self.recorder._paused():
+                value = known.origin.raw.item()
+            found = self._like_others(known.origin.source, value, known.dtype)
+            if known.dtype is not torch.float64:
+                self._singles.add(found.text)
+            for step, operand in known.steps:
+                found = self._stored(self._applied(step, found, operand), known.dtype)
+            known = self.contents[key] = found
+        return known
+
+    def decided(self, tensor: Any, origin_of: Callable[[Any], Any]) -> bool | None:
+        """The answer of a comparison of a counter (a tensor of one integer on the CPU, from outside, as it came) with a
+        number, guarded; None for any other tensor. `origin_of`: as `Loader.origin`."""
+        node: Any = tensor.node
+        if type(node) is not torch.fx.Node or node.target not in _DECISIONS or tensor.dim():
+            return None
+        counter, number = node.args[0].meta["val"], node.args[1]
+        if type(counter) is not Fake or type(number) is not int or counter.device.type != "cpu":
+            return None
+        if counter.dtype is not torch.int64 or _torch.storage_key(counter) in self.recorder.written:
+            return None
+        origin = origin_of(counter)
+        if origin is None or not _is_whole(origin.raw):
+            return None
+        with self.recorder._paused():
+            value = origin.raw.item()
+        return self.compare(_DECISIONS[node.target], self.at(origin.source, "item", value), number)
+
+    def _like_others(self, source: Source, value: float, dtype: torch.dtype) -> BackedNumber:
+        """The number in a tensor from outside. Counters of one name that stand at the same number (`state[p]["step"]`
+        of every parameter) are one number to the program, guarded to be equal: what is computed of it is computed once.
+        """
+        if type(source) is not Item or type(source.key) is not str or math.isnan(value):
+            return self.at(source, "item", value)
+        counters = self._counters.setdefault((source.key, dtype, value), [])
+        found = self.at(counters[0].source if counters else source, "item", value)
+        named = found.sources[found.text]
+        if not counters:
+            counters.append(named)
+        elif source is not counters[0].source:
+            counters.append(SizeSource(f"e{self._equal}", source, "item"))
+            self._equal += 1
+        return found
+
+    def guard_equal(self) -> None:
+        """Guards that counters which the program took for one number are one. Call it when capture ends."""
+        for counters in self._counters.values():
+            if len(counters) > 1:
+                text = " == ".join(each.name for each in counters)
+                self.guards.add(counters[0].source, ("number", text), lambda: relation_over(text, tuple(counters)))
+
+    def _made(self, tensor: Any) -> Any:
+        """The number in a tensor that the program made and wrote to never since, told from how it was made."""
+        node = tensor.node
+        if type(node) is not torch.fx.Node or node.op != "call_function":
+            return None
+        if node.target in _FACTORIES:
+            number = _FACTORIES[node.target]
+            value = float(node.args[1]) if number is None and type(node.args[1]) in NUMERIC else number
+            return None if value is None else self._stored(value, tensor.dtype)
+        if node.target in _COPIES:
+            source = node.args[0].meta["val"]
+            if _has_one(source) and source.device == tensor.device:
+                known = self._content(source, None)
+                return None if known is None else self._stored(known, tensor.dtype)
+        return None
+
+    def note_write(self, op: str, tensor: Any, args: tuple, origin: Any) -> None:
+        """The program writes to `tensor` with the in-place operator `op`."""
+        key = _torch.storage_key(tensor)
+        known = None
+        if tensor.device.type == "cpu" and len(args) == 1 and (op in _STEPS or op in _STORES) and _has_one(tensor):
+            operand = args[0]
+            if type(operand) is Fake:
+                operand = self._content(operand, None) if _has_one(operand) else None
+            if type(operand) in NUMERIC or type(operand) is BackedNumber:
+                operand = known = self._stored(operand, tensor.dtype)
+            if operand is not None and op in _STEPS:
+                known = self._stepped(_STEPS[op], tensor, origin, operand)
+        if known is None:
+            self.contents.pop(key, None)
+        else:
+            self.contents[key] = known
+
+    def _stepped(self, step: Any, tensor: Any, origin: Any, operand: Any) -> Any:
+        """What is in a tensor behind an in-place operator, `operand` being of the tensor's type."""
+        key = _torch.storage_key(tensor)
+        known = self.contents.get(key)
+        unwritten = known is None and key not in self.recorder.written
+        if unwritten and origin is not None and tensor.is_floating_point() and _is_whole(origin.raw):
+            known = _Unread(origin, tensor.dtype)
+        if type(known) is _Unread:
+            return replace(known, steps=(*known.steps, (step, operand)))
+        known = self._content(tensor, origin)
+        return None if known is None else self._stored(self._applied(step, known, operand), tensor.dtype)
+
+    def _content(self, tensor: Any, origin: Any) -> Any:
+        key = _torch.storage_key(tensor)
+        if key not in self.contents and tensor.constant is not None and key not in self.recorder.written:
+            with self.recorder._paused():
+                return tensor.constant.item()
+        return self.item(tensor, origin)
+
+    def made_tensor(self, number: BackedNumber, dtype: torch.dtype) -> Fake:
+        """`torch.tensor(number, dtype=dtype)`."""
+        tensor = self.tensor(number)
+        made = self.recorder.call(torch.ops.aten._to_copy.default, (tensor,), {"dtype": dtype})
+        known = self._stored(number, dtype)
+        if known is not None:
+            self.contents[_torch.storage_key(made)] = known
+        return made
+
+    def _applied(self, step: Any, known: Any, operand: Any) -> Any:
+        if type(known) is not BackedNumber and type(operand) is not BackedNumber:
+            return step(known, operand)
+        return self.compute(step, known, operand)
+
+    def _stored(self, value: Any, dtype: torch.dtype) -> Any:
+        """What a tensor of `dtype` makes of a number; sums and products of single precision are rounded once."""
+        if dtype is torch.float64:
+            return value
+        if dtype is not torch.float32:
+            return None
+        if type(value) is not BackedNumber:
+            return single(value)
+        if value.text in self._singles:
+            return value
+        text = f"single({value.text})"
+        self._singles.add(text)
+        return BackedNumber(self, text, value.sources, single(value.value))
+
+
+#: In-place operators whose results on one element the host computes as well: two numbers of single precision, added or
+#: multiplied in double precision and then rounded, are rounded once.
+_FACTORIES = {
+    torch.ops.aten.zeros.default: 0.0, torch.ops.aten.ones.default: 1.0, torch.ops.aten.full.default: None,
+    torch.ops.aten.zeros_like.default: 0.0, torch.ops.aten.ones_like.default: 1.0,
+}  # fmt: skip
+_DECISIONS = {
+    torch.ops.aten.eq.Scalar: operator.eq, torch.ops.aten.ne.Scalar: operator.ne,
+    torch.ops.aten.lt.Scalar: operator.lt, torch.ops.aten.le.Scalar: operator.le,
+    torch.ops.aten.gt.Scalar: operator.gt, torch.ops.aten.ge.Scalar: operator.ge,
+}  # fmt: skip
+_COPIES = frozenset({
+    torch.ops.aten.clone.default, torch.ops.aten._to_copy.default, torch.ops.aten.detach.default,
+    torch.ops.aten.alias.default,
+})  # fmt: skip
+_STORES = frozenset({"copy_", "fill_"})
+_STEPS = {"add_": operator.add, "sub_": operator.sub, "mul_": operator.mul}
+
+
+def _only_stored_to(node: Any) -> bool:
+    """Whether the graph does nothing with an input but write to it, with operators whose results the host knows."""
+    return type(node) is torch.fx.Node and all(
+        user.op == "call_function"
+        and _torch.is_operator(user.target)
+        and user.target._schema.name.removeprefix("aten::") in _STEPS.keys() | _STORES
+        and not user.users
+        and user.args[0] is node
+        and node not in user.args[1:]
+        for user in node.users
+    )
+
+
+def _has_one(tensor: Any) -> bool:
+    """Whether the tensor has one element; a symbolic size is not asked."""
+    return all(type(size) is int and size == 1 for size in tensor.size())
+
+
+def _is_whole(raw: torch.Tensor) -> bool:
+    return raw.numel() == 1 and raw.untyped_storage().nbytes() == raw.element_size()
+
+
+def _literal(value: Any) -> str:
+    if type(value) is float and not math.isfinite(value):
+        return "math.nan" if math.isnan(value) else "math.inf" if value > 0 else "(-math.inf)"
+    return f"({value!r})" if value < 0 or (type(value) is float and math.copysign(1.0, value) < 0) else repr(value)
+
+
+def _is(text: str, value: float) -> str:
+    """That `text` is `value`, which may be no number, or a zero with a sign."""
+    if math.isnan(value):
+        return f"{text} != {text}"
+    sign = f" and math.copysign(1.0, {text}) == {math.copysign(1.0, value)}" if not value else ""
+    return f"{text} == {_literal(value)}{sign}"

@@ -1,0 +1,200 @@
+"""Attributes of tensors: metadata is plain data, methods run natively on fakes, the rest is the real tensor's state."""
+
+from __future__ import annotations
+
+import types
+from collections import OrderedDict
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.capture.autograd.backward import HOOK_TABLES
+from lampwork.capture.autograd.histories import Histories
+from lampwork.capture.machine.attributes import NATIVE_KINDS
+from lampwork.capture.outside.overlay import MISSING, Break
+from lampwork.capture.outside.plain import HEAP_TYPE
+from lampwork.capture.outside.tensor_inputs import TENSOR_ATTRIBUTES
+from lampwork.capture.record.fake import Fake
+from lampwork.capture.record.writes import rebind
+
+_TENSOR_MRO = torch.Tensor.__mro__
+
+
+class TensorAttributes(Histories):
+    #: Leaves from outside, by id, whose gradients the engine is adding to.
+    accumulating: set[int]
+    _tensor_lookups: dict[str, tuple[bool, Any]] | None = None
+
+    def tensor_class_lookup(self, name: str) -> tuple[bool, Any]:
+        """The entry `name` of `torch.Tensor` and its bases. Methods are guarded, operators where they are Python's."""
+        for owner in _TENSOR_MRO:
+            namespace = owner.__dict__
+            if name in namespace:
+                found = namespace[name]
+                if type(found) is FunctionType or not name.startswith("__"):
+                    source = self.sources.named("torch", "Tensor")
+                    self.guards.class_lookup(source, name, found)
+                    if type(found) is FunctionType and not found.__module__.startswith("torch."):
+                        self.loader.remember(found, found, self.sources.class_attribute(source, name))
+                return True, found
+        return False, None
+
+    def load_tensor_attribute(self, tensor: Any, name: str) -> Any:
+        if name in TENSOR_ATTRIBUTES:
+            return getattr(tensor, name)
+        if name == "__class__":
+            return getattr(tensor, "real_class", torch.Tensor)
+        origin = self.loader.origin(tensor)
+        if name == "data":
+            return tensor.detach()
+        if name == "grad":
+            return self._gradient(tensor, origin)
+        if name in HOOK_TABLES:
+            return self._hook_table(tensor, name, origin)
+        if name == "grad_fn":
+            return self.load_history(tensor)
+        if name == "_version":
+            raise Break("tensor-attribute", f"{name} of a tensor is read")
+        if name in _torch.KIND_FLAGS:
+            return getattr(tensor, name, False)
+        found, attribute = self.class_lookup(type(tensor), name)
+        if found:
+            kind = type(attribute)
+            if kind is FunctionType:
+                return MethodType(attribute, tensor)
+            if kind is property:
+                if attribute.fget is not None and not str(attribute.fget.__module__).startswith("torch"):
+                    return self.call(attribute.fget, (tensor,), {})
+            elif kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType):
+                return attribute.__get__(tensor, type(tensor))
+            elif kind is not types.GetSetDescriptorType and kind not in NATIVE_KINDS:
+                return self.descriptor_get(attribute, tensor, torch.Tensor)
+            raise Break("tensor-attribute", f"the attribute {name} of a tensor is read")
+        return self._own_attribute(tensor, name, origin)
+
+    def _own_attribute(self, tensor: Any, name: str, origin: Any) -> Any:
+        """An attribute that the program put on the tensor object."""
+        values = self._tensor_values(tensor)
+        if name in values:
+            value = values[name]
+        elif origin is None:
+            value = MISSING
+        else:
+            source = self.sources.instance_dict(origin.source)
+            raw = origin.raw.__dict__.get(name, MISSING)
+            if raw is MISSING:
+                self.guards.has_key(source, name, False)
+                value = MISSING
+            else:
+                value = self.loader.load(raw, self.sources.item(source, name))
+            values[name] = value
+        if value is MISSING:
+            cls = self.type_of(tensor)
+            raise AttributeError(f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=tensor)
+        return value
+
+    def _tensor_values(self, tensor: Any) -> dict[str, Any]:
+        overlay = self.loader.slots.get(id(tensor))
+        if overlay is None:
+            from lampwork.capture.outside.overlay import SlotOverlay
+
+            overlay = self.loader.slots[id(tensor)] = SlotOverlay(tensor)
+        return overlay.values
+
+    def _hook_table(self, tensor: Any, name: str, origin: Any) -> Any:
+        values = self._tensor_values(tensor)
+        if name not in values:
+            value = None
+            if origin is not None:
+                raw = getattr(origin.raw, name)
+                value = self.loader.load(raw, self.sources.attribute(origin.source, name))
+            values[name] = self.loader.slots[id(tensor)].initial[name] = value
+        if name == "_backward_hooks" and values[name] is not None and _has_later_history(tensor):
+            values[name] = None  # as in eager: the hooks stay where they were registered
+        return values[name]
+
+    def _gradient(self, tensor: Any, origin: Any) -> Any:
+        if id(tensor) in self.accumulating:
+            return tensor.grad
+        values = self._tensor_values(tensor)
+        if "grad" not in values:
+            if origin is None:
+                return tensor.grad  # what `backward` left there
+            values["grad"] = self.loader.load(origin.raw.grad, self.sources.attribute(origin.source, "grad"))
+            self.loader.slots[id(tensor)].initial["grad"] = values["grad"]
+        return values["grad"]
+
+    def store_tensor_attribute(self, tensor: Any, name: str, value: Any) -> None:
+        if name == "grad":
+            self._store_gradient(tensor, value)
+            return
+        if name == "data":
+            self._store_data(tensor, value)
+            return
+        if name == "requires_grad" and type(value) is bool and (type(tensor) is Fake or value == tensor.requires_grad):
+            tensor.requires_grad = value  # as `requires_grad_` does; what the caller holds follows
+            return
+        if name in HOOK_TABLES and (value is None or type(value) is OrderedDict):
+            self._hook_table(tensor, name, self.loader.origin(tensor))
+            self.loader.slots[id(tensor)].write(name, value)
+            return
+        known, _ = self.class_lookup(Fake, name)
+        if known or name in TENSOR_ATTRIBUTES:
+            raise Break("tensor-attribute", f"the attribute {name} of a tensor is written")
+        self._tensor_values(tensor)
+        overlay = self.loader.slots[id(tensor)]
+        if name not in overlay.values:
+            try:
+                overlay.initial[name] = self._own_attribute(tensor, name, self.loader.origin(tensor))
+            except AttributeError:
+                overlay.initial[name] = MISSING
+        overlay.write(name, value)
+
+    def _store_gradient(self, tensor: Any, value: Any) -> None:
+        if self.loader.origin(tensor) is None or id(tensor) in self.accumulating:
+            tensor.grad = value  # where the engine finds it
+            return
+        self._tensor_values(tensor)  # what is there is not looked at
+        if value is not None:
+            same = isinstance(value, Fake) and (value.dtype, value.device, value.size()) == (
+                tensor.dtype, tensor.device, tensor.size()
+            )  # fmt: skip
+            if not same or value is tensor:
+                raise Break("tensor-attribute", "grad of a tensor is set to something of another kind")
+        overlay = self.loader.slots[id(tensor)]
+        overlay.write("grad", value)
+
+    def _store_data(self, tensor: Any, value: Any) -> None:
+        """`tensor.data = value`: from here on the tensor names the memory of `value`."""
+        if not isinstance(value, Fake) or value.device != tensor.device or tensor.grad_fn is not None:
+            raise Break("tensor-attribute", "data of a tensor is set to something of another kind")
+        rebind(self.recorder, tensor, value)
+
+    def note_data(self, tensor: Any, value: Any) -> None:
+        """The recorder made `tensor` name the memory of `value`: what the caller holds must follow."""
+        if self.loader.origin(tensor) is not None:
+            self._tensor_values(tensor)
+            overlay = self.loader.slots[id(tensor)]
+            overlay.write("data", value)
+
+    def keep_tensor_attributes_plain(self, tensor: Any) -> None:
+        """Breaks if the program or its caller put attributes on the tensor object; guards that there are none."""
+        if self._tensor_values(tensor).keys() - {"grad", "data"}:
+            raise Break("tensor-attribute", "a tensor that carries attributes is copied")
+        origin = self.loader.origin(tensor)
+        if origin is not None:
+            self.guards.length_is(self.sources.instance_dict(origin.source), len(origin.raw.__dict__))
+            if origin.raw.__dict__:
+                raise Break("tensor-attribute", "a tensor that carries attributes is copied")
+
+
+__all__ = ["TensorAttributes", "HEAP_TYPE"]
+
+
+def _has_later_history(tensor: Fake) -> bool:
+    """Whether the tensor got the history that it has behind the hooks that were registered on it: autograd lets go of
+    the table then."""
+    node = tensor.grad_fn
+    return node is not None and node is not tensor.lampwork_edge and tensor._backward_hooks is None

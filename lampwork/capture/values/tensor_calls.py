@@ -1,0 +1,219 @@
+"""`TensorCalls`: calls of native functions on fakes, which the recorder records.
+
+Arguments are brought into the form that PyTorch takes: numbers that are not known become symbols or tensors, integers
+out of tensors become sizes. Where that does not make data of them, the call is a graph break.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.capture.base import CaptureWorld
+from lampwork.capture.machine import UNBOUND
+from lampwork.capture.natives.effect_classes import name_of
+from lampwork.capture.outside.overlay import Break
+from lampwork.capture.record.attention import attention
+from lampwork.capture.record.fake import Fake
+from lampwork.capture.record.products import called as product_called
+from lampwork.capture.record.recurrent import RECURRENT, recurrent
+from lampwork.capture.values.arrays import (
+    UnknownArray,
+)
+from lampwork.capture.values.number_arguments import call_with_numbers, has_number, takes_numbers
+from lampwork.capture.values.number_operations import mention_numbers
+from lampwork.capture.values.numbers import BackedNumber
+from lampwork.capture.values.unbacked_numbers import UnbackedNumber, item, items
+from lampwork.fakes.numbers import number_behind
+from lampwork.fakes.overflow import refuse_misfit
+from lampwork.fakes.symbolic import by_contents
+
+aten = torch.ops.aten
+
+_MAKE_TENSORS = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
+#: Elements of lists that are made a tensor in the graph.
+_STACKED = frozenset({BackedNumber, torch.SymInt, float, int})
+_SYMBOLS = frozenset({BackedNumber, torch.SymInt})
+_MAKES = frozenset({*_SYMBOLS, list, tuple})
+#: Functions that make a tensor of Python data. They read a symbol as its number, and convert that without a check.
+_OF_DATA = frozenset({"tensor", "as_tensor", "asarray", "new_tensor"})
+#: Keywords of operators that are numbers.
+_TAKE_NUMBERS = frozenset({"value", "alpha"})
+
+
+#: Written so that vectors are computed, too, where a derivative may be asked for, or of a subclass of tensors, which
+#: fakes are. What eager calls of others computes the values alone, refuses less and takes less time.
+_VALUES_ALONE: dict[Any, Any] = {
+    torch.linalg.eigvals: lambda A: aten._linalg_eigvals(A),
+    torch.linalg.eigvalsh: lambda A, UPLO="L": aten._linalg_eigh(A, UPLO, False)[0],
+    torch.linalg.svdvals: lambda A, *, driver=None: aten._linalg_svd(A, False, False, driver=driver)[1],
+}
+
+
+#: Made of those, and of no vectors.
+_OF_VALUES = frozenset({torch.linalg.matrix_rank, torch.linalg.cond, torch.linalg.matrix_norm, torch.linalg.norm})
+
+
+def _has_derivative(args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Whether a derivative may be asked for of a function of the first argument; also where nothing says."""
+    if not args or not isinstance(args[0], torch.Tensor) or "out" in kwargs:
+        return True
+    return torch.is_grad_enabled() and args[0].requires_grad
+
+
+class TensorCalls(CaptureWorld):
+    """The part of a world that calls tensor functions, and makes numbers of tensors."""
+
+    def _of_values_alone(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        self.recorder.takes_values_alone = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.recorder.takes_values_alone = False
+
+    def call_tensor(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        for name in _TAKE_NUMBERS & kwargs.keys():
+            if type(kwargs[name]) is Fake and not kwargs[name].dim():  # it gives its number
+                kwargs = {**kwargs, name: self._item(kwargs[name])}
+        if function in _torch.list_lerps and len(args) == 3 and type(args[2]) is Fake and not args[2].dim():
+            args = (*args[:2], self._item(args[2]))
+        if function in _MAKE_TENSORS and args and type(args[0]) in _MAKES:
+            if type(args[0]) is BackedNumber:
+                made = self._tensor_of_number(*args, **kwargs)
+            elif function is torch.scalar_tensor:
+                made = None
+            else:
+                made = self._tensor_of_numbers(*args, **kwargs)
+            if made is not None:
+                return made
+        if mention_numbers(args) or (kwargs and mention_numbers(kwargs.values())):
+            args = tuple(map(self.symbolic, args))
+            kwargs = {name: self.symbolic(each) for name, each in kwargs.items()}
+        if has_number(args, kwargs):
+            if takes_numbers(function):
+                return call_with_numbers(function, args, kwargs)
+            args, kwargs = self.with_sizes(args), self.with_sizes(kwargs)
+            if has_number(args, kwargs):
+                return call_with_numbers(function, args, kwargs)  # which says why not
+        if not self.are_data(args, kwargs):
+            shown = self.describe_arguments(args, kwargs)
+            args, kwargs = self.with_sizes(args), self.with_sizes(kwargs)
+        if not self.are_data(args, kwargs):
+            raise Break("tensor-argument", f"{name_of(function)} is called with {shown}")
+        name = getattr(function, "__name__", "")
+        if name == "tolist" or (name == "item" and args == () == tuple(kwargs)):
+            owner = getattr(function, "__self__", None)
+            if name == "tolist":
+                return items(self.recorder, owner)
+            if isinstance(owner, torch.Tensor) and owner.numel() == 1:
+                return self._item(owner)
+        if name == "storage_offset":
+            self.recorder.note_offset(function.__self__ if not args else args[0])
+        if function in _VALUES_ALONE and not _has_derivative(args, kwargs):
+            function = _VALUES_ALONE[function]
+        if function in _OF_VALUES and not _has_derivative(args, kwargs):
+            function = partial(self._of_values_alone, function)
+        if function is attention:
+            args, kwargs = self.attention_calls.simplified(args, kwargs)
+        if self.recorder.sizes:
+            answer = product_called(function, args, kwargs)
+            if answer is NotImplemented and function in RECURRENT:
+                answer = recurrent(self, function.__name__, args, kwargs)
+            if answer is not NotImplemented:
+                return answer
+        if name in _OF_DATA:
+            args, kwargs = _fixed(args), _fixed(kwargs)
+        return function(*args, **kwargs)
+
+    def _tensor_of_number(self, number: BackedNumber, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+        """`torch.tensor(number)`: computed in the graph; None where it must be the number that it is now."""
+        self.read_state("default_dtype")
+        dtype = dtype or torch.get_default_dtype()
+        if options or not dtype.is_floating_point:
+            return None
+        made = self.backed_numbers.made_tensor(number, dtype)
+        return made if device is None else made.to(device)
+
+    def _tensor_of_numbers(self, numbers: Any, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+        """`torch.tensor([number, 1.5])`, of which some are not known, or of a counter: computed in the graph; None for
+        anything else."""
+        if id(numbers) in self.loader.unsettled:
+            return None
+        leaves = numbers if type(numbers) in (list, tuple) else [numbers]
+        kinds = {*map(type, leaves)}
+        if not kinds & _SYMBOLS or not kinds <= _STACKED or options or any(map(by_contents, leaves)):
+            return None
+        wide = torch.float64 if kinds & {BackedNumber, float} else torch.int64
+        if dtype is None and wide is torch.float64:
+            self.read_state("default_dtype")
+            dtype = torch.get_default_dtype()
+        if dtype is not None and not dtype.is_floating_point:
+            if wide is torch.float64:
+                return None  # it may not fit, which is an error
+            for each in leaves:
+                refuse_misfit(each, dtype)
+        with torch.no_grad():
+            parts = [
+                self.backed_numbers.tensor(each) if type(each) is BackedNumber else torch.full((), each, dtype=wide)
+                for each in leaves
+            ]
+            made = (parts[0] if leaves is not numbers else torch.stack(parts)).to(dtype or wide)
+        return made if device is None else made.to(device)
+
+    def _item(self, tensor: Any) -> Any:
+        """`tensor.item()`: a number that the host knows, or one that the graph does."""
+        known = None
+        if type(tensor) is Fake:
+            known = self.backed_numbers.item(tensor, self.loader.origin(tensor))
+        return item(self.recorder, tensor) if known is None else known
+
+    def note_write(self, op: str, tensor: Any, args: tuple, kwargs: dict) -> None:
+        """The recorder writes to a tensor."""
+        args = tuple([number_behind(each) for each in args]) if not kwargs else ()
+        self.backed_numbers.note_write(op, tensor, args, self.loader.origin(tensor))
+
+    def with_sizes(self, value: Any) -> Any:
+        """Arguments of an operator, with integers that were taken out of tensors as sizes which contents decide."""
+        kind = type(value)
+        if kind is UnbackedNumber and value.kind is int and value.tensor is not None:
+            return self.recorder.contents.of_number(value.tensor)
+        if kind is tuple or (kind is list and id(value) not in self.loader.unsettled):
+            return kind([self.with_sizes(each) for each in value])
+        if kind is dict and id(value) not in self.loader.unsettled:
+            return {name: self.with_sizes(each) for name, each in value.items()}
+        if kind is slice:
+            return slice(*[self.with_sizes(each) for each in (value.start, value.stop, value.step)])
+        return value
+
+    def converted(self, kind: type, value: Any) -> Any:
+        """`float(x)` and `int(x)` of a tensor or array of one element; UNBOUND for other values."""
+        if type(value) is UnknownArray and (value.scalar or not value.tensor.dim()):
+            value = value.tensor
+        if type(value) is Fake and value.numel() == 1:
+            number = item(self.recorder, value)
+            if type(number) is not UnbackedNumber:
+                return kind(number)
+            value = number
+        if type(value) is not UnbackedNumber:
+            return UNBOUND
+        if value.kind is kind:
+            return value
+        if kind is int and value.kind is float:  # it may be no number, or infinite
+            return self.behind(int, (value,), int, may_fail=True)
+        if value.tensor is None:
+            return self.behind(kind, (value,), kind, may_fail=kind is float)
+        with torch.no_grad():
+            return UnbackedNumber(value.tensor.to(torch.float64 if kind is float else torch.int64), kind)
+
+
+def _fixed(value: Any) -> Any:
+    """Arguments with the numbers that symbols are in this call, which is guarded."""
+    kind = type(value)
+    if kind is torch.SymInt:
+        return int(value)
+    if kind is tuple or kind is list:
+        return kind([_fixed(each) for each in value])
+    return {name: _fixed(each) for name, each in value.items()} if kind is dict else value

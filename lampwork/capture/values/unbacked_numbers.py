@@ -1,0 +1,527 @@
+"""Numbers that a program takes out of tensors and only passes on: `losses.append(loss.item())`.
+
+Such a number is known once the graph has run. Until then it can be stored, returned, written into text, computed with,
+and meet tensors in arithmetic. It is a tensor of one element in the graph, or what a function of Python makes of such
+numbers behind it (`math.sqrt(loss.item())`), or both. Whatever else looks at it (a branch, an index, a function in C)
+breaks the graph, and finds the number where the program goes on.
+
+Functions that fail for some numbers (division, roots) are assumed to succeed: all of them are evaluated behind the
+graph, before anything that the caller can see is written; where one fails, the call runs eagerly (`assumed`).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork.capture.base import CaptureWorld
+from lampwork.capture.record.fake import Fake
+from lampwork.capture.values.assumptions import may_rerun
+from lampwork.fakes.fake import DataDependent
+from lampwork.ir import operations
+
+#: A list made by `tolist` is one graph result for each element.
+_LONGEST_LIST = 64
+_EXACT_INTEGER = 1 << 53
+#: Of the largest float32, as a double.
+_LARGEST_SAFE_POWER = 7
+_PLAIN = {
+    operator.add: operator.add, operator.sub: operator.sub, operator.mul: operator.mul,
+    operator.truediv: operator.truediv, operator.iadd: operator.add, operator.isub: operator.sub,
+    operator.imul: operator.mul, operator.itruediv: operator.truediv,
+}  # fmt: skip
+_BEHIND = _PLAIN | {
+    operator.floordiv: operator.floordiv, operator.mod: operator.mod, operator.pow: operator.pow,
+    operator.ifloordiv: operator.floordiv, operator.imod: operator.mod, operator.ipow: operator.pow,
+}  # fmt: skip
+_COMPARISONS = frozenset({operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge})
+_HALVES = frozenset({torch.float16, torch.bfloat16})
+_WHAT_IS_DONE = "what is done with a number taken out of a tensor"
+
+
+class UnbackedNumber:
+    """What `tensor.item()` gives, or what is computed of it.
+
+    `tensor`: a stand-in of one element, float64, int64 or bool, which nothing writes; None for a number that is
+    computed behind the graph. `kind`: the class that the number has for the program; asking for it breaks the graph
+    where the value may be a tensor as well (`is_either`). `made`: (function, arguments,
+    whether it may fail), for a number computed behind the graph. `nonzero`: it is not zero, whatever it is.
+    `nonnegative`: it is not below zero. `narrow`: it came out of float32 or less, so powers of it do not overflow.
+    """
+
+    __slots__ = ("tensor", "_kind", "made", "nonzero", "nonnegative", "narrow")
+
+    def __init__(
+        self, tensor: Fake | None, kind: type | None, made: tuple[Any, tuple, bool] | None = None, nonzero: bool = False
+    ) -> None:
+        self.tensor, self._kind, self.made, self.nonzero = tensor, kind, made, nonzero
+        self.nonnegative = self.narrow = False
+
+    @property
+    def kind(self) -> type:
+        if self._kind is None:
+            raise DataDependent("what is done with a number that may be a tensor")
+        return self._kind
+
+    @property
+    def is_either(self) -> bool:
+        """`max(1, count)` of a number and a tensor is the one or the other: good for arithmetic with tensors only."""
+        return self._kind is None
+
+
+def _refuse(self: Any, *args: Any) -> Any:
+    raise DataDependent(_WHAT_IS_DONE)
+
+
+for _name in (
+    "bool", "int", "float", "index", "complex", "eq", "ne", "lt", "le", "gt", "ge", "hash", "str", "repr", "format",
+    "round", "trunc", "floor", "ceil", "abs", "neg", "pos", "invert", "divmod", "rdivmod", "copy", "deepcopy",
+    *[f"{prefix}{name}" for prefix in ("", "r", "i") for name in
+      ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")],
+):  # fmt: skip
+    setattr(UnbackedNumber, f"__{_name}__", _refuse)
+
+
+def item(recorder: Any, tensor: Any) -> Any:
+    """`tensor.item()`: the number where the program made the tensor of one, else an `UnbackedNumber`.
+
+    Raises `DataDependent` for complex numbers and for tensors inside a function transform.
+    """
+    if type(tensor) is not Fake:
+        raise DataDependent("Tensor.item")
+    if tensor.constant is not None and _torch.storage_key(tensor) not in recorder.written:
+        with recorder._paused():
+            return tensor.constant.item()
+    kind: type
+    if tensor.is_floating_point():
+        dtype, kind = torch.float64, float
+    elif tensor.dtype is torch.bool:
+        dtype, kind = torch.bool, bool
+    elif tensor.is_complex() or tensor.dtype is torch.uint64:
+        raise DataDependent("Tensor.item")
+    else:
+        dtype, kind = torch.int64, int
+    with torch.no_grad():
+        number = UnbackedNumber(tensor.detach().reshape(()).to(dtype, copy=True), kind)
+    number.narrow = kind is float and tensor.dtype is not torch.float64
+    return number
+
+
+def items(recorder: Any, tensor: Any) -> Any:
+    """`tensor.tolist()`."""
+    if type(tensor) is not Fake or any(recorder.contents.number_of(size) is None for size in tensor.shape):
+        raise DataDependent("Tensor.tolist")
+    if tensor.constant is not None and _torch.storage_key(tensor) not in recorder.written:
+        with recorder._paused():
+            return tensor.constant.tolist()
+    if tensor.numel() > _LONGEST_LIST:
+        raise DataDependent("Tensor.tolist")
+    return [items(recorder, each) for each in tensor.detach().unbind(0)] if tensor.dim() else item(recorder, tensor)
+
+
+def kind_of(value: Any) -> type | None:
+    """The class that a number has for the program; None for what is no number."""
+    kind = type(value)
+    if kind is UnbackedNumber:
+        return value.kind
+    if kind is torch.SymInt:
+        return int
+    return kind if kind in (int, float, bool) else None
+
+
+class UnbackedNumbers(CaptureWorld):
+    """Operations on such numbers."""
+
+    #: Numbers whose computation may fail, with the step that computes each.
+    assumed: list[tuple[UnbackedNumber, int]]
+
+    def behind(self, function: Any, args: tuple, kind: type, may_fail: bool = False) -> UnbackedNumber:
+        """The number that `function`, which has no effect, makes of `args` when the graph has run.
+
+        Raises `DataDependent` if it may fail where something has been written that the caller can see.
+        """
+        made = UnbackedNumber(None, kind, (function, args, may_fail))
+        if may_fail:
+            if not may_rerun(self.recorder):
+                raise DataDependent(_WHAT_IS_DONE)
+            self.assumed.append((made, self.machine.steps))
+        return made
+
+    def binary_op(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is UnbackedNumber or type(right) is UnbackedNumber:
+            return self._compute(op, left, right)
+        return super().binary_op(op, left, right)
+
+    def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is UnbackedNumber:
+            return self._compute(op, left, right)
+        if type(right) is UnbackedNumber:
+            if type(left) is Fake and op in _PLAIN:
+                return op(left, _chosen_beside(right, left) if right.is_either else beside(right, left))
+            return self._compute(op, left, right)
+        return super().inplace_op(op, left, right)
+
+    def unary_op(self, op: Any, value: Any) -> Any:
+        if type(value) is not UnbackedNumber:
+            return super().unary_op(op, value)
+        if op not in (operator.neg, operator.pos, operator.invert) or (op is operator.invert and value.kind is float):
+            raise DataDependent(_WHAT_IS_DONE)
+        if op is operator.neg and value.kind is float and value.tensor is not None:
+            with torch.no_grad():
+                return UnbackedNumber(-value.tensor, float, nonzero=value.nonzero)
+        return self.behind(op, (value,), float if value.kind is float else int)
+
+    def compare_op(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is UnbackedNumber or type(right) is UnbackedNumber:
+            if type(left) is Fake:
+                return op(left, beside(right, left))
+            if type(right) is Fake:
+                return op(beside(left, right), right)
+            if op in _COMPARISONS and kind_of(left) is not None and kind_of(right) is not None:
+                return self.behind(op, (left, right), bool)
+            raise DataDependent("the comparison of a number taken out of a tensor")
+        return super().compare_op(op, left, right)
+
+    def truth(self, value: Any) -> bool:
+        if type(value) is UnbackedNumber:
+            raise DataDependent("a branch on a number taken out of a tensor")
+        return super().truth(value)
+
+    def load_attr(self, obj: Any, name: str) -> Any:
+        if type(obj) is UnbackedNumber:
+            if name == "__class__":
+                return obj.kind
+            raise DataDependent(f"the attribute {name} of a number taken out of a tensor")
+        return super().load_attr(obj, name)
+
+    def _compute(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is Fake or type(right) is Fake:
+            return compute_with_tensor(_PLAIN.get(op), left, right)
+        plain = _BEHIND.get(op)
+        kinds = kind_of(left), kind_of(right)
+        if plain is None or None in kinds:
+            raise DataDependent(_WHAT_IS_DONE)
+        real = float in kinds
+        in_graph = plain in _PLAIN and real and (plain is not operator.truediv or _is_nonzero(right))
+        nonnegative = plain in (operator.add, operator.mul) and _is_nonnegative(left) and _is_nonnegative(right)
+        if in_graph and _has_tensor(left) and _has_tensor(right):
+            with torch.no_grad():
+                number = UnbackedNumber(plain(_as_float(left), _as_float(right)), float)
+            number.nonnegative = nonnegative
+            return number
+        kind = float if real or plain is operator.truediv else int
+        may_fail = plain not in (operator.add, operator.sub, operator.mul)
+        if plain is operator.pow:
+            if type(right) is float and kinds[0] is float:
+                return self._power(left, right)
+            if type(right) not in (int, bool) or right < 0 or right > 1 << 10:
+                raise DataDependent(_WHAT_IS_DONE)
+            narrow = type(left) is UnbackedNumber and left.narrow and right <= _LARGEST_SAFE_POWER
+            may_fail, nonnegative = real and not narrow, right % 2 == 0
+        elif real and int in kinds and not all(map(_fits_float, (left, right))):
+            may_fail = True
+        elif may_fail and _is_nonzero(right) and kind is float and plain is operator.truediv:
+            may_fail = not all(map(_fits_float, (left, right)))
+        number = self.behind(plain, (left, right), kind, may_fail)
+        number.nonnegative = nonnegative
+        return number
+
+    def _power(self, base: Any, exponent: float) -> UnbackedNumber:
+        """`base ** exponent` of floats, which is complex where the base is negative: then the call runs eagerly."""
+        if 0.0 <= exponent <= 1.0 and _is_nonnegative(base):
+            number = self.behind(operator.pow, (base, exponent), float)
+            number.nonnegative = True
+            return number
+        return self.behind(operations.real_power, (base, exponent), float, may_fail=True)
+
+
+def _has_tensor(value: Any) -> bool:
+    """Whether the graph can compute with the number in double precision, exactly as Python does."""
+    if type(value) is UnbackedNumber:
+        return value.tensor is not None
+    return type(value) is float or (type(value) in (int, bool) and abs(value) < _EXACT_INTEGER)
+
+
+def _fits_float(value: Any) -> bool:
+    """Whether converting the number to floating point cannot fail."""
+    if type(value) is UnbackedNumber:
+        return value.kind is not int or value.tensor is not None
+    return type(value) is not int or abs(value) < 1 << 1000
+
+
+def _is_nonzero(value: Any) -> bool:
+    if type(value) is UnbackedNumber:
+        return value.nonzero
+    if type(value) is torch.SymInt:
+        return bool(value != 0)  # guarded
+    return type(value) in (int, float, bool) and value != 0
+
+
+def _is_nonnegative(value: Any) -> bool:
+    if type(value) is UnbackedNumber:
+        return value.nonnegative
+    return type(value) in (int, float, bool) and value >= 0
+
+
+def _as_float(value: Any) -> Any:
+    return tensor_of(value).to(torch.float64) if type(value) is UnbackedNumber else float(value)
+
+
+# Numbers and tensors --------------------------------------------------------------------------------------------------
+
+#: Functions of Python that operators in double precision compute alike, to the last bits.
+_IN_GRAPH: dict[Any, Any] = {
+    operator.add: operator.add, operator.sub: operator.sub, operator.mul: operator.mul,
+    operator.truediv: operator.truediv, operator.neg: torch.neg, abs: torch.abs, math.sqrt: torch.sqrt,
+    math.exp: torch.exp, math.log: torch.log,
+    math.sin: torch.sin, math.cos: torch.cos, math.tanh: torch.tanh, operator.pow: torch.pow,
+}  # fmt: skip
+#: Tests of numbers that operators make alike.
+_TESTS: dict[Any, Any] = {math.isnan: torch.isnan, math.isinf: torch.isinf, math.isfinite: torch.isfinite}
+
+
+def tensor_of(number: UnbackedNumber) -> Fake:
+    """The number as a tensor of one element in the graph. Raises `DataDependent` if no operator computes it."""
+    if number.tensor is None:
+        assert number.made is not None
+        function, args, _ = number.made
+        compute = _IN_GRAPH.get(function)
+        if compute is None or number.kind is not float:
+            raise DataDependent(_WHAT_IS_DONE)
+        with torch.no_grad():
+            number.tensor = compute(*map(_as_float, args))
+    assert number.tensor is not None
+    return number.tensor
+
+
+def decision_of(number: UnbackedNumber) -> Fake | None:
+    """What a comparison of numbers, or a test of one, comes to, as a tensor in the graph; None if that might not be
+    exactly what Python comes to."""
+    function, args, _ = number.made or (None, (), False)
+    tensors = [each.tensor if type(each) is UnbackedNumber else each for each in args]
+    kinds = {kind_of(each) for each in args}
+    if not any(type(each) is Fake for each in tensors) or any(each is None for each in tensors):
+        return None
+    if kinds != {float} and (kinds != {int} or any(type(each) is int and abs(each) >= 1 << 62 for each in tensors)):
+        return None
+    compute = function if function in _COMPARISONS else _TESTS.get(function)
+    if compute is None:
+        return None
+    with torch.no_grad():
+        return compute(*tensors)
+
+
+def compute_with_tensor(plain: Any, left: Any, right: Any) -> Any:
+    if plain is None:
+        raise DataDependent(_WHAT_IS_DONE)
+    tensor, number = (left, right) if type(left) is Fake else (right, left)
+    if type(number) is not UnbackedNumber:
+        raise DataDependent(_WHAT_IS_DONE)
+    if number.is_either:
+        chosen = _chosen_beside(number, tensor)
+        return plain(tensor, chosen) if tensor is left else plain(chosen, tensor)
+    if tensor.dtype in _HALVES and number.kind is not bool:  # which compute with numbers in single precision
+        with torch.no_grad():
+            wide = tensor_of(number).to(torch.float32)
+        if plain is operator.truediv and tensor is right:
+            return (right.reciprocal().float() * wide).to(tensor.dtype)
+        operands = (tensor.float(), wide) if tensor is left else (wide, tensor.float())
+        return plain(*operands).to(tensor.dtype)
+    if number.kind is float and not tensor.is_floating_point() and not tensor.is_complex():
+        tensor = tensor.to(torch.get_default_dtype())
+        left, right = (tensor, number) if number is right else (number, tensor)
+    if tensor is left:
+        return plain(left, beside(right, left))
+    if plain is operator.truediv:  # as Tensor.__rtruediv__ computes it
+        return right.reciprocal() * beside(left, right)
+    return plain(beside(left, right), right)
+
+
+def compute_in_place(method: Any, tensor: Any, number: Any) -> Any:
+    """`tensor.add_(number)` and the like."""
+    if type(tensor) is not Fake or type(number) is not UnbackedNumber:
+        raise DataDependent(_WHAT_IS_DONE)
+    return method(tensor, beside(number, tensor))
+
+
+def beside(number: Any, tensor: Any) -> Any:
+    """The number as what it becomes next to `tensor` in an operator: a tensor of one element of the same type.
+
+    Half types compute with the number in single precision, and integers become floating-point next to a float: those
+    break.
+    """
+    exact = tensor.dtype in (torch.float32, torch.float64) or (tensor.dtype is torch.int64 and number.kind is int)
+    if number.kind is bool or not exact:
+        raise DataDependent(_WHAT_IS_DONE)
+    with torch.no_grad():
+        return tensor_of(number).to(tensor.dtype)
+
+
+# Functions of numbers -------------------------------------------------------------------------------------------------
+
+#: native -> (the class of its result; None: that of its argument, whether it may fail)
+_FUNCTIONS: dict[Any, tuple[type | None, bool]] = {
+    abs: (None, False), math.fabs: (float, False), math.isnan: (bool, False), math.isinf: (bool, False),
+    math.isfinite: (bool, False), math.sqrt: (float, True), math.exp: (float, True), math.log: (float, True),
+    math.log2: (float, True), math.log10: (float, True), math.log1p: (float, True), math.expm1: (float, True),
+    math.sin: (float, True), math.cos: (float, True), math.tan: (float, True), math.tanh: (float, False),
+    math.atan: (float, False), math.floor: (int, True), math.ceil: (int, True), math.trunc: (int, True),
+}  # fmt: skip
+
+
+def install_numbers(world: Any) -> None:
+    """Registers what Python's functions of numbers make of unknown ones; others get what is registered already."""
+    world.assumed = []
+    for native in _FUNCTIONS:
+        extend_answer(world, native, _applied(native))
+    for native in (min, max):
+        extend_answer(world, native, _extreme(native))
+    extend_answer(world, round, _rounded)
+    extend_answer(world, bool, _as_bool)
+    extend_answer(world, sum, _total)
+
+
+def extend_answer(world: Any, native: Any, answer: Any) -> None:
+    """`answer(world, args, kwargs)` is asked first; it leaves with NotImplemented what is not its business."""
+    before = world.intrinsics.get(native)
+
+    def extended(world: Any, *args: Any, **kwargs: Any) -> Any:
+        found = answer(world, args, kwargs)
+        if found is not NotImplemented:
+            return found
+        return before(world, *args, **kwargs) if before is not None else world.call_native(native, args, kwargs)
+
+    world.add_intrinsic(native, extended)
+
+
+def _applied(native: Any) -> Any:
+    kind, may_fail = _FUNCTIONS[native]
+
+    def answer(world: Any, args: tuple, kwargs: dict) -> Any:
+        if len(args) != 1 or kwargs or type(args[0]) is not UnbackedNumber:
+            return NotImplemented
+        fails = may_fail and not (native is math.sqrt and args[0].nonnegative)
+        found = world.behind(native, args, kind or (float if args[0].kind is float else int), fails)
+        found.nonnegative = native in (abs, math.fabs, math.sqrt, math.exp)
+        return found
+
+    return answer
+
+
+def _extreme(native: Any) -> Any:
+    def answer(world: Any, args: tuple, kwargs: dict) -> Any:
+        if len(args) == 2 and not kwargs and Fake in map(type, args):
+            return _extreme_or_tensor(world, native is max, *args)
+        values = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else args
+        if kwargs or not any(type(each) is UnbackedNumber for each in values):
+            return NotImplemented
+        values = world.beside_unknown(values)
+        kinds = set(map(kind_of, values))
+        if len(kinds) != 1 or None in kinds:
+            raise DataDependent(_WHAT_IS_DONE)
+        if len(values) == 1:
+            return values[0]
+        if kinds == {float} and all(map(_has_tensor, values)):
+            return _extreme_in_graph(native is max, values)
+        return world.behind(native, tuple(values), kinds.pop())
+
+    return answer
+
+
+def _extreme_in_graph(largest: bool, values: Any) -> UnbackedNumber:
+    """As Python compares: the first stays unless a later one is beyond it. No NaN is, and nothing is beyond a NaN."""
+    with torch.no_grad():
+        found, *rest = map(_as_tensor, values)
+        for each in rest:
+            found = torch.where(each > found if largest else each < found, each, found)
+    bounded = largest and any(type(each) is float and each > 0 for each in values)
+    return UnbackedNumber(found, float, nonzero=bounded or all(map(_is_nonzero, values)))
+
+
+def _extreme_or_tensor(world: Any, largest: bool, first: Any, second: Any) -> Any:
+    """`max(1, mask.sum())`: the number or the tensor, whichever it is."""
+    tensor, number = (first, second) if type(first) is Fake else (second, first)
+    if type(number) not in (int, float) or tensor.dim() or tensor.requires_grad or tensor.constant is not None:
+        return NotImplemented
+    if tensor.dtype is torch.bool or tensor.is_complex() or torch.result_type(tensor, number) != tensor.dtype:
+        return NotImplemented
+    beyond = second > first if largest else second < first  # as Python asks
+    if world.decided(beyond) is not None:
+        return NotImplemented
+    takes_tensor = beyond if second is tensor else torch.logical_not(beyond)
+    condition = UnbackedNumber(takes_tensor.detach(), bool)
+    return UnbackedNumber(None, None, (operations.chosen, (condition, tensor, number), False))
+
+
+def _chosen_beside(value: UnbackedNumber, tensor: Any) -> Any:
+    """What is either a number or a tensor, as a tensor for arithmetic with another one."""
+    assert value.made is not None
+    condition, choice, number = value.made[1]
+    if torch.result_type(tensor, choice) != torch.result_type(tensor, number) or choice.device != tensor.device:
+        raise DataDependent("what is done with a number that may be a tensor")
+    return torch.where(condition.tensor, choice, number)
+
+
+def _as_tensor(value: Any) -> Any:
+    found = _as_float(value)
+    return found if type(found) is Fake else torch.tensor(found, dtype=torch.float64)
+
+
+def _rounded(world: Any, args: tuple, kwargs: dict) -> Any:
+    if not args or type(args[0]) is not UnbackedNumber:
+        return NotImplemented
+    given = [*args[1:], *kwargs.values()]
+    if len(given) > 1 or kwargs.keys() - {"ndigits"} or not all(each is None or type(each) is int for each in given):
+        raise DataDependent(_WHAT_IS_DONE)
+    digits = given[0] if given else None
+    kind = float if digits is not None and args[0].kind is float else int
+    return world.behind(round, (args[0], digits), kind, args[0].kind is float)
+
+
+def _as_bool(world: Any, args: tuple, kwargs: dict) -> Any:
+    """`bool(x)`: a number, unless a branch is what asks."""
+    if len(args) != 1 or kwargs:
+        return NotImplemented
+    value = args[0]
+    if type(value) is Fake and value.numel() == 1:
+        known = world.decided(value)
+        value = item(world.recorder, value) if known is None else known
+        if type(value) is not UnbackedNumber:
+            return bool(value)
+    if type(value) is not UnbackedNumber:
+        return NotImplemented
+    if value.tensor is None:
+        return value if value.kind is bool else world.behind(operator.truth, (value,), bool)
+    with torch.no_grad():
+        truth: Any = value.tensor if value.kind is bool else value.tensor != 0
+        return UnbackedNumber(truth, bool)
+
+
+def _total(world: Any, args: tuple, kwargs: dict) -> Any:
+    """`sum` of numbers, by Python's own rules, which differ between versions."""
+    if len(args) != 1 or kwargs or type(args[0]) not in (list, tuple):
+        return NotImplemented
+    world.touch(args[0])
+    values = list(args[0])
+    kinds = set(map(kind_of, values))
+    if None in kinds or not any(type(each) is UnbackedNumber for each in values):
+        return NotImplemented
+    return world.behind(operations.total, tuple(values), float if float in kinds else int)
+
+
+def check_assumed(world: Any) -> int:
+    """The step of the first computation that may fail where that would be noticed too late; 0 if there is none."""
+    if world.assumed and not may_rerun(world.recorder):
+        return world.assumed[0][1]
+    return 0
+
+
+__all__ = [
+    "UnbackedNumber", "UnbackedNumbers", "beside", "check_assumed", "compute_in_place", "compute_with_tensor",
+    "extend_answer", "install_numbers", "item", "items", "kind_of",
+    "tensor_of",
+]  # fmt: skip

@@ -1,0 +1,508 @@
+"""Ties the forward and the backward program of an entry together with one `torch.autograd.Function`.
+
+    results = Differentiated(artifact, forward, backward).call(values, generation)
+
+Results have a history that eager's engine walks: tensors from outside keep their hooks, their accumulation into `.grad`
+and their version checks. What the backward program needs is saved as eager saves it (`save_for_backward`), so hooks on
+saved tensors see it, writes to it are noticed, and it is freed with the graph.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lampwork import _torch, signals
+from lampwork.config import environment
+from lampwork.errors import CompileError, Diagnostic
+from lampwork.ir.artifact import Artifact
+from lampwork.ir.differentiation import Checked, Saved, Tangent
+from lampwork.ir.size import evaluate
+from lampwork.runtime.autograd.gradient_layouts import GradientLayouts
+from lampwork.runtime.autograd.replay import EagerHalf, Gone, Kept, Replayed
+from lampwork.runtime.autograd.result_views import ResultViews
+from lampwork.runtime.autograd.tangents import flags, laid_out, missing
+from lampwork.runtime.launch.host import AssumptionFailed, Rerun
+
+if TYPE_CHECKING:
+    from lampwork.runtime.entry import FellBack
+    from lampwork.runtime.graphs.sized_graphs import SizedGraphs
+    from lampwork.runtime.graphs.training_graphs import Memory, TrainingGraphs
+
+#: Runs a program: (values of its inputs, generation) -> its results.
+Run = Callable[..., Sequence[Any]]
+
+_TWICE = Diagnostic(
+    "double-backward",
+    "gradients of a compiled region were taken with create_graph=True; eager computes them, forward included",
+    remedy="Take them inside of the compiled function, where second derivatives are part of the graph.",
+)
+
+_BATCHED = Diagnostic(
+    "double-backward",
+    "gradients of a compiled region were taken for a batch of tangents (is_grads_batched, vmap); eager computes them, "
+    "forward included",
+    remedy="Take them inside of the compiled function.",
+)
+
+
+#: So many sizes are remembered, however many a program is given.
+_MOST_PROVEN = 1024
+
+
+class Differentiated:
+    """The programs of an entry whose results require grad. `call` takes and gives what `Host.call` does."""
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        forward: Run,
+        backward: Run | None,
+        fell_back: FellBack,
+        graphs: TrainingGraphs | SizedGraphs | None = None,
+    ) -> None:
+        """`graphs`: runs the halves by CUDA graphs where it can, and as `forward` and `backward` elsewhere."""
+        assert artifact.backward is not None
+        link = self.link = artifact.backward
+        joint = self.joint = link.joint
+        self.forward, self.backward, self.fell_back, self.graphs = forward, backward, fell_back, graphs
+        #: Graph inputs that second derivatives need and autograd does not keep.
+        self.kept = tuple(index for index in link.replayed if index not in link.saved_inputs)
+        self.replayed: Replayed | None = None
+        #: The sizes with which the backward program has run to its end: every operator was seen to fit its plan.
+        self.proven: set[tuple[int, ...]] = set()
+        self.half: EagerHalf | None = None
+        self.layouts = GradientLayouts(link)
+        self.written = tuple(each.index for each in joint.outputs if each.written)
+        #: Graph inputs that the function gets as tensors: those with gradients, then those that are written.
+        self.tracked = (*joint.wanted, *(index for index in self.written if index not in joint.wanted))
+        self.no_gradients = (None,) * (len(self.tracked) - len(joint.wanted))
+        #: Results that are made again above autograd: (result, kind, output or input).
+        self.made = tuple((k, each.kind, each.index) for k, each in enumerate(joint.made) if each.kind != "plain")
+        self.views = ResultViews(joint.views) if joint.views.calls else None
+        self.device = artifact.program.device
+        flags(link.told, joint.outputs, self.device)  # made while nobody captures a CUDA graph
+        self.fixed = all(tangent.strides is not None for tangent in link.tangents)
+        self.partial = len(joint.outputs) > 1
+        #: How many of the saved tensors, which come last, are saved for the sake of their versions.
+        self.checked = len(link.checked)
+        #: Which gradients are undefined, by which tangents are.
+        self.dead: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self.call = self.tied if joint.outputs else self.untied
+
+    def tied(self, values: Sequence[Any], generation: object = None) -> Sequence[Any]:
+        run = _Call(self, values, generation)
+        for index in self.joint.granted:
+            values[index].requires_grad_()
+        tracked = [values[index] for index in self.tracked]
+        if torch.is_grad_enabled():
+            outputs = LampworkRegion.apply(run, *tracked)
+        else:  # the program enables it itself
+            with torch.enable_grad():
+                outputs = LampworkRegion.apply(run, *tracked)
+        if type(outputs) is not tuple:
+            outputs = (outputs,)
+        results, run.results = run.results, ()  # the history owns `run`, and must own no result
+        return self.finished(results, outputs, values)
+
+    def untied(self, values: Sequence[Any], generation: object = None) -> Sequence[Any]:
+        """For results that are views of inputs, and nothing else is differentiated."""
+        with torch.no_grad():
+            results = self.forward(values, generation)
+        return self.finished(results, (), values)
+
+    def to_be_checked(
+        self, values: Sequence[Any], results: Sequence[Any], outputs: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """What is saved for the sake of its version: inputs, and results as the caller gets them."""
+        shown = {each.index: output for each, output in zip(self.joint.outputs, outputs) if not each.written}
+        return [
+            shown.get(each.index, results[each.index]) if each.is_result else values[each.index]
+            for each in self.link.checked
+        ]
+
+    def finished(self, results: Sequence[Any], outputs: Sequence[torch.Tensor], values: Sequence[Any]) -> list[Any]:
+        """The region's results, as eager's autograd ties them together."""
+        made = list(results[: self.joint.results])
+        views = self.views.make(outputs, values) if self.views is not None else ()
+        for index, kind, source in self.made:
+            if kind == "output":
+                made[index] = outputs[source]
+                continue
+            if kind == "view":
+                made[index] = views[source]
+                continue
+            plain = made[index]
+            base = values[source] if kind.endswith("input") else outputs[source]
+            with torch.enable_grad():
+                seen = base.as_strided(plain.shape, plain.stride(), plain.storage_offset())
+            made[index] = seen.detach() if kind.startswith("detached") else seen
+        return made
+
+    def needed(self, ctx: Any, run: _Call, tangents: Sequence[Any]) -> list[torch.Tensor] | None:
+        """The saved tensors, with zeros for those that were written since and are not needed for the tangents that are
+        defined; None where one is."""
+        present = {index for index, tangent in enumerate(tangents) if tangent is not None}
+        if not run.versions or len(present) == len(tangents):
+            return None
+        try:
+            memory = _torch.saved_memory(ctx)
+        except AttributeError:
+            return None
+        sizes = dict(zip(self.link.symbols, run.sizes))
+        read: tuple[Saved | Checked, ...] = (*self.link.saved, *self.link.checked)
+        for index, (tensor, version, saved) in enumerate(zip(memory, run.versions, read, strict=True)):
+            if tensor._version == version:
+                continue
+            if not present.isdisjoint(saved.tangents):
+                return None
+            if isinstance(saved, Checked):
+                continue
+            shape, strides = ([evaluate(each, sizes) for each in each_of] for each_of in (saved.shape, saved.strides))
+            with torch.no_grad():
+                memory[index] = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device).zero_()
+        return memory
+
+    def gradients(self, run: _Call, saved: list[Any], tangents: Sequence[Any]) -> Sequence[Any]:
+        """What the backward program returns for tangents, of which None are zeros. `saved` is emptied."""
+        layouts = self.link.tangents if self.fixed else run.layouts
+        inputs = saved[: len(self.link.saved_inputs)]
+        memory, backward = run.memory, self.backward
+        assert backward is not None
+        found: Sequence[Any] | None = None
+        token: Sequence[torch.Tensor] = ()  # owns the memory until all that reads it has been launched
+        if memory is not None:
+            token = saved[-1:]
+            found = memory.gradients(inputs, run.sizes, tangents, layouts, run.devices)
+            if found is None:
+                saved[len(inputs) :] = memory.saved
+        if found is None:
+            if run.runner is not None:
+                backward = run.runner.backward
+            found = self.plain_gradients(backward, run, saved, inputs, tangents, layouts)
+        del token
+        if not self.partial:
+            return found
+        return self.defined(found, tuple([index for index, tangent in enumerate(tangents) if tangent is None]))
+
+    def defined(self, found: Sequence[Any], undefined: tuple[int, ...]) -> Sequence[Any]:
+        """The gradients `found`; None for those that depend on tangents which are `undefined` alone."""
+        dead = self.dead.get(undefined)
+        if dead is None:
+            absent = {*undefined}
+            dead = tuple(index for index, depends in enumerate(self.joint.depends) if absent.issuperset(depends))
+            self.dead[undefined] = dead
+        if not dead:
+            return found
+        defined = list(found)
+        for index in dead:
+            defined[index] = None
+        return defined
+
+    def plain_gradients(
+        self,
+        backward: Run,
+        run: _Call,
+        saved: list[Any],
+        inputs: Sequence[torch.Tensor],
+        tangents: Sequence[Any],
+        layouts: Sequence[Tangent],
+    ) -> Sequence[Any]:
+        """`gradients` by `backward`, or by eager where that fails. `saved` is emptied."""
+        values, saved[:] = [*saved, *run.sizes], ()
+        optional = self.link.optional
+        for index, (tangent, layout, kind) in enumerate(zip(tangents, layouts, run.devices, strict=True)):
+            absent = tangent is None and index in optional
+            values.append(missing(layout, kind) if absent else laid_out(tangent, layout, kind))
+        values += flags(self.link.told, tangents, self.device)
+        # The program frees what it was given. Eager needs that where an operator turns out not to fit.
+        kept = None if run.sizes in self.proven or self.link.eager is None else list(values)
+        try:
+            found = backward(values)
+        except Rerun as failure:
+            return self.gradients_by_eager(backward, run, inputs, tangents, kept, failure)
+        if len(self.proven) == _MOST_PROVEN:
+            self.proven.clear()
+        self.proven.add(run.sizes)
+        return found
+
+    def gradients_by_eager(
+        self,
+        backward: Run,
+        run: _Call,
+        inputs: Sequence[torch.Tensor],
+        tangents: Sequence[Any],
+        kept: list[Any] | None,
+        failure: Rerun,
+    ) -> Sequence[Any]:
+        """`gradients`, after the backward program failed: by eager's operators in its place, from the values `kept`,
+        else by a replay of the region. Raises what made it fail where that fails, too."""
+        cause = failure.__cause__
+        assert cause is not None
+        if signals.raised_by_handler(cause):
+            raise cause
+        why = f"the compiled backward pass raised {type(cause).__name__}: {cause}"
+        if kept is not None and isinstance(cause, torch.OutOfMemoryError):
+            try:
+                return backward(kept)  # which frees as it goes
+            except Rerun:
+                raise cause from None
+        if environment.strict:
+            raise CompileError("run", why) from cause
+        start = time.perf_counter()
+        found = self.half_by_eager(kept)
+        if found is None:
+            try:
+                found = self.replay(run, inputs, tangents)
+            except Gone:
+                raise cause from None
+        self.fell_back(Diagnostic("run-failed", why), time.perf_counter() - start)
+        return found
+
+    def half_by_eager(self, values: list[Any] | None) -> list[Any] | None:
+        """What eager's operators make of the backward program's inputs; None where they cannot."""
+        if values is None or self.link.eager is None:
+            return None
+        try:
+            if self.half is None:
+                self.half = EagerHalf(self.link.eager)
+            return list(self.half.gradients(values))
+        except Exception:
+            return None
+
+    def arranged(self, found: Sequence[Any], tangents: Sequence[Any], run: _Call, ctx: Any) -> Sequence[Any]:
+        """The gradients `found` in eager's strides; as they are where these are not found out."""
+        try:
+            return self.layouts.arranged(found, tangents, run, ctx)
+        except Exception as error:
+            if environment.strict or signals.raised_by_handler(error) or isinstance(error, torch.OutOfMemoryError):
+                raise
+            why = f"the strides of gradients were not found out: {type(error).__name__}: {error}"
+            self.fell_back(Diagnostic("run-failed", why), 0.0)
+            return found
+
+    def batched_gradients(self, run: _Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any]) -> Sequence[Any]:
+        """`gradients` of many tangents at once, which `vmap` wraps: by eager. Raises RuntimeError where it cannot."""
+        start = time.perf_counter()
+        try:
+            found = self.replay(run, saved, tangents, torch.is_grad_enabled())
+        except Gone as stop:
+            raise RuntimeError(
+                f"the gradients of a region that lampwork compiled cannot be taken for a batch of tangents "
+                f"[{_BATCHED.id}]: {stop}. {_BATCHED.remedy} See {_BATCHED.page}."
+            ) from None
+        self.fell_back(_BATCHED, time.perf_counter() - start)
+        return found
+
+    def replay(
+        self, run: _Call, saved: Sequence[torch.Tensor], tangents: Sequence[Any], history: bool = False
+    ) -> list[Any]:
+        """Gradients (with a `history`) computed by eager from the region's inputs, which what was `saved` begins with.
+        Raises `Gone` where it cannot."""
+        if self.link.unrepeatable or self.link.replay is None:
+            raise Gone(self.link.unrepeatable)
+        inputs = dict(zip(self.kept, run.kept.get() if run.kept is not None else (), strict=True))
+        inputs.update(zip(self.link.saved_inputs, saved))
+        if self.replayed is None:
+            self.replayed = Replayed(self.link.replay)
+        return self.replayed.gradients(inputs, self.joint.wanted, tangents, history)
+
+    def differentiable_gradients(
+        self, run: _Call, saved: list[Any], tangents: Sequence[Any], leaves: Sequence[torch.Tensor]
+    ) -> Sequence[Any]:
+        """`gradients` with a history, computed by eager; with one that refuses to be differentiated where it cannot.
+        `leaves`: inputs of the region."""
+        start = time.perf_counter()
+        try:
+            found = self.replay(run, saved, tangents, history=True)
+            self.fell_back(_TWICE, time.perf_counter() - start)
+            return found
+        except Gone as stop:
+            why = str(stop)
+        sources = [*leaves, *saved, *tangents]
+        with torch.no_grad():
+            plain = self.gradients(run, saved, tangents)
+        return _refusing(plain, [each for each in sources if each is not None and each.requires_grad], why)
+
+
+class _Call:
+    """One call of the forward program, and what its backward needs beside saved tensors."""
+
+    __slots__ = (
+        "owner",
+        "values",
+        "generation",
+        "results",
+        "sizes",
+        "layouts",
+        "devices",
+        "hooked",
+        "kept",
+        "versions",
+        "runner",
+        "memory",
+    )
+
+    def __init__(self, owner: Differentiated, values: Sequence[Any], generation: object) -> None:
+        self.owner, self.values, self.generation = owner, values, generation
+        self.results: Sequence[Any] = ()
+        self.sizes: tuple[int, ...] = ()
+        self.layouts: tuple[Tangent, ...] = ()
+        self.devices: tuple[tuple[torch.dtype, torch.device], ...] = ()
+        #: Of saved tensors, where hooks may hand back others.
+        #: What hooks on saved tensors were handed.
+        self.hooked: tuple[_Handed, ...] = ()
+        self.kept: Kept | None = None
+        #: Of saved tensors, where the backward pass may do without some.
+        self.versions: tuple[int, ...] = ()
+        #: What runs the backward pass, and where its graph reads what the forward graph saved.
+        self.runner: TrainingGraphs | None = None
+        self.memory: Memory | None = None
+
+
+class LampworkRegion(torch.autograd.Function):
+    """One node of eager's autograd for a whole region."""
+
+    @staticmethod
+    @_torch.hide_from_peer
+    def forward(ctx: Any, run: _Call, *tracked: torch.Tensor) -> Any:
+        owner, values = run.owner, run.values
+        joint, link = owner.joint, owner.link
+        for index in owner.written:
+            if values[index]._is_view():
+                raise Rerun from AssumptionFailed("an input that is written, and differentiated, is a view")
+        hooked = _torch.are_saved_tensors_hooked()
+        token: tuple[torch.Tensor, ...] = ()
+        if owner.graphs is None or hooked:
+            results = owner.forward(values, run.generation)
+        else:
+            results, passed = owner.graphs.call(values, run.generation)
+            if passed is not None:
+                run.runner, run.memory = passed.runner, passed.memory
+                token = (passed.token,) if passed.token is not None else ()
+                del passed
+        run.results = results
+        outputs = [values[each.index] if each.written else _own(results[each.index]) for each in joint.outputs]
+        ctx.run = run
+        ctx.set_materialize_grads(False)
+        if owner.written:
+            ctx.mark_dirty(*[values[index] for index in owner.written])
+        run.sizes = tuple([results[index] for index in link.numbers])
+        run.devices = tuple([(output.dtype, output.device) for output in outputs])
+        if not owner.fixed:
+            run.layouts = tuple([_layout(output) for output in outputs])
+        saved = [values[index].detach() if index in joint.moved else values[index] for index in link.saved_inputs]
+        if run.memory is None:
+            saved += [results[index] for index in link.saved_results]
+        else:
+            saved += [results[index] for index in run.memory.watched]
+            saved += token
+        if hooked:
+            run.hooked = tuple([_handed(tensor) for tensor in saved])
+        if link.checked:
+            saved += owner.to_be_checked(values, results, outputs)
+        if owner.partial and run.memory is None and not hooked:
+            run.versions = tuple([tensor._version for tensor in saved])
+        ctx.save_for_backward(*saved)
+        if owner.kept:
+            run.kept = Kept([values[index] for index in owner.kept])
+        run.values = ()
+        return tuple(outputs)
+
+    @staticmethod
+    @_torch.hide_from_peer
+    def backward(ctx: Any, *tangents: Any) -> Any:
+        run: _Call = ctx.run
+        owner = run.owner
+        if all(each is None for each in tangents):  # eager would not run the nodes: what they saved may be gone
+            _torch.release_saved_tensors(ctx)
+            return (None,) * (1 + len(owner.tracked))
+        try:
+            saved = list(ctx.saved_tensors)
+        except RuntimeError:
+            needed = owner.needed(ctx, run, tangents)
+            if needed is None:
+                raise
+            saved = needed
+        if owner.checked:
+            del saved[-owner.checked :]
+        if run.hooked:
+            saved = [_handed_back(tensor, handed) for tensor, handed in zip(saved, run.hooked, strict=True)]
+        _torch.release_saved_tensors(ctx)  # from now on the list alone owns them, and the program empties it
+        if any(each is not None and _torch.is_batched(each) for each in tangents):
+            found = owner.batched_gradients(run, saved, tangents)
+        elif torch.is_grad_enabled():
+            leaves = [node.variable for node, _ in ctx.next_functions if hasattr(node, "variable")]
+            found = owner.differentiable_gradients(run, saved, tangents, leaves)
+        else:
+            found = owner.arranged(owner.gradients(run, saved, tangents), tangents, run, ctx)
+        return None, *found, *owner.no_gradients
+
+
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor`, not as a view of another: autograd refuses to write to views that a function returns."""
+    if not tensor._is_view():
+        return tensor
+    with _torch.below_autograd():
+        return torch.ops.aten.alias.default(tensor)
+
+
+def _layout(output: torch.Tensor) -> Tangent:
+    """The layout of an output's tangent, as capture assumed it."""
+    shape = tuple(output.shape)
+    dense = torch.empty_like(output, device="meta")
+    strides = output.stride() if dense.stride() == output.stride() else dense.contiguous().stride()
+    return Tangent(shape, strides)
+
+
+#: Shape, strides, element type and device.
+_Handed = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
+
+
+def _handed(tensor: torch.Tensor) -> _Handed:
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+
+def _handed_back(tensor: torch.Tensor, handed: _Handed) -> torch.Tensor:
+    """What a hook handed back, in the strides and the element type that the backward program was compiled for. Raises
+    RuntimeError where it has another shape, or lies on another device, than what the hook was given."""
+    shape, strides, dtype, device = handed
+    if tensor.shape != shape or tensor.device != device:
+        raise RuntimeError(
+            f"a hook on saved tensors was given {list(shape)} on {device} and handed back {list(tensor.shape)} on "
+            f"{tensor.device}: a backward pass that lampwork compiled does not take that"
+        )
+    if tensor.stride() == strides and tensor.dtype == dtype:
+        return tensor
+    with torch.no_grad():
+        return torch.empty_strided(shape, strides, dtype=dtype, device=device).copy_(tensor)
+
+
+class _Refusing(torch.autograd.Function):
+    """Gradients that cannot be differentiated. What they were computed from is an argument, so that asking for its
+    gradient raises instead of finding that nothing depends on it."""
+
+    @staticmethod
+    @_torch.hide_from_peer
+    def forward(ctx: Any, why: str, count: int, *tensors: torch.Tensor) -> Any:
+        ctx.why = why
+        return tuple([each.detach() for each in tensors[:count]])
+
+    @staticmethod
+    @_torch.hide_from_peer
+    def backward(ctx: Any, *tangents: Any) -> Any:
+        raise RuntimeError(
+            f"the gradients of a region that lampwork compiled cannot be differentiated again [{_TWICE.id}]: "
+            f"{ctx.why}. "
+            f"{_TWICE.remedy} See {_TWICE.page}."
+        )
+
+
+def _refusing(gradients: Sequence[Any], sources: Sequence[torch.Tensor], why: str) -> list[Any]:
+    """The gradients, with a history that leads to `sources` and refuses to be differentiated."""
+    present = [each.detach().requires_grad_() for each in gradients if each is not None]
+    refusing = iter(_Refusing.apply(why, len(present), *present, *sources) if present else ())
+    return [None if each is None else next(refusing) for each in gradients]

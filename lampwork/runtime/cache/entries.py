@@ -1,0 +1,438 @@
+"""The on-disk cache of whole entries: a new process finds them, checks their guards and runs, with no compiler stage.
+
+    CACHE_DIR/v1/KEY/DIGEST.entry        one artifact each
+
+KEY is a digest of what was compiled (class or function by name and code), the settings, and the versions of Lampwork,
+PyTorch, Python and the machine's instruction set. A file is a header line with a checksum, then data in the format of
+`codec.py`: of a closed list of types, each value verified as it is read. Files are written under another name and moved
+into place, so readers never see half of one. The guards come first in a file: of many entries for one KEY the newest
+are loaded, and of the others those whose guards hold for a call. An unreadable, corrupt or unwritable cache is a
+warning, never an error: the program runs without it.
+
+A file also holds machine code, the Python text of the host function, and the byte code of functions that the program
+makes. These are code by nature, so only files are read that nobody but this user can have written: see
+`lampwork/files.py`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import hashlib
+import importlib
+import itertools
+import operator
+import os
+import stat
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FunctionType, MethodType, NoneType
+from typing import Any
+
+import torch
+
+from lampwork.config import Settings, environment
+from lampwork.errors import LampworkWarning
+from lampwork.files import (
+    ABANDONED_SECONDS,
+    WRITING,
+    UnfitFile,
+    UnsafeFile,
+    folder_in,
+    plain_files,
+    read_file,
+    remove,
+    safe_folder,
+    touch,
+    write_file,
+)
+from lampwork.ir.artifact import Artifact
+from lampwork.ir.continuation import Resumption, SuspendedFrames
+from lampwork.ir.guard import ClassLookup, FunctionIs, Guard, IsObject, TypeIs
+from lampwork.ir.program import Extern, Launch, storages_of_results
+from lampwork.ir.reference import code_digest
+from lampwork.ir.region import RunEagerly
+from lampwork.runtime.cache import schema
+from lampwork.runtime.cache.codec import Decoder, Malformed, NotStorable, encode
+from lampwork.runtime.cache.versions import versions
+
+#: Total size of the cache; the least recently used entries go first.
+LIMIT_BYTES = 4 << 30
+#: The largest entry that is stored or read.
+LIMIT_ENTRY_BYTES = 512 << 20
+#: Entries that are loaded for one compiled function whether they fit a call or not; others must fit.
+ENTRIES_READ = 16
+
+#: What a guard tells by a digest, where no name leads to it.
+_TOLD: dict[type, tuple[str, ...]] = {
+    TypeIs: ("class",), IsObject: ("class",), ClassLookup: ("function", "property"),
+}  # fmt: skip
+
+_HEADER = b"lampwork entry 3 "
+_SUFFIX = ".entry"
+_warned: set[str] = set()
+#: Bytes that this process has stored since it last looked at the size of the whole cache; None: it never has.
+_unaccounted: int | None = None
+
+Note = Callable[[str], None]
+
+
+def key_of(function: Any, settings: Settings) -> str | None:
+    """The cache key of a compiled callable; None for one that no other process could recognise."""
+    named = _named_code(function)
+    if named is None:
+        return None
+    parts = [*named, repr(settings), *_patches(), *(f"{name}={value}" for name, value in sorted(versions().items()))]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+def _patches() -> Iterator[str]:
+    """Functions of PyTorch and of the interpreter that somebody has replaced: capture takes some for what they are
+    without reading them."""
+    for place in (torch, torch.Tensor, torch.nn.functional, torch.nn.Module, builtins, functools, itertools, operator):
+        own = "torch" if place.__name__.startswith("torch") or isinstance(place, type) else place.__name__
+        is_own: dict[int, bool] = {}  # by the address of the globals, of which there are few
+        for name, value in vars(place).items():
+            if type(value) is FunctionType:
+                home = value.__globals__
+                known = is_own.get(id(home))
+                if known is None:
+                    known = is_own[id(home)] = str(home.get("__name__")).startswith(own)
+                if not known:
+                    yield f"{place.__name__}.{name} {code_digest(value.__code__)}"
+
+
+def _named_code(function: Any) -> tuple[str, ...] | None:
+    if isinstance(function, MethodType):
+        owner = type(function.__self__)
+        inner = _named_code(function.__func__)
+        return None if inner is None else ("method", owner.__module__, owner.__qualname__, *inner)
+    if isinstance(function, FunctionType):
+        return ("function", function.__module__ or "", function.__qualname__, code_digest(function.__code__))
+    if isinstance(function, SuspendedFrames):
+        root = _named_code(function.root)
+        return None if root is None else ("continuation", *root, *_resumption_parts(function.resumption))
+    cls = type(function)
+    call = getattr(cls, "forward", None) or vars(cls).get("__call__")
+    if not isinstance(call, FunctionType):
+        return None
+    return ("object", cls.__module__, cls.__qualname__, code_digest(call.__code__))
+
+
+def _resumption_parts(resumption: Resumption) -> Iterator[str]:
+    yield repr((resumption.delivered, resumption.raised, resumption.dropped, resumption.handled))
+    for frame in resumption.frames:
+        yield code_digest(frame.code)
+        yield repr((frame.index, frame.slots, frame.stack, frame.constructed))
+
+
+def candidates(function: Any, settings: Settings, note: Note) -> Iterator[Artifact]:
+    """The newest stored artifacts that may serve `function`. Their guards have yet to be checked."""
+    return StoredEntries(function, settings, note).newest()
+
+
+class StoredEntries:
+    """What is stored for one compiled function: the newest entries, which are loaded whatever they are for, and any
+    number of others, of which those are loaded whose guards hold."""
+
+    def __init__(self, function: Any, settings: Settings, note: Note) -> None:
+        self.note = note
+        self.key = key_of(function, settings)
+        #: Older entries that were not loaded, newest first, and the guards of those that were looked at.
+        self.others: list[str] = []
+        self.guards: dict[str, tuple[Guard, ...]] = {}
+
+    def newest(self) -> Iterator[Artifact]:
+        """Up to `ENTRIES_READ` artifacts, newest first."""
+        if self.key is None:
+            self.note("not used: the callable has no Python code that names it")
+            return
+        path = _root() / self.key
+        try:
+            with safe_folder(path) as folder:
+                files = [(status.st_mtime_ns, name) for name, status in plain_files(folder) if name.endswith(_SUFFIX)]
+                if not files:
+                    raise FileNotFoundError
+                names = [name for _, name in sorted(files, reverse=True)]
+                self.others = names[ENTRIES_READ:]
+                for name in names[:ENTRIES_READ]:
+                    artifact = _artifact(folder, path / name, self.note)
+                    if artifact is not None:
+                        yield artifact
+        except FileNotFoundError:
+            self.note("miss: nothing stored for this code, these settings and versions")
+        except OSError as error:
+            _refused(path, error, "read")
+
+    def fitting(self, holds: Callable[[Sequence[Guard]], bool]) -> Iterator[Artifact]:
+        """Of the others those whose guards hold, each given once."""
+        if self.key is None or not self.others:
+            return
+        path = _root() / self.key
+        try:
+            with safe_folder(path) as folder:
+                for name in tuple(self.others):
+                    guards = self.guards.get(name)
+                    if guards is None:
+                        head = _open(folder, path / name, lambda text: None)
+                        if head is None:
+                            self.others.remove(name)
+                            continue
+                        guards = self.guards[name] = head[1]
+                    if holds(guards):
+                        self.others.remove(name)
+                        artifact = _artifact(folder, path / name, self.note)
+                        if artifact is not None:
+                            yield artifact
+        except OSError as error:
+            _refused(path, error, "read")
+
+
+def store(function: Any, settings: Settings, artifact: Artifact, note: Note) -> Path | None:
+    """Write `artifact` for other processes; None (and a note that says why) where it cannot be."""
+    key = key_of(function, settings)
+    if key is None or not _portable(artifact, note):
+        return None
+    try:
+        slim = _slim(artifact)
+        data = encode((slim.versions, slim.code_digests, slim.guards), slim)
+    except (NotStorable, RecursionError) as error:
+        note(f"not stored: {type(error).__name__}: {error}")
+        return None
+    if len(data) > LIMIT_ENTRY_BYTES:
+        note(f"not stored: the entry takes {len(data)} bytes")
+        return None
+    checksum = hashlib.sha256(data).hexdigest()
+    path = _root() / key / f"{checksum[:32]}{_SUFFIX}"
+    try:
+        with safe_folder(path.parent, create=True) as folder:
+            size = write_file(folder, path.name, (_header(checksum), data))
+    except OSError as error:
+        _refused(path.parent, error, "written")
+        return None
+    _account(size, path)
+    return path
+
+
+def _slim(artifact: Artifact) -> Artifact:
+    """`artifact` without what only compiler stages and printers read: kernels, buffers, text of machine code.
+
+    Buffers that are not on the program's device stay, and so do the operators' arguments where there are any: whether
+    the program can be a CUDA graph depends on them.
+    """
+    nothing: Any = None  # kernels are counted where the artifact is used, and not looked at
+    elsewhere = {name: buffer for name, buffer in artifact.program.buffers.items() if buffer.device}
+    program = replace(
+        artifact.program,
+        kernels=(nothing,) * len(artifact.program.kernels),
+        steps=tuple(_slim_step(step, bool(elsewhere)) for step in artifact.program.steps),
+        buffers=elsewhere,
+        placements={},
+        refused=(),
+        stored_storages=storages_of_results(artifact.program) if artifact.program.device != "cpu" else None,
+    )
+    kernels = tuple(
+        replace(kernel, source="", signature=(), constants=(), grid=()) for kernel in artifact.native.kernels
+    )
+    native = replace(artifact.native, source="", kernels=kernels)
+    backward = artifact.backward
+    if backward is not None and backward.artifact is not None:
+        backward = replace(backward, artifact=_slim(backward.artifact))
+    if backward is not None and not isinstance(backward.replay, (bytes, NoneType)):
+        backward = replace(backward, replay=encode(backward.replay))
+    if backward is not None and not isinstance(backward.eager, (bytes, NoneType)):
+        backward = replace(backward, eager=encode(backward.eager))
+    # Functions that were made from text may name a module that never was.
+    digests = {name: digest for name, digest in artifact.code_digests.items() if name.partition(":")[0] in sys.modules}
+    return replace(artifact, program=program, native=native, backward=backward, code_digests=digests, report={})
+
+
+def _slim_step(step: Any, keep_arguments: bool) -> Any:
+    if isinstance(step, Launch):
+        return Launch(step.kernel, ())
+    return Extern(step.op, ()) if isinstance(step, Extern) and not keep_arguments else step
+
+
+def _portable(artifact: Artifact, note: Note) -> bool:
+    if isinstance(artifact.outcome, RunEagerly):
+        note("not stored: the call runs eagerly")
+        return False
+    if not artifact.portable:
+        note("not stored: the entry names objects that other processes cannot find")
+        return False
+    for guard in artifact.guards:
+        if isinstance(guard.test, FunctionIs):
+            continue  # its digest decides, not its name
+        for ref in (getattr(guard.test, "ref", None), getattr(guard.test, "found", None)):
+            if ref is not None and not ref.portable and not (ref.digest and ref.kind in _TOLD[type(guard.test)]):
+                note(f"not stored: {ref.module}.{ref.qualname} cannot be found by name in another process")
+                return False
+    return True
+
+
+# Files ------------------------------------------------------------------------------------------------------------
+
+
+def _root() -> Path:
+    return Path(environment.cache_dir) / "v1"
+
+
+def _header(checksum: str) -> bytes:
+    return _HEADER + schema.digest().encode() + b" " + checksum.encode() + b"\n"
+
+
+def _artifact(folder: int, path: Path, note: Note) -> Artifact | None:
+    """The artifact in the file `path`, which lies in `folder`."""
+    opened = _open(folder, path, note)
+    artifact = None if opened is None else _next(opened[0], folder, path, note)
+    if artifact is None:
+        return None
+    if type(artifact) is not Artifact:
+        _warn("corrupt", f"the cache file {path} holds no entry and was {_discarded(folder, path)}.")
+        return None
+    touch(folder, path.name)
+    return artifact
+
+
+def _open(folder: int, path: Path, note: Note) -> tuple[Decoder, tuple[Guard, ...]] | None:
+    """What reads the file `path` in `folder`, and the guards of the entry, which come first in it."""
+    try:
+        data = read_file(folder, path.name, LIMIT_ENTRY_BYTES + (1 << 10))
+    except FileNotFoundError:  # removed meanwhile
+        return None
+    except UnfitFile as error:
+        _warn("corrupt", f"the cache file {path} was {_discarded(folder, path)}: {error.strerror}.")
+        return None
+    except OSError as error:
+        _refused(path, error, "read")
+        return None
+    header, _, body = data.partition(b"\n")
+    if header.startswith(_HEADER) and header[len(_HEADER) :].partition(b" ")[0] != schema.digest().encode():
+        return None  # written by another Lampwork
+    if header + b"\n" != _header(hashlib.sha256(body).hexdigest()):
+        _warn("corrupt", f"the cache file {path} is corrupt and was {_discarded(folder, path)}.")
+        return None
+    try:
+        decoder = Decoder(body)
+    except Malformed as error:
+        _malformed(folder, path, error)
+        return None
+    head = _next(decoder, folder, path, note)
+    if head is None:
+        return None
+    if not _is_head(head):
+        _malformed(folder, path, Malformed("it does not begin as an entry"))
+        return None
+    made_for, code_digests, guards = head
+    if made_for != versions():
+        return None
+    missing = _missing_module(code_digests)
+    if missing:
+        note(f"miss: {missing}")
+        return None
+    return decoder, guards
+
+
+_is_head = schema.row(
+    schema.table(schema.STR, schema.STR), schema.table(schema.STR, schema.STR), schema.many(schema.of(Guard))
+)
+
+
+def _next(decoder: Decoder, folder: int, path: Path, note: Note) -> Any:
+    """The next root of the file; None where there is none."""
+    try:
+        return decoder.next()
+    except Malformed as error:
+        _malformed(folder, path, error)
+    except LookupError as error:
+        note(f"miss: {error}")
+    return None
+
+
+def _malformed(folder: int, path: Path, error: Malformed) -> None:
+    _warn("corrupt", f"the cache file {path} cannot be loaded ({error}) and was {_discarded(folder, path)}.")
+
+
+def _discarded(folder: int, path: Path) -> str:
+    """What became of a file that is no use, in words: later processes would only warn of it again."""
+    return "removed" if remove(folder, path.name) else "not used"
+
+
+def _missing_module(code_digests: Mapping[str, str]) -> str:
+    """The first module whose functions were interpreted and that this process does not have; empty when all are there.
+
+    Their code is not compared here: every function the program reached was read through a source, and the guard on
+    that read holds its digest. A name is no substitute, since decorators copy it to wrappers.
+    """
+    for module in {name.partition(":")[0] for name in code_digests}:
+        if module in sys.modules:
+            continue
+        if module.partition(".")[0] not in sys.modules:
+            return f"module {module} is not loaded"
+        try:  # a part of a loaded package that is imported on first use
+            importlib.import_module(module)
+        except Exception as error:
+            return f"module {module} cannot be imported ({error})"
+    return ""
+
+
+def _account(size: int, stored: Path) -> None:
+    """Keep the cache within its bound: now and then, since it takes a look at every file."""
+    global _unaccounted
+    _unaccounted = None if _unaccounted is None else _unaccounted + size
+    if _unaccounted is None or _unaccounted > LIMIT_BYTES >> 6:
+        _unaccounted = 0
+        try:
+            with safe_folder(_root()) as root:
+                _trim(root, stored)
+        except OSError:
+            pass
+
+
+def _trim(root: int, keep: Path) -> None:
+    """Remove the least recently used entries until the cache is within its bound, and what killed processes left."""
+    files = []
+    for key in os.listdir(root):
+        try:
+            with folder_in(root, key) as folder:
+                for name, status in plain_files(folder):
+                    if name.startswith(WRITING) and status.st_mtime + ABANDONED_SECONDS < time.time():
+                        remove(folder, name)
+                    elif name.endswith(_SUFFIX) and stat.S_ISREG(status.st_mode):
+                        files.append((status.st_mtime_ns, status.st_size, key, name))
+        except OSError:
+            continue
+    total = sum(size for _, size, _, _ in files)
+    for _, size, key, name in sorted(files):
+        if total <= LIMIT_BYTES:
+            return
+        if (key, name) != (keep.parent.name, keep.name):
+            try:
+                with folder_in(root, key) as folder:
+                    remove(folder, name)
+            except OSError:
+                continue
+            total -= size
+
+
+def _refused(path: Path, error: OSError, what: str) -> None:
+    """The folder or file `path` cannot be read or written."""
+    if isinstance(error, UnsafeFile):
+        _warn("owner", f"the cache {path} is not used: {error.strerror} ({error.filename}).")
+    else:
+        # What keeps a folder from being read keeps it from being written: that is one warning.
+        _warn(what if path.suffix == _SUFFIX else "folder", f"the cache {path} cannot be {what} ({error}).")
+
+
+def _warn(kind: str, text: str) -> None:
+    """One warning per kind and process, with the remedy."""
+    if kind not in _warned:
+        _warned.add(kind)
+        point = f"oint LAMPWORK_CACHE_DIR (now {environment.cache_dir}) at a directory of your own"
+        change = f"Run `lampwork cache clear`, or p{point}" if kind in ("read", "corrupt") else f"P{point}"
+        remedy = f"{change}; LAMPWORK_CACHE=0 does without."
+        warnings.warn(f"lampwork: {text} {remedy}", LampworkWarning, stacklevel=3)

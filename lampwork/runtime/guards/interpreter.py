@@ -1,0 +1,481 @@
+"""The slow, obvious evaluator of sources and tests: what `runtime/guards/compile.py` compiles, one at a time.
+
+Used by compiled checks for what they do not spell out, by `failures.py` for what fails, and on cold paths. Nothing
+here runs code of the program: paths are read through C-level slots, equality is tested on builtin types only.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import math
+import re
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import field as dataclass_field
+from dataclasses import fields
+from types import FunctionType, MappingProxyType
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+from lampwork._torch import STATE
+from lampwork.ir.dtype import ITEM_SIZE_BYTES
+from lampwork.ir.guard import (
+    NUMBER_FUNCTIONS,
+    SizeSource,
+    TensorIs,
+)
+from lampwork.ir.operations import remaining
+from lampwork.ir.record import record
+from lampwork.ir.reference import ClassWith, code_digest, find, property_digest
+from lampwork.ir.source import (
+    Argument,
+    ArrayMemory,
+    Attribute,
+    Cell,
+    ClassAttribute,
+    InstanceDict,
+    Item,
+    KeyAt,
+    Keyword,
+    Named,
+    Numbers,
+    PythonModule,
+    Referent,
+    Remaining,
+    Remembered,
+    Root,
+    Source,
+    State,
+    TypeOf,
+    is_source,
+)
+
+_CachedFunction: Any = type(functools.cache(len))
+_MISSING = object()
+
+#: What reading a path, or a relation of sizes, may raise when the objects of the program changed: the guard fails.
+READ_ERRORS = (
+    AttributeError,
+    KeyError,
+    IndexError,
+    TypeError,
+    ValueError,
+    LookupError,
+    StopIteration,
+    ArithmeticError,
+)
+
+
+@record
+class Scope:
+    """One call: the compiled callable and what it is called with. `known`: values read so far, by id of the source."""
+
+    function: Any
+    args: tuple
+    kwargs: dict
+    known: dict[int, Any] = dataclass_field(default_factory=dict)
+
+
+def array_memory(array: Any) -> torch.Tensor:
+    """The tensor over an array's memory. Raises TypeError or ValueError if there is none."""
+    if not array.flags.writeable:
+        raise ValueError("an array that may not be written")
+    return torch.from_numpy(array)
+
+
+def read(source: Source, scope: Scope) -> Any:
+    """The value at `source` in `scope`; raises one of `READ_ERRORS` where the path leads nowhere."""
+    if id(source) in scope.known:
+        return scope.known[id(source)]
+    value = scope.known[id(source)] = _read(source, scope)
+    return value
+
+
+def _read(source: Source, scope: Scope) -> Any:
+    match source:
+        case Root():
+            return scope.function
+        case Argument(index):
+            return scope.args[index]
+        case Keyword(name):
+            return scope.kwargs[name]
+        case PythonModule(name):
+            return sys.modules[name]
+        case Named(module, qualname):
+            return find(module, qualname)
+        case InstanceDict(base):
+            return instance_dict(read(base, scope))
+        case Attribute(base, name):
+            return attribute(read(base, scope), name)
+        case Item(base, key):
+            return item(read(base, scope), read(key, scope) if is_source(key) else key)
+        case KeyAt(base, index):
+            return key_at(read(base, scope), index)
+        case Cell(base, index):
+            return attribute(read(base, scope), "__closure__")[index].cell_contents
+        case TypeOf(base):
+            return type(read(base, scope))
+        case Referent(base):
+            return read(base, scope)()
+        case ClassAttribute(base, name):
+            return class_attribute(read(base, scope), name)
+        case Remaining(base):
+            return remaining(read(base, scope))
+        case ArrayMemory(base):
+            return array_memory(read(base, scope))
+        case Remembered(base, args, kwargs):
+            return remembered(
+                read(base, scope),
+                [read(each, scope) if is_source(each) else each for each in args],
+                {name: read(each, scope) if is_source(each) else each for name, each in kwargs},
+            )
+        case Numbers(texts, numbers, device):
+            known = {number.name: size_at(number, scope) for number in numbers}
+            return number_tensor([evaluate_sizes(text, known) for text in texts], device)
+        case State(name):
+            return STATE[name]()
+    raise TypeError(f"not a source: {source!r}")
+
+
+# Steps of a path. The compiled check calls these where it does not know the type of the base.
+
+
+def instance_dict(value: Any) -> dict:
+    """`value.__dict__` without running a `__getattribute__` or property of the program."""
+    if issubclass(type(value), type):
+        return type.__dict__["__dict__"].__get__(value)
+    return object.__getattribute__(value, "__dict__")
+
+
+def remembered(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The answer of a function behind `functools.lru_cache`; LookupError where `function` is no such thing any more."""
+    if type(function) is not _CachedFunction:
+        raise LookupError("not a cached function")
+    return function(*args, **kwargs)
+
+
+def attribute(value: Any, name: str) -> Any:
+    """`getattr(value, name)` through a C-level descriptor of its type; methods written in Python are never run."""
+    kind = type(value)
+    if name == "__class__":
+        return kind
+    for cls in kind.__mro__:
+        found = cls.__dict__.get(name, _MISSING)
+        if found is not _MISSING:
+            getter = getattr(type(found), "__get__", None)
+            if isinstance(found, FunctionType) or isinstance(getter, FunctionType):
+                break
+            if isinstance(found, property):
+                break
+            return found if getter is None else getter(found, value, kind)
+    if issubclass(type(value), torch.Tensor) or issubclass(type(value), type):
+        return getattr(value, name)
+    return object.__getattribute__(value, name)
+
+
+def item(value: Any, key: Any) -> Any:
+    """`value[key]` by the builtin container's own method, whatever subclass `value` is. Changes nothing: a missing key
+    of a `defaultdict` stays missing."""
+    if issubclass(type(value), dict):
+        found = dict.get(value, key, _MISSING)  # `dict.__getitem__` asks a subclass's `__missing__`
+        if found is _MISSING:
+            raise KeyError(key)
+        return found
+    if issubclass(type(value), list):
+        return list.__getitem__(value, key)
+    if issubclass(type(value), tuple):
+        return tuple.__getitem__(value, key)
+    if issubclass(type(value), deque):
+        return deque.__getitem__(value, key)
+    if issubclass(type(value), (MappingProxyType, range, str, bytes)):
+        return value[key]
+    raise TypeError(f"{type(value).__name__} is no builtin container")
+
+
+def keys_of(value: Any) -> tuple:
+    """The keys of a dict (or elements of any set-like container), in order."""
+    return tuple(value if not issubclass(type(value), dict) else dict.keys(value))
+
+
+def key_at(value: Any, index: int) -> Any:
+    """The `index`-th of them."""
+    return keys_of(value)[index]
+
+
+def class_attribute(cls: type, name: str) -> Any:
+    """The raw entry `name` along the MRO of `cls`; raises AttributeError where there is none."""
+    for base in cls.__mro__:
+        found = base.__dict__.get(name, _MISSING)
+        if found is not _MISSING:
+            return found
+    raise AttributeError(name)
+
+
+def class_lookup(cls: type, name: str) -> Any:
+    """As `class_attribute`, None where there is none."""
+    for base in cls.__mro__:
+        found = base.__dict__.get(name, _MISSING)
+        if found is not _MISSING:
+            return found
+    return None
+
+
+# Tests ---------------------------------------------------------------------------------------------------------------
+
+
+def same_value(value: Any, expected: Any) -> bool:
+    """Same type and equal, by the rules of `Equals`: NaN equals NaN, 0.0 differs from -0.0, True differs from 1."""
+    kind = type(expected)
+    if type(value) is not kind:
+        return False
+    if value is expected:
+        return True
+    if kind is float:
+        return _same_float(value, expected)
+    if kind is complex:
+        return _same_float(value.real, expected.real) and _same_float(value.imag, expected.imag)
+    if kind in (int, str, bytes, range, torch.Size, torch.device, type(Ellipsis), re.Pattern):
+        return value == expected
+    if isinstance(expected, tuple):
+        return tuple.__len__(value) == tuple.__len__(expected) and all(
+            same_value(left, right) for left, right in zip(tuple.__iter__(value), tuple.__iter__(expected))
+        )
+    if kind is frozenset:
+        return len(value) == len(expected) and {_typed(each) for each in value} == {_typed(each) for each in expected}
+    if kind is slice:
+        return all(same_value(getattr(value, part), getattr(expected, part)) for part in ("start", "stop", "step"))
+    if kind.__module__ == "numpy":
+        return value.tobytes() == expected.tobytes()
+    if isinstance(expected, enum.Enum):
+        return False  # members are singletons
+    return False
+
+
+def _same_float(value: float, expected: float) -> bool:
+    if math.isnan(expected):
+        return math.isnan(value)
+    return value == expected and math.copysign(1.0, value) == math.copysign(1.0, expected)
+
+
+def _typed(value: Any) -> Any:
+    kind = type(value)
+    return (kind.__name__, repr(value)) if kind in (float, complex, tuple, frozenset) else (kind, value)
+
+
+def function_is(value: Any, digest: str) -> bool:
+    """A Python function with this code digest."""
+    return type(value) is FunctionType and code_digest(value.__code__) == digest
+
+
+def _is_same_tensor(value: torch.Tensor, test: TensorIs) -> bool:
+    """Whether a strided tensor is such a one, where `test` names all sizes; it may be one where this is false."""
+    return (
+        value.layout is torch.strided
+        and value.shape == test.shape
+        and value.stride() == test.strides
+        and value.requires_grad == test.requires_grad
+        and getattr(torch, test.dtype) is value.dtype
+        and str(value.device) == test.device
+        and (test.is_leaf is None or value.is_leaf == test.is_leaf)
+        and test.layout == "strided"
+        and value.is_inference() == test.is_inference
+        and value.is_conj() == test.is_conj
+        and value.is_neg() == test.is_neg
+    )
+
+
+def tensor_is(value: Any, test: TensorIs) -> str:
+    """What differs between the tensor `value` and `test`, in words; empty when it is such a tensor."""
+    kind = type(value)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if name != test.tensor_type:
+        return f"was a {test.tensor_type}, is now a {name}"
+    with _torch.without_torch_function():
+        if _is_same_tensor(value, test):
+            return ""
+        found = TensorIs(
+            name,
+            str(value.dtype).removeprefix("torch."),
+            tuple(value.shape),
+            tuple(value.stride()) if value.layout is torch.strided else (),
+            str(value.device),
+            value.requires_grad,
+            str(value.layout).removeprefix("torch."),
+            value.is_leaf,
+            value.is_inference(),
+            value.is_conj(),
+            value.is_neg(),
+        )
+    changes = []
+    for each in fields(TensorIs)[1:]:
+        field = each.name
+        expected, actual = getattr(test, field), getattr(found, field)
+        if field in ("shape", "strides"):
+            if len(expected) != len(actual):
+                changes.append(f"{field} was {dims(expected)}, is now {dims(actual)}")
+            elif any(left is not None and left != right for left, right in zip(expected, actual)):
+                changes.append(f"{field} was {dims(expected)}, is now {dims(actual)}")
+        elif field == "device":
+            if torch.device(expected) != value.device:
+                changes.append(f"device was {expected}, is now {actual}")
+        elif not (field == "is_leaf" and expected is None) and expected != actual:
+            changes.append(f"{field} was {expected}, is now {actual}")
+    return "; ".join(changes)
+
+
+def dims(values: Sequence[int | None]) -> str:
+    return "[" + ", ".join("?" if value is None else str(value) for value in values) + "]"
+
+
+def extent_bytes(test: TensorIs) -> int | None:
+    """Bytes from a tensor's first element to the end of its last; None where its shape is dynamic."""
+    if None in test.shape or None in test.strides:
+        return None
+    if 0 in test.shape:
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(test.shape, test.strides))  # type: ignore
+    return (last + 1) * ITEM_SIZE_BYTES.get(test.dtype, 16)
+
+
+def tensor_extent_bytes(tensor: torch.Tensor) -> int:
+    """Bytes from a tensor's first element to the end of its last."""
+    if tensor.is_contiguous():
+        return tensor.nbytes
+    if tensor.numel() == 0:
+        return 0
+    return (sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride())) + 1) * tensor.element_size()
+
+
+def aliasing_is(pointers: Sequence[int], extents: Sequence[int], groups: Sequence[Sequence[tuple[int, int]]]) -> bool:
+    """The tensors overlap exactly as `groups` says: members keep their offsets, everything else is apart."""
+    ranges = []
+    grouped = set()
+    for group in groups:
+        first = pointers[group[0][0]] - group[0][1]
+        start, end = None, None
+        for index, offset in group:
+            if pointers[index] - offset != first:
+                return False
+            grouped.add(index)
+            low, high = pointers[index], pointers[index] + extents[index]
+            start = low if start is None else min(start, low)
+            end = high if end is None else max(end, high)
+        ranges.append((start, end))
+    for index, (pointer, extent) in enumerate(zip(pointers, extents)):
+        if extent and index not in grouped:
+            ranges.append((pointer, pointer + extent))
+    ranges.sort()
+    previous = 0
+    for start, end in ranges:
+        if start < previous:  # type: ignore[operator]
+            return False
+        previous = end  # type: ignore[assignment]
+    return True
+
+
+def number_tensor(values: Sequence[float], device: str = "") -> torch.Tensor:
+    """The numbers as one float64 tensor, whatever modes are active; on a GPU as of the current stream.
+
+    They go there from pinned memory, which PyTorch's allocator hands out again when the copy is known to be done. A
+    capture of the caller's would copy whatever is there when it is replayed: it gets a copy from memory that cannot be
+    captured, and fails.
+    """
+    with torch.inference_mode(False):
+        if not device:
+            return torch.tensor(values, dtype=torch.float64, device="cpu")
+        pinned = not _torch.is_cuda_capturing()
+        made = torch.tensor(values, dtype=torch.float64, device="cpu", pin_memory=pinned)
+        return made.to(device, non_blocking=pinned)
+
+
+def size_at(size: SizeSource, scope: Scope) -> Any:
+    """The number that a relation speaks of, in this call."""
+    value = read(size.source, scope)
+    if size.kind == "value":
+        return value
+    if size.kind == "item":
+        return value.item()
+    if size.kind == "offset":
+        return value.storage_offset()
+    return value.shape[size.axis] if size.kind == "shape" else value.stride(size.axis)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _compiled(text: str) -> Any:
+    return compile(text, "<lampwork numbers>", "eval")
+
+
+def evaluate_sizes(text: str, numbers: dict[str, Any]) -> Any:
+    """What an expression of a guard or a template is for these numbers."""
+    return eval(_compiled(text), {"__builtins__": NUMBER_FUNCTIONS}, numbers)
+
+
+def builtin_length(value: Any) -> int:
+    """`len(value)` by the builtin container's own method."""
+    for kind in (dict, list, tuple, set, frozenset, deque, str, bytes, range, MappingProxyType):
+        if issubclass(type(value), kind):
+            return kind.__len__(value)  # type: ignore[attr-defined]
+    raise TypeError(f"{type(value).__name__} is no builtin container")
+
+
+def keys_are(value: Any, keys: tuple, ordered: bool) -> bool:
+    """The container's keys or elements are `keys`; constants are compared by `same_value`."""
+    if issubclass(type(value), OrderedDict):
+        found = tuple(OrderedDict.keys(value))
+    elif issubclass(type(value), dict):
+        found = tuple(dict.keys(value))
+    elif issubclass(type(value), (set, frozenset, MappingProxyType)):
+        found = tuple(value)
+    else:
+        raise TypeError(f"{type(value).__name__} has no keys")
+    if ordered:
+        return same_value(found, keys)
+    found = tuple([_torch.named_operator(each) for each in found])
+    return len(found) == len(keys) and {_typed(each) for each in found} == {_typed(each) for each in keys}
+
+
+def has_key(value: Any, key: Any) -> bool:
+    """`key in value` by the builtin container's own method."""
+    if issubclass(type(value), dict):
+        return dict.__contains__(value, key)
+    if issubclass(type(value), (set, frozenset)):
+        return key in (frozenset(value) if type(value) not in (set, frozenset) else value)
+    if issubclass(type(value), (list, tuple, MappingProxyType)):
+        return key in value
+    raise TypeError(f"{type(value).__name__} is no builtin container")
+
+
+def _unwrapped(actual: Any, wrapper: str) -> Any:
+    """The function in the `wrapper` "staticmethod" or "classmethod", or the entry itself; None in another wrapper."""
+    kind = type(actual)
+    found = "classmethod" if issubclass(kind, classmethod) else "staticmethod" if issubclass(kind, staticmethod) else ""
+    return None if found != wrapper else actual.__func__ if wrapper else actual
+
+
+def has_code(actual: Any, digest: str, wrapper: str = "") -> bool:
+    """The class entry is a Python function with this code, of whatever name, or a property of such functions; what they
+    close over has its own guards."""
+    actual = _unwrapped(actual, wrapper)
+    if type(actual) is property:
+        return property_digest(actual) == digest
+    return function_is(actual, digest)
+
+
+def is_class_with(value: Any, has_contents: ClassWith) -> bool:
+    """`value` is a class that has no importable name and these contents."""
+    return isinstance(value, type) and has_contents(value)
+
+
+def lookup_is(actual: Any, expected: Any, digest: str, wrapper: str = "") -> bool:
+    """The class entry is `expected`, with unchanged code where it is a Python function, in the same wrapper."""
+    if actual is not expected:
+        actual = _unwrapped(actual, wrapper)
+    elif wrapper:
+        return False
+    if actual is not expected:
+        return False
+    return not digest or type(actual) is not FunctionType or code_digest(actual.__code__) == digest

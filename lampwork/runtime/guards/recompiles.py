@@ -1,0 +1,115 @@
+"""Why a call is compiled again although entries exist: the guard that failed, in words, and what its owner can do.
+
+Loaded on a recompile only.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from types import MethodType
+from typing import Any
+
+from lampwork.errors import Diagnostic
+from lampwork.ir.guard import (
+    ArgumentCount,
+    ClassLookup,
+    Distinct,
+    Equals,
+    FunctionIs,
+    Guard,
+    HasKey,
+    IsObject,
+    KeysAre,
+    LengthIs,
+    SameObject,
+    SizeRelation,
+    StorageGroups,
+    TensorIs,
+    TypeIs,
+)
+from lampwork.ir.location import Location
+from lampwork.ir.source import State, is_static
+from lampwork.runtime.guards.failures import first_failure
+
+_STATE_REMEDY = "Call it with the same modes each time, or compile it once for each of them."
+_VALUE_REMEDY = "Keep the value that changes out of the program, or pass it as a tensor."
+_SIZE_REMEDY = "Pad to few sizes, or compile with dynamic=True."
+_RELATION_REMEDY = (
+    "The program tells these sizes apart, and is compiled once for each case. Where it needs a size as a number "
+    "(`==` above), use it in arithmetic and tensor operators only."
+)
+_OWN_REMEDY = "Change it before the first call, or keep it out of what the program reads."
+_ALIAS_REMEDY = "Pass tensors that share memory in the same way each time."
+_SHAPE_OF_CALL = "Call it in one way: the same positional arguments and keywords."
+
+
+def recompile(guards: Sequence[Guard], function: Callable, args: tuple, kwargs: dict) -> Diagnostic:
+    """The diagnostic of a call that an entry with `guards` does not serve.
+
+    Its location is the line that read the value; that of the function where no line did (an argument's type and sizes).
+    """
+    failed = first_failure(guards, function, args, kwargs)
+    if failed is None:  # it changed back meanwhile
+        return Diagnostic("recompile", "what the program reads was changing while the call came in")
+    guard, reason = failed
+    location = guard.location if guard.location.file else definition(function)
+    return Diagnostic("recompile", with_names(reason, function), location, remedy(guard))
+
+
+def remedy(guard: Guard) -> str:
+    """What the user can do so that this guard does not fail again."""
+    match guard.test:
+        case ArgumentCount():
+            return _SHAPE_OF_CALL
+        case SizeRelation():
+            return _RELATION_REMEDY
+        case Distinct() | SameObject() | StorageGroups():
+            return _ALIAS_REMEDY
+    if isinstance(guard.source, State):
+        return _STATE_REMEDY
+    match guard.test:
+        case TensorIs():
+            return _SIZE_REMEDY
+        case LengthIs() | KeysAre() | HasKey():
+            return "Use containers of the same length and keys."
+        case Equals():
+            return _VALUE_REMEDY
+        case TypeIs() | IsObject() | FunctionIs() | ClassLookup():
+            return _OWN_REMEDY if is_static(guard.source) else "Pass objects of the same class and functions."
+    return _OWN_REMEDY
+
+
+def with_names(text: str, function: Any) -> str:
+    """`text` with "argument 0" as the name of the parameter that takes it, where `function` tells."""
+    names = parameter_names(function)
+
+    def name(match: re.Match) -> str:
+        index = int(match[1])
+        return names[index] if index < len(names) else match[0]
+
+    return re.sub(r"\bargument (\d+)\b", name, re.sub(r"\bargument '(\w+)'", r"\1", text))
+
+
+def parameter_names(function: Any) -> tuple[str, ...]:
+    """The parameters that the positional arguments of a call of `function` go to; as many as are known by name."""
+    target = _python_function(function)
+    code = getattr(getattr(target, "__func__", target), "__code__", None)
+    if code is None:
+        return ()
+    return code.co_varnames[int(isinstance(target, MethodType)) : code.co_argcount]
+
+
+def definition(function: Any) -> Location:
+    """Where the code of `function` begins; a module's is its `forward`."""
+    target = _python_function(function)
+    code = getattr(getattr(target, "__func__", target), "__code__", None)
+    return Location() if code is None else Location(code.co_filename, code.co_firstlineno)
+
+
+def _python_function(function: Any) -> Any:
+    if inspect.isroutine(function):
+        return function
+    forward = getattr(function, "forward", None)
+    return MethodType(type(function).__call__, function) if forward is None else forward

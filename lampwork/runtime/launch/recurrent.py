@@ -1,0 +1,30 @@
+"""Recurrent layers as a program's operators: see `lower/recurrent.py` and `capture/record/recurrent.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lampwork import _torch
+
+
+def layer_with_workspace(*args: Any) -> Any:
+    """`mkldnn_rnn_layer` with the workspace that its derivative needs."""
+    with torch.enable_grad():
+        return torch.ops.aten.mkldnn_rnn_layer.default(*args)
+
+
+def layer(*args: Any) -> Any:
+    return _torch.recurrent_layer_below(*args)
+
+
+def layer_backward(*args: Any) -> Any:
+    return _torch.recurrent_layer_backward_below(*args)
+
+
+OPERATORS = {
+    "lampwork::mkldnn_rnn_layer_with_workspace.default": layer_with_workspace,
+    "lampwork::recurrent_layer.default": layer,
+    "lampwork::recurrent_layer_backward.default": layer_backward,
+}
