@@ -4,7 +4,7 @@ Objects are named, never addressed: a class or function by module, qualified nam
 objects speed up the check inside the process that captured and are dropped when stored; a test whose object has no
 importable name is `portable = False`, and its entry stays in memory.
 
-The runtime compiles an entry's guards into one check (`runtime/guards/compile.py` has one emitter per test type).
+The runtime compiles an entry's guards into one check (`runtime/guards/tests/` has one rule for each kind of test).
 Capture adds a guard whenever it READS a value, never when it copies one.
 """
 
@@ -13,13 +13,15 @@ from __future__ import annotations
 import ast
 import ctypes
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from lampwork.ir.location import Location
 from lampwork.ir.record import record
-from lampwork.ir.source import Source
+from lampwork.ir.source import Argument, Keyword, Root, Source, State, describe, is_static, root_of
+from lampwork.ir.stored import Data, Dropped, Expression, Identifier, OneOf
 from lampwork.ir.text import UnboundName
 
 
@@ -32,12 +34,12 @@ class ObjectRef:
     `live` is the object itself, absent of a stored entry; `portable` says whether module + qualname finds it again.
     """
 
-    kind: str
+    kind: Annotated[str, OneOf("class", "function", "property", "builtin", "module", "object")]
     module: str
     qualname: str
     digest: str = ""
     portable: bool = True
-    live: Any = field(default=None, compare=False, repr=False, hash=False)
+    live: Dropped = field(default=None, compare=False, repr=False, hash=False)
 
     def __getstate__(self) -> tuple:
         return (self.kind, self.module, self.qualname, self.digest, self.portable)
@@ -51,38 +53,112 @@ class ObjectRef:
 # Tests --------------------------------------------------------------------------------------------
 
 
+class Test:
+    """What is asked of a value. One class for each kind: its fields, and what needs no value to be told; how it is
+    tested is one class of `runtime/guards/tests/`."""
+
+    #: What it is about, of `ABOUT`. Empty: what its source says; `about_static` where that is static.
+    about: ClassVar[str] = ""
+    about_static: ClassVar[str] = ""
+    #: Kinds of `references` that the test recognises by their digest, where no name leads to them.
+    by_digest: ClassVar[tuple[str, ...]] = ()
+
+    def words(self, where: str) -> str:
+        """What it says of the value at `where`, as the user would put it."""
+        raise TypeError(f"not a test: {self!r}")
+
+    def reads(self) -> tuple[Source, ...]:
+        """The sources beside the guard's own whose values the test looks at."""
+        return ()
+
+    def references(self) -> tuple[ObjectRef, ...]:
+        """The objects that must be found again, where the test is made."""
+        return ()
+
+
+#: What guards are about, in the order they are told.
+ABOUT = (
+    "arguments",
+    "sizes that may vary",
+    "sharing among tensors and objects",
+    "process state",
+    "weights and buffers",
+    "modules and objects",
+    "globals, classes and functions",
+)
+ARGUMENTS, SIZES, SHARING, STATE, WEIGHTS, MODULES, GLOBALS = ABOUT
+
+
+def about(guard: Guard) -> str:
+    """What the guard is about, of `ABOUT`."""
+    if guard.test.about:
+        return guard.test.about
+    root = root_of(guard.source)
+    if isinstance(root, (Argument, Keyword)):
+        return ARGUMENTS
+    if isinstance(root, State):
+        return STATE
+    if guard.test.about_static:
+        return guard.test.about_static
+    return MODULES if isinstance(root, Root) and is_static(guard.source) else GLOBALS
+
+
 @record
-class TypeIs:
+class TypeIs(Test):
     """`type(value) is ref`."""
 
     ref: ObjectRef
 
+    by_digest = ("class",)
+
+    def words(self, where: str) -> str:
+        return f"type of {where} is {self.ref.module}.{self.ref.qualname}"
+
+    def references(self) -> tuple[ObjectRef, ...]:
+        return (self.ref,)
+
 
 @record
-class Equals:
+class Equals(Test):
     """Same type and equal: None, bool, int, float (NaN equals NaN, 0.0 differs from -0.0), complex, str, bytes, enum
     members, torch dtypes/devices/layouts/memory formats, torch.Size, regular expressions, numpy's numbers (by their
     bytes), slices, ranges, and tuples/frozensets of these."""
 
-    value: Any
+    value: Data
+
+    def words(self, where: str) -> str:
+        return f"{where} == {self.value!r}"
 
 
 @record
-class IsObject:
+class IsObject(Test):
     """`value is ref` (classes, modules, builtins, importable singletons)."""
 
     ref: ObjectRef
 
+    by_digest = ("class",)
+
+    def words(self, where: str) -> str:
+        return f"{where} is {self.ref.module}.{self.ref.qualname}".rstrip(".")
+
+    def references(self) -> tuple[ObjectRef, ...]:
+        return (self.ref,)
+
 
 @record
-class FunctionIs:
+class FunctionIs(Test):
     """A Python function with the code `ref.digest`. Its closure, defaults and globals are guarded apart, when read."""
 
     ref: ObjectRef
 
+    about_static = GLOBALS
+
+    def words(self, where: str) -> str:
+        return f"{where} is a function with the code of {self.ref.module}.{self.ref.qualname}"
+
 
 @record
-class TensorIs:
+class TensorIs(Test):
     """A tensor with exactly this metadata. Shapes and strides are ints, or None where the dimension is dynamic.
 
     `tensor_type`: qualified class name ("torch.Tensor", "torch.nn.parameter.Parameter", or a subclass).
@@ -101,30 +177,53 @@ class TensorIs:
     is_conj: bool = False
     is_neg: bool = False
 
+    about_static = WEIGHTS
+
+    def words(self, where: str) -> str:
+        grad = ", requires grad" if self.requires_grad else ""
+        kind = self.tensor_type.rpartition(".")[2]
+        layout = f"{_dims(self.shape)} strides {_dims(self.strides)}"
+        return f"{where} is a {kind} {self.dtype}{layout} on {self.device}{grad}"
+
+
+def _dims(values: tuple[int | None, ...]) -> str:
+    return "[" + ", ".join("any" if value is None else str(value) for value in values) + "]"
+
 
 @record
-class LengthIs:
+class LengthIs(Test):
+    """The builtin container has `length` items."""
+
     length: int
 
+    def words(self, where: str) -> str:
+        return f"len({where}) == {self.length}"
+
 
 @record
-class KeysAre:
+class KeysAre(Test):
     """The dict's keys, in order (constant keys). The set's elements, in any order, when `ordered` is false."""
 
-    keys: tuple[Any, ...]
+    keys: tuple[Data, ...]
     ordered: bool = True
 
+    def words(self, where: str) -> str:
+        return f"keys of {where} are {list(self.keys)!r}" + ("" if self.ordered else " in any order")
+
 
 @record
-class HasKey:
+class HasKey(Test):
     """`key in value` is `present`. For instance attributes the source is an `InstanceDict`."""
 
-    key: Any
+    key: Data
     present: bool
+
+    def words(self, where: str) -> str:
+        return f"{self.key!r} {'in' if self.present else 'not in'} {where}"
 
 
 @record
-class ClassLookup:
+class ClassLookup(Test):
     """Attribute `name` along the MRO of the class at the source: is `found` (None: nothing there). `wrapper`: the
     function `found` is in a "staticmethod" or "classmethod".
 
@@ -133,18 +232,35 @@ class ClassLookup:
 
     name: str
     found: ObjectRef | None
-    wrapper: str = ""
+    wrapper: Annotated[str, OneOf("", "staticmethod", "classmethod")] = ""
+
+    about_static = GLOBALS
+    by_digest = ("function", "property")
+
+    def words(self, where: str) -> str:
+        return f"{where}.{self.name} is {'absent' if self.found is None else self.found.qualname}"
+
+    def references(self) -> tuple[ObjectRef, ...]:
+        return () if self.found is None else (self.found,)
 
 
 @record
-class SameObject:
+class SameObject(Test):
     """`value is` the value at `other`."""
 
     other: Source
 
+    about = SHARING
+
+    def words(self, where: str) -> str:
+        return f"{where} is {describe(self.other)}"
+
+    def reads(self) -> tuple[Source, ...]:
+        return (self.other,)
+
 
 @record
-class Distinct:
+class Distinct(Test):
     """The value and all `others` are pairwise different objects.
 
     Emitted once over all tensor inputs / mutable objects.
@@ -152,18 +268,36 @@ class Distinct:
 
     others: tuple[Source, ...]
 
+    about = SHARING
+
+    def words(self, where: str) -> str:
+        return f"{len(self.others) + 1} objects are different: {where}, " + ", ".join(map(describe, self.others))
+
+    def reads(self) -> tuple[Source, ...]:
+        return self.others
+
 
 @record
-class StorageGroups:
+class StorageGroups(Test):
     """Aliasing among tensor inputs. `groups`: inputs that overlap in memory, with byte offsets relative to the first of
     the group; inputs in no group overlap with no other. The source is any of the inputs; `sources` lists all."""
 
     sources: tuple[Source, ...]
     groups: tuple[tuple[tuple[int, int], ...], ...]
 
+    about = SHARING
+
+    def words(self, where: str) -> str:
+        if self.groups:
+            return f"{len(self.sources)} tensors overlap in memory in {len(self.groups)} groups"
+        return f"no two of {len(self.sources)} tensors overlap in memory"
+
+    def reads(self) -> tuple[Source, ...]:
+        return self.sources
+
 
 @record
-class ModuleIsPlain:
+class ModuleIsPlain(Test):
     """The nn.Module at the source has no instance override of `forward`/`__call__` helpers and empty hook dicts.
 
     `names`: the instance attributes that must be absent; `empty`: those that must be empty dicts.
@@ -172,6 +306,9 @@ class ModuleIsPlain:
     names: tuple[str, ...]
     empty: tuple[str, ...]
 
+    def words(self, where: str) -> str:
+        return f"{where} has no {', '.join(self.names)} of its own; {', '.join(self.empty)} are empty"
+
 
 @record
 class SizeSource:
@@ -179,10 +316,17 @@ class SizeSource:
     `source`, its storage "offset", the "value" at `source` itself (an int or float), or the "item" of the tensor of one
     element there."""
 
-    name: str
+    name: Identifier
     source: Source
-    kind: str
+    kind: Annotated[str, OneOf("shape", "stride", "offset", "value", "item")]
     axis: int = 0
+
+    def words(self) -> str:
+        """The number as the user would write it: `argument 0.size(1)`."""
+        where = describe(self.source)
+        if self.kind in ("offset", "item"):
+            return f"{where}.{'storage_offset' if self.kind == 'offset' else 'item'}()"
+        return where if self.kind == "value" else f"{where}.{'size' if self.kind == 'shape' else 'stride'}({self.axis})"
 
 
 def size_text(size: SizeSource, value: str) -> str:
@@ -209,14 +353,33 @@ NUMBER_FUNCTIONS: dict[str, Any] = {
 
 
 @record
-class SizeRelation:
+class SizeRelation(Test):
     """`text`, a Python expression over the integers named by `sizes`, is true: `2 <= s0`, `s1 == 2*s0`.
 
     The guard's source is that of the first of them.
     """
 
-    text: str
+    text: Expression
     sizes: tuple[SizeSource, ...]
+
+    about = SIZES
+
+    def words(self, where: str = "") -> str:
+        """The relation with its numbers named by where they come from: `2 <= argument 0.size(1)`."""
+        text = self.text
+        if len(self.sizes) > _NUMBERS_IN_WORDS and text == " == ".join(size.name for size in self.sizes):
+            first, last = (f"{describe(size.source)}.item()" for size in (self.sizes[0], self.sizes[-1]))
+            return f"{first} and {len(self.sizes) - 1} other numbers like {last} to be equal"
+        for size in self.sizes:
+            text = re.sub(rf"\b{size.name}\b", size.words(), text)
+        return text
+
+    def reads(self) -> tuple[Source, ...]:
+        return tuple(size.source for size in self.sizes)
+
+
+#: A chain of more equal numbers than these is not written out.
+_NUMBERS_IN_WORDS = 6
 
 
 def unbound_names(text: str, sizes: Sequence[SizeSource]) -> list[str]:
@@ -235,17 +398,17 @@ def relation_over(text: str, sizes: tuple[SizeSource, ...]) -> SizeRelation:
 
 
 @record
-class ArgumentCount:
+class ArgumentCount(Test):
     """The call has `positional` positional arguments and exactly these keywords, in any order (source: Root)."""
 
     positional: int
     keywords: tuple[str, ...]
 
+    about = ARGUMENTS
 
-Test = (
-    TypeIs | Equals | IsObject | FunctionIs | TensorIs | LengthIs | KeysAre | HasKey | ClassLookup | SameObject
-    | Distinct | StorageGroups | ModuleIsPlain | ArgumentCount | SizeRelation
-)  # fmt: skip
+    def words(self, where: str) -> str:
+        named = f" and {', '.join(self.keywords)}" if self.keywords else ""
+        return f"called with {self.positional} positional arguments{named}"
 
 
 @record

@@ -2,221 +2,296 @@
 
 A path starts at the compiled callable (`Root`), one of the call's arguments, or a module of `sys.modules`. The runtime
 re-reads a path on every call; capture names each value it reads by the path it read it from.
+
+Each kind of step is one class here: its fields, how users write it, and whether calls change it. How it is read is one
+class of `runtime/guards/steps/`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lampwork.ir.record import record
+from lampwork.ir.stored import Expression, Key
+
+if TYPE_CHECKING:
+    from lampwork.ir.guard import SizeSource
+
+
+class Source:
+    """One step of a path. A step that starts at another value has that value's path as its `base`."""
+
+    #: Whether a call, or the state of the process, decides what is here: the path is not static.
+    from_call: ClassVar[bool] = False
+
+    def describe(self) -> str:
+        """The path as the user would write it: `self.layers[3].weight`, `x`, `config.HIDDEN` (for messages only)."""
+        raise TypeError(f"not a source: {self!r}")
+
+    def parent(self) -> Source | None:
+        """The step that this one starts at; None at the start of the path."""
+        return getattr(self, "base", None)
+
+    def keys(self) -> tuple[Source, ...]:
+        """The paths beside `base` that the value depends on."""
+        return ()
 
 
 @record
-class Root:
+class Root(Source):
     """The callable that was compiled: a function, a bound method, or a module."""
 
+    def describe(self) -> str:
+        return "self"
+
 
 @record
-class Argument:
+class Argument(Source):
     """Positional argument `index` of the call (before binding to parameters)."""
 
     index: int
 
+    from_call = True
+
+    def describe(self) -> str:
+        return f"argument {self.index}"
+
 
 @record
-class Keyword:
+class Keyword(Source):
     """Keyword argument `name` of the call."""
 
     name: str
 
+    from_call = True
+
+    def describe(self) -> str:
+        return f"argument {self.name!r}"
+
 
 @record
-class PythonModule:
+class PythonModule(Source):
     """`sys.modules[name]`. A function's globals are `InstanceDict(PythonModule(...))`."""
 
     name: str
 
+    def describe(self) -> str:
+        return self.name
+
 
 @record
-class Named:
+class Named(Source):
     """A class or function by its `module` and `qualname` (for reading attributes of it)."""
 
     module: str
     qualname: str
 
+    def describe(self) -> str:
+        return f"{self.module}.{self.qualname}"
+
 
 @record
-class InstanceDict:
+class InstanceDict(Source):
     """`base.__dict__` as the real dict (module globals, an object's attributes)."""
 
     base: Source
 
+    def describe(self) -> str:
+        return f"{describe(self.base)}.__dict__"
+
 
 @record
-class Attribute:
+class Attribute(Source):
     """`getattr(base, name)` through a C-level slot: `__closure__`, `__code__`, `__func__`, `.grad`, slots members."""
 
     base: Source
     name: str
 
+    def describe(self) -> str:
+        return f"{describe(self.base)}.{self.name}"
+
 
 @record
-class Item:
+class Item(Source):
     """`base[key]` by the builtin container's own method. `key` is a constant, or a `Source` for keys by identity."""
 
     base: Source
-    key: Any
+    key: Key
+
+    def describe(self) -> str:
+        base, key = self.base, self.key
+        if isinstance(base, InstanceDict) and isinstance(key, str):
+            return f"{describe(base.base)}.{key}"
+        if isinstance(base, Item) and isinstance(base.base, InstanceDict) and base.key in _MODULE_DICTS:
+            module = describe(base.base.base)
+            return f"{module}.{key}" if not str(key).isdigit() else f"{module}[{key}]"
+        if isinstance(base, Remaining):
+            return f"element {key} of what is left of {describe(base.base)}"
+        return f"{describe(base)}[{_shown(key)}]"
+
+    def keys(self) -> tuple[Source, ...]:
+        return (self.key,) if is_source(self.key) else ()
+
+
+#: What `torch.nn.Module` keeps in dicts of its own, and gives as attributes.
+_MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 
 
 @record
-class KeyAt:
+class KeyAt(Source):
     """The `index`-th key of a dict (keys that are objects, such as parameters in optimizer state)."""
 
     base: Source
     index: int
 
+    def describe(self) -> str:
+        return f"list({describe(self.base)})[{self.index}]"
+
 
 @record
-class Cell:
+class Cell(Source):
     """`base.__closure__[index].cell_contents`."""
 
     base: Source
     index: int
 
+    def describe(self) -> str:
+        return f"closure variable {self.index} of {describe(self.base)}"
+
 
 @record
-class TypeOf:
+class TypeOf(Source):
     """`type(base)`."""
 
     base: Source
 
+    def describe(self) -> str:
+        return f"type({describe(self.base)})"
+
 
 @record
-class Referent:
+class Referent(Source):
     """What the weak reference `base` refers to; None once that is gone."""
 
     base: Source
 
+    def describe(self) -> str:
+        return f"{describe(self.base)}()"
+
 
 @record
-class ClassAttribute:
+class ClassAttribute(Source):
     """The raw entry `name` found along the MRO of class `base` (no descriptor protocol)."""
 
     base: Source
     name: str
 
+    def describe(self) -> str:
+        return f"{describe(self.base)}.{self.name}"
+
 
 @record
-class Remembered:
+class Remembered(Source):
     """What the function behind `functools.lru_cache` at `base` remembers for these arguments, or computes once more.
 
     Arguments are plain data, or sources of objects.
     """
 
     base: Source
-    args: tuple[Any, ...]
-    kwargs: tuple[tuple[str, Any], ...] = ()
+    args: tuple[Key, ...]
+    kwargs: tuple[tuple[str, Key], ...] = ()
+
+    from_call = True
+
+    def describe(self) -> str:
+        shown = [_shown(each) for each in self.args] + [f"{name}={_shown(each)}" for name, each in self.kwargs]
+        return f"{describe(self.base)}({', '.join(shown)})"
+
+    def keys(self) -> tuple[Source, ...]:
+        return tuple(each for each in (*self.args, *(each for _, each in self.kwargs)) if is_source(each))
 
 
 @record
-class Remaining:
+class Remaining(Source):
     """What the builtin iterator `base` has yet to give, as a sequence; looking at it does not advance the iterator."""
 
     base: Source
 
+    from_call = True
+
+    def describe(self) -> str:
+        return f"what is left of {describe(self.base)}"
+
 
 @record
-class ArrayMemory:
+class ArrayMemory(Source):
     """A tensor over the memory of the numpy array `base`, made anew for each call."""
 
     base: Source
 
+    from_call = True
+
+    def describe(self) -> str:
+        return describe(self.base)
+
 
 @record
-class Numbers:
+class Numbers(Source):
     """A float64 tensor made on each call: the values of `texts`, Python expressions over the numbers named by `numbers`
     (each a `SizeSource`; see `ir.guard.NUMBER_FUNCTIONS` for what else they may name). On `device`, "" for the CPU: one
     copy that nobody waits for."""
 
-    texts: tuple[str, ...]
-    numbers: tuple[Any, ...]
+    texts: tuple[Expression, ...]
+    numbers: tuple[SizeSource, ...]
     device: str = ""
+
+    from_call = True
+
+    def describe(self) -> str:
+        return f"{len(self.texts)} numbers"
+
+    def keys(self) -> tuple[Source, ...]:
+        return tuple(number.source for number in self.numbers)
 
 
 @record
-class State:
+class State(Source):
     """Process state by name: grad_mode, inference_mode, autocast, default_dtype, deterministic, num_threads, ..."""
 
     name: str
 
+    from_call = True
 
-Source = (
-    Root | Argument | Keyword | PythonModule | Named | InstanceDict | Attribute | Item | KeyAt | Cell | TypeOf
-    | Referent | ClassAttribute | Remembered | Remaining | ArrayMemory | Numbers | State
-)  # fmt: skip
+    def describe(self) -> str:
+        return self.name.replace("_", " ")
 
 
 def describe(source: Source) -> str:
     """The path as the user would write it: `self.layers[3].weight`, `x`, `config.HIDDEN` (for messages only)."""
-    match source:
-        case Root():
-            return "self"
-        case Argument(index):
-            return f"argument {index}"
-        case Keyword(name):
-            return f"argument {name!r}"
-        case PythonModule(name):
-            return name
-        case Named(module, qualname):
-            return f"{module}.{qualname}"
-        case Item(InstanceDict(base), key) if isinstance(key, str):
-            return f"{describe(base)}.{key}"
-        case Item(Item(InstanceDict(base), "_parameters" | "_buffers" | "_modules"), key):
-            return f"{describe(base)}.{key}" if not str(key).isdigit() else f"{describe(base)}[{key}]"
-        case InstanceDict(base):
-            return f"{describe(base)}.__dict__"
-        case Attribute(base, name):
-            return f"{describe(base)}.{name}"
-        case Item(Remaining(base), key):
-            return f"element {key} of what is left of {describe(base)}"
-        case Item(base, key):
-            return f"{describe(base)}[{describe(key) if is_source(key) else repr(key)}]"
-        case KeyAt(base, index):
-            return f"list({describe(base)})[{index}]"
-        case Cell(base, index):
-            return f"closure variable {index} of {describe(base)}"
-        case TypeOf(base):
-            return f"type({describe(base)})"
-        case Referent(base):
-            return f"{describe(base)}()"
-        case ClassAttribute(base, name):
-            return f"{describe(base)}.{name}"
-        case Remembered(base, args, kwargs):
-            shown = [describe(each) if is_source(each) else repr(each) for each in args]
-            shown += [f"{name}={describe(each) if is_source(each) else repr(each)}" for name, each in kwargs]
-            return f"{describe(base)}({', '.join(shown)})"
-        case Remaining(base):
-            return f"what is left of {describe(base)}"
-        case ArrayMemory(base):
-            return describe(base)
-        case Numbers(texts):
-            return f"{len(texts)} numbers"
-        case State(name):
-            return name.replace("_", " ")
-    raise TypeError(f"not a source: {source!r}")
+    return source.describe()
+
+
+def _shown(key: Any) -> str:
+    return describe(key) if is_source(key) else repr(key)
+
+
+def root_of(source: Source) -> Source:
+    """Where the path starts."""
+    while True:
+        base = source.parent()
+        if base is None:
+            return source
+        source = base
 
 
 def is_static(source: Source) -> bool:
     """The path does not start at the call's arguments or at process state: weights, modules, classes, globals."""
-    while True:
-        if isinstance(source, (Argument, Keyword, State, Remembered, Remaining, ArrayMemory, Numbers)):
+    step: Source | None = source
+    while step is not None:
+        if step.from_call or not all(map(is_static, step.keys())):
             return False
-        if isinstance(source, Item) and is_source(source.key) and not is_static(source.key):
-            return False
-        base = getattr(source, "base", None)
-        if base is None:
-            return True
-        source = base
+        step = step.parent()
+    return True
 
 
 def is_lasting(source: Source) -> bool:
@@ -225,9 +300,9 @@ def is_lasting(source: Source) -> bool:
     while step is not None:
         if isinstance(step, Attribute) and step.name == "grad":
             return False
-        step = getattr(step, "base", None)
+        step = step.parent()
     return is_static(source)
 
 
 def is_source(value: object) -> bool:
-    return isinstance(value, Source.__args__)  # type: ignore[attr-defined]
+    return isinstance(value, Source)

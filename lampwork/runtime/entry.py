@@ -24,8 +24,8 @@ from lampwork.ir.source import Source, is_lasting
 from lampwork.ir.text import verify_text
 from lampwork.runtime.guards.compile import compile_check, explain_failure
 from lampwork.runtime.guards.interpreter import tensor_extent_bytes
+from lampwork.runtime.guards.memory_words import compare, supported
 from lampwork.runtime.guards.static import Split, StaticGuards
-from lampwork.runtime.guards.version_snapshots import compare, supported
 from lampwork.runtime.launch.host import Host, Rerun
 from lampwork.runtime.launch.old_gradients import OldGradients, unread_inputs
 from lampwork.runtime.leave import post_graph  # noqa: F401  (what entries call by name)

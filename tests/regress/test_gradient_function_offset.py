@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 
 from lampwork import _torch
-from lampwork.runtime.guards.version_snapshots import word
+from lampwork.runtime.guards.memory_words import word
 
 
 def test_the_gradient_function_is_found():

@@ -52,7 +52,7 @@ from lampwork.files import (
 )
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.continuation import Resumption, SuspendedFrames
-from lampwork.ir.guard import ClassLookup, FunctionIs, Guard, IsObject, TypeIs
+from lampwork.ir.guard import Guard
 from lampwork.ir.program import Extern, Launch, storages_of_results
 from lampwork.ir.reference import code_digest
 from lampwork.ir.region import RunEagerly
@@ -66,11 +66,6 @@ LIMIT_BYTES = 4 << 30
 LIMIT_ENTRY_BYTES = 512 << 20
 #: Entries that are loaded for one compiled function whether they fit a call or not; others must fit.
 ENTRIES_READ = 16
-
-#: What a guard tells by a digest, where no name leads to it.
-_TOLD: dict[type, tuple[str, ...]] = {
-    TypeIs: ("class",), IsObject: ("class",), ClassLookup: ("function", "property"),
-}  # fmt: skip
 
 _HEADER = b"lampwork entry 3 "
 _SUFFIX = ".entry"
@@ -265,10 +260,8 @@ def _portable(artifact: Artifact, note: Note) -> bool:
         note("not stored: the entry names objects that other processes cannot find")
         return False
     for guard in artifact.guards:
-        if isinstance(guard.test, FunctionIs):
-            continue  # its digest decides, not its name
-        for ref in (getattr(guard.test, "ref", None), getattr(guard.test, "found", None)):
-            if ref is not None and not ref.portable and not (ref.digest and ref.kind in _TOLD[type(guard.test)]):
+        for ref in guard.test.references():
+            if not ref.portable and not (ref.digest and ref.kind in guard.test.by_digest):
                 note(f"not stored: {ref.module}.{ref.qualname} cannot be found by name in another process")
                 return False
     return True

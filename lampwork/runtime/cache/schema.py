@@ -1,8 +1,9 @@
 """The types that a stored artifact may consist of, and what each of their fields may hold: a closed list.
 
-`RECORDS` has one line for each class: a check for each field, in the order of the fields. Whoever adds a field to one
-of these classes adds its check here; `tests/unit/runtime/test_codec.py` compares the two. Nothing else can be in a
-stored entry, and nothing in one can name a class that is not listed.
+`RECORDS` has one line for each class: a check for each field, in the order of the fields. Those of sources and guards
+come from the annotations of their fields (`ir/stored.py`). Whoever adds a field to another class adds its check here;
+`tests/unit/runtime/cache/test_codec.py` compares the two. Nothing else can be in a stored entry, and nothing in one can
+name a class that is not listed.
 
 A check is a `Check`: a set of types, and for types that do not say all, a function of the value.
 """
@@ -15,9 +16,9 @@ import re
 import string
 import sys
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache
-from types import CodeType, EllipsisType, NoneType, NotImplementedType
+from types import CodeType, EllipsisType, ModuleType, NoneType, NotImplementedType
 from typing import Any
 
 import numpy
@@ -47,7 +48,9 @@ class Check:
         kind = type(value)
         return kind in self.sure or ((self.others is None or kind in self.others) and self.deep(value))
 
-    def __or__(self, other: Check) -> Check:
+    def __or__(self, other: Check | None) -> Check:
+        if other is None:
+            other = NONE
         others = None if self.others is None or other.others is None else self.others | other.others
         deep = self.deep if other.others == frozenset() else other.deep
         if self.others != frozenset() != other.others:
@@ -129,6 +132,24 @@ def _tree(is_leaf: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return check
 
 
+@cache
+def names(cls: type) -> tuple[str, ...]:
+    """The fields of a class of the list, in order."""
+    return tuple(field.name for field in fields(cls))
+
+
+def _records(module: ModuleType, base: type = object) -> list[type]:
+    """The record classes that `module` defines, subclasses of `base`, in their order there."""
+    return [
+        each
+        for each in vars(module).values()
+        if isinstance(each, type)
+        and each.__module__ == module.__name__
+        and is_dataclass(each)
+        and issubclass(each, base)
+    ]
+
+
 # Fields --------------------------------------------------------------------------------------------------------------
 
 BOOL, INT, STR, BYTES, CODE = of(bool), of(int), of(str), of(bytes), of(CodeType)
@@ -142,9 +163,9 @@ EXPRESSION = text(lambda value: "__" not in value and _IN_EXPRESSIONS.issuperset
 
 LOCATION = of(location.Location)
 REF = of(guard.ObjectRef)
-SOURCE = of(*sources.Source.__args__)  # type: ignore[attr-defined]
+SOURCE = of(*_records(sources, sources.Source))
 SOURCES = many(SOURCE)
-TEST = of(*guard.Test.__args__)  # type: ignore[attr-defined]
+TEST = of(*_records(guard, guard.Test))
 SIZE_SOURCES = many(of(guard.SizeSource))
 KEY = SOURCE | DATA
 TEMPLATE = of(*templates.Template.__args__)  # type: ignore[attr-defined]
@@ -167,6 +188,46 @@ RESUMPTION = of(continuation.Resumption)
 STORAGES = row(many(of(program.TensorRef)), many(INT | NONE))
 
 
+class _Tuples:
+    """What `tuple[...]` means in an annotation."""
+
+    def __getitem__(self, items: tuple[Check, ...]) -> Check:
+        return many(items[0]) if items[-1] is Ellipsis else row(*items)
+
+
+class _Told:
+    """What `Annotated[...]` means in an annotation."""
+
+    def __getitem__(self, parts: tuple[Check, Check]) -> Check:
+        return parts[1]
+
+
+#: What the names in annotations of sources and guards mean; those of domains are in `ir/stored.py`.
+_VOCABULARY = {
+    "bool": BOOL, "int": INT, "str": STR, "tuple": _Tuples(), "Annotated": _Told(), "OneOf": one_of,
+    "Data": DATA, "Key": KEY, "Identifier": NAME, "Expression": EXPRESSION, "Dropped": NONE,
+    "Source": SOURCE, "Test": TEST, "ObjectRef": REF, "SizeSource": of(guard.SizeSource), "Location": LOCATION,
+}  # fmt: skip
+
+
+@cache
+def _by_annotation(text: str) -> Check:
+    """The check of a field with this annotation. Raises NameError where a name in it does not say what may be stored.
+
+    (`typing.get_type_hints` takes ten times as long, and a warm start waits for it.)
+    """
+    return eval(text, {"__builtins__": {}}, _VOCABULARY)
+
+
+def fields_by_annotation(cls: type) -> tuple[Check, ...]:
+    """The check of each field of a record of sources or guards, from its annotation."""
+    return tuple(_by_annotation(cls.__annotations__[name]) for name in names(cls))
+
+
+def _fields_by_annotation(module: ModuleType) -> dict[type, tuple[Check, ...]]:
+    return {cls: fields_by_annotation(cls) for cls in _records(module)}
+
+
 BUFFER = Check(frozenset(), None, lambda value: type(value) in loaded("lampwork.ir.loops"))
 ARTIFACT = of(artifact.Artifact)
 
@@ -174,48 +235,9 @@ RECORDS: dict[type, tuple[Check, ...]] = {
     location.Location: (STR, INT, STR),
     location.Origin: (STR, STR, LOCATION),
     Diagnostic: (STR, STR, LOCATION, STR),
-    # Sources
-    sources.Root: (),
-    sources.Argument: (INT,),
-    sources.Keyword: (STR,),
-    sources.PythonModule: (STR,),
-    sources.Named: (STR, STR),
-    sources.InstanceDict: (SOURCE,),
-    sources.Attribute: (SOURCE, STR),
-    sources.Item: (SOURCE, KEY),
-    sources.KeyAt: (SOURCE, INT),
-    sources.Cell: (SOURCE, INT),
-    sources.TypeOf: (SOURCE,),
-    sources.Referent: (SOURCE,),
-    sources.ClassAttribute: (SOURCE, STR),
-    sources.Remembered: (SOURCE, many(KEY), many(row(STR, KEY))),
-    sources.Remaining: (SOURCE,),
-    sources.ArrayMemory: (SOURCE,),
-    sources.Numbers: (many(EXPRESSION), SIZE_SOURCES, STR),
-    sources.State: (STR,),
-    # Guards
-    guard.ObjectRef: (
-        one_of("class", "function", "property", "builtin", "module", "object"), STR, STR, STR, BOOL, NONE,
-    ),
-    guard.TypeIs: (REF,),
-    guard.Equals: (DATA,),
-    guard.IsObject: (REF,),
-    guard.FunctionIs: (REF,),
-    guard.TensorIs: (
-        STR, STR, many(INT | NONE), many(INT | NONE), STR, BOOL, STR, BOOL | NONE, BOOL, BOOL, BOOL,
-    ),
-    guard.LengthIs: (INT,),
-    guard.KeysAre: (many(DATA), BOOL),
-    guard.HasKey: (DATA, BOOL),
-    guard.ClassLookup: (STR, REF | NONE, one_of("", "staticmethod", "classmethod")),
-    guard.SameObject: (SOURCE,),
-    guard.Distinct: (SOURCES,),
-    guard.StorageGroups: (SOURCES, many(many(row(INT, INT)))),
-    guard.ModuleIsPlain: (TEXTS, TEXTS),
-    guard.SizeSource: (NAME, SOURCE, one_of("shape", "stride", "offset", "value", "item"), INT),
-    guard.SizeRelation: (EXPRESSION, SIZE_SOURCES),
-    guard.ArgumentCount: (INT, TEXTS),
-    guard.Guard: (SOURCE, TEST, LOCATION),
+    # Sources and guards
+    **_fields_by_annotation(sources),
+    **_fields_by_annotation(guard),
     # Templates
     templates.ConstantValue: (DATA,),
     templates.ObjectValue: (REF,),
@@ -363,12 +385,6 @@ def checks(cls: type) -> tuple[Check, ...] | None:
     if found is None and cls.__module__ in LATE and cls in loaded(cls.__module__):
         found = LATE[cls.__module__][cls.__name__]
     return found
-
-
-@cache
-def names(cls: type) -> tuple[str, ...]:
-    """The fields of a class of the list, in order."""
-    return tuple(field.name for field in fields(cls))
 
 
 @cache

@@ -1,7 +1,8 @@
-"""The slow, obvious evaluator of sources and tests: what `runtime/guards/compile.py` compiles, one at a time.
+"""The guard interpreter: reads sources as their rules say, and has the functions that rules and checks share.
 
-Used by compiled checks for what they do not spell out, by `failures.py` for what fails, and on cold paths. Nothing
-here runs code of the program: paths are read through C-level slots, equality is tested on builtin types only.
+Compiled checks name these functions `reading.…` for what they do not spell out; rules call them for what fails, and on
+cold paths. Nothing here runs code of the program: paths are read through C-level slots, equality is tested on builtin
+types only.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import enum
 import functools
 import math
 import re
-import sys
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import field as dataclass_field
@@ -21,38 +21,17 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork._torch import STATE
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.guard import (
     NUMBER_FUNCTIONS,
     SizeSource,
     TensorIs,
 )
-from lampwork.ir.operations import remaining
+from lampwork.ir.operations import remaining as remaining  # compiled checks name it
 from lampwork.ir.record import record
-from lampwork.ir.reference import ClassWith, code_digest, find, property_digest
-from lampwork.ir.source import (
-    Argument,
-    ArrayMemory,
-    Attribute,
-    Cell,
-    ClassAttribute,
-    InstanceDict,
-    Item,
-    KeyAt,
-    Keyword,
-    Named,
-    Numbers,
-    PythonModule,
-    Referent,
-    Remaining,
-    Remembered,
-    Root,
-    Source,
-    State,
-    TypeOf,
-    is_source,
-)
+from lampwork.ir.reference import ClassWith, code_digest, property_digest
+from lampwork.ir.source import Source
+from lampwork.runtime.guards.rules import step_of
 
 _CachedFunction: Any = type(functools.cache(len))
 _MISSING = object()
@@ -91,54 +70,8 @@ def read(source: Source, scope: Scope) -> Any:
     """The value at `source` in `scope`; raises one of `READ_ERRORS` where the path leads nowhere."""
     if id(source) in scope.known:
         return scope.known[id(source)]
-    value = scope.known[id(source)] = _read(source, scope)
+    value = scope.known[id(source)] = step_of(source).read(source, scope)
     return value
-
-
-def _read(source: Source, scope: Scope) -> Any:
-    match source:
-        case Root():
-            return scope.function
-        case Argument(index):
-            return scope.args[index]
-        case Keyword(name):
-            return scope.kwargs[name]
-        case PythonModule(name):
-            return sys.modules[name]
-        case Named(module, qualname):
-            return find(module, qualname)
-        case InstanceDict(base):
-            return instance_dict(read(base, scope))
-        case Attribute(base, name):
-            return attribute(read(base, scope), name)
-        case Item(base, key):
-            return item(read(base, scope), read(key, scope) if is_source(key) else key)
-        case KeyAt(base, index):
-            return key_at(read(base, scope), index)
-        case Cell(base, index):
-            return attribute(read(base, scope), "__closure__")[index].cell_contents
-        case TypeOf(base):
-            return type(read(base, scope))
-        case Referent(base):
-            return read(base, scope)()
-        case ClassAttribute(base, name):
-            return class_attribute(read(base, scope), name)
-        case Remaining(base):
-            return remaining(read(base, scope))
-        case ArrayMemory(base):
-            return array_memory(read(base, scope))
-        case Remembered(base, args, kwargs):
-            return remembered(
-                read(base, scope),
-                [read(each, scope) if is_source(each) else each for each in args],
-                {name: read(each, scope) if is_source(each) else each for name, each in kwargs},
-            )
-        case Numbers(texts, numbers, device):
-            known = {number.name: size_at(number, scope) for number in numbers}
-            return number_tensor([evaluate_sizes(text, known) for text in texts], device)
-        case State(name):
-            return STATE[name]()
-    raise TypeError(f"not a source: {source!r}")
 
 
 # Steps of a path. The compiled check calls these where it does not know the type of the base.
@@ -351,7 +284,7 @@ def tensor_extent_bytes(tensor: torch.Tensor) -> int:
 
 
 def aliasing_is(pointers: Sequence[int], extents: Sequence[int], groups: Sequence[Sequence[tuple[int, int]]]) -> bool:
-    """The tensors overlap exactly as `groups` says: members keep their offsets, everything else is apart."""
+    """The tensors overlap exactly as `groups` says: members keep their offsets, nothing else overlaps."""
     ranges = []
     grouped = set()
     for group in groups:

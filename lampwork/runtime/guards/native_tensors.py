@@ -1,6 +1,6 @@
 """Tensors that are new on each call, compared natively with what their guards ask for.
 
-    look = Alike(tests)              one `TensorIs` for each tensor, all sizes known
+    look = NativeTensorGuard(tests)              one `TensorIs` for each tensor, all sizes known
     places = look(tensors)           their addresses, None where some tensor is not as its test says
     look.apart(places, ranges)       whether they lie apart from each other, and from memory that stays
 
@@ -24,10 +24,10 @@ import torch
 from lampwork import _torch
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.guard import TensorIs
-from lampwork.runtime.guards import interpreter as reading
+from lampwork.runtime.guards.interpreter import extent_bytes
 from lampwork.runtime.launch.native import ExecutableMemory
 
-#: LLVM's code for four functions, whose text is in tests/unit/runtime/test_alike.py:
+#: LLVM's code for four functions, whose text is in tests/unit/runtime/guards/test_native_tensors.py:
 #:     int64 look(items, table, places, start)                 the number of the first tensor that is turned away
 #:     int64 apart(places, extents, order, count, ranges)      1 or 0; `order` is left sorted by place
 #:     int64 touches(begin, end, places, extents, count)       whether memory from `begin` to `end` overlaps any
@@ -98,7 +98,7 @@ _kept: list[Any] = []
 @functools.cache
 def supported() -> bool:
     """Whether this machine, interpreter and PyTorch keep things where this file looks for them. (Beside what
-    `stamps.supported` asks for.)"""
+    `memory_words.supported` asks for.)"""
     sample = (object(), object())
     held = ctypes.c_uint64.from_address(id(sample) + _TUPLE_ITEMS + 8).value
     return platform.machine() in _MACHINE_CODE and held == id(sample[1]) and _torch.metadata_layout() is not None
@@ -118,7 +118,7 @@ def can_look_at(test: TensorIs) -> bool:
     )
 
 
-class Alike:
+class NativeTensorGuard:
     """Called with a tuple of tensors, one for each of `tests` (which `can_look_at`): an array of their addresses; None
     where one is not as its test says. `placed`: which of them `apart` and `touch` speak of; all by default. Safe to
     call from many threads."""
@@ -137,7 +137,7 @@ class Alike:
         self._address = self._table.buffer_info()[0]
         self._empty = array("Q", bytes(8 * len(tests)))
         asked = [True] * len(tests) if placed is None else placed
-        self._extents = array("Q", [reading.extent_bytes(test) or 0 if each else 0 for test, each in zip(tests, asked)])
+        self._extents = array("Q", [extent_bytes(test) or 0 if each else 0 for test, each in zip(tests, asked)])
         self._order = array("Q", range(len(tests)))
         self._functions = _functions()
         predicates = {test: _predicate(test) for test in known}

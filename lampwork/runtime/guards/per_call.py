@@ -1,10 +1,11 @@
-"""What stamps leave to each call: guards and values that change while everything around them stays.
+"""Per-call guards: what version snapshots leave to each call.
 
-    check = changing_check(guards, reads, stamps)
+    check = per_call_check(guards, reads, snapshots)
     check(function, passed, {})  -> the values at `check.reads` | None when some guard does not hold
 
-A training step finds its parameters, groups and states where they were, and stamps hold for them; but gradients are
-other tensors in each step, and a schedule writes a learning rate. The text of this check begins at values that stay,
+These are guards and values that change while everything around them stays. A training step finds its parameters, groups
+and states where they were, and snapshots hold for them; but gradients are other tensors in each step, and a schedule
+writes a learning rate. The text of this check begins at values that stay,
 which are its constants, and so has a line or two for each thing that changes. Gradients have one for all of them:
 
     grads = [each.grad for each in c0]
@@ -25,63 +26,61 @@ from typing import Any
 
 import torch
 
-from lampwork.ir.guard import Distinct, FunctionIs, Guard, SizeRelation, StorageGroups, TensorIs, TypeIs
+from lampwork.ir.guard import Distinct, Guard, SizeRelation, StorageGroups, TensorIs
 from lampwork.ir.source import Attribute, Source
-from lampwork.runtime.guards import interpreter as reading
-from lampwork.runtime.guards import native_tensors as alike
-from lampwork.runtime.guards.compile import Check, CheckWriter
+from lampwork.runtime.guards import native_tensors
+from lampwork.runtime.guards.check_writer import Check, CheckWriter
 from lampwork.runtime.guards.failures import evaluate
-from lampwork.runtime.guards.version_snapshots import Stamps, merged_ranges
+from lampwork.runtime.guards.interpreter import tensor_extent_bytes
+from lampwork.runtime.guards.overlap import merged_ranges
+from lampwork.runtime.guards.rules import rule_of
+from lampwork.runtime.guards.version_snapshots import VersionSnapshots
 
 #: Fewer gradients are loaded one by one.
 FEWEST_GRADIENTS = 4
 
 
-class ChangingCheck:
-    """See `changing_check`. `reads`: the sources of what it returns, in that order. `apart`: ids of the sources of
+class PerCallCheck:
+    """See `per_call_check`. `reads`: the sources of what it returns, in that order. `apart`: ids of the sources of
     tensors whose memory is compared natively, and so with what is passed."""
 
     def __init__(self, check: Check, reads: Sequence[Source], apart: frozenset[int]) -> None:
         self.call, self.reads, self.apart = check, tuple(reads), apart
 
 
-def changing_check(guards: Sequence[Guard], reads: Sequence[Source], stamps: Stamps) -> ChangingCheck:
-    """The check of those `guards` that `stamps` leave, and of `reads`. Raises `LookupError` as `compile_check` does."""
-    left = {id(guard) for guard in stamps.left}
+def per_call_check(guards: Sequence[Guard], reads: Sequence[Source], snapshots: VersionSnapshots) -> PerCallCheck:
+    """The check of those `guards` that `snapshots` leave, and of `reads`. Raises `LookupError` as `compile_check`."""
+    left = {id(guard) for guard in snapshots.left}
     writer = _Writer([], ())
-    for source, value in stamps.known():
+    for source, value in snapshots.known():
         writer.stable[id(source)] = value
-    writer.typed = {
-        id(guard.source)
-        for guard in guards
-        if isinstance(guard.test, (TypeIs, TensorIs, FunctionIs)) and id(guard) not in left
-    }
-    parts = _Parts(guards, stamps)
+    writer.typed = {id(guard.source) for guard in guards if rule_of(guard.test).tells_type and id(guard) not in left}
+    parts = _Parts(guards, snapshots)
     writer.guards = parts.written
     writer.find_types()
     ordered = writer.tensors(parts, reads)
     writer.reads = ordered
-    return ChangingCheck(writer.function(), ordered, frozenset(parts.apart))
+    return PerCallCheck(writer.function(), ordered, frozenset(parts.apart))
 
 
 class _Parts:
     """The guards left, parted into what is compared natively and what is `written` as text."""
 
-    def __init__(self, guards: Sequence[Guard], stamps: Stamps) -> None:
-        self._stamps = stamps
+    def __init__(self, guards: Sequence[Guard], snapshots: VersionSnapshots) -> None:
+        self._snapshots = snapshots
         self._tests = {id(guard.source): guard.test for guard in guards if isinstance(guard.test, TensorIs)}
         #: Tensors compared natively; memory that must be apart from them; numbers that must be equal.
         self.tensors: list[tuple[Source, TensorIs]] = []
         self.ranges: list[tuple[int, int]] = []
         self.apart: set[int] = set()
-        self.numbers: list[tuple[Guard, alike.SameNumbers]] = []
+        self.numbers: list[tuple[Guard, native_tensors.SameNumbers]] = []
         self.written: list[Guard] = []
-        native = alike.supported()
-        for guard in stamps.left:
-            if native and isinstance(guard.test, TensorIs) and alike.can_look_at(guard.test):
+        native = native_tensors.supported()
+        for guard in snapshots.left:
+            if native and isinstance(guard.test, TensorIs) and native_tensors.can_look_at(guard.test):
                 self.tensors.append((guard.source, guard.test))
         self._natively = {id(source) for source, _ in self.tensors}
-        for guard in sorted(stamps.left, key=lambda each: isinstance(each.test, Distinct)):
+        for guard in sorted(snapshots.left, key=lambda each: isinstance(each.test, Distinct)):
             if id(guard.source) in self._natively and isinstance(guard.test, TensorIs):
                 continue
             if native and self._takes(guard):
@@ -100,7 +99,7 @@ class _Parts:
         return False
 
     def _is_stable(self, source: Source) -> bool:
-        return id(source) in self._stamps.values
+        return id(source) in self._snapshots.values
 
     def _storage(self, sources: Sequence[Source], groups: Sequence[Sequence[tuple[int, int]]]) -> bool:
         """Those that stay lie as they did; the others must be apart from them and from each other."""
@@ -112,10 +111,10 @@ class _Parts:
         for index, source in enumerate(sources):
             test = self._tests.get(id(source))
             if self._is_stable(source):
-                if not self._stamps.add_read(source):
+                if not self._snapshots.add_read(source):
                     return False
-                value = self._stamps.values[id(source)]
-                ranges.append((value.data_ptr(), reading.tensor_extent_bytes(value)))
+                value = self._snapshots.values[id(source)]
+                ranges.append((value.data_ptr(), tensor_extent_bytes(value)))
             elif index in grouped or test is None:
                 return False
             elif id(source) not in self._natively and 0 not in test.shape:
@@ -128,7 +127,7 @@ class _Parts:
         """Tensors whose memory is apart are different objects; what stays is different as it was."""
         for source in sources:
             if self._is_stable(source):
-                value = self._stamps.values[id(source)]
+                value = self._snapshots.values[id(source)]
                 if issubclass(type(value), torch.Tensor) and value.numel() and id(source) not in self._with_memory:
                     return False
             elif id(source) not in self.apart:
@@ -146,10 +145,12 @@ class _Parts:
         ):
             return False
         sources = [names[word].source for word in words]
-        if not all(self._stamps.add_read(source) for source in sources):
+        if not all(self._snapshots.add_read(source) for source in sources):
             return False
         try:
-            self.numbers.append((guard, alike.SameNumbers([self._stamps.values[id(each)] for each in sources])))
+            self.numbers.append(
+                (guard, native_tensors.SameNumbers([self._snapshots.values[id(each)] for each in sources]))
+            )
         except ValueError:
             return False
         return True
@@ -165,42 +166,42 @@ class _Writer(CheckWriter):
         self.stable: dict[int, Any] = {}
         self.typed: set[int] = set()
 
-    def _load(self, source: Source) -> str:
-        if id(source) not in self._names and id(source) in self.stable:
+    def load(self, source: Source) -> str:
+        if id(source) not in self.names and id(source) in self.stable:
             value = self.stable[id(source)]
-            self._names[id(source)] = self.constant(value)
-            self._keep.append(source)
+            self.names[id(source)] = self.constant(value)
+            self.keep.append(source)
             if id(source) in self.typed:
-                self._known_types[id(source)] = type(value)
-        return super()._load(source)
+                self.known_types[id(source)] = type(value)
+        return super().load(source)
 
     def tensors(self, parts: _Parts, reads: Sequence[Source]) -> list[Source]:
         """Writes what is compared natively; `reads` in the order in which they are returned with the least work."""
         grads = [each for each, _ in parts.tensors if isinstance(each, Attribute) and self._is_gradient(each)]
         if len(grads) >= FEWEST_GRADIENTS:
             bases = tuple([self.stable[id(source.base)] for source in grads])
-            self._lines.append(f"grads = [each.grad for each in {self.constant(bases)}]")
+            self.lines.append(f"grads = [each.grad for each in {self.constant(bases)}]")
             for number, gradient in enumerate(grads):
-                self._names[id(gradient)] = f"grads[{number}]"
+                self.names[id(gradient)] = f"grads[{number}]"
         else:
             grads = []
         in_loop = {id(source) for source in grads}
         tests = {id(source): test for source, test in parts.tensors}
         ordered = [*grads, *(source for source, _ in parts.tensors if id(source) not in in_loop)]
         if ordered:
-            names = ["*grads"] * bool(grads) + [self._load(source) for source in ordered[len(grads) :]]
+            names = ["*grads"] * bool(grads) + [self.load(source) for source in ordered[len(grads) :]]
             placed = [id(source) in parts.apart for source in ordered]
-            look = alike.Alike([tests[id(source)] for source in ordered], placed)
-            self._lines.append(f"found = ({', '.join(names)}, )")
-            self._lines.append(f"places = {self.constant(look)}(found)")
+            look = native_tensors.NativeTensorGuard([tests[id(source)] for source in ordered], placed)
+            self.lines.append(f"found = ({', '.join(names)}, )")
+            self.lines.append(f"places = {self.constant(look)}(found)")
             self.refuse("places is None")
             if parts.apart:
                 ranges = merged_ranges(parts.ranges)
                 flat = array("Q", [len(ranges), *(word for each in ranges for word in each)])
                 self.refuse(f"not {self.constant(look)}.apart(places, {self.constant(flat)})")
-            self._lines.append(f"for place, extent in args: {_REFUSE.format(look=self.constant(look))}")
+            self.lines.append(f"for place, extent in args: {_REFUSE.format(look=self.constant(look))}")
             for source, test in parts.tensors:
-                self._known_types[id(source)] = (
+                self.known_types[id(source)] = (
                     torch.nn.Parameter if test.tensor_type.endswith("Parameter") else torch.Tensor
                 )
         for guard, same in parts.numbers:
@@ -213,11 +214,11 @@ class _Writer(CheckWriter):
 
     _all_grads = False
 
-    def _values(self) -> str:
+    def values(self) -> str:
         if not self._all_grads:
-            return super()._values()
-        others = [source for source in self.reads if not self._names.get(id(source), "").startswith("grads[")]
-        return "*grads, " + "".join(f"{self._load(source)}, " for source in others)
+            return super().values()
+        others = [source for source in self.reads if not self.names.get(id(source), "").startswith("grads[")]
+        return "*grads, " + "".join(f"{self.load(source)}, " for source in others)
 
     def _is_gradient(self, source: Attribute) -> bool:
         return (

@@ -12,37 +12,10 @@ from types import MethodType
 from typing import Any
 
 from lampwork.errors import Diagnostic
-from lampwork.ir.guard import (
-    ArgumentCount,
-    ClassLookup,
-    Distinct,
-    Equals,
-    FunctionIs,
-    Guard,
-    HasKey,
-    IsObject,
-    KeysAre,
-    LengthIs,
-    SameObject,
-    SizeRelation,
-    StorageGroups,
-    TensorIs,
-    TypeIs,
-)
+from lampwork.ir.guard import Guard
 from lampwork.ir.location import Location
-from lampwork.ir.source import State, is_static
 from lampwork.runtime.guards.failures import first_failure
-
-_STATE_REMEDY = "Call it with the same modes each time, or compile it once for each of them."
-_VALUE_REMEDY = "Keep the value that changes out of the program, or pass it as a tensor."
-_SIZE_REMEDY = "Pad to few sizes, or compile with dynamic=True."
-_RELATION_REMEDY = (
-    "The program tells these sizes apart, and is compiled once for each case. Where it needs a size as a number "
-    "(`==` above), use it in arithmetic and tensor operators only."
-)
-_OWN_REMEDY = "Change it before the first call, or keep it out of what the program reads."
-_ALIAS_REMEDY = "Pass tensors that share memory in the same way each time."
-_SHAPE_OF_CALL = "Call it in one way: the same positional arguments and keywords."
+from lampwork.runtime.guards.rules import rule_of
 
 
 def recompile(guards: Sequence[Guard], function: Callable, args: tuple, kwargs: dict) -> Diagnostic:
@@ -55,30 +28,9 @@ def recompile(guards: Sequence[Guard], function: Callable, args: tuple, kwargs: 
         return Diagnostic("recompile", "what the program reads was changing while the call came in")
     guard, reason = failed
     location = guard.location if guard.location.file else definition(function)
-    return Diagnostic("recompile", with_names(reason, function), location, remedy(guard))
-
-
-def remedy(guard: Guard) -> str:
-    """What the user can do so that this guard does not fail again."""
-    match guard.test:
-        case ArgumentCount():
-            return _SHAPE_OF_CALL
-        case SizeRelation():
-            return _RELATION_REMEDY
-        case Distinct() | SameObject() | StorageGroups():
-            return _ALIAS_REMEDY
-    if isinstance(guard.source, State):
-        return _STATE_REMEDY
-    match guard.test:
-        case TensorIs():
-            return _SIZE_REMEDY
-        case LengthIs() | KeysAre() | HasKey():
-            return "Use containers of the same length and keys."
-        case Equals():
-            return _VALUE_REMEDY
-        case TypeIs() | IsObject() | FunctionIs() | ClassLookup():
-            return _OWN_REMEDY if is_static(guard.source) else "Pass objects of the same class and functions."
-    return _OWN_REMEDY
+    return Diagnostic(
+        "recompile", with_names(reason, function), location, rule_of(guard.test).remedy(guard.test, guard.source)
+    )
 
 
 def with_names(text: str, function: Any) -> str:

@@ -1,12 +1,13 @@
-"""`StaticGuards`: the guards of an entry that do not look at the call's arguments, checked by stamps where possible.
+"""`StaticGuards`: the guards of an entry that do not look at the call's arguments, checked by version snapshots
+where possible.
 
     state = static.state
     if compare(state.address): state = static.refresh(function)     # None: some guard does not hold
     ... state.values, state.now(function, ())
 
-A state is immutable: while its words compare equal, the static guards hold and `values` are the very objects at the
-static sources, tensors' data included; but for what changes from call to call, which `State.left` looks at. What
-that is is found out: a gradient is it from the start, other things once their stamps have failed once or twice.
+A state is immutable. While its words compare equal, the static guards hold and `values` are the very objects at the
+static sources, tensors' data included. What changes from call to call is left to `State.left`: gradients from the
+start, other things once their words have differed once or twice.
 """
 
 from __future__ import annotations
@@ -14,23 +15,25 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
-from lampwork.ir.guard import ArgumentCount, Distinct, Guard, SameObject, SizeRelation, StorageGroups, TensorIs
-from lampwork.ir.source import Item, Source, is_source, is_static
+from lampwork.ir.guard import Guard, TensorIs
+from lampwork.ir.source import Source
 from lampwork.runtime.guards.compile import Check, compile_check
 from lampwork.runtime.guards.failures import evaluate
-from lampwork.runtime.guards.per_call import changing_check
-from lampwork.runtime.guards.version_snapshots import Overlap, Stamps, compare, supported
+from lampwork.runtime.guards.memory_words import compare, supported
+from lampwork.runtime.guards.overlap import Overlap
+from lampwork.runtime.guards.per_call import per_call_check
+from lampwork.runtime.guards.rules import rule_of
+from lampwork.runtime.guards.version_snapshots import VersionSnapshots
 
-#: Stamping costs a few hundred checks. So many times it is done whenever stamps fail, which finds out what changes;
-#: then so many calls pass before the next attempt; doubled each time.
-STAMPINGS, FIRST_PAUSE, LONGEST_PAUSE = 10, 32, 512
-#: What failed so often (see `Stamps.differing`) is looked at on every call, and not stamped again: what is replaced
-#: once, as all weights are when a checkpoint is loaded, is not what changes in each step.
+#: A snapshot costs a few hundred checks. So many are taken one after the other when they fail, which finds out what
+#: changes; then so many calls pass before the next attempt; doubled each time.
+ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE = 10, 32, 512
+#: What failed so often (see `VersionSnapshots.differing`) is looked at on every call, and no snapshot is taken of it:
+#: what is replaced once, as all weights are when a checkpoint is loaded, is not what changes in each step.
 FAILURES = 2
 
 
@@ -39,8 +42,8 @@ CHECKS_BEFORE_COMPILING = 5
 #: So few static guards are checked one by one with the others: that costs less than the native comparison.
 FEW_GUARDS = 12
 
-_CHANGING = array("Q", [1, 0, 0])  # a record that never compares equal: its own address, expected to be 0
-_CHANGING[1] = _CHANGING.buffer_info()[0]
+_DIFFERS = array("Q", [1, 0, 0])  # a record that never compares equal: its own address, expected to be 0
+_DIFFERS[1] = _DIFFERS.buffer_info()[0]
 
 
 class State:
@@ -65,7 +68,7 @@ class State:
         #: Stays the same object while the weights among `values` do, where they are in memory included; None: it is
         #: not known.
         self.generation = generation
-        #: Checks what stamps do not cover, and returns the values at `positions`; see `per_call.py`.
+        #: Checks what snapshots do not cover, and returns the values at `positions`; see `per_call.py`.
         self.left, self.positions = left, positions
         self.ids = frozenset(map(id, pinned))
         self.apart = Overlap([value for value in pinned if issubclass(type(value), torch.Tensor)]).apart
@@ -73,7 +76,7 @@ class State:
         self.address = table.buffer_info()[0]
 
     def now(self, function: Any, passed: tuple) -> list[Any] | None:
-        """The values in this call; None where a guard does not hold. `passed`: see `changing_check`."""
+        """The values in this call; None where a guard does not hold. `passed`: see `per_call_check`."""
         assert self.left is not None
         found = self.left(function, passed, {})
         if found is None:
@@ -106,12 +109,12 @@ class StaticGuards:
         self._positions, self._size = tuple(positions), size
         self._checks = 0
         self._compiled: Check | None = None
-        self._stampings = 0
+        self._attempts = 0
         self._pause = 0
         self._next_pause = FIRST_PAUSE
         self.state: State | None = None
-        #: What changed between calls: how often, by id, and what is not stamped for that.
-        self._stamps: Stamps | None = None
+        #: What changed between calls: how often, by id, and of what no snapshot is taken for that.
+        self._snapshots: VersionSnapshots | None = None
         self._changes: Counter[int] = Counter()
         self._avoid: set[int] = set()
 
@@ -132,56 +135,56 @@ class StaticGuards:
         if not supported() or self._pause:
             found = self._check(function)
             self._pause = max(self._pause - 1, 0)
-            return None if found is None else self._unstamped(found)
-        if self._stamps is not None:
-            self._learn(self._stamps)
-        self._stampings += 1
-        if self._stampings >= STAMPINGS:
+            return None if found is None else self._for_one_call(found)
+        if self._snapshots is not None:
+            self._learn(self._snapshots)
+        self._attempts += 1
+        if self._attempts >= ATTEMPTS:
             self._pause = self._next_pause
             self._next_pause = min(self._next_pause * 2, LONGEST_PAUSE)
-        state, found = self._stamped(function)
+        state, found = self._taken(function)
         if found is None:
             return None
         if state is None:
-            return self._unstamped(found)
+            return self._for_one_call(found)
         self.state = state
         return state
 
-    def _learn(self, stamps: Stamps) -> None:
-        """Finds out what changed, so that what changes again and again is not stamped."""
-        self._stamps = None
-        self._changes.update(stamps.differing())
+    def _learn(self, snapshots: VersionSnapshots) -> None:
+        """Finds out what changed, so that what changes again and again is in no snapshot."""
+        self._snapshots = None
+        self._changes.update(snapshots.differing())
         self._avoid |= {each for each, count in self._changes.items() if each and count >= FAILURES}
 
-    def _unstamped(self, found: tuple) -> State:
+    def _for_one_call(self, found: tuple) -> State:
         # For one call, whose own objects were there when the others were found: nothing need be kept alive for it,
         # least of all gradients that the program is about to replace.
         values: list[Any] = [None] * self._size
         for position, value in zip(self._positions, found):
             values[position] = value
-        return State(values, _CHANGING, self, found[len(self._reads) :])
+        return State(values, _DIFFERS, self, found[len(self._reads) :])
 
-    def _stamped(self, function: Any) -> tuple[State | None, tuple | None]:
+    def _taken(self, function: Any) -> tuple[State | None, tuple | None]:
         """A state that the next calls compare with, None where there can be none; and what `_check` found."""
-        stamps = Stamps(function, self._avoid)
+        snapshots = VersionSnapshots(function, self._avoid)
         for guard in self._guards:
-            stamps.add_guard(guard)
-        changing = [source for source in self._reads if not stamps.add_read(source)]
-        outside = [source for source in self._others if not stamps.add_read(source)]
+            snapshots.add_guard(guard)
+        changing = [source for source in self._reads if not snapshots.add_read(source)]
+        outside = [source for source in self._others if not snapshots.add_read(source)]
         try:
-            left = changing_check(self._guards, changing, stamps) if stamps.left or changing else None
+            left = per_call_check(self._guards, changing, snapshots) if snapshots.left or changing else None
         except LookupError:
             return None, self._check(function)
-        table = stamps.table()
+        table = snapshots.table()
         # The guards are checked after the words were written down, and the words compared after that: what another
-        # thread does in between cannot be stamped as having been checked.
+        # thread does in between cannot pass for what was checked.
         found = self._check(function)
         if found is None or compare()(table.buffer_info()[0]):
             return None, found
         if outside and not (left is not None and left.apart.issuperset(map(id, outside))):
             return None, found  # the call's own objects would be compared with objects of this call alone
-        self._stamps = stamps
-        stamps.let_go()
+        self._snapshots = snapshots
+        snapshots.let_go()
         stays = {id(source) for source in self._reads}.difference(map(id, changing))
         places = {id(source): position for source, position in zip(self._reads, self._positions)}
         values: list[Any] = [None] * self._size
@@ -191,8 +194,8 @@ class StaticGuards:
         fleeting = set(map(id, outside))
         others = zip(self._others, found[len(self._reads) :])
         pinned = [value for source, value in others if id(source) not in fleeting]
-        generation = stamps if self._weights.isdisjoint(map(id, changing)) else None
-        keep = (stamps, pinned)
+        generation = snapshots if self._weights.isdisjoint(map(id, changing)) else None
+        keep = (snapshots, pinned)
         if left is None:
             return State(values, table, keep, pinned, generation), found
         positions = [places[id(source)] for source in left.reads]
@@ -214,7 +217,7 @@ class Split:
         self.apart: list[Source] = []
         self._known: dict[int, bool] = {}
         for guard in guards:
-            self._place(guard)
+            rule_of(guard.test).place(self, guard, guard.test)
         if (
             len(self.static) <= FEW_GUARDS
             and not self.others
@@ -226,57 +229,12 @@ class Split:
         """As `ir.source.is_static`, remembered for the steps that paths share."""
         known = self._known.get(id(source))
         if known is None:
-            base: Any = getattr(source, "base", None)
-            simple = base is None or (type(source) is Item and is_source(source.key))
-            known = self._known[id(source)] = is_static(source) if simple else self.is_static(base)
+            base = source.parent()
+            known = not source.from_call and (base is None or self.is_static(base))
+            known = self._known[id(source)] = known and all(map(self.is_static, source.keys()))
         return known
 
-    def _place(self, guard: Guard) -> None:
-        test = guard.test
-        if isinstance(test, Distinct):
-            self._distinct(guard, (guard.source, *test.others))
-        elif isinstance(test, StorageGroups):
-            self._aliasing(guard, test)
-        elif isinstance(test, ArgumentCount) or not self.is_static(guard.source):
-            self.call.append(guard)
-        elif isinstance(test, SameObject) and not self.is_static(test.other):
-            self.call.append(guard)
-        elif isinstance(test, SizeRelation) and not all(self.is_static(size.source) for size in test.sizes):
-            self.call.append(guard)
-        else:
-            self.static.append(guard)
-
-    def _distinct(self, guard: Guard, sources: tuple[Source, ...]) -> None:
-        call = [source for source in sources if not self.is_static(source)]
-        static = [source for source in sources if self.is_static(source)]
-        if len(call) > 1:
-            self.call.append(replace(guard, source=call[0], test=Distinct(tuple(call[1:]))))
-        if len(static) > 1:
-            self.static.append(replace(guard, source=static[0], test=Distinct(tuple(static[1:]))))
-        if call and static:
-            self.different.extend(call)
-            self._pin(static)
-
-    def _aliasing(self, guard: Guard, test: StorageGroups) -> None:
-        static = [self.is_static(source) for source in test.sources]
-        if any(len({static[index] for index, _ in group}) > 1 for group in test.groups):
-            self.call.append(guard)  # an argument overlaps a weight: all of it on every call
-            return
-        for kind, guards in ((False, self.call), (True, self.static)):
-            chosen = [index for index, each in enumerate(static) if each is kind]
-            if len(chosen) > 1:
-                renumber = {index: position for position, index in enumerate(chosen)}
-                groups = tuple(
-                    tuple((renumber[index], offset) for index, offset in group)
-                    for group in test.groups
-                    if static[group[0][0]] is kind
-                )
-                sources = tuple(test.sources[index] for index in chosen)
-                guards.append(replace(guard, source=sources[0], test=StorageGroups(sources, groups)))
-        if any(static) and not all(static):
-            self.apart.extend(source for source, each in zip(test.sources, static) if not each)
-            self._pin([source for source, each in zip(test.sources, static) if each])
-
-    def _pin(self, sources: Sequence[Source]) -> None:
+    def pin(self, sources: Sequence[Source]) -> None:
+        """The call's own objects must differ from those at `sources`, which are static."""
         known = {id(source) for source in self.others}
         self.others.extend(source for source in sources if id(source) not in known)

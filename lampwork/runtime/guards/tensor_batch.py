@@ -18,7 +18,7 @@ import torch
 
 from lampwork.ir.guard import Guard, TensorIs
 from lampwork.ir.source import Argument, Item, Keyword, Source
-from lampwork.runtime.guards import native_tensors as alike
+from lampwork.runtime.guards import native_tensors
 
 #: Fewer tensors are looked at one by one.
 FEWEST_TENSORS = 16
@@ -31,18 +31,22 @@ class TensorBatch:
 
     def __init__(self, guards: Sequence[Guard]) -> None:
         self.guards = tuple(guards)
-        self.look = alike.Alike([_test(guard) for guard in guards])
+        self.look = native_tensors.NativeTensorGuard([_test(guard) for guard in guards])
         self._positions = {id(guard.source): position for position, guard in enumerate(guards)}
 
     @staticmethod
     def of(guards: Sequence[Guard]) -> TensorBatch | None:
         """The batch of the tensors that `guards` are about and that arguments lead to through containers; None where
         they are few, or cannot be compared natively here."""
-        if len(guards) < FEWEST_TENSORS or not alike.supported():
+        if len(guards) < FEWEST_TENSORS or not native_tensors.supported():
             return None
         chosen: dict[int, Guard] = {}
         for guard in guards:
-            if isinstance(guard.test, TensorIs) and alike.can_look_at(guard.test) and _in_containers(guard.source):
+            if (
+                isinstance(guard.test, TensorIs)
+                and native_tensors.can_look_at(guard.test)
+                and _in_containers(guard.source)
+            ):
                 chosen.setdefault(id(guard.source), guard)
         return TensorBatch(list(chosen.values())) if len(chosen) >= FEWEST_TENSORS else None
 
@@ -57,8 +61,8 @@ class TensorBatch:
                 continue
             if run:
                 yield base, run
-            starts = isinstance(source, Item) and _is_index(source.key, 0)
-            base, run = (source.base if starts else None), [guard]  # type: ignore[union-attr]
+            base = source.base if isinstance(source, Item) and _is_index(source.key, 0) else None
+            run = [guard]
             if base is None:
                 yield None, run
                 run = []
@@ -93,7 +97,9 @@ class TensorBatch:
     def apart(self, sources: Sequence[Source]) -> Callable[[array], bool]:
         """Called with the places that `look` gave: whether the tensors at `sources` overlap nowhere."""
         asked = {self._positions[id(source)] for source in sources}
-        look = alike.Alike([_test(guard) for guard in self.guards], [k in asked for k in range(len(self.guards))])
+        look = native_tensors.NativeTensorGuard(
+            [_test(guard) for guard in self.guards], [k in asked for k in range(len(self.guards))]
+        )
         return lambda places: look.apart(places, _NO_RANGES)
 
 

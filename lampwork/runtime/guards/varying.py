@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
-from lampwork.ir.guard import Distinct, Equals, Guard, SizeRelation, StorageGroups, TensorIs
+from lampwork.ir.guard import Equals, Guard, TensorIs
 from lampwork.ir.source import Item, Remaining, Source
 from lampwork.runtime.guards.failures import why_not
 from lampwork.runtime.guards.interpreter import READ_ERRORS, Scope, read, tensor_is
+from lampwork.runtime.guards.rules import rule_of
 
 #: (source, "shape" | "stride" | "value" | "iterator", dimension).
 Varying = tuple[Source, str, int]
@@ -55,7 +56,7 @@ def _iterator(source: Source) -> Source | None:
     """The iterator whose elements-to-come the value is one of, or lies in."""
     at: Source | None = source
     while at is not None and not isinstance(at, Remaining):
-        at = getattr(at, "base", None)
+        at = at.parent()
     return None if at is None else at.base
 
 
@@ -78,8 +79,8 @@ def _differences(guards: Sequence[Guard], scope: Scope) -> frozenset[Varying] | 
     found: set[Varying] = set()
     for guard in guards:
         test = guard.test
-        if isinstance(test, (SizeRelation, StorageGroups, Distinct)):
-            continue  # about sizes as they were
+        if rule_of(test).follows_sizes:
+            continue
         if not why_not(guard, scope):
             continue
         try:

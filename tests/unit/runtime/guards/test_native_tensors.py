@@ -63,7 +63,7 @@ def backward():
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_others_are_turned_away(name):
-    look = native_tensors.Alike([tensor_guard(sample()), tensor_guard(sample())])
+    look = native_tensors.NativeTensorGuard([tensor_guard(sample()), tensor_guard(sample())])
     for known in SAME.values():
         assert look((sample(), known())) is not None
     for _ in range(2):
@@ -74,14 +74,14 @@ def test_others_are_turned_away(name):
 
 @pytest.mark.parametrize("name", SAME)
 def test_places_are_those_of_the_data(name):
-    look = native_tensors.Alike([tensor_guard(sample())] * 3)
+    look = native_tensors.NativeTensorGuard([tensor_guard(sample())] * 3)
     for _ in range(3):
         tensors = (sample(), SAME[name](), sample())
         assert list(look(tensors)) == [each.data_ptr() for each in tensors]
 
 
 def test_a_leaf_that_requires_grad():
-    look = native_tensors.Alike([tensor_guard(leaf())])
+    look = native_tensors.NativeTensorGuard([tensor_guard(leaf())])
     assert look((leaf(),)) and look((leaf(),))
     assert look((sample(),)) is None and look((leaf().requires_grad_(False),)) is None
 
@@ -94,7 +94,7 @@ def test_apart_agrees_with_the_slow_way():
         count = generator.randrange(1, 9)
         starts = [generator.randrange(0, 200) for _ in range(count)]
         placed = [generator.random() < 0.8 for _ in range(count)]
-        look = native_tensors.Alike([test] * count, placed)
+        look = native_tensors.NativeTensorGuard([test] * count, placed)
         tensors = tuple(memory[start : start + 3] for start in starts)
         places = look(tensors)
         begins = sorted(generator.sample(range(0, 200, 8), generator.randrange(0, 4)))
@@ -128,7 +128,7 @@ def test_a_number_that_is_none_is_not_itself():
 
 
 def test_machine_code_is_what_its_source_says(monkeypatch):
-    """The bytes in alike.py and LLVM's compilation of the text below give the same answers."""
+    """The bytes in native_tensors.py and LLVM's compilation of the text below give the same answers."""
     llvm = pytest.importorskip("llvmlite.binding")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()

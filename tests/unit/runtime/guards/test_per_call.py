@@ -1,4 +1,4 @@
-"""Static guards where some things change on each call, as in a training step: the rest stays stamped."""
+"""Static guards where some things change on each call, as in a training step: the rest stays in a snapshot."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import lampwork
-from lampwork.runtime.guards import version_snapshots
+from lampwork.runtime.guards import memory_words
 
-pytestmark = pytest.mark.skipif(not version_snapshots.supported(), reason="stamps are for CPython 3.11 and 3.12")
+pytestmark = pytest.mark.skipif(not memory_words.supported(), reason="version snapshots are for CPython 3.11 and 3.12")
 
 COUNT = 12
 
@@ -129,7 +129,7 @@ SHAPES = [(3, 4), (5,), (3, 4), (2, 3, 4), (7, 1), (4, 4)]
 @pytest.mark.parametrize("options", [{"foreach": True}, {"fused": True}], ids=str)
 def test_gradients_are_new_and_all_else_stays(options):
     training = Training(SHAPES, **options)
-    for _ in range(3):  # the first steps may load modules, which changes what is stamped
+    for _ in range(3):  # the first steps may load modules, which changes what is taken
         training.step()
     state = training.static.state
     assert state.left is not None and state.generation is not None

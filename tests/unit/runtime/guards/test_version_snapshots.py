@@ -1,4 +1,4 @@
-"""Stamps notice every change that the guards they stand for would notice."""
+"""Version snapshots notice every change that the guards they stand for would notice."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ from lampwork.ir.source import (
     Root,
     TypeOf,
 )
-from lampwork.runtime.guards import version_snapshots
+from lampwork.runtime.guards import memory_words, version_snapshots
+from lampwork.runtime.guards.overlap import Overlap
 from lampwork.runtime.guards.static import Split, StaticGuards
 from tests.unit.runtime.handmade import tensor_guard
 
-pytestmark = pytest.mark.skipif(not version_snapshots.supported(), reason="stamps are for CPython 3.11 and 3.12")
+pytestmark = pytest.mark.skipif(not memory_words.supported(), reason="version snapshots are for CPython 3.11 and 3.12")
 
 ROOT = Root()
 OWN = InstanceDict(ROOT)
@@ -207,9 +208,9 @@ def static_guards(guards, reads=(), others=()):
 
 
 def unchanged(static, function):
-    """As an entry's function asks: the stamps, then what is left."""
+    """As an entry's function asks: the snapshots, then what is left."""
     state = static.state
-    return not version_snapshots.compare()(state.address) and (
+    return not memory_words.compare()(state.address) and (
         state.left is None or state.now(function, ()) is not None
     )
 
@@ -235,7 +236,7 @@ def test_a_change_is_noticed_where_entries_stand_for_dicts(name):
     first = static_guards(guards)
     first.refresh(thing)
     static = static_guards(guards)
-    static._avoid = set(first._stamps._cheap)  # every dict of which a version was stamped
+    static._avoid = set(first._snapshots._cheap)  # every dict of which a version was taken
     assert static.refresh(thing) is not None
     assert unchanged(static, thing)
     thing.unrelated = object()
@@ -249,7 +250,7 @@ def test_a_change_is_noticed_where_entries_stand_for_dicts(name):
 KEYS = {"attribute added"}
 
 
-#: Everything above but what stamps leave to a check on every call.
+#: Everything above but what snapshots leave to a check on every call.
 LEFT = {"ordered dict order"}
 
 
@@ -278,7 +279,7 @@ def test_hooks_of_a_module():
 
 
 def test_replaced_memory_is_noticed_without_a_guard_on_it():
-    """A weight that is read gets the address of its data stamped: pointer tables keep it."""
+    """A weight that is read has the address of its data taken: pointer tables keep it."""
     thing = make_thing()
     source = own("weight")
     static = static_guards([Guard(source, tensor_guard(thing.weight))], [source])
@@ -316,9 +317,9 @@ def test_what_is_written_beside_what_is_read_is_found_out():
     assert not unchanged(static, thing) and static.refresh(thing) is None
 
 
-def test_stamps_that_keep_failing_are_given_a_rest(monkeypatch):
-    monkeypatch.setattr(version_snapshots.Stamps, "differing", lambda self: {})
-    monkeypatch.setattr("lampwork.runtime.guards.static.STAMPINGS", 2)
+def test_snapshots_that_keep_failing_are_given_a_rest(monkeypatch):
+    monkeypatch.setattr(version_snapshots.VersionSnapshots, "differing", lambda self: {})
+    monkeypatch.setattr("lampwork.runtime.guards.static.ATTEMPTS", 2)
     thing = make_thing()
     static = static_guards([Guard(own("number"), Equals(3))])
     stamped = 0
@@ -332,7 +333,7 @@ def test_stamps_that_keep_failing_are_given_a_rest(monkeypatch):
 def test_arguments_that_overlap_weights_are_noticed():
     weights = torch.zeros(16)
     others = [weights[:4], weights[8:12]]
-    overlap = version_snapshots.Overlap(others)
+    overlap = Overlap(others)
     assert overlap.apart(weights[4:8].data_ptr(), 16)
     assert not overlap.apart(weights[3:7].data_ptr(), 16)
     assert not overlap.apart(weights[10:].data_ptr(), 4)
@@ -389,7 +390,7 @@ differs:
 
 
 def test_machine_code_compares_as_its_source_says():
-    """The bytes in stamps.py and LLVM's compilation of the loop above agree on tables of every shape."""
+    """The bytes in memory_words.py and LLVM's compilation of the loop above agree on tables of every shape."""
     llvm = pytest.importorskip("llvmlite.binding")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -413,8 +414,8 @@ def test_machine_code_compares_as_its_source_says():
         if len(table) > 1 and random.random() < 0.5:
             memory[random.randrange(32)] ^= 1 << random.randrange(64)
         address = table.buffer_info()[0]
-        assert version_snapshots.compare()(address) == reference_compare(address)
+        assert memory_words.compare()(address) == reference_compare(address)
 
 
 def test_there_is_code_for_this_machine():
-    assert platform.machine() in version_snapshots._MACHINE_CODE
+    assert platform.machine() in memory_words._MACHINE_CODE

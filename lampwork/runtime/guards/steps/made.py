@@ -1,0 +1,100 @@
+"""Steps to what is not simply stored: referents of weak references, remembered answers, and what each call makes."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from lampwork.ir.operations import remaining
+from lampwork.ir.source import ArrayMemory, Numbers, Referent, Remaining, Remembered, is_source
+from lampwork.runtime.guards.interpreter import (
+    array_memory,
+    evaluate_sizes,
+    number_tensor,
+    read,
+    remembered,
+    size_at,
+)
+from lampwork.runtime.guards.memory_words import REFERENT, Unstable, word
+from lampwork.runtime.guards.rules import StepRule, step_rule
+
+if TYPE_CHECKING:
+    from lampwork.runtime.guards.check_writer import CheckWriter
+    from lampwork.runtime.guards.interpreter import Scope
+    from lampwork.runtime.guards.version_snapshots import VersionSnapshots
+
+
+@step_rule(Referent)
+class ReferentRule(StepRule[Referent]):
+    def read(self, source: Referent, scope: Scope) -> Any:
+        return read(source.base, scope)()
+
+    def text(self, writer: CheckWriter, source: Referent) -> str:
+        return f"{writer.load(source.base)}()"
+
+    def snapshot(self, snapshots: VersionSnapshots, source: Referent) -> Any:
+        reference = snapshots.value(source.base)
+        found = reference() if type(reference) is weakref.ref else None
+        if found is None or word(id(reference) + REFERENT) != id(found):
+            raise Unstable("no weak reference")
+        # It is cleared when the object goes, and never refers to another.
+        snapshots.words(id(reference) + REFERENT, 8)
+        return found
+
+
+@step_rule(Remembered)
+class RememberedRule(StepRule[Remembered]):
+    def read(self, source: Remembered, scope: Scope) -> Any:
+        return remembered(
+            read(source.base, scope),
+            [read(each, scope) if is_source(each) else each for each in source.args],
+            {name: read(each, scope) if is_source(each) else each for name, each in source.kwargs},
+        )
+
+    def text(self, writer: CheckWriter, source: Remembered) -> str:
+        part = lambda each: writer.load(each) if is_source(each) else writer.constant(each)
+        shown = "".join(f"{part(each)}, " for each in source.args)
+        named = "".join(f"{name!r}: {part(each)}, " for name, each in source.kwargs)
+        return f"reading.remembered({writer.load(source.base)}, ({shown}), {{{named}}})"
+
+    def snapshot(self, snapshots: VersionSnapshots, source: Remembered) -> Any:
+        raise Unstable("the function may be asked again")
+
+
+@step_rule(Remaining)
+class RemainingRule(StepRule[Remaining]):
+    def read(self, source: Remaining, scope: Scope) -> Any:
+        return remaining(read(source.base, scope))
+
+    def text(self, writer: CheckWriter, source: Remaining) -> str:
+        return f"reading.remaining({writer.load(source.base)})"
+
+    def snapshot(self, snapshots: VersionSnapshots, source: Remaining) -> Any:
+        raise Unstable("made on each call")
+
+
+@step_rule(ArrayMemory)
+class ArrayMemoryRule(StepRule[ArrayMemory]):
+    def read(self, source: ArrayMemory, scope: Scope) -> Any:
+        return array_memory(read(source.base, scope))
+
+    def text(self, writer: CheckWriter, source: ArrayMemory) -> str:
+        return f"reading.array_memory({writer.load(source.base)})"
+
+    def snapshot(self, snapshots: VersionSnapshots, source: ArrayMemory) -> Any:
+        raise Unstable("made on each call")
+
+
+@step_rule(Numbers)
+class NumbersRule(StepRule[Numbers]):
+    def read(self, source: Numbers, scope: Scope) -> Any:
+        known = {number.name: size_at(number, scope) for number in source.numbers}
+        return number_tensor([evaluate_sizes(text, known) for text in source.texts], source.device)
+
+    def text(self, writer: CheckWriter, source: Numbers) -> str:
+        by_name = {number.name: number for number in source.numbers}
+        shown = ", ".join([writer.numbers(text, by_name) for text in source.texts])
+        return f"reading.number_tensor(({shown}, ){f', {source.device!r}' if source.device else ''})"
+
+    def snapshot(self, snapshots: VersionSnapshots, source: Numbers) -> Any:
+        raise Unstable("made on each call")

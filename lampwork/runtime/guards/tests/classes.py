@@ -1,0 +1,98 @@
+"""Tests of classes and modules: what a name is in a class, and that a module has nothing of its own."""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from lampwork.ir.guard import ClassLookup, ModuleIsPlain
+from lampwork.ir.reference import decides_by_code, resolve
+from lampwork.ir.source import Source
+from lampwork.runtime.guards.failures import short
+from lampwork.runtime.guards.interpreter import class_lookup, has_code, instance_dict, lookup_is, read
+from lampwork.runtime.guards.memory_words import DICT_USED, Unstable, function_offset
+from lampwork.runtime.guards.rules import GuardRule, guard_rule
+from lampwork.runtime.guards.steps.attributes import has_plain_dict
+from lampwork.runtime.guards.tests.identity import ObjectRule
+
+if TYPE_CHECKING:
+    from lampwork.runtime.guards.check_writer import CheckWriter
+    from lampwork.runtime.guards.interpreter import Scope
+    from lampwork.runtime.guards.version_snapshots import VersionSnapshots
+
+
+@guard_rule(ClassLookup)
+class ClassLookupRule(ObjectRule[ClassLookup]):
+    def difference(self, test: ClassLookup, source: Source, scope: Scope) -> str:
+        found = test.found
+        actual = class_lookup(read(source, scope), test.name)
+        if found is not None and decides_by_code(found):
+            same = has_code(actual, found.digest, test.wrapper)
+        else:
+            wanted = None if found is None else resolve(found)
+            same = lookup_is(actual, wanted, "" if found is None else found.digest, test.wrapper)
+        if same:
+            return ""
+        return f".{test.name} was {'absent' if found is None else found.qualname}, is now {short(actual)}"
+
+    def emit(self, writer: CheckWriter, test: ClassLookup, source: Source) -> None:
+        value = writer.load(source)
+        actual = f"class_lookup({value}, {test.name!r})"
+        if test.found is None:
+            writer.refuse(f"{actual} is not None")
+            return
+        if decides_by_code(test.found):
+            writer.require(f"reading.has_code({actual}, {test.found.digest!r}, {test.wrapper!r})")
+            return
+        found = resolve(test.found)
+        if test.found.kind != "function" or (isinstance(found, FunctionType) and not test.found.digest):
+            writer.refuse(f"{actual} is not {writer.constant(found)}")
+        else:
+            writer.require(
+                f"reading.lookup_is({actual}, {writer.constant(found)}, {test.found.digest!r}, {test.wrapper!r})"
+            )
+
+    def snapshot(self, snapshots: VersionSnapshots, test: ClassLookup, source: Source) -> None:
+        value = snapshots.value(source)
+        snapshots.class_version(value)
+        found = class_lookup(value, test.name)
+        found = found.__func__ if type(found) in (staticmethod, classmethod) else found
+        if type(found) is FunctionType:
+            snapshots.slot(id(found) + function_offset("__code__"), found.__code__)
+
+
+@guard_rule(ModuleIsPlain)
+class ModuleIsPlainRule(GuardRule[ModuleIsPlain]):
+    def difference(self, test: ModuleIsPlain, source: Source, scope: Scope) -> str:
+        attributes = instance_dict(read(source, scope))
+        for name in test.names:
+            if name in attributes:
+                return f"now has an instance attribute {name}"
+        for name in test.empty:
+            if attributes[name]:
+                return f".{name} was empty, has now {len(attributes[name])} entries"
+        return ""
+
+    def emit(self, writer: CheckWriter, test: ModuleIsPlain, source: Source) -> None:
+        value = writer.load(source)
+        kind = writer.type_of(source)
+        plain = kind is not None and has_plain_dict(kind)
+        attributes = f"{value}.__dict__" if plain else f"reading.instance_dict({value})"
+        name = f"d{len(writer.lines)}"
+        writer.lines.append(f"{name} = {attributes}")
+        conditions = [f"{name}[{key!r}]" for key in test.empty] + [f"{key!r} in {name}" for key in test.names]
+        if conditions:
+            writer.refuse(" or ".join(conditions))
+
+    def snapshot(self, snapshots: VersionSnapshots, test: ModuleIsPlain, source: Source) -> None:
+        attributes = snapshots.instance_dict(snapshots.value(source))
+        snapshots.keys(attributes)
+        for name in test.empty:
+            snapshots.entry(attributes, name)
+            _take_empty(snapshots, attributes[name])
+
+
+def _take_empty(snapshots: VersionSnapshots, value: Any) -> None:
+    if not isinstance(value, dict) or dict.__len__(value):
+        raise Unstable("no empty dict")
+    snapshots.words(id(value) + DICT_USED, 8)
