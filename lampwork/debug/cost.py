@@ -62,7 +62,7 @@ def guard_seconds(artifact: Artifact, function: Callable, args: tuple, kwargs: d
         return None
     if not holds(function, args, kwargs):
         return None
-    for _ in range(5):  # stamps are taken by the first checks
+    for _ in range(5):  # version snapshots are taken by the first checks
         holds(function, args, kwargs)
     calls, start = 0, time.perf_counter()
     best = float("inf")

@@ -54,8 +54,8 @@ class ObjectRef:
 
 
 class Test:
-    """What is asked of a value. One class for each kind: its fields, and what needs no value to be told; how it is
-    tested is one class of `runtime/guards/tests/`."""
+    """What is asked of a value. Each kind is one class: its fields, and what can be said without the value. How it is
+    checked is one class of `runtime/guards/tests/`."""
 
     #: What it is about, of `ABOUT`. Empty: what its source says; `about_static` where that is static.
     about: ClassVar[str] = ""
@@ -72,7 +72,7 @@ class Test:
         return ()
 
     def references(self) -> tuple[ObjectRef, ...]:
-        """The objects that must be found again, where the test is made."""
+        """The objects that another process must find, by name or as `by_digest` says."""
         return ()
 
 
@@ -147,7 +147,7 @@ class IsObject(Test):
 
 @record
 class FunctionIs(Test):
-    """A Python function with the code `ref.digest`. Its closure, defaults and globals are guarded apart, when read."""
+    """A Python function with the code `ref.digest`. Its closure, defaults and globals have guards of their own."""
 
     ref: ObjectRef
 

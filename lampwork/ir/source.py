@@ -3,8 +3,8 @@
 A path starts at the compiled callable (`Root`), one of the call's arguments, or a module of `sys.modules`. The runtime
 re-reads a path on every call; capture names each value it reads by the path it read it from.
 
-Each kind of step is one class here: its fields, how users write it, and whether calls change it. How it is read is one
-class of `runtime/guards/steps/`.
+Each kind of step is one class here: its fields, how users write it, and whether a call decides what it leads to. How it
+is read is one class of `runtime/guards/steps/`.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class ClassAttribute(Source):
 
 @record
 class Remembered(Source):
-    """What the function behind `functools.lru_cache` at `base` remembers for these arguments, or computes once more.
+    """What the cached function (`functools.lru_cache`) at `base` remembers for these arguments, or computes once more.
 
     Arguments are plain data, or sources of objects.
     """

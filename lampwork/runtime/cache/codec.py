@@ -36,7 +36,7 @@ from lampwork import _torch
 from lampwork.ir.guard import ObjectRef
 from lampwork.ir.reference import find
 from lampwork.runtime.cache import schema
-from lampwork.runtime.guards.interpreter import same_value
+from lampwork.runtime.guards.plain_data import same_value
 
 _FIXED: tuple[Any, ...] = (None, False, True, Ellipsis, NotImplemented)
 _FIXED_INDICES = {id(value): index for index, value in enumerate(_FIXED)}

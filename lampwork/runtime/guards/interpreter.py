@@ -7,10 +7,7 @@ types only.
 
 from __future__ import annotations
 
-import enum
 import functools
-import math
-import re
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import field as dataclass_field
@@ -31,6 +28,7 @@ from lampwork.ir.operations import remaining as remaining  # compiled checks nam
 from lampwork.ir.record import record
 from lampwork.ir.reference import ClassWith, code_digest, property_digest
 from lampwork.ir.source import Source
+from lampwork.runtime.guards.plain_data import same_value, typed
 from lampwork.runtime.guards.rules import step_of
 
 _CachedFunction: Any = type(functools.cache(len))
@@ -85,7 +83,7 @@ def instance_dict(value: Any) -> dict:
 
 
 def remembered(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The answer of a function behind `functools.lru_cache`; LookupError where `function` is no such thing any more."""
+    """The answer of a cached function (`functools.lru_cache`); LookupError where `function` is none any more."""
     if type(function) is not _CachedFunction:
         raise LookupError("not a cached function")
     return function(*args, **kwargs)
@@ -158,45 +156,6 @@ def class_lookup(cls: type, name: str) -> Any:
 
 
 # Tests ---------------------------------------------------------------------------------------------------------------
-
-
-def same_value(value: Any, expected: Any) -> bool:
-    """Same type and equal, by the rules of `Equals`: NaN equals NaN, 0.0 differs from -0.0, True differs from 1."""
-    kind = type(expected)
-    if type(value) is not kind:
-        return False
-    if value is expected:
-        return True
-    if kind is float:
-        return _same_float(value, expected)
-    if kind is complex:
-        return _same_float(value.real, expected.real) and _same_float(value.imag, expected.imag)
-    if kind in (int, str, bytes, range, torch.Size, torch.device, type(Ellipsis), re.Pattern):
-        return value == expected
-    if isinstance(expected, tuple):
-        return tuple.__len__(value) == tuple.__len__(expected) and all(
-            same_value(left, right) for left, right in zip(tuple.__iter__(value), tuple.__iter__(expected))
-        )
-    if kind is frozenset:
-        return len(value) == len(expected) and {_typed(each) for each in value} == {_typed(each) for each in expected}
-    if kind is slice:
-        return all(same_value(getattr(value, part), getattr(expected, part)) for part in ("start", "stop", "step"))
-    if kind.__module__ == "numpy":
-        return value.tobytes() == expected.tobytes()
-    if isinstance(expected, enum.Enum):
-        return False  # members are singletons
-    return False
-
-
-def _same_float(value: float, expected: float) -> bool:
-    if math.isnan(expected):
-        return math.isnan(value)
-    return value == expected and math.copysign(1.0, value) == math.copysign(1.0, expected)
-
-
-def _typed(value: Any) -> Any:
-    kind = type(value)
-    return (kind.__name__, repr(value)) if kind in (float, complex, tuple, frozenset) else (kind, value)
 
 
 def function_is(value: Any, digest: str) -> bool:
@@ -368,7 +327,7 @@ def keys_are(value: Any, keys: tuple, ordered: bool) -> bool:
     if ordered:
         return same_value(found, keys)
     found = tuple([_torch.named_operator(each) for each in found])
-    return len(found) == len(keys) and {_typed(each) for each in found} == {_typed(each) for each in keys}
+    return len(found) == len(keys) and {typed(each) for each in found} == {typed(each) for each in keys}
 
 
 def has_key(value: Any, key: Any) -> bool:

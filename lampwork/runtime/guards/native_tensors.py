@@ -1,8 +1,8 @@
 """Tensors that are new on each call, compared natively with what their guards ask for.
 
-    look = NativeTensorGuard(tests)              one `TensorIs` for each tensor, all sizes known
+    look = NativeTensorGuard(tests)  one `TensorIs` for each tensor, all sizes known
     places = look(tensors)           their addresses, None where some tensor is not as its test says
-    look.apart(places, ranges)       whether they lie apart from each other, and from memory that stays
+    look.apart(places, ranges)       whether they overlap neither each other nor memory that stays
 
 A gradient is another tensor in each step, of the same type, sizes, strides and device. Asking for ten attributes of
 each of three hundred takes 300 us; here machine code compares the words of their `TensorImpl`s that the answers come
@@ -76,7 +76,7 @@ _KEYS = _FIELDS + 1
 MOST_ASKED = 8
 #: More dimensions are kept elsewhere.
 _MOST_DIMENSIONS = 5
-#: Items of a tuple begin so many bytes behind its address.
+#: Items of a tuple begin so many bytes after its address.
 _TUPLE_ITEMS = 24
 
 
@@ -193,7 +193,7 @@ class NativeTensorGuard:
 
     def apart(self, places: array, ranges: array) -> bool:
         """The tensors at `places` overlap neither each other nor `ranges`: how many there are, then begin and end of
-        each, sorted and apart."""
+        each, sorted and not overlapping."""
         order = self._order[:]
         count = len(places)
         addresses = [each.buffer_info()[0] for each in (places, self._extents, order)]
@@ -220,7 +220,7 @@ class DistinctObjects:
     def __call__(self, objects: tuple) -> bool:
         order = self._order[:]
         extents, nothing = self._extents.buffer_info()[0], self._nothing.buffer_info()[0]
-        # Objects lie apart as one byte each: the items of the tuple are their addresses.
+        # Different objects do not overlap as one byte each: the items of the tuple are their addresses.
         found = self._apart(id(objects) + _TUPLE_ITEMS, extents, order.buffer_info()[0], self._count, nothing)
         self._order = order  # the next objects often lie in the same order
         return bool(found)

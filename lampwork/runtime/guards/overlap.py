@@ -11,7 +11,7 @@ from lampwork.runtime.guards.interpreter import tensor_extent_bytes
 
 
 def merged_ranges(places: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Begin and end of the memory at `places` (begin and size of each), sorted, apart from each other."""
+    """Begin and end of the memory at `places` (begin and size of each), sorted; no two overlap."""
     merged: list[list[int]] = []
     for start, end in sorted([(start, start + size) for start, size in places if size]):
         if merged and start <= merged[-1][1]:
@@ -22,7 +22,7 @@ def merged_ranges(places: Sequence[tuple[int, int]]) -> list[list[int]]:
 
 
 class Overlap:
-    """Tells whether memory of a call's own tensors overlaps that of static tensors, whose places are stamped."""
+    """Tells whether memory of a call's own tensors overlaps that of static tensors, which stay where they are."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         merged = merged_ranges([(tensor.data_ptr(), tensor_extent_bytes(tensor)) for tensor in tensors])

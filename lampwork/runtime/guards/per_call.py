@@ -15,7 +15,7 @@ which are its constants, and so has a line or two for each thing that changes. G
     ...
     return (*grads, v3, )
 
-`passed`: place and extent of each of the call's own tensors that must be apart from all of them.
+`passed`: place and extent of each of the call's own tensors that must overlap none of them.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def per_call_check(guards: Sequence[Guard], reads: Sequence[Source], snapshots: 
 
 
 class _Parts:
-    """The guards left, parted into what is compared natively and what is `written` as text."""
+    """The guards left, divided into what is compared natively and what is `written` as text."""
 
     def __init__(self, guards: Sequence[Guard], snapshots: VersionSnapshots) -> None:
         self._snapshots = snapshots
         self._tests = {id(guard.source): guard.test for guard in guards if isinstance(guard.test, TensorIs)}
-        #: Tensors compared natively; memory that must be apart from them; numbers that must be equal.
+        #: Tensors compared natively; memory that they must not overlap; numbers that must be equal.
         self.tensors: list[tuple[Source, TensorIs]] = []
         self.ranges: list[tuple[int, int]] = []
         self.apart: set[int] = set()
@@ -102,10 +102,10 @@ class _Parts:
         return id(source) in self._snapshots.values
 
     def _storage(self, sources: Sequence[Source], groups: Sequence[Sequence[tuple[int, int]]]) -> bool:
-        """Those that stay lie as they did; the others must be apart from them and from each other."""
+        """Those that stay lie as they did; the others must overlap neither them nor each other."""
         if self.apart:
             return False
-        changing = [index for index, source in enumerate(sources) if not self._is_stable(source)]
+        per_call = [index for index, source in enumerate(sources) if not self._is_stable(source)]
         grouped = {index for group in groups for index, _ in group}
         ranges = []
         for index, source in enumerate(sources):
@@ -119,12 +119,12 @@ class _Parts:
                 return False
             elif id(source) not in self._natively and 0 not in test.shape:
                 return False
-        self.ranges, self.apart = ranges, {id(sources[index]) for index in changing} & self._natively
+        self.ranges, self.apart = ranges, {id(sources[index]) for index in per_call} & self._natively
         self._with_memory = {id(source) for source in sources}
         return True
 
     def _distinct(self, sources: Sequence[Source]) -> bool:
-        """Tensors whose memory is apart are different objects; what stays is different as it was."""
+        """Tensors that do not overlap are different objects; what stays is different as it was."""
         for source in sources:
             if self._is_stable(source):
                 value = self._snapshots.values[id(source)]

@@ -6,8 +6,8 @@
         emit        text of the compiled check         text      an expression for the value
         snapshot    words of memory                    snapshot  the value, and words of memory
 
-The records are in `lampwork/ir`, with what can be told without a value. The rules are in `tests/` and `steps/`. Nothing
-else names a kind of test or step in order to check it, so a new kind is a record and its rule (docs/extending.md).
+The records are in `lampwork/ir`, with what can be told without a value. The rules are in `tests/` and `steps/`. A
+new kind is a record and its rule, nothing else (docs/extending.md).
 
 A rule holds no state. `difference` and `read` define what a test and a step mean; `emit`, `text` and `snapshot` must
 agree with them. None of them runs code of the program.
@@ -39,7 +39,7 @@ OWN_REMEDY = "Change it before the first call, or keep it out of what the progra
 class GuardRule(Generic[T]):
     """How one kind of test is checked."""
 
-    #: When it is checked, from 0, the first; None: as its source says (see `compile.order_of`).
+    #: When it is checked, from 0, the first; None: as its source says (see `check_writer.order_of`).
     order: ClassVar[int | None] = None
     #: Whether it is checked as soon as the value is loaded, before anything is read through that.
     on_load: ClassVar[bool] = False

@@ -91,7 +91,7 @@ class StaticGuards:
     """`guards` on static sources. `reads[k]` is read into `values[positions[k]]` of a list of `size`.
 
     `weights`: those of `reads` that a state's `generation` speaks of; all of them by default.
-    `others`: static sources that the call's own objects must be different from, and apart from in memory.
+    `others`: static sources that the call's own objects must be different from, and not overlap in memory.
     Raises `LookupError` as `compile_check` does.
     """
 
@@ -169,10 +169,10 @@ class StaticGuards:
         snapshots = VersionSnapshots(function, self._avoid)
         for guard in self._guards:
             snapshots.add_guard(guard)
-        changing = [source for source in self._reads if not snapshots.add_read(source)]
+        per_call = [source for source in self._reads if not snapshots.add_read(source)]
         outside = [source for source in self._others if not snapshots.add_read(source)]
         try:
-            left = per_call_check(self._guards, changing, snapshots) if snapshots.left or changing else None
+            left = per_call_check(self._guards, per_call, snapshots) if snapshots.left or per_call else None
         except LookupError:
             return None, self._check(function)
         table = snapshots.table()
@@ -185,7 +185,7 @@ class StaticGuards:
             return None, found  # the call's own objects would be compared with objects of this call alone
         self._snapshots = snapshots
         snapshots.let_go()
-        stays = {id(source) for source in self._reads}.difference(map(id, changing))
+        stays = {id(source) for source in self._reads}.difference(map(id, per_call))
         places = {id(source): position for source, position in zip(self._reads, self._positions)}
         values: list[Any] = [None] * self._size
         for source, position, value in zip(self._reads, self._positions, found):
@@ -194,7 +194,7 @@ class StaticGuards:
         fleeting = set(map(id, outside))
         others = zip(self._others, found[len(self._reads) :])
         pinned = [value for source, value in others if id(source) not in fleeting]
-        generation = snapshots if self._weights.isdisjoint(map(id, changing)) else None
+        generation = snapshots if self._weights.isdisjoint(map(id, per_call)) else None
         keep = (snapshots, pinned)
         if left is None:
             return State(values, table, keep, pinned, generation), found
@@ -203,7 +203,7 @@ class StaticGuards:
 
 
 class Split:
-    """An entry's guards, parted into those on the call and those on static things.
+    """An entry's guards, divided into those on the call and those on static things.
 
     `call`: guards to check on every call. `static`: see `StaticGuards`. `different`, `apart`: call sources that must
     differ from, and not overlap in memory with, every source of `others`.

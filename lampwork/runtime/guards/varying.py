@@ -21,7 +21,7 @@ from lampwork.runtime.guards.rules import rule_of
 Varying = tuple[Source, str, int]
 
 #: Entries of a continuation from which on no iterator is followed that keeps a call from one: a turn, one with numbers
-#: that vary, and what is behind the last turn. See `capture/outside/iterators.py`.
+#: that vary, and what follows the last turn. See `capture/outside/iterators.py`.
 MOST_TURNS = 3
 
 

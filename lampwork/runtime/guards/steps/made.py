@@ -1,4 +1,4 @@
-"""Steps to what is not simply stored: referents of weak references, remembered answers, and what each call makes."""
+"""Steps to what no slot of the base holds: referents, remembered answers, and what each call makes."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from lampwork._torch import state_test
 from lampwork.ir.guard import Equals
 from lampwork.ir.source import Source, State
 from lampwork.runtime.guards.failures import short
-from lampwork.runtime.guards.interpreter import read, same_value
+from lampwork.runtime.guards.interpreter import read
+from lampwork.runtime.guards.plain_data import same_value
 from lampwork.runtime.guards.rules import GuardRule, guard_rule
 
 if TYPE_CHECKING:

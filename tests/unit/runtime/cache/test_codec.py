@@ -24,7 +24,7 @@ from lampwork.ir.template import ConstantValue, NewFunction
 from lampwork.runtime.cache import codec, schema
 from lampwork.runtime.cache.codec import Decoder, Malformed, NotStorable, encode
 from lampwork.runtime.cache.entries import _slim
-from lampwork.runtime.guards.interpreter import same_value
+from lampwork.runtime.guards.plain_data import same_value
 from tests.unit.runtime import handmade
 
 

@@ -210,9 +210,7 @@ def static_guards(guards, reads=(), others=()):
 def unchanged(static, function):
     """As an entry's function asks: the snapshots, then what is left."""
     state = static.state
-    return not memory_words.compare()(state.address) and (
-        state.left is None or state.now(function, ()) is not None
-    )
+    return not memory_words.compare()(state.address) and (state.left is None or state.now(function, ()) is not None)
 
 
 @pytest.mark.parametrize("name", CHANGES)
