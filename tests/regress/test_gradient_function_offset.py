@@ -11,7 +11,7 @@ from lampwork.runtime.guards.memory_words import word
 
 def test_the_gradient_function_is_found():
     layout = _torch.tensor_layout()
-    if layout is None:  # nothing is stamped then
+    if layout is None:  # no snapshots are taken then
         return
     leaf = torch.ones(3, requires_grad=True)
     for result in (leaf * 2, leaf.exp()):

@@ -6,7 +6,7 @@ where possible.
     ... state.values, state.now(function, ())
 
 A state is immutable. While its words compare equal, the static guards hold and `values` are the very objects at the
-static sources, tensors' data included. What changes from call to call is left to `State.left`: gradients from the
+static sources, tensors' data included. What changes from call to call is left to `StaticState.left`: gradients from the
 start, other things once their words have differed once or twice.
 """
 
@@ -46,7 +46,7 @@ _DIFFERS = array("Q", [1, 0, 0])  # a record that never compares equal: its own 
 _DIFFERS[1] = _DIFFERS.buffer_info()[0]
 
 
-class State:
+class StaticState:
     """What the static guards of one entry found, and the words of memory by which it is known to be unchanged.
 
     `values`: those that stay; where `left` is not None, `now` completes them for a call.
@@ -112,7 +112,7 @@ class StaticGuards:
         self._attempts = 0
         self._pause = 0
         self._next_pause = FIRST_PAUSE
-        self.state: State | None = None
+        self.state: StaticState | None = None
         #: What changed between calls: how often, by id, and of what no snapshot is taken for that.
         self._snapshots: VersionSnapshots | None = None
         self._changes: Counter[int] = Counter()
@@ -130,7 +130,7 @@ class StaticGuards:
             return self._compiled(function, (), {})
         return evaluate(self._guards, (*self._reads, *self._others), function, (), {})
 
-    def refresh(self, function: Any) -> State | None:
+    def refresh(self, function: Any) -> StaticState | None:
         """Check every static guard, one by one; the new state, None when one does not hold."""
         if not supported() or self._pause:
             found = self._check(function)
@@ -156,15 +156,15 @@ class StaticGuards:
         self._changes.update(snapshots.differing())
         self._avoid |= {each for each, count in self._changes.items() if each and count >= FAILURES}
 
-    def _for_one_call(self, found: tuple) -> State:
+    def _for_one_call(self, found: tuple) -> StaticState:
         # For one call, whose own objects were there when the others were found: nothing need be kept alive for it,
         # least of all gradients that the program is about to replace.
         values: list[Any] = [None] * self._size
         for position, value in zip(self._positions, found):
             values[position] = value
-        return State(values, _DIFFERS, self, found[len(self._reads) :])
+        return StaticState(values, _DIFFERS, self, found[len(self._reads) :])
 
-    def _taken(self, function: Any) -> tuple[State | None, tuple | None]:
+    def _taken(self, function: Any) -> tuple[StaticState | None, tuple | None]:
         """A state that the next calls compare with, None where there can be none; and what `_check` found."""
         snapshots = VersionSnapshots(function, self._avoid)
         for guard in self._guards:
@@ -197,9 +197,9 @@ class StaticGuards:
         generation = snapshots if self._weights.isdisjoint(map(id, per_call)) else None
         keep = (snapshots, pinned)
         if left is None:
-            return State(values, table, keep, pinned, generation), found
+            return StaticState(values, table, keep, pinned, generation), found
         positions = [places[id(source)] for source in left.reads]
-        return State(values, table, keep, pinned, generation, left.call, positions), found
+        return StaticState(values, table, keep, pinned, generation, left.call, positions), found
 
 
 class Split:

@@ -253,7 +253,7 @@ LEFT = {"ordered dict order"}
 
 
 @pytest.mark.parametrize("name", sorted(set(CHANGES) - LEFT))
-def test_stamped_and_not_checked_again(name):
+def test_unchanged_and_not_checked_again(name):
     guards, _ = CHANGES[name]
     thing = make_thing()
     thing.copy = types.FunctionType(function_a.__code__, globals(), None, (1,))
@@ -320,12 +320,12 @@ def test_snapshots_that_keep_failing_are_given_a_rest(monkeypatch):
     monkeypatch.setattr("lampwork.runtime.guards.static.ATTEMPTS", 2)
     thing = make_thing()
     static = static_guards([Guard(own("number"), Equals(3))])
-    stamped = 0
+    same = 0
     for _ in range(20):
         thing.counter = object()
         assert static.refresh(thing) is not None
-        stamped += unchanged(static, thing)
-    assert 1 <= stamped <= 4
+        same += unchanged(static, thing)
+    assert 1 <= same <= 4
 
 
 def test_arguments_that_overlap_weights_are_noticed():
