@@ -142,3 +142,12 @@ def test_a_new_test_is_placed(is_finite):
     guards = [Guard(Attribute(SCALE, str(number)), IsFinite(True)) for number in range(20)]
     split = Split([Guard(Argument(0), IsFinite(True)), *guards])
     assert split.call == [Guard(Argument(0), IsFinite(True))] and split.static == guards
+
+
+@pytest.mark.parametrize("kind", kinds(sources_of_ir, Source), ids=lambda kind: kind.__name__)
+def test_what_a_call_decides_is_never_static(kind):
+    """Whatever the step starts at: guards are divided as `is_static` says."""
+    values = {"base": Root(), "args": (Argument(0),), "kwargs": (), "key": Argument(0), "texts": ("s0",), "numbers": ()}
+    source = kind(**{name: values.get(name, 0) for name in schema.names(kind)})
+    assert Split([]).is_static(source) == sources_of_ir.is_static(source)
+    assert not (kind.from_call and sources_of_ir.is_static(source))
