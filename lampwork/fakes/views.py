@@ -164,6 +164,8 @@ def _reshape_alias(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any]) 
 
 @_rule(aten.as_strided.default)
 def _as_strided(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> Layout:
+    if storage_offset is not None and storage_offset < 0:
+        raise RuntimeError(f"Tensor: invalid storage offset {storage_offset}")
     return Layout(size, stride, x.storage_offset() if storage_offset is None else storage_offset)
 
 

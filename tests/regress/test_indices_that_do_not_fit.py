@@ -34,6 +34,12 @@ PROGRAMS = {
     "scatter of a number": lambda x: x.scatter(0, zeros(1, 6), 1.0),
     "scatter_add": lambda x: x.scatter_add(0, zeros(4, 4), torch.ones(2, 4)),
     "index_put": lambda x: x.index_put((THREE,), torch.ones(2, 4)),
+    "index_fill, a dimension that is not there": lambda x: x.index_fill(2, THREE, 1.0),
+    "index_fill of a number, another dimension": lambda x: x.sum().index_fill(1, THREE[:1], 1.0),
+    "index_select, a matrix of indices": lambda x: x.index_select(0, THREE[None, :1]),
+    "index_select of a number, another dimension": lambda x: x.sum().index_select(1, THREE[:1]),
+    "index_copy, indices of another type": lambda x: x.index_copy(0, THREE.int(), torch.ones(3, 4)),
+    "as_strided_scatter before the memory": lambda x: x.as_strided_scatter(torch.ones(2), (2,), (1,), -1),
     "an assignment": lambda x: x.clone().__setitem__(THREE, torch.ones(2, 4)),
 }
 
@@ -46,6 +52,22 @@ def test_refused(name):
             function(torch.zeros(5, 4))
         messages.append((caught.type, str(caught.value)))
     assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x.as_strided_scatter(torch.ones(2), (2,), (1,), len(x) - 3),
+        lambda x: (x + 1).as_strided((2,), (1,), len(x) - 3) * 2,
+    ],
+)
+def test_offsets_that_sizes_decide(program):
+    compiled = lampwork.compile(program, options={"cache": False})
+    for count in (6, 5, 4):
+        assert torch.equal(compiled(torch.ones(count)), program(torch.ones(count)))
+    for function in (program, compiled):
+        with pytest.raises(RuntimeError, match="invalid storage offset -1"):
+            function(torch.ones(2))
 
 
 def test_rows_that_contents_decide():

@@ -1,4 +1,4 @@
-"""Variances of no elements are NaN, whatever is added to their number."""
+"""Variances of no elements are NaN, whatever is added to their number; norms of no elements, and of numbers."""
 
 from __future__ import annotations
 
@@ -30,3 +30,12 @@ def test_shapes_of_norms_without_a_kernel(order, keepdim, monkeypatch):
         expected = program(torch.ones(shape))
         found = lampwork.compile(program, options={"cache": False})(torch.ones(shape))
         assert found.shape == expected.shape and found.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("order", [2, float("inf"), -float("inf")])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_norms_of_numbers_along_a_dimension(order, keepdim):
+    """A tensor without dimensions has one that may be named, by eager's norms as by its sums."""
+    program = lambda x: torch.linalg.vector_norm(x, order, dim=-1, keepdim=keepdim)
+    compiled = lampwork.compile(program, fullgraph=True, options={"cache": False})
+    torch.testing.assert_close(compiled(torch.tensor(-2.5)), program(torch.tensor(-2.5)))

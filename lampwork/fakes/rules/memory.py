@@ -408,10 +408,13 @@ def embedding(weight: torch.Tensor, indices: torch.Tensor, *options: Any) -> Spe
 
 @rule("index_select")
 def index_select(x: torch.Tensor, dim: int, index: torch.Tensor) -> Spec:
-    if index.dim() > 1 or x.dim() == 0:
+    place = wrap_dim(dim, x.dim())
+    if index.dim() > 1:
+        raise IndexError("index_select(): Index is supposed to be a vector")
+    if x.dim() == 0:
         raise Unknown
     shape = list(x.size())
-    shape[wrap_dim(dim, len(shape))] = index.numel()
+    shape[place] = index.numel()
     return Spec(tuple(shape), contiguous(shape), x.dtype)
 
 
@@ -447,7 +450,14 @@ def scatter(x: torch.Tensor, dim: int, index: torch.Tensor, source: Any, *args: 
     return Spec(tuple(x.size()), contiguous(x.size()), x.dtype)
 
 
-@rule("index_add", "index_copy", "index_reduce")
+@rule("index_copy")
+def index_copy(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, **kwargs: Any) -> Spec:
+    if index.dtype is not torch.int64:
+        raise RuntimeError(f"index_copy_(): Expected a long tensor for index, but got {index.dtype}")
+    return index_add(x, dim, index, source)
+
+
+@rule("index_add", "index_reduce")
 def index_add(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *how: str, **kwargs: Any) -> Spec:
     if x.dim() != source.dim() or index.dim() != 1 or not x.dim():
         raise Unknown
@@ -462,7 +472,8 @@ def index_add(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tens
 
 
 @rule("index_fill.int_Scalar")
-def index_fill(x: torch.Tensor, *args: Any, **kwargs: Any) -> Spec:
+def index_fill(x: torch.Tensor, dim: int, *args: Any, **kwargs: Any) -> Spec:
+    wrap_dim(dim, x.dim())
     return Spec(tuple(x.size()), preserved(x), x.dtype)
 
 

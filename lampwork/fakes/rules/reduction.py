@@ -150,7 +150,8 @@ def logsumexp(x: torch.Tensor, dim: Any, keepdim: bool = False) -> Spec:
 @rule("linalg_vector_norm")
 def vector_norm(x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
     dims = (dim,) if isinstance(dim, int) else tuple(dim or range(x.dim()))
-    if not x.dtype.is_floating_point or (not 0 <= ord < math.inf and 0 in [x.size(each) for each in dims]):
+    lengths = [x.size(each) for each in dims] if x.dim() else []  # a number has a dimension to be named, and no length
+    if not x.dtype.is_floating_point or (not 0 <= ord < math.inf and 0 in lengths):
         raise Unknown  # a maximum of nothing
     return _reduce(x, dim, keepdim, dtype or x.dtype)
 
