@@ -11,6 +11,7 @@ import io
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 #: Delivered in place of a value by an iterator that is exhausted.
@@ -87,6 +88,21 @@ def rest_of_dict(entries: Any, place: int, size: int, backwards: bool) -> Iterat
 def _changed_dict() -> Iterator[Any]:
     raise RuntimeError("dictionary changed size during iteration")
     yield
+
+
+class NoValue:
+    """Stands for what a context variable without a value holds."""
+
+
+def context_value(variable: Any, has_default: bool) -> Any:
+    """What the context variable holds in the current context, or, if `has_default`, its own default; `NoValue` where
+    that is nothing. Raises LookupError where `variable` is no context variable."""
+    if type(variable) is not ContextVar:
+        raise LookupError("not a context variable")
+    try:
+        return variable.get() if has_default else variable.get(NoValue)
+    except LookupError:
+        return NoValue
 
 
 def remaining(iterator: Any) -> Sequence[Any]:

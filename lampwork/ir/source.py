@@ -212,6 +212,20 @@ class Remembered(Source):
 
 
 @record
+class ContextValue(Source):
+    """What the context variable `base` holds for the caller, or, if `has_default`, its own default;
+    `ir.operations.NoValue` where that is nothing."""
+
+    base: Source
+    has_default: bool
+
+    from_call = True
+
+    def describe(self) -> str:
+        return f"{describe(self.base)}.get()"
+
+
+@record
 class Remaining(Source):
     """What the builtin iterator `base` has yet to give, as a sequence; looking at it does not advance the iterator."""
 

@@ -32,6 +32,7 @@ from lampwork.ir.source import (
     Attribute,
     Cell,
     ClassAttribute,
+    ContextValue,
     InstanceDict,
     Item,
     KeyAt,
@@ -102,6 +103,9 @@ class Sources:
 
     def array_memory(self, base: Source) -> Source:
         return self._intern((ArrayMemory, id(base)), ArrayMemory, base)
+
+    def context_value(self, base: Source, has_default: bool) -> Source:
+        return self._intern((ContextValue, id(base), has_default), ContextValue, base, has_default)
 
     def remembered(self, base: Source, args: tuple, kwargs: tuple) -> Source:
         key = (Remembered, id(base), repr((args, kwargs)))

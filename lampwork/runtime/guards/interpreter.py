@@ -24,7 +24,8 @@ from lampwork.ir.guard import (
     SizeSource,
     TensorIs,
 )
-from lampwork.ir.operations import remaining as remaining  # compiled checks name it
+from lampwork.ir.operations import context_value as context_value  # compiled checks name it
+from lampwork.ir.operations import remaining as remaining  # and this
 from lampwork.ir.record import record
 from lampwork.ir.reference import ClassWith, code_digest, property_digest
 from lampwork.ir.source import Source

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import contextvars
 import copy
 import dataclasses
 import enum
@@ -12,6 +13,7 @@ import inspect
 import itertools
 import operator
 import string
+import struct
 import types
 import typing
 import warnings
@@ -626,6 +628,41 @@ def cached_across_calls(x, number):
     first = remembered(number)
     break_here()
     return x * first + remembered(number + 1), remembered.cache_info().currsize
+
+
+SCALE: contextvars.ContextVar[float] = contextvars.ContextVar("SCALE", default=2.0)
+LIMIT: contextvars.ContextVar[Any] = contextvars.ContextVar("LIMIT")
+
+
+@torch.compiler.disable
+def set_context(scale, limit):
+    SCALE.set(scale)
+    LIMIT.set(limit)
+
+
+@program(calls=[lambda: (vector(),)] * 2)
+def context_variables_without_values(x):
+    return x * SCALE.get(), x * SCALE.get(3.0), x * LIMIT.get(5.0)
+
+
+@program(calls=[lambda: (vector(), 1.0, [1]), lambda: (vector(), 4.0, [1]), lambda: (vector(), 4.0, [])])
+def context_variables_that_change(x, scale, limit):
+    set_context(scale, limit)
+    LIMIT.get().append(SCALE.get())
+    return x * SCALE.get(7.0) + len(LIMIT.get(None)), limit
+
+
+@program(calls=[lambda: (vector(),)])
+def context_variable_is_missing(x):
+    try:
+        return x * contextvars.ContextVar("NOTHING").get()
+    except LookupError:
+        return x
+
+
+@program(calls=[lambda: (vector(), b"\x00\x00\x80?"), lambda: (vector(), struct.pack("<f", 3.5))])
+def bytes_that_are_numbers(x, data):
+    return x * struct.unpack("<f", data)[0], struct.pack("<if", len(x), 2.0), struct.calcsize("<if")
 
 
 def traced(function):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from lampwork.ir.operations import remaining
-from lampwork.ir.source import ArrayMemory, Numbers, Referent, Remaining, Remembered, is_source
+from lampwork.ir.operations import context_value, remaining
+from lampwork.ir.source import ArrayMemory, ContextValue, Numbers, Referent, Remaining, Remembered, is_source
 from lampwork.runtime.guards.interpreter import (
     array_memory,
     evaluate_sizes,
@@ -59,6 +59,18 @@ class RememberedRule(StepRule[Remembered]):
 
     def snapshot(self, snapshots: VersionSnapshots, source: Remembered) -> Any:
         raise Unstable("the function may be asked again")
+
+
+@step_rule(ContextValue)
+class ContextValueRule(StepRule[ContextValue]):
+    def read(self, source: ContextValue, scope: Scope) -> Any:
+        return context_value(read(source.base, scope), source.has_default)
+
+    def text(self, writer: CheckWriter, source: ContextValue) -> str:
+        return f"reading.context_value({writer.load(source.base)}, {source.has_default})"
+
+    def snapshot(self, snapshots: VersionSnapshots, source: ContextValue) -> Any:
+        raise Unstable("each context has its own")
 
 
 @step_rule(Remaining)
