@@ -16,6 +16,7 @@ from lampwork._torch.library import (
     cpu_random_state_bytes,
     direct_call,
     draws_random_numbers,
+    finds_sizes,
     functional_of_custom,
     if_given,
     many_of_one,

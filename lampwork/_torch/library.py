@@ -50,6 +50,11 @@ def draws_random_numbers(name: str) -> bool:
     return torch.Tag.nondeterministic_seeded in overload(name).tags
 
 
+def finds_sizes(name: str) -> bool:
+    """Whether contents decide what sizes the results of the operator `name` have."""
+    return torch.Tag.dynamic_output_shape in overload(name).tags
+
+
 _registering = threading.RLock()
 
 

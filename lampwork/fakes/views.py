@@ -245,7 +245,7 @@ def _expand(x: torch.Tensor, size: Sequence[Any], *, implicit: bool = False) -> 
                 )
             step = 0
         result[index], steps[index] = wanted, step
-    return Layout(result, steps, offset)
+    return Layout(result, steps if shape else [0] * len(size), offset)  # a number's strides are 0, of any size
 
 
 @_rule(aten.permute.default)

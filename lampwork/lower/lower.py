@@ -269,7 +269,8 @@ class Lowering(Nests):
     def computes_nothing(self, what: _Operator) -> bool:
         """Whether no result of a pure operator has elements, so that nothing needs to be called for them.
 
-        Where contents decide a size, zero may be what is left of an assumption: the call finds out whether it holds.
+        Where contents decide a size, zero may be what is left of an assumption, or be claimed by the program: the call
+        finds out whether it holds.
         """
         metas = (self.out,) if type(self.out) is TensorMeta else self.out
         return (
@@ -277,6 +278,7 @@ class Lowering(Nests):
             and all(meta is not None and 0 in meta.shape and meta.dtype in NATIVE for meta in metas)  # type: ignore[union-attr]
             and not (what.is_view or what.written or what.aliases)
             and not _torch.draws_random_numbers(what.name)
+            and not _torch.finds_sizes(what.name)
             and not self.sizes_found()
         )
 

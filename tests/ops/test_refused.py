@@ -1,16 +1,19 @@
-"""What eager refuses, compiled code refuses with the same words: PyTorch's own samples of wrong arguments.
+"""What eager refuses, compiled code refuses with the same words: PyTorch's own samples of wrong arguments, and samples
+with one number replaced (a dimension, an offset, a size).
 
 A shape rule that lets wrong arguments through makes kernels that read past the end of a tensor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import SampleInput
 
 import lampwork
 
@@ -54,3 +57,62 @@ def test_refused(name):
 @pytest.mark.parametrize("name", [name for name in INFOS if name not in (*QUICK, *LEFT)])
 def test_refused_by_others(name):
     refused_alike(name)
+
+
+#: Numbers that are wrong for most arguments.
+OTHERS = (-9, -3, -1, 0, 1, 3, 7)
+#: Operators with samples in float32, but those that only ask for memory.
+NUMBERED = {
+    f"{info.name} {info.variant_test_name}".strip(): info
+    for info in op_db
+    if torch.float32 in info.dtypes and not info.name.startswith(("empty", "new_empty"))
+}
+#: Run every time: the operators whose rules have let such a number through, or refused one that is right.
+QUICK_NUMBERS = ("as_strided_scatter", "index_fill", "index_select", "linalg.vector_norm", "repeat_interleave")
+#: Words of an internal check in place of those of eager, which says what is negative.
+OTHER_WORDS = {"normal number_mean"}
+
+
+def with_other_numbers(sample: Any) -> Iterator[Any]:
+    """The sample with one integer of its arguments, alone or in a list, replaced by another."""
+    for key, value in [*enumerate(sample.args), *sample.kwargs.items()]:
+        for other in _others(value):
+            args, kwargs = list(sample.args), dict(sample.kwargs)
+            if isinstance(key, int):
+                args[key] = other
+            else:
+                kwargs[key] = other
+            yield SampleInput(sample.input, args=tuple(args), kwargs=kwargs)
+
+
+def _others(value: Any) -> Iterator[Any]:
+    if type(value) is int:
+        yield from (each for each in OTHERS if each != value)
+    elif type(value) in (list, tuple) and all(type(each) is int for each in value):
+        for place in range(len(value)):
+            for other in _others(value[place]):
+                yield type(value)((*value[:place], other, *value[place + 1 :]))
+
+
+def numbers_refused_alike(name: str) -> None:
+    function = NUMBERED[name].op
+    program = lambda *args, **kwargs: function(*args, **kwargs)
+    for sample in itertools.islice(NUMBERED[name].sample_inputs("cpu", torch.float32), 0, 12, 4):
+        for changed in with_other_numbers(sample):
+            expected = outcome(program, changed)
+            if expected[0]:
+                found = outcome(lampwork.compile(program, options={"cache": False}), changed)
+                assert found == expected or name in OTHER_WORDS and found[0] == expected[0], changed
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", QUICK_NUMBERS)
+def test_other_numbers(name):
+    numbers_refused_alike(name)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [name for name in NUMBERED if name not in QUICK_NUMBERS])
+def test_other_numbers_of_others(name):
+    numbers_refused_alike(name)

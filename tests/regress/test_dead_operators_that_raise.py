@@ -96,3 +96,22 @@ def test_weights_that_groups_do_not_divide(function):
                 compiled(x, weight)
         else:
             assert torch.equal(compiled(x, weight), x * 2)
+
+
+@pytest.mark.parametrize("count", [0, 3, 4, 5])
+@pytest.mark.parametrize("is_read", [True, False])
+def test_sizes_that_the_program_claims(count, is_read):
+    """Contents must have the size that the program says they have, also where that is none."""
+
+    def program(x, repeats):
+        found = x.repeat_interleave(repeats, 0, output_size=count)
+        return found if is_read else x + 1
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    x, repeats = torch.arange(4.0)[:, None], torch.tensor([1, 2, 0, 1])
+    if count == 4:
+        assert torch.equal(compiled(x, repeats), program(x, repeats))
+        return
+    for function in (program, compiled):
+        with pytest.raises(RuntimeError, match="allocated size does not match"):
+            function(x, repeats)

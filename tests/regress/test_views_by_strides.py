@@ -37,3 +37,12 @@ def test_elements_outside_of_a_view_get_no_gradient(program):
         torch.autograd.backward(results, [torch.arange(1.0, 1 + each.numel()).view(each.shape) for each in results])
         gradients.append(leaf.grad)
     assert torch.equal(*gradients)
+
+
+def test_numbers_that_are_expanded_have_strides_of_0():
+    """Whatever the size: the one that a dimension has is no reason to call its number a stride."""
+    program = lambda x, y: x.expand_as(y)
+    compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+    for shape in ((1, 1), (2, 1), (3, 2), (1,)):
+        y = torch.ones(shape)
+        assert compiled(torch.tensor(1.0), y).stride() == program(torch.tensor(1.0), y).stride() == (0,) * y.dim()
