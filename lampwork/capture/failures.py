@@ -35,6 +35,10 @@ _OWN_WORDS = (
 _OWN_DIRECTORY = __file__.rpartition("/")[0] + "/"
 _PACKAGE = _OWN_DIRECTORY.rpartition("capture/")[0]
 _MACHINE_DIRECTORY = _OWN_DIRECTORY + "machine/"
+#: Where functions are called because the program calls them.
+_CALLS_FOR_THE_PROGRAM = (
+    _OWN_DIRECTORY, _PACKAGE + "fakes/", _PACKAGE + "_torch/", _PACKAGE + "ir/operations.py",
+)  # fmt: skip
 _OWN_NAMESPACES = frozenset({"aten", "prims", "prim"})
 
 
@@ -62,6 +66,8 @@ def raised_deliberately(error: BaseException) -> bool:
     file = "" if traceback is None else traceback.tb_frame.f_code.co_filename
     if traceback is None or not file.startswith(_PACKAGE) or file.startswith(_MACHINE_DIRECTORY):
         return True
+    if not file.startswith(_CALLS_FOR_THE_PROGRAM):
+        return False
     operation = traceback.tb_frame.f_code.co_code[traceback.tb_lasti]
     return dis.opname[operation].startswith(("CALL", "RAISE"))
 

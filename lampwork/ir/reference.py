@@ -137,7 +137,8 @@ def class_digest(cls: type) -> str:
                 if str(name).startswith("__") and name not in _NO_CONTENTS:
                     digest.update(f"{name} ".encode(errors="surrogatepass"))
                     _feed_content(digest.update, value)
-            _feed(digest.update, tuple(map(str, each.__dict__.get("__annotations__") or ())))
+            annotations = each.__dict__.get("__annotations__")  # a descriptor, in classes whose instances have some
+            _feed(digest.update, tuple(map(str, annotations)) if type(annotations) is dict else ())
             if isinstance(each, abc.ABCMeta):
                 registered = (weak() for weak in _abc._get_dump(each)[0])  # type: ignore[attr-defined]
                 _feed(digest.update, frozenset(_qualname(other) for other in registered if other is not None))
