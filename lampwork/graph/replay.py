@@ -107,7 +107,7 @@ class _Writer(_Calls):
 
     def write(self) -> Replay:
         if any(each.written for each in self.joint.outputs):
-            self.unrepeatable = "it writes to tensors that require grad"
+            raise _Unrepeatable("it writes to tensors that require grad")  # what they hold is no output of the region
         if self.joint.moved:
             raise _Unrepeatable("it gives a tensor from outside another shape or other memory")
         self.check_writes()
