@@ -256,7 +256,9 @@ def _elementwise(terms: Callable[[Call], Sequence[torch.Tensor]]) -> Rule:
     def rule(call: Call) -> Found:
         if call.sum_dtype == torch.float64:
             return {}
-        found = torch.stack(torch.broadcast_tensors(*terms(call)))
+        given = terms(call)
+        device = next((each.device for each in given if each.device.type != "cpu"), torch.device("cpu"))
+        found = torch.stack(torch.broadcast_tensors(*(each.to(device) for each in given)))
         if not bool((_finite(found).abs().sum(0) > call.limit).any()):
             return {}
         above, below = (each.sum(0) for each in _signs(_finite(found)))
