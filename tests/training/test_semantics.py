@@ -70,7 +70,6 @@ COUNTED: dict[tuple[str, str], set[str]] = {
     ("overlapping_views_written", "step"): {"needs-grad"},
     ("views_of_one_base_with_history", "region"): {"needs-grad"},
     ("views_of_one_base_with_history", "step"): {"autograd"},
-    ("view_output_written_by_the_caller", "step"): {"autograd", "opaque-value", "operator-error"},
     ("complex_views_written", "region"): {"needs-grad"},
     ("written_after_it_was_saved", "region"): {"needs-grad"},
     ("checkpoint_in_contexts_of_ones_own", "region"): {"native-call"},

@@ -58,6 +58,8 @@ def test_derivatives_at_the_edges(name, dtype):
         g, x = g[3:], x[3:]
     if dtype == torch.float64:
         g, x = g[1:], x[1:]  # NaN: eager's scalar and vectorised kernels differ
+    if name == "logit":
+        x = torch.where(x == 0, 0, x)  # -0.0: inf of eager's scalar kernel, -inf of its vectorised one
     tolerance = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {}
     lowered = assert_like_eager(ACTIVATIONS[name], g, x, **tolerance)
     assert not operators(lowered)[1], "called through ATen"

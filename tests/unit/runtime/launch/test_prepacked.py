@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import lampwork
+from lampwork._torch import vendor_supports_bfloat16
 from lampwork.runtime.launch import prepacked as module
 from lampwork.runtime.launch.prepacked import DerivedInputs
 
@@ -37,7 +38,7 @@ def test_replaced_parameters_and_memory_are_noticed():
 
 
 @pytest.mark.parametrize("is_transposed", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, *([torch.bfloat16] if vendor_supports_bfloat16() else [])])
 def test_an_unpacked_weight_gives_what_the_packed_one_gives(is_transposed, dtype):
     weight = torch.randn(256, 512, dtype=dtype)
     stored = weight.t().contiguous() if is_transposed else weight
