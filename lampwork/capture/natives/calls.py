@@ -59,6 +59,7 @@ from lampwork.capture.values.array_functions import (
 )
 from lampwork.capture.values.arrays import UnknownArray, holds_array, holds_tensor, install_unknown_arrays
 from lampwork.capture.values.container_methods import SHADOW_METHODS
+from lampwork.capture.values.sizes import settled
 from lampwork.capture.values.unbacked_numbers import install_numbers, item
 from lampwork.ir.operations import ArrayMethod
 
@@ -387,6 +388,8 @@ class NativeCalls(CaptureWorld):
             args = (*args[:-1], self.as_pairs(args[-1]))
         if effect == "data":
             args = tuple([self.materialise(value) for value in args])
+            if self.recorder.sizes:
+                args, kwargs = settled(args), settled(kwargs)
             if not self.are_data(args, kwargs):
                 if type(function) is types.WrapperDescriptorType and len(args) == 2 and self.is_data(args[0]):
                     # `5 .__add__(point)`: numbers and strings leave operands of other classes to the other side.

@@ -26,7 +26,7 @@ from lampwork.capture.outside.overlay import MISSING, Break
 from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.values.arrays import UnknownArray
 from lampwork.capture.values.numbers import BackedNumber
-from lampwork.capture.values.sizes import SYMBOLIC, number
+from lampwork.capture.values.sizes import SYMBOLIC, number, settled
 from lampwork.capture.values.text import UnknownText, holds_unknown, joined
 from lampwork.capture.values.unbacked_numbers import UnbackedNumber
 
@@ -281,14 +281,17 @@ _OWN_TEXT = (OSError, UnicodeError, SyntaxError, ImportError, BaseExceptionGroup
 
 def _text_of_exception(world: Any, error: Any, function: Any) -> str | None:
     """`str` or `repr` of an exception whose class leaves that to BaseException; None for any other value."""
-    if not isinstance(error, BaseException) or not is_object(error) or isinstance(error, _OWN_TEXT):
+    if not isinstance(error, BaseException) or isinstance(error, _OWN_TEXT):
+        return None
+    if not is_object(error) and settled(error.args) is error.args and not holds_unknown(error.args):
         return None
     if type(world.special(error, "__str__" if function is str else "__repr__")) is types.FunctionType:
         return None
     call = world.machine.call
     if function is repr:
-        inner = f"({call(repr, (error.args[0],))})" if len(error.args) == 1 else call(repr, (error.args,))
-        return type(error).__name__ + inner
+        if len(error.args) == 1:
+            return joined([type(error).__name__, "(", call(repr, (error.args[0],)), ")"])
+        return joined([type(error).__name__, call(repr, (error.args,))])
     if len(error.args) == 1:
         return call(repr if isinstance(error, KeyError) else str, (error.args[0],))
     return call(repr, (error.args,)) if error.args else ""

@@ -7,6 +7,7 @@ C) needs the number, which specialises the symbol: the entry then serves that nu
 
 from __future__ import annotations
 
+import collections
 import math
 import operator
 import types
@@ -25,6 +26,9 @@ from lampwork.fakes.symbolic import size_of
 SYMBOLIC = frozenset({torch.SymInt, torch.SymBool, torch.SymFloat})
 #: The classes that symbols have for the program.
 NUMBER_TYPES = {torch.SymInt: int, torch.SymBool: bool, torch.SymFloat: float}
+_TABLES = frozenset({dict, collections.OrderedDict, collections.defaultdict})
+#: Containers whose symbols are looked for; sets have none, as what is put into them is a number by then.
+_READ = _TABLES | {tuple, list, torch.Size, collections.deque}
 _INTEGERS = frozenset({int, bool, torch.SymInt})
 _TRUTHS = frozenset({bool, torch.SymBool})
 _EXACT = frozenset({operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod})
@@ -83,6 +87,28 @@ def mentions_symbols(value: Any) -> bool:
     return False
 
 
+def settled(value: Any, _around: tuple[int, ...] = ()) -> Any:
+    """As `number`, and symbols in containers of every kind, to any depth: what native code reads, and does not keep."""
+    kind = type(value)
+    if kind in SYMBOLIC or kind is slice:
+        return number(value)
+    if kind not in _READ or id(value) in _around:
+        return value
+    around = (*_around, id(value))
+    if kind in _TABLES:
+        pairs = [(settled(key, around), settled(each, around)) for key, each in value.items()]
+        if all(key is old and each is held for (key, each), (old, held) in zip(pairs, value.items(), strict=True)):
+            return value
+        made = value.copy()
+        made.clear()
+        made.update(pairs)
+        return made
+    values = [settled(each, around) for each in value]
+    if all(each is held for each, held in zip(values, value, strict=True)):
+        return value
+    return collections.deque(values, value.maxlen) if kind is collections.deque else kind(values)
+
+
 class SymbolicValues(CaptureWorld):
     """The part of a world that knows symbols; first in its order, so that others see numbers."""
 
@@ -99,6 +125,8 @@ class SymbolicValues(CaptureWorld):
                 answer = product(left, right)
                 if answer is not NotImplemented:
                     return answer
+            if op is operator.mod and self.has_symbols and (left_type is str or left_type is bytes):
+                right = settled(right)
             return super().binary_op(op, left, right)
         if left_type is Fake or right_type is Fake:
             return op(left, right)
