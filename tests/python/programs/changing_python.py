@@ -1143,3 +1143,30 @@ def module_made_in_the_region(x):
     break_here()
     space.b = made().norm()
     return space.a + space.b, sorted(vars(space))
+
+
+# Sizes and numbers in texts --------------------------------------------------------------------------------------------
+
+
+@program(calls=[lambda: (vector(4), 0.25), lambda: (vector(5), 0.5), lambda: (vector(6), 0.75)])
+def text_of_containers_of_sizes_and_numbers(x, rate):
+    n = len(x)
+    return x * 2, "{}".format({n: [n]}), "%s %r" % ({n: n}, [n, rate]), f"{ {n: rate} }", repr(collections.deque([n]))
+
+
+@program(calls=[lambda: (vector(4), 0.25), lambda: (vector(5), 0.5), lambda: (vector(6), 0.75)])
+def text_of_errors_of_sizes_and_numbers(x, rate):
+    found = []
+    for error in (KeyError(len(x)), ValueError({len(x): rate}), ValueError("bad", len(x), rate), RuntimeError(rate)):
+        try:
+            raise error
+        except Exception as caught:
+            found += [str(caught), repr(caught)]
+    return x * 2, found
+
+
+@program(calls=[lambda: (vector(4), 0.25), lambda: (vector(5), 0.5), lambda: (vector(6), 0.75)])
+def error_of_a_size_raised_to_the_caller(x, rate):
+    if rate < 0.6:
+        return x * rate
+    raise KeyError(len(x))
