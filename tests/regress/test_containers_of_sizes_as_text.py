@@ -1,6 +1,8 @@
 """Sizes inside of containers and exceptions cross into native code as numbers: their text is that of eager."""
 
 import collections
+import re
+import string
 
 import pytest
 import torch
@@ -45,3 +47,13 @@ def test_text_of_what_holds_sizes(show):
     for n, rate in ((4, 0.25), (5, 0.5), (6, 0.75)):
         x = torch.ones(n)
         assert compiled(x, rate)[1] == program(x, rate)[1]
+
+
+def test_a_replacement_that_is_not_known_yet():
+    def program(x, rate):
+        return x * 2, re.sub("r", lambda found: str(rate), "r and r"), string.Template("$n $r").substitute(n=1, r=rate)
+
+    compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+    for rate in (0.25, 0.5, 0.75):
+        x = torch.ones(4)
+        assert compiled(x, rate)[1:] == program(x, rate)[1:]

@@ -26,6 +26,7 @@ from lampwork.capture.machine import UNBOUND
 from lampwork.capture.machine.natives import Callback
 from lampwork.capture.natives.effect_classes import declare, declare_methods
 from lampwork.capture.outside.overlay import Break
+from lampwork.capture.values.text import holds_unknown
 from lampwork.ir.operations import NoValue, context_value
 
 #: Python functions that depend on their arguments alone: run natively where these are plain data.
@@ -151,13 +152,26 @@ def _abc_register(world: Any, cls: Any, subclass: Any) -> Any:
     return _abc._abc_register(cls, subclass)
 
 
+class _Replacement(Callback):
+    """A callback whose result native code reads as text: none that is known only when the graph has run."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        result = super().__call__(*args, **kwargs)
+        if holds_unknown(result):
+            raise Break("data-dependent", "a text that is not known yet replaces what a regular expression found")
+        return result
+
+
 def _substitution(native: Any) -> Any:
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        args = tuple([Callback(world, each) if _is_python_callable(world, each) else each for each in args])
+        args = tuple([_Replacement(world, each) if _is_python_callable(world, each) else each for each in args])
         kwargs = {
-            name: Callback(world, each) if _is_python_callable(world, each) else each for name, each in kwargs.items()
+            name: _Replacement(world, each) if _is_python_callable(world, each) else each
+            for name, each in kwargs.items()
         }
-        others = [each for each in (*args, *kwargs.values()) if type(each) is not Callback]
+        others = [each for each in (*args, *kwargs.values()) if type(each) is not _Replacement]
         if not all(map(world.is_data, others)):
             raise Break("native-argument", f"re.{native.__name__} is called with objects")
         return native(*args, **kwargs)
