@@ -66,6 +66,10 @@ from lampwork.ir.operations import ArrayMethod
 _ITERATORS = frozenset({
     *ITERATORS, map, filter, MachineGenerator, InterpretedIterator, ReversedIterator, SequenceIterator,
 })  # fmt: skip
+#: Functions that look at an iterator as an object, which may never end: they get no list of what is left of it.
+_NEVER_ITERATES = frozenset({
+    repr, ascii, str, format, bool, int, float, complex, abs, round, chr, ord, hex, oct, bin, divmod, pow, range, slice,
+})  # fmt: skip
 _NEW_ALLOWED = frozenset({
     id(cls)
     for cls in (object, dict, list, tuple, set, frozenset, int, float, str, complex, bytes, collections.OrderedDict,
@@ -387,7 +391,8 @@ class NativeCalls(CaptureWorld):
         if len(args) == _FILLS_DICTS.get(function):
             args = (*args[:-1], self.as_pairs(args[-1]))
         if effect == "data":
-            args = tuple([self.materialise(value) for value in args])
+            if function not in _NEVER_ITERATES:
+                args = tuple([self.materialise(value) for value in args])
             if self.recorder.sizes:
                 args, kwargs = settled(args), settled(kwargs)
             if not self.are_data(args, kwargs):

@@ -665,6 +665,17 @@ def bytes_that_are_numbers(x, data):
     return x * struct.unpack("<f", data)[0], struct.pack("<if", len(x), 2.0), struct.calcsize("<if")
 
 
+@program(calls=[lambda: (vector(),), lambda: (vector(5),)])
+def iterators_shown(x):
+    numbers, pair = itertools.count(len(x), 2), itertools.repeat(2.0)
+    shown = repr(numbers), f"{pair}", str(itertools.repeat("a", 3)), bool(numbers)
+    try:
+        int(iter([1]))
+    except TypeError as error:
+        shown = *shown, str(error)
+    return x + next(numbers), shown
+
+
 def traced(function):
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
