@@ -11,14 +11,13 @@ Capture adds a guard whenever it READS a value, never when it copies one.
 from __future__ import annotations
 
 import ast
-import ctypes
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from lampwork.ir.location import Location
+from lampwork.ir.number_operations import NAMES as NUMBER_FUNCTIONS
 from lampwork.ir.record import record
 from lampwork.ir.source import Argument, Keyword, Root, Source, State, describe, is_static, root_of
 from lampwork.ir.stored import Data, Dropped, Expression, Identifier, OneOf
@@ -338,18 +337,6 @@ def size_text(size: SizeSource, value: str) -> str:
     if size.kind == "stride":
         return f"{value}.stride({size.axis})"
     return f"{value}.storage_offset()" if size.kind == "offset" else value
-
-
-def single(value: float) -> float:
-    """`value` rounded to single precision, as a tensor of float32 stores it."""
-    return ctypes.c_float(value).value
-
-
-#: What expressions over numbers may name, beside the numbers.
-NUMBER_FUNCTIONS: dict[str, Any] = {
-    "math": math, "single": single, "min": min, "max": max, "abs": abs, "float": float, "int": int, "type": type,
-    "round": round,
-}  # fmt: skip
 
 
 @record

@@ -12,7 +12,7 @@ the bounds of the symbols; each names its precondition.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import gcd
@@ -28,6 +28,30 @@ class SizeExpr:
     """
 
     __slots__ = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of all symbols in it."""
+        return symbols(self)
+
+    def evaluated(self, values: Mapping[str, int]) -> int:
+        """The integer that it denotes. Raises `KeyError` for a symbol without a value."""
+        return evaluate(self, values)
+
+    def written(self, part: Callable[[Size], str]) -> str:
+        """Python text, which is an operand of any operator but a division; `part` gives those of its parts."""
+        raise NotImplementedError
+
+    def bare_text(self, name: Callable[[str], str]) -> str:
+        """Python text that stands alone, with what `name` gives for each symbol, asked for from left to right."""
+
+        def part(value: Size) -> str:
+            if isinstance(value, int):
+                return str(value)
+            return name(value.name) if isinstance(value, Symbol) else value.written(part)
+
+        shown = part(self)
+        return shown[1:-1] if isinstance(self, (Sum, FloorDiv, Mod)) else shown
 
     def __getstate__(self) -> dict[str, object]:
         return {name: self.__dict__[name] for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
@@ -94,9 +118,12 @@ class FloorDiv(SizeExpr):
 
     __hash__ = _hash
 
+    def written(self, part: Callable[[Size], str]) -> str:
+        return f"({part(self.value)} // {_divisor_text(self.divisor, part)})"
+
     @cached_property
     def text(self) -> str:
-        return f"({self.value} // {_divisor_text(self.divisor)})"
+        return self.written(str)
 
     def __str__(self) -> str:
         return self.text
@@ -109,9 +136,12 @@ class Mod(SizeExpr):
 
     __hash__ = _hash
 
+    def written(self, part: Callable[[Size], str]) -> str:
+        return f"({part(self.value)} % {_divisor_text(self.divisor, part)})"
+
     @cached_property
     def text(self) -> str:
-        return f"({self.value} % {_divisor_text(self.divisor)})"
+        return self.written(str)
 
     def __str__(self) -> str:
         return self.text
@@ -124,9 +154,12 @@ class Min(SizeExpr):
 
     __hash__ = _hash
 
+    def written(self, part: Callable[[Size], str]) -> str:
+        return f"min({part(self.left)}, {part(self.right)})"
+
     @cached_property
     def text(self) -> str:
-        return f"min({self.left}, {self.right})"
+        return self.written(str)
 
     def __str__(self) -> str:
         return self.text
@@ -139,9 +172,12 @@ class Max(SizeExpr):
 
     __hash__ = _hash
 
+    def written(self, part: Callable[[Size], str]) -> str:
+        return f"max({part(self.left)}, {part(self.right)})"
+
     @cached_property
     def text(self) -> str:
-        return f"max({self.left}, {self.right})"
+        return self.written(str)
 
     def __str__(self) -> str:
         return self.text
@@ -155,9 +191,12 @@ class Product(SizeExpr):
 
     __hash__ = _hash
 
+    def written(self, part: Callable[[Size], str]) -> str:
+        return "*".join(map(part, self.factors))
+
     @cached_property
     def text(self) -> str:
-        return "*".join(str(factor) for factor in self.factors)
+        return self.written(str)
 
     def __str__(self) -> str:
         return self.text
@@ -172,18 +211,21 @@ class Sum(SizeExpr):
 
     __hash__ = _hash
 
+    def written(self, part: Callable[[Size], str]) -> str:
+        parts = [part(atom) if k == 1 else f"{k}*{part(atom)}" for k, atom in self.terms]
+        return f"({' + '.join(parts + ([str(self.constant)] if self.constant else []))})"
+
     @cached_property
     def text(self) -> str:
-        parts = [str(atom) if k == 1 else f"{k}*{atom}" for k, atom in self.terms]
-        return f"({' + '.join(parts + ([str(self.constant)] if self.constant else []))})"
+        return self.written(str)
 
     def __str__(self) -> str:
         return self.text
 
 
-def _divisor_text(divisor: Size) -> str:
+def _divisor_text(divisor: Size, part: Callable[[Size], str]) -> str:
     """A product is no factor of what stands before it: `a // (b*c)`, where `a // b*c` is `(a // b)*c`."""
-    return f"({divisor})" if isinstance(divisor, Product) else str(divisor)
+    return f"({part(divisor)})" if isinstance(divisor, Product) else part(divisor)
 
 
 def linear_terms(value: Size) -> tuple[int, tuple[tuple[int, SizeExpr], ...]]:

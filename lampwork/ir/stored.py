@@ -28,6 +28,8 @@ Data: TypeAlias = Any
 Key: TypeAlias = Any
 #: A name that becomes part of generated Python text.
 Identifier: TypeAlias = str
+#: The name of an operation of `ir/number_operations.py`.
+Operation: TypeAlias = str
 #: A Python expression over numbers, which becomes part of generated Python text.
 Expression: TypeAlias = str
 #: Dropped when the record is stored.

@@ -28,7 +28,8 @@ from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.unbacked_numbers import UnbackedNumber
 from lampwork.fakes.fake import TensorSpec, make_fake
 from lampwork.fakes.symbolic import size_of
-from lampwork.ir.guard import SizeSource, relation_over, single
+from lampwork.ir.guard import SizeSource, relation_over
+from lampwork.ir.number_operations import single
 from lampwork.ir.reference import ObjectRef
 from lampwork.ir.source import InstanceDict, Item, Numbers, Source
 from lampwork.ir.template import Call, ConstantValue, Effect, SizeValue, SourceValue, Template
