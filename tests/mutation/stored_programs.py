@@ -928,6 +928,24 @@ CHANGES: list[tuple[str, str, str, str]] = [
         "False",
         "True",
     ),
+    (
+        "two objects become one",
+        "class D: pass\na = D()\nb = D()\nclass C:\n    m = staticmethod(lambda: 1 if a == b else 5)\n",
+        "b = D()",
+        "b = a",
+    ),
+    (
+        "one object becomes two",
+        "class D: pass\na = D()\nb = a\nclass C:\n    m = staticmethod(lambda: len({a, b}))\n",
+        "b = a",
+        "b = D()",
+    ),
+    (
+        "two functions of one code become one",
+        "def made(): return lambda: 1\na, b = made(), made()\nclass C:\n    m = staticmethod(lambda: 1 if a in [b] else 5)\n",
+        "a, b = made(), made()",
+        "a = b = made()",
+    ),
 ]
 
 _CALLED = """import torch

@@ -21,7 +21,6 @@ from lampwork.capture.autograd.backward import leave_hooks_to_eager
 from lampwork.capture.base import CaptureWorld
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
-from lampwork.ir.guard import Distinct
 
 #: Nodes where gradients arrive at leaves.
 _ACCUMULATES = "AccumulateGrad"
@@ -70,9 +69,8 @@ class Histories(CaptureWorld):
         raw = origin.raw.grad_fn
         if id(raw) not in self.history_nodes:
             nodes = [known for known, own in self.history_nodes.values() if not own]
-            others = tuple(self.loader.by_raw[id(known)].source for known in nodes)
-            if others:
-                self.guards.add(source, ("a node of its own",), lambda: Distinct(others))
+            if nodes:
+                self.guards.distinct((source, *(self.loader.by_raw[id(known)].source for known in nodes)))
             self.history_nodes[id(raw)] = (raw, False)
         return self.loader.load_node(raw, source)
 

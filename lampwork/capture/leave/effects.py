@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -23,8 +24,9 @@ from lampwork.capture.outside.overlay import (
 )
 from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
-from lampwork.ir.guard import Distinct, Equals, KeysAre
+from lampwork.ir.guard import Equals, KeysAre
 from lampwork.ir.reference import ObjectRef
+from lampwork.ir.source import Source
 from lampwork.ir.template import (
     Call,
     CallSetAttribute,
@@ -133,17 +135,34 @@ def guard_distinct(loader: Loader) -> None:
     for group in by_type.values():
         changed = [source for key, source in group if key in written]
         if changed and len(group) > 1:
-            first = changed[0]
-            others = tuple(source for _, source in group if source is not first)
-            loader.guards.add(first, ("distinct from all",), lambda: Distinct(others))
+            loader.guards.distinct((changed[0], *(source for _, source in group if source is not changed[0])))
 
 
 def guard_identities(loader: Loader, identified: dict[int, Any]) -> None:
-    """Objects whose `id()` the program took stay different objects."""
-    origins = [loader.by_value[key] for key in identified if key in loader.by_value]
-    if len(origins) > 1:
-        others = tuple(origin.source for origin in origins[1:])
-        loader.guards.add(origins[0].source, ("distinct identities",), lambda: Distinct(others))
+    """Objects whose `id()` the program took stay different objects. So do all of one kind that it met: `p == q`,
+    `p in things`, `table.get(p)` and `{p, q}` compare them by identity, most of them in native code."""
+    taken = [loader.by_value[key].source for key in identified if key in loader.by_value]
+    kinds: dict[Any, list[Source]] = {}
+    met = {id(origin.raw): origin for origin in loader.by_value.values()}
+    for origin in met.values():
+        kind = _kind_known_by_identity(origin.raw, loader.guards)
+        if kind is not None and not loader.guards.covers(origin.source, "object"):
+            kinds.setdefault(kind, []).append(origin.source)
+    for sources in (taken, *kinds.values()):
+        if len(sources) > 1:
+            loader.guards.distinct(sources)
+
+
+def _kind_known_by_identity(raw: Any, guards: GuardList) -> Any:
+    """What an object from outside has in common with those that it could be the same as under its guards; None where
+    equality is a matter of contents, and for classes, modules and builtins, which are guarded one by one."""
+    kind = type(raw)
+    if kind is FunctionType:
+        return guards.reference(raw).digest
+    if isinstance(raw, (torch.Tensor, type, ModuleType, BuiltinFunctionType)) or is_plain(raw):
+        return None
+    equality = kind.__eq__
+    return kind if equality is object.__eq__ or type(equality) is FunctionType else None
 
 
 def may_be_identities(guards: GuardList) -> bool:

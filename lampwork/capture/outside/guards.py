@@ -6,12 +6,13 @@ hashing a path.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any
 
 from lampwork.ir.guard import (
     ClassLookup,
+    Distinct,
     Equals,
     FunctionIs,
     Guard,
@@ -164,6 +165,11 @@ class GuardList:
 
     def same_object(self, source: Source, other: Source) -> None:
         self.add(source, ("same", id(other)), lambda: SameObject(other))
+
+    def distinct(self, sources: Sequence[Source]) -> None:
+        """The objects at `sources`, two or more, are different ones."""
+        first, *others = sources
+        self.add(first, ("distinct", *map(id, others)), lambda: Distinct(tuple(others)))
 
     def class_lookup(self, source: Source, name: str, found: Any) -> None:
         """`found`: the object along the MRO, or None where nothing is there."""

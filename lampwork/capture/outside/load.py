@@ -189,9 +189,7 @@ class Loader(ContainerOverlays):
         self.guards.function_is(source, raw)
         if origin is None:
             self.remember(raw, raw, source)
-        elif origin.source is not source and (
-            raw.__closure__ or raw.__defaults__ or raw.__kwdefaults__ or raw.__dict__
-        ):
+        elif origin.source is not source:
             # Same code does not mean same closure: what is read of it later is guarded at the first source only.
             self.guards.same_object(source, origin.source)
         return raw

@@ -15,7 +15,7 @@ from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
 from lampwork.errors import GraphBreak
 from lampwork.fakes.symbolic import SMALLEST_SIZE
-from lampwork.ir.guard import Distinct, StorageGroups, TensorIs
+from lampwork.ir.guard import StorageGroups, TensorIs
 from lampwork.ir.source import Source
 
 
@@ -82,8 +82,7 @@ class TensorInputs:
             return
         sources = tuple(self.sources)
         if len(sources) > 1:
-            first = sources[0]
-            self.guards.add(first, ("distinct",), lambda: Distinct(sources[1:]))
+            self.guards.distinct(sources)
             written = any(_torch.storage_key(fake) in self.recorder.written for fake in self.fakes_of_tensors())
             if not written and not copied:
                 return

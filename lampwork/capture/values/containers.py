@@ -284,10 +284,7 @@ class Containers(CaptureWorld):
             return True
         first, second = self.loader.origin(left), self.loader.origin(right)
         if first is not None and second is not None and type(left) is type(right):
-            from lampwork.ir.guard import Distinct
-
-            other = second.source
-            self.guards.add(first.source, ("distinct", id(other)), lambda: Distinct((other,)))
+            self.guards.distinct((first.source, second.source))
         return False
 
     # -- operators
