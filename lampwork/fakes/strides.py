@@ -47,9 +47,9 @@ def surely_same(left: Sequence[Any], right: Sequence[Any]) -> bool:
 
 
 def has_zero(shape: Iterable[Any]) -> bool:
-    """Whether a layout has no elements at all. Sizes that are symbols count as more."""
+    """Whether a layout has no elements at all. Sizes that contents decide count as more."""
     for size in shape:
-        if type(size) is int and size == 0:
+        if size == 0 if type(size) is int else size.node.in_layout("==", 0):
             return True
     return False
 

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -79,6 +80,7 @@ class SymbolicSizes(KnownSizes):
         self._reasons: dict[str, tuple[str, Location]] = {}
         self._required: dict[tuple, SizeRelation] = {}
         self._known: dict[tuple, bool] = {}
+        self._notes = True
 
     def __bool__(self) -> bool:
         return bool(self.hints or self._required)
@@ -163,6 +165,8 @@ class SymbolicSizes(KnownSizes):
             return found
         answer = self.known(left, relation, right)
         if answer is None:
+            if not self._notes:
+                raise DataDependent("a question about other sizes")
             if self.contents and self.by_contents(add(left, mul(right, -1))):
                 answer = self._assumption(left, relation, right)
             else:
@@ -217,8 +221,9 @@ class SymbolicSizes(KnownSizes):
                     answer = self.known(Symbol("size", 2), relation, right, resolved=True)
                 if answer is None and relation in ("==", "!="):
                     answer = relation == "!="
-                    self._require_checkable(difference)
-                    self._note(left, "!=", right)
+                    if self._notes:
+                        self._require_checkable(difference)
+                        self._note(left, "!=", right)
         return self.holds(left, relation, right) if answer is None else answer
 
     def specialise(self, value: Size, reason: str) -> int:
@@ -232,10 +237,26 @@ class SymbolicSizes(KnownSizes):
         value = self.resolve(value)
         if isinstance(value, int):
             return value
+        if not self._notes:
+            raise DataDependent("a size as a number")
         for name in sorted(symbols(value)):
             self._reasons.setdefault(name, (reason, self.location()))
         self._note(value, "==", number)
         return number
+
+    @contextmanager
+    def nothing_noted(self) -> Iterator[None]:
+        """Inside, a question is answered by what is known, and as `holds_in_layout` does. Any other raises
+        `DataDependent`: neither a guard nor an assumption is made."""
+        before, self._notes = self._notes, False
+        try:
+            yield
+        finally:
+            self._notes = before
+
+    def left(self, name: str) -> Size:
+        """The symbol of that name, or what replaced it, with the bounds known by now."""
+        return self.resolve(self._symbols[name])
 
     def unsettled(self) -> list[Noted]:
         """Equalities that are guarded, and that expressions do not show: the two sides are not one expression."""

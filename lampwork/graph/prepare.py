@@ -19,6 +19,7 @@ from lampwork.graph.products import use_vendor_products
 from lampwork.graph.recompute import cheapest
 from lampwork.graph.repeated import repeated
 from lampwork.graph.replay import eager_backward_of, replay_of
+from lampwork.graph.result_layouts import with_exact_layouts
 from lampwork.graph.simplify import (
     embed_literals,
     keep_checks,
@@ -76,6 +77,7 @@ def prepare(region: Region, settings: Settings, copies: bool = False) -> Functio
     """
     tables, left_out = repeated(region) if copies else ((), frozenset())
     functional = functionalize(region, left_out)
+    functional = with_exact_layouts(region, functional)
     functional = replace(functional, device=program_device(functional.graph), copies=tables)
     functional = keep_checks(functional)
     if has_backward(functional):
@@ -103,6 +105,7 @@ def prepare_halves(region: Region, settings: Settings) -> Halves:
             replayed=replay.inputs if replay and not why else (),
             unrepeatable=why,
         )
+    halves.forward = with_exact_layouts(region, halves.forward)
     each_half = passes(_without_freezing(settings), functional.device)
     halves.forward = _run(each_half, halves.forward)
     if halves.backward is not None:

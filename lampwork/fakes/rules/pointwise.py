@@ -150,7 +150,10 @@ def _refuse_but(kinds: str, dtype: torch.dtype) -> None:
 _each(
     "acos acosh asin asinh atan atanh cos cosh erf erfc erfinv exp exp2 expm1 i0 lgamma digamma log log10 log1p log2 "
     "logit reciprocal rsqrt sigmoid sin sinc sinh sqrt tan tanh special_ndtri special_entr special_erfcx special_i0e "
-    "special_i1 special_i1e special_log_ndtr special_bessel_j0 special_bessel_j1",
+    "special_i1 special_i1e special_log_ndtr special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 "
+    "special_airy_ai special_spherical_bessel_j0 special_modified_bessel_i0 special_modified_bessel_i1 "
+    "special_modified_bessel_k0 special_modified_bessel_k1 special_scaled_modified_bessel_k0 "
+    "special_scaled_modified_bessel_k1",
     lambda name: float_dtype,
 )
 # Eager writes the product to a tensor that it has made like the operand.
@@ -300,8 +303,8 @@ def refuse_booleans(*operands: Any) -> None:
         raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported.")
 
 
-@rule("mul.Tensor", "remainder.Tensor", "fmod.Tensor", "floor_divide", "maximum", "minimum", "fmax", "fmin",
-      "pow.Tensor_Tensor", "gcd", "lcm")  # fmt: skip
+@rule("mul.Tensor", "remainder.Tensor", "remainder.Scalar_Tensor", "fmod.Tensor", "floor_divide", "maximum",
+      "minimum", "fmax", "fmin", "pow.Tensor_Tensor", "gcd", "lcm")  # fmt: skip
 def binary(x: Any, y: Any) -> Spec:
     return elementwise((x, y), promoted((x, y)))
 
@@ -313,7 +316,7 @@ def bitwise(x: Any, y: Any) -> Spec:
     return elementwise((x, y), dtype)
 
 
-@rule("bitwise_and.Scalar", "bitwise_or.Scalar", "bitwise_xor.Scalar")
+@rule(*(f"bitwise_{name}.{types}" for name in ("and", "or", "xor") for types in ("Scalar", "Scalar_Tensor")))
 def bitwise_number(x: Any, y: Any) -> Spec:
     _refuse_but("bi", promoted((x, y)))
     return binary_number(x, y)
@@ -376,6 +379,19 @@ def power(x: torch.Tensor, exponent: Any) -> Spec:
       "div.Scalar")  # fmt: skip
 def divide(x: Any, y: Any) -> Spec:
     return elementwise((x, y), as_float(promoted((x, y))))
+
+
+_POLYNOMIALS = (
+    "chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w "
+    "shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v "
+    "shifted_chebyshev_polynomial_w hermite_polynomial_h hermite_polynomial_he laguerre_polynomial_l "
+    "legendre_polynomial_p"
+)
+_each(
+    " ".join(f"special_{name}{types}" for name in _POLYNOMIALS.split() for types in ("", ".x_scalar", ".n_scalar"))
+    + " special_zeta special_zeta.self_scalar special_zeta.other_scalar",
+    lambda name: divide,
+)
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode")
