@@ -14,11 +14,17 @@ from lampwork.ir.record import record
 #: What of the environment is read. `lampwork doctor` tells of others that begin like these.
 VARIABLES = (
     "LAMPWORK_STRICT", "LAMPWORK_VERIFY", "LAMPWORK_CACHE_DIR", "LAMPWORK_CACHE", "LAMPWORK_COMPILE_WORKERS",
-    "LAMPWORK_POISON", "LAMPWORK_MAX_ISA",
+    "LAMPWORK_POISON", "LAMPWORK_MAX_ISA", "LAMPWORK_DEBUG", "LAMPWORK_STOP_AT",
 )  # fmt: skip
 
 #: Levels of instruction sets that kernels are generated for, the smallest first.
 ISA_LEVELS = ("sse4", "avx2", "avx512")
+
+#: How much `LAMPWORK_DEBUG` prints (see docs/debugging.md).
+DEBUG_LEVELS = range(6)
+
+#: Where `LAMPWORK_STOP_AT` ends a compile: what that stage made is interpreted.
+STOPS = ("graph", "functional", "lowered", "scheduled")
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -35,6 +41,8 @@ class Environment:
         False  # LAMPWORK_POISON=1: planned memory is NaN where nothing is in it (see runtime/launch/poison.py)
     )
     compile_workers: int = 1  # LAMPWORK_COMPILE_WORKERS: processes that compile GPU kernels; 0: threads of this one
+    debug: int = 0  # LAMPWORK_DEBUG=1..5: what is compiled is told on stderr, each level more
+    stop_at: str = ""  # LAMPWORK_STOP_AT=STAGE: programs are interpreted from there
     max_isa: str = ISA_LEVELS[-1]  # LAMPWORK_MAX_ISA: the largest level that kernels for the CPU are generated for
 
 
@@ -50,6 +58,8 @@ def _read_environment() -> Environment:
         poison=_switch("LAMPWORK_POISON", False),
         compile_workers=_workers(),
         max_isa=_max_isa(),
+        debug=_debug(),
+        stop_at=_stop_at(),
     )
 
 
@@ -78,6 +88,22 @@ def _max_isa() -> str:
     if text and text not in ISA_LEVELS:
         _not_used("LAMPWORK_MAX_ISA", f"set it to one of {', '.join(ISA_LEVELS)}")
     return text if text in ISA_LEVELS else ISA_LEVELS[-1]
+
+
+def _debug() -> int:
+    text = os.environ.get("LAMPWORK_DEBUG", "").strip()
+    if text.isdecimal() and int(text) in DEBUG_LEVELS:
+        return int(text)
+    if text:
+        _not_used("LAMPWORK_DEBUG", f"set it to a level from {DEBUG_LEVELS[1]} to {DEBUG_LEVELS[-1]}, or to 0")
+    return 0
+
+
+def _stop_at() -> str:
+    text = os.environ.get("LAMPWORK_STOP_AT", "").strip().lower()
+    if text and text not in STOPS:
+        _not_used("LAMPWORK_STOP_AT", f"set it to one of {', '.join(STOPS)}")
+    return text if text in STOPS else ""
 
 
 def _not_used(name: str, remedy: str) -> None:

@@ -92,6 +92,7 @@ def compile_call(
             specialised = (Diagnostic("size-specialised", f"all sizes are fixed: {error}", error.location),)
             with _stage("capture", seconds):
                 fixed = capture(function, args, kwargs, settings, _FIXED, not settings.fullgraph, states)
+            observer("capture", fixed)
             stepped = fixed.optimizers
             artifact = compile_region(fixed, settings, observer, seconds, prove=True)
         if region.sizes is not None:

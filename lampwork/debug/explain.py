@@ -18,13 +18,12 @@ from lampwork.config import Settings, environment
 from lampwork.debug import facts as make
 from lampwork.debug import text
 from lampwork.debug.memory import budgets
+from lampwork.debug.stages import generated_texts, kernels_text, stage_texts
 from lampwork.errors import CompileError, Diagnostic, GraphBreak
 from lampwork.ir.artifact import Artifact
-from lampwork.ir.program import DeviceKernel
 from lampwork.ir.region import Continue, RunEagerly
 from lampwork.runtime.function import CompiledFunction, compiled_of, wrap
 from lampwork.runtime.guards.compile import source_text
-from lampwork.runtime.guards.failures import short
 from lampwork.runtime.stats import Record
 
 #: Sections, those to read first before the stages in the order of the pipeline; what each holds.
@@ -118,9 +117,15 @@ def explain_call(function: Callable, args: tuple, kwargs: dict, settings: Settin
         function = known.function
     settings = settings or Settings()
     seen: dict[str, Any] = {}
+    texts: dict[str, str] = {}
+
+    def observe(stage: str, value: Any) -> None:
+        seen[stage] = value
+        texts.update({each.section: each.text for each in stage_texts(stage, value)})
+
     artifact, failure = None, None
     try:
-        artifact = pipeline.compile_call(function, args, kwargs, settings, seen.__setitem__)
+        artifact = pipeline.compile_call(function, args, kwargs, settings, observe)
     except GraphBreak as stop:
         failure = make.issue(Record(stop.diagnostic, 0), "break")
     except CompileError as error:
@@ -133,7 +138,7 @@ def explain_call(function: Callable, args: tuple, kwargs: dict, settings: Settin
         ran = _run(function, args, kwargs, settings)
     facts = _facts(function, args, kwargs, artifact, failure, ran)
     facts["memory"] = budgets(seen["partition"]) if "partition" in seen else []
-    return Explanation(_sections(seen, artifact, _artifacts(artifact, ran), facts), artifact, facts)
+    return Explanation(_sections(texts, artifact, _artifacts(artifact, ran), facts), artifact, facts)
 
 
 def _compiled(function: Any) -> CompiledFunction | None:
@@ -208,7 +213,7 @@ def _artifacts(artifact: Artifact | None, ran: CompiledFunction | None) -> list[
 
 
 def _sections(
-    seen: Mapping[str, Any], artifact: Artifact | None, artifacts: list[Artifact], facts: dict[str, Any]
+    texts: Mapping[str, str], artifact: Artifact | None, artifacts: list[Artifact], facts: dict[str, Any]
 ) -> dict[str, str]:
     sections = {"summary": text.summary(facts)}
     names = {
@@ -226,59 +231,12 @@ def _sections(
     sections["seconds"] = "\n".join(f"{name:12s} {time / 1e3:.4f}" for name, time in facts["stages_ms"].items())
     if facts["history"] is not None:
         sections["history"] = text.history(facts["history"])
-    if "capture" in seen:
-        sections["graph"] = _graph(seen["capture"].graph)
-    if "prepare" in seen:
-        sections["functional"] = _graph(seen["prepare"].graph)
-    if "prepare backward" in seen:
-        sections["backward"] = _graph(seen["prepare backward"].graph)
-    if "lower" in seen:
-        from lampwork.ir.print import lowered_text
-
-        sections["loops"] = lowered_text(seen["lower"])
-    if facts["kernels"]:
-        from lampwork.ir.kernel_print import kernel_text
-
-        programs = [each.program for each in artifacts if not isinstance(each.outcome, RunEagerly)]
-        pairs = zip(facts["kernels"], (kernel for program in programs for kernel in program.kernels))
-        sections["kernels"] = "\n\n".join(
-            f"{text.kernel_heading(each)}\n{kernel_text(kernel)}" for each, kernel in pairs
-        )
+    sections |= {name: texts[name] for name in ("graph", "functional", "backward", "loops") if name in texts}
+    programs = [each.program for each in artifacts if not isinstance(each.outcome, RunEagerly)]
+    sections["kernels"] = "\n\n".join(filter(None, map(kernels_text, programs)))
     if artifact is not None:
         sections["check"] = source_text(artifact.guards, artifact.inputs)
         if not isinstance(artifact.outcome, RunEagerly):
             sections["host"] = artifact.host_source
-            sections["triton"] = "\n\n".join(_device_kernel(kernel) for kernel in artifact.native.kernels)
-            sections["llvm"] = artifact.native.source
+            sections |= {each.section: each.text for each in generated_texts(artifact.native)}
     return sections
-
-
-def _device_kernel(kernel: DeviceKernel) -> str:
-    constants = "".join(f", {name}={value}" for name, value in kernel.constants)
-    launch = f"grid ({', '.join(map(str, kernel.grid))}), {kernel.num_warps} warps{constants}"
-    sizes = f"{kernel.shared_bytes} bytes of shared memory, {len(kernel.binary)} bytes of {kernel.arch} code"
-    return f"# {launch}\n# {sizes}\n{kernel.source}"
-
-
-def _graph(graph: Any) -> str:
-    """One line per node, in the graph's order, with type and source line."""
-    lines = []
-    for node in graph.nodes:
-        if node.op == "placeholder":
-            lines.append(f"{node.name}: {_type(node)}")
-        elif node.op == "output":
-            lines.append(f"return {node.args[0]}")
-        else:
-            named = "".join(f", {name}={value}" for name, value in node.kwargs.items())
-            arguments = ", ".join(str(argument) for argument in node.args) + named
-            location = node.meta.get("location")
-            where = f"    # {location.file}:{location.line}" if location is not None and location.file else ""
-            lines.append(f"{node.name}: {_type(node)} = {node.target}({arguments}){where}")
-    return "\n".join(lines)
-
-
-def _type(node: Any) -> str:
-    value = node.meta.get("val")
-    if isinstance(value, (tuple, list)):
-        return "(" + ", ".join(short(each) for each in value) + ")"
-    return "?" if value is None else short(value)

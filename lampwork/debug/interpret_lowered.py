@@ -72,8 +72,7 @@ class _Run:
             elif isinstance(item, Extern):
                 self.extern(item)
             elif isinstance(item, Check):
-                if bool(self.tensors[item.buffer].reshape(-1)[0]):
-                    raise IndexError(item.message) if item.error == "IndexError" else RuntimeError(item.message)
+                self.check(item)
         for write in self.lowered.writes:
             self.inputs[write.input].copy_(self.view(write.source))
         return [self.result(result) for result in self.lowered.results]
@@ -131,6 +130,10 @@ class _Run:
         for output, result in zip(item.outputs, results):
             if output is not None:
                 self.tensors[output] = self.allocate(output).copy_(result)
+
+    def check(self, item: Check) -> None:
+        if bool(self.tensors[item.buffer].reshape(-1)[0]):
+            raise IndexError(item.message) if item.error == "IndexError" else RuntimeError(item.message)
 
     def result(self, result: Any) -> Any:
         if isinstance(result, FromInput):

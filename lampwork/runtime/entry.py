@@ -172,8 +172,10 @@ class Entry:
         mode: str = "max-autotune-no-cudagraphs",
         break_point: Callable[[Continue], tuple[Callable, Callable | None]] | None = None,
         fell_back: FellBack = lambda diagnostic, seconds: None,
+        run_backward: Run | None = None,
     ) -> None:
-        """`run`: what runs the graph in place of the artifact's program (a foreign back end). `mode`: see `config`.
+        """`run`: what runs the graph in place of the artifact's program (a foreign back end, an interpreter), and
+        `run_backward` in place of that of its backward pass. `mode`: see `config`.
         `break_point`: for regions that end at a break, as `CompiledFunction.break_point`. `fell_back`: for backward
         passes, as `CompiledFunction.fell_back`.
         """
@@ -205,6 +207,10 @@ class Entry:
 
                 self.graphs = self._graphs(run, runner)
                 run = self.graphs.call
+        elif artifact.backward is not None:
+            from lampwork.runtime.autograd.differentiate import Differentiated
+
+            run = Differentiated(artifact, run, run_backward, self.fell_back).call
         templates = sources_of(artifact.objects, artifact.effects, artifact.outcome)
         unread = unread_inputs(artifact, templates) if self.host is not None else frozenset()
         known = {id(source) for source in artifact.inputs}

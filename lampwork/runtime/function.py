@@ -34,6 +34,7 @@ from lampwork.runtime.devices import foreign_device, no_back_end, start_gpu_comp
 from lampwork.runtime.entry import MISS, Entry
 from lampwork.runtime.guards.compile import explain_failure
 from lampwork.runtime.launch.host import AssumptionFailed, Rerun, SizeNotAssumed
+from lampwork.runtime.observer import Observer, Run
 from lampwork.runtime.stats import Counters
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ log = logging.getLogger("lampwork")
 
 #: After so many captures that ended in a break or a failure nothing was learnt from, calls stop trying.
 CAPTURE_ATTEMPTS = 3
+
+#: The level of LAMPWORK_DEBUG from which on stages are shown.
+STAGES_SHOWN = 3
 
 _compiling = threading.local()
 _all: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
@@ -78,6 +82,13 @@ def _in_child() -> None:
         compiled.counters.unlock()
 
 
+def _observer_of_environment() -> Observer | None:
+    """What LAMPWORK_DEBUG and LAMPWORK_STOP_AT ask for."""
+    if not environment.debug and not environment.stop_at:
+        return None
+    return importlib.import_module("lampwork.debug.observers").of_environment()
+
+
 def is_compiling() -> bool:
     """This thread is inside a capture: compiled functions called from there run as they were written."""
     return getattr(_compiling, "active", False)
@@ -90,7 +101,14 @@ class CompiledFunction:
     `make_entry(function, args, kwargs, settings, eagerly)` makes an entry; the default runs the pipeline.
     """
 
-    def __init__(self, function: Callable, settings: Settings, make_entry: Callable[..., Entry] | None = None) -> None:
+    def __init__(
+        self,
+        function: Callable,
+        settings: Settings,
+        make_entry: Callable[..., Entry] | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.observer = observer if observer is not None else _observer_of_environment()
         self.function = function
         self.settings = settings
         self.serves: tuple[Callable, ...] = ()
@@ -168,7 +186,7 @@ class CompiledFunction:
         diagnostic = _as_failure(cause, "The rest of the call ran eagerly.")
         text = f"{self.name}: {cause} The rest of the call runs eagerly."
         self.warn_once(f"{cause}", text, diagnostic)
-        noted(self.counters.fell_back, diagnostic)
+        self.fell_back(diagnostic, 0.0)
         return frames(*values)
 
     #: Calls return results only; those of a continuation may be suspended again.
@@ -207,6 +225,8 @@ class CompiledFunction:
     def _eagerly(self, diagnostic: Diagnostic, is_break: bool, args: tuple, kwargs: dict) -> Any:
         counters = self.counters
         noted(counters.fell_back, diagnostic, is_break)
+        if self.observer is not None:
+            noted(self.observer.fell_back, self, diagnostic)
         start = time.perf_counter()
         try:
             return self.function(*args, **kwargs)
@@ -291,6 +311,8 @@ class CompiledFunction:
         log.info("%s: compiling again: %s", self.name, why)
         self._note_what_varied(args, kwargs)
         start = time.perf_counter()
+        if self.observer is not None:
+            noted(self.observer.recompiled, self, why)
         made = self._compile(args, kwargs, states)
         if not isinstance(made, Diagnostic):
             noted(self.counters.recompiled, why, time.perf_counter() - start)
@@ -360,29 +382,33 @@ class CompiledFunction:
             return self._make_entry(self.function, args, kwargs, self.settings, self._eagerly)
         start_gpu_compilers(self.function, args, kwargs)
         pipeline = importlib.import_module("lampwork.pipeline")  # every compiler stage: only on a miss
+        start = time.perf_counter()
+        watch = self.observer.compile(self, args, kwargs) if self.observer is not None else None
         artifact = pipeline.compile_call(
             self.function,
             args,
             kwargs,
             self.settings,
+            watch.stage if watch is not None else None,
             varied=self._varied,
             contents=self._sizes_by_contents,
             states=states,
         )
         for stage, seconds in artifact.compile_seconds.items():
             self.counters.spent(stage, seconds)
+        instead = watch.finished(artifact, time.perf_counter() - start) if watch is not None else None
         start = time.perf_counter()
-        entry = self._entry(artifact)
+        entry = self._entry(artifact, *(instead or ()))
         self.counters.spent("entry", time.perf_counter() - start)
         return entry
 
-    def _entry(self, artifact: Artifact) -> Entry:
-        return Entry(
-            artifact, self._eagerly, mode=self.settings.mode, break_point=self.break_point, fell_back=self.fell_back
-        )
+    def _entry(self, artifact: Artifact, run: Run | None = None, run_backward: Run | None = None) -> Entry:
+        return Entry(artifact, self._eagerly, run, self.settings.mode, self.break_point, self.fell_back, run_backward)
 
     def fell_back(self, diagnostic: Diagnostic, seconds: float) -> None:
         """Eager has done a part of a call, in `seconds`."""
+        if self.observer is not None:
+            noted(self.observer.fell_back, self, diagnostic)
         noted(self.counters.fell_back, diagnostic)
         noted(self.counters.took, diagnostic, seconds)
 
@@ -397,6 +423,8 @@ class CompiledFunction:
     # The on-disk cache ---------------------------------------------------------------------------------------------
 
     def _uses_cache(self) -> bool:
+        if environment.debug >= STAGES_SHOWN or environment.stop_at:
+            return False  # stored entries have no stages that could be shown or interpreted
         return self._make_entry is None and environment.cache and self.settings.options.cache
 
     def _stored(self, args: tuple, kwargs: dict) -> Entry | None:
@@ -483,6 +511,8 @@ class CompiledFunction:
 
     def _serve_from_cache(self, entry: Entry) -> None:
         self.counters.cache_hits += 1
+        if self.observer is not None:
+            noted(self.observer.loaded, self, entry.artifact)
         self._insert(entry)
 
     def _cache_note(self, text: str) -> None:
@@ -572,7 +602,7 @@ class CompiledFunction:
         else:
             diagnostic = Diagnostic("run-failed", f"the compiled program raised {type(cause).__name__}: {cause}")
         self.warn_once(diagnostic.id, f"{self.name}: {diagnostic} The call ran eagerly.", diagnostic)
-        noted(self.counters.fell_back, diagnostic)
+        self.fell_back(diagnostic, 0.0)
         return result
 
     def _drop_assumed_sizes(self) -> None:

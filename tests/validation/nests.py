@@ -1,127 +1,23 @@
-"""Runs loop nests by numpy and calls of ATen by torch, in the order of a list of items."""
+"""Stages between the passes of scheduling, as loop nests that the interpreter runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
-from lampwork import _torch
-from lampwork.debug.interpret_lowered import _Run, _to_numpy
-from lampwork.ir.dtype import FLOAT8, FLOATING
-from lampwork.ir.interpret import interpret_nest, size_values
-from lampwork.ir.kernel_interpret import KernelFault
+from lampwork.debug.interpret.nests import Nests
 from lampwork.ir.loops import Axis, Buffer, LoopNest, Reduction, Store
-from lampwork.ir.program import Extern, Item, Lowered, TensorRef
-from lampwork.ir.size import Size, Symbol, symbols
-from lampwork.schedule.copies import written_out
+from lampwork.ir.program import Item, Lowered
+from lampwork.ir.size import Symbol
 from lampwork.schedule.expressions import Pool, rewriter, substitute_sizes
 from lampwork.schedule.group import FusionGroup, Member
 from lampwork.schedule.inline import Operator
-from tests.validation.execution import OWN_OPERATORS
-from tests.validation.graphs import bind
-
-
-def run_lowered(lowered: Lowered, inputs: list[Any]) -> list[Any]:
-    """The results of the program, whose nests and calls run in the order in which they are there."""
-    if lowered.copies:
-        lowered = written_out(lowered, set(range(len(lowered.copies))))
-    return _Nests(lowered, inputs).run()
 
 
 def run_items(lowered: Lowered, items: Sequence[Item], buffers: Mapping[str, Buffer], inputs: list[Any]) -> list[Any]:
     """The results of the program where these items stand for its own, its writes among them."""
-    return _Nests(replace(lowered, items=tuple(items), buffers=buffers, writes=(), copies=()), inputs).run()
-
-
-class _Nests(_Run):
-    """Buffers begin with what no program would compute."""
-
-    def nest(self, nest: LoopNest) -> None:
-        target, buffers = nest.store.buffer, self.lowered.buffers
-        if target not in self.tensors:
-            self.tensors[target] = self.allocate(target)
-        names = {target, *nest.read}
-        arrays = {name: _to_numpy(self.tensors[name]) for name in names}
-        for each in _rectangular(nest):
-            interpret_nest(each, buffers, arrays, self.sizes)
-        made, kept = torch.from_numpy(arrays[target]), self.tensors[target]
-        # Elements that share memory are equal, or the nest means nothing: the last of them is as good as any.
-        made = made.view(kept.dtype) if buffers[target].dtype in FLOAT8 else made.to(kept.dtype)
-        once = tuple(slice(0, 1) if step == 0 else slice(None) for step in kept.stride())
-        if not torch.equal(made[once].expand_as(made).nan_to_num(), made.nan_to_num()):
-            raise KernelFault(f"{target} has one place for different elements")
-        kept[once].copy_(made[once])
-
-    def allocate(self, name: str) -> torch.Tensor:
-        made = super().allocate(name)
-        dtype = self.lowered.buffers[name].dtype
-        if dtype in FLOATING:
-            return made.fill_(float("nan"))
-        made.untyped_storage().fill_(0xFB if dtype != "bool" else 1)
-        return made
-
-    def view(self, ref: TensorRef) -> torch.Tensor:
-        buffer = self.lowered.buffers[ref.buffer]
-        if ref.buffer in self.tensors and self.tensors[ref.buffer].layout != torch.strided:
-            return self.tensors[ref.buffer]  # packed weights
-        if ref.buffer not in self.tensors and (0 in map(self.number, buffer.shape) or buffer.kind == "unwritten"):
-            self.tensors[ref.buffer] = self.allocate(ref.buffer)  # no nest stores anything there
-        return super().view(ref)
-
-    def number(self, size: Size) -> int:
-        return int(size_values(size, self.sizes))
-
-    def extern(self, item: Extern) -> None:
-        if item.out_variant is not None and item.out_variant.startswith("lampwork::"):
-            super().extern(item)
-            return
-        op = OWN_OPERATORS.get(item.op) or _torch.direct_call(item.op)
-        found = op(*[self.argument(v) for v in item.args], **{k: self.argument(v) for k, v in item.kwargs})
-        results = found if isinstance(found, (tuple, list)) else (found,)
-        for name, result in zip(item.outputs, results):
-            if name is None:
-                continue
-            buffer = self.lowered.buffers[name]
-            for symbol, (maker, axis) in self.lowered.found.items():
-                if maker == name:
-                    self.sizes[symbol] = result.shape[axis]
-                    bind(buffer.shape[axis], result.shape[axis], self.sizes)
-            self.tensors[name] = result if self.fits(result, buffer) else self.allocate(name).copy_(result)
-
-    def fits(self, result: torch.Tensor, buffer: Buffer) -> bool:
-        strides = zip(result.shape, result.stride(), map(self.number, buffer.strides))
-        return all(size == 1 or step == planned for size, step, planned in strides)
-
-
-def _rectangular(nest: LoopNest) -> Iterator[LoopNest]:
-    """The nest; where the extent of an axis depends on another one (a last piece is shorter), a nest for each value of
-    that one."""
-    axes = (*nest.axes, *(nest.reduction.axes if nest.reduction is not None else ()))
-    used = {name for axis in axes for name in symbols(axis.extent)}
-    outer = next((axis for axis in nest.axes if axis.name in used), None)
-    if outer is None:
-        yield nest
-        return
-    assert isinstance(outer.extent, int)
-    for number in range(outer.extent):
-        values = {outer.name: number}
-        pool = Pool()
-        rewrite = rewriter(
-            pool, values,
-            lambda load, index, indirect, mask: pool.load(load.buffer, index, load.dtype, indirect, mask, load.other),
-        )  # fmt: skip
-        at = lambda axis: Axis(axis.name, substitute_sizes(axis.extent, values))
-        store = replace(
-            nest.store,
-            index=tuple(substitute_sizes(part, values) for part in nest.store.index),
-            value=rewrite(nest.store.value),
-        )
-        reduction = nest.reduction and replace(nest.reduction, axes=tuple(map(at, nest.reduction.axes)))
-        rest = tuple(at(axis) for axis in nest.axes if axis is not outer)
-        yield from _rectangular(replace(nest, axes=rest, store=store, reduction=reduction, partial=True))
+    return Nests(replace(lowered, items=tuple(items), buffers=buffers, writes=(), copies=()), inputs).run()
 
 
 # What scheduling makes of nests, as nests ----------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from unittest.mock import patch
 
 from lampwork import pipeline
 from lampwork.config import Settings
+from lampwork.debug.interpret.graphs import snapshot
+from lampwork.debug.interpret.steps import Steps
 from lampwork.graph import prepare as graph_stage
 from lampwork.graph.partition import Halves
 from lampwork.ir.artifact import Artifact
@@ -25,8 +27,6 @@ from lampwork.ir.region import FunctionalGraph, Region
 from lampwork.ir.target import Target
 from lampwork.lower import lower
 from lampwork.schedule import in_place, schedule
-from tests.validation.execution import Steps
-from tests.validation.graphs import snapshot
 from tests.validation.nests import nest_of, nests_of
 
 # Packages export functions under the names of these modules.

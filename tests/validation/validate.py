@@ -11,8 +11,12 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork._torch import storage_key
 from lampwork.config import Settings
-from lampwork.errors import GraphBreak
+from lampwork.debug.interpret.graphs import GraphRun, NotWide, concrete, prepacked, run_functional, run_recorded
+from lampwork.debug.interpret.nests import run_lowered
+from lampwork.debug.interpret.steps import run_program, run_steps
+from lampwork.errors import GraphBreak, LampworkError
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.loops import LoopNest
 from lampwork.ir.region import RunEagerly
@@ -20,11 +24,9 @@ from lampwork.runtime.autograd.tangents import flags
 from lampwork.runtime.guards.compile import compile_check
 from lampwork.runtime.launch.host import Host
 from tests.validation.compare import difference, undecided
-from tests.validation.execution import run_program, run_steps
-from tests.validation.graphs import GraphRun, NotWide, concrete, run_functional, run_recorded
-from tests.validation.nests import run_items, run_lowered
+from tests.validation.nests import run_items
 from tests.validation.observe import Half, Observed, Scheduling, observe, observe_gpu
-from tests.validation.values import SEED, Run, run_on, storage_key, wide_copies
+from tests.validation.values import SEED, Run, run_on, wide_copies
 
 #: Operators whose results nobody says anything about.
 UNSET = ("aten::empty", "aten::new_empty", "aten::resize_", "aten::empty_strided")
@@ -196,7 +198,7 @@ class _Validation:
 
     def below(self, part: Half, artifact: Artifact | None) -> list[Stage]:
         derived = part.graphs[-1][1].derived
-        with_derived = lambda inputs: [*inputs, *_derived(derived, inputs)]
+        with_derived = lambda inputs: [*inputs, *prepacked(derived, inputs)]
         stages = [Stage("lower", lambda inputs: run_lowered(part.lowered, with_derived(inputs)))]
         for name, items, buffers in _scheduled_items(part.scheduling, part.lowered and part.lowered.copies):
             stages.append(
@@ -294,7 +296,7 @@ def run_wide(values: list[Any], call: Callable[[list[Any]], Sequence[Any]]) -> R
         torch.default_generator.manual_seed(SEED)
         with torch.no_grad(), _torch.below_autograd():
             return Run(list(call(inputs)), inputs)
-    except (NotWide, ValueError, RuntimeError, TypeError, IndexError, NotImplementedError):
+    except (NotWide, ValueError, RuntimeError, TypeError, IndexError, NotImplementedError, LampworkError):
         return None
 
 
@@ -305,12 +307,6 @@ def _named(half: str, stages: list[Stage]) -> list[Stage]:
 def _aligned(ours: list[tuple[str, Any]], theirs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     found = dict(ours)
     return [(name, found.get(name)) for name, _ in theirs]
-
-
-def _derived(recipes: Any, inputs: list[Any]) -> list[Any]:
-    from lampwork.runtime.launch.prepacked import RECIPES
-
-    return [RECIPES[name](*[inputs[each] for each in places], *constants) for name, places, constants in recipes]
 
 
 def sharing(run: Run) -> list[Any]:

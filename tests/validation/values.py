@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork._torch import storage_key
+from lampwork.debug.interpret.inputs import copies
 
 #: What generators are set to before each run, so that all stages draw the same numbers.
 SEED = 11
@@ -25,40 +27,6 @@ class Run:
         """All values with what they are called."""
         results = [(f"result {place}", value) for place, value in enumerate(self.results)]
         return results + [(f"input {place} afterwards", value) for place, value in enumerate(self.inputs)]
-
-
-def storage_key(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
-
-
-def copies(values: Sequence[Any]) -> list[Any]:
-    """Values with memory of their own, which share memory and lie in it as the originals do."""
-    storages: dict[int, torch.UntypedStorage] = {}
-    made: dict[int, Any] = {}
-    with torch.no_grad(), torch.inference_mode(False):
-        return [_copy(value, storages, made) for value in values]
-
-
-def _copy(value: Any, storages: dict[int, torch.UntypedStorage], made: dict[int, Any]) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    if id(value) in made:
-        return made[id(value)]
-    if value.layout != torch.strided:
-        copied = value.detach().clone()
-    else:
-        plain = value.detach()
-        key = storage_key(plain)
-        if key not in storages:
-            storages[key] = plain.untyped_storage().clone()
-        copied = torch.empty(0, dtype=plain.dtype)
-        copied.set_(storages[key], plain.storage_offset(), plain.shape, plain.stride())
-        if plain.is_conj():
-            copied = copied.conj()
-        if plain.is_neg():
-            copied = torch._neg_view(copied)
-    made[id(value)] = copied
-    return copied
 
 
 def wide_copies(values: Sequence[Any]) -> list[Any]:

@@ -149,7 +149,8 @@ class Continuation(CompiledFunction):
     """What is compiled for suspended frames. Its calls return results, or `Suspended` where they break again."""
 
     def __init__(self, root: CompiledFunction, resumption: Resumption) -> None:
-        super().__init__(SuspendedFrames(root.function, resumption, _finish), root.settings, root._make_entry)
+        frames = SuspendedFrames(root.function, resumption, _finish)
+        super().__init__(frames, root.settings, root._make_entry, root.observer)
         self.root = root
 
     drives = False

@@ -9,6 +9,9 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.debug.interpret.graphs import bind
+from lampwork.debug.interpret.lanes import run_kernel
+from lampwork.debug.interpret.memory import Block, Cells, strided_bytes
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.kernel_interpret import KernelFault
 from lampwork.ir.loops import Buffer, Kernel, storage_numel
@@ -30,10 +33,11 @@ from lampwork.ir.program import (
 from lampwork.ir.size import Size, SizeExpr, evaluate
 from lampwork.runtime.launch import recurrent, strided
 from lampwork.runtime.launch.randomness import OPERATORS
+from lampwork.runtime.launch.unbacked_sizes import AssumptionFailed
 from lampwork.schedule.plan import step_buffers
-from tests.validation.graphs import bind
-from tests.validation.lockstep import run_kernel
-from tests.validation.memory import Block, Cells, strided_bytes
+
+#: What a failed `Check` raises.
+CHECKED = {"IndexError": IndexError, "RuntimeError": RuntimeError, "AssumptionFailed": AssumptionFailed}
 
 OWN_OPERATORS = {**OPERATORS, **recurrent.OPERATORS, **strided.OPERATORS}
 
@@ -103,13 +107,13 @@ class _Execution:
                         bind(size, number, self.sizes)
             elif name in self.lowered.numbers:
                 bind(self.lowered.numbers[name], value, self.sizes)
-        for name, (dtype, shape, data) in self.lowered.constants.items():
+        for name, (_, _, data) in self.lowered.constants.items():
             flat = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
             self.kept.append(flat)
             self.places[name] = (self.block_of(flat), 0)
 
     def block_of(self, tensor: torch.Tensor) -> Block:
-        key = tensor.untyped_storage()._cdata
+        key = _torch.storage_key(tensor)
         if key not in self.shared:
             self.kept.append(tensor)
             self.shared[key] = Block.of(tensor)
@@ -199,7 +203,7 @@ class _Execution:
         kernel = self.program.kernels[step.kernel]
         for names, sizes in launch_rows(step, kernel):
             cells = []
-            for parameter, name in zip(kernel.parameters, names, strict=True):
+            for _, name in zip(kernel.parameters, names, strict=True):
                 buffer = self.buffers[name]
                 block, start = self.places[name]
                 cells.append(Cells(name, block, start, self.number(storage_numel(buffer)), buffer.dtype))
@@ -282,7 +286,7 @@ class _Execution:
     def check(self, step: Check) -> None:
         dtype = self.buffers[step.buffer].dtype
         if self.view(TensorRef(step.buffer, dtype, (), ()), reads=True).item():
-            raise IndexError(step.message) if step.error == "IndexError" else RuntimeError(step.message)
+            raise CHECKED[step.error](step.message)
 
     # Results --------------------------------------------------------------------------------------------------------
 

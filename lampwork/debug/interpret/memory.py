@@ -1,4 +1,4 @@
-"""Memory that knows which of its bytes hold something: what kernels and calls of ATen run on while a program is checked."""
+"""Memory that knows which of its bytes hold something, for kernels and calls of ATen while a program is checked."""
 
 from __future__ import annotations
 

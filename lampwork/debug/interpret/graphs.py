@@ -8,14 +8,16 @@ from typing import Any
 import torch
 import torch.fx
 from torch.fx import Node
+from torch.fx.node import map_arg
 
+from lampwork import _torch
+from lampwork.debug.interpret.inputs import copies
 from lampwork.fakes.symbolic import found_symbol, size_of
 from lampwork.graph.interpret import _KEEP_OFFSET, _at_start
 from lampwork.graph.views import written_part
 from lampwork.ir.region import AliasOfInput, FunctionalGraph
 from lampwork.ir.size import Size, Symbol, evaluate, linear_terms
 from lampwork.runtime.launch.prepacked import RECIPES
-from tests.validation.values import copies
 
 _HALVES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -85,8 +87,9 @@ class GraphRun:
         for fake, value in pairs:
             if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
                 for size, number in zip(fake.size(), value.size()):
-                    if found_symbol(size) is not None:
-                        self.sizes.setdefault(found_symbol(size), number)
+                    symbol = found_symbol(size)
+                    if symbol is not None:
+                        self.sizes.setdefault(symbol, number)
                         bind(size, number, self.sizes)
         return result
 
@@ -107,7 +110,7 @@ def run_functional(
     last of which sees to it that outputs do not lie in memory that is written."""
     if wide and (functional.derived or any(result.dtype is not None for result in functional.results)):
         raise NotWide("memory of other types")
-    made = [RECIPES[name](*[inputs[each] for each in places], *constants) for name, places, constants in functional.derived]  # fmt: skip
+    made = prepacked(functional.derived, inputs)
     run = GraphRun(functional.graph, [*inputs, *made], wide)
     outputs = run.run()
     if not finished:
@@ -130,6 +133,11 @@ def run_functional(
     return results + [run.number(number) for number in functional.numbers]
 
 
+def prepacked(recipes: Sequence[tuple], inputs: Sequence[Any]) -> list[Any]:
+    """The derived inputs of a graph: what stands behind its own."""
+    return [RECIPES[name](*[inputs[each] for each in places], *constants) for name, places, constants in recipes]
+
+
 def result_of(result: Any, inputs: list[Any], outputs: list[Any], run: GraphRun) -> Any:
     base = inputs[result.input] if isinstance(result, AliasOfInput) else outputs[result.index]
     if result.view is None:
@@ -148,13 +156,13 @@ def snapshot(graph: torch.fx.Graph) -> torch.fx.Graph:
     made = torch.fx.Graph()
     copied: dict[Node, Node] = {}
     for node in graph.nodes:
-        copied[node] = made.node_copy(node, copied.__getitem__)
+        if node.op == "call_function":  # of which `node_copy` warns where sizes vary
+            args, kwargs = map_arg((node.args, node.kwargs), copied.__getitem__)  # type: ignore[misc]
+            copied[node] = _torch.append_node(made, node.name, node.target, args, kwargs)
+        else:
+            copied[node] = made.node_copy(node, copied.__getitem__)
         copied[node].meta = dict(node.meta)
     return made
-
-
-def fake_inputs(graph: torch.fx.Graph) -> list[Any]:
-    return [node.meta.get("val") for node in graph.nodes if node.op == "placeholder"]
 
 
 def concrete(size: Any, sizes: dict[str, int]) -> int:

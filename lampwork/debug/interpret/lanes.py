@@ -8,10 +8,11 @@ An iteration is a lane. A loop gives each lane of its surroundings as many lanes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from lampwork.debug.interpret.memory import Cells, from_bits, to_bits
 from lampwork.ir.interpret import _OPERATIONS, array_dtype, convert, size_values
 from lampwork.ir.kernel_interpret import KernelFault, better, identity
 from lampwork.ir.loops import (
@@ -32,7 +33,7 @@ from lampwork.ir.loops import (
     Stmt,
     Store,
 )
-from tests.validation.memory import Cells, from_bits, to_bits
+from lampwork.ir.size import Size
 
 #: Lanes of one kernel beyond which a run is refused: it would need too much memory.
 MOST_LANES = 1 << 24
@@ -72,6 +73,10 @@ class _Lanes:
             raise KernelFault(f"{symbol} is not visible")
         found = self.around[symbol]
         return found[self.up] if isinstance(found, np.ndarray) else found
+
+    def size(self, size: Size) -> Any:
+        """The value of a size, one a lane (or one number for all)."""
+        return size_values(size, cast(Mapping[str, Any], self))
 
     def local(self, name: str) -> np.ndarray:
         if name in self.locals:
@@ -117,7 +122,7 @@ class _Lanes:
                     raise TypeError(f"not a statement: {stmt!r}")
 
     def loop(self, loop: Loop) -> None:
-        extents = np.broadcast_to(size_values(loop.axis.extent, self), (self.count,)).astype(np.int64)
+        extents = np.broadcast_to(self.size(loop.axis.extent), (self.count,)).astype(np.int64)
         extents = np.maximum(extents, 0)
         if loop.kind in ("parallel", "vector"):
             up = np.repeat(np.arange(self.count), extents)
@@ -142,7 +147,7 @@ class _Lanes:
         if op.startswith("arg"):
             assert stmt.position is not None
             values, positions = frame.best[stmt.name]
-            places = np.broadcast_to(size_values(stmt.position, self), (self.count,))
+            places = np.broadcast_to(self.size(stmt.position), (self.count,))
             for lane, each, place in zip(lanes, value, places):
                 before = None if positions[lane] < 0 else int(positions[lane])
                 if better(op, each, int(place), values[lane], before):
@@ -172,7 +177,7 @@ class _Lanes:
         if indirect:
             bound = {name: np.asarray(self.value(value)).astype(np.int64) for name, value in indirect}
             frame = self.inside(np.arange(self.count), bound)
-        return np.broadcast_to(size_values(index[0], frame), (self.count,)).astype(np.int64)  # type: ignore[arg-type]
+        return np.broadcast_to(frame.size(index[0]), (self.count,)).astype(np.int64)
 
     def value(self, expr: Expr) -> np.ndarray:
         """The value of an expression, one a lane."""
@@ -189,7 +194,7 @@ class _Lanes:
         if isinstance(expr, Constant):
             return convert(np.asarray(expr.value), expr.dtype)
         if isinstance(expr, Index):
-            return np.asarray(size_values(expr.value, self), dtype=np.int64)
+            return np.asarray(self.size(expr.value), dtype=np.int64)
         if isinstance(expr, Local):
             return self.local(expr.name)
         if isinstance(expr, Load):
