@@ -188,6 +188,7 @@ def compile_region(
         backward=_backward(region, halves, settings, observe, seconds, prove) if halves is not None else None,
         untouched=frozenset(range(len(region.inputs))) - touched_inputs(program),
         locks=region.locks,
+        host_calls=region.host_calls,
     )
 
 

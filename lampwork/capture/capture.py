@@ -214,6 +214,7 @@ class _Attempt:
             else:
                 effects = [*effects, *world.backed_numbers.counted_by_host(outputs)]
             world.backed_numbers.finish()
+            host_calls = world.host_calls.finish(templates)
             graph = world.recorder.finish(outputs)
         return Region(
             name=name_of(self.function),
@@ -233,6 +234,7 @@ class _Attempt:
             own_gradients=world.recorder.own_gradients,
             optimizers=frozenset(world.stepped),
             locks=world.locks.sources,
+            host_calls=host_calls,
         )
 
     def _check_locks(self, end: Any) -> None:
@@ -250,8 +252,9 @@ class _Attempt:
         """What happens behind the graph, in order. `changed`: process state that the program left changed."""
         world = self.world
         computed: list[Effect] = []
-        if world.assumed:
-            computed = [Evaluate(templates.items([number for number, _ in world.assumed]))]
+        late = [*[number for number, _ in world.assumed], *world.host_calls.late]
+        if late:
+            computed = [Evaluate(templates.items(late))]
         told = world.output.described(templates)
         effects = world.walks.effects() + collect_effects(world.loader, templates)
         effects += _global_effects(world, templates) + changed

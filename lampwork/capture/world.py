@@ -39,6 +39,7 @@ from lampwork.capture.values.arrays import UnknownArray, UnknownArrays
 from lampwork.capture.values.assumptions import assumed_branch, may_assume, one_raises
 from lampwork.capture.values.containers import Containers
 from lampwork.capture.values.data import Data
+from lampwork.capture.values.host_results import HostCalls
 from lampwork.capture.values.modules import Modules
 from lampwork.capture.values.number_operations import NumberOperations
 from lampwork.capture.values.numbers import BackedNumber, BackedNumbers
@@ -68,6 +69,7 @@ class TorchWorld(
         self.tensors = TensorInputs(recorder, self.guards, policy)
         self.backed_numbers = BackedNumbers(recorder, self.guards, self.tensors)
         self.loader = Loader(self.guards, self.sources, self.tensors, self.backed_numbers)
+        self.host_calls = HostCalls(recorder, self.tensors)
         self.walks = Walks(self.loader)
         self.namespaces: dict[int, Namespace] = {}
         #: Digests of all functions whose bytecode was interpreted.

@@ -12,7 +12,7 @@ from lampwork.ir.program import NativeCode, Program
 from lampwork.ir.record import record
 from lampwork.ir.region import Outcome
 from lampwork.ir.source import Source
-from lampwork.ir.template import Effect, NewThing
+from lampwork.ir.template import Effect, HostCall, NewThing
 
 if TYPE_CHECKING:
     from lampwork.errors import Diagnostic
@@ -39,6 +39,7 @@ class Artifact:
     `specialised`: sizes that would have been symbols, had the program not needed them as numbers.
     `initial_states`: those that a call must make which finds none, so that the guards hold.
     `locks`: those that whoever serves a call holds meanwhile, in the order in which they are taken.
+    `host_calls`: see Region.
     `derived`: see FunctionalGraph. `versions`: Lampwork, torch, Python, machine features it was made for;
     `backward`: how results are differentiated, None where none requires grad. `compile_seconds`: by stage.
     `untouched`: inputs whose memory no step of the program touches, and which no result is.
@@ -65,6 +66,7 @@ class Artifact:
     untouched: frozenset[int] = frozenset()
     initial_states: tuple[InitialState, ...] = ()
     locks: tuple[Source, ...] = ()
+    host_calls: tuple[HostCall, ...] = ()
     report: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property

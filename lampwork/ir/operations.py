@@ -105,6 +105,18 @@ def context_value(variable: Any, has_default: bool) -> Any:
         return NoValue
 
 
+def call_method(owner: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    """`owner.name(*args, **kwargs)`."""
+    return getattr(owner, name)(*args, **kwargs)
+
+
+def shuffled(generator: Any, values: Sequence[Any]) -> list[Any]:
+    """A list of the values in the order that `generator.shuffle` brings them to."""
+    order = list(values)
+    generator.shuffle(order)
+    return order
+
+
 def remaining(iterator: Any) -> Sequence[Any]:
     """What a builtin iterator has yet to give, without advancing it.
 

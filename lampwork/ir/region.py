@@ -12,7 +12,7 @@ from lampwork.ir.guard import Guard
 from lampwork.ir.location import Location
 from lampwork.ir.record import record
 from lampwork.ir.source import Source
-from lampwork.ir.template import Effect, NewThing, Template
+from lampwork.ir.template import Effect, HostCall, NewThing, Template
 
 if TYPE_CHECKING:
     import torch.fx
@@ -84,6 +84,7 @@ class Region:
     gradients (its placeholders and outputs behind those named above are the joint's); or `undifferentiated` why not.
     `own_gradients`: why these are not those of the graph's operators, empty if they are.
     `optimizers`: ids of those whose step is part of the region. `locks`: those that the program takes, in its order.
+    `host_calls`: what the entry calls before the graph runs.
     `code_digests`: digests of every function whose bytecode was interpreted, by "module:qualname".
     `sizes`: the symbols in the graph (`fakes.symbolic.SymbolicSizes`), None without any. Its guards are not in
     `guards`: later stages may ask questions that add to them. An input of the graph may be a symbolic integer.
@@ -106,6 +107,7 @@ class Region:
     own_gradients: str = ""
     optimizers: frozenset[int] = frozenset()
     locks: tuple[Source, ...] = ()
+    host_calls: tuple[HostCall, ...] = ()
 
 
 @record

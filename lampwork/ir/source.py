@@ -9,10 +9,10 @@ is read is one class of `runtime/guards/steps/`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from lampwork.ir.record import record
-from lampwork.ir.stored import Expression, Key
+from lampwork.ir.stored import Expression, Key, OneOf
 
 if TYPE_CHECKING:
     from lampwork.ir.guard import SizeSource
@@ -266,6 +266,22 @@ class Numbers(Source):
 
     def keys(self) -> tuple[Source, ...]:
         return tuple(number.source for number in self.numbers)
+
+
+@record
+class HostInput(Source):
+    """A tensor with what host call `index` of the region gives: a number, in a tensor of no dimensions and of type
+    `dtype` on `device` ("" for the CPU), or for `dtype` "" the memory of a numpy array. The entry makes it, after its
+    guards were checked."""
+
+    index: int
+    dtype: Annotated[str, OneOf("float64", "int64", "bool", "")]
+    device: str = ""
+
+    from_call = True
+
+    def describe(self) -> str:
+        return f"host call {self.index}"
 
 
 @record

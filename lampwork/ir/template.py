@@ -64,13 +64,31 @@ class SizeValue:
 
 
 @record
+class HostValue:
+    """What host call `index` of the region gave."""
+
+    index: int
+
+
+@record
 class NewValue:
     """The object `Region.objects[index]`."""
 
     index: int
 
 
-Template = ConstantValue | ObjectValue | SourceValue | TensorValue | ScalarValue | SizeValue | NewValue
+Template = ConstantValue | ObjectValue | SourceValue | TensorValue | ScalarValue | SizeValue | HostValue | NewValue
+
+
+@record
+class HostCall:
+    """`function(*args, **kwargs)`, made by each call of the entry before its graph runs, in the program's order: random
+    numbers of the host, clocks, and what is computed of them. `HostValue(index)` is its result."""
+
+    index: int
+    function: ObjectRef
+    args: tuple[Template, ...]
+    kwargs: tuple[tuple[str, Template], ...] = ()
 
 
 # Objects made in the region -----------------------------------------------------------------------

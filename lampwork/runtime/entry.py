@@ -27,6 +27,7 @@ from lampwork.runtime.guards.interpreter import tensor_extent_bytes
 from lampwork.runtime.guards.memory_words import compare, supported
 from lampwork.runtime.guards.static import Split, StaticGuards
 from lampwork.runtime.launch.host import Host, Rerun
+from lampwork.runtime.launch.host_calls import around_host_calls
 from lampwork.runtime.launch.old_gradients import OldGradients, unread_inputs
 from lampwork.runtime.leave import post_graph  # noqa: F401  (what entries call by name)
 from lampwork.runtime.leave.reconstruction import TemplateWriter, sources_of
@@ -211,7 +212,7 @@ class Entry:
             from lampwork.runtime.autograd.differentiate import Differentiated
 
             run = Differentiated(artifact, run, run_backward, self.fell_back).call
-        templates = sources_of(artifact.objects, artifact.effects, artifact.outcome)
+        templates = sources_of(artifact.objects, artifact.effects, artifact.outcome, artifact.host_calls)
         unread = unread_inputs(artifact, templates) if self.host is not None else frozenset()
         known = {id(source) for source in artifact.inputs}
         reads = (*artifact.inputs, *(source for source in templates if id(source) not in known))
@@ -228,6 +229,9 @@ class Entry:
         around = OldGradients(artifact, unread, places).around(f"results = run({values}{generation})", namespace)
         if len(around) == 1 and self.host is not None and _runs_again(artifact.program):
             made = failing_as("result", made)
+        if artifact.host_calls:
+            around, made = around_host_calls(artifact, writer, places, [*around, *made]), []
+            namespace |= writer.constants
         lines = [*failing_as("guards", head.lines), *around, *made, *end]
         self.source = "def serve(function, args, kwargs):\n" + "".join(f"    {line}\n" for line in lines)
         drive: Callable | None = None

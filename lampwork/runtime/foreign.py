@@ -87,4 +87,5 @@ def _artifact(region: Region, outcome: Any) -> Artifact:
         versions=versions(),
         portable=False,
         locks=() if eager else region.locks,
+        host_calls=() if eager else region.host_calls,
     )

@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 from torch.utils.hooks import RemovableHandle
 
@@ -168,6 +169,7 @@ class Side:
         """Calls the program on arguments number `which`; everything that can be observed afterwards, by name."""
         torch.manual_seed(seed)
         random.seed(seed)
+        numpy.random.seed(seed)
         self.printed.seek(0)
         self.printed.truncate()
         records = _Records()
@@ -202,7 +204,7 @@ class Side:
                 if not issubclass(each.category, LampworkWarning)
             ],
             "log": records.seen,
-            "random numbers": (torch.get_rng_state(), random.getstate()),
+            "random numbers": (torch.get_rng_state(), random.getstate(), numpy.random.get_state()),
             "grad mode": grad_mode,
         }
 

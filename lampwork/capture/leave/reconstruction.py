@@ -27,6 +27,7 @@ from lampwork.capture.outside.overlay import MISSING, Break, Deferred, HookNumbe
 from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.arrays import UnknownArray
+from lampwork.capture.values.host_results import HostResult
 from lampwork.capture.values.numbers import BackedNumber
 from lampwork.capture.values.sizes import SYMBOLIC, number
 from lampwork.capture.values.text import UnknownText
@@ -95,6 +96,11 @@ class Templates(ObjectTemplates):
             return ConstantValue(value)
         if kind in SYMBOLIC:
             return self._symbol(value)
+        if kind is HostResult:
+            return value.calls.template(value)
+        if id(value) in self.loader.host_objects:
+            result = self.loader.host_objects[id(value)][1]
+            return result.calls.template(result)
         origin = self.loader.by_value.get(id(value))
         if origin is not None and origin.value is value:
             if isinstance(value, (type, types.FunctionType, types.ModuleType)):
@@ -109,6 +115,8 @@ class Templates(ObjectTemplates):
                 return ScalarValue(self._tensor(value.numbers.tensor(value)).index, "float")
             return SizeValue(value.text, tuple(value.sources.values()))
         if kind is UnbackedNumber:
+            if value.host is not None:
+                return value.host.calls.template(value.host)
             if value.made is None:
                 return ScalarValue(self._tensor(value.tensor).index, value.kind.__name__)
             return self._once(value, lambda: self._computed(*value.made))

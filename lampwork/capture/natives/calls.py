@@ -33,6 +33,7 @@ from lampwork.capture.natives.effect_classes import (
     name_of,
 )
 from lampwork.capture.natives.function_modes import install_function_modes
+from lampwork.capture.natives.host_functions import install_host_functions
 from lampwork.capture.natives.introspection import DISPATCH_CODE, dispatched
 from lampwork.capture.natives.library import PURE_FUNCTIONS, death_callback
 from lampwork.capture.natives.locks import Locks
@@ -150,6 +151,7 @@ class NativeCalls(CaptureWorld):
         install_cells(self)
         install_packed_sequences(self)
         install_switches(self)
+        install_host_functions(self)
 
     def leave_contexts(self) -> None:
         """Leaves what the program had entered in C when it was stopped, and enters what it had left."""
@@ -454,6 +456,8 @@ class NativeCalls(CaptureWorld):
             raise unknown(function)
         if id(function) in self.loader.opaque:
             guard_native(self, self.loader.by_value[id(function)].source, function)
+        if function in self.intrinsics and type(function) not in _ANSWERED_BEFORE:
+            return self.intrinsics[function](self, *args, **kwargs)
         if function in STATE_READERS:
             self.read_state(STATE_READERS[function])
             return function(*args, **kwargs)
@@ -582,6 +586,10 @@ _FILLS_DICTS: dict[Any, int] = {
 #: Methods of C classes that are told the class that defines them: a subclass of the usual kind.
 _BUILTIN_METHOD = type(re.compile("").search)
 _KEY_WRAPPER = type(functools.cmp_to_key(len))  # type: ignore[arg-type]
+#: Kinds of functions whose answers were asked for before; others are compiled by Cython, for example.
+_ANSWERED_BEFORE = frozenset({
+    BuiltinFunctionType, _BUILTIN_METHOD, types.MethodDescriptorType, types.WrapperDescriptorType, type,
+})  # fmt: skip
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 _CALLABLE_GETTERS = frozenset({"attrgetter", "itemgetter", "methodcaller"})
 _TAKES_ITERABLE = frozenset({

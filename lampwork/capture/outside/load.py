@@ -68,6 +68,8 @@ class Loader(ContainerOverlays):
         self.integers: dict[int, Any] = {}
         #: Objects of the program's own making whose `__dict__` it holds, by the id of that.
         self.dict_owners: dict[int, Any] = {}
+        #: What stands for objects that host calls make (`values/host_results.py`), with the calls, by id.
+        self.host_objects: dict[int, tuple[Any, Any]] = {}
         #: Exceptions from outside, with what raising and chaining them changes, as it was.
         self.exceptions: dict[int, tuple[BaseException, tuple]] = {}
         #: Whether a `backward()` freed the history of tensors.

@@ -19,9 +19,12 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.base import CaptureWorld
+from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.assumptions import may_rerun
+from lampwork.capture.values.host_results import HostCalls, HostResult
 from lampwork.fakes.fake import DataDependent
+from lampwork.fakes.symbolic import by_contents
 from lampwork.ir import operations
 
 #: A list made by `tolist` is one graph result for each element.
@@ -39,6 +42,8 @@ _BEHIND = _PLAIN | {
     operator.ifloordiv: operator.floordiv, operator.imod: operator.mod, operator.ipow: operator.pow,
 }  # fmt: skip
 _COMPARISONS = frozenset({operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge})
+#: Kernels of these round a number beside a half type to that type; others compute with it in single precision.
+_ROUNDS_NUMBERS = frozenset({operator.add, operator.sub})
 _HALVES = frozenset({torch.float16, torch.bfloat16})
 _WHAT_IS_DONE = "what is done with a number taken out of a tensor"
 
@@ -51,15 +56,17 @@ class UnbackedNumber:
     where the value may be a tensor as well (`is_either`). `made`: (function, arguments,
     whether it may fail), for a number computed behind the graph. `nonzero`: it is not zero, whatever it is.
     `nonnegative`: it is not below zero. `narrow`: it came out of float32 or less, so powers of it do not overflow.
+    `host`: the call of the host that gives it before the graph runs, None where no such call does.
     """
 
-    __slots__ = ("tensor", "_kind", "made", "nonzero", "nonnegative", "narrow")
+    __slots__ = ("tensor", "_kind", "made", "nonzero", "nonnegative", "narrow", "host")
 
     def __init__(
         self, tensor: Fake | None, kind: type | None, made: tuple[Any, tuple, bool] | None = None, nonzero: bool = False
     ) -> None:
         self.tensor, self._kind, self.made, self.nonzero = tensor, kind, made, nonzero
         self.nonnegative = self.narrow = False
+        self.host: HostResult | None = None
 
     @property
     def kind(self) -> type:
@@ -138,12 +145,16 @@ class UnbackedNumbers(CaptureWorld):
 
     #: Numbers whose computation may fail, with the step that computes each.
     assumed: list[tuple[UnbackedNumber, int]]
+    host_calls: HostCalls
 
     def behind(self, function: Any, args: tuple, kind: type, may_fail: bool = False) -> UnbackedNumber:
         """The number that `function`, which has no effect, makes of `args` when the graph has run.
 
-        Raises `DataDependent` if it may fail where something has been written that the caller can see.
+        Raises `DataDependent` if it may fail where something has been written that the caller can see. What is made of
+        numbers that the host gives is computed before the graph runs.
         """
+        if any(type(each) is UnbackedNumber and each.host is not None for each in args) and all(map(is_early, args)):
+            return host_number(self.host_calls.make(function, args, changes=False), kind)
         made = UnbackedNumber(None, kind, (function, args, may_fail))
         if may_fail:
             if not may_rerun(self.recorder):
@@ -188,6 +199,12 @@ class UnbackedNumbers(CaptureWorld):
 
     def truth(self, value: Any) -> bool:
         if type(value) is UnbackedNumber:
+            if value.host is not None:
+                raise Break(
+                    "data-dependent",
+                    "a branch on a number that is drawn or read anew on each call: both ways may be taken",
+                    "Draw it outside of the compiled function, or choose with torch.where.",
+                )
             raise DataDependent("a branch on a number taken out of a tensor")
         return super().truth(value)
 
@@ -239,6 +256,20 @@ class UnbackedNumbers(CaptureWorld):
         return self.behind(operations.real_power, (base, exponent), float, may_fail=True)
 
 
+def host_number(result: HostResult, kind: type) -> UnbackedNumber:
+    """The number that a host call gives."""
+    number = UnbackedNumber(None, kind)
+    number.host = result
+    return number
+
+
+def is_early(value: Any) -> bool:
+    """Whether a number is there before the graph runs."""
+    if type(value) is UnbackedNumber:
+        return value.host is not None
+    return type(value) in (int, float, bool, type(None)) or (type(value) is torch.SymInt and not by_contents(value))
+
+
 def _has_tensor(value: Any) -> bool:
     """Whether the graph can compute with the number in double precision, exactly as Python does."""
     if type(value) is UnbackedNumber:
@@ -286,6 +317,8 @@ _TESTS: dict[Any, Any] = {math.isnan: torch.isnan, math.isinf: torch.isinf, math
 
 def tensor_of(number: UnbackedNumber) -> Fake:
     """The number as a tensor of one element in the graph. Raises `DataDependent` if no operator computes it."""
+    if number.host is not None:
+        return number.host.tensor(number.kind)
     if number.tensor is None:
         assert number.made is not None
         function, args, _ = number.made
@@ -326,7 +359,8 @@ def compute_with_tensor(plain: Any, left: Any, right: Any) -> Any:
         return plain(tensor, chosen) if tensor is left else plain(chosen, tensor)
     if tensor.dtype in _HALVES and number.kind is not bool:  # which compute with numbers in single precision
         with torch.no_grad():
-            wide = tensor_of(number).to(torch.float32)
+            exact = tensor_of(number)
+            wide = (exact.to(tensor.dtype) if plain in _ROUNDS_NUMBERS else exact).to(torch.float32)
         if plain is operator.truediv and tensor is right:
             return (right.reciprocal().float() * wide).to(tensor.dtype)
         operands = (tensor.float(), wide) if tensor is left else (wide, tensor.float())
@@ -358,6 +392,8 @@ def beside(number: Any, tensor: Any) -> Any:
     if number.kind is bool or not exact:
         raise DataDependent(_WHAT_IS_DONE)
     with torch.no_grad():
+        if number.host is not None:
+            return number.host.tensor(number.kind, tensor.device).to(tensor.dtype)
         return tensor_of(number).to(tensor.dtype)
 
 

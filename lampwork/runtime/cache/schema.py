@@ -245,6 +245,8 @@ RECORDS: dict[type, tuple[Check, ...]] = {
     templates.TensorValue: (INT, REF | NONE, BOOL, BOOL),
     templates.ScalarValue: (INT, one_of("int", "float", "bool")),
     templates.SizeValue: (EXPRESSION, SIZE_SOURCES),
+    templates.HostValue: (INT,),
+    templates.HostCall: (INT, REF, TEMPLATES, NAMED_TEMPLATES),
     templates.NewValue: (INT,),
     templates.NewTuple: (TEMPLATES, REF | NONE),
     templates.NewSlice: (TEMPLATE, TEMPLATE, TEMPLATE),
@@ -334,7 +336,7 @@ RECORDS: dict[type, tuple[Check, ...]] = {
         of(program.NativeCode), STR, many(row(STR, INTS, many(DATA))), table(STR, STR), table(STR, STR),
         table(STR, of(float)), of(differentiation.Backward) | NONE, many(of(Diagnostic)),
         many(row(SOURCE, STR, INT), frozenset), BOOL, many(INT, frozenset), many(of(artifact.InitialState)), SOURCES,
-        table(STR, STR),
+        many(of(templates.HostCall)), table(STR, STR),
     ),
 }  # fmt: skip
 

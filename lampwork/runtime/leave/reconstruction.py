@@ -32,6 +32,8 @@ from lampwork.ir.template import (
     DeleteItem,
     Effect,
     Evaluate,
+    HostCall,
+    HostValue,
     NewCall,
     NewCell,
     NewDeque,
@@ -124,6 +126,11 @@ class TemplateWriter:
             self._effect(effect, texts)
         return made, [*self.lines, final]
 
+    def host_call(self, call: HostCall) -> str:
+        """A line that makes a host call. It names no object of the region."""
+        named = "".join(f"{name}={self.text(value)}, " for name, value in call.kwargs)
+        return f"host{call.index} = {self.constant(resolve(call.function))}({self._items(call.args)}{named})"
+
     # Templates -----------------------------------------------------------------------------------------------------
 
     def constant(self, value: Any) -> str:
@@ -147,6 +154,8 @@ class TemplateWriter:
                 return f"{kind}(results[{index}])"
             case SizeValue(text, sizes):
                 return self._size(text, sizes)
+            case HostValue(index):
+                return f"host{index}"
             case NewValue(index):
                 return self._object(index)
         raise TypeError(f"not a template: {template!r}")

@@ -6,7 +6,16 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from lampwork.ir.operations import context_value, remaining
-from lampwork.ir.source import ArrayMemory, ContextValue, Numbers, Referent, Remaining, Remembered, is_source
+from lampwork.ir.source import (
+    ArrayMemory,
+    ContextValue,
+    HostInput,
+    Numbers,
+    Referent,
+    Remaining,
+    Remembered,
+    is_source,
+)
 from lampwork.runtime.guards.interpreter import (
     array_memory,
     evaluate_sizes,
@@ -109,4 +118,18 @@ class NumbersRule(StepRule[Numbers]):
         return f"reading.number_tensor(({shown}, ){f', {source.device!r}' if source.device else ''})"
 
     def snapshot(self, snapshots: VersionSnapshots, source: Numbers) -> Any:
+        raise Unstable("made on each call")
+
+
+@step_rule(HostInput)
+class HostInputRule(StepRule[HostInput]):
+    """The entry puts the tensor there when it has called; until then there is nothing."""
+
+    def read(self, source: HostInput, scope: Scope) -> Any:
+        return None
+
+    def text(self, writer: CheckWriter, source: HostInput) -> str:
+        return "None"
+
+    def snapshot(self, snapshots: VersionSnapshots, source: HostInput) -> Any:
         raise Unstable("made on each call")

@@ -1,0 +1,273 @@
+"""Functions of the host that give something anew on each call, and generators that stand elsewhere afterwards.
+
+    random.random(), generator.gauss(0, 1), random.shuffle(order)       numbers: `values/host_results.py`
+    np.random.randn(3, 4), np.random.default_rng(0)                     arrays, generators
+    time.perf_counter(), time.sleep(0.1)                                clocks
+
+What a method of a generator gives (a float, an array of such sizes) is told by a generator of the same class that
+nobody else has: it is called with the same arguments while capturing. One stands for each that the program makes.
+A clock that is read before anything is computed is read before the graph runs, and behind the graph from then on:
+what lies between two clocks in the program lies between them in the call.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import random
+import time
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from lampwork.capture.machine.values import Enter
+from lampwork.capture.outside.overlay import Break
+from lampwork.capture.values.arrays import UnknownArray, can_follow
+from lampwork.capture.values.host_results import HostResult
+from lampwork.capture.values.sizes import settled
+from lampwork.capture.values.unbacked_numbers import UnbackedNumber, host_number, is_early
+from lampwork.ir.operations import call_method, shuffled
+
+_FLOATS = (
+    "random uniform triangular gauss normalvariate lognormvariate expovariate vonmisesvariate gammavariate betavariate "
+    "paretovariate weibullvariate"
+)
+_INTEGERS = "getrandbits randint randrange binomialvariate _randbelow_with_getrandbits"
+#: Clocks, and the class of what they give.
+_CLOCKS: dict[Any, type] = {
+    **dict.fromkeys((time.time, time.perf_counter, time.monotonic, time.process_time, time.thread_time), float),
+    **dict.fromkeys(
+        (time.time_ns, time.perf_counter_ns, time.monotonic_ns, time.process_time_ns, time.thread_time_ns), int
+    ),
+}
+#: Methods of numpy's generators that change an argument, or hand out the generator's parts.
+_NUMPY_LEFT_OUT = frozenset({"shuffle", "permuted", "spawn", "get_state", "set_state", "bytes"})
+_LONGEST_LIST = 64
+
+
+def install_host_functions(world: Any) -> None:
+    """Registers the answers of this module with a world."""
+    kinds: tuple[tuple[type | None, str], ...] = ((float, _FLOATS), (int, _INTEGERS), (None, "seed"))
+    for kind, names in kinds:
+        for name in names.split():
+            if hasattr(random.Random, name):
+                world.add_intrinsic(getattr(random.Random, name), _method_of_random(name, kind))
+    world.add_intrinsic(random.Random.choice, _of_python(random.Random.choice, _choice))
+    world.add_intrinsic(random.Random.choices, _of_python(random.Random.choices, _choices))
+    world.add_intrinsic(random.Random.sample, _of_python(random.Random.sample, _sample))
+    world.add_intrinsic(random.Random.shuffle, _of_python(random.Random.shuffle, _shuffle))
+    world.add_intrinsic(random.Random, functools.partial(_generator_made, random.Random))
+    for clock, given in _CLOCKS.items():
+        world.add_intrinsic(clock, _clock(clock, given))
+    world.add_intrinsic(time.sleep, _sleep)
+    for cls in (numpy.random.RandomState, numpy.random.Generator):
+        for name, method in vars(cls).items():
+            if callable(method) and not name.startswith("_") and name not in _NUMPY_LEFT_OUT:
+                world.add_intrinsic(method, _method_of_numpy(name))
+    makers: tuple[Any, ...] = (numpy.random.RandomState, numpy.random.default_rng)
+    for make in makers:
+        world.add_intrinsic(make, functools.partial(_generator_made, make))
+
+
+# What calls take ------------------------------------------------------------------------------------------------------
+
+
+def _known_early(world: Any, value: Any) -> bool:
+    """Whether an argument is there before the graph runs."""
+    if is_early(value):
+        return True
+    return type(value) is not UnbackedNumber and world.is_plain_data(value) and not isinstance(value, list)
+
+
+def _owner(world: Any, generator: Any) -> Any:
+    """The generator as an argument of a host call."""
+    if world.loader.origin(generator) is None and id(generator) not in world.loader.host_objects:
+        raise Break("unknown-native", f"a {type(generator).__qualname__} of unknown origin is drawn from")
+    return generator
+
+
+def _refused(name: str) -> Break:
+    return Break("native-argument", f"{name} is called with what is not known before the program's graph has run",
+                 "Give it numbers that no tensor decides.")  # fmt: skip
+
+
+def _call(world: Any, generator: Any, name: str, args: tuple, kwargs: dict[str, Any]) -> HostResult:
+    """`generator.name(*args, **kwargs)` by the host."""
+    args = tuple([_as_tuple(world, each) for each in args])
+    if not all(_known_early(world, each) for each in (*args, *kwargs.values())):
+        raise _refused(f"{type(generator).__qualname__}.{name}")
+    return world.host_calls.make(call_method, (_owner(world, generator), name, *args), kwargs)
+
+
+def _as_tuple(world: Any, value: Any) -> Any:
+    """A list as the constant that it is."""
+    if type(value) is list:
+        world.touch(value)
+        return tuple(value)
+    return value
+
+
+def _generator_made(make: Any, world: Any, *args: Any, **kwargs: Any) -> Any:
+    """A generator of the program's own: one that nobody draws from stands for it."""
+    if not all(_known_early(world, each) for each in (*args, *kwargs.values())):
+        raise _refused(make.__qualname__)
+    stand_in = make(0)
+    world.loader.host_objects[id(stand_in)] = (stand_in, world.host_calls.make(make, args, kwargs, changes=False))
+    return stand_in
+
+
+# random ---------------------------------------------------------------------------------------------------------------
+
+
+def _is_plain_random(generator: Any) -> bool:
+    """Whether methods of `random.Random` draw as they do there: nothing that they call is the user's."""
+    return type(generator) is random.Random
+
+
+def _method_of_random(name: str, kind: type | None) -> Callable:
+    method = getattr(random.Random, name)
+
+    def answer(world: Any, generator: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_plain_random(generator):
+            if type(method) is types.FunctionType:
+                return Enter(method, (generator, *args), kwargs)
+            raise Break("unknown-native", f"a {type(generator).__qualname__} is drawn from")
+        result = _call(world, generator, name, args, kwargs)
+        return None if kind is None else host_number(result, kind)
+
+    return answer
+
+
+def _of_python(method: Any, answer: Callable) -> Callable:
+    """`answer(world, generator, *args, **kwargs)`, or where it gives NotImplemented, Python's own code."""
+
+    def answered(world: Any, generator: Any, *args: Any, **kwargs: Any) -> Any:
+        found = answer(world, generator, *args, **kwargs) if _is_plain_random(generator) else NotImplemented
+        return Enter(method, (generator, *args), kwargs) if found is NotImplemented else found
+
+    return answered
+
+
+def _numbers(world: Any, values: Any) -> tuple | None:
+    """The numbers in a sequence that are of one class, in a tuple; None for anything else."""
+    if type(values) not in (list, tuple, range):
+        return None
+    world.touch(values)
+    kinds = {int} if type(values) is range and len(values) else {type(each) for each in values}
+    if len(kinds) != 1 or not kinds <= {int, float} or len(values) > 1 << 16:
+        return None
+    return values if type(values) is range else tuple(values)  # type: ignore[return-value]
+
+
+def _number_of(world: Any, whole: Any, index: Any, kind: type) -> UnbackedNumber:
+    """The number at `index` of what a host call gives, or of a constant."""
+    return host_number(world.host_calls.make(operator.getitem, (whole, index), changes=False), kind)
+
+
+def _decided(name: str) -> Break:
+    return Break("data-dependent", f"Random.{name} decides which of the objects the program goes on with",
+                 "Draw outside of the compiled function, or choose among numbers.")  # fmt: skip
+
+
+def _choice(world: Any, generator: Any, seq: Any) -> Any:
+    values = _numbers(world, seq)
+    if values is None:
+        raise _decided("choice")
+    index = host_number(_call(world, generator, "_randbelow", (len(values),), {}), int)
+    return _number_of(world, values, index, type(values[0]))
+
+
+def _choices(
+    world: Any, generator: Any, population: Any, weights: Any = None, *, cum_weights: Any = None, k: Any = 1
+) -> Any:
+    values = _numbers(world, population)
+    if values is None or type(k) is not int or not 0 <= k <= _LONGEST_LIST:
+        raise _decided("choices")
+    told = {"weights": _as_tuple(world, weights), "cum_weights": _as_tuple(world, cum_weights), "k": k}
+    whole = _call(world, generator, "choices", (values,), told)
+    return [_number_of(world, whole, index, type(values[0])) for index in range(k)]
+
+
+def _sample(world: Any, generator: Any, population: Any, k: Any, *, counts: Any = None) -> Any:
+    values = _numbers(world, population)
+    if values is None or counts is not None or type(k) is not int or not 0 <= k <= min(_LONGEST_LIST, len(values)):
+        raise _decided("sample")
+    whole = _call(world, generator, "sample", (values, k), {})
+    return [_number_of(world, whole, index, type(values[0])) for index in range(k)]
+
+
+def _shuffle(world: Any, generator: Any, x: Any) -> Any:
+    values = _numbers(world, x) if type(x) is list else None
+    if values is None or len(values) > _LONGEST_LIST:
+        raise _decided("shuffle")
+    whole = world.host_calls.make(shuffled, (_owner(world, generator), values))
+    order = [_number_of(world, whole, index, type(values[0])) for index in range(len(values))]
+    world.machine.complete(world.set_item(x, slice(None), order))
+    return None
+
+
+# numpy ----------------------------------------------------------------------------------------------------------------
+
+_STAND_INS: dict[type, Callable[[], Any]] = {
+    numpy.random.RandomState: lambda: numpy.random.RandomState(0),
+    numpy.random.Generator: lambda: numpy.random.default_rng(0),
+}
+
+
+def _method_of_numpy(name: str) -> Callable:
+    def answer(world: Any, generator: Any, *args: Any, **kwargs: Any) -> Any:
+        make = _STAND_INS.get(type(generator))
+        if make is None:
+            raise Break("unknown-native", f"a {type(generator).__qualname__} is drawn from")
+        args, kwargs = settled(args), settled(kwargs)
+        args = tuple([_as_tuple(world, each) for each in args])
+        kwargs = {key: _as_tuple(world, each) for key, each in kwargs.items()}
+        if not all(map(world.is_plain_data, (*args, *kwargs.values()))):
+            raise _refused(f"{type(generator).__qualname__}.{name}")
+        with world.recorder._paused():
+            example = getattr(make(), name)(*args, **kwargs)  # where it raises, the call itself does, in eager's place
+        kind = type(example)
+        if example is not None and kind not in (int, float, bool) and not can_follow(numpy.asarray(example)):
+            raise Break("unknown-native", f"{type(generator).__qualname__}.{name} gives a {kind.__qualname__}")
+        result = _call(world, generator, name, args, kwargs)
+        if example is None:
+            return None
+        if kind in (int, float, bool):
+            return host_number(result, kind)
+        return UnknownArray(world.host_calls.array_input(result, numpy.asarray(example)), kind is not numpy.ndarray)
+
+    return answer
+
+
+# Clocks ---------------------------------------------------------------------------------------------------------------
+
+
+def _has_computed(world: Any) -> bool:
+    """Whether the program has computed anything yet that the graph holds."""
+    last = next(reversed(world.recorder.graph.nodes), None)
+    return last is not None and last.op == "call_function"
+
+
+def _clock(clock: Any, kind: type) -> Callable:
+    def answer(world: Any) -> UnbackedNumber:
+        if not _has_computed(world):
+            return host_number(world.host_calls.make(clock, (), changes=False), kind)
+        return _after(world, clock, (), kind)
+
+    return answer
+
+
+def _sleep(world: Any, seconds: Any) -> None:
+    if _has_computed(world) or not _known_early(world, seconds):
+        _after(world, time.sleep, (seconds,), type(None))
+    else:
+        world.host_calls.make(time.sleep, (seconds,))
+
+
+def _after(world: Any, function: Any, args: tuple, kind: type) -> UnbackedNumber:
+    """What `function` gives when the graph has run, in the order of such calls."""
+    number = UnbackedNumber(None, kind, (function, args, False))
+    world.host_calls.late.append(number)
+    return number
