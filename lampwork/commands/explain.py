@@ -30,6 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stage", metavar="NAME", help="print one section, or 'all' with every graph and the code")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page that needs nothing beside it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the facts as JSON")
+    parser.add_argument("--dump", type=Path, metavar="DIR", help="write a file for each stage of each graph, and a "
+                        "repro.py that compiles it by itself, with random weights and inputs")  # fmt: skip
     parser.add_argument("--grad-mode", default="no_grad", choices=["no_grad", "inference_mode", "grad"])
 
 
@@ -63,6 +65,13 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.html.write_text(explanation.html())
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(explanation.to_dict(), indent=1))
+    if arguments.dump is not None:
+        try:
+            written = explanation.dump(arguments.dump)
+        except OSError as error:
+            print(f"lampwork explain: --dump: {error}", file=sys.stderr)
+            return 2
+        print("\n".join(map(str, written)))
     if arguments.stage is not None and arguments.stage != "all":
         if arguments.stage not in explanation:
             print(
@@ -72,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(explanation[arguments.stage])
     elif arguments.stage == "all":
         print(explanation)
-    elif arguments.html is None and arguments.json is None:
+    elif arguments.html is None and arguments.json is None and arguments.dump is None:
         print(explanation.overview())
     return 0
 

@@ -6,19 +6,23 @@ print(explanation.overview())      # without graphs and code
 explanation["kernels"]             # one section
 explanation.to_dict()              # the same as data
 explanation.html()                 # the same as a page
+explanation.dump("folder")         # a file for each stage, and a script that compiles the graph by itself
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from lampwork.config import Settings, environment
 from lampwork.debug import facts as make
 from lampwork.debug import text
 from lampwork.debug.memory import budgets
-from lampwork.debug.stages import generated_texts, kernels_text, stage_texts
+from lampwork.debug.recorded import Recorded, Recorder
+from lampwork.debug.stages import generated_texts, kernels_text
 from lampwork.errors import CompileError, Diagnostic, GraphBreak
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.region import Continue, RunEagerly
@@ -59,10 +63,18 @@ OVERVIEW = (
 class Explanation(Mapping[str, str]):
     """Sections of text by name (see `SECTIONS`); prints as all of them. `artifact`: None when nothing was compiled."""
 
-    def __init__(self, sections: dict[str, str], artifact: Artifact | None, facts: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        sections: dict[str, str],
+        artifact: Artifact | None,
+        facts: dict[str, Any],
+        graphs: Sequence[Recorded],
+        settings: Settings,
+    ) -> None:
         self._sections = {name: sections[name] for name in SECTIONS if sections.get(name)}
         self.artifact = artifact
         self._facts = facts
+        self._graphs, self._settings = graphs, settings
 
     def __getitem__(self, name: str) -> str:
         if name not in self._sections:
@@ -95,6 +107,13 @@ class Explanation(Mapping[str, str]):
         """Everything but code, as data that JSON can hold (see `debug/facts.py`)."""
         return self._facts
 
+    def dump(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Writes a numbered file for each stage, and a `repro.py` that runs by itself (see `debug/dump.py`) into
+        `folder`, which is made if need be. Their paths, in order."""
+        from lampwork.debug.dump import dump
+
+        return dump(Path(folder), self.overview(), self._graphs, self._settings)
+
     def html(self) -> str:
         """One page that needs nothing beside it."""
         from lampwork.debug.html import page
@@ -116,16 +135,10 @@ def explain_call(function: Callable, args: tuple, kwargs: dict, settings: Settin
         settings = settings or known.settings
         function = known.function
     settings = settings or Settings()
-    seen: dict[str, Any] = {}
-    texts: dict[str, str] = {}
-
-    def observe(stage: str, value: Any) -> None:
-        seen[stage] = value
-        texts.update({each.section: each.text for each in stage_texts(stage, value)})
-
+    recorded = Recorded(function, args, kwargs)
     artifact, failure = None, None
     try:
-        artifact = pipeline.compile_call(function, args, kwargs, settings, observe)
+        artifact = recorded.artifact = pipeline.compile_call(function, args, kwargs, settings, recorded.stage)
     except GraphBreak as stop:
         failure = make.issue(Record(stop.diagnostic, 0), "break")
     except CompileError as error:
@@ -133,12 +146,14 @@ def explain_call(function: Callable, args: tuple, kwargs: dict, settings: Settin
             raise
         diagnostic = Diagnostic("compiler-failed", str(error), error.location)
         failure = make.issue(Record(diagnostic, 0), "fallback")
-    ran = known
+    ran, graphs = known, [recorded]
     if known is None and failure is None and artifact is not None and _is_broken(artifact):
-        ran = _run(function, args, kwargs, settings)
+        ran, graphs = _run(function, args, kwargs, settings)
     facts = _facts(function, args, kwargs, artifact, failure, ran)
-    facts["memory"] = budgets(seen["partition"]) if "partition" in seen else []
-    return Explanation(_sections(texts, artifact, _artifacts(artifact, ran), facts), artifact, facts)
+    facts["memory"] = budgets(recorded.stages["partition"]) if "partition" in recorded.stages else []
+    texts = {name: each.text for name, each in recorded.texts.items()}
+    sections = _sections(texts, artifact, _artifacts(artifact, ran), facts)
+    return Explanation(sections, artifact, facts, graphs, settings)
 
 
 def _compiled(function: Any) -> CompiledFunction | None:
@@ -153,14 +168,16 @@ def _is_broken(artifact: Artifact) -> bool:
     return isinstance(outcome, Continue) or isinstance(outcome, RunEagerly) and outcome.is_break
 
 
-def _run(function: Callable, args: tuple, kwargs: dict, settings: Settings) -> CompiledFunction:
-    """What `lampwork.compile` would return, after one call. An exception of the program's own is part of the story."""
-    compiled = CompiledFunction(function, replace(settings, options=replace(settings.options, cache=False)))
+def _run(function: Callable, args: tuple, kwargs: dict, settings: Settings) -> tuple[CompiledFunction, list[Recorded]]:
+    """What `lampwork.compile` would return, after one call, and all that was compiled for it. An exception of the
+    program's own is part of the story."""
+    recorder, uncached = Recorder(), replace(settings, options=replace(settings.options, cache=False))
+    compiled = CompiledFunction(function, uncached, observer=recorder)
     try:
         wrap(compiled)(*args, **kwargs)
     except Exception:
         pass
-    return compiled
+    return compiled, recorder.compiles
 
 
 def _facts(
