@@ -72,3 +72,31 @@ def test_numbers_that_fail_are_eagers():
             torch.testing.assert_close(outcomes[1], outcomes[0])
         else:
             assert outcomes[1] == outcomes[0]
+
+
+def test_shares_of_a_count_that_may_be_zero():
+    """`BatchNorm(momentum=None)`: one over a counter that the program has just counted up, which may have been -1."""
+
+    def program(norm, x):
+        return norm(x)
+
+    def run(function, counts):
+        norm, found = torch.nn.BatchNorm1d(3, momentum=None), []
+        for count in counts:
+            if count is not None:
+                norm.num_batches_tracked.fill_(count)
+            try:
+                function(norm, torch.arange(6.0).reshape(2, 3))
+                error = None
+            except ZeroDivisionError as raised:
+                error = str(raised)
+            found.append((error, norm.num_batches_tracked.item(), norm.running_mean.tolist()))
+        return found
+
+    counts = (None, None, None, -1, None, 7, -2, -1)
+    compiled = lampwork.compile(program, options={"cache": False})
+    assert run(compiled, counts) == run(program, counts)
+    again = lampwork.compile(program, options={"cache": False})
+    assert run(again, (None, 5, None)) == run(program, (None, 5, None))
+    stats = lampwork.stats(again)
+    assert stats["captures"] == 1 and not stats["breaks"] and not stats["fallbacks"]

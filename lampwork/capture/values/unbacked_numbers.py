@@ -22,6 +22,7 @@ from lampwork.capture.base import CaptureWorld
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.assumptions import may_rerun
+from lampwork.capture.values.counters import is_nonzero
 from lampwork.capture.values.host_results import HostCalls, HostResult
 from lampwork.fakes.fake import DataDependent
 from lampwork.fakes.symbolic import by_contents
@@ -37,6 +38,7 @@ _PLAIN = {
     operator.truediv: operator.truediv, operator.iadd: operator.add, operator.isub: operator.sub,
     operator.imul: operator.mul, operator.itruediv: operator.truediv,
 }  # fmt: skip
+_DIVISIONS = frozenset({operator.truediv, operator.floordiv, operator.mod})
 _BEHIND = _PLAIN | {
     operator.floordiv: operator.floordiv, operator.mod: operator.mod, operator.pow: operator.pow,
     operator.ifloordiv: operator.floordiv, operator.imod: operator.mod, operator.ipow: operator.pow,
@@ -223,6 +225,8 @@ class UnbackedNumbers(CaptureWorld):
         if plain is None or None in kinds:
             raise DataDependent(_WHAT_IS_DONE)
         real = float in kinds
+        if plain in _DIVISIONS and type(right) is UnbackedNumber and not right.nonzero and not may_rerun(self.recorder):
+            right.nonzero = is_nonzero(self, right.tensor)  # else it could fail where it is too late
         in_graph = plain in _PLAIN and real and (plain is not operator.truediv or _is_nonzero(right))
         nonnegative = plain in (operator.add, operator.mul) and _is_nonnegative(left) and _is_nonnegative(right)
         if in_graph and _has_tensor(left) and _has_tensor(right):
