@@ -42,10 +42,48 @@ def assumed_branch(world: Any, frame: Any, value: Fake, if_true: int, if_false: 
         return None
     one = one_raises(frame.code, if_true, if_false)
     truth = _only_raises(frame.code, if_false) if one else _where_finite(value.node)
+    if truth is None and not one and _zero_where_finite(value.node, None):
+        truth = False
     if truth is None or not may_assume(world.recorder):
         return None
     assume(world, value, truth)
     return truth
+
+
+#: Operators that pass a number on.
+_PASS_ON = frozenset({
+    aten.detach.default, aten.alias.default, aten._to_copy.default, aten.clone.default, aten.view.default,
+})  # fmt: skip
+
+
+def _zero_where_finite(node: Any, before: Any) -> bool:
+    """Whether a number is zero where numbers that were tested are finite: what `torch.amp.GradScaler` keeps of whether
+    it found others, `where(all_are_finite, 0.0, 1.0)` in a tensor of its own. `before`: the node that reads it."""
+    if type(node) is not torch.fx.Node or node.op != "call_function":
+        return False
+    written = _last_write(node, before)
+    if written is not None:
+        return written.target is aten.copy_.default and _zero_where_finite(written.args[1], written)
+    if node.target in _PASS_ON or (node.target is aten.add.Tensor and node.args[1] == 0.0):
+        return _zero_where_finite(node.args[0], node)
+    if node.target is aten.full.default:
+        return node.args[1] == 0.0
+    return (
+        node.target is aten.where.self
+        and _where_finite(node.args[0]) is True
+        and _zero_where_finite(node.args[1], node)
+    )
+
+
+def _last_write(node: torch.fx.Node, before: torch.fx.Node | None) -> torch.fx.Node | None:
+    """The last operator between `node` and `before` (None: the end) that wrote to the memory of `node`."""
+    key, found, current = _torch.storage_key(node.meta["val"]), None, node.next
+    while current.op != "root" and current is not before:
+        if current.op == "call_function" and _torch.is_operator(current.target) and current.target._schema.is_mutable:
+            if any(_torch.storage_key(each.meta["val"]) == key for each in current.all_input_nodes):
+                found = current
+        current = current.next
+    return found
 
 
 def _where_finite(node: Any) -> bool | None:
@@ -57,6 +95,9 @@ def _where_finite(node: Any) -> bool | None:
         return None
     first = node.args[0]
     kind = _TESTS[node.target]
+    if kind == "all alike":
+        found = {_where_finite(each) for each in first}
+        return found.pop() if len(found) == 1 else None
     if kind == "not finite":
         return False
     if kind == "same":
@@ -76,7 +117,7 @@ _TESTS = {
     aten.eq.Tensor: "same", aten.ne.Scalar: "infinite", aten.mul.Tensor: "both", aten.logical_or.default: "both",
     aten.logical_and.default: "both", aten.bitwise_or.Tensor: "both", aten.bitwise_and.Tensor: "both",
     aten.any.default: "as it is", aten.all.default: "as it is",
-    aten.logical_not.default: "negated", aten.bitwise_not.default: "negated",
+    aten.stack.default: "all alike", aten.logical_not.default: "negated", aten.bitwise_not.default: "negated",
 }  # fmt: skip
 
 
