@@ -31,13 +31,13 @@ import torch
 import lampwork
 from lampwork import pipeline
 from lampwork.config import Settings
-from lampwork.debug.explain import _graph
 from lampwork.debug.facts import guards as guards_in_words
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.kernel_print import kernel_text
 from lampwork.ir.print import lowered_text
 from lampwork.ir.region import RunEagerly
 from lampwork.runtime.guards.compile import source_text
+from lampwork.runtime.guards.failures import short
 from tests.cuda_stand_in import cuda_stand_in
 from tests.validation.sources import Program
 
@@ -72,8 +72,10 @@ def _run(program: Program, texts: _Texts) -> None:
     """Calls the compiled program; what its calls compile is written down."""
     original = pipeline.compile_call
 
-    def compile_call(function: Any, args: tuple, kwargs: Any, settings: Settings, *rest: Any, **options: Any) -> Any:
-        with texts.one_call(function) as observe:
+    def compile_call(
+        function: Any, args: tuple, kwargs: Any, settings: Settings, observe: Any = None, *rest: Any, **options: Any
+    ) -> Any:
+        with texts.one_call() as observe:
             artifact = original(function, args, kwargs, settings, observe, *rest, **options)
             texts.artifact(artifact, function)
             return artifact
@@ -104,7 +106,7 @@ def _compile_for_gpu(program: Program, texts: _Texts) -> None:
             stack.enter_context(cuda_stand_in())
         stack.enter_context(patch("torch.cuda.get_device_properties", lambda index: DEVICE))
         stack.enter_context(patch("lampwork.codegen.triton.generate.compile_kernels", tuple))
-        observe = stack.enter_context(texts.one_call(program.function))
+        observe = stack.enter_context(texts.one_call())
         artifact = pipeline.compile_call(program.function, args, kwargs, program.settings, observe)
         texts.artifact(artifact, program.function)
 
@@ -124,7 +126,7 @@ class _Texts:
         self.lines["counts"].append(line)
 
     @contextlib.contextmanager
-    def one_call(self, function: Any) -> Iterator[Callable[[str, Any], None]]:
+    def one_call(self) -> Iterator[Callable[[str, Any], None]]:
         self.calls += 1
         for part in PARTS[:-1]:
             self.lines[part].append(f"# compiled: {self.calls}")
@@ -135,7 +137,7 @@ class _Texts:
         first = stage.removesuffix(" backward")
         if first in ("capture", "prepare"):
             graph = getattr(value, "graph", None)
-            text = without_places(_graph(graph)) if graph is not None else "none"
+            text = graph_text(graph) if graph is not None else "none"
             self.lines["graph"].append(f"## {stage}\n{text}")
         elif first == "lower":
             self.lines["loops"].append(f"## {stage}\n{lowered_text(value)}")
@@ -166,9 +168,26 @@ class _Texts:
             self.note(f"ends with {type(outcome).__name__}, effects: {len(artifact.effects)}")
 
 
-def without_places(text: str) -> str:
-    """Graphs without the lines of the program that their operators come from."""
-    return re.sub(r"    # [^\n]*:\d+$", "", text, flags=re.MULTILINE)
+def graph_text(graph: Any) -> str:
+    """One line per node, in the graph's order, with type; without the lines of the program that they come from."""
+    lines = []
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            lines.append(f"{node.name}: {_type(node)}")
+        elif node.op == "output":
+            lines.append(f"return {node.args[0]}")
+        else:
+            named = "".join(f", {name}={value}" for name, value in node.kwargs.items())
+            arguments = ", ".join(str(argument) for argument in node.args) + named
+            lines.append(f"{node.name}: {_type(node)} = {node.target}({arguments})")
+    return "\n".join(lines)
+
+
+def _type(node: Any) -> str:
+    value = node.meta.get("val")
+    if isinstance(value, (tuple, list)):
+        return "(" + ", ".join(short(each) for each in value) + ")"
+    return "?" if value is None else short(value)
 
 
 def plain(text: str) -> str:
