@@ -85,6 +85,30 @@ def checked(op: Any, args: tuple, kwargs: dict, answer: Callable[[], Any]) -> An
     return result if made is None else made
 
 
+def refusal(op: Any, args: tuple, kwargs: dict) -> Exception | None:
+    """The error of a call on tensors of two elements a dimension at most, of ones or of zeros; None where there is
+    none, or nothing can stand for an argument. Operators may write in place. On a CPU, where a GPU is not asked."""
+    tensors = _fakes_in((args, kwargs))
+    if not tensors:
+        return None
+    on_cpu = not all(each.is_cuda for each in tensors) or not _may_ask_a_gpu(op, tensors)
+    error: Exception | None = None
+    for fill in _fills(op):
+        made: dict[int, torch.Tensor] = {}
+        try:
+            arguments, named = (_stand_in(each, fill, made, False, on_cpu) for each in (args, kwargs))
+        except (RuntimeError, NotImplementedError, _TooLarge):
+            return None
+        try:
+            with torch.no_grad(), _torch.below_autograd(), _torch.kernels_only():
+                op(*arguments, **named)
+        except Exception as raised:
+            error = raised
+        else:
+            return None
+    return error
+
+
 def _may_ask(op: Any) -> bool:
     found = operator(op)
     return (
@@ -379,7 +403,7 @@ def _raise_if_certain(op: Any, error: Exception, tensors: list[torch.Tensor]) ->
         raise error
 
 
-def _stand_in(value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: bool) -> Any:
+def _stand_in(value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: bool, on_cpu: bool = False) -> Any:
     kind = type(value)
     if kind is Fake:
         found = made.get(id(value))
@@ -390,15 +414,16 @@ def _stand_in(value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: 
                     found = fill(_extent(size, stride), dtype=value.dtype, device=value.device).as_strided(size, stride)
             else:
                 with _torch.kernels_only():
-                    found = fill(_short(value), dtype=value.dtype, device=value.device)
+                    device = "cpu" if on_cpu else value.device
+                    found = fill(_short(value), dtype=value.dtype, device=device)
             made[id(value)] = found = found.conj() if value.is_conj() else found
         return found
     if kind is tuple or kind is list:
-        return kind([_stand_in(each, fill, made, exact) for each in value])
+        return kind([_stand_in(each, fill, made, exact, on_cpu) for each in value])
     if kind is torch.SymInt:
         return _seen((value,))[0]
     if kind is dict:
-        return {name: _stand_in(each, fill, made, exact) for name, each in value.items()}
+        return {name: _stand_in(each, fill, made, exact, on_cpu) for name, each in value.items()}
     return value
 
 

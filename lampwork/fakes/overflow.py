@@ -1,28 +1,28 @@
 """Numbers that eager refuses because the type of a tensor does not hold them: `half.masked_fill(mask, -1e9)`.
 
-Arithmetic takes any number (`bytes + 300` wraps); operators that convert the number to the tensor's type first check it
-(c10/util/TypeCast.h, `checked_convert`).
+Arithmetic takes any number (`bytes + 300` wraps); operators that convert the number to the type that they compute in
+first check it (c10/util/TypeCast.h, `checked_convert`). Which do is not written down here: the kernel is asked, once
+for each operator, types of tensors and argument, how large a number it takes (`_limits_of`). Operators that make
+tensors of a size that they are given cannot be asked without making them, and are listed.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
 import torch
 
+from lampwork.fakes.fake import Fake
+from lampwork.fakes.kernels import refusal
 from lampwork.fakes.numbers import number_behind
 from lampwork.fakes.operators import Operator
-from lampwork.fakes.promotion import promoted
 
-#: Operators that convert numbers to the type of the result's elements: the arguments in question.
-_TO_OWN_TYPE = {
-    "masked_fill": ("value",), "fill": ("value",), "full": ("fill_value",), "full_like": ("fill_value",),
-    "new_full": ("fill_value",), "index_fill": ("value",), "scatter": ("value",), "constant_pad_nd": ("value",),
-    "add": ("alpha",), "sub": ("alpha",), "threshold": ("threshold", "value"), "scalar_tensor": ("s",),
-}  # fmt: skip
-
-#: Operators that convert them to the type that tensors and numbers have in common.
-_TO_COMMON_TYPE = {
-    "clamp": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",), "hardtanh": ("min_val", "max_val"),
-    "pow": ("exponent",),
+#: Operators that fill tensors, of a size that they are given, with a number: the argument in question.
+_MAKERS = {
+    "full": "fill_value", "full_like": "fill_value", "new_full": "fill_value", "constant_pad_nd": "value",
+    "scalar_tensor": "s",
 }  # fmt: skip
 
 #: Types whose largest number programs exceed.
@@ -33,27 +33,176 @@ _FLOATS = _NARROW | {torch.bfloat16, torch.float32}
 
 _NARROW_WHOLE = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
 
-CHECKED = frozenset({name + end for name in (*_TO_OWN_TYPE, *_TO_COMMON_TYPE) for end in ("", "_")})
+#: What each type holds.
+_EACH_HOLDS = range(128)
+
+_BFLOAT, _SINGLE = float(torch.finfo(torch.bfloat16).max), float(torch.finfo(torch.float32).max)
+
+#: Numbers that a kernel may take while it takes none beyond them, by direction and by whether they are whole.
+_LIMITS: dict[tuple[bool, bool], tuple[float, ...]] = {
+    (True, True): (127, 255, 32767, 65504, 2**31 - 1),
+    (False, True): (0, -128, -255, -32768, -65504, -(2**31)),
+    (True, False): (127.0, 255.0, 32767.0, 65504.0, 2.0**31 - 1, 2.0**63, _BFLOAT, _SINGLE),
+    (False, False): (0.0, -128.0, -32768.0, -65504.0, -(2.0**31), -(2.0**63), -_BFLOAT, -_SINGLE),
+}
+
+#: Argument -> whether it is a number in the schema, by operator.
+_arguments: dict[int, tuple[tuple[int, str], ...]] = {}
+
+
+class _Limits(NamedTuple):
+    """The smallest and the largest number that a kernel takes; None: whatever. `infinite`: infinities as well."""
+
+    low: float | None
+    high: float | None
+    infinite: bool
+    error: Exception | None
 
 
 def refuse_overflow(op: Operator, args: tuple, kwargs: dict) -> None:
-    """Raises eager's error where an operator of `CHECKED` is given a number that does not fit."""
-    name = op.base.rstrip("_")
-    named = {**dict(zip(op.positional, args)), **kwargs}
-    wanted = _TO_OWN_TYPE.get(name) or _TO_COMMON_TYPE[name]
-    kinds = (int, float, complex, torch.SymInt)
-    for each in [each for each in wanted if type(named.get(each)) in kinds]:
-        number = named[each]
-        first = named.get("self")
-        if not isinstance(first, torch.Tensor):
-            dtype = kwargs.get("dtype")
-        elif name in _TO_OWN_TYPE:
-            dtype = kwargs.get("dtype") or first.dtype
-        else:
-            dtype = promoted([first, 0 if isinstance(number, torch.SymInt) else number])
-        if dtype is None or (name == "pow" and dtype in (torch.float32, torch.float64)):
-            continue
+    """Raises eager's error where an argument is a number that the operator does not take beside these tensors. Of one
+    that varies, whether it is, is noted for other calls. Numbers out of tensors, whose comparison would break the
+    graph, are looked at beside the narrowest type alone."""
+    found = _arguments.get(id(op.overload))
+    if found is None:
+        found = _arguments[id(op.overload)] = _numbers_of(op)
+    for position, name in found:
+        number = args[position] if position < len(args) else kwargs.get(name)
+        kind = type(number)
+        if kind is int or kind is float:
+            if number not in _EACH_HOLDS:  # a whole number that every type has
+                _refuse(op, args, kwargs, position, name)
+        elif kind is torch.SymInt or kind is torch.SymFloat or kind is complex:
+            _refuse(op, args, kwargs, position, name)
+
+
+def _numbers_of(op: Operator) -> tuple[tuple[int, str], ...]:
+    """Positions and names of the arguments that are numbers of any type."""
+    if op.overload.namespace != "aten" or op.is_random or op.kind not in ("functional", "inplace"):
+        return ()
+    return tuple(
+        (position, argument.name)
+        for position, argument in enumerate(op.overload._schema.arguments)
+        if str(argument.type) in ("number", "Optional[number]")
+    )
+
+
+def _refuse(op: Operator, args: tuple, kwargs: dict, position: int, name: str) -> None:
+    number = args[position] if position < len(args) else kwargs[name]
+    base = op.base.rstrip("_")
+    if base in _MAKERS:
+        if name == _MAKERS[base]:
+            _refuse_to_make(number, args, kwargs)
+        return
+    if type(number) is complex:
+        error = refusal(op.overload, args, kwargs)
+        if error is not None:
+            raise error
+        return
+    is_whole = type(number) in (int, torch.SymInt)
+    limits = _limits_of(op, args, kwargs, position, name, is_whole)
+    if limits.error is None:
+        return
+    if type(number) is torch.SymFloat and not _is_given(number):
+        if not any(each is not None and abs(each) < _BFLOAT for each in (limits.low, limits.high)):
+            return
+    infinite = math.inf
+    above = limits.high is not None and number > limits.high and not (limits.infinite and number == infinite)
+    if above or (limits.low is not None and number < limits.low and not (limits.infinite and number == -infinite)):
+        raise type(limits.error)(*limits.error.args)
+
+
+def _refuse_to_make(number: Any, args: tuple, kwargs: dict) -> None:
+    """The same of a number that a tensor is filled with, in the type of its elements."""
+    dtype = kwargs.get("dtype")
+    if dtype is None:
+        dtype = next((each.dtype for each in args if isinstance(each, torch.Tensor)), None)
+    if type(number) is torch.SymFloat:
+        _refuse_unknown(number, dtype or torch.get_default_dtype())
+    elif dtype is not None:
         refuse_misfit(number, dtype)
+
+
+#: What kernels take, by operator, types and sizes of tensors, and argument; emptied when it is large.
+_known: dict[Any, _Limits] = {}
+_MOST_KNOWN = 1 << 12
+
+
+def _limits_of(op: Operator, args: tuple, kwargs: dict, position: int, name: str, is_whole: bool) -> _Limits:
+    """What the kernel takes there. Nothing is said against any number where it refuses a small one, too, or does not
+    begin to refuse at what some type holds."""
+    key = (
+        id(op.overload), torch.get_default_dtype(), position, is_whole,
+        tuple(map(_kind, args)), tuple((each, _kind(value)) for each, value in kwargs.items()),
+    )  # fmt: skip
+    found = _known.get(key)
+    if found is None:
+        if len(_known) > _MOST_KNOWN:
+            _known.clear()
+        found = _known[key] = _asked(op, args, kwargs, position, name, is_whole)
+    return found
+
+
+def _kind(value: Any) -> Any:
+    """What of an argument decides on the type that a kernel converts numbers to."""
+    if isinstance(value, Fake):
+        return value.dtype, value.dim(), value.device.type
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_kind, value))
+    return value if isinstance(value, (str, torch.dtype, bool)) else type(value)
+
+
+def _asked(op: Operator, args: tuple, kwargs: dict, position: int, name: str, is_whole: bool) -> _Limits:
+    one: float = 1 if is_whole else 1.0
+    plain = [_with_plain_numbers(each) for each in args]
+    options = {each: _with_plain_numbers(value) for each, value in kwargs.items()}
+
+    def refused(number: float) -> Exception | None:
+        if position < len(plain):
+            plain[position] = number
+        else:
+            options[name] = number
+        return refusal(op.overload, tuple(plain), options)
+
+    if refused(one) is not None:
+        return _Limits(None, None, True, None)
+    high, error = _limit(refused, _LIMITS[True, is_whole], is_whole, 1)
+    low, other = _limit(refused, _LIMITS[False, is_whole], is_whole, -1)
+    infinite = is_whole or refused(math.inf if high is not None else -math.inf) is None
+    return _Limits(low, high, infinite, error or other)
+
+
+def _limit(
+    refused: Callable[[float], Exception | None], limits: Sequence[float], is_whole: bool, sign: int
+) -> tuple[float | None, Exception | None]:
+    """The number among `limits` from which on others are refused, with the error; None where that is none of them."""
+    error = refused(sign * (2**62 if is_whole else 1e300))
+    if error is None:
+        return None, None
+    first, last = 0, len(limits) - 1
+    while first < last:
+        middle = (first + last) // 2
+        if refused(_next(limits[middle], is_whole, sign)) is not None:
+            last = middle
+        else:
+            first = middle + 1
+    limit = limits[first]
+    if refused(limit) is not None or refused(_next(limit, is_whole, sign)) is None:
+        return None, None
+    return limit, error
+
+
+def _next(number: float, is_whole: bool, sign: int) -> float:
+    return number + sign if is_whole else math.nextafter(number, sign * math.inf)
+
+
+def _with_plain_numbers(value: Any) -> Any:
+    """The argument with a small number for each that varies."""
+    if type(value) is torch.SymFloat:
+        return 1.0
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_with_plain_numbers, value))
+    return 1 if type(value) is torch.SymInt else value
 
 
 def refuse_misfit(number: complex | torch.SymInt, dtype: torch.dtype) -> None:
@@ -73,28 +222,9 @@ def refuse_misfit(number: complex | torch.SymInt, dtype: torch.dtype) -> None:
         raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
 
 
-def refuse_overflow_of_unknown(op: Operator, args: tuple, kwargs: dict) -> None:
-    """The same for floats that vary between calls, where a type of floats may not hold them: that this one fits, or
-    does not, is noted for others. Factors (`alpha`), which are small steps of optimizers, and numbers out of tensors,
-    whose comparison would break the graph, are looked at beside the narrowest type alone."""
-    name = op.base.rstrip("_")
-    named = {**dict(zip(op.positional, args)), **kwargs}
-    first = named.get("self")
-    dtype = kwargs.get("dtype")
-    if dtype is None and isinstance(first, torch.Tensor):
-        dtype = first.dtype if name in _TO_OWN_TYPE else promoted([first, 0.0])
-    elif dtype is None and name in ("full", "scalar_tensor"):
-        dtype = torch.get_default_dtype()
-    for each in _TO_OWN_TYPE.get(name) or _TO_COMMON_TYPE[name]:
-        number = named.get(each)
-        if name == "pow":
-            refuse_exponent(number, dtype)
-        elif each != "alpha" or dtype in _NARROW:
-            _refuse_unknown(number, dtype)
-
-
 def refuse_exponent(number: object, dtype: torch.dtype | None) -> None:
-    """The same for the exponent of elements of that type: single precision takes it as double."""
+    """Raises eager's error for an exponent that varies of elements of that type: single precision takes it as
+    double."""
     if dtype is not torch.float32:
         _refuse_unknown(number, dtype)
 

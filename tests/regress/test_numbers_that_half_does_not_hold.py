@@ -173,3 +173,38 @@ def test_exponents_that_vary(program, dtype):
         assert (ours is None) == (theirs is None), number
         if theirs is not None:
             torch.testing.assert_close(ours, theirs)
+
+
+aten = torch.ops.aten
+TAKEN = {
+    "weight": lambda x, n: x.lerp(x, n), "weight in place": lambda x, n: x.clone().lerp_(x, n),
+    "product": lambda x, n: x.addcmul(x, x, value=n), "quotient": lambda x, n: x.clone().addcdiv_(x, x, value=n),
+    "factor": lambda x, n: x.add(x, alpha=n), "factor of a number": lambda x, n: x.add(1, alpha=n),
+    "from": lambda x, n: x.sub(x, alpha=n), "product of matrices": lambda x, n: torch.addmm(x, x, x, beta=n),
+    "filled": lambda x, n: x.clone().index_fill_(0, torch.tensor([0]), n),
+    "derivative": lambda x, n: aten.hardshrink_backward(x, x, n), "slope": lambda x, n: F.leaky_relu(x, n),
+    "scale": lambda x, n: aten.elu_backward(x, n, 1, 1, False, x), "steepness": lambda x, n: F.softplus(x, n),
+    "power of a whole number": lambda x, n: x.to(torch.int32) ** n, "threshold": lambda x, n: F.threshold(x, n, 0),
+    "width": lambda x, n: aten.softshrink(x, n), "left over": lambda x, n: x.remainder(n),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int8, torch.uint8], ids=str)
+@pytest.mark.parametrize("name", TAKEN)
+def test_every_operator_that_takes_numbers(name, dtype, dynamic):
+    """Which numbers an operator takes says its kernel."""
+    program = TAKEN[name]
+    for numbers in ((2.0, 70000.0, 1.5, -1e39, 3.4e38, 1e300, float("inf"), 0.5), (2, 300, 70_000, -(2**40), 2**62, 3)):
+        compiled = lampwork.compile(program, dynamic=dynamic, options={"cache": False, "recompile_limit": 16})
+        for number in numbers:
+            found = []
+            for function in (program, compiled):
+                try:
+                    found.append(function(torch.ones(2, 2, dtype=dtype), number))
+                except (RuntimeError, NotImplementedError) as error:
+                    found.append(type(error))
+            if isinstance(found[0], type) or isinstance(found[1], type):
+                assert found[0] is found[1], number
+            else:
+                torch.testing.assert_close(found[1], found[0], equal_nan=True)

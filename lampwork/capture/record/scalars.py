@@ -22,7 +22,8 @@ from lampwork.capture.values.unbacked_numbers import tensor_of
 from lampwork.fakes.fake import DataDependent, Fake, Unsupported
 from lampwork.fakes.numbers import NumberNode
 from lampwork.fakes.operators import Operator
-from lampwork.fakes.overflow import CHECKED, refuse_overflow_of_unknown
+from lampwork.fakes.overflow import refuse_overflow
+from lampwork.fakes.promotion import promoted
 from lampwork.fakes.shapes import contiguous, has_zero, infer, same_sizes, tensors_in
 
 aten = torch.ops.aten
@@ -46,8 +47,7 @@ class Scalars:
         tensors where the number itself is needed."""
         self.device = next((each.device for each in tensors_in(args) if each.is_cuda), self.device)
         base = op.base
-        if base in CHECKED:
-            refuse_overflow_of_unknown(op, args, kwargs)
+        refuse_overflow(op, args, kwargs)
         is_empty = op.kind == "functional" and any(has_zero(each.size()) for each in tensors_in(args))
         if (
             is_empty
@@ -214,6 +214,8 @@ def _add(scalars: Scalars, x: Any, y: Any, alpha: Any = 1, overload: Any = aten.
     if not isinstance(y, Fake):
         y = scalars.operand(y, x, dtype)
     if type(alpha) is torch.SymFloat:
+        if not promoted([x, y]).is_floating_point:
+            return None  # eager refuses it beside whole numbers
         y = scalars.run(aten.mul.Tensor, scalars.wide(y), scalars.scalar(alpha, dtype))
     elif alpha != 1:
         if not isinstance(y, Fake):
