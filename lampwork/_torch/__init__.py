@@ -67,6 +67,7 @@ from lampwork._torch.state import (
     deterministic_state,
     get_cudnn_tf32,
     get_precision,
+    is_default_generator,
     set_cudnn_tf32,
     set_precision,
     state_test,

@@ -292,3 +292,8 @@ def without_autocast() -> Iterator[None]:
         yield
     finally:
         _set_autocast(before)
+
+
+def is_default_generator(generator: torch.Generator) -> bool:
+    """Whether operators that are given no generator draw from this one."""
+    return generator is torch.default_generator or generator in torch.cuda.default_generators

@@ -271,8 +271,8 @@ class Numbers(Source):
 @record
 class HostInput(Source):
     """A tensor with what host call `index` of the region gives: a number, in a tensor of no dimensions and of type
-    `dtype` on `device` ("" for the CPU), or for `dtype` "" the memory of a numpy array. The entry makes it, after its
-    guards were checked."""
+    `dtype` on `device` ("" for the CPU); or for `dtype` "" a tensor, or the memory of a numpy array. The entry makes
+    it, after its guards were checked."""
 
     index: int
     dtype: Annotated[str, OneOf("float64", "int64", "bool", "")]

@@ -247,3 +247,94 @@ print(lampwork.stats(f)["cache_hits"])
     cold, warm = run_cold_and_warm(tmp_path, text)
     assert cold[:-1] == warm[:-1]
     assert (cold[-1], warm[-1]) == ("0", "1")
+
+
+def drawn_by_torch(generator):
+    generator.manual_seed(generator.initial_seed() + 1)
+    state = generator.get_state()
+    first = torch.randn(2, 3, generator=generator), torch.randint(2, 9, (4,), generator=generator)
+    second = torch.rand((3,), generator=generator, dtype=torch.float64), torch.randperm(5, generator=generator)
+    filled = (
+        torch.empty(4).bernoulli_(0.3, generator=generator),
+        torch.ones(2, 2).normal_(1, std=2, generator=generator),
+    )
+    generator.set_state(state)
+    return *first, *second, *filled, torch.normal(0.0, 2.0, (3,), generator=generator)
+
+
+def test_generators_of_torch():
+    def f(x, generator):
+        return x + 1, drawn_by_torch(generator)
+
+    made = compiled(f)
+    for seed in (3, 4, 3):
+        ours, eagers = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed)
+        for _ in range(2):
+            same(made(x(), ours), f(x(), eagers))
+            same(ours.get_state(), eagers.get_state())
+    one_entry(made, 6)
+
+
+def test_generators_of_torch_made_inside():
+    def f(x):
+        generator = torch.Generator()
+        return x + 1, drawn_by_torch(generator), generator.initial_seed()
+
+    one_entry(both(f, *[lambda: (x(),)] * 3), 3)
+
+
+def test_the_default_generator_in_place_of_another():
+    def f(x, generator):
+        return x + torch.rand(4), torch.randn(4, generator=generator), torch.rand(4)
+
+    makers = [lambda: (x(), torch.Generator().manual_seed(3)), lambda: (x(), torch.default_generator)]
+    both(f, *makers, makers[0])
+    both(f, *reversed(makers))
+
+
+def test_a_generator_of_torch_and_a_failing_check():
+    def f(x, generator):
+        noise = torch.randn(4, generator=generator)
+        if not (x > 0).all():
+            raise ValueError("negative")
+        return x + noise
+
+    made = compiled(f)
+    ours, eagers = torch.Generator().manual_seed(3), torch.Generator().manual_seed(3)
+    for sign in (1, -1, 1):
+        found = []
+        for function, generator in ((made, ours), (f, eagers)):
+            try:
+                found.append(function(x() * sign, generator))
+            except ValueError as error:
+                found.append(str(error))
+        same(*found)
+        same(ours.get_state(), eagers.get_state())
+
+
+def test_what_is_drawn_is_written_to():
+    def f(x, generator):
+        noise = torch.randn(4, generator=generator)
+        noise += x
+        array = np.random.rand(4)
+        array *= 2
+        return noise, array, noise.relu_()
+
+    made = compiled(f)
+    found = []
+    for function in (made, f):
+        generator = torch.Generator().manual_seed(3)
+        np.random.seed(1)
+        found.append([function(x(), generator) for _ in range(3)])
+    same(*found)
+
+
+def test_draws_of_sizes_that_vary():
+    def f(x, generator):
+        return x + torch.randn(x.shape[0], 2, generator=generator), torch.rand(x.size(), generator=generator)
+
+    made = compiled(f)
+    ours, eagers = torch.Generator().manual_seed(3), torch.Generator().manual_seed(3)
+    for size in (3, 4, 5, 6, 7):
+        same(made(torch.ones(size, 2), ours), f(torch.ones(size, 2), eagers))
+    assert lampwork.stats(made)["captures"] <= 3 and not lampwork.stats(made)["breaks"]

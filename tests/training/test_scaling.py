@@ -51,7 +51,7 @@ def test_scaler_with_a_fused_optimizer_is_one_graph(unscale, overflow):
 
 @pytest.mark.parametrize("foreach", [False, True])
 @pytest.mark.parametrize("unscale", [False, True])
-def test_scaler_breaks_where_the_host_decides(unscale, foreach):
+def test_scaler_of_an_optimizer_that_is_not_fused(unscale, foreach):
     check_steps(lambda: scaled(unscale, 2, foreach=foreach), count=5, whole=False)
 
 

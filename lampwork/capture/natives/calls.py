@@ -33,6 +33,7 @@ from lampwork.capture.natives.effect_classes import (
     name_of,
 )
 from lampwork.capture.natives.function_modes import install_function_modes
+from lampwork.capture.natives.generators import install_generators
 from lampwork.capture.natives.host_functions import install_host_functions
 from lampwork.capture.natives.introspection import DISPATCH_CODE, dispatched
 from lampwork.capture.natives.library import PURE_FUNCTIONS, death_callback
@@ -152,6 +153,7 @@ class NativeCalls(CaptureWorld):
         install_packed_sequences(self)
         install_switches(self)
         install_host_functions(self)
+        install_generators(self)
 
     def leave_contexts(self) -> None:
         """Leaves what the program had entered in C when it was stopped, and enters what it had left."""

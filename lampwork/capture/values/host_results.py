@@ -16,8 +16,10 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.capture.record.fake import Fake
 from lampwork.fakes.fake import DataDependent, TensorSpec, make_fake
+from lampwork.ir.guard import ObjectRef
 from lampwork.ir.source import HostInput
 from lampwork.ir.template import HostCall, HostValue, Template
 
@@ -58,11 +60,12 @@ class HostCalls:
         self.late: list[Any] = []
         self._inputs: dict[tuple[int, torch.device], Fake] = {}
         self._used: set[int] = set()
+        self._tensors: dict[int, tuple[Fake, HostResult]] = {}
 
     def make(
         self, function: Any, args: tuple, kwargs: dict[str, Any] | None = None, changes: bool = True
     ) -> HostResult:
-        """Enters a call. `function` has an importable name."""
+        """Enters a call. `function` has an importable name, or is the reference of one that the entry's process has."""
         self.calls.append(_Call(function, args, kwargs or {}, changes))
         return HostResult(self, len(self.calls) - 1)
 
@@ -86,6 +89,19 @@ class HostCalls:
             found = make_fake(TensorSpec(tuple(like.shape), like.stride(), like.dtype))
         return self._enter(result.index, found, HostInput(result.index, ""))
 
+    def tensor_input(self, result: HostResult, spec: TensorSpec) -> Fake:
+        """The tensor that a call gives, with such metadata, as an input of the graph."""
+        with self.recorder._paused():
+            found = make_fake(spec)
+        made = self._enter(result.index, found, HostInput(result.index, ""))
+        self._tensors[id(made)] = made, result
+        return made
+
+    def result_in(self, tensor: Any) -> HostResult | None:
+        """The call whose result a tensor is, to which nothing was written; None for any other."""
+        _, result = self._tensors.get(id(tensor), (None, None))
+        return result if result is None or _torch.storage_key(tensor) not in self.recorder.written else None
+
     def _enter(self, index: int, fake: Fake, source: HostInput) -> Fake:
         self._used.add(index)
         self.recorder.placeholder(fake)
@@ -104,6 +120,8 @@ class HostCalls:
             call = self.calls[index]
             if call.changes or index in self._used:
                 kwargs = tuple((name, templates.template(each)) for name, each in call.kwargs.items())
-                function = templates.loader.guards.reference(call.function)
+                function = call.function
+                if not isinstance(function, ObjectRef):
+                    function = templates.loader.guards.reference(function)
                 made.append(HostCall(index, function, templates.items(call.args), kwargs))
         return tuple(reversed(made))

@@ -15,6 +15,7 @@ from lampwork import _torch
 from lampwork.capture.base import CaptureWorld
 from lampwork.capture.machine import UNBOUND
 from lampwork.capture.natives.effect_classes import name_of
+from lampwork.capture.natives.generators import draw, is_drawn
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.attention import attention
 from lampwork.capture.record.fake import Fake
@@ -78,6 +79,8 @@ class TensorCalls(CaptureWorld):
         for name in _TAKE_NUMBERS & kwargs.keys():
             if type(kwargs[name]) is Fake and not kwargs[name].dim():  # it gives its number
                 kwargs = {**kwargs, name: self._item(kwargs[name])}
+        if is_drawn(args, kwargs):
+            return draw(self, function, args, kwargs)
         if function in _torch.list_lerps and len(args) == 3 and type(args[2]) is Fake and not args[2].dim():
             args = (*args[:2], self._item(args[2]))
         if function in _MAKE_TENSORS and args and type(args[0]) in _MAKES:

@@ -23,10 +23,12 @@ from typing import Any
 import numpy
 import torch
 
+from lampwork import _torch
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.source import HostInput
 from lampwork.ir.template import HostCall, SourceValue
 from lampwork.runtime.guards.interpreter import array_memory
+from lampwork.runtime.launch.unbacked_sizes import AssumptionFailed
 from lampwork.runtime.leave.reconstruction import TemplateWriter
 
 #: How to put a generator back to where it stood.
@@ -71,9 +73,37 @@ def number_input(value: Any, dtype: str, device: str) -> torch.Tensor:
 
 
 def array_input(array: Any) -> torch.Tensor:
-    """The memory of an array, or a number of numpy's, as a graph's input."""
+    """A tensor, or the memory of an array or of a number of numpy's, as a graph's input."""
+    if isinstance(array, torch.Tensor):
+        return array
     with torch.inference_mode(False):
         return array_memory(numpy.asarray(array))
+
+
+def drawn(
+    generator: torch.Generator, name: str, before: tuple, dtype: torch.dtype, device: str, *sizes: int
+) -> torch.Tensor:
+    """`torch.randn(sizes, generator=generator)` and the like. `before`: arguments before the sizes."""
+    _require_own(generator)
+    given = sizes[0] if name == "randperm" else sizes
+    with torch.inference_mode(False), torch.no_grad():
+        return getattr(torch, name)(*before, given, dtype=dtype, device=device, generator=generator)
+
+
+def filled(
+    generator: torch.Generator, name: str, args: tuple, kwargs: tuple, dtype: torch.dtype, device: str, *sizes: int
+) -> torch.Tensor:
+    """`torch.empty(sizes).normal_(*args, **kwargs, generator=generator)` and the like."""
+    _require_own(generator)
+    with torch.inference_mode(False), torch.no_grad():
+        memory = torch.empty(sizes, dtype=dtype, device=device)
+        return getattr(memory, name)(*args, generator=generator, **dict(kwargs))
+
+
+def _require_own(generator: torch.Generator) -> None:
+    """Other operators draw from the default generators, too, in an order that only the program has."""
+    if _torch.is_default_generator(generator):
+        raise AssumptionFailed("a default generator is passed where none was before")
 
 
 def states(generators: Sequence[Any]) -> list[_Taken]:
@@ -89,6 +119,8 @@ def put_back(taken: Sequence[_Taken]) -> None:
 def _state(generator: Any) -> _Taken | None:
     if isinstance(generator, random.Random):
         return generator.setstate, generator.getstate()
+    if isinstance(generator, torch.Generator):
+        return generator.set_state, generator.get_state()
     if isinstance(generator, numpy.random.RandomState):
         return generator.set_state, generator.get_state(legacy=False)
     if isinstance(generator, numpy.random.Generator):
