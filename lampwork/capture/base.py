@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from lampwork.capture.outside.names import Namespace
     from lampwork.capture.record.attention import AttentionCalls
     from lampwork.capture.record.recorder import Recorder
+    from lampwork.capture.values.dispatch import Families
+    from lampwork.capture.values.host_results import HostCalls
     from lampwork.capture.values.numbers import BackedNumbers
-    from lampwork.capture.values.unbacked_numbers import UnbackedNumber
 
 
 class CaptureWorld(World):
@@ -33,6 +34,8 @@ class CaptureWorld(World):
     guards: GuardList
     loader: Loader
     walks: Walks
+    families: Families
+    host_calls: HostCalls
     backed_numbers: BackedNumbers
     output: Output
     attention_calls: AttentionCalls
@@ -66,6 +69,9 @@ class CaptureWorld(World):
 
         # Attributes
 
+        def load_object_attribute(self, obj: Any, name: str) -> Any:
+            """`obj.name` of what is no stand-in."""
+
         def load_module_attribute(self, module: Any, name: str, cls: type) -> Any:
             """`module.name` of an `nn.Module`."""
 
@@ -83,14 +89,15 @@ class CaptureWorld(World):
 
         # Containers
 
+        @property
+        def has_symbols(self) -> bool:
+            """Whether sizes are symbols."""
+
+        def native_key(self, container: Any, key: Any, value: Any = None) -> Any:
+            """A key or an index, with which `value` may be stored, as native code takes it."""
+
         def touch(self, value: Any) -> Any:
             """`value`, loaded whole if it is a container from outside."""
-
-        def check_key(self, container: Any, key: Any) -> None:
-            """Hashing `key` natively must run none of the program's Python code."""
-
-        def compare_elements(self, function: Any, args: tuple) -> Any:
-            """A method of a sequence that compares its elements, which are objects or tensors."""
 
         # What values hold
 
@@ -111,6 +118,9 @@ class CaptureWorld(World):
 
         # Native calls
 
+        def call_by_effect(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+            """A callable implemented in C, by its effect class."""
+
         def read_state(self, name: str) -> None:
             """Guards process state by name, once."""
 
@@ -130,9 +140,3 @@ class CaptureWorld(World):
 
         def call_module(self, module: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
             """`module(*args, **kwargs)`: an `Enter`, or UNBOUND where the general road must be taken."""
-
-        def symbolic(self, value: Any) -> Any:
-            """What native functions of tensors are given in place of a number; containers likewise."""
-
-        def behind(self, function: Any, args: tuple, kind: type, may_fail: bool = False) -> UnbackedNumber:
-            """The number that `function` makes of `args` when the graph has run."""

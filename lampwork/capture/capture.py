@@ -252,7 +252,7 @@ class _Attempt:
         """What happens behind the graph, in order. `changed`: process state that the program left changed."""
         world = self.world
         computed: list[Effect] = []
-        late = [*[number for number, _ in world.assumed], *world.host_calls.late]
+        late = [*[number for number, _ in world.families.unbacked.assumed], *world.host_calls.late]
         if late:
             computed = [Evaluate(templates.items(late))]
         told = world.output.described(templates)

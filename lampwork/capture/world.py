@@ -34,21 +34,19 @@ from lampwork.capture.outside.load import Loader
 from lampwork.capture.outside.names import Names, Namespace
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.tensor_inputs import TensorInputs
-from lampwork.capture.record.fake import TENSOR_KINDS, Fake
-from lampwork.capture.values.arrays import UnknownArray, UnknownArrays
-from lampwork.capture.values.assumptions import assumed_branch, may_assume, one_raises
-from lampwork.capture.values.containers import Containers
+from lampwork.capture.record.fake import TENSOR_KINDS
+from lampwork.capture.values.arrays import UnknownArray
 from lampwork.capture.values.data import Data
+from lampwork.capture.values.dispatch import Dispatcher
 from lampwork.capture.values.host_results import HostCalls
 from lampwork.capture.values.modules import Modules
-from lampwork.capture.values.number_operations import NumberOperations
 from lampwork.capture.values.numbers import BackedNumber, BackedNumbers
 from lampwork.capture.values.objects import ObjectAttributes
-from lampwork.capture.values.sizes import NUMBER_TYPES, SymbolicValues
+from lampwork.capture.values.sizes import NUMBER_TYPES
 from lampwork.capture.values.tensor_attributes import TensorAttributes
 from lampwork.capture.values.tensor_calls import TensorCalls
-from lampwork.capture.values.text import UnknownText, UnknownTexts, formatted, is_unknown, joined
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber, UnbackedNumbers, decision_of
+from lampwork.capture.values.text import UnknownText, joined
+from lampwork.capture.values.unbacked_numbers import UnbackedNumber
 from lampwork.ir.loops import Location
 from lampwork.ir.reference import code_digest
 
@@ -56,8 +54,7 @@ _TORCH_DIRECTORY = torch.__file__.rpartition("/")[0] + "/"
 
 
 class TorchWorld(
-    Names, ObjectAttributes, UnknownTexts, NumberOperations, UnknownArrays, UnbackedNumbers, SymbolicValues,
-    NativeCalls, TensorCalls, Data, Containers, Modules, TensorAttributes,
+    Names, ObjectAttributes, NativeCalls, TensorCalls, Data, Modules, TensorAttributes, Dispatcher,
 ):  # fmt: skip
     """The world of one capture. Not shared between threads."""
 
@@ -201,25 +198,6 @@ class TorchWorld(
         if kind is BackedNumber:
             return float
         return types.GeneratorType if type(value).__name__ == "MachineGenerator" else type(value)
-
-    def branch(self, frame: Frame, value: Any, if_true: int, if_false: int) -> bool:
-        if type(value) is UnbackedNumber:
-            tensor = value.tensor
-            if tensor is None and may_assume(self.recorder) and one_raises(frame.code, if_true, if_false):
-                tensor = decision_of(value)
-            value = value if tensor is None else tensor
-        if type(value) is Fake:
-            assumed = assumed_branch(self, frame, value, if_true, if_false)
-            if assumed is not None:
-                return assumed
-        return super().branch(frame, value, if_true, if_false)
-
-    def format_value(self, value: Any, conversion: int, spec: Any) -> str:
-        if is_unknown(value):
-            if conversion:
-                value = self.convert_value(value, conversion)
-            return formatted(self, value, spec or "")
-        return super().format_value(value, conversion, spec)
 
     def build_string(self, parts: list[str]) -> str:
         return joined(parts)

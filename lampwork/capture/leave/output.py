@@ -170,7 +170,7 @@ def _write(world: Any, stream: Any, *args: Any) -> Any:
         return stream.write(text)
     _require_open(world, stream, origin, text)
     world.output.write(stream, text)
-    return world.behind(len, (text,), int) if type(text) is UnknownText else len(text)
+    return world.families.unbacked.behind(len, (text,), int) if type(text) is UnknownText else len(text)
 
 
 def _flush(world: Any, stream: Any, *args: Any) -> Any:

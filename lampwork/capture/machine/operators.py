@@ -31,7 +31,8 @@ _NAMES = {
     operator.rshift: ("rshift", ">>"), operator.and_: ("and", "&"), operator.or_: ("or", "|"),
     operator.xor: ("xor", "^"),
 }  # fmt: skip
-_INPLACE = {
+#: In-place function of `operator` -> the plain one.
+IN_PLACE = {
     operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul,
     operator.imatmul: operator.matmul, operator.itruediv: operator.truediv,
     operator.ifloordiv: operator.floordiv, operator.imod: operator.mod, operator.ipow: operator.pow,
@@ -113,7 +114,7 @@ class Operators(Part):
         left_type, right_type = type(left), type(right)
         if left_type in BUILTIN and right_type in BUILTIN:
             return op(left, right)
-        name, symbol = _NAMES[_INPLACE[op]]
+        name, symbol = _NAMES[IN_PLACE[op]]
         found, attribute = self.class_lookup(left_type, f"__i{name}__")
         inplace_is_python = found and type(attribute) not in NATIVE_KINDS
         if (
@@ -332,4 +333,4 @@ def checked_length(result: Any) -> int:
     return result
 
 
-__all__ = ["Operators", "BUILTIN", "checked_length", "find_in_class"]
+__all__ = ["Operators", "BUILTIN", "IN_PLACE", "checked_length", "find_in_class"]

@@ -324,5 +324,5 @@ def _dict_get(world: Any, mapping: Any, *args: Any) -> Any:
         value = world.loader.dict_read(overlay, args[0])
         return (args[1] if len(args) == 2 else None) if value is MISSING else value
     if args:
-        world.check_key(mapping, args[0])
+        world.families.container.check_key(mapping, args[0])
     return dict.get(mapping, *args)

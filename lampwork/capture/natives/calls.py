@@ -314,11 +314,11 @@ class NativeCalls(CaptureWorld):
         else:
             self.guards.equals(source, self.initial_state[name])
 
-    def call_native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def call_by_effect(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A callable implemented in C, by its effect class. Raises `Break` for one that is in no table."""
         kind = type(function)
         if not callable(function):
-            return function(*args, **kwargs)  # which words the error
+            return self.families[kind].example(function)(*args, **kwargs)  # which words the error
         if kind is ArrayMethod:
             return call_method(self, function.array, function.name, args, kwargs)
         if holds_array(args):
@@ -412,10 +412,10 @@ class NativeCalls(CaptureWorld):
         elif effect == "keyed":
             if len(args) > 1 and getattr(function, "__name__", "") not in _TAKES_ITERABLE:
                 container = args[0] if isinstance(args[0], (dict, set)) else {}
-                self.check_key(container, args[1])
+                self.families.container.check_key(container, args[1])
         elif effect == "compares":
             if not all(self.is_plain_data(value) or self._all_identity(value) for value in args):
-                return self.compare_elements(function, args)
+                return self.families.container.compare_elements(function, args)
         return function(*args, **kwargs)
 
     def _referent(self, reference: weakref.ReferenceType) -> Any:
@@ -502,7 +502,7 @@ class NativeCalls(CaptureWorld):
         if type(function) is CACHED_FUNCTION:
             if id(function) in self.made_caches:
                 for value in (*args, *kwargs.values()):
-                    self.check_key({}, value)
+                    self.families.container.check_key({}, value)
                 return function(*args, **kwargs)
             return call_cached(self, function, args, kwargs)
         if type(function) is types.MethodWrapperType:

@@ -49,7 +49,7 @@ def _hash(world: Any, *args: Any) -> Any:
     if _is_numeric(value):
         return hash(value)
     if isinstance(value, (tuple, frozenset)):
-        world.check_key({}, value)
+        world.families.container.check_key({}, value)
         return IdentityNumber(hash(value))
     if is_plain(value) or type(value).__hash__ is object.__hash__ or isinstance(value, type):
         if not world.identified:
@@ -57,7 +57,7 @@ def _hash(world: Any, *args: Any) -> Any:
         world.identified[id(value)] = value
         return IdentityNumber(hash(value))
     if type(value).__hash__ is None:
-        return hash(value)
+        return hash(world.families[type(value)].example(value))
     raise Break("hash", f"hash() of a {type(value).__name__} is used")
 
 

@@ -17,11 +17,12 @@ from typing import Any
 import numpy
 import torch
 
-from lampwork.capture.base import CaptureWorld
+from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import TENSOR_KINDS, Fake
 from lampwork.capture.values.assumptions import assume, may_assume
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber, extend_answer, tensor_of
+from lampwork.capture.values.family import HANDS_ON, StandInFamily
+from lampwork.capture.values.unbacked_numbers import UnbackedNumber, counted, extend_answer, tensor_of
 from lampwork.ir import operations
 
 _TYPES = {
@@ -90,88 +91,77 @@ def is_known(value: Any) -> bool:
     return isinstance(value, (numpy.ndarray, numpy.generic)) and numpy.asarray(value).dtype in _TORCH_TYPES
 
 
-class UnknownArrays(CaptureWorld):
-    """Operations on such arrays."""
+class ArrayFamily(StandInFamily):
+    """Such arrays."""
 
-    def binary_op(self, op: Any, left: Any, right: Any) -> Any:
-        if type(left) is UnknownArray or type(right) is UnknownArray:
-            return _operate(self, op, left, right)
-        return super().binary_op(op, left, right)
+    stand_ins = frozenset({UnknownArray})
 
-    def compare_op(self, op: Any, left: Any, right: Any) -> Any:
-        if type(left) is UnknownArray or type(right) is UnknownArray:
-            return _operate(self, op, left, right)
-        return super().compare_op(op, left, right)
+    def example(self, value: Any) -> Any:
+        return sample(value) if type(value) is UnknownArray else value
 
-    def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
-        if type(left) is not UnknownArray and type(right) is not UnknownArray:
-            return super().inplace_op(op, left, right)
-        plain = _INPLACE.get(op)
-        if plain is None:
+    # -- operators
+
+    def binary(self, op: Any, left: Any, right: Any) -> Any:
+        if op is operator.truediv and Fake not in (type(left), type(right)):
+            left, right = counted(left), counted(right)
+        return _operate(self.world, op, left, right)
+
+    def compare(self, op: Any, left: Any, right: Any) -> Any:
+        return _operate(self.world, op, left, right)
+
+    def inplace(self, op: Any, left: Any, right: Any) -> Any:
+        plain = IN_PLACE[op]
+        if plain not in _IN_PLACE:
             raise unsupported("an operation in place")
+        result = self.binary(plain, left, right)
         if type(left) is not UnknownArray or left.scalar:
-            return _operate(self, plain, left, right)
-        result = _operate(self, plain, left, right)
+            return result
         if result.tensor.shape != left.tensor.shape or not numpy.can_cast(result.dtype, left.dtype, "same_kind"):
             raise unsupported("an operation in place")
         left.tensor.copy_(result.tensor)
         return left
 
-    def unary_op(self, op: Any, value: Any) -> Any:
-        if type(value) is not UnknownArray:
-            return super().unary_op(op, value)
+    def unary(self, op: Any, value: Any) -> Any:
         function = {operator.neg: numpy.negative, operator.pos: numpy.positive}.get(op)
         if function is None:
             raise unsupported("an operator")
-        return elementwise(self, function, (value,))
+        return elementwise(self.world, function, (value,))
 
     def truth(self, value: Any) -> bool:
-        if type(value) is UnknownArray:
-            raise unsupported("a branch on the contents")
-        return super().truth(value)
+        raise unsupported("a branch on the contents")
+
+    # -- as a container
+
+    def contains(self, item: Any, container: Any) -> Any:
+        if type(container) is UnknownArray:
+            raise unsupported("a search")
+        return HANDS_ON
 
     def length(self, value: Any) -> int:
-        if type(value) is UnknownArray:
-            if not value.tensor.dim():
-                raise unsupported("the length")
-            return len(value.tensor)
-        return super().length(value)
+        if not value.tensor.dim():
+            raise unsupported("the length")
+        return len(value.tensor)
 
-    def get_iter(self, value: Any) -> Any:
-        if type(value) is UnknownArray:
-            if not value.tensor.dim():
-                raise unsupported("iteration")
-            return iter([_item(value, index) for index in range(len(value.tensor))])
-        return super().get_iter(value)
+    def iterate(self, value: Any) -> Any:
+        return iter(self.unpacked(value))
 
-    def native_iterable(self, value: Any) -> Any:
-        return super().native_iterable(list(self.get_iter(value)) if type(value) is UnknownArray else value)
+    def iterable(self, value: Any) -> Any:
+        return self.unpacked(value)
 
-    def unpack_sequence(self, value: Any, count: int) -> list[Any]:
-        return super().unpack_sequence(list(self.get_iter(value)) if type(value) is UnknownArray else value, count)
+    def unpacked(self, value: Any) -> list[Any]:
+        if not value.tensor.dim():
+            raise unsupported("iteration")
+        return [_item(value, index) for index in range(len(value.tensor))]
 
     def get_item(self, container: Any, key: Any) -> Any:
-        if type(container) is UnknownArray:
-            return _item(container, key)
-        if type(container) is Fake:
-            key = _as_tensors(self, key)
-        elif type(key) is UnknownArray or (type(key) is tuple and holds_array(key)):
-            raise unsupported("an index made")
-        return super().get_item(container, key)
+        return _item(container, key)
 
     def set_item(self, container: Any, key: Any, value: Any) -> None:
-        if type(container) is not UnknownArray:
-            if type(container) is Fake:
-                key = _as_tensors(self, key)
-            elif type(key) is UnknownArray or type(container) is numpy.ndarray and holds_array((key, value)):
-                raise unsupported("an item")
-            super().set_item(container, key, value)
-            return
         target = _item(container, key, keep=True)
         if container.scalar:
             raise unsupported("an item")
         if type(value) is UnknownArray or is_known(value):
-            source = array_tensor(self, value)
+            source = array_tensor(self.world, value)
         elif type(value) in (int, float, bool) and numpy.can_cast(type(value), container.dtype, "same_kind"):
             source = value
         else:
@@ -180,20 +170,24 @@ class UnknownArrays(CaptureWorld):
             raise unsupported("an item")
         target.tensor[...] = source
 
-    def load_attr(self, obj: Any, name: str) -> Any:
-        if type(obj) is not UnknownArray:
-            return super().load_attr(obj, name)
-        tensor = obj.tensor
+    # -- attributes
+
+    def load_attr(self, value: Any, name: str) -> Any:
+        tensor = value.tensor
         if name in ("shape", "ndim", "size", "dtype", "itemsize", "nbytes", "T", "__class__"):
             if name == "shape":
                 return tuple(tensor.shape)
             if name == "T":
-                return UnknownArray(tensor.permute(*reversed(range(tensor.dim()))), obj.scalar)
-            found = {"ndim": tensor.dim(), "size": tensor.numel(), "dtype": obj.dtype, "itemsize": obj.dtype.itemsize,
-                     "nbytes": tensor.numel() * obj.dtype.itemsize, "__class__": obj.kind}  # fmt: skip
+                return UnknownArray(tensor.permute(*reversed(range(tensor.dim()))), value.scalar)
+            found = {"ndim": tensor.dim(), "size": tensor.numel(), "dtype": value.dtype,
+                     "itemsize": value.dtype.itemsize, "nbytes": tensor.numel() * value.dtype.itemsize,
+                     "__class__": value.kind}  # fmt: skip
             return found[name]
-        if callable(getattr(obj.kind, name, None)):
-            return operations.ArrayMethod(obj, name)
+        if callable(getattr(value.kind, name, None)):
+            return operations.ArrayMethod(value, name)
+        raise unsupported(f"the attribute {name}")
+
+    def store_attr(self, value: Any, name: str, item: Any) -> None:
         raise unsupported(f"the attribute {name}")
 
 
@@ -205,10 +199,7 @@ _OPERATORS: dict[Any, Any] = {
     operator.gt: numpy.greater, operator.ge: numpy.greater_equal, operator.eq: numpy.equal,
     operator.ne: numpy.not_equal, operator.pow: numpy.power, operator.matmul: numpy.matmul,
 }  # fmt: skip
-_INPLACE = {
-    operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul,
-    operator.itruediv: operator.truediv,
-}  # fmt: skip
+_IN_PLACE = frozenset({operator.add, operator.sub, operator.mul, operator.truediv})
 #: ufunc -> (operator of torch, whether it computes in the type of its operands and not of its result)
 ELEMENTWISE: dict[Any, tuple[Any, bool]] = {
     numpy.add: (torch.add, False), numpy.subtract: (torch.sub, False), numpy.multiply: (torch.mul, False),
@@ -323,11 +314,11 @@ def array_tensor(world: Any, value: Any, dtype: torch.dtype | None = None) -> An
     return tensor if dtype is None else tensor.to(dtype)
 
 
-def _as_tensors(world: Any, key: Any) -> Any:
+def as_tensors(world: Any, key: Any) -> Any:
     """An index of a tensor, with arrays in it as tensors."""
     if type(key) is UnknownArray or (isinstance(key, numpy.ndarray) and is_known(key)):
         return array_tensor(world, key)
-    return tuple([_as_tensors(world, each) for each in key]) if type(key) is tuple else key
+    return tuple([as_tensors(world, each) for each in key]) if type(key) is tuple else key
 
 
 def check_shapes(operands: list[Any]) -> None:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.modules.module as module_file
 
 from lampwork.capture.base import CaptureWorld
-from lampwork.capture.machine import UNBOUND, Enter
+from lampwork.capture.machine import UNBOUND, Enter, World
 from lampwork.capture.outside.overlay import MISSING
 from lampwork.ir.source import InstanceDict, Item, Root, Source
 
@@ -45,16 +45,16 @@ class Modules(CaptureWorld):
     def load_module_attribute(self, module: Any, name: str, cls: type) -> Any:
         """`module.name` for modules with the standard look-up; anything else takes the general road."""
         if type.__getattribute__(cls, "__getattribute__") is not object.__getattribute__:
-            return super().load_attr(module, name)
+            return World.load_attr(self, module, name)
         found, attribute = self.class_lookup(cls, name)
         if found:
-            return super().load_attr(module, name)
+            return World.load_attr(self, module, name)
         present, value = self.instance_lookup(module, name)
         if present:
             return value
         found, fallback = self.class_lookup(cls, "__getattr__")
         if fallback is not _getattr or self.loader.instance_dict(module) is None:
-            return super().load_attr(module, name)
+            return World.load_attr(self, module, name)
         value = self._registered(module, name)
         if value is MISSING:
             raise AttributeError(f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=module)

@@ -16,13 +16,12 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.base import CaptureWorld
-from lampwork.capture.machine import UNBOUND
+from lampwork.capture.machine import UNBOUND, World
 from lampwork.capture.machine.attributes import NATIVE_KINDS
 from lampwork.capture.natives.introspection import class_namespace
 from lampwork.capture.outside.overlay import MISSING, Break
 from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.record.fake import TENSOR_KINDS, Fake
-from lampwork.capture.values.sizes import NUMBER_TYPES, number
 from lampwork.ir.source import Source
 
 #: Builtin classes whose `__getattribute__` is the generic one under another name.
@@ -155,16 +154,13 @@ class ObjectAttributes(CaptureWorld):
     # ------------------------------------------------------------------------------------------------------------------
     # Attributes
 
-    def load_attr(self, obj: Any, name: str) -> Any:
+    def load_object_attribute(self, obj: Any, name: str) -> Any:
+        """`obj.name` of what is no stand-in."""
         cls = type(obj)
-        if cls in TENSOR_KINDS:
-            return self.load_tensor_attribute(obj, name)
         if self.history_nodes and id(obj) in self.history_nodes:
             return self.load_node_attribute(obj, name)
         if cls is _torch.pybind_metaclass:
             return getattr(obj, name)
-        if cls in NUMBER_TYPES:
-            return self.type_of(obj) if name == "__class__" else super().load_attr(number(obj), name)
         if cls.__flags__ & HEAP_TYPE:
             if id(cls) not in self._checked_getattribute:
                 self._checked_getattribute.add(id(cls))
@@ -182,7 +178,7 @@ class ObjectAttributes(CaptureWorld):
             obj, (type, ModuleType, super)
         ):
             return self.load_with_fallback(self.generic_load, obj, name, cls)
-        return super().load_attr(obj, name)
+        return World.load_attr(self, obj, name)
 
     def instance_lookup(self, obj: Any, name: str) -> tuple[bool, Any]:
         overlay = self.loader.instances.get(id(obj))

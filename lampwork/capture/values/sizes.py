@@ -15,12 +15,15 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.base import CaptureWorld
+from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import DataDependent, Fake
-from lampwork.capture.record.products import product
+from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.keyed_calls import settle_keys
 from lampwork.capture.values.memberships import contains_symbol
+from lampwork.capture.values.number_operations import counts_in_float, is_mixed, makes_float
+from lampwork.capture.values.numbers import OPERATORS
+from lampwork.capture.values.unbacked_numbers import counted
 from lampwork.fakes.symbolic import size_of
 
 SYMBOLIC = frozenset({torch.SymInt, torch.SymBool, torch.SymFloat})
@@ -30,18 +33,12 @@ _TABLES = frozenset({dict, collections.OrderedDict, collections.defaultdict})
 #: Containers whose symbols are looked for; sets have none, as what is put into them is a number by then.
 _READ = _TABLES | {tuple, list, torch.Size, collections.deque}
 _INTEGERS = frozenset({int, bool, torch.SymInt})
+_WHOLE = frozenset({torch.SymInt, torch.SymBool, int, bool})
+_NUMBERS = frozenset({*SYMBOLIC, int, bool, float})
 _TRUTHS = frozenset({bool, torch.SymBool})
 _EXACT = frozenset({operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod})
 _LOGIC = frozenset({operator.and_, operator.or_})
-_INPLACE = {
-    operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul,
-    operator.ifloordiv: operator.floordiv, operator.imod: operator.mod, operator.iand: operator.and_,
-    operator.ior: operator.or_,
-}  # fmt: skip
-_ARITHMETIC = {
-    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.floordiv: "//", operator.mod: "%",
-    operator.truediv: "/", operator.pow: "**", operator.and_: "&", operator.or_: "|",
-}  # fmt: skip
+_ARITHMETIC = frozenset({*OPERATORS, *_LOGIC})
 _COMPARISONS = frozenset({operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge})
 
 
@@ -109,154 +106,102 @@ def settled(value: Any, _around: tuple[int, ...] = ()) -> Any:
     return collections.deque(values, value.maxlen) if kind is collections.deque else kind(values)
 
 
-class SymbolicValues(CaptureWorld):
-    """The part of a world that knows symbols; first in its order, so that others see numbers."""
+class SizeFamily(StandInFamily):
+    """Symbols."""
 
-    @property
-    def has_symbols(self) -> bool:
-        return bool(self.recorder.sizes)
+    stand_ins = SYMBOLIC
+
+    def example(self, value: Any) -> Any:
+        kind = NUMBER_TYPES.get(type(value))
+        return value if kind is None else kind(1)
 
     # -- operators
 
-    def binary_op(self, op: Any, left: Any, right: Any) -> Any:
+    def binary(self, op: Any, left: Any, right: Any) -> Any:
         left_type, right_type = type(left), type(right)
-        if left_type not in SYMBOLIC and right_type not in SYMBOLIC:
-            if op is operator.matmul and self.has_symbols:
-                answer = product(left, right)
-                if answer is not NotImplemented:
-                    return answer
-            if op is operator.mod and self.has_symbols and (left_type is str or left_type is bytes):
-                right = settled(right)
-            return super().binary_op(op, left, right)
         if left_type is Fake or right_type is Fake:
             return op(left, right)
+        if counts_in_float(op, left, right):
+            return self.world.binary_op(op, counted(left), counted(right))
+        if op in OPERATORS and makes_float(op, left, right):
+            return self.world.backed_numbers.compute(op, left, right)
         if op in _EXACT and left_type in _INTEGERS and right_type in _INTEGERS:
             return simplified(op(_integer(left), _integer(right)))
         if op is operator.pow and left_type is torch.SymInt and right_type is int and 0 <= right <= 8:
             return simplified(math.prod([left] * right))
         if op in _LOGIC and left_type in _TRUTHS and right_type in _TRUTHS:
             return simplified(op(left, right))
-        return super().binary_op(op, number(left), number(right))
+        return self.world.binary_op(op, number(left), number(right))
 
-    def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
-        if type(left) in SYMBOLIC:
-            plain = _INPLACE.get(op)
-            if plain is not None:
-                return self.binary_op(plain, left, right)
-            return super().inplace_op(op, number(left), number(right))
-        if type(right) in SYMBOLIC and type(left) is not Fake:
-            plain = _INPLACE.get(op)
-            if plain is not None and type(left) in _INTEGERS:
-                return self.binary_op(plain, left, right)
-            right = number(right)
-        elif type(right) in SYMBOLIC:
+    def inplace(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is Fake:
             return op(left, right)
-        return super().inplace_op(op, left, right)
+        plain, kinds = IN_PLACE[op], {type(left), type(right)}
+        if (plain in OPERATORS and kinds <= _NUMBERS) or (plain in _LOGIC and kinds <= _WHOLE):
+            return self.binary(plain, left, right)  # numbers have nothing in place
+        return self.world.inplace_op(op, *[number(each) if type(each) in SYMBOLIC else each for each in (left, right)])
 
-    def unary_op(self, op: Any, value: Any) -> Any:
-        if type(value) in SYMBOLIC:
-            if type(value) is torch.SymInt and op in (operator.neg, operator.pos):
-                return simplified(op(value))
-            return op(number(value))
-        return super().unary_op(op, value)
+    def unary(self, op: Any, value: Any) -> Any:
+        if type(value) is torch.SymInt and op in (operator.neg, operator.pos):
+            return simplified(op(value))
+        return op(number(value))
 
-    def compare_op(self, op: Any, left: Any, right: Any) -> Any:
+    def compare(self, op: Any, left: Any, right: Any) -> Any:
         left_type, right_type = type(left), type(right)
-        if left_type in SYMBOLIC or right_type in SYMBOLIC:
-            if left_type is Fake or right_type is Fake:
-                return op(left, right)
-            if left_type in _INTEGERS and right_type in _INTEGERS:
-                return simplified(op(_integer(left), _integer(right)))
-            if op in (operator.eq, operator.ne) and not (
-                isinstance(left, (int, float, complex, *SYMBOLIC))
-                and isinstance(right, (int, float, complex, *SYMBOLIC))
-            ):
-                # No number equals None or a string; other objects may say what they like.
-                if is_plain(left) or is_plain(right):
-                    return op is operator.ne
-            left, right = number(left), number(right)
-        elif mentions_symbols(left) or mentions_symbols(right):
-            if op in (operator.eq, operator.ne) and type(left) in _SEQUENCES and type(right) in _SEQUENCES:
-                return self._compare_sequences(op, left, right)
-            left, right = number(left), number(right)
-        return super().compare_op(op, left, right)
+        if left_type is Fake or right_type is Fake:
+            return op(left, right)
+        if is_mixed(left, right):
+            return self.world.backed_numbers.compare(op, left, right)
+        if left_type in _INTEGERS and right_type in _INTEGERS:
+            return simplified(op(_integer(left), _integer(right)))
+        if op in (operator.eq, operator.ne) and not (
+            isinstance(left, (int, float, complex, *SYMBOLIC)) and isinstance(right, (int, float, complex, *SYMBOLIC))
+        ):
+            # No number equals None or a string; other objects may say what they like.
+            if is_plain(left) or is_plain(right):
+                return op is operator.ne
+        return self.world.compare_op(op, number(left), number(right))
 
-    def _compare_sequences(self, op: Any, left: Any, right: Any) -> bool:
-        equal = isinstance(left, tuple) == isinstance(right, tuple) and len(left) == len(right)
-        if equal:
-            for one, other in zip(left, right):
-                if one is not other and not self.truth(self.compare_op(operator.eq, one, other)):
-                    equal = False
-                    break
-        return equal if op is operator.eq else not equal
+    def contains(self, item: Any, container: Any) -> Any:
+        if type(item) not in SYMBOLIC or type(container) in SYMBOLIC:
+            return super().contains(item, container)
+        if isinstance(container, (list, tuple)):
+            return HANDS_ON
+        known = contains_symbol(self.world, item, container) if type(item) is torch.SymInt else None
+        return self.world.contains(number(item), container) if known is None else known
 
     def truth(self, value: Any) -> bool:
-        if type(value) in SYMBOLIC:
-            if type(value) is torch.SymBool and value.node.known() is None and value.node.by_contents():
-                raise DataDependent("a branch on a number of elements")
-            if type(value) is torch.SymInt:
-                return self.truth(value != 0)
-            return bool(value)
-        return super().truth(value)
+        if type(value) is torch.SymBool and value.node.known() is None and value.node.by_contents():
+            raise DataDependent("a branch on a number of elements")
+        if type(value) is torch.SymInt:
+            return self.world.truth(value != 0)
+        return bool(value)
 
-    # -- containers
-
-    def get_item(self, container: Any, key: Any) -> Any:
-        if type(container) is not Fake and mentions_symbols(key):
-            key = number(key)
-        return super().get_item(container, key)
-
-    def set_item(self, container: Any, key: Any, value: Any) -> None:
-        if type(container) is not Fake and mentions_symbols(key):
-            key = number(key)
-        super().set_item(container, key, value)
-
-    def del_item(self, container: Any, key: Any) -> None:
-        super().del_item(container, number(key))
-
-    def contains(self, item: Any, container: Any) -> bool:
-        if mentions_symbols(item) and not isinstance(container, (list, tuple)):
-            known = contains_symbol(self, item, container) if type(item) is torch.SymInt else None
-            if known is not None:
-                return known
-            item = number(item)
-        return super().contains(item, container)
-
-    def map_add(self, target: dict, key: Any, value: Any) -> None:
-        super().map_add(target, number(key), value)
-
-    def set_add(self, target: set, value: Any) -> None:
-        super().set_add(target, number(value))
-
-    def length(self, value: Any) -> int:
-        if type(value) is Fake and value.dim() and self.has_symbols:
-            return value.size(0)
-        return super().length(value)
-
-    # -- text
-
-    def format_value(self, value: Any, conversion: int, spec: Any) -> str:
-        return super().format_value(number(value), conversion, spec)
+    def load_attr(self, value: Any, name: str) -> Any:
+        return NUMBER_TYPES[type(value)] if name == "__class__" else self.world.load_attr(number(value), name)
 
     # -- native functions
 
-    def call_native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        if self.has_symbols:
-            if function is len and len(args) == 1 and type(args[0]) is Fake:
-                return self.length(args[0])
-            if type(function) is types.BuiltinFunctionType and isinstance(function.__self__, torch.Size):
-                if function.__name__ == "numel":
-                    return simplified(math.prod(function.__self__))
-                if mentions_symbols(function.__self__) and function.__name__ in ("index", "count"):
-                    function = getattr(number(function.__self__), function.__name__)
-            elif any(map(mentions_symbols, args)) or any(map(mentions_symbols, kwargs.values())):
-                answer = self._call_on_symbols(function, args, kwargs)
-                if answer is not NotImplemented:
-                    return answer
-        return super().call_native(function, args, kwargs)
+    def native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Any, tuple, dict[str, Any]]:
+        """What a native function makes of symbols, or HANDS_ON; and the function and arguments to go on with."""
+        if not self.world.has_symbols:
+            return HANDS_ON, function, args, kwargs
+        if function is len and len(args) == 1 and type(args[0]) is Fake:
+            return self.world.length(args[0]), function, args, kwargs
+        if type(function) is types.BuiltinFunctionType and isinstance(function.__self__, torch.Size):
+            if function.__name__ == "numel":
+                return simplified(math.prod(function.__self__)), function, args, kwargs
+            if mentions_symbols(function.__self__) and function.__name__ in ("index", "count"):
+                function = getattr(number(function.__self__), function.__name__)
+        elif any(map(mentions_symbols, args)) or any(map(mentions_symbols, kwargs.values())):
+            answer = self._called(function, args, kwargs)
+            if answer is HANDS_ON and not self.world.takes_symbols(function):
+                args, kwargs = settle_keys(function, args, kwargs, number)
+            return answer, function, args, kwargs
+        return HANDS_ON, function, args, kwargs
 
-    def _call_on_symbols(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """What a native function answers for symbols; NotImplemented: as it does for other values."""
+    def _called(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """What a native function answers for symbols; HANDS_ON: as it does for other values."""
         if function in _UNCHANGED and len(args) == 1 and type(args[0]) is torch.SymInt and not kwargs:
             return args[0]
         if function in (min, max) and not kwargs:
@@ -268,23 +213,20 @@ class SymbolicValues(CaptureWorld):
                     result = pick(result, each)
                 return simplified(result)
         if function is divmod and all(type(each) in _INTEGERS for each in args):
-            return self.binary_op(operator.floordiv, *args), self.binary_op(operator.mod, *args)
+            return self.world.binary_op(operator.floordiv, *args), self.world.binary_op(operator.mod, *args)
         if function in (sum, math.prod) and not kwargs and all(type(each) in _INTEGERS for each in args[0]):
             return simplified(function(*args))
         if function is abs and type(args[0]) is torch.SymInt:
             return simplified(abs(args[0]))
         if function in _ARITHMETIC and len(args) == 2 and not kwargs:
-            return self.binary_op(function, *args)
+            return self.world.binary_op(function, *args)
         if function in _COMPARISONS and len(args) == 2:
-            return self.compare_op(function, *args)
+            return self.world.compare_op(function, *args)
         if function in (slice, torch.Size):
             return function(*args, **kwargs)
-        if self.takes_symbols(function):
-            return NotImplemented
-        return super().call_native(function, *settle_keys(function, args, kwargs, number))
+        return HANDS_ON
 
 
-_SEQUENCES = frozenset({tuple, list, torch.Size})
 _UNCHANGED = frozenset({int, operator.index, math.trunc, math.floor, math.ceil})
 
 

@@ -93,8 +93,8 @@ class TensorCalls(CaptureWorld):
             if made is not None:
                 return made
         if mention_numbers(args) or (kwargs and mention_numbers(kwargs.values())):
-            args = tuple(map(self.symbolic, args))
-            kwargs = {name: self.symbolic(each) for name, each in kwargs.items()}
+            args = tuple(map(self.families.backed.symbolic, args))
+            kwargs = {name: self.families.backed.symbolic(each) for name, each in kwargs.items()}
         if has_number(args, kwargs):
             if takes_numbers(function):
                 return call_with_numbers(function, args, kwargs)
@@ -205,9 +205,9 @@ class TensorCalls(CaptureWorld):
         if value.kind is kind:
             return value
         if kind is int and value.kind is float:  # it may be no number, or infinite
-            return self.behind(int, (value,), int, may_fail=True)
+            return self.families.unbacked.behind(int, (value,), int, may_fail=True)
         if value.tensor is None:
-            return self.behind(kind, (value,), kind, may_fail=kind is float)
+            return self.families.unbacked.behind(kind, (value,), kind, may_fail=kind is float)
         with torch.no_grad():
             return UnbackedNumber(value.tensor.to(torch.float64 if kind is float else torch.int64), kind)
 

@@ -15,11 +15,15 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.capture.base import CaptureWorld
+from lampwork.capture.machine import World
+from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.outside.overlay import Break
+from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.record.fake import TENSOR_KINDS, Fake
 from lampwork.capture.values.arrays import UnknownArray
+from lampwork.capture.values.family import HANDS_ON, Family, StandInFamily
 from lampwork.capture.values.numbers import BackedNumber
+from lampwork.capture.values.sizes import settled
 from lampwork.capture.values.unbacked_numbers import UnbackedNumber, item
 from lampwork.ir import operations
 
@@ -173,27 +177,81 @@ def formatted(world: Any, value: Any, spec: Any) -> str:
 
 # Operations on texts --------------------------------------------------------------------------------------------------
 
+_TEXTS = frozenset({str, bytes, UnknownText})
+_FORMATS = frozenset({str, bytes})
 _CONVERSION = re.compile(r"%(?:\([^)]*\))?[#0\- +]*[\d*]*(?:\.[\d*]+)?[hlL]?(.)")
 
 
-class UnknownTexts(CaptureWorld):
-    """The part of a world that puts unknown texts together."""
+class TextFamily(StandInFamily):
+    """Texts, those that are not known among them."""
 
-    def binary_op(self, op: Any, left: Any, right: Any) -> Any:
-        if op is operator.add or op is operator.iadd:
-            if (type(left) is UnknownText and isinstance(right, str)) or (
-                type(right) is UnknownText and isinstance(left, str)
-            ):
-                return joined([left, right])
-        elif op is operator.mod or op is operator.imod:
+    stand_ins = frozenset({UnknownText})
+
+    def has(self, cls: type) -> bool:
+        return cls in _TEXTS
+
+    def example(self, value: Any) -> Any:
+        return "" if type(value) is UnknownText else value
+
+    def binary(self, op: Any, left: Any, right: Any) -> Any:
+        if op is operator.mod and type(left) in _FORMATS:
             if type(left) is str and holds_unknown(right):
                 return self._percent(left, right)
-        return super().binary_op(op, left, right)
+            known = settled(right) if self.world.has_symbols else right
+            return HANDS_ON if known is right else self.world.binary_op(op, left, known)
+        if type(left) is not UnknownText and type(right) is not UnknownText:
+            return HANDS_ON
+        if op is operator.add and isinstance(left, str) and isinstance(right, str):
+            return joined([left, right])
+        return self._refused_beside(left)
 
-    def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
-        if isinstance(left, str) and (type(left) is UnknownText or holds_unknown(right)):
-            return self.binary_op(op, left, right)
-        return super().inplace_op(op, left, right)
+    def inplace(self, op: Any, left: Any, right: Any) -> Any:
+        plain = IN_PLACE[op]
+        if type(left) in _TEXTS and (plain is operator.add or plain is operator.mod):  # texts have nothing in place
+            return self.binary(plain, left, right)
+        return self._refused_beside(left) if UnknownText in (type(left), type(right)) else HANDS_ON
+
+    def compare(self, op: Any, left: Any, right: Any) -> Any:
+        return self._refused_beside(left) if UnknownText in (type(left), type(right)) else HANDS_ON
+
+    def contains(self, item: Any, container: Any) -> Any:
+        if type(container) is UnknownText or (type(item) is UnknownText and isinstance(container, str)):
+            raise _refused()
+        return HANDS_ON
+
+    def _refused_beside(self, left: Any) -> Any:
+        """An object on the left may have an operator of its own, which takes any text; nothing else does."""
+        kind = type(left)
+        if kind.__flags__ & HEAP_TYPE and kind is not UnknownText and kind not in TENSOR_KINDS:
+            return HANDS_ON
+        raise _refused()
+
+    def truth(self, value: Any) -> bool:
+        return World.truth(self.world, self._known(value))
+
+    def length(self, value: Any) -> int:
+        return World.length(self.world, self._known(value))
+
+    def get_item(self, container: Any, key: Any) -> Any:
+        return Family.get_item(self, self._known(container), key)
+
+    def iterate(self, value: Any) -> Any:
+        return World.get_iter(self.world, self._known(value))
+
+    def iterable(self, value: Any) -> Any:
+        return World.native_iterable(self.world, self._known(value))
+
+    def unpacked(self, value: Any) -> Any:
+        return self._known(value)
+
+    def load_attr(self, value: Any, name: str) -> Any:
+        # The methods of an unknown text refuse, when they are called.
+        return str if name == "__class__" and type(value) is UnknownText else super().load_attr(value, name)
+
+    def _known(self, value: Any) -> Any:
+        if type(value) is UnknownText:
+            raise _refused()
+        return value
 
     def _percent(self, text: str, right: Any) -> str:
         """`text % right`. Conversions that fail for some numbers, or none, are not for the graph."""
@@ -206,10 +264,10 @@ class UnknownTexts(CaptureWorld):
         made = []
         for conversion, value in zip(conversions, values):
             if conversion in "sr":
-                made.append(self.machine.call(str if conversion == "s" else repr, (value,)))
+                made.append(self.world.machine.call(str if conversion == "s" else repr, (value,)))
                 continue
             if type(value) is Fake:
-                value = item(self.recorder, value) if value.numel() == 1 else value
+                value = item(self.world.recorder, value) if value.numel() == 1 else value
             if type(value) not in (UnbackedNumber, BackedNumber, int, float, bool):
                 raise _refused()
             if conversion in "di" and (type(value) is BackedNumber or getattr(value, "kind", int) is float):

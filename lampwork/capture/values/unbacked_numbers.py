@@ -13,36 +13,35 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lampwork import _torch
-from lampwork.capture.base import CaptureWorld
+from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.outside.overlay import Break
+from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
-from lampwork.capture.values.assumptions import may_rerun
+from lampwork.capture.values.assumptions import may_assume, may_rerun, one_raises
 from lampwork.capture.values.counters import is_nonzero
-from lampwork.capture.values.host_results import HostCalls, HostResult
+from lampwork.capture.values.family import StandInFamily
+from lampwork.capture.values.host_results import HostResult
 from lampwork.fakes.fake import DataDependent
 from lampwork.fakes.symbolic import by_contents
 from lampwork.ir import operations
+
+if TYPE_CHECKING:
+    from lampwork.capture.base import CaptureWorld
+    from lampwork.capture.machine import Frame
 
 #: A list made by `tolist` is one graph result for each element.
 _LONGEST_LIST = 64
 _EXACT_INTEGER = 1 << 53
 #: Of the largest float32, as a double.
 _LARGEST_SAFE_POWER = 7
-_PLAIN = {
-    operator.add: operator.add, operator.sub: operator.sub, operator.mul: operator.mul,
-    operator.truediv: operator.truediv, operator.iadd: operator.add, operator.isub: operator.sub,
-    operator.imul: operator.mul, operator.itruediv: operator.truediv,
-}  # fmt: skip
+_PLAIN = frozenset({operator.add, operator.sub, operator.mul, operator.truediv})
 _DIVISIONS = frozenset({operator.truediv, operator.floordiv, operator.mod})
-_BEHIND = _PLAIN | {
-    operator.floordiv: operator.floordiv, operator.mod: operator.mod, operator.pow: operator.pow,
-    operator.ifloordiv: operator.floordiv, operator.imod: operator.mod, operator.ipow: operator.pow,
-}  # fmt: skip
+_BEHIND = _PLAIN | {operator.floordiv, operator.mod, operator.pow}
 _COMPARISONS = frozenset({operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge})
 #: Kernels of these round a number beside a half type to that type; others compute with it in single precision.
 _ROUNDS_NUMBERS = frozenset({operator.add, operator.sub})
@@ -142,12 +141,26 @@ def kind_of(value: Any) -> type | None:
     return kind if kind in (int, float, bool) else None
 
 
-class UnbackedNumbers(CaptureWorld):
-    """Operations on such numbers."""
+def counted(value: Any) -> Any:
+    """A number of elements that contents decide, as a number out of a tensor; anything else unchanged."""
+    if not by_contents(value):
+        return value
+    with torch.no_grad():
+        return UnbackedNumber(torch.scalar_tensor(value, dtype=torch.int64), int)
 
-    #: Numbers whose computation may fail, with the step that computes each.
-    assumed: list[tuple[UnbackedNumber, int]]
-    host_calls: HostCalls
+
+class UnbackedNumberFamily(StandInFamily):
+    """Numbers out of tensors."""
+
+    stand_ins = frozenset({UnbackedNumber})
+
+    def __init__(self, world: CaptureWorld) -> None:
+        super().__init__(world)
+        #: Numbers whose computation may fail, with the step that computes each.
+        self.assumed: list[tuple[UnbackedNumber, int]] = []
+
+    def example(self, value: Any) -> Any:
+        return value.kind(1) if type(value) is UnbackedNumber else value
 
     def behind(self, function: Any, args: tuple, kind: type, may_fail: bool = False) -> UnbackedNumber:
         """The number that `function`, which has no effect, makes of `args` when the graph has run.
@@ -156,31 +169,30 @@ class UnbackedNumbers(CaptureWorld):
         numbers that the host gives is computed before the graph runs.
         """
         if any(type(each) is UnbackedNumber and each.host is not None for each in args) and all(map(is_early, args)):
-            return host_number(self.host_calls.make(function, args, changes=False), kind)
+            return host_number(self.world.host_calls.make(function, args, changes=False), kind)
         made = UnbackedNumber(None, kind, (function, args, may_fail))
         if may_fail:
-            if not may_rerun(self.recorder):
+            if not may_rerun(self.world.recorder):
                 raise DataDependent(_WHAT_IS_DONE)
-            self.assumed.append((made, self.machine.steps))
+            self.assumed.append((made, self.world.machine.steps))
         return made
 
-    def binary_op(self, op: Any, left: Any, right: Any) -> Any:
-        if type(left) is UnbackedNumber or type(right) is UnbackedNumber:
-            return self._compute(op, left, right)
-        return super().binary_op(op, left, right)
+    # -- operators
 
-    def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
-        if type(left) is UnbackedNumber:
-            return self._compute(op, left, right)
-        if type(right) is UnbackedNumber:
-            if type(left) is Fake and op in _PLAIN:
-                return op(left, _chosen_beside(right, left) if right.is_either else beside(right, left))
-            return self._compute(op, left, right)
-        return super().inplace_op(op, left, right)
+    def binary(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is Fake or type(right) is Fake:
+            return compute_with_tensor(op if op in _PLAIN else None, left, right)
+        if op is operator.truediv:
+            left, right = counted(left), counted(right)
+        return self._compute(op, left, right)
 
-    def unary_op(self, op: Any, value: Any) -> Any:
-        if type(value) is not UnbackedNumber:
-            return super().unary_op(op, value)
+    def inplace(self, op: Any, left: Any, right: Any) -> Any:
+        plain = IN_PLACE[op]
+        if type(left) is Fake and plain in _PLAIN:
+            return op(left, _chosen_beside(right, left) if right.is_either else beside(right, left))
+        return self.binary(plain, left, right)
+
+    def unary(self, op: Any, value: Any) -> Any:
         if op not in (operator.neg, operator.pos, operator.invert) or (op is operator.invert and value.kind is float):
             raise DataDependent(_WHAT_IS_DONE)
         if op is operator.neg and value.kind is float and value.tensor is not None:
@@ -188,55 +200,56 @@ class UnbackedNumbers(CaptureWorld):
                 return UnbackedNumber(-value.tensor, float, nonzero=value.nonzero)
         return self.behind(op, (value,), float if value.kind is float else int)
 
-    def compare_op(self, op: Any, left: Any, right: Any) -> Any:
-        if type(left) is UnbackedNumber or type(right) is UnbackedNumber:
-            if type(left) is Fake:
-                return op(left, beside(right, left))
-            if type(right) is Fake:
-                return op(beside(left, right), right)
-            if op in _COMPARISONS and kind_of(left) is not None and kind_of(right) is not None:
-                return self.behind(op, (left, right), bool)
-            raise DataDependent("the comparison of a number taken out of a tensor")
-        return super().compare_op(op, left, right)
+    def compare(self, op: Any, left: Any, right: Any) -> Any:
+        if type(left) is Fake:
+            return op(left, beside(right, left))
+        if type(right) is Fake:
+            return op(beside(left, right), right)
+        if op in _COMPARISONS and kind_of(left) is not None and kind_of(right) is not None:
+            return self.behind(op, (left, right), bool)
+        if op in (operator.eq, operator.ne) and (_equals_no_number(left) or _equals_no_number(right)):
+            return op is operator.ne
+        raise DataDependent("the comparison of a number taken out of a tensor")
 
     def truth(self, value: Any) -> bool:
-        if type(value) is UnbackedNumber:
-            if value.host is not None:
-                raise Break(
-                    "data-dependent",
-                    "a branch on a number that is drawn or read anew on each call: both ways may be taken",
-                    "Draw it outside of the compiled function, or choose with torch.where.",
-                )
-            raise DataDependent("a branch on a number taken out of a tensor")
-        return super().truth(value)
+        if value.host is not None:
+            raise Break(
+                "data-dependent",
+                "a branch on a number that is drawn or read anew on each call: both ways may be taken",
+                "Draw it outside of the compiled function, or choose with torch.where.",
+            )
+        raise DataDependent("a branch on a number taken out of a tensor")
 
-    def load_attr(self, obj: Any, name: str) -> Any:
-        if type(obj) is UnbackedNumber:
-            if name == "__class__":
-                return obj.kind
-            raise DataDependent(f"the attribute {name} of a number taken out of a tensor")
-        return super().load_attr(obj, name)
+    def branch(self, frame: Frame, value: Any, if_true: int, if_false: int) -> bool:
+        """As of the tensor that decides it, where one side does nothing but raise."""
+        tensor = value.tensor
+        if tensor is None and may_assume(self.world.recorder) and one_raises(frame.code, if_true, if_false):
+            tensor = decision_of(value)
+        return self.truth(value) if tensor is None else self.world.branch(frame, tensor, if_true, if_false)
+
+    def load_attr(self, value: Any, name: str) -> Any:
+        if name == "__class__":
+            return value.kind
+        raise DataDependent(f"the attribute {name} of a number taken out of a tensor")
 
     def _compute(self, op: Any, left: Any, right: Any) -> Any:
-        if type(left) is Fake or type(right) is Fake:
-            return compute_with_tensor(_PLAIN.get(op), left, right)
-        plain = _BEHIND.get(op)
         kinds = kind_of(left), kind_of(right)
-        if plain is None or None in kinds:
+        if op not in _BEHIND or None in kinds:
             raise DataDependent(_WHAT_IS_DONE)
         real = float in kinds
-        if plain in _DIVISIONS and type(right) is UnbackedNumber and not right.nonzero and not may_rerun(self.recorder):
-            right.nonzero = is_nonzero(self, right.tensor)  # else it could fail where it is too late
-        in_graph = plain in _PLAIN and real and (plain is not operator.truediv or _is_nonzero(right))
-        nonnegative = plain in (operator.add, operator.mul) and _is_nonnegative(left) and _is_nonnegative(right)
+        if op in _DIVISIONS and type(right) is UnbackedNumber and not right.nonzero:
+            if not may_rerun(self.world.recorder):  # it could fail where it is too late
+                right.nonzero = is_nonzero(self.world, right.tensor)
+        in_graph = op in _PLAIN and real and (op is not operator.truediv or _is_nonzero(right))
+        nonnegative = op in (operator.add, operator.mul) and _is_nonnegative(left) and _is_nonnegative(right)
         if in_graph and _has_tensor(left) and _has_tensor(right):
             with torch.no_grad():
-                number = UnbackedNumber(plain(_as_float(left), _as_float(right)), float)
+                number = UnbackedNumber(op(_as_float(left), _as_float(right)), float)
             number.nonnegative = nonnegative
             return number
-        kind = float if real or plain is operator.truediv else int
-        may_fail = plain not in (operator.add, operator.sub, operator.mul)
-        if plain is operator.pow:
+        kind = float if real or op is operator.truediv else int
+        may_fail = op not in (operator.add, operator.sub, operator.mul)
+        if op is operator.pow:
             if type(right) is float and kinds[0] is float:
                 return self._power(left, right)
             if type(right) not in (int, bool) or right < 0 or right > 1 << 10:
@@ -245,9 +258,9 @@ class UnbackedNumbers(CaptureWorld):
             may_fail, nonnegative = real and not narrow, right % 2 == 0
         elif real and int in kinds and not all(map(_fits_float, (left, right))):
             may_fail = True
-        elif may_fail and _is_nonzero(right) and kind is float and plain is operator.truediv:
+        elif may_fail and _is_nonzero(right) and kind is float and op is operator.truediv:
             may_fail = not all(map(_fits_float, (left, right)))
-        number = self.behind(plain, (left, right), kind, may_fail)
+        number = self.behind(op, (left, right), kind, may_fail)
         number.nonnegative = nonnegative
         return number
 
@@ -272,6 +285,11 @@ def is_early(value: Any) -> bool:
     if type(value) is UnbackedNumber:
         return value.host is not None
     return type(value) in (int, float, bool, type(None)) or (type(value) is torch.SymInt and not by_contents(value))
+
+
+def _equals_no_number(value: Any) -> bool:
+    """Whether it is None, a text or other plain data; other objects may say what they like."""
+    return not isinstance(value, (int, float, complex, UnbackedNumber)) and is_plain(value)
 
 
 def _has_tensor(value: Any) -> bool:
@@ -415,7 +433,6 @@ _FUNCTIONS: dict[Any, tuple[type | None, bool]] = {
 
 def install_numbers(world: Any) -> None:
     """Registers what Python's functions of numbers make of unknown ones; others get what is registered already."""
-    world.assumed = []
     for native in _FUNCTIONS:
         extend_answer(world, native, _applied(native))
     for native in (min, max):
@@ -445,7 +462,7 @@ def _applied(native: Any) -> Any:
         if len(args) != 1 or kwargs or type(args[0]) is not UnbackedNumber:
             return NotImplemented
         fails = may_fail and not (native is math.sqrt and args[0].nonnegative)
-        found = world.behind(native, args, kind or (float if args[0].kind is float else int), fails)
+        found = world.families.unbacked.behind(native, args, kind or (float if args[0].kind is float else int), fails)
         found.nonnegative = native in (abs, math.fabs, math.sqrt, math.exp)
         return found
 
@@ -459,7 +476,7 @@ def _extreme(native: Any) -> Any:
         values = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else args
         if kwargs or not any(type(each) is UnbackedNumber for each in values):
             return NotImplemented
-        values = world.beside_unknown(values)
+        values = world.families.backed.beside_unknown(values)
         kinds = set(map(kind_of, values))
         if len(kinds) != 1 or None in kinds:
             raise DataDependent(_WHAT_IS_DONE)
@@ -467,7 +484,7 @@ def _extreme(native: Any) -> Any:
             return values[0]
         if kinds == {float} and all(map(_has_tensor, values)):
             return _extreme_in_graph(native is max, values)
-        return world.behind(native, tuple(values), kinds.pop())
+        return world.families.unbacked.behind(native, tuple(values), kinds.pop())
 
     return answer
 
@@ -490,7 +507,7 @@ def _extreme_or_tensor(world: Any, largest: bool, first: Any, second: Any) -> An
     if tensor.dtype is torch.bool or tensor.is_complex() or torch.result_type(tensor, number) != tensor.dtype:
         return NotImplemented
     beyond = second > first if largest else second < first  # as Python asks
-    if world.decided(beyond) is not None:
+    if world.families.tensor.decided(beyond) is not None:
         return NotImplemented
     takes_tensor = beyond if second is tensor else torch.logical_not(beyond)
     condition = UnbackedNumber(takes_tensor.detach(), bool)
@@ -519,7 +536,7 @@ def _rounded(world: Any, args: tuple, kwargs: dict) -> Any:
         raise DataDependent(_WHAT_IS_DONE)
     digits = given[0] if given else None
     kind = float if digits is not None and args[0].kind is float else int
-    return world.behind(round, (args[0], digits), kind, args[0].kind is float)
+    return world.families.unbacked.behind(round, (args[0], digits), kind, args[0].kind is float)
 
 
 def _as_bool(world: Any, args: tuple, kwargs: dict) -> Any:
@@ -528,14 +545,14 @@ def _as_bool(world: Any, args: tuple, kwargs: dict) -> Any:
         return NotImplemented
     value = args[0]
     if type(value) is Fake and value.numel() == 1:
-        known = world.decided(value)
+        known = world.families.tensor.decided(value)
         value = item(world.recorder, value) if known is None else known
         if type(value) is not UnbackedNumber:
             return bool(value)
     if type(value) is not UnbackedNumber:
         return NotImplemented
     if value.tensor is None:
-        return value if value.kind is bool else world.behind(operator.truth, (value,), bool)
+        return value if value.kind is bool else world.families.unbacked.behind(operator.truth, (value,), bool)
     with torch.no_grad():
         truth: Any = value.tensor if value.kind is bool else value.tensor != 0
         return UnbackedNumber(truth, bool)
@@ -550,18 +567,19 @@ def _total(world: Any, args: tuple, kwargs: dict) -> Any:
     kinds = set(map(kind_of, values))
     if None in kinds or not any(type(each) is UnbackedNumber for each in values):
         return NotImplemented
-    return world.behind(operations.total, tuple(values), float if float in kinds else int)
+    return world.families.unbacked.behind(operations.total, tuple(values), float if float in kinds else int)
 
 
 def check_assumed(world: Any) -> int:
     """The step of the first computation that may fail where that would be noticed too late; 0 if there is none."""
-    if world.assumed and not may_rerun(world.recorder):
-        return world.assumed[0][1]
+    assumed = world.families.unbacked.assumed
+    if assumed and not may_rerun(world.recorder):
+        return assumed[0][1]
     return 0
 
 
 __all__ = [
-    "UnbackedNumber", "UnbackedNumbers", "beside", "check_assumed", "compute_in_place", "compute_with_tensor",
-    "extend_answer", "install_numbers", "item", "items", "kind_of",
+    "UnbackedNumber", "UnbackedNumberFamily", "beside", "check_assumed", "compute_in_place", "compute_with_tensor",
+    "counted",    "extend_answer", "install_numbers", "item", "items", "kind_of",
     "tensor_of",
 ]  # fmt: skip

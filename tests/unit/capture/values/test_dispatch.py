@@ -178,8 +178,8 @@ ROWS: dict[str, str] = {
     # in place
     "iadd(v.lr, 1)": "1",
     "imul(v.x.clone(), v.lr)": "1",
-    "ipow(v.x.clone(), v.lr)": "1",
-    "ipow(v.lr, v.x)": "4",
+    "ipow(v.x.clone(), v.lr)": "2",
+    "ipow(v.lr, v.x)": "1",
     "itruediv(v.x.clone(), v.u)": "1",
     "iadd(v.n, 1)": "1",
     "itruediv(v.n, 2)": "1",

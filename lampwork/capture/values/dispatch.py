@@ -1,0 +1,289 @@
+"""`Dispatcher`: which family says what an operation means.
+
+    a + b        the families of both classes, best rank first, until one does not hand on; then Python (`World`)
+    a[k], -a     the family of `a`
+
+    unknown texts           text.py
+    numbers from outside    number_operations.py
+    arrays                  arrays.py
+    numbers out of tensors  unbacked_numbers.py
+    symbols                 sizes.py
+    tensors                 tensors.py
+    containers              containers.py
+    anything else           objects.py
+
+An object from outside of which only the class is known is told by its identity and refuses before all others
+(`opaque.py`).
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import numpy
+
+from lampwork.capture.base import CaptureWorld
+from lampwork.capture.machine import UNBOUND, Frame, MachineGenerator, World
+from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIterator, SequenceIterator
+from lampwork.capture.natives.conversions import index_of
+from lampwork.capture.natives.effect_classes import ITERATORS
+from lampwork.capture.outside.overlay import Break
+from lampwork.capture.outside.plain import HEAP_TYPE
+from lampwork.capture.values.arrays import ArrayFamily, UnknownArray, holds_array, unsupported
+from lampwork.capture.values.containers import ContainerFamily
+from lampwork.capture.values.family import HANDS_ON, Family
+from lampwork.capture.values.number_operations import BackedNumberFamily
+from lampwork.capture.values.numbers import BackedNumber
+from lampwork.capture.values.opaque import OpaqueFamily
+from lampwork.capture.values.sizes import SizeFamily, mentions_symbols, number
+from lampwork.capture.values.tensors import TensorFamily
+from lampwork.capture.values.text import TextFamily, formatted, is_unknown
+from lampwork.capture.values.unbacked_numbers import UnbackedNumberFamily
+
+#: What is indexed with numbers, natively.
+_INDEXED = (list, tuple, str, bytes, bytearray, range, collections.deque)
+_SAFE_ITERATORS = frozenset({
+    *ITERATORS, map, filter, MachineGenerator, InterpretedIterator, ReversedIterator, SequenceIterator,
+})  # fmt: skip
+
+
+class Families(dict[type, Family]):
+    """The families of a world, and to which of them the values of a class belong."""
+
+    def __init__(self, world: CaptureWorld) -> None:
+        self.text = TextFamily(world)
+        self.backed = BackedNumberFamily(world)
+        self.array = ArrayFamily(world)
+        self.unbacked = UnbackedNumberFamily(world)
+        self.size = SizeFamily(world)
+        self.tensor = TensorFamily(world)
+        self.container = ContainerFamily(world)
+        self.plain = Family(world)
+        self.opaque = OpaqueFamily(world)
+        #: Whom an operation on two values asks first. A number from outside beside an array is taken as it is now, so
+        #: the array sees a float; one beside a number out of a tensor becomes part of the graph.
+        self.ranked = (
+            self.text, self.backed, self.array, self.unbacked, self.size, self.tensor, self.container,
+        )  # fmt: skip
+
+    def __missing__(self, cls: type) -> Family:
+        found = self[cls] = next((each for each in self.ranked if each.has(cls)), self.plain)
+        return found
+
+
+class Answers(dict[tuple[type, type], tuple[Any, ...]]):
+    """Who is asked about one operation on values of two classes: methods of families, best rank first."""
+
+    def __init__(self, families: Families, operation: str) -> None:
+        self.families, self.operation = families, operation
+        self.opaque = getattr(families.opaque, operation)
+
+    def __missing__(self, classes: tuple[type, type]) -> tuple[Any, ...]:
+        asked = {self.families[cls] for cls in classes}
+        says = [each for each in self.families.ranked if each in asked and self._says(each)]
+        found = self[classes] = tuple([getattr(each, self.operation) for each in says])
+        return found
+
+    def _says(self, family: Family) -> bool:
+        return getattr(type(family), self.operation) is not getattr(Family, self.operation)
+
+
+class Dispatcher(CaptureWorld):
+    """A world that asks families what operations mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.families = Families(self)
+        self._binary = Answers(self.families, "binary")
+        self._inplace = Answers(self.families, "inplace")
+        self._compare = Answers(self.families, "compare")
+        self._contains = Answers(self.families, "contains")
+
+    def family(self, value: Any) -> Family:
+        """The family that an operation on one value is asked of."""
+        return self.families.opaque if id(value) in self.loader.opaque else self.families[type(value)]
+
+    @property
+    def has_symbols(self) -> bool:
+        return bool(self.recorder.sizes)
+
+    # -- two values
+
+    def binary_op(self, op: Any, left: Any, right: Any) -> Any:
+        for answer in self._asked(self._binary, left, right):
+            found = answer(op, left, right)
+            if found is not HANDS_ON:
+                return found
+        return World.binary_op(self, op, left, right)
+
+    def inplace_op(self, op: Any, left: Any, right: Any) -> Any:
+        for answer in self._asked(self._inplace, left, right):
+            found = answer(op, left, right)
+            if found is not HANDS_ON:
+                return found
+        return World.inplace_op(self, op, left, right)
+
+    def compare_op(self, op: Any, left: Any, right: Any) -> Any:
+        for answer in self._asked(self._compare, left, right):
+            found = answer(op, left, right)
+            if found is not HANDS_ON:
+                return found
+        return World.compare_op(self, op, left, right)
+
+    def contains(self, item: Any, container: Any) -> bool:
+        for answer in self._asked(self._contains, item, container):
+            found = answer(item, container)
+            if found is not HANDS_ON:
+                return found
+        return World.contains(self, item, container)
+
+    def _asked(self, answers: Answers, left: Any, right: Any) -> tuple[Any, ...]:
+        opaque = self.loader.opaque
+        if opaque and (id(left) in opaque or id(right) in opaque):
+            return (answers.opaque, *answers[type(left), type(right)])
+        return answers[type(left), type(right)]
+
+    def is_(self, left: Any, right: Any) -> bool:
+        if left is right:
+            return True
+        first, second = self.loader.origin(left), self.loader.origin(right)
+        if first is not None and second is not None and type(left) is type(right):
+            self.guards.distinct((first.source, second.source))
+        return False
+
+    # -- one value
+
+    def unary_op(self, op: Any, value: Any) -> Any:
+        return self.family(value).unary(op, value)
+
+    def truth(self, value: Any) -> bool:
+        return self.family(value).truth(value)
+
+    def branch(self, frame: Frame, value: Any, if_true: int, if_false: int) -> bool:
+        return self.family(value).branch(frame, value, if_true, if_false)
+
+    def length(self, value: Any) -> int:
+        return self.family(value).length(value)
+
+    def get_item(self, container: Any, key: Any) -> Any:
+        return self.family(container).get_item(container, key)
+
+    def set_item(self, container: Any, key: Any, value: Any) -> None:
+        self.family(container).set_item(container, key, value)
+
+    def del_item(self, container: Any, key: Any) -> None:
+        self.family(container).del_item(container, key)
+
+    def native_key(self, container: Any, key: Any, value: Any = None) -> Any:
+        """A key or an index, at which `value` may be stored, as native code takes it: numbers are what they are now."""
+        if isinstance(container, _INDEXED):
+            key = index_of(self, key)
+        kind = type(key)
+        if kind is UnknownArray or (kind is tuple and holds_array(key)):
+            raise unsupported("an index made")
+        if type(container) is numpy.ndarray and holds_array((key, value)):
+            raise unsupported("an item")
+        if kind is BackedNumber and isinstance(container, (*_INDEXED, dict)):
+            return key.take()
+        return number(key) if mentions_symbols(key) else key
+
+    # -- iteration
+
+    def get_iter(self, value: Any) -> Any:
+        return self.family(value).iterate(value)
+
+    def iter_next(self, iterator: Any) -> tuple[bool, Any]:
+        kind = type(iterator)
+        if kind in _SAFE_ITERATORS:
+            if id(iterator) in self.loader.opaque:
+                return self.families.opaque.advance(iterator)
+            try:
+                return True, next(iterator)
+            except StopIteration:
+                return False, None
+        if kind.__flags__ & HEAP_TYPE:
+            return World.iter_next(self, iterator)
+        raise Break("opaque-value", f"an iterator of type {kind.__module__}.{kind.__qualname__} is advanced")
+
+    def native_iterable(self, value: Any) -> Any:
+        return self.family(value).iterable(value)
+
+    def unpack_sequence(self, value: Any, count: int) -> list[Any]:
+        return World.unpack_sequence(self, self.family(value).unpacked(value), count)
+
+    def unpack_ex(self, value: Any, before: int, after: int) -> list[Any]:
+        return World.unpack_ex(self, self.family(value).unpacked(value), before, after)
+
+    # -- what containers are built of, which is looked at
+
+    def touch(self, value: Any) -> Any:
+        """`value`, loaded whole if it is a container from outside."""
+        if id(value) in self.loader.unsettled:
+            self.loader.settle(value)
+        elif id(value) in self.loader.opaque:
+            self.families.opaque.refuse(value)
+        return value
+
+    def list_append(self, target: list, value: Any) -> None:
+        self.families.container.append(target, value)
+
+    def map_add(self, target: dict, key: Any, value: Any) -> None:
+        self.families.container.add_pair(target, key, value)
+
+    def set_add(self, target: set, value: Any) -> None:
+        self.families.container.add(target, value)
+
+    def list_extend(self, target: list, values: Any) -> None:
+        World.list_extend(self, self.loader.settle(target), self.family(values).unpacked(values))
+
+    def list_to_tuple(self, values: list) -> tuple:
+        return World.list_to_tuple(self, self.touch(values))
+
+    def set_update(self, target: set, values: Any) -> None:
+        World.set_update(self, self.loader.settle(target), self.family(values).unpacked(values))
+
+    def dict_update(self, target: dict, mapping: Any) -> None:
+        World.dict_update(self, self.loader.settle(target), self.touch(mapping))
+
+    def dict_merge(self, target: dict, mapping: Any, function: Any) -> None:
+        World.dict_merge(self, self.loader.settle(target), self.touch(mapping), function)
+
+    def positional_arguments(self, function: Any, values: Any) -> tuple:
+        return World.positional_arguments(self, function, self.family(values).unpacked(values))
+
+    def mapping_lookup(self, mapping: Any, key: Any) -> Any:
+        return World.mapping_lookup(self, self.touch(mapping), key)
+
+    # -- attributes
+
+    def load_attr(self, obj: Any, name: str) -> Any:
+        return self.families[type(obj)].load_attr(obj, name)
+
+    def store_attr(self, obj: Any, name: str, value: Any) -> None:
+        self.families[type(obj)].store_attr(obj, name, value)
+
+    def delete_attr(self, obj: Any, name: str) -> None:
+        self.families[type(obj)].delete_attr(obj, name)
+
+    def python_special(self, obj: Any, name: str) -> Any:
+        """The methods that `BackedNumber` has are for native code: a float's are C's."""
+        return UNBOUND if type(obj) is BackedNumber else World.python_special(self, obj, name)
+
+    # -- calls of native functions
+
+    def call_native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        answer, args, kwargs = self.families.backed.native(function, args, kwargs)
+        if answer is HANDS_ON:
+            answer, function, args, kwargs = self.families.size.native(function, args, kwargs)
+        return self.call_by_effect(function, args, kwargs) if answer is HANDS_ON else answer
+
+    # -- text
+
+    def format_value(self, value: Any, conversion: int, spec: Any) -> str:
+        if is_unknown(value):
+            return formatted(self, self.convert_value(value, conversion) if conversion else value, spec or "")
+        return World.format_value(self, number(value), conversion, spec)
+
+
+__all__ = ["Dispatcher"]

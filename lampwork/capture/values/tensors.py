@@ -1,0 +1,142 @@
+"""Operations on tensors that mean something else than a call of PyTorch's operator, which the recorder records."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lampwork.capture.machine import World
+from lampwork.capture.natives.conversions import index_of
+from lampwork.capture.outside.overlay import Break
+from lampwork.capture.record.fake import TENSOR_KINDS, Fake
+from lampwork.capture.record.products import product
+from lampwork.capture.values.arrays import as_tensors
+from lampwork.capture.values.assumptions import assumed_branch
+from lampwork.capture.values.family import HANDS_ON, Family
+from lampwork.capture.values.numbers import BackedNumber
+from lampwork.fakes.symbolic import by_contents
+
+if TYPE_CHECKING:
+    from lampwork.capture.machine import Frame
+
+_PLACES = (torch.int64, torch.bool)
+
+
+class TensorFamily(Family):
+    """Tensors, those among them that function transforms wrap."""
+
+    def has(self, cls: type) -> bool:
+        return cls in TENSOR_KINDS
+
+    def example(self, value: Any) -> Any:
+        with self.world.recorder._paused():
+            return torch.empty(0).as_subclass(self.world.type_of(value))
+
+    # -- operators
+
+    def binary(self, op: Any, left: Any, right: Any) -> Any:
+        if op is operator.matmul and self.world.has_symbols:
+            answer = product(left, right)
+            if answer is not NotImplemented:
+                return answer
+        return HANDS_ON
+
+    def truth(self, value: Any) -> bool:
+        known = self.decided(value)
+        return World.truth(self.world, value) if known is None else known
+
+    def branch(self, frame: Frame, value: Any, if_true: int, if_false: int) -> bool:
+        assumed = assumed_branch(self.world, frame, value, if_true, if_false) if type(value) is Fake else None
+        return self.world.truth(value) if assumed is None else assumed
+
+    def decided(self, value: Any) -> bool | None:
+        """What a tensor of one boolean holds, where it compares a counter that the host knows; guarded."""
+        world = self.world
+        return world.backed_numbers.decided(value, world.loader.origin) if type(value) is Fake else None
+
+    # -- as a container
+
+    def length(self, value: Any) -> int:
+        if type(value) is Fake and value.dim() and self.world.has_symbols:
+            return value.size(0)
+        return World.length(self.world, value)
+
+    def iterate(self, value: Any) -> Any:
+        return iter(value)
+
+    def iterable(self, value: Any) -> Any:
+        return list(value)
+
+    def unpacked(self, value: Any) -> Any:
+        return list(value)
+
+    def get_item(self, container: Any, key: Any) -> Any:
+        return container[self._key(container, key)]
+
+    def set_item(self, container: Any, key: Any, value: Any) -> None:
+        if type(container) is Fake and type(value) is BackedNumber:
+            if container.is_floating_point() and container.device.type == "cpu":
+                value = self.world.backed_numbers.made_tensor(value, container.dtype)
+            else:
+                value = value.take()
+        key = self._key(container, key)
+        places = places_written(container, key, value)
+        if places is not None:
+            container.index_put_(places, value)  # torch would ask whether there is just one
+        elif is_condition(container, key, value):
+            container.masked_fill_(key, value)  # torch would look at the condition
+        else:
+            container[key] = value
+
+    def _key(self, container: Any, key: Any) -> Any:
+        """An index of a tensor: everything in it loaded, nothing but plain data and tensors."""
+        if type(container) is Fake:
+            key = as_tensors(self.world, key)
+        key = index_of(self.world, key)
+        if type(key) is slice or type(key) is tuple:
+            if not self.world.is_data(key):
+                parts = key if type(key) is tuple else (key,)
+                sized = [self.world.with_sizes(each) if type(each) is slice else each for each in parts]
+                key = tuple(sized) if type(key) is tuple else sized[0]
+        if not self.world.is_data(key):
+            raise Break("tensor-argument", f"a tensor is indexed with a {type(key).__name__}")
+        return key
+
+    # -- attributes
+
+    def load_attr(self, value: Any, name: str) -> Any:
+        return self.world.load_tensor_attribute(value, name)
+
+
+def places_written(tensor: Any, key: Any, value: Any) -> tuple[Any, ...] | None:
+    """The indices with which `tensor[key] = value` is `index_put_`, for a value whose size contents decide."""
+    parts = key if type(key) is tuple else (key,)
+    if type(tensor) is not Fake or type(value) is not Fake or not any(map(by_contents, value.size())):
+        return None
+    if value.dtype != tensor.dtype or value.device != tensor.device:
+        return None
+    for each in parts:
+        whole = type(each) is slice and each.start is each.stop is each.step is None
+        if not whole and (type(each) is not Fake or not each.dim() or each.dtype not in _PLACES):
+            return None
+    masks = [each for each in parts if type(each) is Fake and each.dtype is torch.bool]
+    dims = [1 if each.dtype is torch.bool else each.dim() for each in parts if type(each) is Fake]
+    indexed = len(dims) + sum(each.dim() - 1 for each in masks)
+    if not dims or value.dim() > tensor.dim() - indexed + max(dims):
+        return None
+    return tuple([None if type(each) is slice else each for each in parts])
+
+
+def is_condition(tensor: Any, key: Any, value: Any) -> bool:
+    """Whether `tensor[key] = value` fills the whole tensor where `key`, a tensor of one boolean, is true; for values
+    that `masked_fill_` takes as indexing does."""
+    if type(tensor) is not Fake or type(key) is not Fake or key.dim() or key.dtype is not torch.bool:
+        return False
+    if type(value) is Fake:
+        return not value.dim() and value.dtype == tensor.dtype and value.device == tensor.device
+    if tensor.dtype in (torch.float32, torch.float64):
+        return type(value) in (int, float) and not 3e38 < abs(value) < math.inf
+    return tensor.dtype is torch.bool and type(value) is bool
