@@ -59,8 +59,8 @@ class Break(Exception):
     and a remedy, and what follows it is a graph of its own (capture/leave/suspend.py)."""
 
 
-#: What is recorded, by the function or method that means it. Real: every operator of PyTorch. Fakes without memory stand
-#: for tensors (fakes/), and hand what is done to them to the recorder (capture/record/recorder.py).
+#: What is recorded, by the function or method that means it. Real: every operator of PyTorch. Fakes without memory
+#: stand for tensors (fakes/), and a dispatch mode sees what is done to them (capture/record/recording.py).
 SIGNS = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 FUNCTIONS = {torch.exp: "exp", torch.relu: "relu"}
 METHODS = ("exp", "relu", "sum", "amax")

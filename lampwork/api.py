@@ -179,10 +179,10 @@ def reset() -> None:
 def explain(function: Callable, *args: Any, **kwargs: Any) -> Any:
     """How one call of `function` compiles, what kept it from being one piece, and what that costs. Print the result.
 
-    It is a mapping from section names to texts, with `overview()`, `to_dict()`, `html()` and `dump(folder)`. A call that compiles as
-    one graph is not run; one that breaks is run once, as what follows a break depends on what the program does there.
-    For something compiled already nothing is run, and what happened to it so far is told. Raises TypeError for
-    something that cannot be called; what the call itself raises is told, not raised.
+    It is a mapping from section names to texts, with `overview()`, `to_dict()`, `html()` and `dump(folder)`. A call
+    that compiles as one graph is not run; one that breaks is run once, as what follows a break depends on what the
+    program does there. For something compiled already nothing is run, and what happened to it so far is told. Raises
+    TypeError for something that cannot be called; what the call itself raises is told, not raised.
     """
     _check_callable(function, "explain")
     from lampwork.debug.explain import explain_call

@@ -72,7 +72,8 @@ RULES: dict[Any, Callable[..., Any]] = {}
 
 
 def rule(*names: str) -> Callable[[Callable], Callable]:
-    """Registers a shape rule for overloads such as "add.Tensor" ("gelu" means "gelu.default")."""
+    """Registers a shape rule for overloads such as "add.Tensor" ("gelu" means "gelu.default"; names are ATen's, but for
+    those like "library::scaled")."""
 
     def register(function: Callable) -> Callable:
         for name in names:
@@ -83,8 +84,10 @@ def rule(*names: str) -> Callable[[Callable], Callable]:
 
 
 def overload(name: str) -> Any:
-    packet, _, which = name.partition(".")
-    return getattr(getattr(torch.ops.aten, packet), which or "default")
+    """The overload "add.Tensor" of ATen, or "library::scaled.default" of another library."""
+    library, _, rest = name.rpartition("::")
+    packet, _, which = rest.partition(".")
+    return getattr(getattr(getattr(torch.ops, library or "aten"), packet), which or "default")
 
 
 def wrap_dim(dim: int, dims: int) -> int:

@@ -62,20 +62,23 @@ from lampwork.lower.values import (
 class _Operator:
     """What lowering needs to know about an operator overload, looked up once per process."""
 
-    __slots__ = ("name", "rule", "is_view", "is_copy", "is_placed", "aliases", "written", "_out", "overload")
+    __slots__ = ("name", "is_view", "is_copy", "is_placed", "aliases", "written", "_out", "overload")
 
     _out: dict[str, str | None]
 
     def __init__(self, overload: Any) -> None:
         self.overload = overload
         self.name = _torch.operator_name(overload)
-        self.rule: Rule | None = RULES.get(self.name)
         self.is_view = self.name in VIEWS
         self.is_copy = self.name in COPIES
         self.is_placed = self.name in PLACED
         self.written = _torch.written_arguments(overload)
         self.aliases = _torch.returns_alias(overload)
         self._out = {}
+
+    @property
+    def rule(self) -> Rule | None:
+        return RULES.get(self.name)  # looked up anew: whoever adds a rule may have called the operator before
 
     def out_variant(self, device: str) -> str | None:
         """The overload that writes into given memory on `device` ("cpu", "cuda:0")."""

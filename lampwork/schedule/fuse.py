@@ -12,7 +12,7 @@ Non-goals: fusing across ATen calls (segments), scatters (their stores keep thei
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
@@ -158,16 +158,11 @@ class _Fusion:
         bit = 1 << number
         if any(self.ancestors[other] & bit for other in required if other != number):
             return Refusal("fusion-between", "another kernel must run between them")
-        if not _in_any_order(operator) or any(not _in_any_order(member.operator) for member in group.members):
-            return Refusal("fusion-scatter", "a scatter keeps its own kernel: its stores happen in order")
-        names = {operator.store.buffer, *(load.buffer for load in operator.loads)}
-        for member in group.members:
-            names.add(member.buffer)
-            names.update(load.buffer for load in member.operator.loads)
-        if len(names) > MOST_BUFFERS:
-            return Refusal("fusion-buffers", f"together they use {len(names)} buffers, more than {MOST_BUFFERS}")
-        if depth > 2 * DEEPEST:
-            return Refusal("fusion-chain", f"more than {2 * DEEPEST} operations follow one another")
+        attempt = Attempt(group, operator, depth, self.buffers, self.target)
+        for rule in RULES:
+            refusal = rule(attempt)
+            if refusal is not None:
+                return refusal
         return _Joining(group, operator, self.buffers, self.mutable, self.target).join()
 
     # -- Results ------------------------------------------------------------------------------------------------------
@@ -192,8 +187,47 @@ class _Fusion:
         return refused
 
 
-def _in_any_order(operator: Operator) -> bool:
-    return not operator.store.indirect and operator.store.mode == "write"
+# Rules ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An operator that might join a group. `depth`: how many operations would follow one another up to its value."""
+
+    group: FusionGroup
+    operator: Operator
+    depth: int
+    buffers: Mapping[str, Buffer]
+    target: Target
+
+
+def _scatters_keep_their_order(attempt: Attempt) -> Refusal | None:
+    for each in (attempt.operator, *(member.operator for member in attempt.group.members)):
+        if each.store.indirect or each.store.mode != "write":
+            return Refusal("fusion-scatter", "a scatter keeps its own kernel: its stores happen in order")
+    return None
+
+
+def _few_buffers(attempt: Attempt) -> Refusal | None:
+    operator = attempt.operator
+    names = {operator.store.buffer, *(load.buffer for load in operator.loads)}
+    for member in attempt.group.members:
+        names.add(member.buffer)
+        names.update(load.buffer for load in member.operator.loads)
+    if len(names) > MOST_BUFFERS:
+        return Refusal("fusion-buffers", f"together they use {len(names)} buffers, more than {MOST_BUFFERS}")
+    return None
+
+
+def _short_chains(attempt: Attempt) -> Refusal | None:
+    if attempt.depth > 2 * DEEPEST:
+        return Refusal("fusion-chain", f"more than {2 * DEEPEST} operations follow one another")
+    return None
+
+
+#: What keeps an operator out of a group, in the order in which it is asked. Whether their loops fit together is asked
+#: last, by `_Joining`.
+RULES: tuple[Callable[[Attempt], Refusal | None], ...] = (_scatters_keep_their_order, _few_buffers, _short_chains)
 
 
 class _Joining:
