@@ -10,6 +10,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import lampwork
 from lampwork import _torch
 
@@ -123,6 +125,21 @@ def test_the_map_of_files_names_every_file_and_none_that_is_gone():
             folders = folders.rpartition("/")[0]
         there.setdefault(folders, set()).add(path.name)
     assert {folder: names ^ there[folder] for folder, names in named.items() if names != there[folder]} == {}
+
+
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_and_paths_of_the_docs_lead_somewhere(page):
+    text = page.read_text()
+    for link in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", text):
+        assert "://" in link or (page.parent / link).exists(), link
+    if page.name == "capture_values.md":  # a plan, which names files that are to be
+        return
+    paths = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/**/*.py") if ".venv" not in path.parts]
+    for name in re.findall(r"`((?:\w+/)+\w+\.py)", text):
+        assert any(path.endswith(f"/{name}") or path == name for path in paths), name
 
 
 def test_the_readme_opens_with_commands_that_ci_runs():
