@@ -245,12 +245,18 @@ def _layout(value: Any, placed: bool) -> InputLayout:
     if not isinstance(value, Fake):
         return InputLayout("", (size_of(value),))
     place = (0, 0)
-    if placed and type(value.storage_offset()) is int and type(_torch.storage_bytes(value)) is int:
-        place = (value.storage_offset(), _torch.storage_bytes(value))
+    if placed:
+        offset, room = value.storage_offset(), _torch.storage_bytes(value)
+        fixed = all(type(each) is int for each in (*value.size(), *value.stride(), offset, room))
+        place = (offset, room) if fixed else (0, _ROOM)
     return InputLayout(
         str(value.dtype).removeprefix("torch."), sizes_of(value.size()), sizes_of(value.stride()), str(value.device),
         value.requires_grad, value.is_leaf, *place,
     )  # fmt: skip
+
+
+#: Bytes of the storage of a tensor that varies: layouts do not depend on it, so it is larger than what a view reaches.
+_ROOM = 1 << 50
 
 
 def _names(node: Node) -> set[str]:

@@ -34,7 +34,7 @@ from lampwork.ir.dtype import INTEGRAL, ITEM_SIZE_BYTES, NATIVE, STORED
 from lampwork.ir.loops import OPERATIONS, POSITIONS, REDUCTIONS, Buffer, Compute, Constant, Expr, Index, Load, LoopNest
 from lampwork.ir.print import expression_text, item_text
 from lampwork.ir.program import Check, Extern, FromBuffer, FromInput, Lowered, TensorRef, ViewOfInput
-from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, bounds, evaluate
+from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, bounds, evaluate, symbols
 
 
 class VerifyError(AssertionError):
@@ -247,6 +247,13 @@ class _Expressions:
         axes = [name for name in found if name in self.axes and name not in bound]
         for name in axes:
             _symbols_of(self.axes[name], found)
+        limits = [
+            (name, limit)
+            for name in found
+            if name in bound
+            for limit in _largest(bound[name])
+            if symbols(limit) <= found.keys()
+        ]
         points = 1
         for symbol in found.values():
             points *= symbol.upper - symbol.lower + 1
@@ -258,6 +265,8 @@ class _Expressions:
             values = dict(zip(names, point))
             if any(values[name] >= evaluate(self.axes[name], values) for name in axes):
                 continue  # the axis ends before
+            if any(values[name] > evaluate(limit, values) for name, limit in limits):
+                continue  # nor is so large a position loaded
             value = evaluate(index, values)
             self.fail(0 <= value < extent, f"E4: index {index} of {buffer} reaches {value}, extent {extent}")
 
@@ -326,6 +335,13 @@ class _Expressions:
         else:
             allowed = operand in _COMPUTE_FLOAT
         self.fail(allowed, f"E1: {op} on {operand}")
+
+
+def _largest(position: Expr) -> list[Size]:
+    """What a computed position is kept below or at: `minimum(..., n - 1)`."""
+    if type(position) is Compute and position.op == "minimum":
+        return [each.value for each in position.args if type(each) is Index]
+    return []
 
 
 def _symbols_of(value: Size, found: dict[str, Symbol]) -> None:

@@ -390,3 +390,20 @@ def test_gradients(name):
         expected.sum().backward()
         found.sum().backward()
         torch.testing.assert_close(mine.grad, other.grad)
+
+
+@pytest.mark.parametrize("picked", [0, 1, 2, 3])
+def test_places_in_what_was_picked(picked):
+    """A place in the result is split by the number of elements picked, of which it is known to be less."""
+    program = lambda x, y: torch.take(x[x > 0] + x.view(1, 2, 1), y % 3)
+    compiled = lampwork.compile(program, options={"cache": False})
+    found = []
+    for function in (program, compiled):
+        leaf = torch.tensor([0.5 if picked & 1 else -0.5, 1.0 if picked & 2 else -1.0], requires_grad=True)
+        try:
+            result = function(leaf, torch.tensor([[1]]))
+            result.sum().backward()
+            found.append((result.tolist(), leaf.grad.tolist()))
+        except IndexError as error:
+            found.append(str(error))
+    assert found[0] == found[1]

@@ -46,3 +46,33 @@ def test_numbers_that_are_expanded_have_strides_of_0():
     for shape in ((1, 1), (2, 1), (3, 2), (1,)):
         y = torch.ones(shape)
         assert compiled(torch.tensor(1.0), y).stride() == program(torch.tensor(1.0), y).stride() == (0,) * y.dim()
+
+
+def test_of_an_expanded_leaf_that_varies():
+    """Strides of gradients are found on fakes, whose storages have the size that the input's has by now."""
+    program = lambda x: torch.nn.functional.elu(x.as_strided((2, 1, 1, 2), (1, 7, 7, 1)))
+    compiled = lampwork.compile(program, dynamic=True, options={"cache": False})
+    found = []
+    for function in (program, compiled):
+        leaf = torch.tensor([0.5, 9.0, 9.0]).as_strided((1,), (2,), 0).requires_grad_()
+        result = function(leaf.expand(2))
+        result.sum().backward()
+        found.append((result, leaf.grad, leaf.grad.stride()))
+    assert torch.equal(found[0][0], found[1][0]) and torch.equal(found[0][1], found[1][1])
+    assert found[0][2] == found[1][2] and not lampwork.stats(compiled)["fallbacks"]
+
+
+def test_beyond_a_result_that_varies():
+    program = lambda x, y: (x * 2).as_strided((2, 2), (1, 1)) @ y
+    compiled = lampwork.compile(program, options={"cache": False})
+    y = torch.ones(2, 1)
+    for shape in ((7, 13), (0, 5), (3, 5), (3, 0), (2, 2), (1, 2)):
+        x = torch.ones(shape)
+        try:
+            expected = program(x, y)
+        except RuntimeError as error:
+            with pytest.raises(RuntimeError, match="out of bounds") as raised:
+                compiled(x, y)
+            assert str(raised.value) == str(error)
+        else:
+            assert torch.equal(compiled(x, y), expected)

@@ -42,6 +42,7 @@ from lampwork.fakes.numbers import mentions_numbers
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.overflow import refuse_overflow
 from lampwork.fakes.shapes import exact_device, has_zero, infer
+from lampwork.fakes.symbolic import by_contents
 from lampwork.fakes.views import has_symbols, view
 from lampwork.ir.loops import Location
 from lampwork.ir.region import Region, Return
@@ -234,6 +235,8 @@ class Recorder(Recording):
         inputs = self.to_nodes(args), self.to_nodes(kwargs) if kwargs else {}
         result: Any
         if self.sizes and has_symbols((args, kwargs)):
+            if op.base == "as_strided":
+                self._check_room(*args, **kwargs)
             result = view(op.overload, args, kwargs)
             self._record(op, *inputs, result)
             return result
@@ -248,6 +251,26 @@ class Recorder(Recording):
         result = fakes[0] if isinstance(plain, torch.Tensor) else fakes
         self._record(op, *inputs, result)
         return result
+
+    def _check_room(self, x: Fake, size: Any, stride: Any, storage_offset: Any = None) -> None:
+        """Raises eager's error where a view reaches out of the memory of `x`, if that is an operator's result; what
+        lies around an input is not known here. That it does not is guarded."""
+        node = self.node_of(x)
+        if node.op != "call_function" or not _torch.is_operator(node.target):
+            return
+        if operator(node.target).kind != "functional" or any(
+            map(by_contents, (*x.size(), *x.stride(), *size, *stride))
+        ):
+            return
+        offset = x.storage_offset() if storage_offset is None else storage_offset
+        if has_zero(size):
+            return
+        room = 0 if has_zero(x.size()) else 1 + _reach(x.size(), x.stride())
+        if offset + _reach(size, stride) >= room:
+            raise RuntimeError(
+                f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} are out of bounds "
+                f"for storage of {room} elements"
+            )
 
     def _call_lift(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         tensor = args[0]
@@ -329,6 +352,11 @@ def _as_views_on_a_gpu(args: tuple, kwargs: dict) -> Any:
 
 
 #: Operators that count from the beginning of a storage.
+def _reach(size: Any, stride: Any) -> Any:
+    """How many elements after the first one the last one lies."""
+    return sum((length - 1) * step for length, step in zip(size, stride))
+
+
 _BY_PLACE = frozenset({"as_strided_scatter", "as_strided_copy"})
 _CHANGED_BEFORE_RECORDING: dict[str, Callable[[tuple, dict], Any]] = {
     "native_batch_norm": _batch_norm_writes_statistics,
