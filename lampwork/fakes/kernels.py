@@ -371,8 +371,10 @@ def _fills(op: Any) -> tuple[Callable, ...]:
     """What stand-ins are made by, one after the other while a call is refused.
 
     Whole numbers may be places in other tensors, which derivatives trust as the forward kernel gave them: no place but
-    the first is sure to be there.
+    the first is sure to be there. LAPACK counts pivots from 1, and writes outside of memory for a pivot of 0.
     """
+    if any("pivots" in name for name in operator(op).positional):
+        return (torch.ones,)
     if _is_elementwise(op):
         return torch.ones, torch.zeros
     if op._schema.name.endswith("_backward"):

@@ -55,7 +55,10 @@ class Overflow(TorchDispatchMode):
         return result
 
     def _open(self, func: Any, rule: Any, arguments: dict[str, Any]) -> Found:
-        dtype = next((each.dtype for each in arguments.values() if isinstance(each, torch.Tensor)), torch.int64)
+        first = next((each for each in arguments.values() if isinstance(each, torch.Tensor)), None)
+        if first is not None and not first.numel():
+            return {}  # there are no terms
+        dtype = first.dtype if first is not None else torch.int64
         asked = arguments.get("dtype")
         dtype = asked if isinstance(asked, torch.dtype) else dtype
         if not dtype.is_floating_point:

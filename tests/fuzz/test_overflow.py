@@ -179,3 +179,18 @@ def test_no_spelling_is_forgotten():
         owner, _, name = (torch.overrides.resolve_name(function) or "").rpartition(".")
         if name in inside._BY_NAME and owner in known:
             assert function in inside._FORMULAS, (owner, name)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "F.group_norm(v1, 1)", "F.layer_norm(v1, (v1.size(-1),))", "F.batch_norm(v1, None, None, training=True)",
+        "v1.sum(1)", "v1 @ v1.mT", "v1.norm(dim=1)", "v1.logsumexp(1)", "v1.cumprod(1)", "F.avg_pool1d(v1, 1)",
+        "torch.cdist(v1, v1)", "F.normalize(v1)", "F.conv1d(v1, v1[:0].new_ones(1, v1.size(1), 1))", "v1.softmax(1)",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("shape", [(0, 2, 3), (0, 1, 1)])
+def test_tensors_without_elements_have_no_terms(call, shape):
+    """A rule that divides by what there is none of was an error of the fuzzer."""
+    with Overflow(Noise(0, 2.0)):
+        eval(call, {"torch": torch, "F": torch.nn.functional, "v1": torch.empty(shape)})

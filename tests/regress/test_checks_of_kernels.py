@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 import lampwork
+from lampwork.fakes import kernels
 
 REFUSED = {
     "floor division of bool": (lambda x: x // True, torch.tensor([True])),
@@ -123,3 +124,19 @@ def test_kernels_are_not_asked_about_places_that_may_not_be_there():
     x = torch.randn(2, 3, 1, requires_grad=True)
     compiled(x).sum().backward()
     assert torch.equal(x.grad, torch.ones_like(x))
+
+
+@pytest.mark.parametrize("operator", ["linalg_ldl_solve", "linalg_lu_solve", "lu_unpack"])
+def test_pivots_that_kernels_are_asked_with(operator):
+    """LAPACK counts them from 1, and some releases of PyTorch pass on a 0, which writes outside of memory."""
+    fills = kernels._fills(getattr(torch.ops.aten, operator).default)
+    assert all(fill(3, dtype=torch.int32).min() >= 1 for fill in fills)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_solutions_by_factors(dynamic):
+    compiled = lampwork.compile(lambda ld, pivots, b: torch.linalg.ldl_solve(ld, pivots, b) * 2, dynamic=dynamic)
+    for size in (3, 5):
+        ld, pivots = torch.linalg.ldl_factor(torch.eye(size) * 2)
+        b = torch.rand(size, 2)
+        torch.testing.assert_close(compiled(ld, pivots, b), torch.linalg.ldl_solve(ld, pivots, b) * 2)
