@@ -21,8 +21,6 @@ can do so as long as it has done nothing that the caller can see (`from_contents
 
 from __future__ import annotations
 
-import operator
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -33,12 +31,13 @@ from lampwork.errors import CompileError, Diagnostic
 from lampwork.fakes.fake import DataDependent
 from lampwork.fakes.nodes import OPPOSITE, SizeNode
 from lampwork.fakes.solving import KnownSizes, Noted
-from lampwork.ir.guard import Guard, SizeRelation, SizeSource, relation_over
+from lampwork.ir.guard import Guard, NumberRelation
 from lampwork.ir.location import Location
+from lampwork.ir.number import Leaf, NumberExpr, compared, constant, integer, leaf
+from lampwork.ir.number_operations import RELATIONS
 from lampwork.ir.program import Assumed
 from lampwork.ir.size import (
     INFINITY,
-    FloorDiv,
     Mod,
     Product,
     Size,
@@ -52,7 +51,7 @@ from lampwork.ir.size import (
     symbols,
 )
 from lampwork.ir.solutions import always
-from lampwork.ir.source import Source, describe
+from lampwork.ir.source import Source
 
 #: Sizes of 0 and 1 mean something else than others (nothing to do, broadcasting): a symbol is never one of them.
 SMALLEST_SIZE = 2
@@ -60,11 +59,6 @@ SMALLEST_SIZE = 2
 _LARGE = 64
 #: What sizes that contents decide are taken for where only speed depends on them.
 _USUAL_COUNT = 64
-
-
-_HOLDS: dict[str, Callable[[int, int], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
 
 
 class SymbolicSizes(KnownSizes):
@@ -75,10 +69,10 @@ class SymbolicSizes(KnownSizes):
 
     def __init__(self, location_hook: Callable[[], Location] | None = None) -> None:
         super().__init__(location_hook)
-        self.sources: dict[str, SizeSource] = {}
+        self.sources: dict[str, Leaf] = {}
         self.marked: set[str] = set()
         self._reasons: dict[str, tuple[str, Location]] = {}
-        self._required: dict[tuple, SizeRelation] = {}
+        self._required: dict[tuple, NumberExpr] = {}
         self._known: dict[tuple, bool] = {}
         self._notes = True
 
@@ -98,7 +92,7 @@ class SymbolicSizes(KnownSizes):
         name = f"s{len(self.sources)}"
         if marked:
             self.marked.add(name)
-        self.sources[name] = SizeSource(name, source, kind, axis)
+        self.sources[name] = leaf(source, kind, axis)
         return self._sym_int(self._new(name, hint, lower, upper))
 
     def from_contents(
@@ -119,9 +113,9 @@ class SymbolicSizes(KnownSizes):
         """The guard that the integer found there, which has no symbol, is `value`, or leaves that of `divisor`."""
         key = (source, kind, axis, divisor)
         if key not in self._required:
-            own = SizeSource(f"x{len(self._required)}", source, kind, axis)
-            found = f"{own.name} % {divisor}" if divisor else own.name
-            self._required[key] = relation_over(f"{found} == {self._text(value)}", (own, *self._sources_of(value)))
+            own = Symbol(f"x{len(self._required)}", -INFINITY)
+            found = integer(Mod(own, divisor) if divisor else own, {own.name: leaf(source, kind, axis)})
+            self._required[key] = compared("==", found, self._expression(value))
 
     def _sym_int(self, value: Size) -> Any:
         return torch.SymInt(SizeNode(self, value))  # type: ignore[no-untyped-call]
@@ -144,7 +138,7 @@ class SymbolicSizes(KnownSizes):
         """Whether the relation holds for all sizes that pass the guards; None: it depends on them."""
         difference = add(left, mul(right, -1)) if resolved else self._difference(left, right)
         if isinstance(difference, int):
-            return _HOLDS[relation](difference, 0)
+            return RELATIONS[relation](difference, 0)
         low, high = bounds(difference)
         answer: bool | None
         if relation == "==" or relation == "!=":
@@ -170,7 +164,7 @@ class SymbolicSizes(KnownSizes):
             if self.contents and self.by_contents(add(left, mul(right, -1))):
                 answer = self._assumption(left, relation, right)
             else:
-                answer = _HOLDS[relation](self.hint(left), self.hint(right))
+                answer = RELATIONS[relation](self.hint(left), self.hint(right))
             self._note(left, relation if answer else OPPOSITE[relation], right)
         self._show_equal(left, right)
         self._known[key] = answer
@@ -198,7 +192,7 @@ class SymbolicSizes(KnownSizes):
                     return True
                 if (more if upwards else less) is False:
                     return False
-            return _HOLDS[relation](self.hint(left), self.hint(right))
+            return RELATIONS[relation](self.hint(left), self.hint(right))
         small = any(isinstance(each, int) and 0 <= each <= 1 for each in (left, right))
         if 1 in (left, right) and bounds(self.resolve(right if left == 1 else left)) == (0, 1):
             small = False  # one, or nothing to do
@@ -321,20 +315,14 @@ class SymbolicSizes(KnownSizes):
 
     def _specialised(self, name: str) -> Diagnostic:
         reason, location = self._reasons.get(name, ("the program asks whether it is", Location()))
-        guard = f"{name} == {self.hints[name]}"
+        equal: tuple[Size, Size] = (Symbol(name), self.hints[name])
         if name not in self._reasons:
             for noted in self._noted.values():
                 if noted.relation == "==" and name in symbols(add(noted.left, mul(noted.right, -1))):
-                    location, guard = noted.location, f"{self._text(noted.left)} == {self._text(noted.right)}"
-                    both = symbols(self._with_sources(noted.left)) | symbols(self._with_sources(noted.right))
-                    if both <= self.sources.keys():  # else a size that contents decided was that number
-                        guard = self._relation(noted).text
+                    location, equal = noted.location, (noted.left, noted.right)
                     break
-        source = self.sources[name]
-        what = describe(source.source)
-        if source.kind != "value":
-            what = f"{what}.{'size' if source.kind == 'shape' else 'stride'}({source.axis})"
-        guard = re.sub(rf"\b{name}\b", what, guard)
+        what = self.sources[name].words()
+        guard = " == ".join(self._text(each, lambda symbol: what if symbol == name else symbol) for each in equal)
         return Diagnostic(
             "size-specialised", f"{what} is fixed at {self.hints[name]}: {reason} (guard: {guard})", location
         )
@@ -343,26 +331,24 @@ class SymbolicSizes(KnownSizes):
 
     def guards(self) -> tuple[Guard, ...]:
         """Every guard on sizes, bounds included, on the integers that a call has."""
-        return tuple(Guard(test.sizes[0].source, test, location) for test, location in self._relations())
+        return tuple(
+            Guard(holds.leaves[0].source, NumberRelation(holds), location) for holds, location in self._relations()
+        )
 
-    def _relations(self) -> list[tuple[SizeRelation, Location]]:
-        found: list[tuple[SizeRelation, Location]] = []  # bounds first: they keep divisors below from being zero
+    def _relations(self) -> list[tuple[NumberExpr, Location]]:
+        found: list[tuple[NumberExpr, Location]] = []  # bounds first: they keep divisors below from being zero
         nowhere = Location()
         for name, source in self.sources.items():
             if name in self._implied:
                 continue
             low, high = self._bounds[name]
-            upper = f" <= {high}" if high < INFINITY else ""
-            lower = f"{low} <= " if low > -INFINITY else ""
-            if lower or upper:
-                where = self._narrowed.get(name, nowhere)
-                found.append((relation_over(f"{lower}{name}{upper}", (source,)), where))
+            if low > -INFINITY or high < INFINITY:
+                found.append((_between(low, source, high), self._narrowed.get(name, nowhere)))
         for name in self._made:
             made = self._with_sources(self._symbols[name])
             low, high = self._bounds[name]
             if (low, high) != self._declared[name] and name not in self.contents:
-                text = f"{low} <= {self._text(made)}" + (f" <= {high}" if high < INFINITY else "")
-                found.append((relation_over(text, self._sources_of(made)), nowhere))
+                found.append((_between(low, self._expression(made), high), nowhere))
         found += [(self._relation(each), each.location) for each in self._noted.values() if not self._assumes(each)]
         found += [(each, nowhere) for each in self._required.values()]
         return found
@@ -396,32 +382,35 @@ class SymbolicSizes(KnownSizes):
         known = {name: self.resolve(self._symbols[name]) for name in symbols(value) if name not in self.contents}
         return substitute(value, {name: each for name, each in known.items() if not self.by_contents(each)})
 
-    def written(self, value: Size) -> tuple[str, tuple[SizeSource, ...]]:
-        """`value` as a Python expression over integers that a call has, and where it has them.
-
-        Raises `DataDependent` for what contents decide.
-        """
+    def expression(self, value: Size) -> NumberExpr:
+        """`value` as an expression over integers that a call has. Raises `DataDependent` for what contents decide."""
         if self.by_contents(value):
             raise DataDependent("the number of elements")
-        return self._text(value), self._sources_of(value)
+        return self._expression(value)
 
-    def _relation(self, noted: Noted) -> SizeRelation:
-        sources = dict.fromkeys((*self._sources_of(noted.left), *self._sources_of(noted.right)))
-        return relation_over(f"{self._text(noted.left)} {noted.relation} {self._text(noted.right)}", tuple(sources))
+    def _expression(self, value: Size) -> NumberExpr:
+        return integer(self._with_sources(value), self.sources)
+
+    def _relation(self, noted: Noted) -> NumberExpr:
+        return compared(noted.relation, self._expression(noted.left), self._expression(noted.right))
 
     def _with_sources(self, value: Size) -> Size:
         while not isinstance(value, int) and any(name in self._made for name in symbols(value)):
             value = substitute(value, {name: self._made[name] for name in symbols(value) if name in self._made})
         return value
 
-    def _text(self, value: Size) -> str:
-        """`value` in symbols that a call, or some contents, have: those made for multiples are written out."""
+    def _text(self, value: Size, name: Callable[[str], str] = str) -> str:
+        """`value` in symbols that a call, or some contents, have: those made for multiples are written out. `name`:
+        what is written for a symbol."""
         value = self._with_sources(value)
-        text = str(value)
-        return text[1:-1] if isinstance(value, (Sum, FloorDiv, Mod)) else text
+        return str(value) if isinstance(value, int) else value.bare_text(name)
 
-    def _sources_of(self, value: Size) -> tuple[SizeSource, ...]:
-        return tuple(self.sources[name] for name in sorted(symbols(self._with_sources(value))))
+
+def _between(low: int, value: NumberExpr, high: int) -> NumberExpr:
+    """`low <= value <= high`, with the bounds that there are."""
+    lower = (constant(low),) if low > -INFINITY else ()
+    upper = (constant(high),) if high < INFINITY else ()
+    return compared("<=", *lower, value, *upper)
 
 
 def _may_be_zero(value: Size) -> bool:

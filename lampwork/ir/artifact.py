@@ -17,7 +17,7 @@ from lampwork.ir.template import Effect, HostCall, NewThing
 if TYPE_CHECKING:
     from lampwork.errors import Diagnostic
 
-FORMAT = 1
+FORMAT = 2
 
 
 @record

@@ -10,18 +10,14 @@ Capture adds a guard whenever it READS a value, never when it copies one.
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Sequence
 from dataclasses import field
 from typing import Annotated, ClassVar
 
 from lampwork.ir.location import Location
-from lampwork.ir.number_operations import NAMES as NUMBER_FUNCTIONS
+from lampwork.ir.number import NumberExpr, words
 from lampwork.ir.record import record
 from lampwork.ir.source import Argument, Keyword, Root, Source, State, describe, is_static, root_of
-from lampwork.ir.stored import Data, Dropped, Expression, Identifier, OneOf
-from lampwork.ir.text import UnboundName
+from lampwork.ir.stored import Data, Dropped, OneOf
 
 
 @record
@@ -310,78 +306,22 @@ class ModuleIsPlain(Test):
 
 
 @record
-class SizeSource:
-    """The number called `name` in a `SizeRelation`. `kind`: "shape" or "stride" of dimension `axis` of the tensor at
-    `source`, its storage "offset", the "value" at `source` itself (an int or float), or the "item" of the tensor of one
-    element there."""
+class NumberRelation(Test):
+    """`holds`, a comparison of numbers that the call has, is true: `2 <= s0`, `s1 == 2*s0`.
 
-    name: Identifier
-    source: Source
-    kind: Annotated[str, OneOf("shape", "stride", "offset", "value", "item")]
-    axis: int = 0
-
-    def words(self) -> str:
-        """The number as the user would write it: `argument 0.size(1)`."""
-        where = describe(self.source)
-        if self.kind in ("offset", "item"):
-            return f"{where}.{'storage_offset' if self.kind == 'offset' else 'item'}()"
-        return where if self.kind == "value" else f"{where}.{'size' if self.kind == 'shape' else 'stride'}({self.axis})"
-
-
-def size_text(size: SizeSource, value: str) -> str:
-    """The expression for the number, where the expression `value` is the tensor or number at its source."""
-    if size.kind == "item":
-        return f"{value}.item()"
-    if size.kind == "shape":
-        return f"{value}.shape[{size.axis}]"
-    if size.kind == "stride":
-        return f"{value}.stride({size.axis})"
-    return f"{value}.storage_offset()" if size.kind == "offset" else value
-
-
-@record
-class SizeRelation(Test):
-    """`text`, a Python expression over the integers named by `sizes`, is true: `2 <= s0`, `s1 == 2*s0`.
-
-    The guard's source is that of the first of them.
+    The guard's source is that of one of them.
     """
 
-    text: Expression
-    sizes: tuple[SizeSource, ...]
+    holds: NumberExpr
 
     about = SIZES
 
     def words(self, where: str = "") -> str:
         """The relation with its numbers named by where they come from: `2 <= argument 0.size(1)`."""
-        text = self.text
-        if len(self.sizes) > _NUMBERS_IN_WORDS and text == " == ".join(size.name for size in self.sizes):
-            first, last = (f"{describe(size.source)}.item()" for size in (self.sizes[0], self.sizes[-1]))
-            return f"{first} and {len(self.sizes) - 1} other numbers like {last} to be equal"
-        for size in self.sizes:
-            text = re.sub(rf"\b{size.name}\b", size.words(), text)
-        return text
+        return words(self.holds)
 
     def reads(self) -> tuple[Source, ...]:
-        return tuple(size.source for size in self.sizes)
-
-
-#: A chain of more equal numbers than these is not written out.
-_NUMBERS_IN_WORDS = 6
-
-
-def unbound_names(text: str, sizes: Sequence[SizeSource]) -> list[str]:
-    """Names in the expression `text` that are neither those of `sizes` nor in `NUMBER_FUNCTIONS`."""
-    bound = {size.name for size in sizes}
-    names = [each.id for each in ast.walk(ast.parse(text, mode="eval")) if isinstance(each, ast.Name)]
-    return [name for name in dict.fromkeys(names) if name not in bound and name not in NUMBER_FUNCTIONS]
-
-
-def relation_over(text: str, sizes: tuple[SizeSource, ...]) -> SizeRelation:
-    """The `SizeRelation`. Raises `UnboundName` where `text` names a number that a call does not have."""
-    unbound = unbound_names(text, sizes)
-    if unbound:
-        raise UnboundName(f"the relation {text!r} names {', '.join(unbound)}, which no call has")
-    return SizeRelation(text, sizes)
+        return tuple(leaf.source for leaf in self.holds.leaves)
 
 
 @record

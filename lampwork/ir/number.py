@@ -35,6 +35,9 @@ class NumberExpr:
 
     __dict__: dict[str, Any]
 
+    def __getstate__(self) -> dict[str, object]:
+        return {name: self.__dict__[name] for name in self._names}  # type: ignore[attr-defined]
+
     @property
     def kind(self) -> str | None:
         """The class of the number, "int", "float" or "bool"; None where the numbers in it decide that."""

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from lampwork.ir.record import record
-from lampwork.ir.stored import Expression, Key, OneOf
+from lampwork.ir.stored import Key, OneOf
 
 if TYPE_CHECKING:
-    from lampwork.ir.guard import SizeSource
+    from lampwork.ir.number import NumberExpr
 
 
 class Source:
@@ -251,21 +251,19 @@ class ArrayMemory(Source):
 
 @record
 class Numbers(Source):
-    """A float64 tensor made on each call: the values of `texts`, Python expressions over the numbers named by `numbers`
-    (each a `SizeSource`; see `ir.guard.NUMBER_FUNCTIONS` for what else they may name). On `device`, "" for the CPU: one
-    copy that nobody waits for."""
+    """A float64 tensor made on each call: the values of `numbers`. On `device`, "" for the CPU: one copy that nobody
+    waits for."""
 
-    texts: tuple[Expression, ...]
-    numbers: tuple[SizeSource, ...]
+    numbers: tuple[NumberExpr, ...]
     device: str = ""
 
     from_call = True
 
     def describe(self) -> str:
-        return f"{len(self.texts)} numbers"
+        return f"{len(self.numbers)} numbers"
 
     def keys(self) -> tuple[Source, ...]:
-        return tuple(number.source for number in self.numbers)
+        return tuple({id(leaf): leaf.source for number in self.numbers for leaf in number.leaves}.values())
 
 
 @record

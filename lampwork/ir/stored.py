@@ -30,7 +30,5 @@ Key: TypeAlias = Any
 Identifier: TypeAlias = str
 #: The name of an operation of `ir/number_operations.py`.
 Operation: TypeAlias = str
-#: A Python expression over numbers, which becomes part of generated Python text.
-Expression: TypeAlias = str
 #: Dropped when the record is stored.
 Dropped: TypeAlias = Any

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lampwork.ir.guard import ObjectRef, SizeSource
+from lampwork.ir.guard import ObjectRef
+from lampwork.ir.number import NumberExpr
 from lampwork.ir.record import record
 from lampwork.ir.source import Source
 
@@ -55,12 +56,10 @@ class ScalarValue:
 
 
 @record
-class SizeValue:
-    """A Python number: `text`, an expression over the numbers named by `sizes` (`2*s0`, `s0` the size of an input) and
-    `ir.guard.NUMBER_FUNCTIONS`."""
+class NumberValue:
+    """A Python number: an expression over those that the call has (`2*s0`, `s0` the size of an input)."""
 
-    text: str
-    sizes: tuple[SizeSource, ...]
+    number: NumberExpr
 
 
 @record
@@ -77,7 +76,7 @@ class NewValue:
     index: int
 
 
-Template = ConstantValue | ObjectValue | SourceValue | TensorValue | ScalarValue | SizeValue | HostValue | NewValue
+Template = ConstantValue | ObjectValue | SourceValue | TensorValue | ScalarValue | NumberValue | HostValue | NewValue
 
 
 @record

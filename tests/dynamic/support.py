@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 import lampwork
+from lampwork.ir.guard import Guard, NumberRelation
+from lampwork.ir.number import Integer, Leaf, NumberExpr, text
 
 
 def compare(actual: Any, expected: Any, **tolerances: float) -> None:
@@ -71,4 +74,22 @@ def why(compiled: Any, calls: Sequence[Sequence[Any]]) -> list[str]:
 def relations(compiled: Any) -> list[list[str]]:
     """The guards on sizes of each entry, most recently used first."""
     entries = compiled.__lampwork__.entries
-    return [[g.test.text for g in entry.artifact.guards if hasattr(g.test, "text")] for entry in entries]
+    return [relation_texts(entry.artifact.guards) for entry in entries]
+
+
+def relation_texts(guards: Sequence[Guard]) -> list[str]:
+    """The guards on numbers. Sizes are named as in expressions of several, others s0, s1 in the order in which they
+    come; floats f0, f1."""
+    holds = [guard.test.holds for guard in guards if isinstance(guard.test, NumberRelation)]
+    names: dict[Leaf, str] = {}
+    pending: list[NumberExpr] = list(holds)
+    while pending:
+        part = pending.pop()
+        pending += part.parts
+        if isinstance(part, Integer):
+            names |= {leaf: name for name, leaf in part.symbols}
+    for leaf in (leaf for each in holds for leaf in each.leaves):
+        letter = "f" if leaf.of == "float" else "s"
+        free = (name for name in (f"{letter}{index}" for index in itertools.count()) if name not in names.values())
+        names[leaf] = names.get(leaf) or next(free)
+    return [text(each, names.__getitem__) for each in holds]

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import lampwork
-from lampwork.ir.guard import SizeSource, relation_over
+from lampwork.ir.number import integer, leaf
+from lampwork.ir.size import Symbol, add, mul
 from lampwork.ir.source import Argument
 from lampwork.ir.text import UnboundName
 
@@ -34,11 +35,11 @@ def test_sizes_that_are_multiples(program, sizes):
         torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
 
 
-def test_a_relation_names_numbers_of_the_call_only():
-    size = SizeSource("s0", Argument(0), "shape")
-    assert relation_over("2 <= s0 and float(s0) < 9.5", (size,)).sizes == (size,)
+def test_an_expression_has_numbers_of_the_call_only():
+    size = leaf(Argument(0), "shape")
+    assert integer(Symbol("s0"), {"s0": size}).leaves == (size,)
     with pytest.raises(UnboundName, match="m0"):
-        relation_over("s0 == 2*m0", (size,))
+        integer(add(Symbol("s0"), mul(Symbol("m0"), 2)), {"s0": size})
 
 
 TRANSFORMS = [

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from torch.optim import lr_scheduler
 
 import lampwork
+from lampwork.ir.number import words
 from lampwork.ir.source import Numbers
 from tests.training.support import Steps, check_steps, state_of
 from tests.training.test_backward import batch, mlp
@@ -273,4 +274,4 @@ def test_step_counters_that_part_are_told_apart():
 def step_inputs(step) -> list[str]:
     """The expressions with a step counter that the newest graph of a compiled step is given."""
     numbers = [each for each in step.__lampwork__.entries[0].artifact.inputs if isinstance(each, Numbers)]
-    return [text for each in numbers for text in each.texts if "single(" in text]
+    return [number for each in numbers for number in each.numbers if "single(" in words(number)]

@@ -47,9 +47,9 @@ from lampwork.ir.template import (
     NewSlice,
     NewTuple,
     NewValue,
+    NumberValue,
     ObjectValue,
     ScalarValue,
-    SizeValue,
     SourceValue,
     Template,
     TensorValue,
@@ -113,7 +113,7 @@ class Templates(ObjectTemplates):
         if kind is BackedNumber:
             if value.reads_tensors:  # whose contents the program may have changed by the time that templates are read
                 return ScalarValue(self._tensor(value.numbers.tensor(value)).index, "float")
-            return SizeValue(value.text, tuple(value.sources.values()))
+            return NumberValue(value.expression)
         if kind is UnbackedNumber:
             if value.host is not None:
                 return value.host.calls.template(value.host)
@@ -176,7 +176,7 @@ class Templates(ObjectTemplates):
             return ConstantValue(resolved)
         if sizes.by_contents(resolved):
             return self._found(lambda: torch.scalar_tensor(value, dtype=torch.int64), "int")
-        return SizeValue(*sizes.written(value.node.value))
+        return NumberValue(sizes.expression(value.node.value))
 
     def _found(self, compute: Callable[[], Any], kind: str) -> ScalarValue:
         """A number that follows from sizes which contents decide: the graph computes it."""

@@ -143,7 +143,7 @@ def _token(value: Any) -> Any:
         value = value.node.number
         kind = type(value)
         if kind is BackedNumber:
-            return BackedNumber, value.text
+            return BackedNumber, value.expression
     return (kind, value.hex()) if kind is float else None
 
 

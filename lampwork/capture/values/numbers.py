@@ -28,11 +28,12 @@ from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.unbacked_numbers import UnbackedNumber
 from lampwork.fakes.fake import TensorSpec, make_fake
 from lampwork.fakes.symbolic import size_of
-from lampwork.ir.guard import SizeSource, relation_over
-from lampwork.ir.number_operations import single
+from lampwork.ir.guard import NumberRelation
+from lampwork.ir.number import Leaf, NumberExpr, applied, compared, constant, equals, leaf
+from lampwork.ir.number_operations import RELATION_OF, single
 from lampwork.ir.reference import ObjectRef
 from lampwork.ir.source import InstanceDict, Item, Numbers, Source
-from lampwork.ir.template import Call, ConstantValue, Effect, SizeValue, SourceValue, Template
+from lampwork.ir.template import Call, ConstantValue, Effect, NumberValue, SourceValue, Template
 
 
 @dataclass(frozen=True)
@@ -48,17 +49,16 @@ class _Unread:
     steps: tuple[tuple[Any, Any], ...] = ()
 
 
-#: Expressions that grow longer are taken as the number they are now.
-_LONGEST_TEXT = 2000
+#: Expressions of more parts are taken as the number they are now.
+_MOST_NODES = 400
 #: How many numbers one graph may take.
 _CAPACITY = 1 << 14
-#: What is written into expressions.
+#: Arithmetic, as expressions have it.
 OPERATORS = {
-    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
-    operator.mod: "%", operator.pow: "**",
-}  # fmt: skip
-_COMPARISONS = {
-    operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=", operator.gt: ">", operator.ge: ">=",
+    each: each.__name__
+    for each in (
+        operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow,
+    )
 }  # fmt: skip
 FUNCTIONS: dict[Any, str] = {
     **{
@@ -78,20 +78,20 @@ _STORE = ObjectRef("function", "lampwork.runtime.leave.post_graph", "store")
 
 
 class BackedNumber:
-    """A Python float: `text`, an expression over the numbers named in `sources`, which was `value` in this call."""
+    """A Python float: an expression over numbers that the call has, which was `value` in this call."""
 
-    __slots__ = ("numbers", "text", "sources", "value")
+    __slots__ = ("numbers", "expression", "value")
 
-    def __init__(self, numbers: BackedNumbers, text: str, sources: dict[str, SizeSource], value: float) -> None:
-        self.numbers, self.text, self.sources, self.value = numbers, text, sources, value
+    def __init__(self, numbers: BackedNumbers, expression: NumberExpr, value: float) -> None:
+        self.numbers, self.expression, self.value = numbers, expression, value
 
     @property
     def reads_tensors(self) -> bool:
-        return any(source.kind == "item" for source in self.sources.values())
+        return any(each.read == "item" for each in self.expression.leaves)
 
     def take(self) -> float:
         """The number, guarded."""
-        self.numbers.relation(_is(self.text, self.value), self.sources)
+        self.numbers.relation(equals(self.expression, self.value))
         return self.value
 
     # Native code that looks at the number gets it.
@@ -134,7 +134,7 @@ def _comparing(op: Any) -> Callable:
     return answer
 
 
-for _op in _COMPARISONS:
+for _op in RELATION_OF:
     setattr(BackedNumber, f"__{_op.__name__}__", _comparing(_op))
 for _op in OPERATORS:
     setattr(BackedNumber, f"__{_op.__name__}__", _computing(_op, False))
@@ -155,12 +155,11 @@ def in_parameter_group(source: Source) -> bool:
 class _Vector:
     """The numbers that a graph is given on one device: the input's fake, and a tensor of each by its expression."""
 
-    __slots__ = ("fake", "scalars", "used")
+    __slots__ = ("fake", "scalars")
 
     def __init__(self, fake: Fake) -> None:
         self.fake = fake
-        self.scalars: dict[str, Fake] = {}
-        self.used: dict[str, SizeSource] = {}
+        self.scalars: dict[NumberExpr, Fake] = {}
 
 
 class BackedNumbers:
@@ -168,15 +167,13 @@ class BackedNumbers:
 
     def __init__(self, recorder: Any, guards: Any, tensors: Any) -> None:
         self.recorder, self.guards, self.tensors = recorder, guards, tensors
-        self._names: dict[tuple[int, str], SizeSource] = {}
-        self._values: dict[str, BackedNumber] = {}
+        self._values: dict[Leaf, BackedNumber] = {}
         self._vectors: dict[torch.device, _Vector] = {}
-        self._operands: dict[tuple[str, torch.dtype, torch.device], Fake] = {}
+        self._operands: dict[tuple[NumberExpr, torch.dtype, torch.device], Fake] = {}
         #: Expressions for what tensors of single precision or less hold.
-        self._singles: set[str] = set()
-        #: Counters that the program takes for one number, by name, type and value; and how many were left out for that.
-        self._counters: dict[tuple, list[SizeSource]] = {}
-        self._equal = 0
+        self._singles: set[NumberExpr] = set()
+        #: Counters that the program takes for one number, by name, type and value.
+        self._counters: dict[tuple, list[Leaf]] = {}
         #: What the program knows to be in tensors of one element on the CPU, by storage: a number, or an expression.
         self.contents: dict[int, Any] = {}
 
@@ -184,73 +181,67 @@ class BackedNumbers:
 
     def at(self, source: Source, kind: str, value: float) -> BackedNumber:
         """The number at a source ("value"), or in the tensor there ("item")."""
-        named = self._names.get((id(source), kind))
-        if named is None:
-            named = self._names[id(source), kind] = SizeSource(f"f{len(self._names)}", source, kind)
-        found = self._values.get(named.name) if kind == "value" else None  # one object, as in the program
+        number = leaf(source, kind, 0, type(value).__name__)
+        found = self._values.get(number) if kind == "value" else None  # one object, as in the program
         if found is None:
-            found = BackedNumber(self, named.name, {named.name: named}, value)
+            found = BackedNumber(self, number, value)
             if kind == "value":
-                self._values[named.name] = found
+                self._values[number] = found
         return found
 
-    def relation(self, text: str, sources: dict[str, SizeSource]) -> None:
-        """Guards that `text` is true."""
-        if sources:
-            names = tuple(sources.values())
-            self.guards.add(names[0].source, ("number", text), lambda: relation_over(text, names))
+    def relation(self, holds: NumberExpr) -> None:
+        """Guards that a comparison is true."""
+        if holds.leaves:
+            self.guards.add(holds.leaves[0].source, ("number", holds), lambda: NumberRelation(holds))
 
     def compute(self, op: Any, left: Any, right: Any) -> Any:
         """`op(left, right)` of numbers; guards what would make it raise, or be of another class."""
-        (one, left_sources, a), (two, right_sources, b) = self._parts(left), self._parts(right)
-        sources = {**left_sources, **right_sources}
+        (one, a), (two, b) = self._parts(left), self._parts(right)
         try:
             value = op(a, b)
         except ArithmeticError:
             return op(self.taken(left), self.taken(right))
-        text = f"({one} {OPERATORS[op]} {two})"
-        if type(value) is not float or len(text) > _LONGEST_TEXT:
+        number = applied(OPERATORS[op], one, two)
+        if type(value) is not float or number.nodes > _MOST_NODES:
             return op(self.taken(left), self.taken(right))
         if op in (operator.truediv, operator.floordiv, operator.mod):
-            self.relation(f"{two} != 0", right_sources)
+            self.relation(compared("!=", two, constant(0)))
         elif op is operator.pow:
-            self.relation(f"type({text}) is float", sources)
-        return BackedNumber(self, text, sources, value)
+            self.relation(applied("is_float", number))
+        return BackedNumber(self, number, value)
 
     def compare(self, op: Any, left: Any, right: Any) -> bool:
         """`op(left, right)` of numbers, guarded."""
-        (one, left_sources, a), (two, right_sources, b) = self._parts(left), self._parts(right)
+        (one, a), (two, b) = self._parts(left), self._parts(right)
         value = op(a, b)
-        text = f"{one} {_COMPARISONS[op]} {two}"
-        self.relation(text if value else f"not {text}", {**left_sources, **right_sources})
+        holds = compared(RELATION_OF[op], one, two)
+        self.relation(holds if value else applied("not", holds))
         return value
 
     def function(self, function: Any, args: tuple) -> Any:
         """`function(*args)` of numbers, for functions of `FUNCTIONS`."""
         parts = [self._parts(each) for each in args]
-        sources = {name: source for _, each, _ in parts for name, source in each.items()}
-        text = f"{FUNCTIONS[function]}({', '.join(each for each, _, _ in parts)})"
         try:
-            value = function(*[each for _, _, each in parts])
+            value = function(*[each for _, each in parts])
         except (ArithmeticError, ValueError):
             return function(*map(self.taken, args))
-        if type(value) is not float or len(text) > _LONGEST_TEXT:
-            self.relation(_is(text, value) if type(value) is float else f"{text} == {_literal(value)}", sources)
+        number = applied(FUNCTIONS[function], *[each for each, _ in parts])
+        if type(value) is not float or number.nodes > _MOST_NODES:
+            self.relation(equals(number, value))
             return value
         if function not in (float, abs, min, max):
-            self.relation(f"type({text}) is float", sources)  # it does not raise
-        return BackedNumber(self, text, sources, value)
+            self.relation(applied("is_float", number))  # it does not raise
+        return BackedNumber(self, number, value)
 
-    def _parts(self, value: Any) -> tuple[str, dict[str, SizeSource], Any]:
+    def _parts(self, value: Any) -> tuple[NumberExpr, Any]:
         if type(value) is BackedNumber:
-            return value.text, value.sources, value.value
+            return value.expression, value.value
         if type(value) is torch.SymInt:
             size = size_of(value)
             if isinstance(size, int):
-                return _literal(size), {}, size
-            text, sizes = value.node.sizes.written(value.node.value)
-            return f"({text})", {each.name: each for each in sizes}, value.node.hint
-        return _literal(value), {}, value
+                return constant(size), size
+            return value.node.sizes.expression(value.node.value), value.node.hint
+        return constant(value), value
 
     @staticmethod
     def taken(value: Any) -> Any:
@@ -270,15 +261,14 @@ class BackedNumbers:
         vector = self._vectors.get(device)
         if vector is None:
             vector = self._vectors[device] = self._new_vector(device)
-        found = vector.scalars.get(number.text)
+        found = vector.scalars.get(number.expression)
         if found is not None:
             return found
         index = len(vector.scalars)
         if index == _CAPACITY:
             raise AssertionError("more numbers than a graph takes")
-        vector.used.update(number.sources)
         made = self.recorder.call(torch.ops.aten.select.int, (vector.fake, 0, index), {})
-        vector.scalars[number.text] = made
+        vector.scalars[number.expression] = made
         return made
 
     def _new_vector(self, device: torch.device) -> _Vector:
@@ -293,7 +283,7 @@ class BackedNumbers:
         """The number in a tensor of no dimensions and of `dtype` on `device`, which nothing writes to."""
         if dtype is torch.float64:
             return self.tensor(number, device)
-        key = number.text, dtype, device
+        key = number.expression, dtype, device
         found = self._operands.get(key)
         if found is None:
             tensor = self.tensor(number, device)
@@ -306,9 +296,7 @@ class BackedNumbers:
         """Makes the inputs of the graph that have all numbers."""
         for device, vector in self._vectors.items():
             position = next(index for index, each in enumerate(self.tensors.fakes) if each is vector.fake)
-            self.tensors.inputs[position] = Numbers(
-                tuple(vector.scalars), tuple(vector.used.values()), "" if device == _CPU else str(device)
-            )
+            self.tensors.inputs[position] = Numbers(tuple(vector.scalars), "" if device == _CPU else str(device))
             with self.recorder._paused():
                 exact = make_fake(TensorSpec((len(vector.scalars),), (1,), torch.float64, device))
             exact.node = vector.fake.node
@@ -345,8 +333,8 @@ class BackedNumbers:
             forgotten.append(fake)
             del self.tensors.inputs[position], self.tensors.fakes[position]
             named = type(known) is BackedNumber
-            value = SizeValue(known.text, tuple(known.sources.values())) if named else ConstantValue(known)
-            _, targets = stores.setdefault(known.text if named else known, (value, []))
+            value = NumberValue(known.expression) if named else ConstantValue(known)
+            _, targets = stores.setdefault(known.expression if named else known, (value, []))
             targets.append(SourceValue(source))
         self.recorder.forget_inputs(forgotten)
         return [Call(_STORE, (value, *reversed(targets))) for value, targets in stores.values()]
@@ -377,7 +365,7 @@ class BackedNumbers:
                 value = known.origin.raw.item()
             found = self._like_others(known.origin.source, value, known.dtype)
             if known.dtype is not torch.float64:
-                self._singles.add(found.text)
+                self._singles.add(found.expression)
             for step, operand in known.steps:
                 found = self._stored(self._applied(step, found, operand), known.dtype)
             known = self.contents[key] = found
@@ -409,20 +397,15 @@ class BackedNumbers:
             return self.at(source, "item", value)
         counters = self._counters.setdefault((source.key, dtype, value), [])
         found = self.at(counters[0].source if counters else source, "item", value)
-        named = found.sources[found.text]
-        if not counters:
-            counters.append(named)
-        elif source is not counters[0].source:
-            counters.append(SizeSource(f"e{self._equal}", source, "item"))
-            self._equal += 1
+        if not counters or source is not counters[0].source:
+            counters.append(leaf(source, "item", 0, type(value).__name__))
         return found
 
     def guard_equal(self) -> None:
         """Guards that counters which the program took for one number are one. Call it when capture ends."""
         for counters in self._counters.values():
             if len(counters) > 1:
-                text = " == ".join(each.name for each in counters)
-                self.guards.add(counters[0].source, ("number", text), lambda: relation_over(text, tuple(counters)))
+                self.relation(compared("==", *counters))
 
     def _made(self, tensor: Any) -> Any:
         """The number in a tensor that the program made and wrote to never since, told from how it was made."""
@@ -498,11 +481,11 @@ class BackedNumbers:
             return None
         if type(value) is not BackedNumber:
             return single(value)
-        if value.text in self._singles:
+        if value.expression in self._singles:
             return value
-        text = f"single({value.text})"
-        self._singles.add(text)
-        return BackedNumber(self, text, value.sources, single(value.value))
+        rounded = applied("single", value.expression)
+        self._singles.add(rounded)
+        return BackedNumber(self, rounded, single(value.value))
 
 
 #: In-place operators whose results on one element the host computes as well: two numbers of single precision, added or
@@ -544,17 +527,3 @@ def _has_one(tensor: Any) -> bool:
 
 def _is_whole(raw: torch.Tensor) -> bool:
     return raw.numel() == 1 and raw.untyped_storage().nbytes() == raw.element_size()
-
-
-def _literal(value: Any) -> str:
-    if type(value) is float and not math.isfinite(value):
-        return "math.nan" if math.isnan(value) else "math.inf" if value > 0 else "(-math.inf)"
-    return f"({value!r})" if value < 0 or (type(value) is float and math.copysign(1.0, value) < 0) else repr(value)
-
-
-def _is(text: str, value: float) -> str:
-    """That `text` is `value`, which may be no number, or a zero with a sign."""
-    if math.isnan(value):
-        return f"{text} != {text}"
-    sign = f" and math.copysign(1.0, {text}) == {math.copysign(1.0, value)}" if not value else ""
-    return f"{text} == {_literal(value)}{sign}"

@@ -26,9 +26,10 @@ import torch
 
 from lampwork import _torch
 from lampwork.errors import Diagnostic
-from lampwork.ir import artifact, continuation, differentiation, guard, location, program, region
+from lampwork.ir import artifact, continuation, differentiation, guard, location, number, program, region
 from lampwork.ir import source as sources
 from lampwork.ir import template as templates
+from lampwork.ir.number_operations import OPERATIONS
 
 
 class Check:
@@ -156,7 +157,7 @@ BOOL, INT, STR, BYTES, CODE = of(bool), of(int), of(str), of(bytes), of(CodeType
 NONE = of(NoneType)
 DATA = Check(PLAIN, None, is_data)
 INTS, TEXTS = many(INT), many(STR)
-#: What is made part of generated Python text: names, and expressions over numbers and `NUMBER_FUNCTIONS`.
+#: What is made part of generated Python text: names, and relations of sizes.
 NAME = text(str.isidentifier)
 _IN_EXPRESSIONS = frozenset(string.ascii_letters + string.digits + "_ .,()<>=!+-*/%&|^~")
 EXPRESSION = text(lambda value: "__" not in value and _IN_EXPRESSIONS.issuperset(value))
@@ -166,7 +167,7 @@ REF = of(guard.ObjectRef)
 SOURCE = of(*_records(sources, sources.Source))
 SOURCES = many(SOURCE)
 TEST = of(*_records(guard, guard.Test))
-SIZE_SOURCES = many(of(guard.SizeSource))
+NUMBER = of(*_records(number, number.NumberExpr))
 KEY = SOURCE | DATA
 TEMPLATE = of(*templates.Template.__args__)  # type: ignore[attr-defined]
 TEMPLATES = many(TEMPLATE)
@@ -205,8 +206,9 @@ class _Told:
 #: What the names in annotations of sources and guards mean; those of domains are in `ir/stored.py`.
 _VOCABULARY = {
     "bool": BOOL, "int": INT, "str": STR, "tuple": _Tuples(), "Annotated": _Told(), "OneOf": one_of,
-    "Data": DATA, "Key": KEY, "Identifier": NAME, "Expression": EXPRESSION, "Dropped": NONE,
-    "Source": SOURCE, "Test": TEST, "ObjectRef": REF, "SizeSource": of(guard.SizeSource), "Location": LOCATION,
+    "float": of(float), "Data": DATA, "Key": KEY, "Identifier": NAME, "Operation": one_of(*OPERATIONS), "Dropped": NONE,
+    "Source": SOURCE, "Test": TEST, "ObjectRef": REF, "NumberExpr": NUMBER, "Leaf": of(number.Leaf), "SizeExpr": ATOM,
+    "Location": LOCATION,
 }  # fmt: skip
 
 
@@ -238,13 +240,14 @@ RECORDS: dict[type, tuple[Check, ...]] = {
     # Sources and guards
     **_fields_by_annotation(sources),
     **_fields_by_annotation(guard),
+    **_fields_by_annotation(number),
     # Templates
     templates.ConstantValue: (DATA,),
     templates.ObjectValue: (REF,),
     templates.SourceValue: (SOURCE,),
     templates.TensorValue: (INT, REF | NONE, BOOL, BOOL),
     templates.ScalarValue: (INT, one_of("int", "float", "bool")),
-    templates.SizeValue: (EXPRESSION, SIZE_SOURCES),
+    templates.NumberValue: (NUMBER,),
     templates.HostValue: (INT,),
     templates.HostCall: (INT, REF, TEMPLATES, NAMED_TEMPLATES),
     templates.NewValue: (INT,),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,9 @@ from types import FunctionType
 from typing import Any, ClassVar
 
 from lampwork.config import environment
-from lampwork.ir.guard import NUMBER_FUNCTIONS, ArgumentCount, Guard, LengthIs, SizeSource, TensorIs, size_text
+from lampwork.ir.guard import ArgumentCount, Guard, LengthIs, TensorIs
+from lampwork.ir.number import Leaf, NumberExpr, text
+from lampwork.ir.number_operations import NAMES
 from lampwork.ir.source import Argument, Keyword, Source, State, root_of
 from lampwork.ir.text import verify_text
 from lampwork.runtime.guards import interpreter
@@ -54,7 +55,7 @@ class CheckWriter:
         self._done: set[int] = set()
         self._extents: dict[int, int | None] = {}
         self.find_types()
-        self._size_names: dict[tuple, str] = {}
+        self._number_names: dict[tuple, str] = {}
         self._key_tuples: dict[int, str] = {}
         self._written = ""
         self.batch: TensorBatch | None = None
@@ -196,20 +197,17 @@ class CheckWriter:
             return repr(value)
         return self.constant(value)
 
-    def numbers(self, text: str, sizes: dict[str, SizeSource]) -> str:
-        """The expression `text` over the numbers named by `sizes`, each of which is a local variable."""
-        self.add_names(NUMBER_FUNCTIONS)
-        return re.sub(r"\b[a-z]+\d+\b", lambda found: self._number(sizes, found.group()), text)
+    def number(self, number: NumberExpr) -> str:
+        """The text of the expression, over local variables for the numbers of the call."""
+        self.add_names(NAMES)
+        return text(number, self._number)
 
-    def _number(self, named: dict[str, SizeSource], name: str) -> str:
-        size = named.get(name)
-        if size is None:
-            return name
-        key = (id(size.source), size.kind, size.axis)
-        local = self._size_names.get(key)
+    def _number(self, leaf: Leaf) -> str:
+        key = (id(leaf.source), leaf.read, leaf.axis)
+        local = self._number_names.get(key)
         if local is None:
-            local = self._size_names[key] = f"n{len(self._size_names)}"
-            self.lines.append(f"{local} = {size_text(size, self.load(size.source))}")
+            local = self._number_names[key] = f"n{len(self._number_names)}"
+            self.lines.append(f"{local} = {leaf.text(self.load(leaf.source))}")
         return local
 
     def keys(self, source: Source) -> str:

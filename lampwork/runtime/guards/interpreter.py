@@ -20,10 +20,9 @@ import torch
 from lampwork import _torch
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.guard import (
-    NUMBER_FUNCTIONS,
-    SizeSource,
     TensorIs,
 )
+from lampwork.ir.number import Leaf
 from lampwork.ir.operations import context_value as context_value  # compiled checks name it
 from lampwork.ir.operations import remaining as remaining  # and this
 from lampwork.ir.record import record
@@ -285,26 +284,9 @@ def number_tensor(values: Sequence[float], device: str = "") -> torch.Tensor:
         return made.to(device, non_blocking=pinned)
 
 
-def size_at(size: SizeSource, scope: Scope) -> Any:
-    """The number that a relation speaks of, in this call."""
-    value = read(size.source, scope)
-    if size.kind == "value":
-        return value
-    if size.kind == "item":
-        return value.item()
-    if size.kind == "offset":
-        return value.storage_offset()
-    return value.shape[size.axis] if size.kind == "shape" else value.stride(size.axis)
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def _compiled(text: str) -> Any:
-    return compile(text, "<lampwork numbers>", "eval")
-
-
-def evaluate_sizes(text: str, numbers: dict[str, Any]) -> Any:
-    """What an expression of a guard or a template is for these numbers."""
-    return eval(_compiled(text), {"__builtins__": NUMBER_FUNCTIONS}, numbers)
+def number_at(leaf: Leaf, scope: Scope) -> Any:
+    """The number that an expression speaks of, in this call."""
+    return leaf.number(read(leaf.source, scope))
 
 
 def builtin_length(value: Any) -> int:

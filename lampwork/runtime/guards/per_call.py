@@ -26,7 +26,8 @@ from typing import Any
 
 import torch
 
-from lampwork.ir.guard import Distinct, Guard, SizeRelation, StorageGroups, TensorIs
+from lampwork.ir.guard import Distinct, Guard, NumberRelation, StorageGroups, TensorIs
+from lampwork.ir.number import Compare, Leaf
 from lampwork.ir.source import Attribute, Source
 from lampwork.runtime.guards import native_tensors
 from lampwork.runtime.guards.check_writer import Check, CheckWriter
@@ -94,7 +95,7 @@ class _Parts:
                 return self._storage(sources, groups)
             case Distinct(others):
                 return self._distinct((guard.source, *others))
-            case SizeRelation():
+            case NumberRelation():
                 return self._equal_numbers(guard, guard.test)
         return False
 
@@ -136,15 +137,15 @@ class _Parts:
 
     _with_memory: set[int] = set()
 
-    def _equal_numbers(self, guard: Guard, test: SizeRelation) -> bool:
+    def _equal_numbers(self, guard: Guard, test: NumberRelation) -> bool:
         """Counters of one value, `f5 == e0 == e1`, in tensors that stay."""
-        names = {size.name: size for size in test.sizes}
-        words = test.text.split(" == ")
-        if len(words) < FEWEST_GRADIENTS or any(
-            word not in names or names[word].kind != "item" or not self._is_stable(names[word].source) for word in words
-        ):
+        equality = test.holds
+        if not isinstance(equality, Compare) or equality.relation != "==" or len(equality.numbers) < FEWEST_GRADIENTS:
             return False
-        sources = [names[word].source for word in words]
+        counters = [each for each in equality.numbers if isinstance(each, Leaf) and each.read == "item"]
+        sources = [each.source for each in counters if self._is_stable(each.source)]
+        if len(sources) < len(equality.numbers):
+            return False
         if not all(self._snapshots.add_read(source) for source in sources):
             return False
         try:

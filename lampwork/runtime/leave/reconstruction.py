@@ -8,7 +8,6 @@ at sources were read by the check, before any effect.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,9 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.ir.guard import NUMBER_FUNCTIONS, SizeSource, size_text
+from lampwork.ir.number import Leaf, NumberExpr
+from lampwork.ir.number import text as number_text
+from lampwork.ir.number_operations import NAMES
 from lampwork.ir.reference import resolve
 from lampwork.ir.region import Continue, Outcome, Raise, Return
 from lampwork.ir.source import Source
@@ -47,6 +48,7 @@ from lampwork.ir.template import (
     NewThing,
     NewTuple,
     NewValue,
+    NumberValue,
     ObjectValue,
     ReplaceDict,
     ReplaceItems,
@@ -56,7 +58,6 @@ from lampwork.ir.template import (
     SetCell,
     SetItem,
     SetState,
-    SizeValue,
     SourceValue,
     Template,
     TensorValue,
@@ -73,8 +74,11 @@ def sources_of(*parts: Any) -> tuple[Source, ...]:
 
 
 def _collect(part: Any, found: dict[int, Source]) -> None:
-    if isinstance(part, (SourceValue, SizeSource)):
+    if isinstance(part, SourceValue):
         found.setdefault(id(part.source), part.source)
+    elif isinstance(part, NumberExpr):
+        for leaf in part.leaves:
+            found.setdefault(id(leaf.source), leaf.source)
     elif isinstance(part, tuple):
         for item in part:
             _collect(item, found)
@@ -92,7 +96,7 @@ class TemplateWriter:
         #: Results that are the very tensor passed in: their class and grad flag are theirs already.
         self.inputs_kept = inputs_kept
         self.lines: list[str] = []
-        self.constants: dict[str, Any] = {"runtime": _HELPERS, **NUMBER_FUNCTIONS}
+        self.constants: dict[str, Any] = {"runtime": _HELPERS, **NAMES}
         self._names: dict[int, str] = {}
         self._tensors: dict[int, str] = {}
         self._uses = _count_uses(objects)
@@ -152,8 +156,8 @@ class TemplateWriter:
                 return self._tensor(template)
             case ScalarValue(index, kind):
                 return f"{kind}(results[{index}])"
-            case SizeValue(text, sizes):
-                return self._size(text, sizes)
+            case NumberValue(number):
+                return f"({number_text(number, self._number)})"
             case HostValue(index):
                 return f"host{index}"
             case NewValue(index):
@@ -173,10 +177,8 @@ class TemplateWriter:
             self.lines.append(f"{name} = runtime.as_tensor({plain}, {self.constant(cls)}, {template.requires_grad})")
         return self._tensors[template.index]
 
-    def _size(self, text: str, sizes: Sequence[SizeSource]) -> str:
-        for size in sizes:
-            text = re.sub(rf"\b{size.name}\b", size_text(size, self.values[id(size.source)]), text)
-        return f"({text})"
+    def _number(self, leaf: Leaf) -> str:
+        return leaf.text(self.values[id(leaf.source)])
 
     def _object(self, index: int) -> str:
         if index in self._names:
@@ -368,7 +370,7 @@ def _direct_objects(part: Any) -> Iterator[int]:
     elif isinstance(part, tuple):
         for item in part:
             yield from _direct_objects(item)
-    elif is_dataclass(part) and not isinstance(part, (type, ConstantValue, ObjectValue, SourceValue)):
+    elif is_dataclass(part) and not isinstance(part, (type, ConstantValue, ObjectValue, SourceValue, NumberValue)):
         for each in fields(part):
             yield from _direct_objects(getattr(part, each.name))
 

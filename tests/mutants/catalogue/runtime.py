@@ -73,7 +73,7 @@ FAULTS = (
     ),
     Fault(
         "guard-size-relation-dropped", "runtime/guards/tests/sizes.py",
-        "        writer.require(writer.numbers(test.text, {size.name: size for size in test.sizes}))\n", "        pass\n",
+        "        writer.require(writer.number(test.holds))\n", "        pass\n",
         "sizes that the program was specialised to may be others",
     ),
     Fault(

@@ -8,12 +8,13 @@ import torch
 from lampwork.capture.capture import capture
 from lampwork.config import make_settings
 from tests.cuda_stand_in import cuda_stand_in
+from tests.dynamic.support import relation_texts
 
 
 def captured(function, *args):
     with torch.no_grad(), cuda_stand_in():
         region = capture(function, args, {}, make_settings())
-    relations = [each.test.text for each in (region.sizes.guards() if region.sizes else ())]
+    relations = relation_texts(region.sizes.guards() if region.sizes else ())
     return [str(node.target) for node in region.graph.nodes if node.op == "call_function"], relations
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from lampwork.fakes.symbolic import SymbolicSizes, hint_of, size_of
+from lampwork.ir.number import text
 from lampwork.ir.source import Argument
 
 
@@ -21,7 +22,8 @@ def make(*hints: int, lower: int = 2) -> tuple:
 
 
 def texts(sizes: SymbolicSizes) -> list[str]:
-    return [guard.test.text for guard in sizes.guards()]
+    names = {leaf: name for name, leaf in sizes.sources.items()}
+    return [text(guard.test.holds, names.__getitem__) for guard in sizes.guards()]
 
 
 def hold(sizes: SymbolicSizes, **values: int) -> bool:
@@ -159,7 +161,8 @@ def test_guards_are_data():
     sizes, a, b = make(7, 9)
     assert a * b < 1000
     (*_, last) = pickle.loads(pickle.dumps(sizes.guards()))
-    assert last.test.text == "s0*s1 < 1000" and last.source == Argument(0)
+    assert last.test == sizes.guards()[-1].test and last.source == Argument(0)
+    assert texts(sizes)[-1] == "s0*s1 < 1000"
 
 
 COMPARISONS = [operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge]

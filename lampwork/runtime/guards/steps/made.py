@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from lampwork.ir.number import evaluate
 from lampwork.ir.operations import context_value, remaining
 from lampwork.ir.source import (
     ArrayMemory,
@@ -18,11 +19,10 @@ from lampwork.ir.source import (
 )
 from lampwork.runtime.guards.interpreter import (
     array_memory,
-    evaluate_sizes,
+    number_at,
     number_tensor,
     read,
     remembered,
-    size_at,
 )
 from lampwork.runtime.guards.memory_words import REFERENT, Unstable, word
 from lampwork.runtime.guards.rules import StepRule, step_rule
@@ -109,12 +109,11 @@ class ArrayMemoryRule(StepRule[ArrayMemory]):
 @step_rule(Numbers)
 class NumbersRule(StepRule[Numbers]):
     def read(self, source: Numbers, scope: Scope) -> Any:
-        known = {number.name: size_at(number, scope) for number in source.numbers}
-        return number_tensor([evaluate_sizes(text, known) for text in source.texts], source.device)
+        known = {leaf: number_at(leaf, scope) for number in source.numbers for leaf in number.leaves}
+        return number_tensor([evaluate(number, known.__getitem__) for number in source.numbers], source.device)
 
     def text(self, writer: CheckWriter, source: Numbers) -> str:
-        by_name = {number.name: number for number in source.numbers}
-        shown = ", ".join([writer.numbers(text, by_name) for text in source.texts])
+        shown = ", ".join(map(writer.number, source.numbers))
         return f"reading.number_tensor(({shown}, ){f', {source.device!r}' if source.device else ''})"
 
     def snapshot(self, snapshots: VersionSnapshots, source: Numbers) -> Any:

@@ -14,12 +14,13 @@ import pytest
 import torch
 
 from lampwork import _torch
-from lampwork.ir.guard import Equals, Guard, ObjectRef, SizeRelation, SizeSource, TypeIs
+from lampwork.ir.guard import Equals, Guard, NumberRelation, ObjectRef, TypeIs
 from lampwork.ir.location import Location
+from lampwork.ir.number import Apply, Compare, Constant, Integer, Leaf, applied, both, compared, constant, integer, leaf
 from lampwork.ir.program import Extern, TensorRef, TorchConstant
 from lampwork.ir.replay import Call, Expression, Replay, Value
-from lampwork.ir.size import Max, Symbol, floordiv
-from lampwork.ir.source import Argument, Item, Root
+from lampwork.ir.size import Max, Symbol, add, floordiv
+from lampwork.ir.source import Argument, Item, Numbers, Root
 from lampwork.ir.template import ConstantValue, NewFunction
 from lampwork.runtime.cache import codec, schema
 from lampwork.runtime.cache.codec import Decoder, Malformed, NotStorable, encode
@@ -71,9 +72,12 @@ def test_records_code_and_sizes_are_themselves():
         return lambda: (a, b, "text", 1.5, (None, ...))
 
     size = Symbol("s0", 1, 2**40, 7)
+    rows = leaf(Argument(0), "shape", 1)
+    twice = integer(add(size, size), {"s0": rows})
     values = [
         Guard(Item(Item(Root(), "a"), 3), TypeIs(ObjectRef("class", "torch", "Tensor")), Location("file", 3)),
-        SizeRelation("2 <= s0 and s0 % 8 == 0", (SizeSource("s0", Argument(0), "shape", 1),)),
+        NumberRelation(both(compared("<=", constant(2), rows), compared("==", rows, twice))),
+        Numbers((applied("math.sqrt", leaf(Argument(2), "item", 0, "float")), constant(-0.0), constant(True)), "cuda:0"),
         Extern("aten::mm.default", (TensorRef("b0", "float32", (size, 4), (4, 1), Max(floordiv(size, 2), 1)), None,
                                     (1, 2), TorchConstant("dtype", "float32"))),
         Replay((0,), (("float32", (1,), b"1234"),), (Call("x", (Value(1), [Expression(size)], torch.float32)),), (2,)),
@@ -114,9 +118,10 @@ class Unknown:
 
 @pytest.mark.parametrize("value", [
     Equals(Unknown()), Equals([1]), Equals(Equals(1)), TypeIs("text"), Guard(Root(), Root()), Item(3, 3),
-    SizeRelation("__import__('os')", ()), SizeRelation("s0.__class__", ()), SizeSource("a b", Root(), "shape"),
+    NumberRelation("2 <= s0"), Apply("__import__", ()), Compare("is", ()), Constant("text"), Leaf(Root(), "other"),
+    Integer(Symbol("a"), (("a b", leaf(Root(), "shape")),)), Integer(3, ()), Numbers(("f0",)),
     ObjectRef("other", "m", "q"), Unknown(), Equals(enum.Enum("Local", "A").A), torch.zeros(1),
-], ids=range(13))  # fmt: skip
+], ids=range(18))  # fmt: skip
 def test_what_is_not_on_the_list_is_not_written(value):
     with pytest.raises(NotStorable):
         encode(value)

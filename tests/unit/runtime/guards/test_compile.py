@@ -22,14 +22,14 @@ from lampwork.ir.guard import (
     KeysAre,
     LengthIs,
     ModuleIsPlain,
+    NumberRelation,
     ObjectRef,
     SameObject,
-    SizeRelation,
-    SizeSource,
     StorageGroups,
     TensorIs,
     TypeIs,
 )
+from lampwork.ir.number import applied, both, compared, constant, leaf
 from lampwork.ir.reference import reference
 from lampwork.ir.source import (
     Argument,
@@ -49,6 +49,7 @@ from lampwork.ir.source import (
 from lampwork.runtime.guards.compile import compile_check, explain_failure, source_text
 
 A, B = Argument(0), Argument(1)
+ROWS, COLUMNS, NUMBER, STEP = leaf(A, "shape", 0), leaf(A, "shape", 1), leaf(A, "value"), leaf(B, "stride", 0)
 NAN = float("nan")
 
 
@@ -142,11 +143,11 @@ CASES = {
     "tensor layout": ([Guard(A, FLOATS)], (torch.ones(2, 3),), (torch.ones(2, 3).to_sparse(),)),
     "tensor of inference mode": ([Guard(A, FLOATS)], (torch.ones(2, 3),), (inference_tensor(),)),
     "relation of sizes": (
-        [Guard(A, SizeRelation("s0 == 2 * s1", (SizeSource("s0", A, "shape", 0), SizeSource("s1", A, "shape", 1))))],
+        [Guard(A, NumberRelation(compared("==", ROWS, applied("mul", constant(2), COLUMNS))))],
         (torch.ones(6, 3),), (torch.ones(6, 4),),
     ),
     "relation of a number and a stride": (
-        [Guard(A, SizeRelation("2 <= s0 < s1", (SizeSource("s0", A, "value"), SizeSource("s1", B, "stride", 0))))],
+        [Guard(A, NumberRelation(both(compared("<=", constant(2), NUMBER), compared("<", NUMBER, STEP))))],
         (2, torch.ones(2, 3)), (3, torch.ones(2, 3)),
     ),
     "no tensor": ([Guard(A, FLOATS)], (torch.ones(2, 3),), (Sly(),)),

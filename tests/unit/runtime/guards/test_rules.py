@@ -55,7 +55,9 @@ def test_sources_in_fields_are_told():
     for method, (module, base) in names.items():
         for kind in kinds(module, base):
             fields = [name for name, text in kind.__annotations__.items() if name != "base"]
-            holds = any(part in kind.__annotations__[name] for name in fields for part in ("Source", "Key"))
+            holds = any(
+                part in kind.__annotations__[name] for name in fields for part in ("Source", "Key", "NumberExpr")
+            )
             assert holds is (method in vars(kind)), kind
 
 

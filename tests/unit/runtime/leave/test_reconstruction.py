@@ -9,7 +9,7 @@ import types
 import pytest
 import torch
 
-from lampwork.ir.guard import SizeSource
+from lampwork.ir.number import applied, constant, leaf
 from lampwork.ir.reference import reference
 from lampwork.ir.region import Raise, Return
 from lampwork.ir.source import Argument
@@ -31,6 +31,7 @@ from lampwork.ir.template import (
     NewSlice,
     NewTuple,
     NewValue,
+    NumberValue,
     ObjectValue,
     ReplaceDict,
     ReplaceItems,
@@ -40,7 +41,6 @@ from lampwork.ir.template import (
     SetCell,
     SetItem,
     SetState,
-    SizeValue,
     SourceValue,
     TensorValue,
 )
@@ -242,7 +242,7 @@ def test_sources_are_what_they_were_before_any_effect():
 def test_a_result_is_made_before_any_effect():
     """What it is made of may be changed by them: a list, the size of a tensor, a number that is computed."""
     items, x = [1, 2], torch.ones(3)
-    size = SizeValue("2 * s0", (SizeSource("s0", Argument(1), "shape", 0),))
+    size = NumberValue(applied("mul", constant(2), leaf(Argument(1), "shape", 0)))
     effects = (ReplaceItems(A, 0, constants(9)), CallSetAttribute(B, "data", TensorValue(0)))
     objects = (NewCall(reference(tuple), (A,)), NewTuple((NewValue(0), size, ScalarValue(0, "len"))))
     assert run(objects, effects, NewValue(1), (items, x), (torch.ones(5),)) == ((1, 2), 6, 5)
