@@ -101,7 +101,7 @@ def compile_call(
             states.keep(stepped)
         made = states.notes if states is not None else ()
         if observe is None and region.graph is not None:
-            _torch.take_apart(region.graph)
+            _torch.free_nodes(region.graph)
         return replace(artifact, varied=known, specialised=specialised, initial_states=made)
 
 

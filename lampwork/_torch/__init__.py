@@ -136,8 +136,8 @@ if TYPE_CHECKING:
         append_node,
         append_placeholder,
         finish_graph_module,
+        free_nodes,
         getitem,
-        take_apart,
         tensor_constant,
     )
     from lampwork._torch.mark_dynamic import SizeMarks, size_marks

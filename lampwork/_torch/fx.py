@@ -41,7 +41,7 @@ def _append(graph: torch.fx.Graph, node: Node) -> Node:
     return node
 
 
-def take_apart(graph: torch.fx.Graph) -> None:
+def free_nodes(graph: torch.fx.Graph) -> None:
     """Frees the nodes of a graph that nobody needs any more: they are cycles throughout, and a collection that found
     them would look at each several times."""
     root = graph._root

@@ -5,7 +5,7 @@
     poison(lease.workspace, ((64, 128),))      what no later step reads
 
 So a step that reads memory which nothing wrote computes NaN (integers: -1), and does so every time. Calls of ATen that
-write to planned memory are checked on every call, not on the first with these sizes alone. Within a stretch of launches
+write to planned memory are checked on every call, not on the first with these sizes alone. Within a launch sequence
 nothing is filled.
 """
 

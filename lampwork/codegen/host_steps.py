@@ -10,7 +10,7 @@ from lampwork import _torch
 from lampwork.codegen.host_blocks import Blocks
 from lampwork.codegen.host_expressions import Expressions, dims
 from lampwork.codegen.host_poison import idle_ranges, poison_line
-from lampwork.codegen.stretches import stretch_starts
+from lampwork.codegen.launch_sequences import sequence_starts
 from lampwork.errors import CompileError
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Buffer
@@ -31,7 +31,7 @@ from lampwork.ir.size import Size, SizeExpr, Symbol, linear_terms
 
 #: Results of at least this size are made by `large`, which uses memory of earlier results again.
 LARGE_BYTES = 1 << 20
-#: Of each buffer behind a workspace: where it begins, and what kernels may read past its end.
+#: Of each buffer after a workspace: where it begins, and what kernels may read past its end.
 ALIGNMENT_BYTES, SLACK_BYTES = 512, 64
 
 
@@ -64,7 +64,7 @@ class Steps(Expressions):
         self.on_gpu = program.device != "cpu"
         self.slot = {name: index for index, name in enumerate(native.buffer_order)}
         self.lines: list[str] = []
-        #: Buffers that the host makes and nobody sees: while a graph is captured, they lie behind the workspace.
+        #: Buffers that the host makes and nobody sees: while a graph is captured, they lie after the workspace.
         self.passing: dict[str, tuple[int, int]] = {}
         #: Whether a graph's capture may have memory for results.
         self.given = False
@@ -72,7 +72,7 @@ class Steps(Expressions):
         self.returned = {result.view.buffer for result in program.results if isinstance(result, FromBuffer)}
         self.captured_bytes = _aligned(program.workspace_bytes + SLACK_BYTES)
         self.blocks = Blocks()
-        self.starts = stretch_starts(program)
+        self.starts = sequence_starts(program)
         #: Buffers that steps need; results among them that are allocated by now.
         self.touched = {name for step in program.steps for name in _buffers_of(step)} if self.on_gpu else set()
         self.made: set[str] = set()
@@ -139,17 +139,17 @@ class Steps(Expressions):
     # Steps -----------------------------------------------------------------------------------------------------------
 
     def _steps(self) -> None:
-        stretch = 0
+        sequence = 0
         for position, step in enumerate(self.program.steps):
             if isinstance(step, Launch):
                 if position in self.starts:
-                    for launch in self._stretch(position):
+                    for launch in self._sequence(position):
                         self._allocate(launch.buffers)
-                    if any(self._writes_input(launch) for launch in self._stretch(position)):
+                    if any(self._writes_input(launch) for launch in self._sequence(position)):
                         self._commit()
-                    self._run(stretch, position)
-                    self._poison_behind(position + len(list(self._stretch(position))) - 1)
-                    stretch += 1
+                    self._run(sequence, position)
+                    self._poison_after(position + len(list(self._sequence(position))) - 1)
+                    sequence += 1
             else:
                 if isinstance(step, Extern):
                     self._extern(step, position)
@@ -157,7 +157,7 @@ class Steps(Expressions):
                     self._check(step)
                 else:
                     raise CompileError("host", f"unknown step {type(step).__name__}")
-                self._poison_behind(position)
+                self._poison_after(position)
             for name in self.program.free_after.get(position, ()):
                 if name in self.extern_names:
                     self.emit(f"del {self.extern_names[name]}")
@@ -175,7 +175,7 @@ class Steps(Expressions):
         if self.program.arena:
             self.emit("poison(lease.arena)")
 
-    def _poison_behind(self, position: int) -> None:
+    def _poison_after(self, position: int) -> None:
         """What no step after `position` reads is filled, once."""
         if not self.poison:
             return
@@ -185,12 +185,12 @@ class Steps(Expressions):
         self.poisoned = ranges
 
     def _run(self, number: int, start: int) -> None:
-        """Run the stretch of launches that begins with step `start`."""
+        """Run the launch sequence that begins with step `start`."""
         if not self.on_gpu:
             self.emit(f"run{number}(lease.address, lease.sizes_address, threads())")
             return
         outside: dict[str, str] = {}
-        for launch in self._stretch(start):
+        for launch in self._sequence(start):
             for parameter, name in self._arguments(launch):
                 place = self.place(name)
                 if place.kind in ("input", "extern"):
@@ -201,7 +201,7 @@ class Steps(Expressions):
         tensors = "".join(f"{each}, " for each in outside.values())
         self.emit(f"if answer: again(answer, run{number}, lease, stream, ({tensors}))")
 
-    def _stretch(self, start: int) -> Iterator[Launch]:
+    def _sequence(self, start: int) -> Iterator[Launch]:
         for position, step in enumerate(self.program.steps[start:], start):
             if not isinstance(step, Launch) or (position in self.starts and position > start):
                 return

@@ -7,7 +7,7 @@
     %c = convolution(%x, %weight, %bias, ...)   # 3x3       %v = convolution(%x, %weight, None, ...)
                                                       ->    %c = add(%v, view(%bias, [1, 64, 1, 1]))
 
-The addition fuses into whatever reads it. `add_biases_apart` is the part of it for GPUs. There, the gradient of a bias
+The addition fuses into whatever reads it. `split_biases` is the part of it for GPUs. There, the gradient of a bias
 is a sum of ours, too, which fuses into whatever makes what is summed (`sum_bias_gradients`):
 
     %d = convolution_backward(%g, ..., [True, True, True])     %d = convolution_backward(%g, ..., [True, True, False])
@@ -95,7 +95,7 @@ def is_product(node: Node) -> bool:
     )
 
 
-def add_biases_apart(functional: FunctionalGraph) -> FunctionalGraph:
+def split_biases(functional: FunctionalGraph) -> FunctionalGraph:
     """For GPUs: `functional` with the biases of cuDNN's convolutions added by whichever kernel reads the results.
 
     ATen adds them in a pass of its own over the output.
@@ -114,7 +114,7 @@ def add_biases_apart(functional: FunctionalGraph) -> FunctionalGraph:
 def sum_bias_gradients(functional: FunctionalGraph) -> FunctionalGraph:
     """For GPUs: `functional` with the gradients of convolutions' biases summed by kernels of ours.
 
-    ATen sums them behind the library's derivatives, in a launch of its own that reads the gradient again. Where nothing
+    ATen sums them after the library's derivatives, in a launch of its own that reads the gradient again. Where nothing
     but the bias has a gradient, the derivative goes. Metadata and where sums are rounded are eager's. On CPUs oneDNN
     makes the sum beside that of the weight.
     """

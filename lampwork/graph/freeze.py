@@ -87,9 +87,9 @@ class Freezer:
         return None
 
     def fold(self, node: Node) -> None:
-        """Convolution `node` with the batch norm behind it folded into its weight and bias, if that is constant."""
+        """Convolution `node` with the batch norm after it folded into its weight and bias, if that is constant."""
         x, weight, bias, *geometry = node.args
-        norm = self.batch_norm_behind(node)
+        norm = self.following_batch_norm(node)
         if norm is None or weight not in self.constant or (bias is not None and bias not in self.constant):
             return
         end, gamma, beta, mean, variance, epsilon = norm
@@ -134,7 +134,7 @@ class Freezer:
         if kernel.dim() != 4 or not _supported(value):
             return
         packing = (tuple(padding), tuple(stride), tuple(dilation), groups, tuple(value.size()))  # type: ignore[arg-type]
-        norm = self.batch_norm_behind(node)
+        norm = self.following_batch_norm(node)
         like = _plain(tuple(kernel.size()), value)
         if norm is None:
             packed = self.derived("pack_convolution_weight", (weight,), packing, like)  # type: ignore[arg-type]
@@ -149,7 +149,7 @@ class Freezer:
 
     def place_convolution(self, node: Node, end: Node, x: Any, packed: Node, bias: Any, geometry: tuple) -> None:
         """The fused convolution for `node` ... `end` and what follows: a residual added, then an activation."""
-        residual = self.residual_behind(end)
+        residual = self.following_residual(end)
         at = end
         if residual is not None:
             at, other = residual
@@ -179,7 +179,7 @@ class Freezer:
         (user,) = node.users
         return user if user.op == "call_function" and user.args and user.args[0] is node else None
 
-    def batch_norm_behind(self, node: Node) -> tuple | None:
+    def following_batch_norm(self, node: Node) -> tuple | None:
         """(normalised value, gamma, beta, mean, variance, epsilon) of a frozen batch norm that alone reads `node`."""
         norm = self.only_user(node)
         if norm is None or norm.target is not aten.native_batch_norm.default:
@@ -194,7 +194,7 @@ class Freezer:
             return None
         return results[0], gamma, beta, mean, variance, epsilon
 
-    def residual_behind(self, node: Node) -> tuple[Node, Node] | None:
+    def following_residual(self, node: Node) -> tuple[Node, Node] | None:
         """(the sum, the other operand) when an addition reads `node`.
 
         The other operand has the same shape and is already computed.

@@ -20,7 +20,7 @@ both.
 
 Guarantees: no operator in the result writes to its arguments; values have the strides that eager gives them; random
 operators keep their order, and draw what eager draws into memory of the recorded layout. Raises `CompileError` for
-writes that cannot be told apart statically (inputs of different element types in one storage, views outside of their
+writes that cannot be distinguished statically (inputs of different element types in one storage, views outside of their
 input).
 """
 

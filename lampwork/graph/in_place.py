@@ -1,4 +1,4 @@
-"""In-place operators, told apart for functionalisation: what stands for each in a pure graph.
+"""In-place operators, classified for functionalisation: what stands for each in a pure graph.
 
     %_ = copy_(%x, %y)          the new contents are %y, cast and expanded
     %_ = zero_(%x)              full(sizes of %x, 0)

@@ -190,7 +190,7 @@ class _Relaying:
             node.meta["val"] = value
 
     def restored(self, node: Node) -> Node:
-        """The value of `node` in eager's layout, as a copy behind it."""
+        """The value of `node` in eager's layout, as a copy after it."""
         if node not in self._restored:
             old = self.before[node]
             with self.graph.inserting_after(node):

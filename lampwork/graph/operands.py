@@ -5,7 +5,7 @@ only the gradient of the image (weight) is wanted. They become memory that nobod
 
     %grad = max_pool2d_with_indices_backward(%g, %x, ...)      ->      %grad = ..._backward(%g, empty_strided(...), ...)
 
-Where in an image the maximum of a window is takes 8 bytes; how far behind the window's beginning takes one or two.
+Where in an image the maximum of a window is takes 8 bytes; how far from the window's beginning takes one or two.
 
     %where = getitem(%pool, 1)                    # i64        %where = getitem(%pool, 1)
     %grad = ..._backward(%g, %x, ..., %where)     ->           %first = add(arange(...), arange(...))  # of each window
@@ -99,7 +99,7 @@ def _from_place(graph: torch.fx.Graph, where: Node, derivative: Node, count: int
         return None
     stride = stride or kernel
     steps = [math.prod(image[axis + 1 :]) for axis in range(count)]
-    farthest = sum((size - 1) * apart * step for size, apart, step in zip(kernel, dilation, steps))
+    farthest = sum((size - 1) * spacing * step for size, spacing, step in zip(kernel, dilation, steps))
     small = next((each for each in (torch.int8, torch.int16, torch.int32) if farthest <= torch.iinfo(each).max), None)
     if small is None:
         return None

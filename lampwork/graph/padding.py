@@ -126,7 +126,7 @@ def _pad_factors(graph: torch.fx.Graph, node: Node, x: Node, y: Node, wide: dict
 
 
 def _widened(graph: torch.fx.Graph, matrix: Node, dim: int, wide: dict[tuple[Node, int], Node]) -> Node:
-    """`matrix` with zeros behind it in dimension `dim`, up to an aligned size; made right behind it."""
+    """`matrix` with zeros appended in dimension `dim`, up to an aligned size; made right after it."""
     if (matrix, dim) not in wide:
         more = -matrix.meta["val"].size()[dim] % ALIGNED
         after = matrix

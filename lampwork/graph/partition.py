@@ -60,7 +60,7 @@ class Halves:
 
 
 class Joined:
-    """A joint graph with its nodes told apart.
+    """A joint graph with its nodes classified.
 
     `backward`: nodes of the backward half, in order: what follows from tangents, and what autograd computed for it.
     `gradients`: the nodes of the graph's outputs that are gradients, by output. `written`: placeholders that the
@@ -329,7 +329,7 @@ def _may_be_missing(joined: Joined, tangent: Node) -> bool:
 
 
 def _forward(joined: Joined, computed: list[Node], numbers: tuple[Any, ...]) -> tuple[FunctionalGraph, tuple[int, ...]]:
-    """The forward half, whose results behind the region's are `computed` and `numbers`; where it returns `computed`.
+    """The forward half, whose results after the region's are `computed` and `numbers`; where it returns `computed`.
 
     What the region returns as it is comes once: autograd notices what the caller writes to it.
     """
@@ -476,7 +476,7 @@ def _differs(new: Any, old: Any) -> bool:
 
 def _evaluated(node: Node) -> Any:
     if node.target is aten.as_strided.default:
-        raise CompileError("partition", "what is saved is taken apart by its place in memory")
+        raise CompileError("partition", "what is saved is decomposed by its place in memory")
     args = value_of(node.args)
     if node.target is _torch.getitem:
         return args[0][args[1]]

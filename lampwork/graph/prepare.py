@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from lampwork.config import Settings, environment
-from lampwork.graph.convolutions import add_biases_apart, simplify_convolutions, sum_bias_gradients
+from lampwork.graph.convolutions import simplify_convolutions, split_biases, sum_bias_gradients
 from lampwork.graph.devices import place_constants, program_device
 from lampwork.graph.freeze import fold_batch_norms, freeze
 from lampwork.graph.functionalize import functionalize
@@ -29,7 +29,7 @@ from lampwork.graph.simplify import (
     separate_outputs,
     share_repeated_work,
 )
-from lampwork.graph.statistics import take_log_softmaxes_apart, take_norms_apart
+from lampwork.graph.statistics import decompose_log_softmaxes, decompose_norms
 from lampwork.graph.whole_step import compute_again, has_backward
 from lampwork.ir.region import FunctionalGraph, Region
 
@@ -49,7 +49,7 @@ def passes(settings: Settings, device: str = "cpu") -> tuple[Pass, ...]:
             share_repeated_work,
             remove_no_ops,
             *((fold_batch_norms, remove_dead) if settings.options.freeze else ()),
-            add_biases_apart,
+            split_biases,
             partial(order_convolutions, settings=settings),
             partial(pad_products, settings=settings),
             remove_dead,
@@ -116,17 +116,17 @@ def prepare_halves(region: Region, settings: Settings) -> Halves:
 def _joint_passes(settings: Settings, device: str) -> tuple[Pass, ...]:
     """Those before it is chosen what of the forward pass is kept for the backward one. A padded product is kept as the
     vendor's kernel wrote it: the part of it that the program sees would be a copy."""
-    apart: tuple[Pass, ...] = ()
+    decomposed: tuple[Pass, ...] = ()
     if device != "cpu":
-        apart = (
+        decomposed = (
             keep_places_in_windows,
-            take_log_softmaxes_apart,
-            take_norms_apart,
+            decompose_log_softmaxes,
+            decompose_norms,
             sum_bias_gradients,
             partial(order_convolutions, settings=_without_freezing(settings)),
             partial(pad_products, settings=_without_freezing(settings)),
         )
-    return (remove_dead, embed_literals, share_repeated_work, remove_no_ops, *apart, forget_contents, remove_dead)
+    return (remove_dead, embed_literals, share_repeated_work, remove_no_ops, *decomposed, forget_contents, remove_dead)
 
 
 def _without_freezing(settings: Settings) -> Settings:

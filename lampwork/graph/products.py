@@ -26,7 +26,7 @@ from lampwork.ir.region import FunctionalGraph
 
 aten = torch.ops.aten
 
-#: Operators that only reshape: an activation behind them can move before them.
+#: Operators that only reshape: an activation after them can move before them.
 _RESHAPES = {aten.view.default, aten._unsafe_view.default, aten.unsqueeze.default}
 
 
@@ -86,7 +86,7 @@ def linear_parts(node: Node) -> tuple[Node, Node, Node | None] | None:
     return x, factor, bias  # type: ignore[return-value]
 
 
-def activation_behind(product: Node) -> tuple[Node, tuple[str, str]] | None:
+def following_activation(product: Node) -> tuple[Node, tuple[str, str]] | None:
     """The activation that alone reads `product`, directly or through reshapes, with the vendor's name for it."""
     node = product
     while len(node.users) == 1:
@@ -147,8 +147,8 @@ def in_a_row(graph: torch.fx.Graph, bias: Node | None) -> Node | None:
 
 
 def replace_product(graph: torch.fx.Graph, node: Node, x: Node, weight: Node, bias: Node | None) -> Node:
-    """Put the vendor's linear in place of product `node` and the activation behind it; returns the new node."""
-    found = activation_behind(node)
+    """Put the vendor's linear in place of product `node` and the activation after it; returns the new node."""
+    found = following_activation(node)
     attribute, algorithm = found[1] if found else ("none", "")
     with graph.inserting_before(node):
         arguments: tuple[Any, ...] = (x, weight, in_a_row(graph, bias), attribute, [], algorithm)

@@ -157,7 +157,7 @@ class Costs:
         """Whether the forward half writes the value to memory in any case."""
         if node in self.returned or not is_pointwise(node):
             return True
-        readers = [user for user in users_behind_views(node) if user not in self.joined.backward]
+        readers = [user for user in users_through_views(node) if user not in self.joined.backward]
         if any(self.reads_memory(user) for user in readers):
             return True
         return len(readers) > 1 and not _widens(node) and any(not is_pointwise(user) for user in readers)
@@ -261,7 +261,7 @@ def plan_for(costs: Costs, price: float) -> Plan:
 
 
 def _reached(costs: Costs, price: float) -> list[Node]:
-    """The forward nodes that may be needed, in order: behind one that is cheaper saved than computed nobody looks."""
+    """The forward nodes that may be needed, in order: none before one that is cheaper saved than computed."""
     found: set[Node] = set()
     pending = list(costs.required)
     while pending:
@@ -302,7 +302,7 @@ def is_pointwise(node: Node) -> bool:
     return torch.Tag.pointwise in node.target.tags or node.target in _LIKE_POINTWISE
 
 
-def users_behind_views(node: Node) -> Iterable[Node]:
+def users_through_views(node: Node) -> Iterable[Node]:
     """Who reads the node's memory."""
     pending = list(node.users)
     seen: set[Node] = set()

@@ -3,7 +3,7 @@
     p1 += -lr * g1;  p2 += -lr * g2;  ...     (300 parameters)   ->   p1 += -lr * g1,  and a table: p1 g1 | p2 g2 | ...
 
 An optimizer's step is hundreds of components: operators over memory that no other operator touches. Those that consist
-of the same operators on tensors of the same types, shapes and strides differ in their inputs alone. The stages behind
+of the same operators on tensors of the same types, shapes and strides differ in their inputs alone. The stages after
 capture see the first of each kind; scheduling makes rows of one launch of it and of the others
 (`schedule/copies.py`).
 

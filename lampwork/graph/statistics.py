@@ -1,4 +1,4 @@
-"""Normalisations taken apart, so that their statistics can be kept for the backward pass in place of their results.
+"""Normalisations decomposed, so that their statistics can be kept for the backward pass in place of their results.
 
     %log = _log_softmax(%x, 1)        ->        %top = amax(%x, [1], True)          # [8192, 1]
                                                 %low = sub(%x, %top)
@@ -35,7 +35,7 @@ from lampwork.ir.region import FunctionalGraph
 aten = torch.ops.aten
 
 
-def take_log_softmaxes_apart(functional: FunctionalGraph) -> FunctionalGraph:
+def decompose_log_softmaxes(functional: FunctionalGraph) -> FunctionalGraph:
     """`functional` with every log-softmax of float32 or float64 as the operators that it is made of."""
     graph = functional.graph
     for node in list(graph.nodes):
@@ -60,7 +60,7 @@ def take_log_softmaxes_apart(functional: FunctionalGraph) -> FunctionalGraph:
     return functional
 
 
-def take_norms_apart(functional: FunctionalGraph) -> FunctionalGraph:
+def decompose_norms(functional: FunctionalGraph) -> FunctionalGraph:
     """`functional` with the result of every group or batch norm that has statistics of float32 or float64 computed from
     these.
 

@@ -79,7 +79,7 @@ def end_of(fake: torch.Tensor) -> int:
 
 def overlapping_inputs(fakes: list[Fake]) -> list[list[int]]:
     """The inputs of one storage, by number, in groups that overlap; a guard (`StorageGroups`) says which do, and how.
-    Of others the program may know nothing but that they are apart: on another call they have storages of their own."""
+    Of others the program may know nothing but that they do not overlap: on another call their storages may differ."""
     groups: list[list[int]] = []
     end = 0
     begins = [int(fake.storage_offset()) * fake.itemsize for fake in fakes]

@@ -12,7 +12,7 @@ The choice is that of regions whose results are differentiated (`recompute.py`),
 functions included; but nothing is cut in two: copies of forward nodes stand right before their first reader.
 
 What backward nodes compute of forward values alone (a silu's derivative) is not of the forward pass, either: it is
-marked as what is computed again is, which is scheduled where it is first needed (`schedule/depths.py`).
+marked as what is computed again is, which is scheduled where it is first needed (`schedule/levels.py`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def has_backward(functional: FunctionalGraph) -> bool:
 
 
 class WholeStep(Joined):
-    """A training step with its nodes told apart. What the backward passes lead to (updates, and the forward passes
-    behind them) counts as backward: it comes too late to be computed again."""
+    """A training step with its nodes classified. What the backward passes lead to (updates, and the forward passes
+    after them) counts as backward: it comes too late to be computed again."""
 
     mark = "gradient"
 

@@ -2,7 +2,8 @@
 
 Every buffer is an array of its logical shape. numpy has no bfloat16: such buffers are float32 arrays whose elements are
 representable, and every store or cast rounds. Nor has it float8: such buffers are arrays of bytes. A nest is evaluated
-over its whole iteration space at once; loads outside of a buffer raise `IndexError`, masked or not evaluated apart.
+over its whole iteration space at once; loads outside of a buffer raise `IndexError`, unless they are
+masked or not evaluated.
 """
 
 from __future__ import annotations

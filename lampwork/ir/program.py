@@ -218,7 +218,7 @@ Step = Launch | Extern | Check
 
 @record
 class RefusedFusion:
-    """Why two neighbouring nests stayed apart; `bytes` is the memory traffic that fusing would have saved.
+    """Why two neighbouring nests do not share a kernel; `bytes` is the memory traffic that fusing would have saved.
 
     `id` names a page of docs/diagnostics.
     """
@@ -314,7 +314,7 @@ class DeviceKernel:
     hidden: int = 0
 
 
-#: What a stretch on a GPU answers when a pointer that comes from outside is not divisible by 16; nothing was launched.
+#: What a sequence on a GPU answers when a pointer that comes from outside is not divisible by 16; nothing was launched.
 UNALIGNED = 0x7FFFFFFF
 
 
@@ -322,7 +322,7 @@ UNALIGNED = 0x7FFFFFFF
 class NativeCode:
     """Machine code of all kernels of a program as one flat position-independent image.
 
-    `runs[k]` is the byte offset of the entry that executes the k-th maximal stretch of consecutive Launch steps:
+    `runs[k]` is the byte offset of the entry that executes the k-th maximal sequence of consecutive Launch steps:
     `void run(void** externals, void** buffers, int64* sizes, int64 threads)`, with `buffers` indexed by
     `buffer_order` and `sizes` by `Program.sizes`. `calls[k]`: the same as a CPython vector call (see
     runtime/launch/native.py).
@@ -333,7 +333,7 @@ class NativeCode:
     On a GPU (`device` "cuda:0") the image launches `kernels`, of which externals "kernel:K" are the function handles on
     the device and "shared:K" the sizes of shared memory. The 4th argument is the CUDA stream; an entry returns an int64
     which is 0, or says what went wrong: an error code of the driver, or `UNALIGNED`, in the lower half, and in the
-    upper the number of the stretch's launch.
+    upper the number of the sequence's launch.
     """
 
     image: bytes

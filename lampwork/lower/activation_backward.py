@@ -1,5 +1,5 @@
 """Derivatives of activations, by ATen's formulas (native/cpu/Activation.cpp): one nest each, so that a chain of them
-and the sums behind it are one kernel."""
+and the sums after it are one kernel."""
 
 from __future__ import annotations
 

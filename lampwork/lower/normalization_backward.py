@@ -164,7 +164,7 @@ def _of_parameters(
     mask: Sequence[bool],
     results: list[Any],
 ) -> None:
-    """Fills in the gradients of weight and bias: sums over `dims`, the dimensions that do not tell parameters apart."""
+    """Fills in the gradients of weight and bias: sums over `dims`, the dimensions that parameters do not have."""
     bodies: tuple[Body, Body] = (lambda index: ex.mul(g(index), y(index)), g)
     for position, body in enumerate(bodies, 1):
         if position < len(mask) and mask[position] and lowering.needed(position):

@@ -346,7 +346,7 @@ for _name, _op in (("logical_and", "and"), ("logical_or", "or"), ("logical_xor",
 
 
 def power(a: Expr, exponent: Any) -> Expr:
-    """`a ** exponent` with the exponents ATen treats apart (PowKernel.cpp)."""
+    """`a ** exponent` with the exponents that ATen has special cases for (PowKernel.cpp)."""
     if a.dtype in FLOATING:
         match exponent:
             case 0:

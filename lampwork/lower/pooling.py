@@ -200,7 +200,7 @@ def _mean_of_windows(
     dtype: str,
     numel: Callable[[IndexTuple], Size],
 ) -> TensorValue:
-    """`body` summed over windows of these sizes, behind the result's dimensions, and divided by `numel` of each."""
+    """`body` summed over windows of these sizes, after the result's dimensions, and divided by `numel` of each."""
     meta = lowering.out
     rank = len(meta.shape)
     total = lowering.reduce(

@@ -81,7 +81,7 @@ class _Head:
         wanted = [(index, source) for index, source in enumerate(reads) if index not in unread]
         call_reads = [(index, source) for index, source in wanted if not split.is_static(source)]
         static_reads = [(index, source) for index, source in wanted if split.is_static(source)]
-        crossing = [*split.different, *split.apart]
+        crossing = [*split.different, *split.disjoint]
         check = compile_check(split.call, [*(source for _, source in call_reads), *crossing])
         self.names: dict[str, Any] = {"check": check}
         self.lines = ["values = check(function, args, kwargs)", "if values is None: return MISS"]
@@ -118,16 +118,16 @@ class _Head:
         for position, _ in enumerate(split.different, len(call_reads)):
             self.lines.append(f"if id(call[{position}]) in state.ids: return MISS")
         passed = ""
-        for position, _ in enumerate(split.apart, len(call_reads) + len(split.different)):
+        for position, _ in enumerate(split.disjoint, len(call_reads) + len(split.different)):
             self.lines.append(f"place{position} = (call[{position}].data_ptr(), extent(call[{position}]))")
-            self.lines.append(f"if not state.apart(*place{position}): return MISS")
+            self.lines.append(f"if not state.disjoint(*place{position}): return MISS")
             passed += f"place{position}, "
         self.lines.append(f"values = state.values if state.left is None else state.now(function, ({passed}))")
         self.lines.append("if values is None: return MISS")
         if call_reads:
             self.lines.append("values = values.copy()")
             self.lines += [f"values[{index}] = call[{position}]" for position, (index, _) in enumerate(call_reads)]
-            self.lines += ["call = None"] * bool(unread)  # nothing keeps what they were found to be apart from
+            self.lines += ["call = None"] * bool(unread)  # nothing keeps what they were found not to overlap
 
     def holds(self, names: dict[str, Any]) -> Callable[[Any, tuple, dict], bool]:
         body = "".join(f"    {line}\n" for line in [*failing_as("guards", self.lines), "return True"])

@@ -405,7 +405,7 @@ class _Builder:
                 usage = "write"
             numel = substitute_sizes(storage_numel(buffer), self.size_values)
             # Alignment is worth knowing where it lets stores bypass the cache; for loads it would only keep the kernel
-            # of a first layer, which reads an input, apart from the kernels of the others.
+            # of a first layer, which reads an input, different from the kernels of the others.
             aligned = usage != "read" and buffer.kind == "intermediate"
             parameters.append(Parameter(name, buffer.dtype, usage, numel, aligned))
         for _, access in self.accesses:

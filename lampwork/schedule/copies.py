@@ -72,7 +72,7 @@ class Copies:
 
 
 def written_out(lowered: Lowered, wanted: set[int]) -> Lowered:
-    """The program with the copies of the tables `wanted`, by number, as items of their own, each behind its model."""
+    """The program with the copies of the tables `wanted`, by number, as items of their own, each after its model."""
     copies = Copies([table if number in wanted else table[:1] for number, table in enumerate(lowered.copies)])
     buffers = dict(lowered.buffers)
     items: list[Item] = []

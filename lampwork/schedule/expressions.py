@@ -51,7 +51,7 @@ _NO_SYMBOLS: frozenset[str] = frozenset()
 
 
 class Pool:
-    """Makes expressions so that equal ones are the same object. `-0.0` and `0.0`, `1` and `True` stay apart."""
+    """Makes expressions so that equal ones are the same object. `-0.0` and `0.0`, `1` and `True` stay different."""
 
     def __init__(self) -> None:
         self._nodes: dict[tuple, Expr] = {}

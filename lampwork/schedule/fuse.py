@@ -44,7 +44,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Refused:
-    """Two operators (by position) that stayed apart although they share `bytes` of memory traffic."""
+    """Two operators (by position) that do not share a kernel although they share `bytes` of memory traffic."""
 
     producer: int
     consumer: int

@@ -3,7 +3,7 @@
     where(j < 7, exp(where(j < 7, x[i, j] if j < 7, 0) - where(j < 7, m[i] if j < 7, 0)), 0)
  -> where(j < 7, exp((x[i, j] if j < 7) - m[i]), 0)
 
-A producer inlined behind a masked load brings a `where` along, and masks for all that it loads. Of a chain of them one
+A producer inlined into a masked load brings a `where` along, and masks for all that it loads. Of a chain of them one
 select at the end is seen. And what depends on rows alone, such as m, is loaded and computed for rows: the mask is about
 another axis. Precondition: pooled expressions in which masks keep loads inside of their buffers. Guarantee: at every
 point of the axes values are equal and loads inside. Licence: exact. Non-goal: masks of what varies along their axis.

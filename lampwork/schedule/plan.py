@@ -39,7 +39,7 @@ def step_buffers(step: Step) -> tuple[str, ...]:
 def place_buffers(
     lowered: Lowered, steps: Sequence[Step], buffers: Mapping[str, Buffer]
 ) -> tuple[dict[str, Placement], tuple[str, ...], int, dict[int, tuple[str, ...]], tuple[Size, ...]]:
-    """(placements, result storages, workspace bytes, extern-allocated buffers and inputs that no step behind
+    """(placements, result storages, workspace bytes, extern-allocated buffers and inputs that no step after
     each one needs, bytes of each slot of the arena)."""
     placements: dict[str, Placement] = {}
     for index, name in enumerate(lowered.inputs):

@@ -123,7 +123,7 @@ def _contiguous(shape: Sequence[Size]) -> tuple[Size, ...]:
 class Version:
     """One segment as scheduled.
 
-    `nests`: its own behind those of `products`, which are the items that are no ATen calls then. `sums`: places of the
+    `nests`: its own after those of `products`, which are the items that are no ATen calls then. `sums`: places of the
     nests that fold products, `first_own`: of the first that is the segment's own. `made`: buffers between the nests of
     a product.
     """
@@ -140,20 +140,20 @@ class Version:
 
 
 def movable_products(
-    items: Sequence[Item], depths: Sequence[int], dependences: Dependences, buffers: Mapping[str, Buffer]
+    items: Sequence[Item], levels: Sequence[int], dependences: Dependences, buffers: Mapping[str, Buffer]
 ) -> dict[int, dict[int, Nests]]:
     """For each segment the products whose result it reads first, by item."""
     read_at: dict[str, list[tuple[int, bool]]] = {}
     for number, item in enumerate(items):
         for name in dependences.reads[number]:
-            read_at.setdefault(name, []).append((depths[number], isinstance(item, LoopNest)))
+            read_at.setdefault(name, []).append((levels[number], isinstance(item, LoopNest)))
     found: dict[int, dict[int, Nests]] = {}
     for number, item in enumerate(items):
         if not isinstance(item, Extern) or item.op not in PRODUCTS or len(item.outputs) != 1:
             continue
         readers = read_at.get(item.outputs[0] or "", [])
-        segments = [depth for depth, is_nest in readers if is_nest]
-        if not segments or any(depth < min(segments) for depth, _ in readers):
+        segments = [level for level, is_nest in readers if is_nest]
+        if not segments or any(level < min(segments) for level, _ in readers):
             continue
         touched = {*dependences.reads[number], *dependences.writes[number]}
         made = product_nests(item, buffers) if not touched & dependences.mutable else None
@@ -172,18 +172,18 @@ def chosen_versions(
 ) -> dict[int, Version]:
     """The version of each segment that `choose` takes, where there is a choice.
 
-    `schedule_at(depth, nests, buffers)` schedules a segment with nests and buffers of products in front.
+    `schedule_at(level, nests, buffers)` schedules a segment with nests and buffers of products in front.
     """
-    depths, versions, alternatives = [], [], []
-    for depth, movable in sorted(products.items()):
-        candidates = (_version(plain[depth], movable, taken, depth, schedule_at) for taken in _choices(list(movable)))
-        found = [plain[depth], *(version for version in candidates if _is_fused(version))]
+    levels, versions, alternatives = [], [], []
+    for level, movable in sorted(products.items()):
+        candidates = (_version(plain[level], movable, taken, level, schedule_at) for taken in _choices(list(movable)))
+        found = [plain[level], *(version for version in candidates if _is_fused(version))]
         if len(found) > 1:
-            depths.append(depth)
+            levels.append(level)
             versions.append(found)
             alternatives.append([_alternative(version, movable, items, buffers) for version in found])
     taken_of = choose(alternatives) if alternatives else ()
-    return {depth: found[number] for depth, found, number in zip(depths, versions, taken_of, strict=True)}
+    return {level: found[number] for level, found, number in zip(levels, versions, taken_of, strict=True)}
 
 
 def _choices(numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -197,7 +197,7 @@ def _version(
     plain: Version,
     movable: Mapping[int, Nests],
     taken: tuple[int, ...],
-    depth: int,
+    level: int,
     schedule_at: Callable[[int, list[LoopNest], list[Buffer]], Segment],
 ) -> Version:
     nests: list[LoopNest] = []
@@ -209,7 +209,7 @@ def _version(
         made += movable[number][1]
     first_own = len(nests)
     nests += plain.nests
-    return Version(nests, schedule_at(depth, nests, made), taken, tuple(sums), first_own, tuple(made))
+    return Version(nests, schedule_at(level, nests, made), taken, tuple(sums), first_own, tuple(made))
 
 
 def _is_fused(version: Version) -> bool:

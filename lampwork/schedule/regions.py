@@ -21,7 +21,7 @@ from lampwork.schedule.inline import Operator
 #: A launch on all threads costs about as much as this many elements; borders of a pad stay with its inside.
 SMALLEST_REGION = 1 << 16
 #: Two or three masked loads run as fast as memory does (measured: cat of two [2048, 512] 0.46 ms, in regions 0.77 ms,
-#: whose stores lie apart; cat of eight [1024, 256] 2.3 ms, in regions 0.79 ms).
+#: whose stores are far from each other; cat of eight [1024, 256] 2.3 ms, in regions 0.79 ms).
 FEWEST_REGIONS, MOST_REGIONS = 4, 16
 #: Comparison of an index with a constant -> by how much the first place with the other answer exceeds the constant.
 _STEP = {"lt": 0, "ge": 0, "le": 1, "gt": 1}

@@ -412,7 +412,7 @@ def _describe(
 
 def _ordered(components: list[_Unit], nests: Sequence[LoopNest], reads: Sequence[tuple[str, ...]]) -> list[_Unit]:
     """All units with their stages, nests of the rest in program order. A component that would have to run both before
-    and after another nest is taken apart."""
+    and after another nest is split."""
     units = list(components)
     of = {number: unit for unit in components for number in unit.members}
     for number in range(len(nests)):

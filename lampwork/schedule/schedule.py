@@ -25,9 +25,9 @@ from lampwork.ir.size import Size, Symbol, bounds
 from lampwork.ir.target import Target
 from lampwork.schedule.copies import Copies, NotInRows, written_out
 from lampwork.schedule.dependences import find_dependences
-from lampwork.schedule.depths import find_depths
 from lampwork.schedule.expressions import view_index
 from lampwork.schedule.in_place import reuse_memory
+from lampwork.schedule.levels import find_levels
 from lampwork.schedule.plan import place_buffers, step_buffers
 from lampwork.schedule.products import Version, chosen_versions, movable_products
 from lampwork.schedule.segment import Segment, schedule_segment
@@ -53,31 +53,31 @@ def _schedule(lowered: Lowered, target: Target, choose: Choose | None) -> Progra
     tables = copies.of(items)
     dependences = find_dependences(items, buffers, lowered.found)
     returned = frozenset(each.view.buffer for each in lowered.results if isinstance(each, FromBuffer))
-    depths = find_depths(items, dependences, buffers, lowered.again, returned)
-    readers = _readers(lowered, items, dependences, depths)
+    levels = find_levels(items, dependences, buffers, lowered.again, returned)
+    readers = _readers(lowered, items, dependences, levels)
 
     numbers: dict[int, list[int]] = {}
     externs: dict[int, list[int]] = {}
     for number, item in enumerate(items):
-        (numbers if isinstance(item, LoopNest) else externs).setdefault(depths[number], []).append(number)
+        (numbers if isinstance(item, LoopNest) else externs).setdefault(levels[number], []).append(number)
     elsewhere = {tables[number] for found in externs.values() for number in found} - {-1}
     if elsewhere:
         raise NotInRows(elsewhere)
     segments = {
-        depth: [item for number in found if isinstance(item := items[number], LoopNest)]
-        for depth, found in sorted(numbers.items())
+        level: [item for number in found if isinstance(item := items[number], LoopNest)]
+        for level, found in sorted(numbers.items())
     }
 
-    def schedule_at(depth: int, nests: list[LoopNest], made: list[Buffer]) -> Segment:
-        live_out = frozenset(nest.store.buffer for nest in nests if readers.get(nest.store.buffer, set()) - {depth})
+    def schedule_at(level: int, nests: list[LoopNest], made: list[Buffer]) -> Segment:
+        live_out = frozenset(nest.store.buffer for nest in nests if readers.get(nest.store.buffer, set()) - {level})
         known = {**buffers, **{buffer.name: buffer for buffer in made}} if made else buffers
-        own = [tables[number] for number in numbers[depth]]
+        own = [tables[number] for number in numbers[level]]
         repeated = [-1] * (len(nests) - len(own)) + own if any(table >= 0 for table in own) else []
-        return schedule_segment(nests, known, live_out, dependences.mutable, target, f"p{depth}_", copies, repeated)
+        return schedule_segment(nests, known, live_out, dependences.mutable, target, f"p{level}_", copies, repeated)
 
-    scheduled = {depth: Version(nests, schedule_at(depth, nests, [])) for depth, nests in segments.items()}
+    scheduled = {level: Version(nests, schedule_at(level, nests, [])) for level, nests in segments.items()}
     if choose is not None:
-        products = movable_products(items, depths, dependences, buffers)
+        products = movable_products(items, levels, dependences, buffers)
         scheduled |= chosen_versions(scheduled, products, items, buffers, choose, schedule_at)
     calls = {number for version in scheduled.values() for number in version.products}
 
@@ -86,8 +86,8 @@ def _schedule(lowered: Lowered, target: Target, choose: Choose | None) -> Progra
     steps: list[Step] = []
     refused: list[RefusedFusion] = []
     unscheduled_bytes = 0
-    for depth in range(-1, max(depths, default=-1) + 1):
-        version = scheduled.get(depth)
+    for level in range(-1, max(levels, default=-1) + 1):
+        version = scheduled.get(level)
         if version is not None:
             nests, segment = version.nests, version.segment
             buffers.update({buffer.name: buffer for buffer in (*version.made, *segment.new_buffers)})
@@ -110,7 +110,7 @@ def _schedule(lowered: Lowered, target: Target, choose: Choose | None) -> Progra
                 )
                 for one in segment.refused
             ]
-        for number in externs.get(depth, []):
+        for number in externs.get(level, []):
             item = items[number]
             if number not in calls and not isinstance(item, LoopNest):
                 steps.append(item)
@@ -149,11 +149,11 @@ def _made_by(nest: LoopNest) -> Origin:
     return nest.origin if nest.origin.node else Origin(nest.store.buffer, "")
 
 
-def _readers(lowered: Lowered, items, dependences, depths) -> dict[str, set[int]]:
+def _readers(lowered: Lowered, items, dependences, levels) -> dict[str, set[int]]:
     """For each buffer the segments whose nests read it; -1 stands for ATen calls and for the caller."""
     readers: dict[str, set[int]] = {}
     for number, item in enumerate(items):
-        reader = depths[number] if isinstance(item, LoopNest) else -1
+        reader = levels[number] if isinstance(item, LoopNest) else -1
         for name in dependences.reads[number]:
             readers.setdefault(name, set()).add(reader)
     for result in lowered.results:

@@ -12,7 +12,7 @@ import lampwork
 from lampwork._torch import vendor_supports_bfloat16
 from lampwork.capture.capture import capture
 from lampwork.codegen.host import host_source
-from lampwork.codegen.stretches import launch_stretches
+from lampwork.codegen.launch_sequences import launch_sequences
 from lampwork.config import Settings, make_settings
 from lampwork.graph import padding
 from lampwork.graph import prepare as prepare_module
@@ -139,7 +139,7 @@ def test_large_buffers_lie_apart_in_the_workspace_of_a_capture():
     with cuda_stand_in(), torch.no_grad():
         region = capture(module, (x,), {}, Settings())
         program = schedule(lower(prepare(region, Settings()), Settings()), Settings(), GPU)
-        runs = (0,) * len(launch_stretches(program))
+        runs = (0,) * len(launch_sequences(program))
         source = host_source(program, NativeCode(b"", runs, tuple(program.buffers), (), (), device="cuda:0"))
     captured = int(re.search(r"CAPTURED_BYTES = (\d+)", source)[1])
     alive: dict[str, tuple[int, int]] = {}
@@ -164,7 +164,7 @@ def test_what_a_host_function_allocates_at_most_is_in_its_text():
     with cuda_stand_in(), torch.no_grad():
         region = capture(lambda x: (module(x), torch.cat((x, x)) + 1), (x,), {}, Settings())
         program = schedule(lower(prepare(region, Settings()), Settings()), Settings(), GPU)
-        runs = (0,) * len(launch_stretches(program))
+        runs = (0,) * len(launch_sequences(program))
         source = host_source(program, NativeCode(b"", runs, tuple(program.buffers), (), (), device="cuda:0"))
     alive, most, most_with_results = {}, 0, 0
     for line in map(str.strip, source.splitlines()):

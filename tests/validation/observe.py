@@ -47,7 +47,7 @@ class Scheduling:
     """What scheduling went through for one program."""
 
     items: Sequence[Any] = ()
-    depths: Sequence[int] = ()
+    levels: Sequence[int] = ()
     buffers: Any = None
     passes: dict[str, Segments] = field(default_factory=dict)
     steps: list[tuple[str, Steps]] = field(default_factory=list)
@@ -169,7 +169,7 @@ class _Watch:
             put(graph_stage, "functionalize", self.after(graph_stage.functionalize, self.see_functional))
             put(graph_stage, "compute_again", self.after(graph_stage.compute_again, self.see_recomputed))
             put(graph_stage, "partition", self.after(graph_stage.partition, self.see_halves))
-            put(schedule_stage, "find_depths", self.watched_depths(schedule_stage.find_depths))
+            put(schedule_stage, "find_levels", self.watched_levels(schedule_stage.find_levels))
             put(segment_stage, "_schedule_nests", self.watched_segment(segment_stage._schedule_nests))
             put(segment_stage, "split_reductions", self.watched_split(segment_stage.split_reductions))
             put(segment_stage, "inline", self.after(segment_stage.inline, self.see_operators))
@@ -241,11 +241,11 @@ class _Watch:
 
     # Scheduling -----------------------------------------------------------------------------------------------------
 
-    def watched_depths(self, function: Callable) -> Callable:
+    def watched_levels(self, function: Callable) -> Callable:
         def watched(items: Sequence[Any], dependences: Any, buffers: Any, *args: Any) -> Any:
-            depths = function(items, dependences, buffers, *args)
-            self.scheduling.__init__(list(items), list(depths), dict(buffers))  # type: ignore[misc]  # it may start over
-            return depths
+            levels = function(items, dependences, buffers, *args)
+            self.scheduling.__init__(list(items), list(levels), dict(buffers))  # type: ignore[misc]  # it may start over
+            return levels
 
         return watched
 

@@ -60,9 +60,9 @@ def test_nests_in_a_wrong_order(monkeypatch):
     def backwards(items, *rest):
         return list(range(len(items)))[::-1]
 
-    monkeypatch.setattr(schedule_stage, "find_depths", backwards)
+    monkeypatch.setattr(schedule_stage, "find_levels", backwards)
     monkeypatch.setattr(pipeline, "_verify_program", lambda *arguments: None)  # which sees it, too
-    assert stage_found(writes) == "schedule: depths"
+    assert stage_found(writes) == "schedule: levels"
 
 
 def test_groups_in_a_wrong_order(monkeypatch):

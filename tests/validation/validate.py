@@ -327,24 +327,24 @@ def _scheduled_items(scheduling: Scheduling, copies: Any) -> list[tuple[str, lis
     """The program's items after each pass of scheduling that leaves nests: (pass, items, buffers)."""
     if copies:
         return []  # what the items do, they do to other buffers, too: there are no nests for these
-    found = [("depths", _in_order(scheduling, {}), scheduling.buffers)]
+    found = [("levels", _in_order(scheduling, {}), scheduling.buffers)]
     made: dict[str, Any] = dict(scheduling.buffers or {})
     for name, segments in scheduling.passes.items():
         if name == "split" and not segments.buffers:
             continue  # nothing was cut
         made = {**made, **segments.buffers}
-        by_depth = {prefix: nests for prefix, nests in segments.nests.items() if prefix.count("_") == 1}
-        found.append((name, _in_order(scheduling, by_depth), made))
+        by_level = {prefix: nests for prefix, nests in segments.nests.items() if prefix.count("_") == 1}
+        found.append((name, _in_order(scheduling, by_level), made))
     return found
 
 
 def _in_order(scheduling: Scheduling, replaced: dict[str, list[LoopNest]]) -> list[Any]:
-    """Items by depth: the nests of a segment, or what a pass made of them, then the calls that follow it."""
+    """Items by level: the nests of a segment, or what a pass made of them, then the calls that follow it."""
     items: list[Any] = []
-    depths = scheduling.depths
-    for depth in range(-1, max(depths, default=-1) + 1):
-        here = [item for item, own in zip(scheduling.items, depths) if own == depth]
+    levels = scheduling.levels
+    for level in range(-1, max(levels, default=-1) + 1):
+        here = [item for item, own in zip(scheduling.items, levels) if own == level]
         nests = [item for item in here if isinstance(item, LoopNest)]
-        items += replaced.get(f"p{depth}_", nests)
+        items += replaced.get(f"p{level}_", nests)
         items += [item for item in here if not isinstance(item, LoopNest)]
     return items

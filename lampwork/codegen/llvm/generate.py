@@ -5,10 +5,10 @@ Program ──module──> LLVM IR text ──compile──> ELF object ──l
 
 from __future__ import annotations
 
+from lampwork.codegen.launch_sequences import launch_sequences
 from lampwork.codegen.llvm.compile import object_code
 from lampwork.codegen.llvm.link import link
 from lampwork.codegen.llvm.module import ModuleEmitter, overlapping
-from lampwork.codegen.stretches import launch_stretches
 from lampwork.config import Settings
 from lampwork.errors import CompileError
 from lampwork.ir.program import NativeCode, Program
@@ -17,29 +17,29 @@ from lampwork.ir.target import Target
 
 def generate_native(program: Program, settings: Settings, target: Target) -> NativeCode:
     """Machine code for all kernels of `program`. Raises `CompileError` naming the kernel that cannot be generated."""
-    stretches = launch_stretches(program)
-    if not stretches:
+    sequences = launch_sequences(program)
+    if not sequences:
         return NativeCode(b"", (), (), (), ())
     text, buffer_order, externals = module_text(program, target)
     image, entries = link(object_code(text, target))
     return NativeCode(
         image=image,
-        runs=tuple(entries[f"run_{i}"] for i in range(len(stretches))),
+        runs=tuple(entries[f"run_{i}"] for i in range(len(sequences))),
         buffer_order=buffer_order,
         externals=externals,
         features=target.features,
         kernel_names=tuple(kernel.name for kernel in program.kernels),
         source=text,
-        calls=tuple(entries[f"call_run_{i}"] for i in range(len(stretches))),
+        calls=tuple(entries[f"call_run_{i}"] for i in range(len(sequences))),
     )
 
 
 def module_text(program: Program, target: Target) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """The program's LLVM assembly, the order of buffer pointers, and the names of external addresses."""
-    stretches = launch_stretches(program)
+    sequences = launch_sequences(program)
     module = ModuleEmitter(target)
     distinct = overlapping(program)
-    used = {launch.kernel for stretch in stretches for launch in stretch}
+    used = {launch.kernel for sequence in sequences for launch in sequence}
     for i, kernel in enumerate(program.kernels):
         if i not in used:
             continue
@@ -51,11 +51,11 @@ def module_text(program: Program, target: Target) -> tuple[str, tuple[str, ...],
             location = {"location": origin.location} if origin else {}
             raise CompileError("generate", f"{kernel.name}: {error.reason}", operators, **location) from error
     order: dict[str, int] = {}
-    for stretch in stretches:
-        for launch in stretch:
+    for sequence in sequences:
+        for launch in sequence:
             for buffer in launch.buffers:
                 order.setdefault(buffer, len(order))
-    for i, stretch in enumerate(stretches):
-        launches = [(f"kernel_{launch.kernel}", launch) for launch in stretch]
+    for i, sequence in enumerate(sequences):
+        launches = [(f"kernel_{launch.kernel}", launch) for launch in sequence]
         module.entry(f"run_{i}", launches, order, program.sizes, program.kernels)
     return module.text(), tuple(order), tuple(module.externals.names)

@@ -1,4 +1,4 @@
-"""One LLVM module for a program: a function per kernel and parallel loop, one entry per stretch of launches.
+"""One LLVM module for a program: a function per kernel and parallel loop, one entry per launch sequence.
 
 Shapes of what is written:
 
@@ -12,7 +12,7 @@ Shapes of what is written:
 
 A kernel that is `many` has two more:
 
-    rows_3(context, begin, end)                  the iterations [begin, end) of all rows, one behind the other
+    rows_3(context, begin, end)                  the iterations [begin, end) of all rows, one after the other
 
 with a context of its own: buffers and a table in the place of what the loop uses. The table has a record for each row:
 its iterations, the places of its buffers' pointers, its sizes.

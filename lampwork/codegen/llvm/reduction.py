@@ -87,7 +87,7 @@ def accumulate(self: FunctionEmitter, slots: Slots, statement: Accumulate) -> No
     """Folds `statement.value` in, lane by lane, where the mask is on."""
     build = self.build
     # Not below a mask: LLVM 22 moves a masked load into the masked instruction that fuses. Where it moves it out again
-    # (TwoAddressInstructionPass) the mask is lost, and it reads behind the last element.
+    # (TwoAddressInstructionPass) the mask is lost, and it reads past the last element.
     scaled, scale = _scaled(slots, statement.value) if self.mask is None else (statement.value, None)
     value = self.arithmetic.cast(self.expression(scaled), scaled.dtype, slots.dtype)
     lanes = self.lanes
@@ -175,7 +175,7 @@ def _save(self: FunctionEmitter, slot: Slot, value: Value, position: Value | Non
 def _fold_next(
     self: FunctionEmitter, slots: Slots, old: tuple[Value, Value], new: tuple[Value, Value]
 ) -> tuple[Value, Value]:
-    """As `_fold` of a pooling window, where `new` lies behind `old`, as it does within each lane."""
+    """As `_fold` of a pooling window, where `new` lies after `old`, as it does within each lane."""
     build = self.build
     larger = self.arithmetic.operation("gt", slots.dtype, "bool", (new[0], old[0]))
     missing = self.arithmetic.operation("isnan", slots.dtype, "bool", (new[0],))

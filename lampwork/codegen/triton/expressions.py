@@ -195,7 +195,7 @@ def _sigmoid(lines: Lines, dtype: str, a: str) -> str:
     total = lines.name(f"1.0 + {power}")
     if dtype != "float32":
         return _reciprocal(lines, dtype, total)
-    # A step of Newton's is as exact as the division, without its branch: 128 of these in a row, behind a product, took
+    # A step of Newton's is as exact as the division, without its branch: 128 of these in a row, after a product, took
     # longer than the product. It makes NaN of infinity.
     rough = lines.name(f"1.0 / {total}")
     error = lines.name(f"tl.fma(-{total}, {rough}, 1.0)")

@@ -88,7 +88,7 @@ class FoldWriter(ValueWriter):
         return tuple(names)
 
     def _last(self) -> int:
-        """A position behind all others."""
+        """A position after all others."""
         return (1 << 63) - 1 if self.index_type == "tl.int64" else (1 << 31) - 1
 
     def _fold_block(self, stmt: Accumulate, names: tuple[str, ...]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from lampwork.codegen.stretches import launch_stretches
+from lampwork.codegen.launch_sequences import launch_sequences
 from lampwork.codegen.triton.compile import compile_kernels
 from lampwork.codegen.triton.launch import NULLS, launch_code
 from lampwork.codegen.triton.rows import fill_kernel
@@ -33,8 +33,8 @@ def generate_device(program: Program, settings: Settings, target: Target, tuner:
 
     Raises `CompileError` naming the kernel that cannot be generated.
     """
-    stretches = launch_stretches(program)
-    if not stretches:
+    sequences = launch_sequences(program)
+    if not sequences:
         return NativeCode(b"", (), (), (), (), device=program.device)
     tilings: list[Tiling] | list[None] = [None] * len(program.kernels)
     if tuner is not None:
@@ -44,7 +44,7 @@ def generate_device(program: Program, settings: Settings, target: Target, tuner:
         kernels.append(fill_kernel(target))
     with ThreadPoolExecutor(1) as beside:
         compiling = beside.submit(compile_kernels, kernels)
-        code = launch_code(program, stretches, kernels)
+        code = launch_code(program, sequences, kernels)
         compiled = compiling.result()
     for before, after in zip(kernels, compiled):
         if after.num_warps != before.num_warps or after.hidden > NULLS:

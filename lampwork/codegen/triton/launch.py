@@ -1,12 +1,12 @@
-"""The native code that launches a program's kernels: one function per stretch of launches, as on the CPU.
+"""The native code that launches a program's kernels: one function per launch sequence, as on the CPU.
 
-    run_0(externals, buffers, sizes, stream) -> i64     launches the stretch's kernels on a CUDA stream, in order
+    run_0(externals, buffers, sizes, stream) -> i64     launches the sequence's kernels on a CUDA stream, in order
     call_0(self, args, count)                           the same as a CPython function of three integers
 
-The answer is 0, or what went wrong and where (see `NativeCode`); nothing is launched behind an error. Before anything
+The answer is 0, or what went wrong and where (see `NativeCode`); nothing is launched after an error. Before anything
 is launched, pointers that come from outside are compared with what the kernels were compiled for.
 
-An image is the machine code of `launcher.py` with a table for each stretch, and two jumps into it that name the table.
+An image is the machine code of `launcher.py` with a table for each sequence, and two jumps into it that name the table.
 A launch hands the driver the addresses of its arguments. Pointers and sizes stand in the tables that the caller passes
 already, so nothing is copied: an argument's address is its place in the table. Behind them stand addresses of null
 pointers, as many as any release of Triton appends arguments for; the driver takes what the kernel has.
@@ -29,11 +29,11 @@ from lampwork.errors import CompileError
 from lampwork.ir.program import DeviceKernel, Launch, NativeCode, Program, launch_rows
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, evaluate
 
-#: Addresses of null pointers behind a kernel's arguments.
+#: Addresses of null pointers after a kernel's arguments.
 NULLS = 4
 
 
-def launch_code(program: Program, stretches: Sequence[Sequence[Launch]], kernels: Sequence[DeviceKernel]) -> NativeCode:
+def launch_code(program: Program, sequences: Sequence[Sequence[Launch]], kernels: Sequence[DeviceKernel]) -> NativeCode:
     """The native code of a program for a GPU. `kernels` stand in the order of the program's; they need not be compiled.
 
     `buffer_order`, `runs` and `calls` are as on the CPU.
@@ -41,16 +41,16 @@ def launch_code(program: Program, stretches: Sequence[Sequence[Launch]], kernels
     if platform.machine() not in ("x86_64", "AMD64"):
         raise CompileError("generate", f"GPU programs are launched by x86-64 code, not on {platform.machine()}")
     places: dict[str, int] = {}
-    for stretch in stretches:
-        for launch in stretch:
+    for sequence in sequences:
+        for launch in sequence:
             for buffer in (*launch.buffers, launch.table) if launch.table else launch.buffers:
                 places.setdefault(buffer, len(places))
     image = bytearray(launcher.CODE)
     runs, calls = [], []
-    for stretch in stretches:
+    for sequence in sequences:
         image += bytes(-len(image) % 16)
         table = len(image)
-        image += _Table(program, kernels, places).bytes_of(stretch)
+        image += _Table(program, kernels, places).bytes_of(sequence)
         runs.append(_jump(image, _RUN_TABLE, table, launcher.RUN))
         calls.append(_jump(image, _CALL_TABLE, table, launcher.CALL))
     externals = list(launcher.EXTERNALS)
@@ -82,7 +82,7 @@ def _jump(image: bytearray, load: bytes, table: int, target: int) -> int:
 
 
 class _Table:
-    """The table of one stretch; see `launcher.py`."""
+    """The table of one sequence; see `launcher.py`."""
 
     def __init__(self, program: Program, kernels: Sequence[DeviceKernel], places: Mapping[str, int]) -> None:
         self.program, self.kernels, self.places = program, kernels, places
@@ -90,14 +90,14 @@ class _Table:
         self.steps: dict[tuple[int, int, int], int] = {}
         self.symbols = {name: self._word(SIZES, 8 * i) for i, name in enumerate(program.sizes)}
 
-    def bytes_of(self, stretch: Sequence[Launch]) -> bytes:
-        checked = [self.places[buffer] for buffer in from_outside(self.program, stretch, self.kernels)]
+    def bytes_of(self, sequence: Sequence[Launch]) -> bytes:
+        checked = [self.places[buffer] for buffer in from_outside(self.program, sequence, self.kernels)]
         launches: list[list[int]] = []
-        for position, launch in enumerate(stretch):
+        for position, launch in enumerate(sequence):
             many = self.program.kernels[launch.kernel].many
             launches += self._launch_rows(position, launch) if many else [self._launch(position, launch)]
         if len(self.steps) > launcher.MOST_VALUES:
-            raise CompileError("generate", f"the grids of {len(stretch)} launches take {len(self.steps)} computations")
+            raise CompileError("generate", f"the grids of {len(sequence)} launches take {len(self.steps)} computations")
         start = 4 + 2 * len(self.constants)
         head = struct.pack("<4I", len(checked), len(self.steps), len(launches), start)
         steps = [word for step in self.steps for word in step]
@@ -125,12 +125,12 @@ class _Table:
                 column.append(word)
             programs += evaluate(device.grid[0], dict(zip(kernel.sizes, numbers)))
         values = [word for column in columns for word in column]
-        fill = len(self.program.kernels)  # it stands behind them
+        fill = len(self.program.kernels)  # it stands after them
         one, zero = self._constant(1), self._constant(0)
         table = self._buffer(launch.table)
         launches = []
         for first in range(0, len(values), FILLED):
-            # The last stretch begins earlier: all are of one length. A table has room for one (`SHORTEST_TABLE`).
+            # The last sequence begins earlier: all are of one length. A table has room for one (`SHORTEST_TABLE`).
             begin = max(0, min(first, len(values) - FILLED))
             given = values[begin : begin + FILLED]
             given += [zero] * (FILLED - len(given))
@@ -194,10 +194,10 @@ class _Table:
         raise CompileError("generate", f"no launch code for the size {size!r}")
 
 
-def from_outside(program: Program, stretch: Sequence[Launch], kernels: Sequence[DeviceKernel]) -> tuple[str, ...]:
-    """Buffers of a stretch that must be aligned and whose memory is not ours: inputs, and what ATen calls returned."""
+def from_outside(program: Program, sequence: Sequence[Launch], kernels: Sequence[DeviceKernel]) -> tuple[str, ...]:
+    """Buffers of a sequence that must be aligned and whose memory is not ours: inputs, and what ATen calls returned."""
     found: dict[str, None] = {}
-    for launch in stretch:
+    for launch in sequence:
         kernel = program.kernels[launch.kernel]
         aligned: Sequence[int] = kernels[launch.kernel].aligned
         if kernel.many:

@@ -6,7 +6,7 @@ takes 0.2 s to import. `python -m lampwork.codegen.triton.launcher` prints it.
     run(externals, buffers, sizes, stream, table) -> i64     see `NativeCode`
     call(self, args, table) -> PyObject*                     the same for a CPython function of three integers
 
-The first externals are `EXTERNALS`; each kernel's handle has its size of shared memory behind it. A table is an array
+The first externals are `EXTERNALS`; each kernel's handle is followed by its size of shared memory. A table is an array
 of 32-bit words:
 
     checked, steps, launches, start       how many there are of each, and the word where they begin

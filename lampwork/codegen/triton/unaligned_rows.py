@@ -43,7 +43,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class AlignedRow:
-    """Texts of such a row: the aligned offset before it, how far behind that it begins and ends, and what they vary
+    """Texts of such a row: the aligned offset before it, how far after that it begins and ends, and what they vary
     along."""
 
     row: UnalignedRow
@@ -57,7 +57,7 @@ class AlignedRow:
 class Stretch:
     """Blocks of a row that are masked alike: a loop over `blocks` with the index `start`, or one block at `start`.
 
-    `below`, `above`: something before the row, or behind it, may lie in them.
+    `below`, `above`: something before the row, or after it, may lie in them.
     """
 
     start: str

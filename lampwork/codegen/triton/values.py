@@ -159,7 +159,7 @@ class ValueWriter(TextLines):
         return self.name(typed(load.other, load.dtype))
 
     def _load_moved(self, load: Load, moved: Moved) -> Value:
-        """Aligned reads that may begin before the row and end behind it: what lies there is masked where it is folded.
+        """Aligned reads that may begin before the row and end after it: what lies there is masked where it is folded.
 
         A vector that reaches over the end of the buffer has an element in it, so that it lies in the same page.
         """

@@ -26,7 +26,7 @@ from typing import Any
 #: Null pointers that a release appends to a kernel's arguments: global_scratch since 3.3, profile_scratch since 3.5.
 #: The PTX text is counted for every release; this table says what we know, and a difference is an error.
 HIDDEN_ARGUMENTS = {(3, 3): 1, (3, 4): 1, (3, 5): 2, (3, 6): 2, (3, 9): 2}
-#: Sizes of the memory behind these pointers. Our kernels use no feature that needs any.
+#: Sizes of the memory that these pointers lead to. Our kernels use no feature that needs any.
 _SCRATCH = ("global_scratch_size", "profile_scratch_size")
 #: The largest message: what a socket takes by default, with room for the kernel's bookkeeping.
 MESSAGE_BYTES = 96 << 10

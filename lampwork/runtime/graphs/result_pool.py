@@ -1,4 +1,4 @@
-"""Memory for what a captured graph returns: if that lies apart, what it uses in passing can be other graphs', too."""
+"""Memory for what a captured graph returns: if that is separate, what it uses in passing can be other graphs', too."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     look = NativeTensorGuard(tests)  one `TensorIs` for each tensor, all sizes known
     places = look(tensors)           their addresses, None where some tensor is not as its test says
-    look.apart(places, ranges)       whether they overlap neither each other nor memory that stays
+    look.disjoint(places, ranges)       whether they overlap neither each other nor memory that stays
 
 A gradient is another tensor in each step, of the same type, sizes, strides and device. Asking for ten attributes of
 each of three hundred takes 300 us; here machine code compares the words of their `TensorImpl`s that the answers come
@@ -29,7 +29,7 @@ from lampwork.runtime.launch.native import ExecutableMemory
 
 #: LLVM's code for four functions, whose text is in tests/unit/runtime/guards/test_native_tensors.py:
 #:     int64 look(items, table, places, start)                 the number of the first tensor that is turned away
-#:     int64 apart(places, extents, order, count, ranges)      1 or 0; `order` is left sorted by place
+#:     int64 disjoint(places, extents, order, count, ranges)      1 or 0; `order` is left sorted by place
 #:     int64 touches(begin, end, places, extents, count)       whether memory from `begin` to `end` overlaps any
 #:     int64 same(places, count, item_bytes)                   whether numbers of 4 or 8 bytes have the same bits
 _MACHINE_CODE = {
@@ -120,7 +120,7 @@ def can_look_at(test: TensorIs) -> bool:
 
 class NativeTensorGuard:
     """Called with a tuple of tensors, one for each of `tests` (which `can_look_at`): an array of their addresses; None
-    where one is not as its test says. `placed`: which of them `apart` and `touch` speak of; all by default. Safe to
+    where one is not as its test says. `placed`: which of them `disjoint` and `touch` speak of; all by default. Safe to
     call from many threads."""
 
     def __init__(self, tests: Sequence[TensorIs], placed: Sequence[bool] | None = None) -> None:
@@ -191,7 +191,7 @@ class NativeTensorGuard:
                 pattern[variant] = word
         return value.data_ptr()
 
-    def apart(self, places: array, ranges: array) -> bool:
+    def disjoint(self, places: array, ranges: array) -> bool:
         """The tensors at `places` overlap neither each other nor `ranges`: how many there are, then begin and end of
         each, sorted and not overlapping."""
         order = self._order[:]
@@ -215,13 +215,13 @@ class DistinctObjects:
         self._count = count
         self._extents, self._order = array("Q", [1]) * count, array("Q", range(count))
         self._nothing = array("Q", [0])
-        self._apart = _functions()[1]
+        self._disjoint = _functions()[1]
 
     def __call__(self, objects: tuple) -> bool:
         order = self._order[:]
         extents, nothing = self._extents.buffer_info()[0], self._nothing.buffer_info()[0]
         # Different objects do not overlap as one byte each: the items of the tuple are their addresses.
-        found = self._apart(id(objects) + _TUPLE_ITEMS, extents, order.buffer_info()[0], self._count, nothing)
+        found = self._disjoint(id(objects) + _TUPLE_ITEMS, extents, order.buffer_info()[0], self._count, nothing)
         self._order = order  # the next objects often lie in the same order
         return bool(found)
 

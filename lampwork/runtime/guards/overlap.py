@@ -29,7 +29,7 @@ class Overlap:
         self._starts = [start for start, _ in merged]
         self._ends = [end for _, end in merged]
 
-    def apart(self, pointer: int, extent: int) -> bool:
+    def disjoint(self, pointer: int, extent: int) -> bool:
         """No byte of `[pointer, pointer + extent)` is in a static tensor."""
         index = bisect_right(self._starts, pointer + extent - 1) - 1
         return extent == 0 or index < 0 or self._ends[index] <= pointer

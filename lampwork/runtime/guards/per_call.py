@@ -11,7 +11,7 @@ which are its constants, and so has a line or two for each thing that changes. G
     grads = [each.grad for each in c0]
     found = (*grads, )
     places = look(found)                                what their guards ask for, natively (see `native_tensors.py`)
-    if places is None or not apart(places): return None
+    if places is None or not disjoint(places): return None
     ...
     return (*grads, v3, )
 
@@ -42,11 +42,11 @@ FEWEST_GRADIENTS = 4
 
 
 class PerCallCheck:
-    """See `per_call_check`. `reads`: the sources of what it returns, in that order. `apart`: ids of the sources of
+    """See `per_call_check`. `reads`: the sources of what it returns, in that order. `disjoint`: ids of the sources of
     tensors whose memory is compared natively, and so with what is passed."""
 
-    def __init__(self, check: Check, reads: Sequence[Source], apart: frozenset[int]) -> None:
-        self.call, self.reads, self.apart = check, tuple(reads), apart
+    def __init__(self, check: Check, reads: Sequence[Source], disjoint: frozenset[int]) -> None:
+        self.call, self.reads, self.disjoint = check, tuple(reads), disjoint
 
 
 def per_call_check(guards: Sequence[Guard], reads: Sequence[Source], snapshots: VersionSnapshots) -> PerCallCheck:
@@ -61,7 +61,7 @@ def per_call_check(guards: Sequence[Guard], reads: Sequence[Source], snapshots: 
     writer.find_types()
     ordered = writer.tensors(parts, reads)
     writer.reads = ordered
-    return PerCallCheck(writer.function(), ordered, frozenset(parts.apart))
+    return PerCallCheck(writer.function(), ordered, frozenset(parts.disjoint))
 
 
 class _Parts:
@@ -73,7 +73,7 @@ class _Parts:
         #: Tensors compared natively; memory that they must not overlap; numbers that must be equal.
         self.tensors: list[tuple[Source, TensorIs]] = []
         self.ranges: list[tuple[int, int]] = []
-        self.apart: set[int] = set()
+        self.disjoint: set[int] = set()
         self.numbers: list[tuple[Guard, native_tensors.SameNumbers]] = []
         self.written: list[Guard] = []
         native = native_tensors.supported()
@@ -104,7 +104,7 @@ class _Parts:
 
     def _storage(self, sources: Sequence[Source], groups: Sequence[Sequence[tuple[int, int]]]) -> bool:
         """Those that stay lie as they did; the others must overlap neither them nor each other."""
-        if self.apart:
+        if self.disjoint:
             return False
         per_call = [index for index, source in enumerate(sources) if not self._is_stable(source)]
         grouped = {index for group in groups for index, _ in group}
@@ -120,7 +120,7 @@ class _Parts:
                 return False
             elif id(source) not in self._natively and 0 not in test.shape:
                 return False
-        self.ranges, self.apart = ranges, {id(sources[index]) for index in per_call} & self._natively
+        self.ranges, self.disjoint = ranges, {id(sources[index]) for index in per_call} & self._natively
         self._with_memory = {id(source) for source in sources}
         return True
 
@@ -131,7 +131,7 @@ class _Parts:
                 value = self._snapshots.values[id(source)]
                 if issubclass(type(value), torch.Tensor) and value.numel() and id(source) not in self._with_memory:
                     return False
-            elif id(source) not in self.apart:
+            elif id(source) not in self.disjoint:
                 return False
         return True
 
@@ -191,15 +191,15 @@ class _Writer(CheckWriter):
         ordered = [*grads, *(source for source, _ in parts.tensors if id(source) not in in_loop)]
         if ordered:
             names = ["*grads"] * bool(grads) + [self.load(source) for source in ordered[len(grads) :]]
-            placed = [id(source) in parts.apart for source in ordered]
+            placed = [id(source) in parts.disjoint for source in ordered]
             look = native_tensors.NativeTensorGuard([tests[id(source)] for source in ordered], placed)
             self.lines.append(f"found = ({', '.join(names)}, )")
             self.lines.append(f"places = {self.constant(look)}(found)")
             self.refuse("places is None")
-            if parts.apart:
+            if parts.disjoint:
                 ranges = merged_ranges(parts.ranges)
                 flat = array("Q", [len(ranges), *(word for each in ranges for word in each)])
-                self.refuse(f"not {self.constant(look)}.apart(places, {self.constant(flat)})")
+                self.refuse(f"not {self.constant(look)}.disjoint(places, {self.constant(flat)})")
             self.lines.append(f"for place, extent in args: {_REFUSE.format(look=self.constant(look))}")
             for source, test in parts.tensors:
                 self.known_types[id(source)] = (

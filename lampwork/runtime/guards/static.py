@@ -52,7 +52,7 @@ class StaticState:
     `values`: those that stay; where `left` is not None, `now` completes them for a call.
     """
 
-    __slots__ = ("values", "left", "positions", "generation", "ids", "apart", "address", "_table", "_keep")
+    __slots__ = ("values", "left", "positions", "generation", "ids", "disjoint", "address", "_table", "_keep")
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class StaticState:
         #: Checks what snapshots do not cover, and returns the values at `positions`; see `per_call.py`.
         self.left, self.positions = left, positions
         self.ids = frozenset(map(id, pinned))
-        self.apart = Overlap([value for value in pinned if issubclass(type(value), torch.Tensor)]).apart
+        self.disjoint = Overlap([value for value in pinned if issubclass(type(value), torch.Tensor)]).disjoint
         self._table, self._keep = table, keep
         self.address = table.buffer_info()[0]
 
@@ -181,7 +181,7 @@ class StaticGuards:
         found = self._check(function)
         if found is None or compare()(table.buffer_info()[0]):
             return None, found
-        if outside and not (left is not None and left.apart.issuperset(map(id, outside))):
+        if outside and not (left is not None and left.disjoint.issuperset(map(id, outside))):
             return None, found  # the call's own objects would be compared with objects of this call alone
         self._snapshots = snapshots
         snapshots.let_go()
@@ -205,7 +205,7 @@ class StaticGuards:
 class Split:
     """An entry's guards, divided into those on the call and those on static things.
 
-    `call`: guards to check on every call. `static`: see `StaticGuards`. `different`, `apart`: call sources that must
+    `call`: guards to check on every call. `static`: see `StaticGuards`. `different`, `disjoint`: call sources that must
     differ from, and not overlap in memory with, every source of `others`.
     """
 
@@ -214,7 +214,7 @@ class Split:
         self.static: list[Guard] = []
         self.others: list[Source] = []
         self.different: list[Source] = []
-        self.apart: list[Source] = []
+        self.disjoint: list[Source] = []
         self._known: dict[int, bool] = {}
         for guard in guards:
             rule_of(guard.test).place(self, guard, guard.test)

@@ -94,13 +94,13 @@ class TensorBatch:
         """Whether all of `sources` are in the batch."""
         return all(id(source) in self._positions for source in sources)
 
-    def apart(self, sources: Sequence[Source]) -> Callable[[array], bool]:
+    def disjoint(self, sources: Sequence[Source]) -> Callable[[array], bool]:
         """Called with the places that `look` gave: whether the tensors at `sources` overlap nowhere."""
         asked = {self._positions[id(source)] for source in sources}
         look = native_tensors.NativeTensorGuard(
             [_test(guard) for guard in self.guards], [k in asked for k in range(len(self.guards))]
         )
-        return lambda places: look.apart(places, _NO_RANGES)
+        return lambda places: look.disjoint(places, _NO_RANGES)
 
 
 def _test(guard: Guard) -> TensorIs:

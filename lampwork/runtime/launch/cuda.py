@@ -27,7 +27,7 @@ _MAX_DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _INVALID_CONTEXT = 201
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
-#: A pointer of a stretch that comes from outside: (place in the pointer table, tensor, whether kernels write to it).
+#: A pointer of a sequence that comes from outside: (place in the pointer table, tensor, whether kernels write to it).
 Outside = tuple[int, torch.Tensor, bool]
 
 _lock = threading.Lock()
@@ -147,7 +147,7 @@ def error_text(code: int) -> str:
 
 
 def run_again(answer: int, run: Callable, lease: Any, stream: int, outside: Sequence[Outside], index: int) -> None:
-    """Does what can be done about a stretch that did not answer 0, with `outside` its pointers from outside.
+    """Does what can be done about a sequence that did not answer 0, with `outside` its pointers from outside.
 
     Tensors that kernels cannot read as they lie are copied to memory they can, and back if they were written to. Raises
     `RuntimeError` with the driver's words for a launch that failed.
@@ -166,7 +166,7 @@ def run_again(answer: int, run: Callable, lease: Any, stream: int, outside: Sequ
 
 
 def _run_on_copies(run: Callable, lease: Any, stream: int, outside: Sequence[Outside]) -> int:
-    """Runs the stretch with copies in place of the tensors that are not aligned: one more pass over these.
+    """Runs the sequence with copies in place of the tensors that are not aligned: one more pass over these.
 
     The copies are allocated on the stream that they are used on, so that they may be given back at once.
     """

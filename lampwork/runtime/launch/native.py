@@ -3,7 +3,7 @@
 An image is position-independent and refers to nothing by name; what it needs from outside comes in a table of
 addresses that each call passes.
 
-Each stretch of kernels has two entries: a plain C function, and one with the signature of a CPython `METH_FASTCALL`
+Each launch sequence has two entries: a plain C function, and one with the signature of a CPython `METH_FASTCALL`
 function, which makes a built-in function whose `self` is a `bytes` object that holds the table. The second costs a
 third of a call through ctypes.
 """
@@ -31,7 +31,7 @@ _addresses: dict[str, int] = {}
 
 
 class LoadedCode:
-    """An image in memory. `runs[k](buffers, sizes, threads)` runs stretch k.
+    """An image in memory. `runs[k](buffers, sizes, threads)` runs sequence k.
 
     `buffers` and `sizes` are addresses of arrays: of pointers in the order of `NativeCode.buffer_order`, and of int64.
     The code stays mapped while this object, or any of `runs`, is alive. `addresses`: externals that are known already.

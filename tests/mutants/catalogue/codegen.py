@@ -134,7 +134,7 @@ FAULTS = (
     ),
     Fault(
         "commit-point-late", "codegen/host_steps.py",
-        "                    if any(self._writes_input(launch) for launch in self._stretch(position)):\n                        self._commit()\n",
+        "                    if any(self._writes_input(launch) for launch in self._sequence(position)):\n                        self._commit()\n",
         "",
         "a failure after the caller's memory is written runs the call again",
     ),

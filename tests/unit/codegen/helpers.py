@@ -57,7 +57,7 @@ def compiled(kernel: Kernel, target: str = "avx512", **caches: int) -> NativeCod
 def execute(
     native: NativeCode, tensors: dict[str, torch.Tensor], threads: int = 1, sizes: tuple[int, ...] = ()
 ) -> None:
-    """Runs the first stretch with `tensors` as the buffers, by name."""
+    """Runs the first sequence with `tensors` as the buffers, by name."""
     code = LoadedCode(native)
     pointers = (ctypes.c_void_p * max(len(native.buffer_order), 1))(
         *(tensors[name].data_ptr() for name in native.buffer_order)

@@ -91,7 +91,7 @@ def test_biases_of_convolutions_are_added_apart(monkeypatch):
     for layout in (torch.contiguous_format, torch.channels_last):
         inputs = [torch.randn(2, 4, 6, 6).to(memory_format=layout), torch.randn(5, 4, 3, 3), torch.randn(5)]
         with torch.no_grad():
-            apart = convolutions.add_biases_apart(functionalize(record(torch.nn.functional.conv2d, inputs)))
+            apart = convolutions.split_biases(functionalize(record(torch.nn.functional.conv2d, inputs)))
             (node,) = [n for n in apart.graph.nodes if n.target is torch.ops.aten.convolution.default]
             assert node.args[2] is None
             (result,) = interpret_functional(apart, inputs)

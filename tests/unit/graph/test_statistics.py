@@ -10,7 +10,7 @@ from lampwork.capture.record.recorder import record
 from lampwork.graph.functionalize import functionalize
 from lampwork.graph.interpret import interpret_functional
 from lampwork.graph.simplify import remove_dead
-from lampwork.graph.statistics import take_log_softmaxes_apart, take_norms_apart
+from lampwork.graph.statistics import decompose_log_softmaxes, decompose_norms
 
 
 @pytest.mark.parametrize("dim", [0, -1])
@@ -20,7 +20,7 @@ def test_the_parts_compute_the_same(dtype, dim):
     x[2] = float("-inf")
     x[3, 7] = float("nan")
     with torch.no_grad():
-        functional = take_log_softmaxes_apart(functionalize(record(lambda x: x.log_softmax(dim), [x])))
+        functional = decompose_log_softmaxes(functionalize(record(lambda x: x.log_softmax(dim), [x])))
         functional.graph.lint()
         assert torch.ops.aten._log_softmax.default not in {node.target for node in functional.graph.nodes}
         (result,) = interpret_functional(functional, [x])
@@ -30,7 +30,7 @@ def test_the_parts_compute_the_same(dtype, dim):
 def test_half_types_stay_whole():
     x = torch.randn(4, 8, dtype=torch.bfloat16)
     with torch.no_grad():
-        functional = take_log_softmaxes_apart(functionalize(record(lambda x: x.log_softmax(1), [x])))
+        functional = decompose_log_softmaxes(functionalize(record(lambda x: x.log_softmax(1), [x])))
     assert torch.ops.aten._log_softmax.default in {node.target for node in functional.graph.nodes}
 
 
@@ -44,7 +44,7 @@ def test_a_group_norm_is_computed_from_its_statistics(dtype, memory_format):
     for operands in ((weight, bias), (weight,), ()):
         expected = function(x, *operands)
         with torch.no_grad():
-            functional = remove_dead(take_norms_apart(functionalize(record(function, [x, *operands]))))
+            functional = remove_dead(decompose_norms(functionalize(record(function, [x, *operands]))))
             functional.graph.lint()
             norms = [node for node in functional.graph.nodes if node.target is torch.ops.aten.native_group_norm.default]
             is_whole = any(user.args[1] == 0 for node in norms for user in node.users)

@@ -110,7 +110,7 @@ class StorageGroupsRule(SharingRule[StorageGroups]):
         if len(names) < 2:
             return
         if not test.groups and writer.batch is not None and writer.batch.holds(test.sources):
-            writer.refuse(f"not {writer.constant(writer.batch.apart(test.sources))}(places)")
+            writer.refuse(f"not {writer.constant(writer.batch.disjoint(test.sources))}(places)")
             return
         pointers = ", ".join(f"{name}.data_ptr()" for name in names)
         if None in extents:
@@ -140,5 +140,5 @@ class StorageGroupsRule(SharingRule[StorageGroups]):
                 sources = tuple(test.sources[index] for index in chosen)
                 guards.append(replace(guard, source=sources[0], test=StorageGroups(sources, groups)))
         if any(static) and not all(static):
-            split.apart.extend(source for source, each in zip(test.sources, static) if not each)
+            split.disjoint.extend(source for source, each in zip(test.sources, static) if not each)
             split.pin([source for source, each in zip(test.sources, static) if each])

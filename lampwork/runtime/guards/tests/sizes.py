@@ -39,6 +39,6 @@ class NumberRelationRule(GuardRule[NumberRelation]):
 
     def remedy(self, test: NumberRelation, source: Source) -> str:
         return (
-            "The program tells these sizes apart, and is compiled once for each case. Where it needs a size as a "
+            "The program distinguishes these sizes, and is compiled once for each case. Where it needs a size as a "
             "number (`==` above), use it in arithmetic and tensor operators only."
         )

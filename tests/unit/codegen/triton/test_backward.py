@@ -12,7 +12,7 @@ from lampwork.config import Settings
 from lampwork.debug.interpret_lowered import interpret_lowered
 from lampwork.graph.operands import forget_contents, keep_places_in_windows
 from lampwork.graph.simplify import remove_dead
-from lampwork.graph.statistics import take_norms_apart
+from lampwork.graph.statistics import decompose_norms
 from lampwork.ir.program import Launch
 from lampwork.ir.verify import verify_lowered
 from lampwork.lower import lower
@@ -170,7 +170,7 @@ def test_norms_taken_apart(affine):
         return tuple(aten._native_batch_norm_legit.no_stats(aten.sin(x), w, b, True, 0.1, 1e-5))
 
     for function in (group, batch):
-        check(function, x, *operands, passes=(take_norms_apart,))
+        check(function, x, *operands, passes=(decompose_norms,))
 
 
 def test_repeated_pixels():

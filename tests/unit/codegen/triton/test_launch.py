@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from lampwork.codegen.stretches import launch_stretches
+from lampwork.codegen.launch_sequences import launch_sequences
 from lampwork.codegen.triton import launcher
 from lampwork.codegen.triton.launch import launch_code
 from lampwork.errors import CompileError
@@ -77,8 +77,8 @@ def program(*steps, kernels=(COPY, SIZED), places=None):
 
 
 def run(program, pointers, sizes=(0, 0), kernels=(DEVICE_COPY, DEVICE_SIZED), codes=(), foreign=False):
-    """(answers of all stretches, the driver)"""
-    native = launch_code(program, launch_stretches(program), kernels)
+    """(answers of all sequences, the driver)"""
+    native = launch_code(program, launch_sequences(program), kernels)
     driver = Driver(kernels, codes)
     code = LoadedCode(native, driver.addresses())
     table = (ctypes.c_int64 * len(native.buffer_order))(*(pointers[name] for name in native.buffer_order))
@@ -117,7 +117,7 @@ def test_grids_without_programs_are_left_out():
     assert answers == [0] and [values[0] for *_, values in driver.launches] == [1024]
 
 
-def test_each_stretch_is_a_function():
+def test_each_sequence_is_a_function():
     steps = (Launch(0, ("x", "y")), Extern("aten::relu", ()), Launch(0, ("y", "z")))
     answers, driver = run(program(*steps), POINTERS)
     assert answers == [0, 0] and len(driver.launches) == 2
@@ -130,7 +130,7 @@ def test_nothing_is_launched_behind_an_error(foreign):
     assert answers == [1 << 32 | 719] and len(driver.launches) == 2
 
 
-def test_pointers_from_outside_that_are_not_aligned_stop_the_stretch():
+def test_pointers_from_outside_that_are_not_aligned_stop_the_sequence():
     steps = (Launch(1, ("x",), (N,)), Launch(0, ("x", "y")))
     answers, driver = run(program(*steps), {**POINTERS, "x": 20}, (7, 300))
     assert answers == [UNALIGNED] and not driver.launches

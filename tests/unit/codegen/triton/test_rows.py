@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from lampwork.codegen.stretches import launch_stretches
+from lampwork.codegen.launch_sequences import launch_sequences
 from lampwork.codegen.triton.compile import _JOB
 from lampwork.codegen.triton.launch import from_outside, launch_code
 from lampwork.codegen.triton.rows import FILLED, fill_kernel
@@ -79,9 +79,9 @@ def test_text_is_vectorised_where_sizes_allow_it():
 
 
 def launched(program, pointers):
-    """(the driver, kernels) after the program's one stretch ran."""
+    """(the driver, kernels) after the program's one sequence ran."""
     kernels = [*(kernel_source(kernel, TARGET) for kernel in program.kernels), fill_kernel(TARGET)]
-    native = launch_code(program, launch_stretches(program), kernels)
+    native = launch_code(program, launch_sequences(program), kernels)
     driver = Driver(kernels)
     code = LoadedCode(native, driver.addresses())
     table = (ctypes.c_int64 * len(native.buffer_order))(*(pointers[name] for name in native.buffer_order))
@@ -128,8 +128,8 @@ def test_pointers_from_outside_are_checked_where_accesses_are_wide():
         lambda scale, *values: [value * scale for value in values], [torch.tensor(2.0), *tensors(shapes=[(32,)] * 8)]
     )
     kernels = [*sources(program), fill_kernel(TARGET)]
-    (stretch,) = launch_stretches(program)
-    outside = from_outside(program, stretch, kernels)
+    (sequence,) = launch_sequences(program)
+    outside = from_outside(program, sequence, kernels)
     assert set(outside) == {name for name in program.inputs if program.buffers[name].shape == (32,)}
     program = program_of(lambda *values: [value * 2 for value in values], tensors(shapes=[(33,)] * 8))
-    assert from_outside(program, launch_stretches(program)[0], [*sources(program), fill_kernel(TARGET)]) == ()
+    assert from_outside(program, launch_sequences(program)[0], [*sources(program), fill_kernel(TARGET)]) == ()

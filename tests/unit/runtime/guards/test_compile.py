@@ -307,12 +307,12 @@ def aliasing(groups, *tensors):
 def test_overlap_among_inputs():
     base = torch.zeros(16)
     x, y = base[:8], base[8:]
-    apart = aliasing((), x, y)
-    assert apart(None, (x, y), {}) == ()
-    assert apart(None, (torch.zeros(8), torch.zeros(8)), {}) == ()
-    assert apart(None, (x, x), {}) is None
-    assert apart(None, (x, base[4:12]), {}) is None
-    assert apart(None, (base[4:12], x), {}) is None
+    disjoint = aliasing((), x, y)
+    assert disjoint(None, (x, y), {}) == ()
+    assert disjoint(None, (torch.zeros(8), torch.zeros(8)), {}) == ()
+    assert disjoint(None, (x, x), {}) is None
+    assert disjoint(None, (x, base[4:12]), {}) is None
+    assert disjoint(None, (base[4:12], x), {}) is None
 
 
 def test_overlap_keeps_its_offsets():

@@ -86,7 +86,7 @@ def test_a_leaf_that_requires_grad():
     assert look((sample(),)) is None and look((leaf().requires_grad_(False),)) is None
 
 
-def test_apart_agrees_with_the_slow_way():
+def test_disjoint_agrees_with_the_slow_way():
     generator = random.Random(0)
     memory = torch.zeros(400)
     test = tensor_guard(torch.zeros(3))
@@ -102,7 +102,7 @@ def test_apart_agrees_with_the_slow_way():
         asked = [start for start, each in zip(starts, placed) if each]
         pointers, extents = [*asked, *begins], [3] * len(asked) + [5] * len(begins)
         expected = interpreter.aliasing_is(pointers, extents, ())
-        assert look.apart(places, array("Q", [len(begins), *ranges])) is expected
+        assert look.disjoint(places, array("Q", [len(begins), *ranges])) is expected
         begin = generator.randrange(0, 200)
         touched = any(start < begin + 2 and begin < start + 3 for start in asked)
         assert look.touch(places, memory.data_ptr() + 4 * begin, 8) is touched
@@ -138,10 +138,10 @@ def test_machine_code_is_what_its_source_says(monkeypatch):
     word = ctypes.c_int64
     functions = tuple(
         ctypes.PYFUNCTYPE(word, *[word] * count)(engine.get_function_address(name))
-        for name, count in (("look", 4), ("apart", 5), ("touches", 5), ("same", 3))
+        for name, count in (("look", 4), ("disjoint", 5), ("touches", 5), ("same", 3))
     )
     monkeypatch.setattr(native_tensors, "_functions", lambda: functions)
-    test_apart_agrees_with_the_slow_way()
+    test_disjoint_agrees_with_the_slow_way()
     for name in SAME:
         test_places_are_those_of_the_data(name)
     for name in OTHERS:
@@ -269,7 +269,7 @@ define internal i64 @byte_at(ptr %base, i64 %offset) alwaysinline {
   %word = load i64, ptr %place
   ret i64 %word
 }
-define i64 @apart(ptr %places, ptr %extents, ptr %order, i64 %count, ptr %ranges) #0 {
+define i64 @disjoint(ptr %places, ptr %extents, ptr %order, i64 %count, ptr %ranges) #0 {
 entry:
   %gap_first = lshr i64 %count, 1
   br label %gaps

@@ -332,19 +332,19 @@ def test_arguments_that_overlap_weights_are_noticed():
     weights = torch.zeros(16)
     others = [weights[:4], weights[8:12]]
     overlap = Overlap(others)
-    assert overlap.apart(weights[4:8].data_ptr(), 16)
-    assert not overlap.apart(weights[3:7].data_ptr(), 16)
-    assert not overlap.apart(weights[10:].data_ptr(), 4)
-    assert overlap.apart(weights[12:].data_ptr(), 16)
-    assert overlap.apart(weights[8:].data_ptr(), 0)
-    assert not overlap.apart(weights.data_ptr() - 8, 1000)
+    assert overlap.disjoint(weights[4:8].data_ptr(), 16)
+    assert not overlap.disjoint(weights[3:7].data_ptr(), 16)
+    assert not overlap.disjoint(weights[10:].data_ptr(), 4)
+    assert overlap.disjoint(weights[12:].data_ptr(), 16)
+    assert overlap.disjoint(weights[8:].data_ptr(), 0)
+    assert not overlap.disjoint(weights.data_ptr() - 8, 1000)
 
 
 def test_guards_are_parted():
     sources = (Argument(0), own("weight"), Argument(1), own("other"))
     split = Split([Guard(sources[0], Distinct(sources[1:])), Guard(sources[0], StorageGroups(sources, ()))])
     assert {type(guard.test) for guard in split.call} == {Distinct, StorageGroups}
-    assert split.different == [Argument(0), Argument(1)] and split.apart == [Argument(0), Argument(1)]
+    assert split.different == [Argument(0), Argument(1)] and split.disjoint == [Argument(0), Argument(1)]
     assert split.others == [own("weight"), own("other")]
     mixed = Guard(sources[0], StorageGroups(sources, (((0, 0), (1, 4)),)))
     assert Split([mixed]).call == [mixed]

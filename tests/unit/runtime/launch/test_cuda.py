@@ -14,9 +14,8 @@ import pytest
 import torch
 
 from lampwork import _torch
-from lampwork.codegen import stretches
 from lampwork.codegen.host import host_source
-from lampwork.codegen.stretches import launch_stretches
+from lampwork.codegen.launch_sequences import launch_sequences
 from lampwork.codegen.triton.launch import launch_code
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.loops import Buffer, Kernel, Parameter
@@ -107,7 +106,7 @@ def bound(steps, results, places=PLACES, weights=frozenset(), owns_inputs=False,
         (DOUBLE, BUMP), {each.name: each for each in (X, Y, OUT)}, places, tuple(steps), ("x",), tuple(results),
         result_storages=("out",), workspace_bytes=64, device="cuda:0", **fields,
     )  # fmt: skip
-    native = launch_code(program, launch_stretches(program), DEVICE_KERNELS)
+    native = launch_code(program, launch_sequences(program), DEVICE_KERNELS)
     source = host_source(program, native, weights, owns_inputs)
     return Host(Artifact("handmade", (), (), (), (), Return(TensorValue(0)), program, native, source))
 
@@ -116,7 +115,7 @@ def doubled_twice(**fields):
     return bound([Launch(0, ("x", "y")), Launch(0, ("y", "out"))], [FromBuffer(whole(OUT))], **fields)
 
 
-def test_a_stretch(device):
+def test_a_sequence(device):
     x = torch.arange(8.0)
     assert torch.equal(doubled_twice().call([x])[0], 4 * x)
     assert device.launches == 2
@@ -133,8 +132,8 @@ def in_turns(freed_bytes):
         (DOUBLE,), {each.name: each for each in (X, Y, z, OUT)}, OWN, steps, ("x",), (FromBuffer(whole(OUT)),),
         result_storages=("out",), free_after={1: ("y",), 2: ("z",)}, device="cuda:0",
     )  # fmt: skip
-    with mock.patch.object(stretches, "FREED_BYTES", freed_bytes):
-        native = launch_code(made, launch_stretches(made), DEVICE_KERNELS)
+    with mock.patch("lampwork.codegen.launch_sequences.FREED_BYTES", freed_bytes):
+        native = launch_code(made, launch_sequences(made), DEVICE_KERNELS)
         source = host_source(made, native)
     return Host(Artifact("handmade", (), (), (), (), Return(TensorValue(0)), made, native, source)), source
 

@@ -4,12 +4,12 @@
     segment 0: ()   externs 0: addmm   segment 1: gelu   externs 1: addmm   segment 2: add, layer norm   externs 2:
     addmm
 
-Nests of one depth (the number of ATen calls they wait for) form a segment: no ATen call has to run between them.
+Nests of one level (the number of ATen calls they wait for) form a segment: no ATen call has to run between them.
 
 A call that may wait does so where what is computed for it is read in a later segment, too:
 
     a = sin(tanh(x));  w_grad = mm(a, g)       as early as it can: tanh(x) is stored for the kernel of d
-    a_grad = mm(g, w)                          behind the kernel of d, w_grad follows one kernel that makes a and d
+    a_grad = mm(g, w)                          after the kernel of d, w_grad follows one kernel that makes a and d
     d = a_grad * cos(tanh(x)) * ...
 """
 
@@ -25,7 +25,7 @@ from lampwork.schedule.dependences import Dependences
 from lampwork.schedule.expressions import estimate
 
 
-def find_depths(
+def find_levels(
     items: Sequence[Item],
     dependences: Dependences,
     buffers: Mapping[str, Buffer],
@@ -57,7 +57,7 @@ class _Depths:
         self.is_nest = [isinstance(item, LoopNest) for item in items]
         self.repeated = [not again.isdisjoint(written) for written in dependences.writes]
         self.after: list[list[int]] = [[] for _ in items]
-        self.depths: list[int] = []
+        self.levels: list[int] = []
         self.readers: dict[str, list[int]] = {}  # the nests that read a buffer
         for number, nest in enumerate(self.is_nest):
             for name in dependences.reads[number] if nest else ():
@@ -69,40 +69,40 @@ class _Depths:
         for number in range(len(self.items) - 1, -1, -1):
             if not isinstance(self.items[number], Extern) or self.repeated[number] or latest[number] <= found[number]:
                 continue
-            depth, moving = self._later_depth(number, latest[number], found)
+            level, moving = self._later_level(number, latest[number], found)
             # What else waits for these is found at the end: each time would take as long as the program is, squared.
-            for each in (*moving, *self._delay(number, depth)) if moving else ():
-                found[each] = max(found[each], depth, self.depths[each])
+            for each in (*moving, *self._delay(number, level)) if moving else ():
+                found[each] = max(found[each], level, self.levels[each])
         return self._waiting()
 
     def _come_early(self) -> None:
-        depths, before = self.depths, self.dependences.before
+        levels, before = self.levels, self.dependences.before
         for number, nest in enumerate(self.is_nest):
-            depth = 0 if nest or self.dependences.reads[number] else -1
+            level = 0 if nest or self.dependences.reads[number] else -1
             for earlier in before[number]:
                 self.after[earlier].append(number)
-                depth = max(depth, depths[earlier] + (nest and not self.is_nest[earlier]))
-            depths.append(depth)
+                level = max(level, levels[earlier] + (nest and not self.is_nest[earlier]))
+            levels.append(level)
 
     def _waiting(self) -> list[int]:
-        """The depths where what waits for its first consumer has that one's."""
-        depths, after = list(self.depths), self.after
-        latest = list(depths)  # for what is computed from inputs alone, if all of it waited
-        for number in range(len(depths) - 1, -1, -1):
-            if depths[number] == 0 and self.is_nest[number] and after[number]:
+        """The levels where what waits for its first consumer has that one's."""
+        levels, after = list(self.levels), self.after
+        latest = list(levels)  # for what is computed from inputs alone, if all of it waited
+        for number in range(len(levels) - 1, -1, -1):
+            if levels[number] == 0 and self.is_nest[number] and after[number]:
                 latest[number] = min([latest[later] for later in after[number]])
-        for number in range(len(depths) - 1, -1, -1):
+        for number in range(len(levels) - 1, -1, -1):
             nest, repeated = self.is_nest[number], self.repeated[number]
             if not after[number] or not (nest or repeated):
                 continue
-            # A call runs behind the segment of its number.
-            first = min([depths[later] - (not nest and self.is_nest[later]) for later in after[number]])
-            if first <= depths[number]:
+            # A call runs after the segment of its number.
+            first = min([levels[later] - (not nest and self.is_nest[later]) for later in after[number]])
+            if first <= levels[number]:
                 continue
             if not repeated and not self._grows(number):
-                first = min([first, *self._last_used(number, latest)]) if depths[number] == 0 else 0
-            depths[number] = max(depths[number], first)
-        return depths
+                first = min([first, *self._last_used(number, latest)]) if levels[number] == 0 else 0
+            levels[number] = max(levels[number], first)
+        return levels
 
     def _last_used(self, number: int, latest: Sequence[int]) -> Iterator[int]:
         """Until when other items need what an item reads, for all that they need."""
@@ -122,8 +122,8 @@ class _Depths:
     # -- Calls that wait ----------------------------------------------------------------------------------------------
 
     def _latest(self) -> list[int]:
-        """The largest depths that make the program no deeper."""
-        most = max(self.depths, default=0)
+        """The largest levels that make the program no longer."""
+        most = max(self.levels, default=0)
         latest = [most] * len(self.items)
         for number in range(len(self.items) - 1, -1, -1):
             for later in self.after[number]:
@@ -131,41 +131,41 @@ class _Depths:
                 latest[number] = min(latest[number], latest[later] - step)
         return latest
 
-    def _delay(self, number: int, depth: int) -> list[int]:
-        """Gives an item a larger depth, and what follows it the depths that it needs then; all that have got one."""
-        pending, changed = [(number, depth)], []
+    def _delay(self, number: int, level: int) -> list[int]:
+        """Gives an item a larger level, and what follows it the levels that it needs then; all that have got one."""
+        pending, changed = [(number, level)], []
         while pending:
-            number, depth = pending.pop()
-            if depth > self.depths[number]:
-                self.depths[number] = depth
+            number, level = pending.pop()
+            if level > self.levels[number]:
+                self.levels[number] = level
                 changed.append(number)
                 nest = self.is_nest[number]
-                pending += [(later, depth + (self.is_nest[later] and not nest)) for later in self.after[number]]
+                pending += [(later, level + (self.is_nest[later] and not nest)) for later in self.after[number]]
         return changed
 
-    def _later_depth(self, number: int, latest: int, depths: Sequence[int]) -> tuple[int, set[int]]:
-        """The depth of a call that may wait until `latest`: a larger one than it has if nests in front of it share what
+    def _later_level(self, number: int, latest: int, levels: Sequence[int]) -> tuple[int, set[int]]:
+        """The level of a call that may wait until `latest`: a larger one than it has if nests in front of it share what
         they read or compute with nests there, and that is more than what stays in memory meanwhile. Behind it, what
-        gets that depth with it: nothing where it does not wait.
+        gets that level with it: nothing where it does not wait.
 
-        `depths`: those that all have if it does not wait."""
-        own = self.depths[number]
+        `levels`: those that all have if it does not wait."""
+        own = self.levels[number]
         chain = self._nests_before(number)
-        found = {depths[partner] for each in chain for _, partner in self._partners(each, chain)}
-        depth = min((each for each in found if own < each <= latest), default=own)
-        if depth == own:
+        found = {levels[partner] for each in chain for _, partner in self._partners(each, chain)}
+        level = min((each for each in found if own < each <= latest), default=own)
+        if level == own:
             return own, set()
         moving: set[int] = {number}
         shared: set[str] = set()
         for each in sorted(chain, reverse=True):
-            if not all(later in moving or depths[later] >= depth for later in self.after[each]):
+            if not all(later in moving or levels[later] >= level for later in self.after[each]):
                 continue
-            if self.depths[each] > 0 and not self.repeated[each] and not self._grows(each):
+            if self.levels[each] > 0 and not self.repeated[each] and not self._grows(each):
                 continue  # it does not wait
             moving.add(each)
-            shared |= {name for name, partner in self._partners(each, chain) if depths[partner] == depth}
-        pays = shared and self._bytes(shared) >= self._kept(number, depth, moving, depths)
-        return (depth, moving) if pays else (own, set())
+            shared |= {name for name, partner in self._partners(each, chain) if levels[partner] == level}
+        pays = shared and self._bytes(shared) >= self._kept(number, level, moving, levels)
+        return (level, moving) if pays else (own, set())
 
     def _partners(self, number: int, chain: set[int]) -> Iterator[tuple[str, int]]:
         """Nests outside of `chain` that read what a nest of it makes or reads, and the buffer."""
@@ -186,13 +186,13 @@ class _Depths:
                     pending.append(earlier)
         return found
 
-    def _kept(self, number: int, depth: int, moving: set[int], depths: Sequence[int]) -> int:
-        """Bytes that are needed until `depth` because the call waits for it."""
+    def _kept(self, number: int, level: int, moving: set[int], levels: Sequence[int]) -> int:
+        """Bytes that are needed until `level` because the call waits for it."""
         made = {name for each in moving if each != number for name in self.dependences.writes[each]}
         kept = 0
         for earlier in self.dependences.before[number]:
             names = [name for name in self.dependences.writes[earlier] if name in self.dependences.reads[number]]
-            if all(depths[later] < depth or later == number for later in self.after[earlier]):
+            if all(levels[later] < level or later == number for later in self.after[earlier]):
                 kept += self._bytes([name for name in names if name not in made])
         return kept
 

@@ -8,13 +8,13 @@ from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import storage_numel
 from lampwork.ir.program import Extern, Launch, Program
 
-#: A stretch on a GPU ends where so much memory is free again and more is needed. (One more costs the host 2 us.)
+#: A sequence on a GPU ends where so much memory is free again and more is needed. (One more costs the host 2 us.)
 FREED_BYTES = 16 << 20
 
 
-def launch_stretches(program: Program) -> list[list[Launch]]:
-    """The stretches of launches among the program's steps, in order: what runs without the host's doing anything."""
-    starts = stretch_starts(program)
+def launch_sequences(program: Program) -> list[list[Launch]]:
+    """The launch sequences among the program's steps, in order: what runs without the host's doing anything."""
+    starts = sequence_starts(program)
     result: list[list[Launch]] = []
     for number, step in enumerate(program.steps):
         if number in starts:
@@ -24,9 +24,9 @@ def launch_stretches(program: Program) -> list[list[Launch]]:
     return result
 
 
-def stretch_starts(program: Program) -> frozenset[int]:
-    """The steps that stretches begin with: launches behind other steps, and on a GPU those that make large buffers
-    behind launches which were the last to need others."""
+def sequence_starts(program: Program) -> frozenset[int]:
+    """The steps that sequences begin with: launches after other steps, and on a GPU those that make large buffers
+    after launches which were the last to need others."""
     starts: set[int] = set()
     made = {name for step in program.steps if isinstance(step, Extern) for name in step.outputs}
     seen: set[str] = set()
