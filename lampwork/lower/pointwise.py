@@ -8,6 +8,7 @@ from typing import Any
 
 from lampwork.ir.dtype import FLOATING, INTEGRAL, ITEM_SIZE_BYTES, compute_dtype
 from lampwork.ir.loops import Compute, Expr
+from lampwork.ir.scalar_operators import SCALARS, ScalarOperator
 from lampwork.ir.size import SizeExpr, bounds
 from lampwork.lower import expressions as ex
 from lampwork.lower.lower import Lowering
@@ -35,19 +36,18 @@ def _operation(op: str) -> Callable[[Expr], Expr]:
     return lambda a: Compute(op, (a,), a.dtype)
 
 
-for _name in (
-    "neg", "abs", "sign", "reciprocal", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p",
-    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
-    "erf", "erfc", "lgamma", "sigmoid", "bitwise_not",
-):  # fmt: skip
-    _unary(_name, _operation("not" if _name == "bitwise_not" else _name))
-for _name in ("floor", "ceil", "trunc", "round"):
-    _unary(_name, _operation(_name), exact_on_integers=True)
+def lower_as_one_operator(row: ScalarOperator) -> None:
+    """The ATen operators that `row` names are it on each element."""
+    for name in row.lowers:
+        _unary(name, _operation(row.name), exact_on_integers=row.domain == "rounding")
+
+
+for _row in SCALARS.values():
+    lower_as_one_operator(_row)
 for _name in ("positive", "conj_physical"):
     _unary(_name, lambda a: a)
 
 
-_unary("sgn", _operation("sign"))
 _unary("frac", lambda a: ex.sub(a, ex.unary("trunc", a)))
 _unary("deg2rad", lambda a: ex.mul(a, ex.like(math.pi / 180.0, a)))
 _unary("rad2deg", lambda a: ex.mul(a, ex.like(180.0 / math.pi, a)))
