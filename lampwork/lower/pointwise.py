@@ -185,9 +185,10 @@ def _add(lowering: Lowering, self: Any, other: Any, alpha: Any = 1) -> Any:
 
 def _plus_scaled(lowering: Lowering, a: Any, b: Any, alpha: Any) -> TensorValue:
     """`a + alpha * b`. Of float32 and float64 it is rounded once, as in eager: products may be out of range."""
+    once = abs(alpha) != 1 and lowering.out.dtype in ("float32", "float64")
 
     def body(a: Expr, b: Expr) -> Expr:
-        if abs(alpha) != 1 and lowering.out.dtype in ("float32", "float64"):
+        if once:
             return ex.fma(b, ex.like(alpha, b), a)
         return ex.sub(a, b) if alpha == -1 else ex.add(a, _scaled(b, alpha))
 

@@ -105,10 +105,11 @@ def nll_loss2d(
     gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, *args: Any
 ) -> Spec:
     """Eager lays the result out as `x` and refuses what is not in a row then, images with channels last among them."""
-    if not is_contiguous(tuple(x.size()), preserved(x)):
+    shape, strides = tuple(x.size()), preserved(x)
+    if not is_contiguous(shape, strides):
         raise RuntimeError("grad_input must be contiguous")
     _expect_of_nll(gradient, x, target, weight, reduction)
-    return _dense(x)
+    return Spec(shape, strides, x.dtype)
 
 
 @rule("multi_margin_loss_backward", "multilabel_margin_loss_backward", "fractional_max_pool3d_backward")
