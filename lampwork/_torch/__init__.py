@@ -205,6 +205,7 @@ if TYPE_CHECKING:
         convolution_path,
         convolution_writes_bias_first,
         has_vendor_products,
+        vendor_multiplies_bfloat16,
         vendor_supports_bfloat16,
     )
 

@@ -19,6 +19,11 @@ def vendor_supports_bfloat16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
+def vendor_multiplies_bfloat16(rows: int, inner: int, columns: int) -> bool:
+    """Whether ATen gives bfloat16 products [rows, inner] x [inner, columns] to oneDNN (`checksize` in Matmul.cpp)."""
+    return vendor_supports_bfloat16() and rows * inner * columns > 16**3
+
+
 def _convolution_backend(x: torch.Tensor, weight: torch.Tensor, bias: Any, *geometry: Any) -> Any:
     """ATen's choice for a convolution of these; fakes will do."""
     if x.dim() == 3 and not x.is_contiguous():

@@ -84,6 +84,18 @@ class NumberNode(_Node):
         return self._is(operator.ge, other)
 
 
+#: Exponents with which eager takes roots: of -0 and of -inf these are not what powers are. 1.5 is one in a derivative.
+_ROOTS, _ROOTS_OF_GRADIENTS = (0.5, -0.5), (0.5, -0.5, 1.5)
+
+
+def root_of(exponent: object, base: torch.Tensor) -> float | None:
+    """The exponent of `base` where it varies and is one with which eager takes a root, None for others. That it is, or
+    is none, is noted for other calls."""
+    if type(exponent) is not torch.SymFloat:
+        return None
+    return next((each for each in (_ROOTS_OF_GRADIENTS if base.requires_grad else _ROOTS) if exponent == each), None)
+
+
 def symbolic_float(number: Any) -> torch.SymFloat:
     return torch.SymFloat(NumberNode(number))
 

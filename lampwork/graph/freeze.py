@@ -282,10 +282,10 @@ def packed_pays(rows: int, inner: int, columns: int, dtype: torch.dtype) -> bool
     """Whether the vendor's linear on a packed weight beats `addmm` (measured as in `products.unpacked_pays`).
 
     float32: 0.90 at 1x768x768, 1.50 at 2x, 1.47 at 8x, 1.21 at 128x; 0.68 at 128x64x64, 0.85 at 64x128x128, 0.97 at
-    32x256x256, 1.08 at 2048x64x64. bfloat16: 1.05 to 1.80 everywhere.
+    32x256x256, 1.08 at 2048x64x64. bfloat16: 1.05 to 1.80 everywhere that ATen takes the library.
     """
     if dtype == torch.bfloat16:
-        return _torch.vendor_supports_bfloat16()
+        return _torch.vendor_multiplies_bfloat16(rows, inner, columns)
     return rows >= 2 and rows * inner * columns >= 1_000_000 and inner * columns >= 128 * 1024
 
 

@@ -62,14 +62,15 @@ def unpacked_pays(rows: int, inner: int, columns: int, dtype: torch.dtype) -> bo
     float32: 0.89 at 1x768x768, 0.98 at 4x, 1.02 at 8x, 1.05 at 16x, 1.08 at 128x, 1.25 at 128x768x3072, 1.39 at
     128x768x20000; 0.63 at 128x64x64, 0.87 at 512x64x64, 1.04 at 2048x64x64. On Intel `addmm` uses a library that is as
     fast.
-    bfloat16 (addmm is the same library, with more work around it): 1.00 to 1.13 everywhere.
+    bfloat16 (addmm is the same library, with more work around it): 1.00 to 1.13 everywhere. A product that ATen keeps
+    from the library is left to ATen: the library reads numbers below the smallest normal one as zeros.
     That is for x by rows. Gradients of weights have x by columns, and often results too large for memory that malloc
     has at hand, where `mm` writes into planned memory: 0.85 to 0.94 at 512x8192x512, 0.83 at 32000x256x512, 0.65 at
     30522x128x768, 1.07 to 1.25 for results of less than 10 MiB over at most 400 rows, whose memory is new in a program.
     A Llama's step takes 0.8 of the time where they are left to `mm`.
     """
     if dtype == torch.bfloat16:
-        return _torch.vendor_supports_bfloat16()
+        return _torch.vendor_multiplies_bfloat16(rows, inner, columns)
     return dtype == torch.float32 and _is_amd() and rows >= 16 and rows * inner * columns >= 8_000_000
 
 

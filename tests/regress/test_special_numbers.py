@@ -361,3 +361,38 @@ def test_zeros_as_gradients_of_norms_of_one_element(name):
                 return torch.autograd.grad(result, x, torch.full_like(result, number))
 
             same(program, torch.full((3, 1), value, requires_grad=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("grad", [False, True])
+def test_roots_by_an_exponent_that_varies_in_place(dtype, grad):
+    """Of -0 and of -inf roots are not what powers are."""
+
+    def program(x, n):
+        y = x * 1
+        y **= n
+        return y, (x * 1).pow_(n)
+
+    x = torch.tensor([-0.0, 0.0, -inf, inf, -1.0, 2.0, nan], dtype=dtype)
+    compiled = lampwork.compile(program, options={"cache": False})
+    for exponent in (0.3, 0.4, 0.5, -0.5, 1.5, 0.25):
+        results = []
+        for function in (compiled, program):
+            leaf = x.clone().requires_grad_(grad)
+            made = function(leaf, exponent)
+            results.append([*made, *(torch.autograd.grad(sum(each.sum() for each in made), [leaf]) if grad else [])])
+        for mine, theirs in zip(*results):
+            torch.testing.assert_close(mine, theirs, equal_nan=True)
+            assert torch.equal(mine.signbit() | mine.isnan(), theirs.signbit() | theirs.isnan())
+
+
+@pytest.mark.parametrize("rows, inner, columns", [(2, 4, 8), (16, 16, 16), (17, 16, 16), (32, 64, 32)])
+@pytest.mark.parametrize("freeze", [False, True])
+def test_half_products_of_numbers_below_the_smallest_normal_one(rows, inner, columns, freeze):
+    """oneDNN takes them for zeros where it has bfloat16 instructions: so does eager, of products that it is given."""
+    weight = torch.full((columns, inner), 1e-39, dtype=torch.bfloat16)
+    x = torch.full((rows, inner), inf, dtype=torch.bfloat16)
+    for program in (lambda x: F.linear(x, weight), lambda x: F.linear(x, weight).sigmoid(), lambda x: x @ weight.T):
+        with torch.no_grad():
+            compiled = lampwork.compile(program, options={"cache": False, "freeze": freeze})
+            torch.testing.assert_close(compiled(x), program(x), equal_nan=True)

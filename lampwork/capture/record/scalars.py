@@ -20,7 +20,7 @@ import torch
 from lampwork.capture.values.numbers import BackedNumber
 from lampwork.capture.values.unbacked_numbers import tensor_of
 from lampwork.fakes.fake import DataDependent, Fake, Unsupported
-from lampwork.fakes.numbers import NumberNode
+from lampwork.fakes.numbers import NumberNode, number_behind, root_of
 from lampwork.fakes.operators import Operator
 from lampwork.fakes.overflow import refuse_overflow
 from lampwork.fakes.promotion import promoted
@@ -62,7 +62,10 @@ class Scalars:
         inplace = op.kind == "inplace"
         rule = _RULES.get(base[:-1] if inplace else base)
         if rule is not None and not (inplace and not isinstance(op.written[0], int)):
-            result = rule(self, *args, **kwargs)
+            # A derivative reads what was written to as it was before.
+            is_read = inplace and torch.is_grad_enabled() and args[0].requires_grad
+            given = (self.run(aten.clone.default, args[0]), *args[1:]) if is_read else args
+            result = rule(self, *given, **kwargs)
             if result is not None:
                 return self._store(op, args, kwargs, result) if inplace else self._laid_out(op, args, kwargs, result)
         return self.recorder.call(op.overload, known_numbers(args), known_numbers(kwargs))
@@ -182,6 +185,9 @@ def _power(scalars: Scalars, x: Any, y: Any) -> Any:
     dtype = _result_type(beside)
     if dtype is None:
         return None
+    root = root_of(y, x) if type(number_behind(y)) is BackedNumber else None
+    if root is not None:
+        return scalars.run(aten.pow.Tensor_Scalar, x, root)
     operands = [scalars.operand(each, beside, dtype, as_element=True) for each in (x, y)]
     result = scalars.narrow(scalars.run(aten.pow.Tensor_Tensor, *operands), dtype)
     if beside is y and not same_sizes(result.stride(), contiguous(result.size())):  # as powers of a number are

@@ -22,8 +22,7 @@ from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.keyed_calls import settle_keys
 from lampwork.capture.values.numbers import FUNCTIONS, NUMERIC, OPERATORS, BackedNumber, BackedNumbers
 from lampwork.capture.values.unbacked_numbers import UnbackedNumber
-from lampwork.capture.values.unknown_text import formatted, unknown_text
-from lampwork.fakes.numbers import symbolic_float
+from lampwork.fakes.numbers import root_of, symbolic_float
 from lampwork.fakes.overflow import refuse_exponent
 from lampwork.fakes.shapes import contiguous, has_zero
 from lampwork.fakes.symbolic import by_contents
@@ -34,23 +33,13 @@ _KEEP_INTEGERS = frozenset({
 })  # fmt: skip
 
 
-#: Exponents with which eager takes roots: of -0 and of -inf these are not what powers are. 1.5 is one in a derivative.
-_ROOTS, _ROOTS_OF_GRADIENTS = (0.5, -0.5), (0.5, -0.5, 1.5)
-
-
 class BackedNumberFamily(StandInFamily):
     """Numbers from outside. Asked before numbers out of tensors."""
 
     stand_ins = frozenset({BackedNumber})
 
-    def kind(self, value: Any) -> type:
-        return float
-
-    def text(self, value: Any, function: Any) -> Any:
-        return unknown_text(function, value)
-
-    def format(self, value: Any, spec: Any) -> Any:
-        return formatted(value, spec, 1.0)
+    def example(self, value: Any) -> Any:
+        return 1.0 if type(value) is BackedNumber else value
 
     # -- operators
 
@@ -96,10 +85,8 @@ class BackedNumberFamily(StandInFamily):
         exponent = self.symbolic(number)
         if tensor.is_floating_point():
             refuse_exponent(exponent, tensor.dtype)
-        for root in _ROOTS_OF_GRADIENTS if tensor.requires_grad else _ROOTS:
-            if type(exponent) is torch.SymFloat and exponent == root:
-                return root
-        return exponent
+        root = root_of(exponent, tensor)
+        return exponent if root is None else root
 
     def _as_tensor(self, value: Any, other: Any) -> Any:
         if type(value) is not BackedNumber:

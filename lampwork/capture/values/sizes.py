@@ -111,8 +111,9 @@ class SizeFamily(StandInFamily):
 
     stand_ins = SYMBOLIC
 
-    def kind(self, value: Any) -> type:
-        return NUMBER_TYPES[type(value)]
+    def example(self, value: Any) -> Any:
+        kind = NUMBER_TYPES.get(type(value))
+        return value if kind is None else kind(1)
 
     # -- operators
 

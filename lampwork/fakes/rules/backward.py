@@ -105,11 +105,10 @@ def nll_loss2d(
     gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, *args: Any
 ) -> Spec:
     """Eager lays the result out as `x` and refuses what is not in a row then, images with channels last among them."""
-    shape, strides = tuple(x.size()), preserved(x)
-    if not is_contiguous(shape, strides):
+    if not is_contiguous(tuple(x.size()), preserved(x)):
         raise RuntimeError("grad_input must be contiguous")
     _expect_of_nll(gradient, x, target, weight, reduction)
-    return Spec(shape, strides, x.dtype)
+    return _dense(x)
 
 
 @rule("multi_margin_loss_backward", "multilabel_margin_loss_backward", "fractional_max_pool3d_backward")
@@ -210,10 +209,9 @@ def convolution(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, b
         raise Unknown
     in_order = x.dim() in (4, 5) and (suggests_channels_last(x) or suggests_channels_last(weight))
     path = _torch.convolution_path(x, weight, *geometry) if in_order else ""
-    own = path in ("Slow3d", "SlowDilated3d", "SlowTranspose3d")  # ATen's, which know no order of channels
-    if in_order and not own and path not in ("Mkldnn", "Slow2d"):
+    if in_order and path not in ("Mkldnn", "Slow2d", "Slow3d"):
         raise Unknown
-    in_order = in_order and not own
+    in_order = in_order and path != "Slow3d"
     result = forward(x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
     if not same_sizes(gradient.size(), result.shape):
         raise Unknown
