@@ -25,7 +25,7 @@ from lampwork.ir.program import (
     Step,
     TensorRef,
     ViewOfInput,
-    launch_rows,
+    launch_instances,
 )
 from lampwork.ir.size import Size, SizeExpr, Symbol, linear_terms
 
@@ -216,7 +216,7 @@ class Steps(Expressions):
     def _arguments(self, launch: Launch) -> Iterator[tuple[Any, str]]:
         """Every parameter of every run of a launch, with the buffer it is given."""
         kernel = self.program.kernels[launch.kernel]
-        for buffers, _ in launch_rows(launch, kernel):
+        for buffers, _ in launch_instances(launch, kernel):
             yield from zip(kernel.parameters, buffers, strict=True)
 
     def _commit(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.location import Origin
-from lampwork.ir.program import Extern, Launch, Program, RefusedFusion, launch_rows
+from lampwork.ir.program import Extern, Launch, Program, RefusedFusion, launch_instances
 from lampwork.ir.size import product
 from lampwork.schedule.dependences import tensor_refs
 from lampwork.schedule.expressions import estimate
@@ -39,7 +39,7 @@ def _around_calls(program: Program) -> Iterator[RefusedFusion]:
     for step in program.steps:
         if isinstance(step, Launch):
             kernel = program.kernels[step.kernel]
-            pairs = [pair for buffers, _ in launch_rows(step, kernel) for pair in zip(buffers, kernel.parameters)]
+            pairs = [pair for buffers, _ in launch_instances(step, kernel) for pair in zip(buffers, kernel.parameters)]
             for name, parameter in pairs:
                 if parameter.access != "write" and made.get(name, (None, False))[1]:
                     yield _refused(program, name, made[name][0], _of(step, 0), made[name][0])

@@ -30,7 +30,7 @@ from lampwork.graph.simplify import (
     share_repeated_work,
 )
 from lampwork.graph.statistics import decompose_log_softmaxes, decompose_norms
-from lampwork.graph.whole_step import compute_again, has_backward
+from lampwork.graph.whole_step import has_backward, rematerialise
 from lampwork.ir.region import FunctionalGraph, Region
 
 Pass = Callable[[FunctionalGraph], FunctionalGraph]
@@ -81,7 +81,7 @@ def prepare(region: Region, settings: Settings, copies: bool = False) -> Functio
     functional = replace(functional, device=program_device(functional.graph), copies=tables)
     functional = keep_checks(functional)
     if has_backward(functional):
-        functional = compute_again(_run(_joint_passes(settings, functional.device), functional), _choice(settings))
+        functional = rematerialise(_run(_joint_passes(settings, functional.device), functional), _choice(settings))
     return _run(passes(settings, functional.device), functional)
 
 

@@ -5,7 +5,7 @@ where no kernel of the forward would write them otherwise) and the memory they o
 again, which costs its arithmetic and needs its arguments. The cheapest choice is a minimum cut: an edge for saving
 between the two halves of a node, an edge from the source for computing it again.
 
-        source --again(v)--> v_in --save(v)--> v_out --infinite--> u_in      for each u that is computed from v
+        source --recompute(v)--> v_in --save(v)--> v_out --infinite--> u_in      for each u that is computed from v
         v_out --infinite--> sink                                             where the backward half reads v
 
 With a memory budget, bytes cost more until the plan fits (a Lagrange multiplier, by bisection). Layers that are alike
@@ -71,7 +71,7 @@ class Costs:
         self.handed_out = _with_bases(joined.outputs) - self.returned
         self._bytes: dict[Node, int] = {}
         self._save: dict[Node, int] = {}
-        self._again: dict[Node, int] = {}
+        self._recomputed: dict[Node, int] = {}
 
     def size(self, node: Node) -> int:
         """Bytes of the node's value."""
@@ -91,11 +91,11 @@ class Costs:
             self._save[node] = self._time_to_save(node)
         return self._save[node]
 
-    def again(self, node: Node) -> int:
+    def recompute(self, node: Node) -> int:
         """The time that computing it again takes, its arguments given."""
-        if node not in self._again:
-            self._again[node] = self._time_again(node)
-        return self._again[node]
+        if node not in self._recomputed:
+            self._recomputed[node] = self._recompute_time(node)
+        return self._recomputed[node]
 
     def _time_to_save(self, node: Node) -> int:
         size = self.size(node)
@@ -104,8 +104,8 @@ class Costs:
         value = node.meta.get("val")
         if not isinstance(value, Fake):
             return INFINITE
-        again = self.is_inside_checkpoint(node) and "kept" not in node.meta
-        unwanted = again or (node in self.returned and node not in self.read)
+        wanted_again = self.is_inside_checkpoint(node) and "kept" not in node.meta
+        unwanted = wanted_again or (node in self.returned and node not in self.read)
         if unwanted and self.can_be_computed(node):
             return INFINITE
         if is_free(node):  # a view has no memory of its own: it would be copied
@@ -117,7 +117,7 @@ class Costs:
             return 1 + 3 * size
         return 1 + size * (1 if self.is_stored(node) else 2)
 
-    def _time_again(self, node: Node) -> int:
+    def _recompute_time(self, node: Node) -> int:
         if node.op == "get_attr":
             return 0
         if node.op == "placeholder" or is_random(node) or not _can_run_again(node):
@@ -137,7 +137,7 @@ class Costs:
         """Whether the node can be computed again: what it is a part or a view of, if it is one."""
         while (is_free(node) or node.target is _torch.getitem) and node.all_input_nodes:
             node = node.all_input_nodes[0]
-        return self.again(node) < INFINITE
+        return self.recompute(node) < INFINITE
 
     def is_inside_checkpoint(self, node: Node) -> bool:
         """Whether only a checkpointed function that computes the node reads it: the program wants it computed again."""
@@ -244,7 +244,7 @@ def plan_for(costs: Costs, price: float) -> Plan:
     network = Network(sink + 1)
     for position, node in enumerate(reached):
         network.connect(number[node], number[node] + 1, _priced(costs, node, price, position / len(reached)))
-        network.connect(source, number[node], costs.again(node))
+        network.connect(source, number[node], costs.recompute(node))
         for each in node.all_input_nodes:
             if each in number:
                 network.connect(number[each] + 1, number[node], INFINITE)
@@ -252,11 +252,11 @@ def plan_for(costs: Costs, price: float) -> Plan:
         network.connect(number[node] + 1, sink, INFINITE)
     side = network.source_side(source, sink)
     saved = frozenset(node for node in reached if number[node] in side and number[node] + 1 not in side)
-    again = [node for node in reached if number[node] not in side]
+    recomputed = [node for node in reached if number[node] not in side]
     return Plan(
         saved,
         sum(costs.memory(node) for node in saved),
-        sum(costs.save(node) for node in saved) + sum(costs.again(node) for node in again),
+        sum(costs.save(node) for node in saved) + sum(costs.recompute(node) for node in recomputed),
     )
 
 
@@ -269,7 +269,7 @@ def _reached(costs: Costs, price: float) -> list[Node]:
         if node in found:
             continue
         found.add(node)
-        if costs.again(node) <= _priced(costs, node, price, 1.0):  # equal costs may be cut on either side
+        if costs.recompute(node) <= _priced(costs, node, price, 1.0):  # equal costs may be cut on either side
             pending.extend(node.all_input_nodes)
     return [node for node in costs.joined.nodes if node in found]
 

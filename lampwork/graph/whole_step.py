@@ -12,7 +12,7 @@ The choice is that of regions whose results are differentiated (`recompute.py`),
 functions included; but nothing is cut in two: copies of forward nodes stand right before their first reader.
 
 What backward nodes compute of forward values alone (a silu's derivative) is not of the forward pass, either: it is
-marked as what is computed again is, which is scheduled where it is first needed (`schedule/levels.py`).
+marked as what is rematerialised is, which is scheduled where it is first needed (`schedule/levels.py`).
 """
 
 from __future__ import annotations
@@ -48,35 +48,35 @@ class WholeStep(Joined):
         return {node for node in self.backward if "gradient" in node.meta}
 
 
-def compute_again(functional: FunctionalGraph, choose: Choose) -> FunctionalGraph:
+def rematerialise(functional: FunctionalGraph, choose: Choose) -> FunctionalGraph:
     """`functional`, which `has_backward`, with forward nodes that `choose` does not save computed again where backward
     nodes read them. Random operators are not repeated. Exact."""
     step = WholeStep(functional)
     saved = choose(step)
     needed = step.needed()
     graph = functional.graph
-    again: dict[Node, Node] = {}
+    recomputed: dict[Node, Node] = {}
 
     def repeated(node: Node) -> Node:
         """What backward nodes read in place of a forward node: a copy at the graph's insertion point, or the node."""
         pending = [node]
         while pending:
             last = pending[-1]
-            if last in again:
+            if last in recomputed:
                 pending.pop()
                 continue
             if last in saved or last in step.backward or last.op != "call_function" or is_random(last):
-                again[last] = last
+                recomputed[last] = last
                 pending.pop()
                 continue
-            missing = [each for each in last.all_input_nodes if each not in again]
+            missing = [each for each in last.all_input_nodes if each not in recomputed]
             if missing:
                 pending.extend(missing)
                 continue
-            again[last] = copied(graph, last, again)
-            again[last].meta["gradient"] = again[last].meta["again"] = True
+            recomputed[last] = copied(graph, last, recomputed)
+            recomputed[last].meta["gradient"] = recomputed[last].meta["rematerialised"] = True
             pending.pop()
-        return again[node]
+        return recomputed[node]
 
     for node in step.nodes:
         if node in needed:
@@ -85,7 +85,7 @@ def compute_again(functional: FunctionalGraph, choose: Choose) -> FunctionalGrap
                     if each not in step.backward and (copy := repeated(each)) is not each:
                         node.replace_input_with(each, copy)
             if _is_of_forward_values(node):
-                node.meta["again"] = True
+                node.meta["rematerialised"] = True
     return functional
 
 
@@ -96,7 +96,7 @@ def _is_of_forward_values(node: Node) -> bool:
         return False
     value = node.meta["val"]
     for each in node.all_input_nodes:
-        if "gradient" in each.meta and "again" not in each.meta or each.target in _SEEDS:
+        if "gradient" in each.meta and "rematerialised" not in each.meta or each.target in _SEEDS:
             return False
         if isinstance(read := each.meta.get("val"), torch.Tensor) and size_bytes(read) > size_bytes(value):
             return False

@@ -42,7 +42,7 @@ def kernel_text(kernel: Kernel) -> str:
         for p in kernel.parameters
     )
     sizes = f"; {', '.join(kernel.sizes)}" if kernel.sizes else ""
-    lines = [f"kernel {kernel.name}({parameters}{sizes}){' many' if kernel.many else ''}"]
+    lines = [f"kernel {kernel.name}({parameters}{sizes}){' horizontal' if kernel.horizontal else ''}"]
     for stmt in kernel.body:
         _stmt(stmt, 1, lines)
     return "\n".join(lines) + "\n"

@@ -17,10 +17,10 @@ Kernel:
     and all that masks and clamped indices leave. What is neither proved nor looked at point by point is refused
     (`OffsetError`): with numbers for sizes it is compiled again.
 
-11. A kernel that is `many` is one parallel loop.
+11. A kernel that is `horizontal` is one parallel loop.
 
 Program:
-11. Launches name a kernel and as many buffers and sizes as it has, for each row if it is `many`; types agree, and
+11. Launches name a kernel and as many buffers and sizes as it has, for each row if it is `horizontal`; types agree, and
     buffers are as large as the kernel takes them to be, for all sizes that pass the guards.
 12. Parameters of one run are distinct buffers whose workspace ranges do not overlap, nor share a slot of the arena.
     What one row writes no other row of the launch touches.
@@ -62,7 +62,7 @@ from lampwork.ir.loops import (
     storage_numel,
 )
 from lampwork.ir.offsets import TALLY, Access, computed_index, facts_of, numbers_of, parts_of, renamed
-from lampwork.ir.program import Extern, FromBuffer, Launch, Program, TensorRef, launch_rows
+from lampwork.ir.program import Extern, FromBuffer, Launch, Program, TensorRef, launch_instances
 from lampwork.ir.prove import Prover
 from lampwork.ir.size import Size, SizeExpr, Symbol, add, bounds, common_factor, divided, mul, substitute, symbols
 from lampwork.ir.verify import VerifyError
@@ -112,9 +112,11 @@ class _KernelCheck:
         for parameter in kernel.parameters:
             self.need(parameter.dtype in STORED, 1, f"{parameter.name} has type {parameter.dtype}")
             self.size(parameter.numel, frozenset(kernel.sizes))
-        if kernel.many:
+        if kernel.horizontal:
             loops = [stmt for stmt in kernel.body if isinstance(stmt, Loop) and stmt.kind == "parallel"]
-            self.need(len(loops) == len(kernel.body) == 1, 11, "many rows of something else than one parallel loop")
+            self.need(
+                len(loops) == len(kernel.body) == 1, 11, "a horizontal kernel of something else than one parallel loop"
+            )
         self.body(kernel.body, {}, frozenset(kernel.sizes), (), {}, top=True)
 
     def body(
@@ -354,7 +356,9 @@ def _verify_offsets(kernel: Kernel, unproved: list[Access], step: Launch, facts:
             names.setdefault(value.name, found)
         given[own] = found
     known = renamed(facts, names)
-    numbers = {own: value for own, value in zip(kernel.sizes, step.sizes) if isinstance(value, int) and not kernel.many}
+    numbers = {
+        own: value for own, value in zip(kernel.sizes, step.sizes) if isinstance(value, int) and not kernel.horizontal
+    }
     for own, value in zip(kernel.sizes, step.sizes):
         if isinstance(value, SizeExpr):  # what the kernel's size is in sizes of the program
             (same,) = renamed([value], names)
@@ -375,7 +379,7 @@ def _verify_sizes(
 ) -> None:
     """Raises an error where nothing proves that a kernel's buffers are as large as it takes them to be."""
     kernel = program.kernels[step.kernel]
-    for buffers, sizes in launch_rows(step, kernel):
+    for buffers, sizes in launch_instances(step, kernel):
         values = dict(zip(kernel.sizes, sizes))
         for parameter, name in zip(kernel.parameters, buffers):
             expected = substitute(substitute(parameter.numel, values), known)
@@ -422,7 +426,7 @@ def step_accesses(program: Program, step: Any) -> tuple[tuple[str, ...], tuple[s
     """(buffers read, buffers written) by one step."""
     if isinstance(step, Launch):
         kernel = program.kernels[step.kernel]
-        pairs = [pair for buffers, _ in launch_rows(step, kernel) for pair in zip(kernel.parameters, buffers)]
+        pairs = [pair for buffers, _ in launch_instances(step, kernel) for pair in zip(kernel.parameters, buffers)]
         # A readwrite parameter that the same kernel fills first counts as written only.
         reads = tuple(name for p, name in pairs if p.access == "read")
         return reads, tuple(name for p, name in pairs if p.access != "read")
@@ -445,16 +449,16 @@ def _verify_launch(program: Program, number: int, step: Launch, ranges: dict[str
     if not 0 <= step.kernel < len(program.kernels):
         raise VerifyError(f"{where}: invariant 11: no kernel {step.kernel}")
     kernel = program.kernels[step.kernel]
-    rows = launch_rows(step, kernel)
+    rows = launch_instances(step, kernel)
     count = len(rows)
     if len(step.buffers) != count * len(kernel.parameters) or len(step.sizes) != count * len(kernel.sizes):
         raise VerifyError(f"{where}: invariant 11: {kernel.name} has other numbers of buffers or sizes")
     touched: dict[str, int] = {}
     written: set[str] = set()
     for row, (buffers, sizes) in enumerate(rows):
-        if kernel.many and not all(isinstance(size, int) and size >= 0 for size in sizes):
+        if kernel.horizontal and not all(isinstance(size, int) and size >= 0 for size in sizes):
             raise VerifyError(f"{where}: invariant 11: row {row} has sizes {sizes}")
-        values = dict(zip(kernel.sizes, sizes)) if kernel.many else {}
+        values = dict(zip(kernel.sizes, sizes)) if kernel.horizontal else {}
         for parameter, name in zip(kernel.parameters, buffers):
             if program.buffers[name].dtype != parameter.dtype:
                 raise VerifyError(f"{where}: invariant 11: {name} is not {parameter.dtype}")

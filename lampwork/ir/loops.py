@@ -354,8 +354,8 @@ class Kernel:
     Names inside are canonical (b0.., i0.., t0..), so that equal kernels compare and hash equal whatever layer they came
     from; `sizes` are the symbols passed at run time. No two parameters overlap unless they are the same buffer.
 
-    A kernel that is `many` is one parallel loop, launched for any number of rows at once: each row has buffers and
-    sizes of its own, and is one run. No row writes what another one reads or writes.
+    A `horizontal` kernel is one parallel loop, launched for any number of rows at once: each row has buffers and sizes
+    of its own, and is one run. No row writes what another one reads or writes.
     """
 
     name: str
@@ -363,4 +363,4 @@ class Kernel:
     body: tuple[Stmt, ...]
     sizes: tuple[str, ...] = ()
     origins: tuple[Origin, ...] = field(default=(), compare=False)
-    many: bool = False
+    horizontal: bool = False

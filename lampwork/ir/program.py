@@ -144,7 +144,8 @@ class Lowered:
     directly when lowering emitted it so (`store.buffer` is an input), in program order. `device`: as in `Program`.
     `sizes`: names of all symbols. `numbers`: inputs that are integers, which have no buffer: what each is in symbols.
     `found`: symbols that a call of ATen decides: the result that has it, and for which dimension. `assumed`: what the
-    program takes for granted of those. `again`: what a training step computes of forward values for backward passes.
+    program takes for granted of those. `rematerialised`: forward values that a training step computes a second time,
+    for its backward passes.
     `copies`: as in `FunctionalGraph`, by name: what the items do to the buffers of a table's first row is done to those
     of each other row.
     """
@@ -160,7 +161,7 @@ class Lowered:
     numbers: Mapping[str, Size] = field(default_factory=dict)
     found: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     assumed: tuple[Assumed, ...] = ()
-    again: frozenset[str] = frozenset()
+    rematerialised: frozenset[str] = frozenset()
     copies: tuple[tuple[tuple[str, ...], ...], ...] = ()
 
 
@@ -172,7 +173,7 @@ class Lowered:
 class Launch:
     """Run `kernels[kernel]` on `buffers` (names, in parameter order) with `sizes`.
 
-    A kernel that is `many` runs once for each row, side by side: `buffers` and `sizes`, which are numbers, are those of
+    A `horizontal` kernel runs once for each row, side by side: `buffers` and `sizes`, which are numbers, are those of
     all rows, one after the other. `table`: the int64 buffer that a GPU keeps their addresses in (`rows_table`).
     """
 
@@ -183,9 +184,9 @@ class Launch:
     table: str = ""
 
 
-def launch_rows(launch: Launch, kernel: Kernel) -> list[tuple[tuple[str, ...], tuple[Size, ...]]]:
-    """(buffers, sizes) of each run of a launch: one, unless the kernel is `many`."""
-    if not kernel.many:
+def launch_instances(launch: Launch, kernel: Kernel) -> list[tuple[tuple[str, ...], tuple[Size, ...]]]:
+    """(buffers, sizes) of each run of a launch: one, unless the kernel is `horizontal`."""
+    if not kernel.horizontal:
         return [(launch.buffers, launch.sizes)]
     wide, long = len(kernel.parameters), len(kernel.sizes)
     count = len(launch.buffers) // wide
@@ -293,10 +294,10 @@ class DeviceKernel:
     `constants`: values of the `tl.constexpr` arguments, which follow, by name. `grid`: up to three numbers of
     programs, as expressions of `Kernel.sizes`; a launch without programs is left out.
 
-    Of a kernel that is `many`, the arguments are a table of its rows and their number, and `grid` is that of one row.
+    Of a `horizontal` kernel, the arguments are a table of its rows and their number, and `grid` is that of one row.
 
     Filled in by compilation: `binary` (a cubin for `arch`), `entry` (the name of the function in it), `num_warps` as
-    compiled, `shared_bytes`, `hidden` (how many null pointers Triton wants behind the arguments of the signature).
+    compiled, `shared_bytes`, `hidden` (how many null pointers Triton wants after the arguments of the signature).
     """
 
     name: str

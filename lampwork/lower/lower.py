@@ -97,8 +97,8 @@ class Lowering(Nests):
     def __init__(self, functional: FunctionalGraph) -> None:
         super().__init__(functional.device)
         self.functional = functional
-        #: Buffers of nodes that are computed a second time (see `graph/whole_step.py`).
-        self.again: set[str] = set()
+        #: Buffers of nodes that are rematerialised (see `graph/whole_step.py`).
+        self.rematerialised: set[str] = set()
         #: Symbols that calls of ATen decide: result and dimension of each.
         self.found: dict[str, tuple[str, int]] = {}
         self.constants: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
@@ -352,8 +352,8 @@ class Lowering(Nests):
                 elif _torch.is_operator(node.target):
                     before = len(self.items)
                     self.values[node] = self.call(node)
-                    if "again" in node.meta:
-                        self.again.update(name for item in self.items[before:] for name in _made_by(item))
+                    if "rematerialised" in node.meta:
+                        self.rematerialised.update(name for item in self.items[before:] for name in _made_by(item))
                 else:
                     raise CompileError("lower", f"{node.target} is not an operator", node.name)
             elif kind == "placeholder":
@@ -399,7 +399,7 @@ class Lowering(Nests):
         self.drop_unread()
         return Lowered(
             self.buffers, tuple(self.inputs), tuple(self.items), results, (), self.constants, self.all_sizes(),
-            self.device, self.numbers, self.found, again=frozenset(self.again),
+            self.device, self.numbers, self.found, rematerialised=frozenset(self.rematerialised),
             copies=tuple([tuple([tuple([self.inputs[index] for index in row]) for row in table])
                           for table in self.functional.copies]),
         )  # fmt: skip

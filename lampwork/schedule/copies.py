@@ -3,7 +3,8 @@
     items: p0 += -lr * g0        copies: p0 g0 | p1 g1 | p2 g2        ->      rows of one launch, or p1 += -lr * g1; ...
 
 Nests that touch the buffers of a table's first row, and what they make, are that table's. Where they become a kernel
-that runs for many rows (`rows.py`), the others are further rows. Where they do not (`NotInRows`), they are written out.
+that runs for many rows (`horizontal.py`), the others are further rows. Where they do not (`NotFused`), they are written
+out.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Rename = Callable[[str], str]
 Table = tuple[tuple[str, ...], ...]
 
 
-class NotInRows(Exception):
+class NotFused(Exception):
     """Nests of these tables, by number, do not become rows."""
 
     def __init__(self, tables: set[int]) -> None:
@@ -43,7 +44,7 @@ class Copies:
         return bool(self.tables)
 
     def of(self, items: Sequence[Item]) -> list[int]:
-        """For each item the table it is of, -1 for none. Raises `NotInRows` for those of several."""
+        """For each item the table it is of, -1 for none. Raises `NotFused` for those of several."""
         if not self.tables:
             return [-1] * len(items)
         found, of = [], dict(self._first)
@@ -51,7 +52,7 @@ class Copies:
             reads, writes = accesses(item)
             tables = {of[name] for name in (*reads, *writes) if name in of}
             if len(tables) > 1:
-                raise NotInRows(tables)
+                raise NotFused(tables)
             table = next(iter(tables), -1)
             if table >= 0:
                 for name in writes:

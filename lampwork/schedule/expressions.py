@@ -364,7 +364,7 @@ def affine_strides(value: Size, axes: Container[str]) -> tuple[dict[str, Size], 
     return strides, frozenset(other)
 
 
-#: The elements of one row of a kernel that is `many` (see `rows`), in units of 1 or `UNIT`; all rows are many together.
+#: The elements of one row of a `horizontal` kernel, in units of 1 or `UNIT`; all rows are many together.
 ELEMENTS = Symbol("elements", 1, 1 << 26)
 UNIT = 16
 MANY_ELEMENTS = 1 << 20

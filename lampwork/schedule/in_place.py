@@ -33,7 +33,7 @@ from lampwork.ir.loops import (
     nodes,
     storage_numel,
 )
-from lampwork.ir.program import Extern, FromBuffer, Launch, Lowered, Step, TensorRef, launch_rows
+from lampwork.ir.program import Extern, FromBuffer, Launch, Lowered, Step, TensorRef, launch_instances
 from lampwork.ir.size import Size, Symbol, bounds, linear_terms
 from lampwork.schedule.expressions import estimate
 from lampwork.schedule.plan import step_buffers
@@ -73,7 +73,7 @@ def reuse_memory(
         for number in launches[place]:
             step = made[number]
             assert isinstance(step, Launch)
-            left = tuple([name for row, _ in launch_rows(step, kernel) for name, keep in zip(row, kept) if keep])
+            left = tuple([name for row, _ in launch_instances(step, kernel) for name, keep in zip(row, kept) if keep])
             made[number] = replace(step, buffers=left)
         kernels[place] = _merged(kernel, merged)
     names = plan.names()
@@ -150,7 +150,7 @@ def _pairs(kernel: Kernel, plan: _Plan, numbers: Sequence[int]) -> dict[str, str
     rows = [
         (number, dict(zip([each.name for each in kernel.parameters], map(plan.name, names))))
         for number in numbers
-        for names, _ in launch_rows(plan.steps[number], kernel)  # type: ignore[arg-type]
+        for names, _ in launch_instances(plan.steps[number], kernel)  # type: ignore[arg-type]
     ]
     found: dict[str, str] = {}
     accesses: dict[str, _Accesses] | None = None
@@ -180,7 +180,7 @@ def _alone(kernel: Kernel, plan: _Plan, numbers: Sequence[int], parameter: Param
         step = plan.steps[number]
         assert isinstance(step, Launch)
         counts = Counter(map(plan.name, step.buffers))
-        if any(counts[plan.name(names[place])] > 1 for names, _ in launch_rows(step, kernel)):
+        if any(counts[plan.name(names[place])] > 1 for names, _ in launch_instances(step, kernel)):
             return False
     return True
 

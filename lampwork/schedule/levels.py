@@ -29,7 +29,7 @@ def find_levels(
     items: Sequence[Item],
     dependences: Dependences,
     buffers: Mapping[str, Buffer],
-    again: frozenset[str] = frozenset(),
+    rematerialised: frozenset[str] = frozenset(),
     returned: frozenset[str] = frozenset(),
 ) -> list[int]:
     """For each nest the number of its segment; for each ATen call the segment it follows: -1, ahead of all, for calls
@@ -37,25 +37,25 @@ def find_levels(
 
     Nests come as early as they can, but one that makes more than it reads (an expanded mask, a cast weight) waits for
     its first consumer: nothing lives longer than it needs to. So does what is computed from inputs alone (values that a
-    backward pass computes again), unless it reads what nobody else would need any more by then. And so does what makes
-    one of the buffers `again`, as in `Lowered`, calls too: it is computed again so that it need not be kept. Other
-    calls wait where that saves more memory than it keeps: see above. `returned`: buffers that are stored in any case.
+    backward pass rematerialises), unless it reads what nobody else would need any more by then. And so does what makes
+    one of the buffers `rematerialised`, as in `Lowered`, calls too: it need not be kept until then. Other calls wait
+    where that saves more memory than it keeps: see above. `returned`: buffers that are stored in any case.
     """
-    return _Depths(items, dependences, buffers, again, returned).find()
+    return _Levels(items, dependences, buffers, rematerialised, returned).find()
 
 
-class _Depths:
+class _Levels:
     def __init__(
         self,
         items: Sequence[Item],
         dependences: Dependences,
         buffers: Mapping[str, Buffer],
-        again: frozenset[str],
+        rematerialised: frozenset[str],
         returned: frozenset[str],
     ) -> None:
         self.items, self.dependences, self.buffers, self.returned = items, dependences, buffers, returned
         self.is_nest = [isinstance(item, LoopNest) for item in items]
-        self.repeated = [not again.isdisjoint(written) for written in dependences.writes]
+        self.repeated = [not rematerialised.isdisjoint(written) for written in dependences.writes]
         self.after: list[list[int]] = [[] for _ in items]
         self.levels: list[int] = []
         self.readers: dict[str, list[int]] = {}  # the nests that read a buffer

@@ -23,7 +23,7 @@ from lampwork.ir.program import (
 )
 from lampwork.ir.size import Size, Symbol, bounds
 from lampwork.ir.target import Target
-from lampwork.schedule.copies import Copies, NotInRows, written_out
+from lampwork.schedule.copies import Copies, NotFused, written_out
 from lampwork.schedule.dependences import find_dependences
 from lampwork.schedule.expressions import view_index
 from lampwork.schedule.in_place import reuse_memory
@@ -42,7 +42,7 @@ def schedule(lowered: Lowered, settings: Settings, target: Target, choose: Choos
     while True:
         try:
             return _schedule(lowered, target, choose)
-        except NotInRows as stop:
+        except NotFused as stop:
             lowered = written_out(lowered, stop.tables)
 
 
@@ -53,7 +53,7 @@ def _schedule(lowered: Lowered, target: Target, choose: Choose | None) -> Progra
     tables = copies.of(items)
     dependences = find_dependences(items, buffers, lowered.found)
     returned = frozenset(each.view.buffer for each in lowered.results if isinstance(each, FromBuffer))
-    levels = find_levels(items, dependences, buffers, lowered.again, returned)
+    levels = find_levels(items, dependences, buffers, lowered.rematerialised, returned)
     readers = _readers(lowered, items, dependences, levels)
 
     numbers: dict[int, list[int]] = {}
@@ -62,7 +62,7 @@ def _schedule(lowered: Lowered, target: Target, choose: Choose | None) -> Progra
         (numbers if isinstance(item, LoopNest) else externs).setdefault(levels[number], []).append(number)
     elsewhere = {tables[number] for found in externs.values() for number in found} - {-1}
     if elsewhere:
-        raise NotInRows(elsewhere)
+        raise NotFused(elsewhere)
     segments = {
         level: [item for number in found if isinstance(item := items[number], LoopNest)]
         for level, found in sorted(numbers.items())

@@ -18,12 +18,12 @@ from lampwork.ir.loops import Buffer, Compute, Constant, Expr, Index, Kernel, Lo
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, symbols
 from lampwork.ir.target import Target
 from lampwork.schedule.build import Built, build_kernel
-from lampwork.schedule.copies import Copies, NotInRows
+from lampwork.schedule.copies import Copies, NotFused
 from lampwork.schedule.expressions import ELEMENTS, MANY_ELEMENTS, Pool, estimate
 from lampwork.schedule.fuse import Refused, fuse
+from lampwork.schedule.horizontal import NO_COPIES, RowClass, find_rows, spread_numbers
 from lampwork.schedule.inline import inline
 from lampwork.schedule.regions import split_regions
-from lampwork.schedule.rows import NO_COPIES, RowClass, find_rows, spread_numbers
 from lampwork.schedule.split import split_reductions
 from lampwork.schedule.tiles import is_gpu
 
@@ -32,7 +32,7 @@ from lampwork.schedule.tiles import is_gpu
 class ScheduledKernel:
     """A kernel of a segment, with the segment's names: `buffers` in parameter order, `nests` it came from.
 
-    For a kernel that is `many`: the buffers and sizes of all rows, the nests of the first; `table` as in `Launch`.
+    For a `horizontal` kernel: the buffers and sizes of all rows, the nests of the first; `table` as in `Launch`.
     """
 
     kernel: Kernel
@@ -77,7 +77,7 @@ def schedule_segment(
 ) -> Segment:
     """Kernels for `nests`, which are in program order. New buffers are called `prefix` plus a number.
 
-    `tables`: for each nest the table of `copies` that it is of, if any is. Raises `NotInRows` for those that do not
+    `tables`: for each nest the table of `copies` that it is of, if any is. Raises `NotFused` for those that do not
     become rows of a launch.
     """
     if len(nests) > LONGEST_REPEATED or tables:
@@ -136,7 +136,7 @@ def _schedule(
             made = _schedule_rows(rows, kept, buffers, target, f"{own}{place}_")
             if made is None:
                 if tables:
-                    raise NotInRows({*tables} - {-1})
+                    raise NotFused({*tables} - {-1})
                 return _schedule_nests(nests, kept, buffers, live_out, mutable, target, prefix)
             parts.append(made)
     return Segment(
@@ -150,7 +150,7 @@ def _schedule(
 def _schedule_rows(
     rows: RowClass, kept: Sequence[int], buffers: Mapping[str, Buffer], target: Target, prefix: str
 ) -> Segment | None:
-    """Kernels that are `many` for all rows of a class; None where they would not be plain loops over the elements."""
+    """`horizontal` kernels for all rows of a class; None where they would not be plain loops over the elements."""
     first = [kept[place] for place in rows.members[0]]
     found = _schedule_nests(rows.nests, first, rows.buffers, rows.live_out, rows.mutable, target, prefix)
     kernels, tables = [], []
@@ -167,7 +167,7 @@ def _schedule_rows(
             table = tables[-1].name
         kernels.append(
             ScheduledKernel(
-                with_name(Kernel("", kernel.parameters, kernel.body, kernel.sizes, kernel.origins, many=True)),
+                with_name(Kernel("", kernel.parameters, kernel.body, kernel.sizes, kernel.origins, horizontal=True)),
                 tuple(row[place] for row in rows.rows for place in places),
                 tuple(sizes[str(name)] for sizes in rows.sizes for name in made.sizes),
                 made.nests,
@@ -245,9 +245,9 @@ def _named(built: Built, nests: tuple[int, ...]) -> ScheduledKernel:
 def with_name(kernel: Kernel) -> Kernel:
     """The kernel under a name made of its content."""
     text = kernel_text(kernel)
-    kind = "reduce" if "accumulator " in text else "rows" if kernel.many else "pointwise"
+    kind = "reduce" if "accumulator " in text else "rows" if kernel.horizontal else "pointwise"
     name = f"{kind}_{blake2b(text.encode(), digest_size=6).hexdigest()}"
-    return Kernel(name, kernel.parameters, kernel.body, kernel.sizes, kernel.origins, kernel.many)
+    return Kernel(name, kernel.parameters, kernel.body, kernel.sizes, kernel.origins, kernel.horizontal)
 
 
 def _nest_bytes(nest: LoopNest, buffers: Mapping[str, Buffer]) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Compute, Expr, If, Kernel, Let, Load, Loop, Stmt, Store, children
-from lampwork.ir.program import Launch, Program, launch_rows
+from lampwork.ir.program import Launch, Program, launch_instances
 from lampwork.ir.size import Size, product, substitute, symbols
 from lampwork.schedule.expressions import estimate
 
@@ -23,7 +23,7 @@ class LaunchTraffic:
 
 def traffic(program: Program) -> tuple[LaunchTraffic, ...]:
     """Memory traffic of every launch, in order. Dynamic sizes are estimated."""
-    by_kernel = [None if kernel.many else kernel_traffic(kernel) for kernel in program.kernels]
+    by_kernel = [None if kernel.horizontal else kernel_traffic(kernel) for kernel in program.kernels]
     return tuple(
         LaunchTraffic(
             number,
@@ -36,10 +36,12 @@ def traffic(program: Program) -> tuple[LaunchTraffic, ...]:
 
 
 def kernel_traffic(kernel: Kernel, launch: Launch | None = None) -> tuple[int, int]:
-    """(bytes read, bytes written) of one run; of all rows of `launch`, if the kernel is `many`."""
+    """(bytes read, bytes written) of one run; of all rows of `launch`, if the kernel is `horizontal`."""
     values: dict[str, Size] = {}
-    if kernel.many and launch is not None:  # the rows' elements are read as one row's
-        values[kernel.sizes[0]] = sum(size for _, (size, *_) in launch_rows(launch, kernel) if isinstance(size, int))
+    if kernel.horizontal and launch is not None:  # the rows' elements are read as one row's
+        values[kernel.sizes[0]] = sum(
+            size for _, (size, *_) in launch_instances(launch, kernel) if isinstance(size, int)
+        )
     parameters = {parameter.name: parameter for parameter in kernel.parameters}
     read: dict[str, int] = {}
     written: dict[str, int] = {}

@@ -23,7 +23,7 @@ RUNTIME = [
     )
 ]  # fmt: skip
 
-SCHEDULING = [f"tests/unit/schedule/test_{name}.py" for name in ("order", "places", "masks", "rows", "in_place")]
+SCHEDULING = [f"tests/unit/schedule/test_{name}.py" for name in ("order", "places", "masks", "horizontal", "in_place")]
 LOWERING = [f"tests/unit/lower/test_{name}.py" for name in ("operators", "sizes", "views", "lower")]
 LLVM = ["tests/golden/codegen", *(f"tests/unit/codegen/test_{name}.py" for name in ("image", "programs", "accuracy"))]
 

@@ -89,7 +89,7 @@ SMALL = {
     },
     "lampwork.schedule.regions": {"SMALLEST_REGION": 4, "FEWEST_REGIONS": 2},
     "lampwork.schedule.fuse": {"LARGE_ELEMENTS": 64, "FEW_ROWS": 3},
-    "lampwork.schedule.rows": {"FEWEST_ROWS": 3},
+    "lampwork.schedule.horizontal": {"FEWEST_ROWS": 3},
     "lampwork.graph.repeated": {"FEWEST": 3},
     "lampwork.graph.partition": {"_SMALL_BYTES": 32, "_OPTIONAL_NUMEL": 4},
 }  # fmt: skip
@@ -167,7 +167,7 @@ class _Watch:
             put(graph_stage, "passes", self.watched_passes(graph_stage.passes, "each"))
             put(graph_stage, "_joint_passes", self.watched_passes(graph_stage._joint_passes, "joint"))
             put(graph_stage, "functionalize", self.after(graph_stage.functionalize, self.see_functional))
-            put(graph_stage, "compute_again", self.after(graph_stage.compute_again, self.see_recomputed))
+            put(graph_stage, "rematerialise", self.after(graph_stage.rematerialise, self.see_recomputed))
             put(graph_stage, "partition", self.after(graph_stage.partition, self.see_halves))
             put(schedule_stage, "find_levels", self.watched_levels(schedule_stage.find_levels))
             put(segment_stage, "_schedule_nests", self.watched_segment(segment_stage._schedule_nests))
@@ -230,7 +230,7 @@ class _Watch:
         self.note("functionalize", functional)
 
     def see_recomputed(self, functional: FunctionalGraph) -> None:
-        self.note("compute_again", functional)
+        self.note("rematerialise", functional)
 
     def see_halves(self, halves: Halves) -> None:
         self.observed.halves = replace(

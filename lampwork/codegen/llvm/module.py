@@ -10,7 +10,7 @@ Shapes of what is written:
     launch(context, threads, shares)             runs a loop function directly, or on threads through OpenMP
     worker(context)                              what each OpenMP thread runs: its share of the iterations
 
-A kernel that is `many` has two more:
+A kernel that is `horizontal` has two more:
 
     rows_3(context, begin, end)                  the iterations [begin, end) of all rows, one after the other
 
@@ -34,7 +34,7 @@ from lampwork.codegen.llvm.lanes import expressions, statements
 from lampwork.codegen.llvm.sizes import SizeEmitter
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Accumulate, Index, Kernel, Load, Local, Loop, Parameter, Store
-from lampwork.ir.program import Launch, Program, launch_rows
+from lampwork.ir.program import Launch, Program, launch_instances
 from lampwork.ir.size import Size, evaluate, product, symbols
 from lampwork.ir.target import Target
 
@@ -214,7 +214,7 @@ class ModuleEmitter:
             self._loop_function(name, None, loops, sizes)
             extents = [loop.axis.extent for loop in loops]
             self._direct[name] = _ParallelKernel(product(extents), _grain(loops))
-            if kernel.many:
+            if kernel.horizontal:
                 self.functions.append(_rows_function(name, len(kernel.parameters), len(kernel.sizes)))
             return
         emitter = FunctionEmitter(self, self._parallel)
@@ -331,14 +331,16 @@ class ModuleEmitter:
                 place = build.pure("ptr", 1, f"getelementptr i64, ptr %sizes, i64 {i}")
                 emitter.symbols[symbol] = build.pure("i64", 1, f"load i64, {place}, align 8", place)
         used = [
-            _FIRST + (2 if kernels[launch.kernel].many else len(launch.buffers) + len(launch.sizes))
+            _FIRST + (2 if kernels[launch.kernel].horizontal else len(launch.buffers) + len(launch.sizes))
             for name, launch in launches
             if name in self._direct
         ]
         context = build.allocate(f"[{max(used)} x i64]", 16) if used else ""
         for number, (function, launch) in enumerate(launches):
-            if kernels[launch.kernel].many:
-                self._launch_rows(build, emitter, context, f"{name}_rows_{number}", function, launch, places, kernels)
+            if kernels[launch.kernel].horizontal:
+                self._launch_instances(
+                    build, emitter, context, f"{name}_rows_{number}", function, launch, places, kernels
+                )
                 continue
             arguments = []
             for buffer in launch.buffers:
@@ -357,13 +359,13 @@ class ModuleEmitter:
         slots = {key: self.externals.slot(f"python:{symbol}") for key, symbol in _PYTHON}
         self.functions.append(_filled(_CALL, {"name": name, "contents": BYTES_CONTENTS, **slots}))
 
-    def _launch_rows(self, build: Builder, sizes: SizeEmitter, context: str, table: str, function: str, launch: Launch,
-                     places: Mapping[str, int], kernels: Sequence[Kernel]) -> None:  # fmt: skip
+    def _launch_instances(self, build: Builder, sizes: SizeEmitter, context: str, table: str, function: str,
+                          launch: Launch, places: Mapping[str, int], kernels: Sequence[Kernel]) -> None:  # fmt: skip
         """Runs all rows of a launch as one space of iterations, and writes the table that says what they are."""
         kernel, direct = kernels[launch.kernel], self._direct[function]
         words: list[int] = []
         total = 0
-        for buffers, row_sizes in launch_rows(launch, kernel):
+        for buffers, row_sizes in launch_instances(launch, kernel):
             numbers = [evaluate(size, {}) for size in row_sizes]
             iterations = evaluate(direct.total, dict(zip(kernel.sizes, numbers)))
             words += [iterations, *(places[buffer] for buffer in buffers), *numbers]
@@ -508,7 +510,7 @@ def overlapping(program: Program) -> dict[int, list[bool]]:
             continue
         kernel = program.kernels[step.kernel]
         parameters = kernel.parameters
-        for buffers, _ in launch_rows(step, kernel):
+        for buffers, _ in launch_instances(step, kernel):
             for i, first in enumerate(buffers):
                 for j in range(i + 1, len(buffers)):
                     if parameters[i].access == "read" and parameters[j].access == "read":

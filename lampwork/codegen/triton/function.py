@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from lampwork.codegen.triton.expressions import HELPERS, POINTERS
 from lampwork.codegen.triton.folds import FoldWriter
-from lampwork.codegen.triton.rows import prologue
+from lampwork.codegen.triton.horizontal import prologue
 from lampwork.codegen.triton.tiles import Form, Nest, Rescaled, Tiling, upper
 from lampwork.codegen.triton.values import parts
 from lampwork.errors import CompileError
@@ -48,7 +48,7 @@ class FunctionWriter(FoldWriter):
         for parameter in kernel.parameters:
             if parameter.dtype not in STORED:
                 raise CompileError("generate", f"kernel {kernel.name}: parameter of {parameter.dtype}")
-        if kernel.many:
+        if kernel.horizontal:
             self.lines += prologue(kernel, self.index_type)
         grid = self._outer()
         for stmt in self.form.row:
@@ -69,7 +69,7 @@ class FunctionWriter(FoldWriter):
             )
             if number
         ]
-        if kernel.many:
+        if kernel.horizontal:
             return self._device_kernel(("*i64", "i32"), (0,), blocks, grid)
         size_type = "i64" if self.index_type == "tl.int64" else "i32"
         signature = (*(POINTERS[p.dtype] for p in kernel.parameters), *(size_type for _ in kernel.sizes))
@@ -98,7 +98,7 @@ class FunctionWriter(FoldWriter):
         if "libdevice." in body:
             header.append("from triton.language.extra import libdevice")
         helpers = "".join(f"\n{HELPERS[name]}" for name in self.helpers)
-        given = ("table", "rows") if self.kernel.many else (*self.parameters, *self.kernel.sizes)
+        given = ("table", "rows") if self.kernel.horizontal else (*self.parameters, *self.kernel.sizes)
         arguments = [*given, *(f"{name}: tl.constexpr" for name in blocks)]
         function = f"@triton.jit\ndef {self.kernel.name}({', '.join(arguments)}):\n{body}\n"
         return "\n".join(header) + f"\n{helpers}\n\n{function}"

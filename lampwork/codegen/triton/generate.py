@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from lampwork.codegen.launch_sequences import launch_sequences
 from lampwork.codegen.triton.compile import compile_kernels
+from lampwork.codegen.triton.horizontal import fill_kernel
 from lampwork.codegen.triton.launch import NULLS, launch_code
-from lampwork.codegen.triton.rows import fill_kernel
 from lampwork.codegen.triton.source import kernel_source
 from lampwork.codegen.triton.tiles import Tiling
 from lampwork.codegen.triton.tune import Tuner
@@ -40,7 +40,7 @@ def generate_device(program: Program, settings: Settings, target: Target, tuner:
     if tuner is not None:
         tilings = tuner.tilings(program.kernels)
     kernels = [_source(kernel, target, tiling) for kernel, tiling in zip(program.kernels, tilings)]
-    if any(kernel.many for kernel in program.kernels):
+    if any(kernel.horizontal for kernel in program.kernels):
         kernels.append(fill_kernel(target))
     with ThreadPoolExecutor(1) as beside:
         compiling = beside.submit(compile_kernels, kernels)
@@ -55,7 +55,7 @@ def generate_device(program: Program, settings: Settings, target: Target, tuner:
 def _source(kernel: Kernel, target: Target, tiling: Tiling | None) -> DeviceKernel:
     """The text of a kernel, for small parameters at any address."""
     made = kernel_source(kernel, target, tiling=tiling)
-    if kernel.many:
+    if kernel.horizontal:
         return made
     aligned = tuple(i for i in made.aligned if kernel.parameters[i].aligned or not _is_small(kernel.parameters[i]))
     return replace(made, aligned=aligned)

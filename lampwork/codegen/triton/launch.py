@@ -23,10 +23,10 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from lampwork.codegen.triton import launcher
+from lampwork.codegen.triton.horizontal import FILLED, is_wide
 from lampwork.codegen.triton.launcher import BUFFERS, OPERATIONS, SIZES, TABLE, VALUES
-from lampwork.codegen.triton.rows import FILLED, is_wide
 from lampwork.errors import CompileError
-from lampwork.ir.program import DeviceKernel, Launch, NativeCode, Program, launch_rows
+from lampwork.ir.program import DeviceKernel, Launch, NativeCode, Program, launch_instances
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, evaluate
 
 #: Addresses of null pointers after a kernel's arguments.
@@ -94,8 +94,8 @@ class _Table:
         checked = [self.places[buffer] for buffer in from_outside(self.program, sequence, self.kernels)]
         launches: list[list[int]] = []
         for position, launch in enumerate(sequence):
-            many = self.program.kernels[launch.kernel].many
-            launches += self._launch_rows(position, launch) if many else [self._launch(position, launch)]
+            many = self.program.kernels[launch.kernel].horizontal
+            launches += self._launch_instances(position, launch) if many else [self._launch(position, launch)]
         if len(self.steps) > launcher.MOST_VALUES:
             raise CompileError("generate", f"the grids of {len(sequence)} launches take {len(self.steps)} computations")
         start = 4 + 2 * len(self.constants)
@@ -112,10 +112,10 @@ class _Table:
         arguments = [*(self._buffer(name) for name in launch.buffers), *sizes]
         return self._record(launch.kernel, position, grid, arguments)
 
-    def _launch_rows(self, position: int, launch: Launch) -> list[list[int]]:
+    def _launch_instances(self, position: int, launch: Launch) -> list[list[int]]:
         """Launches that fill the rows' table, and the one of the kernel."""
         kernel, device = self.program.kernels[launch.kernel], self.kernels[launch.kernel]
-        rows = launch_rows(launch, kernel)
+        rows = launch_instances(launch, kernel)
         columns: list[list[int]] = [[] for _ in range(1 + len(kernel.sizes) + len(kernel.parameters))]
         programs = 0
         for buffers, sizes in rows:
@@ -200,9 +200,9 @@ def from_outside(program: Program, sequence: Sequence[Launch], kernels: Sequence
     for launch in sequence:
         kernel = program.kernels[launch.kernel]
         aligned: Sequence[int] = kernels[launch.kernel].aligned
-        if kernel.many:
+        if kernel.horizontal:
             aligned = [i for i in range(len(kernel.parameters)) if is_wide(kernel, i)]
-        for buffers, _ in launch_rows(launch, kernel):
+        for buffers, _ in launch_instances(launch, kernel):
             for i in aligned:
                 if i < len(buffers) and program.placements[buffers[i]].kind in ("input", "extern"):
                     found[buffers[i]] = None

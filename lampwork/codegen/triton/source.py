@@ -106,7 +106,7 @@ class LoopWriter(FunctionWriter):
         tiling, form = self.tiling, self.form
         flat = [axis for place, axis in enumerate(form.outer) if place != tiling.y_loop]
         program = "tl.program_id(0)"
-        if self.kernel.many:
+        if self.kernel.horizontal:
             program = "block"
         elif self.index_type == "tl.int64":
             program += ".to(tl.int64)"

@@ -172,7 +172,7 @@ def choose_tiling(form: Form, kernel: Kernel, target: Target) -> Tiling:
         return _rows(form, accesses, target)
     if not form.nests and _has_column_values(form, accesses):
         return _columns_of_rows(form, accesses, target)
-    return _pointwise(form, accesses, target, kernel.many)
+    return _pointwise(form, accesses, target, kernel.horizontal)
 
 
 def candidate_tilings(kernel: Kernel, target: Target) -> tuple[Tiling, ...]:
@@ -327,7 +327,7 @@ def _between(low: int, number: int, high: int) -> int:
 # -- Shapes -----------------------------------------------------------------------------------------------------------
 
 
-#: What all rows of a kernel that is `many` have together, at least.
+#: What all rows of a kernel that is `horizontal` have together, at least.
 MANY_ELEMENTS = 1 << 24
 
 

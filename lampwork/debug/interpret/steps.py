@@ -28,7 +28,7 @@ from lampwork.ir.program import (
     TensorRef,
     TorchConstant,
     ViewOfInput,
-    launch_rows,
+    launch_instances,
 )
 from lampwork.ir.size import Size, SizeExpr, evaluate
 from lampwork.runtime.launch import recurrent, strided
@@ -201,7 +201,7 @@ class _Execution:
 
     def launch(self, step: Launch) -> None:
         kernel = self.program.kernels[step.kernel]
-        for names, sizes in launch_rows(step, kernel):
+        for names, sizes in launch_instances(step, kernel):
             cells = []
             for _, name in zip(kernel.parameters, names, strict=True):
                 buffer = self.buffers[name]

@@ -201,12 +201,12 @@ FAULTS = (
         "a kernel that adds to memory says that it only writes there",
     ),
     Fault(
-        "rows-forget-order", "schedule/rows.py",
+        "rows-forget-order", "schedule/horizontal.py",
         "        before[me] |= reads_since.get(written, set())\n", "",
         "rows of one launch overwrite what others still read",
     ),
     Fault(
-        "rows-forget-constants", "schedule/rows.py",
+        "rows-forget-constants", "schedule/horizontal.py",
         'return ("constant", repr(expr.value), expr.dtype)\n\n    tokens', 'return ("constant", expr.dtype)\n\n    tokens',
         "rows with other constants share a kernel",
     ),

@@ -11,7 +11,7 @@ from lampwork.codegen.target import host_target
 from lampwork.config import Settings
 from lampwork.graph.prepare import prepare
 from lampwork.graph.repeated import FEWEST, repeated
-from lampwork.ir.program import launch_rows
+from lampwork.ir.program import launch_instances
 from lampwork.ir.target import Target
 from lampwork.lower import lower
 from lampwork.schedule import schedule
@@ -196,7 +196,7 @@ def test_the_program_is_the_one_without_copies(target):
     def launches(copies):
         program = schedule(lower(prepare(region, Settings(), copies=copies), Settings()), Settings(), target)
         kernels = [each.name for each in program.kernels]
-        rows = [(each.kernel, sorted(launch_rows(each, program.kernels[each.kernel]))) for each in program.steps]
+        rows = [(each.kernel, sorted(launch_instances(each, program.kernels[each.kernel]))) for each in program.steps]
         return kernels, rows, program.written_inputs, program.unscheduled_bytes
 
     assert launches(True) == launches(False)

@@ -27,7 +27,7 @@ from lampwork.ir.loops import (
     Store,
     storage_numel,
 )
-from lampwork.ir.program import Extern, FromBuffer, InputWrite, Launch, Lowered, Program, TensorRef, launch_rows
+from lampwork.ir.program import Extern, FromBuffer, InputWrite, Launch, Lowered, Program, TensorRef, launch_instances
 from lampwork.ir.size import Size, Symbol, bounds
 from lampwork.ir.target import Target
 from lampwork.ir.verify import verify_lowered
@@ -224,7 +224,7 @@ def run_program(
     for number, step in enumerate(program.steps):
         if isinstance(step, Launch):
             kernel = program.kernels[step.kernel]
-            for buffers, numbers in launch_rows(step, kernel):
+            for buffers, numbers in launch_instances(step, kernel):
                 values = {name: evaluate(size, sizes or {}) for name, size in zip(kernel.sizes, numbers)}
                 run_kernel(kernel, [cells(name) for name in buffers], values)
         else:

@@ -16,7 +16,7 @@ from lampwork.ir.alternative import Alternative, Choose
 from lampwork.ir.dtype import FLOAT8
 from lampwork.ir.kernel_verify import verify_program
 from lampwork.ir.loops import Kernel
-from lampwork.ir.program import Check, DeviceKernel, Extern, Launch, Lowered, Program, launch_rows
+from lampwork.ir.program import Check, DeviceKernel, Extern, Launch, Lowered, Program, launch_instances
 from lampwork.ir.size import evaluate
 from lampwork.ir.target import Target
 from lampwork.lower import lower
@@ -97,18 +97,18 @@ class _ProgramRun(_Run):
 
     def launch(self, step: Launch) -> None:
         kernel = self.program.kernels[step.kernel]
-        if kernel.many:
-            self.launch_rows(step, kernel)
+        if kernel.horizontal:
+            self.launch_instances(step, kernel)
             return
         memory = self.memory(step.buffers)
         sizes = {name: evaluate(size, self.sizes) for name, size in zip(kernel.sizes, step.sizes)}
         launch(self.kernels[step.kernel], memory, sizes)
 
-    def launch_rows(self, step: Launch, kernel: Kernel) -> None:
+    def launch_instances(self, step: Launch, kernel: Kernel) -> None:
         """As the launch code does it, but that the table is filled by hand."""
         device = self.kernels[step.kernel]
         records, programs, behind = [], 0, []
-        for buffers, sizes in launch_rows(step, kernel):
+        for buffers, sizes in launch_instances(step, kernel):
             memory = self.memory(buffers)
             behind += memory
             records.append([programs, *sizes, *(tensor.data_ptr() for tensor in memory)])

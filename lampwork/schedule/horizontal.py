@@ -1,9 +1,10 @@
-"""Rows: operators that do the same to many tensors, whatever their sizes, become kernels that run once for all of them.
+"""Horizontal fusion: operators that do the same to many tensors, whatever their sizes, are one kernel, launched once.
 
     p1 += -lr * g1;  p2 += -lr * g2;  ...     (300 parameters)  ->  one kernel, launched on 300 rows of buffers
 
 An optimizer's step is hundreds of components: nests over one tensor's elements that share no buffers with the others.
-Each is brought to one axis of unknown length; equal ones are one class, scheduled once, and its kernels are `many`.
+Each is brought to one axis of unknown length; equal ones are one class, scheduled once. Its kernels are `horizontal`,
+and what is of one component is a *row* of their launch.
 
 A component consists of *flat* nests: every buffer is read and written at the point of the axes, all buffers have one
 shape and one dense layout, or are single elements. Numbers that the caller gives as a list (learning rates,
@@ -22,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from lampwork.ir.loops import Axis, Buffer, Compute, Constant, Expr, Load, LoopNest, Store
 from lampwork.ir.size import Size, Symbol, evaluate, mul
-from lampwork.schedule.copies import Copies, NotInRows
+from lampwork.schedule.copies import Copies, NotFused
 from lampwork.schedule.expressions import ELEMENTS, UNIT
 from lampwork.schedule.group import loop_symbol
 
@@ -84,11 +85,11 @@ def find_rows(
     tables: Sequence[int] = (),
 ) -> tuple[Stage, ...]:
     """The stages of a segment, in order; one stage without classes where nothing repeats. `tables`: for each nest the
-    table of `copies` that it is of; raises `NotInRows` for nests of a table that are not among the rows."""
+    table of `copies` that it is of; raises `NotFused` for nests of a table that are not among the rows."""
     stages = _find_rows(nests, buffers, live_out, mutable, copies, tables)
     left = {tables[number] for stage in stages for number in stage.rest} if tables else set()
     if left - {-1}:
-        raise NotInRows(left - {-1})
+        raise NotFused(left - {-1})
     return stages
 
 

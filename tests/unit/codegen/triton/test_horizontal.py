@@ -10,8 +10,8 @@ import torch
 
 from lampwork.codegen.launch_sequences import launch_sequences
 from lampwork.codegen.triton.compile import _JOB
+from lampwork.codegen.triton.horizontal import FILLED, fill_kernel
 from lampwork.codegen.triton.launch import from_outside, launch_code
-from lampwork.codegen.triton.rows import FILLED, fill_kernel
 from lampwork.codegen.triton.source import kernel_source
 from lampwork.codegen.triton.worker import compile_text
 from lampwork.ir.program import Launch
@@ -44,7 +44,7 @@ def update(scale, *values):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_rows_of_all_sizes(dtype):
     program = assert_like_eager(update, torch.tensor(0.5, dtype=dtype), *tensors(dtype), *tensors(dtype))
-    assert [kernel.many for kernel in program.kernels] == [True, True]  # sizes divisible by 16, and others
+    assert [kernel.horizontal for kernel in program.kernels] == [True, True]  # sizes divisible by 16, and others
     assert sum(isinstance(step, Launch) for step in program.steps) == 2
 
 
@@ -52,7 +52,7 @@ def test_numbers_from_a_list():
     numbers = torch.linspace(-1, 1, len(SHAPES), dtype=torch.float64)
     scaled = lambda numbers, *values: [value * numbers[place].float() for place, value in enumerate(values)]
     program = assert_like_eager(scaled, numbers, *tensors())
-    assert [kernel.many for kernel in program.kernels] == [True, True]
+    assert [kernel.horizontal for kernel in program.kernels] == [True, True]
     assert [len(kernel.sizes) for kernel in program.kernels] == [2, 2]
 
 
@@ -64,7 +64,7 @@ def test_more_rows_than_are_looked_at_at_once():
 def test_integers_and_masks():
     values = [torch.arange(size) - size // 2 for size in (16, 32, 48, 64, 80, 96, 112, 128)]
     program = assert_like_eager(lambda *values: [(value > 0, value * 3) for value in values], *values)
-    assert all(kernel.many for kernel in program.kernels)
+    assert all(kernel.horizontal for kernel in program.kernels)
 
 
 def test_text_is_vectorised_where_sizes_allow_it():

@@ -1,4 +1,4 @@
-"""Kernels that are `many`: how a program finds its row, and how the rows' addresses get onto the device.
+"""Horizontal kernels: how a program finds its row, and how the rows' addresses get onto the device.
 
     table     int64[(1 + sizes + parameters) * rows], on the device: for each row the number of its first program; for
               each size the rows' ones; for each parameter the rows' addresses

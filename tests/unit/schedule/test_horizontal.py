@@ -9,7 +9,7 @@ import pytest
 from lampwork.ir.kernel_verify import verify_program
 from lampwork.ir.program import Launch
 from lampwork.ir.verify import VerifyError
-from lampwork.schedule.rows import FEWEST_ROWS
+from lampwork.schedule.horizontal import FEWEST_ROWS
 from tests.unit.schedule.programs import Graph, assert_same, constant, launches, op, scheduled
 
 SHAPES = [(3,), (16,), (5, 7), (4, 12), (64,), (2, 3, 8), (11,), (9, 5), (4, 1, 3, 3), (160,), (13,), (48,), (7,), (80,),
@@ -31,7 +31,9 @@ def decay(g: Graph, value: str, gradient: str, coefficient: str | None = None) -
 
 
 def many(program):
-    return [(program.kernels[step.kernel].many, len(step.sizes)) for step in program.steps if isinstance(step, Launch)]
+    return [
+        (program.kernels[step.kernel].horizontal, len(step.sizes)) for step in program.steps if isinstance(step, Launch)
+    ]
 
 
 def test_updates_of_many_sizes_are_two_kernels():
