@@ -254,11 +254,11 @@ def _slice_scatter(
 
 
 @rule("select_scatter")
-def _select_scatter(lowering: Lowering, self: TensorValue, src: TensorValue, dim: int, index: int) -> Any:
+def _select_scatter(lowering: Lowering, self: TensorValue, src: TensorValue, dim: int, index: Size) -> Any:
     if src.dtype != self.dtype:
         return NotImplemented
     dim %= len(self.shape)
-    chosen = index + self.shape[dim] if index < 0 else index
+    chosen = add(index, self.shape[dim]) if isinstance(index, int) and index < 0 else index
 
     def body(point: IndexTuple) -> Expr:
         mask = Compute("eq", (as_index(point[dim]), as_index(chosen)), "bool")

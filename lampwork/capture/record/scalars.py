@@ -335,6 +335,45 @@ def _masked_fill(scalars: Scalars, x: Any, mask: Any, value: Any) -> Any:
     return scalars.run(aten.masked_fill.Tensor, x, mask, number)
 
 
+def _leak(scalars: Scalars, x: Any, slope: Any = 0.01) -> Any:
+    """`leaky_relu`, as its kernels write it: what is not above zero is scaled, NaN among it."""
+    return _leaked(scalars, x, x, slope)
+
+
+def _leak_of_gradient(scalars: Scalars, gradient: Any, x: Any, slope: Any, of_result: bool) -> Any:
+    return None if of_result or gradient.dtype is not x.dtype else _leaked(scalars, x, gradient, slope)
+
+
+def _leaked(scalars: Scalars, x: Any, value: Any, slope: Any) -> Any:
+    if _result_type(x) is not x.dtype:
+        return None
+    value = scalars.wide(value)
+    scaled = scalars.run(aten.mul.Tensor, value, scalars.scalar(slope, x.dtype))
+    is_above = scalars.run(aten.gt.Scalar, scalars.wide(x), 0)
+    return scalars.narrow(scalars.run(aten.where.self, is_above, value, scaled), x.dtype)
+
+
+def _add_product(overload: Any) -> Callable:
+    """`addmm` and the like: the product, scaled and added. Half types would be rounded in between, so they take the
+    number as it is now; so does a number that is zero, with which kernels do not read what it scales."""
+
+    def rule(scalars: Scalars, x: Any, left: Any, right: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+        if x.dtype not in (torch.float32, torch.float64) or left.dtype is not x.dtype or right.dtype is not x.dtype:
+            return None
+        if beta == 0 or alpha == 0:  # guarded
+            return None
+        product = scalars.run(overload, left, right)
+        scaled = [
+            each
+            if type(factor) is int and factor == 1
+            else scalars.run(aten.mul.Tensor, each, scalars.scalar(factor, x.dtype))
+            for each, factor in ((x, beta), (product, alpha))
+        ]
+        return scalars.run(aten.add.Tensor, *scaled)
+
+    return rule
+
+
 _RULES: dict[str, Callable] = {
     "mul": _multiply, "div": _divide, "true_divide": _divide, "add": _add, "sub": _subtract, "rsub": _subtract_from,
     "pow": _power, "addcmul": _combine(False), "addcdiv": _combine(True),
@@ -342,7 +381,10 @@ _RULES: dict[str, Callable] = {
     "clamp_min": lambda scalars, x, min: _clamp(scalars, x, min),
     "clamp_max": lambda scalars, x, max: _clamp(scalars, x, None, max),
     "fill": _fill, "full": _full, "full_like": _like(aten.full_like.default), "new_full": _like(aten.new_full.default),
-    "scalar_tensor": _scalar_tensor, "masked_fill": _masked_fill,
+    "scalar_tensor": _scalar_tensor, "masked_fill": _masked_fill, "leaky_relu": _leak,
+    "leaky_relu_backward": _leak_of_gradient, "addmm": _add_product(aten.mm.default),
+    "addmv": _add_product(aten.mv.default), "addr": _add_product(aten.outer.default),
+    "baddbmm": _add_product(aten.bmm.default),
     "lt": _compare(aten.lt.Tensor), "le": _compare(aten.le.Tensor), "gt": _compare(aten.gt.Tensor),
     "ge": _compare(aten.ge.Tensor), "eq": _compare(aten.eq.Tensor), "ne": _compare(aten.ne.Tensor),
 }  # fmt: skip

@@ -74,7 +74,12 @@ class TensorFamily(Family):
         return list(value)
 
     def get_item(self, container: Any, key: Any) -> Any:
-        return container[self._key(container, key)]
+        key = self._key(container, key)
+        if type(container) is Fake and _varies(key):
+            container, key = selected(container, key)
+            if type(key) is tuple and not key:
+                return container
+        return container[key]
 
     def set_item(self, container: Any, key: Any, value: Any) -> None:
         if type(container) is Fake and type(value) is BackedNumber:
@@ -83,6 +88,8 @@ class TensorFamily(Family):
             else:
                 value = value.take()
         key = self._key(container, key)
+        if type(container) is Fake and _varies(key):
+            container, key = selected(container, key)
         places = places_written(container, key, value)
         if places is not None:
             container.index_put_(places, value)  # torch would ask whether there is just one
@@ -109,6 +116,45 @@ class TensorFamily(Family):
 
     def load_attr(self, value: Any, name: str) -> Any:
         return self.world.load_tensor_attribute(value, name)
+
+
+def _varies(key: Any) -> bool:
+    """Whether an index has an integer that is another in the next call."""
+    return any(type(each) is torch.SymInt and not by_contents(each) for each in (key if type(key) is tuple else (key,)))
+
+
+def selected(tensor: Any, key: Any) -> tuple[Any, Any]:
+    """The elements where the integers in the key that vary point to, and the rest of the key, () where that says
+    nothing; `tensor` and `key` themselves where PyTorch raises an error.
+
+        x[:, -n, mask]      ->      x.select(1, x.size(1) - n), (:, mask)
+    """
+    parts = list(key) if type(key) is tuple else [key]
+    taken = [_dimensions(each) for each in parts]
+    for position in [position for position, each in enumerate(parts) if each is ...][:1]:
+        taken[position] = tensor.dim() - sum(taken)
+    if min(taken) < 0 or sum(taken) > tensor.dim():
+        return tensor, key  # an error, which PyTorch words
+    for position in reversed(range(len(parts))):
+        index, dim = parts[position], sum(taken[:position])
+        if type(index) is not torch.SymInt or by_contents(index):
+            continue
+        size = tensor.size(dim)
+        if not -size <= index < size:
+            return tensor, key
+        tensor = tensor.select(dim, index if index >= 0 else index + size)
+        del parts[position]
+    says_nothing = all(
+        each is ... or (type(each) is slice and each.start is each.stop is each.step is None) for each in parts
+    )
+    return tensor, () if says_nothing else tuple(parts)
+
+
+def _dimensions(part: Any) -> int:
+    """How many dimensions of the tensor a part of an index is about."""
+    if type(part) is Fake:
+        return part.dim() if part.dtype in (torch.bool, torch.uint8) else 1
+    return 0 if part is None or part is ... or type(part) is bool else 1
 
 
 def places_written(tensor: Any, key: Any, value: Any) -> tuple[Any, ...] | None:

@@ -244,7 +244,7 @@ ROWS: dict[str, str] = {
     "1 if v.text else 2": "2 data-dependent",
     # items
     "v.x[0], v.x[1:], v.x[None]": "1",
-    "v.x[v.n - 1]": "4",
+    "v.x[v.n - 1]": "1",
     "v.x[: v.n - 1]": "1",
     "v.x[v.i - 1]": "2 tensor-argument",
     "v.x[: v.i]": "1",

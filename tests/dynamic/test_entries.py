@@ -1,0 +1,134 @@
+"""Integers and numbers that vary from call to call: a first entry for the call at hand, and one for all the others."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import lampwork
+from tests.dynamic.support import check, compare, copies
+
+INTEGERS = (3, 5, 4, 7, 9, 6)
+NUMBERS = (0.1, 0.2, 0.25, 0.3, 0.5, 0.7)
+X = torch.randn(12, 10, generator=torch.Generator().manual_seed(1))
+PLACES = torch.tensor([2, 0, 2])
+
+
+def written(x, n):
+    x = x * 2
+    x[n] = 1.5
+    x[:, -n] += 1
+    x[n, 2] = x[2, n]
+    return x
+
+
+def taken(x, n):
+    return x[n], x[-n], x[..., n], x[n, -n], x[None, :, n], x[n, 1:], x[n, None, ...], x[2:, n, None]
+
+
+def beside_other_indices(x, n):
+    return x[n, x[0] > 0], x[PLACES, n], x[n, PLACES], x[:, n][PLACES], x[n][n]
+
+
+def scaled(x, n, alpha=0.25):
+    return x + alpha * n, x * n, x / n, torch.add(x, x, alpha=n)
+
+
+INDICES = {
+    "an element": lambda x, n: x[n] * 2,
+    "from the end": lambda x, n: x[:, -n] + 1,
+    "in any place": taken,
+    "beside tensors": beside_other_indices,
+    "written": written,
+    "a factor": scaled,
+    "none of them": lambda x, n: (x[None] * n, x[()] + n, x[...] - n),
+    "more dimensions": lambda x, n: x.new_zeros(x.shape + (n,)) + x[..., None],
+    "expanded": lambda x, n: x.unsqueeze(-1).expand(x.shape + (n,)) * 2,
+}
+
+FUNCTIONS = {
+    "leaky_relu": lambda x, s: F.leaky_relu(x, s),
+    "leaky_relu of halves": lambda x, s: F.leaky_relu(x.bfloat16(), s),
+    "leaky_relu in place": lambda x, s: F.leaky_relu_(x * 2, s),
+    "addmm": lambda x, s: torch.addmm(x[:, :4], x, x[:10, :4], alpha=s, beta=1 - s),
+    "addmm, one factor": lambda x, s: torch.addmm(x[0], x, x[:10], alpha=s),
+    "addmv": lambda x, s: torch.addmv(x[:, 0], x, x[0], beta=s),
+    "addr": lambda x, s: torch.addr(x, x[:, 0], x[0], alpha=s),
+    "baddbmm": lambda x, s: torch.baddbmm(x[None, :, :4], x[None], x[None, :10, :4], alpha=s),
+}
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_integers(name):
+    check(INDICES[name], [(X, n) for n in INTEGERS], captures=2, dynamic=None)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_numbers(name):
+    check(FUNCTIONS[name], [(X, s) for s in NUMBERS], captures=2, dynamic=None)
+
+
+@pytest.mark.parametrize("program", [INDICES["an element"], INDICES["from the end"], written,
+                                     FUNCTIONS["leaky_relu"], FUNCTIONS["addmm"]])  # fmt: skip
+def test_gradients(program):
+    compiled = lampwork.compile(program, options={"cache": False})
+    for value in INTEGERS if program not in FUNCTIONS.values() else NUMBERS:
+        found, expected = ([x, *torch.autograd.grad(run(x, value).square().sum(), x)] for run in (compiled, program)
+                           for x in [X.clone().requires_grad_()])  # fmt: skip
+        compare(found, expected, rtol=1e-5, atol=1e-6)
+    assert lampwork.stats(compiled)["captures"] <= 2 and not lampwork.stats(compiled)["fallbacks"]
+
+
+def test_places_that_are_not_there():
+    """Eager's error, for an entry that was made for other integers, too."""
+    for program in (lambda x, n: x[n] * 2, lambda x, n: x[:, -n], lambda x, n: x[n, n, n], written):
+        compiled = lampwork.compile(program, options={"cache": False})
+        for n in (3, 5, 4, 40, 6):
+            outcomes = []
+            for run in (compiled, program):
+                try:
+                    outcomes.append(run(copies(X), n))
+                except IndexError as error:
+                    outcomes.append(str(error))
+            assert type(outcomes[0]) is type(outcomes[1])
+            compare(*outcomes)
+
+
+def test_factors_with_which_kernels_read_nothing():
+    """A factor of zero hides NaN and infinities; so does each entry for it."""
+
+    def program(x, s):
+        return torch.addmm(x, x, x, beta=s), torch.addmm(x, x, x, alpha=s)
+
+    x = torch.tensor([[1.0, math.inf], [math.nan, 2.0]])
+    check(program, [(x, s) for s in (0.5, 0.25, 0.0, 2.0, -0.0)], captures=4, dynamic=None)
+
+
+@pytest.mark.parametrize("program", [
+    lambda x, places: x.new_zeros(int(places.max()) + 1) + 1,
+    lambda x, places: torch.zeros(int(places.max()) * 2 + 3, 4).index_fill(0, places, 1.0),
+    lambda x, places: F.pad(x, (0, int(places[0]) + int(places[1]))),
+    lambda x, places: x[: int(places.max()) + 1].sum(0),
+])  # fmt: skip
+def test_sizes_computed_of_integers_out_of_tensors(program):
+    calls = [(X, torch.tensor([n, n // 2, 1])) for n in INTEGERS]
+    stats = check(program, calls, captures=2, dynamic=None)
+    assert not stats["breaks"]
+    check(program, [*calls[:2], (X, torch.tensor([1, 0, 0]))], captures=2, dynamic=None)
+
+
+def test_a_sum_that_is_no_size():
+    """One of its parts is negative: the call does what eager does, be the sum a size or not."""
+
+    def program(x, places):
+        return x.new_zeros(int(places.max()) + 1)
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for largest in (3, -1, 4):
+        places = torch.tensor([largest])
+        compare(compiled(X, places), program(X, places))
+    with pytest.raises(RuntimeError, match="negative dimension"):
+        compiled(X, torch.tensor([-4]))
