@@ -34,10 +34,24 @@ _NARROWER = {"AVX512": "avx2", "AVX2": "default"}
 _SECONDS = 60.0
 
 
+class _Spread(torch.autograd.Function):
+    """Elements in memory of another layout. Their gradient is not added to zeros: zeros keep their signs."""
+
+    @staticmethod
+    def forward(ctx: Any, layout: str, value: torch.Tensor) -> torch.Tensor:
+        return spread(layout, value.detach())
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return None, gradient
+
+
 def spread(layout: str, value: Any) -> Any:
     """The same elements in memory of another layout; what is no dense tensor as it is."""
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not value.dim():
         return value
+    if value.requires_grad and torch.is_grad_enabled():
+        return _Spread.apply(layout, value)
     if layout == "contiguous":
         return value.clone(memory_format=torch.contiguous_format)
     if layout == "gaps":

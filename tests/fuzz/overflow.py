@@ -2,8 +2,8 @@
 
 Wherever eager adds or multiplies terms, its order is its own affair, and so is whether it makes them smaller first. Where
 a partial sum, in some order, leaves the range, the element that is made of it is open (`terms.py`). In each disturbed
-run another of its possible values takes its place, so that these runs disagree there and in what is computed of it;
-`judge.py` takes any answer where they disagree on what is finite. Elements whose terms stay in range are eager's.
+run another of its possible values takes its place, and in what is computed of it. What is not finite `judge.py` takes
+only where one of these runs gives it, and numbers within their range. Elements whose terms stay in range are eager's.
 """
 
 from __future__ import annotations
@@ -67,11 +67,14 @@ class Overflow(TorchDispatchMode):
         return rule(Call(getattr(torch.ops.aten, _plain_name(func)), given, dtype))
 
     def _replace(self, result: torch.Tensor, found: Open) -> None:
-        rises, falls, is_lost, vanishes = (
+        rises, falls, is_lost, vanishes, differs, any_zero = (
             torch.as_tensor(each, device=result.device).broadcast_to(result.shape)
-            for each in (found.rises, found.falls, found.is_lost, found.vanishes)
+            for each in (found.rises, found.falls, found.is_lost, found.vanishes, found.differs, found.any_zero)
         )
-        is_open = rises | falls | is_lost | vanishes
+        any_zero = any_zero & (result == 0)
+        if bool(any_zero.any()):
+            result.copy_(torch.where(any_zero, torch.zeros_like(result).copysign(self.noise.sign_like(result)), result))
+        is_open = rises | falls | is_lost | vanishes | differs
         for definition in found.others[:1]:  # what is NaN by its definition has a NaN, or infinities of both signs
             known = ~definition.isnan()
             rises, falls, is_lost, vanishes, is_open = (

@@ -141,7 +141,7 @@ class Oracle:
         self._wide: Outcome | None = None
         self._on_cpu: Outcome | None = None
         self._noisy: list[Outcome] = []
-        self._signs: dict[int, Any] = {}
+        self._seen: dict[int, Any] = {}
         self._spread: dict[str, dict[str, Any]] = {}
 
     @property
@@ -191,7 +191,7 @@ class Oracle:
         """`count` runs, every third of which is disturbed eight times as much."""
         while len(self._noisy) < count:
             index = len(self._noisy)
-            noise = Noise(index, 8.0 if index % 3 == 2 else 2.0, self._signs, index > 8 and index % 4 == 0)
+            noise = Noise(index, 8.0 if index % 3 == 2 else 2.0, self._seen, index > 8 and index % 4 == 0)
             self._noisy.append(self._disturbed(noise, noise))
         return self._noisy
 
@@ -244,16 +244,17 @@ class Noise:
     """Multiplies floating-point elements by 1 plus up to `units` units in the last place; in every second run, equal
     numbers alike, so that ties stay. Zeros stay; NaNs, whose signs IEEE 754 leaves open, get any.
 
-    `signs` keeps between runs which elements of results were seen on both sides of zero. With `vanishes`, those are
-    zero: a sum whose sign is a matter of rounding may be that, too.
+    `seen` keeps between runs the least and the greatest that elements of results were. With `is_whole`, those with a
+    whole number in between are that: a sum whose sign is a matter of rounding may be zero, too, where a logarithm ends,
+    and one whose fraction is may have none, where powers of negative numbers begin and gamma functions end.
     """
 
-    def __init__(self, seed: int, units: float, signs: dict[int, Any] | None = None, vanishes: bool = False) -> None:
+    def __init__(self, seed: int, units: float, seen: dict[int, Any] | None = None, is_whole: bool = False) -> None:
         self.units, self._seed, self._alike = int(units), seed, bool(seed % 2)
         self._generator = torch.Generator().manual_seed(seed)
         self._random = random.Random(seed)
-        self._signs = signs if signs is not None else {}
-        self._vanishes = vanishes
+        self._seen = seen if seen is not None else {}
+        self._is_whole = is_whole
         self._results = 0
 
     def rounded(self, value: Any) -> Any:
@@ -268,14 +269,26 @@ class Noise:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.layout != torch.strided:
             return value
         number = value.detach()
-        below, above = self._signs.get(self._results, (False, False))
-        if getattr(below, "shape", number.shape) != number.shape:
+        low, high = self._seen.get(self._results, (number, number))
+        if low.shape != number.shape:
             return value
-        self._signs[self._results] = below, above = below | (number < 0), above | (number > 0)
+        self._seen[self._results] = low, high = torch.fmin(low, number), torch.fmax(high, number)
+        if not self._is_whole:
+            return value
+        least, greatest = low.ceil(), high.floor()
+        zero = torch.zeros_like(number).copysign(self.sign_like(number))
+        whole = torch.where((low < 0) & (high > 0), zero, number.round().clamp(least, greatest))
         # What is infinite here is one where its operands vanish: that is to be seen.
-        return value.masked_fill(below & above & number.isfinite(), 0.0) if self._vanishes else value
+        made = torch.where((low < high) & (least <= greatest) & number.isfinite(), whole, number)
+        return WithSlope.apply(value, made, torch.ones_like(number)) if value.requires_grad else made
 
     def _factor(self, x: torch.Tensor) -> torch.Tensor:
+        factor = self._any_factor(x)
+        if not self._is_whole or x.dtype.is_complex:
+            return factor
+        return torch.where(x.detach() == x.detach().round(), torch.ones_like(factor), factor)
+
+    def _any_factor(self, x: torch.Tensor) -> torch.Tensor:
         real = x.dtype.to_real() if x.dtype.is_complex else x.dtype
         if self._alike and not x.dtype.is_complex:
             bits = x.detach().double().view(torch.int64) ^ (self._seed * 0x5851F42D4C957F2D & (1 << 62) - 1)

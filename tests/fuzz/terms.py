@@ -8,6 +8,7 @@ No order of additions is promised, nor a scale of the terms. B is the greatest n
     prod([2 ** 100, 2 ** -100, ...])    infinite, zero or a number, by which factors meet first
     layer_norm([1e30] * 12)             NaN where a row is shorter than a vector, else 0
     std([3e38, -3e38, 0])               NaN by a running mean, inf by a sum
+    [0, 0] @ [-1, -1] + -0              -0 from the bias on, 0 where the products are added to 0 first
 
 A rule takes a call of an operator of ATen and tells where its results are open, and what may be there (`Open`). Sums are added up by the operator itself, in double precision: of the positive terms alone, and of the
 negative ones. Numbers of double precision are made smaller first. Where sums of both stay in range, or where all orders
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,13 +35,16 @@ _ROOT = 2.0**-520
 @dataclass(frozen=True)
 class Open:
     """Where the elements of a result are open: they may be inf (`rises`), -inf (`falls`), NaN (`is_lost`) or zero
-    (`vanishes`), and, where any of these, what they are in `others`. All are broadcast to the result."""
+    (`vanishes`), and, where any of these or `differs`, what they are in `others`; or a zero of either sign
+    (`any_zero`). All are broadcast to the result."""
 
     others: tuple[torch.Tensor, ...] = ()
     rises: Any = False
     falls: Any = False
     is_lost: Any = False
     vanishes: Any = False
+    differs: Any = False
+    any_zero: Any = False
 
 
 class Call:
@@ -219,9 +223,12 @@ def _products(
         other = call.wide(added) * (beta * scale * scale) if added and call[added] is not None and beta else None
         small = 0.0 if other is None else float(_finite(other).abs().sum())
         a, b = _finite(x), _finite(y)
-        if max(1.0, abs(alpha)) * float(a.abs().sum()) * float(b.abs().sum()) + small <= limit:
-            return {}
         of = lambda x, y: product(call, x, y)
+        if other is not None and shape is not None:
+            other = other.view(shape(call))
+        any_zero = _are_minus_zeros(of, x, y if alpha >= 0 else -y, other)
+        if max(1.0, abs(alpha)) * float(a.abs().sum()) * float(b.abs().sum()) + small <= limit:
+            return {} if any_zero is None else {0: Open(any_zero=any_zero)}
         both = lambda x, y: (of(x[0], y[0]) + of(x[1], y[1]), of(x[0], y[1]) + of(x[1], y[0]))
         above, below = both(_signs(a), _signs(b))
         with_x = both(_infinities(x), _signs(b.sign()))
@@ -233,13 +240,28 @@ def _products(
         larger = max(1.0, abs(alpha))
         above, below, whole = above * larger, below * larger, whole * alpha
         if other is not None:
-            other = other if shape is None else other.view(shape(call))
             ups, downs = _signs(_finite(other))
             above, below, whole = above + ups, below + downs, whole + other
             risen, fallen = risen | (other == torch.inf), fallen | (other == -torch.inf)
-        return {0: _sum_is_open(above, below, (risen, fallen), limit, whole / scale / scale)}
+        opened = _sum_is_open(above, below, (risen, fallen), limit, whole / scale / scale)
+        return {0: opened if any_zero is None else replace(opened, any_zero=any_zero)}
 
     return rule
+
+
+def _are_minus_zeros(
+    of: Callable[..., torch.Tensor], x: torch.Tensor, y: torch.Tensor, other: torch.Tensor | None
+) -> torch.Tensor | None:
+    """Where all products that are added up are -0, and the third term is: -0 if they are added to each other, and 0 if
+    they are added to a zero, with which libraries begin or not."""
+    if not bool((x == 0).any()) and not bool((y == 0).any()):
+        return None
+    count = lambda one, another: of(one.double(), another.double())
+    minus = count(x.signbit(), ~y.signbit()) + count(~x.signbit(), y.signbit())
+    others = count(x < 0, y > 0) + count(x > 0, y < 0)
+    every = count(torch.ones_like(x), torch.ones_like(y))
+    found = (minus - others == every) & (every > 0)
+    return found if other is None else found & (other == 0) & other.signbit()
 
 
 def _summed(product: Any) -> Callable:
@@ -251,7 +273,8 @@ def _convolved(call: Call, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def _elementwise(terms: Callable[[Call], Sequence[torch.Tensor]]) -> Rule:
-    """A rule for sums of few terms, which are given in double precision, elementwise. Products of float64 are left."""
+    """A rule for sums of few terms, which are given in double precision, elementwise: each as large as its factors are
+    on the way. Products of float64 are left."""
 
     def rule(call: Call) -> Found:
         if call.sum_dtype == torch.float64:
@@ -273,24 +296,34 @@ def _number(call: Call, name: str) -> Any:
     return value.detach().double() if isinstance(value, torch.Tensor) else torch.tensor(1.0 if value is None else value)
 
 
+def _at_most(whole: torch.Tensor, *parts: torch.Tensor) -> torch.Tensor:
+    """`whole`, as large as the largest of the parts that it is made by."""
+    largest = whole.abs()
+    for each in parts:
+        largest = torch.fmax(largest, each.abs())
+    return torch.where(whole.isfinite(), largest.copysign(whole), whole)
+
+
 def _times_alpha(call: Call) -> Sequence[torch.Tensor]:
     sign = -1 if call.operator is aten.sub else 1
     return _number(call, "self"), sign * _number(call, "alpha") * _number(call, "other")
 
 
 def _addcmul(call: Call) -> Sequence[torch.Tensor]:
-    product = call.wide("tensor1") * call.wide("tensor2")
-    return call.wide("self"), product * max(1.0, abs(float(call["value"] or 0)))
+    x, y, value = call.wide("tensor1"), call.wide("tensor2"), _number(call, "value")
+    return call.wide("self"), _at_most(value * x * y, value * x, x * y)
 
 
 def _addcdiv(call: Call) -> Sequence[torch.Tensor]:
-    product = call.wide("tensor1") / call.wide("tensor2") * _number(call, "value")
-    return call.wide("self"), product, call.wide("tensor1") * _number(call, "value") / 2
+    x, y, value = call.wide("tensor1"), call.wide("tensor2"), _number(call, "value")
+    return call.wide("self"), _at_most(value * x / y, value * x, x / y)
 
 
 def _lerp(call: Call) -> Sequence[torch.Tensor]:
-    start, end, weight = call.wide("self"), call.wide("end"), _number(call, "weight").abs()
-    return start, end, start * weight, end * weight
+    """From either end: start + weight * (end - start), end - (1 - weight) * (end - start)."""
+    start, end, weight = call.wide("self"), call.wide("end"), _number(call, "weight")
+    reach = end - start
+    return start, end, _at_most(weight * reach, reach), -_at_most((1 - weight) * reach, reach)
 
 
 # Products ----------------------------------------
@@ -305,8 +338,11 @@ def _product(call: Call) -> Found:
     powers = torch.where(is_factor, x.abs(), 1.0).log2()
     info = torch.finfo(call.sum_dtype)
     grows = add(powers.clamp(min=0)) > math.log2(info.max) - 0.001
-    shrinks = add((-powers).clamp(min=0)) > -math.log2(info.smallest_normal)
-    if not bool((grows | shrinks).any()):
+    # The least that a partial product may be, in halves of the least number that there is.
+    shrunk = add((-powers).clamp(min=0)) + math.log2(info.smallest_normal * info.eps / 2)
+    is_rounded = shrunk > math.log2(info.eps) + 4
+    shrinks = shrunk > -0.001
+    if not bool((grows | is_rounded).any()):
         return {}
     zero, infinite = add((x == 0).double()) > 0, add(x.isinf().double()) > 0
     whole = call.on() if not over or call.sum_dtype != torch.float64 else None
@@ -317,64 +353,84 @@ def _product(call: Call) -> Found:
     odd = add(x.signbit().double()).remainder(2) > 0
     rises, falls = grows & ~odd & ~zero, grows & odd & ~zero
     is_lost = grows & (shrinks | zero) | shrinks & infinite
-    return {0: Open(() if whole is None else (whole,), rises, falls, is_lost, shrinks & ~infinite)}
+    error = torch.exp2(shrunk.clamp(max=0.0)) * is_rounded
+    others = () if whole is None else (whole, whole * (1 - error), whole * (1 + error))
+    return {0: Open(others, rises, falls, is_lost, shrinks & ~infinite, differs=is_rounded & ~zero & ~infinite)}
 
 
 # Squares and norms ----------------------------------------
+
+
+def _sides(x: torch.Tensor, limit: float, over: Callable[[torch.Tensor, str], torch.Tensor]) -> tuple[Any, ...]:
+    """Where the mean of elements may be inf, and -inf: as a sum, or as a running mean, whose steps are as far as two
+    elements are from each other; and where a deviation from it may be infinite. `over` adds up, and takes extremes."""
+    above, below = (over(each, "sum") > limit for each in _signs(x))
+    crosses = over(x, "amax") - over(x, "amin") > limit
+    return above | crosses, below | crosses, crosses
 
 
 def _spread(call: Call) -> Found:
     """`var`, `std`, and the mean beside them."""
     scale = call.scale(_ROOT)
     x = call.wide("self") * scale
+    if not x.numel():
+        return {}
     dims = call["dim"] or list(range(x.dim()))
-    squares = _finite(x).square().sum(dims, bool(call["keepdim"]))
-    is_open = squares > call.limit * scale * scale
+    over = lambda each, how: getattr(each, how)(dims, bool(call["keepdim"]))
+    rises, falls, crosses = _sides(_finite(x), call.limit * scale, over)
+    reach = over(_finite(x), "amax") - over(_finite(x), "amin")
+    is_open = (reach * reach * (x.numel() // reach.numel()) > call.limit * scale * scale) | rises | falls
     if not bool(is_open.any()):
         return {}
     found = call.on(self=x)
     first, *mean = found if isinstance(found, tuple) else (found,)
     for _ in range(1 if "std" in call.operator.__name__ else 2):
         first = first / scale
-    large = _finite(x).abs().sum(dims, bool(call["keepdim"])) > call.limit * scale
-    opened = [Open((first,), is_open, False, is_open), *(Open((each / scale,), large, large, large) for each in mean)]
-    return dict(enumerate(opened))
+    is_lost = crosses | rises & falls
+    return dict(enumerate([Open((first,), is_open, False, is_lost),
+                           *(Open((each / scale,), rises, falls, is_lost) for each in mean)]))  # fmt: skip
 
 
-def _normalised(rows: Callable[[Call, torch.Tensor], torch.Tensor], name: str = "input") -> Rule:
-    """A rule for rows that are normalised by their mean and variance; `rows` adds up elements of each."""
+def _normalised(rows: Callable[[Call, torch.Tensor, str], torch.Tensor], by_sums: bool, name: str = "input") -> Rule:
+    """A rule for rows that are normalised by their mean and variance; `rows` adds up elements of each, or takes their
+    extreme. `by_sums`: some kernel takes the mean as a sum; else all take a running mean, whose partial ones no order
+    makes larger than elements are."""
 
     def rule(call: Call) -> Found:
         scale = call.scale(_ROOT)
         x = call.wide(name) * scale
-        squares = rows(call, _finite(x).square())
-        is_open = squares > call.limit * scale * scale
-        if call["training"] is False or not bool(is_open.any()):
+        if call["training"] is False or not x.numel():
             return {}
+        over = lambda each, how: rows(call, each, how)
+        is_open = over(_finite(x).square(), "sum") > call.limit * scale * scale
+        if not bool(is_open.any()):
+            return {}
+        rises, falls, crosses = _sides(_finite(x), call.limit * scale, over)
         running = {each: call[each].clone() for each in ("running_mean", "running_var") if call[each] is not None}
         whole = _first(call.on(**{name: x}, **running))
-        # What is left of a row whose variance is infinite.
+        # What is left of a row whose variance is infinite: nothing, or NaN where a deviation from the mean is, too.
         of_zeros = _first(call.on(**{name: torch.zeros_like(x)}, **running))
-        found: Found = {0: Open((whole, of_zeros), is_lost=is_open)}
+        found: Found = {0: Open((whole, of_zeros), is_lost=rises | falls if by_sums else crosses, differs=is_open)}
         for each in running:
-            found[each] = Open((), is_open.view(-1), False, is_open.view(-1))
+            up, down = rises.view(-1), falls.view(-1)
+            is_up, is_down = (is_open.view(-1) | up | down, False) if each == "running_var" else (up, down)
+            found[each] = Open((), is_up, is_down, up & down)
         return found
 
     return rule
 
 
-def _of_layer(call: Call, x: torch.Tensor) -> torch.Tensor:
-    dims = list(range(-len(call["normalized_shape"]), 0))
-    return x.sum(dims, True)
+def _of_layer(call: Call, x: torch.Tensor, how: str) -> torch.Tensor:
+    return getattr(x, how)(list(range(-len(call["normalized_shape"]), 0)), True)
 
 
-def _of_channel(call: Call, x: torch.Tensor) -> torch.Tensor:
-    return x.sum([0, *range(2, x.dim())], True)
+def _of_channel(call: Call, x: torch.Tensor, how: str) -> torch.Tensor:
+    return getattr(x, how)([0, *range(2, x.dim())], True)
 
 
-def _of_group(call: Call, x: torch.Tensor) -> torch.Tensor:
+def _of_group(call: Call, x: torch.Tensor, how: str) -> torch.Tensor:
     rows = x.reshape(call["N"], call["group"], -1)
-    return rows.sum(-1, True).expand_as(rows).reshape(x.shape)
+    return getattr(rows, how)(-1, True).expand_as(rows).reshape(x.shape)
 
 
 def _norm(call: Call) -> Found:
@@ -386,14 +442,20 @@ def _norm(call: Call) -> Found:
     if abs(order) not in (1, 2) and call.sum_dtype == torch.float64:
         return {}
     dims = call["dim"] if call["dim"] is not None else list(range(x.dim()))
-    powers = torch.where(x.isfinite() & (x != 0), x.abs().pow(order), 0.0)
-    total = powers.sum(dims, bool(call["keepdim"]))
-    large = total > call.limit * scale**order
-    small = (total > 0) & (total < torch.finfo(call.sum_dtype).smallest_normal * 2.0**24 * scale**order)
-    if not bool((large | small).any()):
+    total = lambda powers: powers.sum(dims, bool(call["keepdim"]))
+    of_powers = lambda x: total(torch.where(x.isfinite() & (x != 0), x.abs().pow(order), 0.0))
+    large = of_powers(x) > call.limit * scale**order
+    # What is left of powers that are smaller than the least normal number, and of their sum.
+    rounded = of_powers(call.wide("self").to(call.sum_dtype)).double()
+    is_small = (total((_finite(x) != 0).double()) > 0) & (
+        rounded < torch.finfo(call.sum_dtype).smallest_normal * 2.0**24
+    )
+    if not bool((large | is_small).any()):
         return {}
-    rises, vanishes = (large, small) if order > 0 else (small, large)
-    return {0: Open((call.on(self=x) / scale,), rises, False, False, vanishes)}
+    whole = torch.where(is_small, call.on(self=call.wide("self") / scale) * scale, call.on(self=x) / scale)
+    vanishes = is_small & (rounded == 0)
+    rises, vanishes = (large, vanishes) if order > 0 else (vanishes, large)
+    return {0: Open((whole, rounded ** (1 / order)), rises, False, False, vanishes, differs=is_small)}
 
 
 def _distances(call: Call) -> Found:
@@ -402,11 +464,12 @@ def _distances(call: Call) -> Found:
         return {}
     if call["x1"] is None:
         magnitudes = call.on(aten._pdist_forward, self=_finite(call.wide("self")).abs())
-        large = 2 * magnitudes > call.limit ** (1 / order)
-        return {0: Open((call.on(),), large, False, large)}
+        return {0: Open((call.on(),), 2 * magnitudes > call.limit ** (1 / order))}
     one, other = (_finite(call.wide(name)).abs() for name in ("x1", "x2"))
     large = call.on(x1=one, x2=-other, compute_mode=2) > call.limit ** (1 / order)
-    return {0: Open((call.on(compute_mode=2),), large, False, large, large)}
+    # As the root of a difference of products, which is NaN, or less than zero.
+    is_product = large & (order == 2)
+    return {0: Open((call.on(compute_mode=2),), large, False, is_product, is_product)}
 
 
 _MATRICES = _summed(torch.matmul)
@@ -449,9 +512,9 @@ RULES: dict[str, Rule] = {
     "lerp": _elementwise(_lerp),
     **dict.fromkeys(("prod", "cumprod"), _product),
     **dict.fromkeys(("var", "std", "var_mean", "std_mean"), _spread),
-    "native_layer_norm": _normalised(_of_layer),
-    "native_group_norm": _normalised(_of_group),
-    **dict.fromkeys(_BATCH_NORMS, _normalised(_of_channel)),
+    "native_layer_norm": _normalised(_of_layer, by_sums=False),
+    "native_group_norm": _normalised(_of_group, by_sums=True),
+    **dict.fromkeys(_BATCH_NORMS, _normalised(_of_channel, by_sums=True)),
     **dict.fromkeys(("linalg_vector_norm", "norm"), _norm),
     **dict.fromkeys(("_cdist_forward", "_pdist_forward"), _distances),
 }

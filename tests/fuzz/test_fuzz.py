@@ -184,7 +184,7 @@ def test_sums_that_overflow_may_do_so_in_another_order():
 
 
 def test_where_a_running_mean_overflows_there_is_another_answer():
-    """Where the row has a NaN, there is none; nor where its squares are in range."""
+    """Where the row has a NaN, there is none; nor where its squares are in range, nor where all steps of the mean are."""
     text = "F.layer_norm(x0, (4,), None, x1)"
     finite = Input((4,), "float64", "plain", "unit")
 
@@ -195,7 +195,10 @@ def test_where_a_running_mean_overflows_there_is_another_answer():
         return check(program, Planted(r"F.layer_norm(.*)", replacement)).finding
 
     assert found([1.0, 1.5e308, 2.0, -1.5e308], r"(v0 * 0 + x1)") is None
-    assert found([1.0, 1e308, 1e308, 2.0], r"(v0 * float('nan'))") is None
+    assert found([1.0, 1.5e308, 2.0, -1.5e308], r"(v0 * float('nan'))") is None
+    assert (
+        found([1.0, 1e308, 1e308, 2.0], r"(v0 * float('nan'))").kind == judge.WRONG_VALUES
+    )  # of means, no sum is taken
     assert found([1.0, 1.5e308, float("nan"), -1.5e308], r"(v0.nan_to_num() * 0 + x1)").kind == judge.WRONG_VALUES
     for other in (r"(v0 * 0 + x1)", r"(v0 * float('nan'))"):
         assert found([1.0, 1e153, 2.0, -1e153], other).kind == judge.WRONG_VALUES

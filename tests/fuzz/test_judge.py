@@ -79,8 +79,8 @@ def test_quotients_by_what_vanishes():
         infinite = Planted("v1 // v8", f"torch.where({where}, -math.inf, v1 // v8)", math=math)
         finding = check(program, infinite).finding
         assert (finding and finding.kind) == kind
-    both = torch.tensor([True, True]), torch.tensor([True, True])
-    vanishing = Noise(0, 2.0, {1: both}, vanishes=True).rounded(torch.tensor([-math.inf, 2.0]))
+    seen = torch.tensor([-1.0, -1.0]), torch.tensor([1.0, 1.0])
+    vanishing = Noise(0, 2.0, {1: seen}, is_whole=True).rounded(torch.tensor([-math.inf, 2.0]))
     assert vanishing.tolist() == [-math.inf, 0.0]  # the quotient is seen as it is, where its divisor has vanished
 
 
@@ -209,3 +209,50 @@ def test_whole_numbers_without_signs_are_compared():
     statements = (Statement(("v9",), "torch.hash_tensor(x0)", EXACT),)
     program = Program(0, (Input((8,), "float32"),), statements, ("v9",), (Call(1), Call(2)))
     assert check(program, Planted(r"\(x0\)", "(x0 * 2)")).finding.kind == judge.WRONG_VALUES
+
+
+def test_a_sum_whose_fraction_is_rounding_may_be_a_whole_number():
+    """There a gamma function has a pole, and a negative number a power. What has a fraction in every order has none."""
+    ends = "torch.where(v1 > 0, nan, torch.digamma(-v1))"
+    for text, kind in (("x0.sum() * 0 + (x0 * 9e4).abs().sum()", None), ("x0.sum() * 0 + 2.3", judge.WRONG_VALUES)):
+        program = planted_program(f"v1 = {text}", "v9 = torch.digamma(-v1)", inputs=(Input((40,), "float32"),))
+        found = check(program, Planted(r"torch\.digamma\(-v1\)", ends, nan=math.nan)).finding
+        assert (found and found.kind) == kind
+    program = planted_program("v1 = x0.sum() * 0 + (x0 * 9e4).abs().sum()", "v9 = torch.pow((-x1.abs()).clamp(-0.9, -0.1), v1)",
+                              inputs=(Input((40,), "float32"), Input((3,), "float32")))  # fmt: skip
+    assert check(program, Planted(r"torch\.pow.*", "x1 * 0")).finding is None
+    assert check(program, Planted(r"torch\.pow.*", "x1.abs() + 1")).finding.kind == judge.WRONG_VALUES
+
+
+def test_the_derivative_where_a_sum_may_be_zero():
+    """Of a logarithm it is infinite."""
+    row = "x0 * 0 + torch.tensor([-1.0, 0.1, 0.2, 0.7])"
+    program = planted_program(f"v1 = {row}", "v8 = v1.mean()", "v9 = torch.log10(v8)",
+                              inputs=(Input((4,), "float32", values="unit", leaf="leaf"),), **LEAF)  # fmt: skip
+    steep = lambda x: WithSlope.apply(x, torch.full_like(x, -math.inf), torch.full_like(x, math.inf))
+    assert check(program, Planted(r"torch\.log10\(v8\)", "steep(v8)", steep=steep)).finding is None
+    program = planted_program(f"v1 = {row} + 1", "v8 = v1.mean()", "v9 = torch.log10(v8)",
+                              inputs=(Input((4,), "float32", values="unit", leaf="leaf"),), **LEAF)  # fmt: skip
+    steep = lambda x: WithSlope.apply(x, torch.log10(x), torch.full_like(x, math.inf))
+    found = check(program, Planted(r"torch\.log10\(v8\)", "steep(v8)", steep=steep)).finding
+    assert found.kind == judge.WRONG_GRADIENTS
+
+
+def test_zeros_of_other_layouts_reach_gradients():
+    """softshrink(-0.25) is -0 element by element and 0 in vectors; hardshrink(-0.25) is 0 in both."""
+    inputs = tuple(Input((32,), "float32", values="quarters", leaf="leaf") for _ in range(2))
+    elementwise = {"other": lambda function, x: torch.stack([function(each[None])[0] for each in x])}
+    program = planted_program("v1 = F.softshrink(x0)", "v9 = v1 * x1", inputs=inputs, **LEAF)
+    assert check(program, Planted(r"F\.softshrink\(x0\)", "other(F.softshrink, x0)", **elementwise)).finding is None
+    program = planted_program("v1 = F.hardshrink(x0)", "v9 = v1 * x1", inputs=inputs, **LEAF)
+    turned = Planted(r"(F\.hardshrink\(x0\))", r"turned(\1)", turned=lambda x: torch.where(x == 0, -x, x))
+    assert check(program, turned).finding.kind == judge.SIGN_OF_ZERO
+
+
+def test_a_remainder_by_little_is_told_by_every_bit():
+    """In vectors it is NaN; element by element any of a few small numbers, and none that is larger."""
+    inputs = (Input((32,), "float32", values="unit"),)
+    program = planted_program("v1 = F.gelu(x0 + 0.5)", "v9 = torch.remainder(v1, x0 * 0 + 2.75e-40)", inputs=inputs)
+    for other, kind in (("9.2e-41", None), ("1.85e-40", None), ("1e-38", judge.WRONG_VALUES)):
+        found = check(program, Planted(r"torch\.remainder.*", f"x0 * 0 + {other}")).finding
+        assert (found and found.kind) == kind

@@ -49,9 +49,14 @@ def finding(program, pattern, replacement, **names):
 def in_row(place, other):
     """A function that spoils the part of a tensor that is made of that row."""
 
+    return in_rows((place,), other, 4)
+
+
+def in_rows(places, other, count):
     def spoiled(x):
-        rows = x.clone().view(4, -1)
-        rows[place] = other(rows[place])
+        rows = x.clone().view(count, -1)
+        for place in places:
+            rows[place] = other(rows[place])
         return rows.view(x.shape)
 
     return spoiled
@@ -61,7 +66,7 @@ def in_row(place, other):
 def test_only_rows_that_leave_the_range_are_open(number, call):
     mode, dtype = ("enable_grad", "no_grad", "inference_mode")[number % 3], (torch.float32, torch.float64)[number % 2]
     largest = torch.finfo(dtype).max
-    rows = rows_of(dtype, largest if call in SUMS else largest**0.75)
+    rows = rows_of(dtype, largest**0.75 if call in NORMS else largest)
     program = planted_program(
         f"v1 = torch.where(x0 < 2, {rows}, 0)", f"v8 = {call}", "v9 = torch.atan(v8) + 1",
         results=("v8", "v9"), inputs=(Input((4, 4), str(dtype)[6:], values="unit"),), mode=mode,
@@ -75,6 +80,62 @@ def test_only_rows_that_leave_the_range_are_open(number, call):
     if "nansum" not in call:
         spoiled = in_row(3, lambda row: row.nan_to_num(1.0))
         assert finding(program, pattern, r"spoiled(\1)", spoiled=spoiled).kind == judge.WRONG_VALUES
+
+
+@pytest.mark.parametrize("call", SQUARES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_squares_that_overflow_leave_no_nan_where_deviations_are_in_range(call, dtype):
+    """Sixteen to a row: a whole vector."""
+    large = torch.finfo(dtype).max ** 0.75
+    rows = f"torch.tensor([[{large}, {large}, -{large}, 1] * 4] * 4, dtype={dtype})"
+    specs = (Input((4, 16), str(dtype)[6:], values="unit"),)
+    text = call.replace("(4,)", "(16,)")
+    program = planted_program(f"v1 = torch.where(x0 < 2, {rows}, 0)", f"v9 = {text}", inputs=specs)
+    pattern = r"^(?!torch\.where)(.*)$"
+    if not program.function()(torch.ones(4, 16, dtype=dtype))[0].isnan().any():  # some begin with the mean of nothing
+        assert finding(program, pattern, r"\1 * torch.nan").kind == judge.WRONG_VALUES
+    assert finding(program, pattern, r"\1.nan_to_num() * 0 + 7").kind == judge.WRONG_VALUES
+    other = "torch.inf" if "std" in call else "0"
+    assert finding(program, pattern, rf"torch.full_like(\1, {other})") is None
+
+
+@pytest.mark.parametrize(
+    "call", ["v1.norm(dim=1)", "torch.linalg.vector_norm(v1, 2, 1)", "torch.linalg.vector_norm(v1, 3, 1)"]
+)
+def test_powers_that_are_too_small(call):
+    """1e-30 ** 2 is no number of single precision: so is the norm 0, or what it is. 1e-22 ** 2 is rounded, not lost."""
+    specs = (Input((4, 4), "float32", values="unit"),)
+    for size, factor, kind in ((1e-30, 0.0, None), (1e-30, 1.0, None), (1e-30, 30.0, judge.WRONG_VALUES),
+                               (1e-10, 0.0, judge.WRONG_VALUES)):  # fmt: skip
+        program = planted_program(f"v1 = torch.where(x0 < 2, {size}, 0.0)", f"v9 = {call}", inputs=specs)
+        found = finding(
+            program,
+            r"^(?!torch\.where)(.*)$",
+            rf"(v1.double() ** 2).sum(1).sqrt().float() * {factor}"
+            if "3" not in call
+            else rf"(v1.double() ** 3).sum(1).pow(1 / 3).float() * {factor}",
+        )
+        assert (found and found.kind) == kind
+
+
+def test_interpolations_and_sums_of_products_on_their_way():
+    """A factor that is out of range in between has the sign of the product; the other infinity is none of its answers."""
+    big = 3e38
+    for text, mine, kind in (
+        (f"torch.addcmul(v1, v1 * {big}, v1 * 10, value=-0.1)", "-inf", None),
+        (f"torch.addcmul(v1, v1 * {big}, v1 * 10, value=-0.1)", "inf", judge.WRONG_VALUES),
+        (f"torch.addcdiv(v1, v1 * {big}, v1 * -10, value=9.0)", "-inf", None),
+        (f"torch.addcdiv(v1, v1 * {big}, v1 * -10, value=9.0)", "inf", judge.WRONG_VALUES),
+        (f"torch.addcdiv(v1, v1 * {big}, v1 * -10, value=9.0)", "nan", judge.WRONG_VALUES),
+        (f"torch.lerp(v1 * {big}, v1 * -{big}, 0.25)", "-inf", None),
+        ("torch.lerp(v1 * 1e38, v1 * -1e38, 0.25)", "-inf", judge.WRONG_VALUES),
+    ):
+        program = planted_program("v1 = torch.where(x0 < 2, 1.0, 0.0)", f"v9 = {text}",
+                                  inputs=(Input((4,), "float32", values="unit"),))  # fmt: skip
+        found = finding(
+            program, r"^(?!torch\.where)(.*)$", f"torch.full_like(v1, {mine})", inf=float("inf"), nan=float("nan")
+        )
+        assert (found and found.kind) == kind, (text, mine)
 
 
 @pytest.mark.parametrize(
@@ -194,3 +255,23 @@ def test_tensors_without_elements_have_no_terms(call, shape):
     """A rule that divides by what there is none of was an error of the fuzzer."""
     with Overflow(Noise(0, 2.0)):
         eval(call, {"torch": torch, "F": torch.nn.functional, "v1": torch.empty(shape)})
+
+
+@pytest.mark.parametrize("call", ["F.linear(v1, v2, v3)", "F.conv1d(v1[..., None], v2[..., None], v3)[..., 0]",
+                                  "torch.addmm(v3, v1, v2.T)"])  # fmt: skip
+def test_products_that_are_all_minus_zero(call):
+    """-0 if the bias comes first, else 0 where the library begins with one. Beside a term that is 0 nothing is -0."""
+    zeros = "x0 * 0 + torch.tensor([[0.0, 0.0], [0.0, -0.0], [-0.0, 3.0]])"
+    texts = "v2 = x1 * 0 - 0.25", "v3 = x1[:, 0] * -0.0", f"v9 = {call}"
+    inputs = (Input((3, 2), "float32", values="unit"), Input((4, 2), "float32", values="unit"))
+    program = planted_program(
+        f"v1 = ({zeros}).abs() * torch.tensor([[1.0, 1], [1, -1], [-1, 1]])", *texts, inputs=inputs
+    )
+    pattern = r"^(?=F\.|torch\.addmm)(.*)$"
+    with_sign = lambda sign: in_rows((0,), lambda row: torch.zeros_like(row).copysign(torch.tensor(sign)), 3)
+    assert finding(program, pattern, r"spoiled(\1)", spoiled=with_sign(1.0)) is None
+    assert finding(program, pattern, r"spoiled(\1)", spoiled=with_sign(-1.0)) is None
+    minus = in_rows((1,), lambda row: torch.zeros_like(row).neg(), 3)
+    assert finding(program, pattern, r"spoiled(\1)", spoiled=minus).kind == judge.SIGN_OF_ZERO
+    twice = in_rows((0, 2), lambda row: row + 1e-3, 3)
+    assert finding(program, pattern, r"spoiled(\1)", spoiled=twice).kind == judge.WRONG_VALUES
