@@ -127,9 +127,6 @@ class CaptureWorld(World):
         def call_tensor(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
             """A native function of tensors, recorded."""
 
-        def converted(self, kind: type, value: Any) -> Any:
-            """`float(x)` and `int(x)` of a tensor or array of one element; UNBOUND for other values."""
-
         def takes_symbols(self, function: Any) -> bool:
             """Whether a native function is one of tensors, or looks at no element of what it is given."""
 

@@ -18,7 +18,6 @@ Parts come in an order: each answers for the values that it knows and hands on t
 
 from __future__ import annotations
 
-import types
 from types import FunctionType
 from typing import Any
 from weakref import ReferenceType, ref
@@ -34,19 +33,15 @@ from lampwork.capture.outside.load import Loader
 from lampwork.capture.outside.names import Names, Namespace
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.tensor_inputs import TensorInputs
-from lampwork.capture.record.fake import TENSOR_KINDS
-from lampwork.capture.values.arrays import UnknownArray
 from lampwork.capture.values.data import Data
 from lampwork.capture.values.dispatch import Dispatcher
 from lampwork.capture.values.host_results import HostCalls
 from lampwork.capture.values.modules import Modules
-from lampwork.capture.values.numbers import BackedNumber, BackedNumbers
+from lampwork.capture.values.numbers import BackedNumbers
 from lampwork.capture.values.objects import ObjectAttributes
-from lampwork.capture.values.sizes import NUMBER_TYPES
 from lampwork.capture.values.tensor_attributes import TensorAttributes
 from lampwork.capture.values.tensor_calls import TensorCalls
-from lampwork.capture.values.text import UnknownText, joined
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber
+from lampwork.capture.values.unknown_text import joined
 from lampwork.ir.loops import Location
 from lampwork.ir.reference import code_digest
 
@@ -183,21 +178,6 @@ class TorchWorld(
         self._made_functions.add(id(made))
         self._keep.append(made)
         return made
-
-    def type_of(self, value: Any) -> type:
-        """`type(value)` as the program sees it."""
-        kind = type(value)
-        if kind in TENSOR_KINDS:
-            return getattr(value, "real_class", torch.Tensor)
-        if kind in NUMBER_TYPES:
-            return NUMBER_TYPES[kind]
-        if kind is UnknownText:
-            return str
-        if kind is UnbackedNumber or kind is UnknownArray:
-            return value.kind
-        if kind is BackedNumber:
-            return float
-        return types.GeneratorType if type(value).__name__ == "MachineGenerator" else type(value)
 
     def build_string(self, parts: list[str]) -> str:
         return joined(parts)

@@ -8,15 +8,14 @@ masked or not evaluated.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lampwork.ir.dtype import FLOAT8, FLOATING
 from lampwork.ir.loops import FIRSTS, POSITIONS, Buffer, Compute, Constant, Expr, Index, Load, LoopNest
-from lampwork.ir.random import random_bits
+from lampwork.ir.scalar_operators import SCALARS
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol
 
 Environment = Mapping[str, Any]
@@ -75,91 +74,11 @@ def size_values(value: Size, environment: Environment) -> Any:
     raise TypeError(f"not a size: {value!r}")
 
 
-# Scalar operations ----------------------------------------
-
-
-def _by_element(function: Any) -> Any:
-    def apply(a: np.ndarray) -> np.ndarray:
-        return np.vectorize(function, otypes=[np.float64])(a).astype(a.dtype) if a.size else a
-
-    return apply
-
-
-def _floordiv(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    if a.dtype.kind != "f":
-        return np.floor_divide(a, b)
-    # c10::div_floor_floating
-    mod = np.fmod(a, b)
-    div = (a - mod) / b
-    div = np.where((mod != 0) & ((b < 0) != (mod < 0)), div - 1, div)
-    floored = np.floor(div)
-    floored = np.where(div - floored > 0.5, floored + 1, floored)
-    result = np.where(div != 0, floored, np.copysign(np.zeros_like(div), a / b))
-    return np.where(b == 0, a / b, result).astype(a.dtype)
-
-
-def _truncdiv(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    quotient = np.floor_divide(a, b)
-    return np.where((quotient < 0) & (quotient * b != a), quotient + 1, quotient).astype(a.dtype)
-
-
-def _lgamma(value: float) -> float:
-    if math.isinf(value) or (value <= 0 and value == math.floor(value)):
-        return math.inf
-    return math.lgamma(value)
-
-
-def _shift_left(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    bits = a.dtype.itemsize * 8
-    inside = (b >= 0) & (b < bits)
-    return np.where(inside, a << np.where(inside, b, 0), 0).astype(a.dtype)
-
-
-def _shift_right(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    # c10: an amount that is out of range fills with the sign.
-    bits = a.dtype.itemsize * 8
-    most = bits - 1 if a.dtype.kind == "i" else bits
-    inside = (b >= 0) & (b < most)
-    shifted = a >> np.where(inside, b, 0)
-    filled = a >> (bits - 1) if a.dtype.kind == "i" else np.zeros_like(a)
-    return np.where(inside, shifted, filled).astype(a.dtype)
-
-
-def _sign(a: np.ndarray) -> np.ndarray:
-    return ((a > 0).astype(a.dtype) - (a < 0).astype(a.dtype)).astype(a.dtype)
-
-
-def _asserted(a: np.ndarray, holds: np.ndarray) -> np.ndarray:
-    if not np.all(holds):
-        raise AssertionError("an asserted condition does not hold")
-    return a
-
-
-def _fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """Of double precision in the 64 bits of x86's extended one, which may round twice."""
-    wide = np.float64 if a.dtype == np.float32 else np.longdouble
-    return (a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(a.dtype)
-
-
-_OPERATIONS: dict[str, Any] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "floordiv": _floordiv,
-    "truncdiv": _truncdiv, "mod": np.mod, "fmod": np.fmod, "neg": np.negative, "abs": np.abs, "sign": _sign,
-    "reciprocal": lambda a: (1 / a).astype(a.dtype), "minimum": np.minimum, "maximum": np.maximum, "fmin": np.fmin,
-    "fmax": np.fmax, "pow": np.power, "sqrt": np.sqrt, "rsqrt": lambda a: (1 / np.sqrt(a)).astype(a.dtype),
-    "exp": np.exp,
-    "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
-    "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
-    "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh,
-    "atanh": np.arctanh, "erf": _by_element(math.erf), "erfc": _by_element(math.erfc), "lgamma": _by_element(_lgamma),
-    "gelu": _by_element(lambda x: 0.5 * x * math.erfc(-x * math.sqrt(0.5))),
-    "hypot": np.hypot, "copysign": np.copysign, "nextafter": np.nextafter, "fma": _fma,
-    "sigmoid": lambda a: (1 / (1 + np.exp(-a))).astype(a.dtype), "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
-    "round": np.rint, "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
-    "ge": np.greater_equal, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
-    "shift_left": _shift_left, "shift_right": _shift_right, "isnan": np.isnan, "isinf": np.isinf, "signbit": np.signbit,
-    "where": np.where, "asserted": _asserted,
-    "random": lambda key, number: np.asarray(random_bits(key, number)).astype(np.uint32),
-}  # fmt: skip
+def arrays_of(op: str, arguments: Sequence[np.ndarray]) -> np.ndarray:
+    """Scalar operator `op` on the elements of arrays."""
+    function = SCALARS[op].arrays
+    assert function is not None, f"{op} depends on types"
+    return np.asarray(function(*arguments))
 
 
 def evaluate_expression(value: Expr, environment: Environment, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -178,7 +97,7 @@ def evaluate_expression(value: Expr, environment: Environment, arrays: Mapping[s
             if "bfloat16" in (value.dtype, value.args[0].dtype):
                 raise NotImplementedError("bitcast of bfloat16")
             return arguments[0].view(array_dtype(value.dtype))
-        return np.asarray(_OPERATIONS[value.op](*arguments))
+        return arrays_of(value.op, arguments)
     raise TypeError(f"not an expression of a nest: {value!r}")
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
-from fractions import Fraction
+from collections.abc import Mapping
 from typing import Any
 
 from lampwork.ir.loops import (
@@ -32,10 +31,9 @@ from lampwork.ir.loops import (
     Stmt,
     Store,
 )
-from lampwork.ir.random import random_bits
+from lampwork.ir.scalar_operators import SCALARS, Number, carries_nan
 from lampwork.ir.size import evaluate
 
-Number = bool | int | float
 Memory = dict[str, list]
 
 _BITS = {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8}
@@ -80,171 +78,16 @@ def cast(value: Number, dtype: str) -> Number:
     return wrap(value, dtype)
 
 
-def _guarded(function: Callable[..., float]) -> Callable[..., float]:
-    """A function of `math` that answers NaN outside its domain and infinity on overflow, as C does."""
-
-    def call(*args: float) -> float:
-        if any(math.isnan(arg) for arg in args):
-            return math.nan
-        try:
-            return function(*args)
-        except OverflowError:
-            return math.inf
-        except ValueError:
-            return math.nan
-
-    return call
-
-
-def _divide(a: float, b: float) -> float:
-    if b == 0:
-        if a == 0 or math.isnan(a):
-            return math.nan
-        return math.copysign(math.inf, a) * math.copysign(1.0, b)
-    return a / b
-
-
-def _log(function: Callable[[float], float], pole: float = 0.0) -> Callable[[float], float]:
-    guarded = _guarded(function)
-    return lambda a: -math.inf if a == pole else guarded(a)
-
-
-def _floordiv(a: Number, b: Number) -> Number:
-    if isinstance(a, float):
-        return math.floor(_divide(a, b)) if b != 0 and math.isfinite(_divide(a, b)) else _divide(a, b)
-    return a // b if b else 0
-
-
-def _python_mod(a: Number, b: Number) -> Number:
-    if isinstance(a, float):
-        if b == 0 or math.isinf(a) or math.isnan(a) or math.isnan(b):
-            return math.nan
-        return a % b
-    return a % b if b else 0
-
-
-def _truncdiv(a: int, b: int) -> int:
-    return 0 if b == 0 else (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1)
-
-
-def _fmod(a: Any, b: Any) -> Number:
-    if isinstance(a, float):
-        return _guarded(math.fmod)(a, b)
-    return 0 if b == 0 else a - b * _truncdiv(a, b)
-
-
-def _carries_nan(pick: Callable) -> Callable:
-    return lambda a, b: a if a != a else (b if b != b else pick(a, b))
-
-
-def _skips_nan(pick: Callable) -> Callable:
-    return lambda a, b: b if a != a else (a if b != b else pick(a, b))
-
-
-def _sign(a: Number) -> Number:
-    return a if a != a else type(a)((a > 0) - (a < 0))
-
-
-def _pow(a: Number, b: Number) -> Number:
-    if isinstance(a, float):
-        if b == 0 or a == 1:
-            return 1.0
-        try:
-            return math.pow(a, b)
-        except OverflowError:
-            return -math.inf if a < 0 and b == int(b) and int(b) % 2 else math.inf
-        except ValueError:
-            return math.nan if a < 0 else math.inf
-    if b < 0:
-        return {1: 1, -1: -1 if b % 2 else 1}.get(a, 0)
-    return a**b
-
-
-def _fma(a: float, b: float, c: float) -> float:
-    if not all(map(math.isfinite, (a, b, c))):
-        return a * b + c
-    exact = Fraction(a) * Fraction(b) + Fraction(c)
-    if not exact:  # whose sign is that of the sum of zeros, or of what cancels
-        return a * b + c if a == 0 or b == 0 else 0.0
-    try:
-        return float(exact)
-    except OverflowError:
-        return math.copysign(math.inf, exact)
-
-
-def _sigmoid(a: float) -> float:
-    return _divide(1.0, 1.0 + _guarded(math.exp)(-a))
-
-
-def _keep_integers(function: Callable[[float], float]) -> Callable[[Number], Number]:
-    return lambda a: a if isinstance(a, int) or not math.isfinite(a) else math.copysign(float(function(a)), a)
-
-
-_SIMPLE: Mapping[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": _divide,
-    "floordiv": _floordiv, "truncdiv": _truncdiv, "mod": _python_mod, "fmod": _fmod,
-    "neg": lambda a: -a, "abs": abs, "sign": _sign, "reciprocal": lambda a: _divide(1.0, a),
-    "minimum": _carries_nan(min), "maximum": _carries_nan(max), "fmin": _skips_nan(min), "fmax": _skips_nan(max),
-    "pow": _pow, "sqrt": _guarded(math.sqrt), "rsqrt": lambda a: _divide(1.0, _guarded(math.sqrt)(a)),
-    "exp": _guarded(math.exp), "exp2": _guarded(lambda a: 2.0**a), "expm1": _guarded(math.expm1),
-    "log": _log(math.log), "log2": _log(math.log2), "log10": _log(math.log10), "log1p": _log(math.log1p, -1.0),
-    "sin": _guarded(math.sin), "cos": _guarded(math.cos), "tan": _guarded(math.tan), "asin": _guarded(math.asin),
-    "acos": _guarded(math.acos), "atan": _guarded(math.atan), "atan2": _guarded(math.atan2),
-    "sinh": lambda a: math.copysign(_guarded(math.sinh)(abs(a)), a), "cosh": _guarded(math.cosh),
-    "tanh": _guarded(math.tanh), "asinh": _guarded(math.asinh), "acosh": _guarded(math.acosh),
-    "atanh": lambda a: math.copysign(math.inf, a) if abs(a) == 1 else _guarded(math.atanh)(a),
-    "erf": _guarded(math.erf), "erfc": _guarded(math.erfc), "lgamma": _guarded(math.lgamma),
-    "gelu": _guarded(lambda x: 0.5 * x * math.erfc(-x * math.sqrt(0.5))),
-    "hypot": _guarded(math.hypot), "copysign": math.copysign, "nextafter": _guarded(math.nextafter),
-    "fma": _fma,
-    "sigmoid": _sigmoid, "floor": _keep_integers(math.floor), "ceil": _keep_integers(math.ceil),
-    "trunc": _keep_integers(math.trunc), "round": _keep_integers(round),
-    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
-    "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b,
-    "isnan": lambda a: a != a, "isinf": lambda a: isinstance(a, float) and math.isinf(a),
-    "signbit": lambda a: math.copysign(1.0, a) < 0,
-}  # fmt: skip
-
-
 def compute(expr: Compute, args: list[Any]) -> Number:
     """One operation on Python numbers that are already elements of the operands' types."""
-    op = expr.op
-    if op == "cast":
+    if expr.op == "cast":
         return cast(args[0], expr.dtype)
-    if op == "where":
-        return args[1] if args[0] else args[2]
-    if op == "asserted":
-        if not args[1]:
-            raise AssertionError("an asserted condition does not hold")
-        return args[0]
-    if op == "not":
-        return (not args[0]) if expr.dtype == "bool" else wrap(~args[0], expr.dtype)
-    if op in ("shift_left", "shift_right"):
-        bits = _BITS[expr.dtype]
-        if not 0 <= args[1] < bits:
-            return -1 if op == "shift_right" and args[0] < 0 else 0
-        return wrap(args[0] << args[1] if op == "shift_left" else args[0] >> args[1], expr.dtype)
-    if op == "bitcast":
+    if expr.op == "bitcast":
         source = expr.args[0].dtype
         return struct.unpack(_FORMATS[expr.dtype], struct.pack(_FORMATS[source], args[0]))[0]
-    if op == "random":
-        return random_bits(*args)
-    if op == "nextafter" and expr.dtype == "float32":
-        return _next_float32(*args)
-    return wrap(_SIMPLE[op](*args), expr.dtype)
-
-
-def _next_float32(a: float, b: float) -> float:
-    if a != a or b != b:
-        return math.nan
-    if a == b:
-        return b
-    if a == 0:
-        return math.copysign(struct.unpack("<f", struct.pack("<I", 1))[0], b)
-    bits = struct.unpack("<i", struct.pack("<f", a))[0]
-    bits += 1 if (a < b) == (a > 0) else -1
-    return struct.unpack("<f", struct.pack("<i", bits))[0]
+    row = SCALARS[expr.op]
+    assert row.numbers is not None, f"{expr.op} depends on types"
+    return wrap(row.numbers(expr.dtype, *args) if row.typed else row.numbers(*args), expr.dtype)
 
 
 _IDENTITY: Mapping[str, Number] = {"sum": 0, "prod": 1, "any": False, "all": True}
@@ -272,9 +115,9 @@ def fold(op: str, dtype: str, total: Number, value: Number) -> Number:
     if op == "prod":
         return wrap(total * value, dtype)
     if op in ("max", "min"):
-        return _carries_nan(max if op == "max" else min)(total, value)
+        return carries_nan(max if op == "max" else min)(total, value)
     if op in FIRSTS:
-        return _carries_nan(max if FIRSTS[op] == "max" else min)(total, value)
+        return carries_nan(max if FIRSTS[op] == "max" else min)(total, value)
     return (total or bool(value)) if op == "any" else (total and bool(value))
 
 

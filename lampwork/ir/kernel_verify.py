@@ -7,7 +7,7 @@ Kernel:
  3. Indices have one entry. Their symbols are loops around them, sizes of the kernel, or bound by `indirect`.
  4. Loads and stores name a parameter or a visible scratch buffer; their type is its type. A `read` parameter is never
     stored, a `write` parameter never loaded, mode `add` needs `readwrite`.
- 5. Operations are in OPERATIONS with the right number of operands; operand and result types fit the operation.
+ 5. Operations are in SCALARS with the right number of operands; operand and result types fit the operation.
  6. Parallel loops are outermost and nest in each other directly; nothing else stands beside an inner parallel loop.
  7. A vector loop holds no parallel and no vector loop, nor does an unroll loop; unroll loops have a constant extent.
  8. An accumulator is folded only inside the body that declares it, with a value of its type; `position` is there for
@@ -40,7 +40,6 @@ from lampwork.errors import OffsetError
 from lampwork.ir.dtype import FLOATING, INTEGRAL, ITEM_SIZE_BYTES, NATIVE, STORED
 from lampwork.ir.loops import (
     FIRSTS,
-    OPERATIONS,
     POSITIONS,
     REDUCTIONS,
     Accumulate,
@@ -64,17 +63,9 @@ from lampwork.ir.loops import (
 from lampwork.ir.offsets import TALLY, Access, computed_index, facts_of, numbers_of, parts_of, renamed
 from lampwork.ir.program import Extern, FromBuffer, Launch, Program, TensorRef, launch_instances
 from lampwork.ir.prove import Prover
+from lampwork.ir.scalar_operators import SCALARS
 from lampwork.ir.size import Size, SizeExpr, Symbol, add, bounds, common_factor, divided, mul, substitute, symbols
 from lampwork.ir.verify import VerifyError
-
-COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
-TESTS = frozenset({"isnan", "isinf", "signbit"})
-FLOAT_ONLY = frozenset(
-    """div reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh
-    asinh
-    acosh atanh erf erfc lgamma hypot copysign nextafter fma gelu sigmoid""".split()
-)
-INTEGER_ONLY = frozenset({"truncdiv", "shift_left", "shift_right"})
 
 
 def verify_kernel(kernel: Kernel) -> list[Access]:
@@ -260,7 +251,9 @@ class _KernelCheck:
 
     def compute(self, expr: Compute, args: list[str]) -> str:
         op, dtype = expr.op, expr.dtype
-        self.need(op in OPERATIONS and OPERATIONS[op][0] == len(args), 5, f"{op} of {len(args)} operands")
+        row = SCALARS.get(op)
+        self.need(row is not None and row.arity == len(args), 5, f"{op} of {len(args)} operands")
+        assert row is not None
         shown = f"{op}({', '.join(args)}) -> {dtype}"
         if op == "where":
             self.need(args[0] == "bool" and args[1] == args[2] == dtype, 5, shown)
@@ -272,12 +265,12 @@ class _KernelCheck:
             self.need(dtype in NATIVE, 5, shown)
         elif op == "bitcast":
             self.need(ITEM_SIZE_BYTES[args[0]] == ITEM_SIZE_BYTES[dtype], 5, shown)
-        elif op in COMPARISONS or op in TESTS:
+        elif row.gives_bool:
             self.need(dtype == "bool" and len(set(args)) == 1, 5, shown)
         else:
             self.need(set(args) == {dtype}, 5, shown)
-            self.need(op not in FLOAT_ONLY or dtype in FLOATING, 5, shown)
-            self.need(op not in INTEGER_ONLY or dtype in INTEGRAL, 5, shown)
+            self.need(row.domain != "float" or dtype in FLOATING, 5, shown)
+            self.need(row.domain != "integer" or dtype in INTEGRAL, 5, shown)
         return dtype
 
 

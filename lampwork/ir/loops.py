@@ -10,7 +10,7 @@ Two levels share one expression language.
           | Index(value)                         a SizeExpr as an int64 value
           | Load(buffer, index, dtype, ...)      element of a buffer, optionally masked, optionally indirect
           | Local(name, dtype)                   kernel level: a Let or an accumulator
-          | Compute(op, args, dtype)             scalar operation of OPERATIONS; operands already have its operand type
+          | Compute(op, args, dtype)             scalar operator of `scalar_operators.SCALARS`
     stmt    Let(name, value)                     kernel level: name a value inside the innermost loop
           | Loop(axis, body, kind)               kind: serial | parallel | vector | unroll
           | Accumulator(name, op, dtype)         start a reduction with the identity of op
@@ -85,9 +85,9 @@ class Local:
 @final
 @dataclass(frozen=True)
 class Compute:
-    """`op` of OPERATIONS on `args`. `dtype` is the result's type.
+    """`op` of `scalar_operators.SCALARS` on `args`. `dtype` is the result's type.
 
-    All operands have one type, except as OPERATIONS says.
+    All operands have one type, except as the table says.
     """
 
     op: str
@@ -126,36 +126,6 @@ def _visit(expr: Expr, seen: set[int], order: list[Expr]) -> None:
         _visit(child, seen, order)
     order.append(expr)
 
-
-#: name -> (arity, what it computes). Comparisons return bool. "where" takes (bool, T, T); "cast" any -> dtype;
-#: "bitcast" keeps the bits. Float operations are defined for float32/float64 (half types are cast first).
-OPERATIONS: Final[dict[str, tuple[int, str]]] = {
-    "add": (2, "a + b"), "sub": (2, "a - b"), "mul": (2, "a * b"),
-    "div": (2, "float a / b"), "floordiv": (2, "Python a // b; floats as torch's div(rounding_mode='floor')"),
-    "truncdiv": (2, "integer quotient rounded to zero"), "mod": (2, "Python a % b (sign of b)"),
-    "fmod": (2, "C fmod / integer remainder (sign of a)"),
-    "neg": (1, "-a"), "abs": (1, "|a|"), "sign": (1, "torch.sign"), "reciprocal": (1, "1 / a"),
-    "minimum": (2, "NaN if either is"), "maximum": (2, "NaN if either is"),
-    "fmin": (2, "the other if one is NaN"), "fmax": (2, "the other if one is NaN"),
-    "pow": (2, "a ** b, floats as C pow, integers by squaring"), "sqrt": (1, ""), "rsqrt": (1, "1 / sqrt(a)"),
-    "exp": (1, ""), "exp2": (1, ""), "expm1": (1, ""), "log": (1, ""), "log2": (1, ""), "log10": (1, ""),
-    "log1p": (1, ""),
-    "sin": (1, ""), "cos": (1, ""), "tan": (1, ""), "asin": (1, ""), "acos": (1, ""), "atan": (1, ""), "atan2": (2, ""),
-    "sinh": (1, ""), "cosh": (1, ""), "tanh": (1, ""), "asinh": (1, ""), "acosh": (1, ""), "atanh": (1, ""),
-    "erf": (1, ""), "erfc": (1, ""), "lgamma": (1, ""), "hypot": (2, ""), "copysign": (2, ""), "nextafter": (2, ""),
-    "fma": (3, "a * b + c, rounded once"),
-    "gelu": (1, "a times the normal distribution function of a"),
-    "sigmoid": (1, "1 / (1 + exp(-a))"),
-    "floor": (1, ""), "ceil": (1, ""), "trunc": (1, ""), "round": (1, "half to even"),
-    "eq": (2, ""), "ne": (2, "true for NaN"), "lt": (2, ""), "le": (2, ""), "gt": (2, ""), "ge": (2, ""),
-    "and": (2, "bitwise; logical on bool"), "or": (2, ""), "xor": (2, ""), "not": (1, "bitwise; logical on bool"),
-    "shift_left": (2, "a << b; 0 when b is out of range"), "shift_right": (2, "arithmetic on signed types"),
-    "isnan": (1, "-> bool"), "isinf": (1, "-> bool"), "signbit": (1, "-> bool"),
-    "where": (3, "b if a else c"), "asserted": (2, "a; a GPU stops if b is false"),
-    "cast": (1, "convert to dtype as torch's .to()"),
-    "bitcast": (1, "same bits as dtype"),
-    "random": (2, "32 random bits, uint32, of int64 (key, number): Philox2x32-10, see ir/random.py"),
-}  # fmt: skip
 
 #: Reduction operators that give a position: the first of equal ones (NaN wins); of NaNs in a pooling window the last.
 POSITIONS: Final[frozenset[str]] = frozenset({"argmax", "argmin", "argmax_of_window"})

@@ -16,7 +16,7 @@ Nests
       argmax and argmin (int64 buffer).
   N4  Mode `add` and indirect stores are partial.
 Expressions
-  E1  Operators are in OPERATIONS with the right number of operands and the types OPERATIONS promises: one type for all,
+  E1  Operators are in SCALARS with the right number of operands and the types SCALARS promises: one type for all,
       float32/float64 for float functions, no arithmetic on bool or half types.
   E2  A load has one index per dimension and the buffer's type.
   E3  Symbols are axes of the nest, sizes of the program, or bound by the load's `indirect` (integers); the bounds of an
@@ -31,9 +31,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lampwork.ir.dtype import INTEGRAL, ITEM_SIZE_BYTES, NATIVE, STORED
-from lampwork.ir.loops import OPERATIONS, POSITIONS, REDUCTIONS, Buffer, Compute, Constant, Expr, Index, Load, LoopNest
+from lampwork.ir.loops import POSITIONS, REDUCTIONS, Buffer, Compute, Constant, Expr, Index, Load, LoopNest
 from lampwork.ir.print import expression_text, item_text
 from lampwork.ir.program import Check, Extern, FromBuffer, FromInput, Lowered, TensorRef, ViewOfInput
+from lampwork.ir.scalar_operators import SCALARS
 from lampwork.ir.size import FloorDiv, Max, Min, Mod, Product, Size, Sum, Symbol, bounds, evaluate, symbols
 
 
@@ -41,15 +42,7 @@ class VerifyError(AssertionError):
     """An IR value breaks an invariant of its stage."""
 
 
-_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
-_TESTS = frozenset({"isnan", "isinf", "signbit"})
-_BITWISE = frozenset({"and", "or", "xor", "not"})
-_SHIFTS = frozenset({"shift_left", "shift_right"})
-_NUMERIC = frozenset(
-    {"add", "sub", "mul", "floordiv", "mod", "fmod", "neg", "abs", "sign", "minimum", "maximum", "pow"}
-)
-_INTEGER = frozenset({"truncdiv"})
-#: The rest of OPERATIONS computes on float32 and float64 alone.
+#: What operators of real numbers are computed in.
 _COMPUTE_FLOAT = frozenset({"float32", "float64"})
 _ENUMERABLE = 1 << 14
 
@@ -303,8 +296,9 @@ class _Expressions:
     def check_operation(self, value: Compute) -> None:
         op, args, dtype = value.op, value.args, value.dtype
         text = lambda: expression_text(value)[:200]
-        self.fail(op in OPERATIONS, f"E1: no operation {op}")
-        self.fail(len(args) == OPERATIONS[op][0], f"E1: operands of {op}")
+        self.fail(op in SCALARS, f"E1: no operation {op}")
+        row = SCALARS[op]
+        self.fail(len(args) == row.arity, f"E1: operands of {op}")
         types = [argument.dtype for argument in args]
         if op == "bitcast":
             self.fail(dtype in STORED and types[0] in STORED, f"E1: types of {text()}")
@@ -323,14 +317,14 @@ class _Expressions:
             return
         operand = types[0]
         self.fail(all(t == operand for t in types), f"E1: operand types of {text()}")
-        self.fail(dtype == ("bool" if op in _COMPARISONS or op in _TESTS else operand), f"E1: type of {text()}")
-        if op in _COMPARISONS:
+        self.fail(dtype == ("bool" if row.gives_bool else operand), f"E1: type of {text()}")
+        if row.domain == "compared":
             allowed = operand == "bool" or operand in INTEGRAL or operand in _COMPUTE_FLOAT
-        elif op in _BITWISE:
+        elif row.domain == "bits":
             allowed = operand == "bool" or operand in INTEGRAL
-        elif op in _SHIFTS or op in _INTEGER:
+        elif row.domain == "integer":
             allowed = operand in INTEGRAL
-        elif op in _NUMERIC:
+        elif row.domain == "number":
             allowed = operand in INTEGRAL or operand in _COMPUTE_FLOAT
         else:
             allowed = operand in _COMPUTE_FLOAT

@@ -12,7 +12,8 @@ Licences of the arithmetic, for every rule unless it says otherwise:
   nests that are fused later the conversion pair stays, unless the scheduler drops it (licence `keeps_precision`:
   the result is at least as accurate as eager's, which rounds after every operator).
 - Sums and products `reassociate`; statistics of normalisations are computed in two passes in the accumulator type.
-- Everything else is `exact` per operation as loops.OPERATIONS defines it: NaN, infinities and signed zeros as ATen.
+- Everything else is `exact` per operation as `ir.scalar_operators` defines it: NaN, infinities and signed zeros as
+  ATen.
 
 Random operators stay calls of ATen in program order: the same draws as eager; but dropout on a GPU (`dropout.py`).
 """

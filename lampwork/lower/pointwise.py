@@ -8,6 +8,7 @@ from typing import Any
 
 from lampwork.ir.dtype import FLOATING, INTEGRAL, ITEM_SIZE_BYTES, compute_dtype
 from lampwork.ir.loops import Compute, Expr
+from lampwork.ir.scalar_operators import SCALARS, ScalarOperator
 from lampwork.ir.size import SizeExpr, bounds
 from lampwork.lower import expressions as ex
 from lampwork.lower.lower import Lowering
@@ -35,19 +36,18 @@ def _operation(op: str) -> Callable[[Expr], Expr]:
     return lambda a: Compute(op, (a,), a.dtype)
 
 
-for _name in (
-    "neg", "abs", "sign", "reciprocal", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p",
-    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
-    "erf", "erfc", "lgamma", "sigmoid", "bitwise_not",
-):  # fmt: skip
-    _unary(_name, _operation("not" if _name == "bitwise_not" else _name))
-for _name in ("floor", "ceil", "trunc", "round"):
-    _unary(_name, _operation(_name), exact_on_integers=True)
+def lower_as_one_operator(row: ScalarOperator) -> None:
+    """The ATen operators that `row` names are it on each element."""
+    for name in row.lowers:
+        _unary(name, _operation(row.name), exact_on_integers=row.domain == "rounding")
+
+
+for _row in SCALARS.values():
+    lower_as_one_operator(_row)
 for _name in ("positive", "conj_physical"):
     _unary(_name, lambda a: a)
 
 
-_unary("sgn", _operation("sign"))
 _unary("frac", lambda a: ex.sub(a, ex.unary("trunc", a)))
 _unary("deg2rad", lambda a: ex.mul(a, ex.like(math.pi / 180.0, a)))
 _unary("rad2deg", lambda a: ex.mul(a, ex.like(180.0 / math.pi, a)))
@@ -185,9 +185,10 @@ def _add(lowering: Lowering, self: Any, other: Any, alpha: Any = 1) -> Any:
 
 def _plus_scaled(lowering: Lowering, a: Any, b: Any, alpha: Any) -> TensorValue:
     """`a + alpha * b`. Of float32 and float64 it is rounded once, as in eager: products may be out of range."""
+    once = abs(alpha) != 1 and lowering.out.dtype in ("float32", "float64")
 
     def body(a: Expr, b: Expr) -> Expr:
-        if abs(alpha) != 1 and lowering.out.dtype in ("float32", "float64"):
+        if once:
             return ex.fma(b, ex.like(alpha, b), a)
         return ex.sub(a, b) if alpha == -1 else ex.add(a, _scaled(b, alpha))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from lampwork.ir.loops import Buffer, Compute, Constant, Expr, Index, Load, Local, children
 from lampwork.ir.program import TensorRef
+from lampwork.ir.scalar_operators import SCALARS
 from lampwork.ir.size import (
     INFINITY,
     FloorDiv,
@@ -32,17 +33,6 @@ from lampwork.ir.size import (
     substitute,
 )
 from lampwork.ir.size import symbols as size_symbols
-
-#: Estimated cost of an operation in simple vector operations; 1 where not named.
-#: From codegen's inline routines on AVX-512: exp 12 operations, tanh and erf about 20, division 4.
-OPERATION_COST: Mapping[str, int] = {
-    "div": 4, "sqrt": 4, "rsqrt": 5, "reciprocal": 4, "floordiv": 8, "truncdiv": 8, "mod": 8, "fmod": 12, "pow": 40,
-    "exp": 12, "exp2": 10, "expm1": 16, "log": 14, "log2": 14, "log10": 14, "log1p": 18, "sin": 18, "cos": 18, "tan":
-    24,
-    "asin": 30, "acos": 30, "atan": 24, "atan2": 40, "sinh": 20, "cosh": 20, "tanh": 18, "asinh": 30, "acosh": 30,
-    "atanh": 30, "erf": 18, "erfc": 30, "lgamma": 60, "hypot": 12, "gelu": 18, "nextafter": 10, "sigmoid": 14,
-    "random": 24,
-}  # fmt: skip
 
 #: At least this much work makes a value worth keeping rather than computing twice.
 EXPENSIVE = 8
@@ -339,7 +329,7 @@ def height(below: Sequence[Expr]) -> int:
 
 def operation_cost(expr: Expr) -> int:
     """Estimated cost of one node."""
-    return OPERATION_COST.get(expr.op, 1) if type(expr) is Compute else 0
+    return SCALARS[expr.op].cost if type(expr) is Compute else 0
 
 
 def affine_strides(value: Size, axes: Container[str]) -> tuple[dict[str, Size], frozenset[str]]:

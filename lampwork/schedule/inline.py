@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lampwork.ir.loops import Axis, Buffer, Compute, Expr, Load, LoopNest, Origin, Reduction, Store, nodes
+from lampwork.ir.scalar_operators import SCALARS
 from lampwork.ir.size import Size, Symbol, product, symbols
 from lampwork.schedule.expressions import (
     EXPENSIVE,
@@ -196,7 +197,7 @@ def _decide(
 def _traps(nest: LoopNest) -> bool:
     """Integer division, which must not run on the made-up operands of a masked-off load."""
     return any(
-        type(node) is Compute and node.op in ("floordiv", "truncdiv", "mod", "fmod") and not node.dtype.startswith("f")
+        type(node) is Compute and SCALARS[node.op].divides and not node.dtype.startswith("f")
         for node in nodes([nest.store.value])
     )
 

@@ -18,6 +18,7 @@ from typing import TypeGuard
 
 from lampwork.ir.dtype import FLOATING
 from lampwork.ir.loops import Axis, Compute, Constant, Expr, Index, Load, children, nodes
+from lampwork.ir.scalar_operators import SCALARS
 from lampwork.ir.size import Size, Symbol, add, bounds, coefficient, mul, substitute, symbols
 from lampwork.schedule.expressions import Pool, find_symbol, substitute_sizes
 
@@ -135,7 +136,7 @@ def _traps(node: Compute) -> bool:
     """Operations that are carried out, and may fail, where nobody sees their result."""
     if node.op == "asserted":
         return True
-    return node.op in ("floordiv", "truncdiv", "mod", "fmod") and node.dtype not in FLOATING
+    return SCALARS[node.op].divides and node.dtype not in FLOATING
 
 
 def _size_of(expr: Expr) -> Size | None:

@@ -40,3 +40,28 @@ def test_strides_are_the_path_s(name, dtype):
         assert [each.stride() for each in found] == [each.stride() for each in expected]
         torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
     assert not lampwork.stats(compiled)["fallbacks"]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_dilated_and_transposed_in_three_dimensions(transposed, dtype, dynamic):
+    """ATen's own algorithms write contiguous gradients: strides of dimensions of one element say so, too."""
+    F = torch.nn.functional
+    convolve = F.conv_transpose3d if transposed else F.conv3d
+    program = lambda x, weight: convolve(x, weight, dilation=2)
+    compiled = lampwork.compile(program, dynamic=dynamic, options={"cache": False})
+    shapes = [
+        ((1, 2, 1, 1, 1), (2, 1, 2, 2, 2)),
+        ((1, 2, 3, 3, 3), (54, 1, 18, 6, 2)),
+        ((1, 2, 1, 1, 3), (6, 1, 2, 2, 2)),
+    ]
+    for shape, strides in shapes:
+        found = []
+        for function in (program, compiled):
+            x = torch.ones(54, dtype=dtype).as_strided(shape, strides).requires_grad_()
+            weight = torch.ones(4, dtype=dtype).as_strided((2, 2, 1, 1, 1), (2, 1, 2, 2, 2)).requires_grad_()
+            result = function(x, weight)
+            result.backward(torch.ones(result.shape, dtype=dtype))
+            found.append((result.stride(), x.grad.stride(), weight.grad.stride()))
+        assert found[0] == found[1]

@@ -223,3 +223,19 @@ def test_the_dimension_that_does_not_fit():
 
     x = torch.ones(4, 6)
     assert lampwork.compile(program, options={"cache": False})(x) == program(x)
+
+
+def test_a_sum_of_what_is_known_beside_another_result():
+    """What a filled tensor holds is put into the kernels that read it, after other operators were looked at."""
+
+    def program(x, y):
+        filled = x.fill_(float("inf"))
+        x[...] = torch.sub(filled, x, alpha=3)
+        return y.max(1)
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    mine, theirs, y = torch.ones(5, 1), torch.ones(5, 1), torch.arange(6.0).view(2, 3)
+    for ours, expected in zip(compiled(mine, y), program(theirs, y), strict=True):
+        assert torch.equal(ours, expected)
+    assert torch.equal(mine, theirs) or bool(mine.isnan().all() and theirs.isnan().all())
+    assert not lampwork.stats(compiled)["fallbacks"]

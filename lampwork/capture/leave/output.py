@@ -27,8 +27,9 @@ from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE, is_plain
 from lampwork.capture.values.numbers import BackedNumber
 from lampwork.capture.values.sizes import mentions_symbols
-from lampwork.capture.values.text import UnknownText, holds_unknown, joined, snapshot, unknown_text
+from lampwork.capture.values.text import holds_unknown
 from lampwork.capture.values.unbacked_numbers import UnbackedNumber
+from lampwork.capture.values.unknown_text import UnknownText, joined, snapshot, unknown_text
 from lampwork.ir.guard import ObjectRef
 from lampwork.ir.template import Call, Effect
 

@@ -30,8 +30,8 @@ from lampwork.capture.values.arrays import UnknownArray
 from lampwork.capture.values.host_results import HostResult
 from lampwork.capture.values.numbers import BackedNumber
 from lampwork.capture.values.sizes import SYMBOLIC, number
-from lampwork.capture.values.text import UnknownText
 from lampwork.capture.values.unbacked_numbers import UnbackedNumber
+from lampwork.capture.values.unknown_text import UnknownText
 from lampwork.ir import operations
 from lampwork.ir.guard import ObjectRef
 from lampwork.ir.template import (

@@ -29,13 +29,11 @@ from lampwork.capture.natives.python_warnings import install_warned
 from lampwork.capture.outside.overlay import MISSING, Break
 from lampwork.capture.outside.plain import HEAP_TYPE, is_plain
 from lampwork.capture.record.fake import TENSOR_KINDS
-from lampwork.capture.values.arrays import UnknownArray
 from lampwork.capture.values.assumptions import install_checks
+from lampwork.capture.values.family import StandInFamily
 from lampwork.capture.values.memberships import contains_symbol
-from lampwork.capture.values.numbers import BackedNumber
-from lampwork.capture.values.sizes import SYMBOLIC, number
+from lampwork.capture.values.sizes import number
 from lampwork.capture.values.text import install_text
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber
 
 #: The program cannot be followed through these: they reach frames, other threads or the outside world.
 REFUSED = {
@@ -160,10 +158,9 @@ _NATIVE_METACLASSES = frozenset({
 
 
 def _instance_check(world: Any, subject: Any, classes: Any) -> bool:
-    if type(subject) in SYMBOLIC or type(subject) is UnbackedNumber or type(subject) is BackedNumber:
-        subject = world.type_of(subject)(2)
-    if type(subject) is UnknownArray:
-        return issubclass(subject.kind, classes)
+    family = world.families[type(subject)]
+    if isinstance(family, StandInFamily):
+        subject = family.example(subject)
     kind = type(classes)
     if kind is tuple:
         return any(_instance_check(world, subject, each) for each in classes)

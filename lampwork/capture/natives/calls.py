@@ -59,10 +59,10 @@ from lampwork.capture.values.array_functions import (
     is_numpy_function,
     is_of_numpy,
 )
-from lampwork.capture.values.arrays import UnknownArray, holds_array, holds_tensor, install_unknown_arrays
+from lampwork.capture.values.arrays import UnknownArray, holds_array, holds_tensor
 from lampwork.capture.values.container_methods import SHADOW_METHODS
 from lampwork.capture.values.sizes import settled
-from lampwork.capture.values.unbacked_numbers import install_numbers, item
+from lampwork.capture.values.unbacked_numbers import item
 from lampwork.ir.operations import ArrayMethod
 
 _ITERATORS = frozenset({
@@ -144,9 +144,7 @@ class NativeCalls(CaptureWorld):
         install_answers(self)
         install_torch_answers(self)
         install_arrays(self)
-        install_numbers(self)
         install_iterators(self)
-        install_unknown_arrays(self)
         install_optimizers(self)
         install_function_modes(self)
         install_cells(self)
@@ -378,10 +376,6 @@ class NativeCalls(CaptureWorld):
 
     def _perform(self, function: Any, effect: str, args: tuple, kwargs: dict[str, Any]) -> Any:
         loader = self.loader
-        if (function is float or function is int) and len(args) == 1 and not kwargs:
-            converted = self.converted(function, args[0])
-            if converted is not UNBOUND:
-                return converted
         if args and id(args[0]) in loader.unsettled and effect in ("method", "keyed", "compares"):
             special = SHADOW_METHODS.get(function)
             if special is not None:

@@ -9,11 +9,9 @@ Where no special method written in Python is involved, the native function answe
 
 from __future__ import annotations
 
-import collections
 import functools
 import math
 import operator
-import sys
 import types
 from typing import Any
 
@@ -25,10 +23,12 @@ from lampwork.capture.machine.polyfills import POLYFILLS
 from lampwork.capture.outside.overlay import MISSING, Break
 from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.values.arrays import UnknownArray
+from lampwork.capture.values.family import HANDS_ON
 from lampwork.capture.values.numbers import BackedNumber
 from lampwork.capture.values.sizes import SYMBOLIC, number, settled
-from lampwork.capture.values.text import UnknownText, holds_unknown, joined
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber
+from lampwork.capture.values.text import holds_unknown
+from lampwork.capture.values.unbacked_numbers import FUNCTIONS, UnbackedNumber, extreme, total
+from lampwork.capture.values.unknown_text import UnknownText, joined
 
 _machine_repr, _machine_str, _machine_format = INTRINSICS[repr], INTRINSICS[str], INTRINSICS[format]
 
@@ -41,8 +41,8 @@ def install_conversions(world: Any) -> None:
         add(native, _keyed(native))
     add(list.sort, _sort)
     add(functools.cmp_to_key, _cmp_to_key)
-    for native, names in _NUMBERS.items():
-        add(native, _by_special_method(native, names))
+    for native in {*_NUMBERS, *FUNCTIONS, bool}:
+        add(native, _converted(native))
     add(sum, _sum)
     add(divmod, _divmod)
     add(pow, _pow)
@@ -76,6 +76,10 @@ class Ordered:
 
 def _keyed(native: Any) -> Any:
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
+        if native is not sorted and args and not kwargs:
+            found = extreme(world, native is max, args)
+            if found is not HANDS_ON:
+                return found
         if len(args) == 1:
             args = (world.collect(args[0]),)
         key, default = kwargs.get("key"), kwargs.get("default", MISSING)
@@ -139,28 +143,38 @@ def is_object(value: Any) -> bool:
     return bool(kind.__flags__ & HEAP_TYPE) and not isinstance(value, torch.Tensor)
 
 
-def _by_special_method(native: Any, names: tuple[str, ...]) -> Any:
+def _converted(native: Any) -> Any:
+    """`native(value, ...)`: what the value's family says, then a special method written in Python, then C."""
+    names, machine = _NUMBERS.get(native, ()), INTRINSICS.get(native) if native in (abs, bool) else None
+
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        if args and not kwargs and is_object(args[0]):
-            for name in names:
-                method = world.special(args[0], name)
-                if method is UNBOUND:
-                    continue
-                if type(method) is not types.FunctionType:
-                    break
-                if native in _FINAL and name in names[:1]:
-                    return world.call_attribute(method, args[0], tuple(args[1:]))
-                result = world.call_special(args[0], method)
-                if type(result) not in (int, float, complex):
-                    raise Break("native-argument", f"{name} returns a {type(result).__qualname__}")
-                return native(result, *args[1:])
-        return world.call_native(native, args, kwargs)
+        if args:
+            found = world.family(args[0]).convert(args[0], native, args[1:], kwargs)
+            if found is not HANDS_ON:
+                return found
+            if not kwargs and is_object(args[0]):
+                for name in names:
+                    method = world.special(args[0], name)
+                    if method is UNBOUND:
+                        continue
+                    if type(method) is not types.FunctionType:
+                        break
+                    if native in _FINAL and name in names[:1]:
+                        return world.call_attribute(method, args[0], tuple(args[1:]))
+                    result = world.call_special(args[0], method)
+                    if type(result) not in (int, float, complex):
+                        raise Break("native-argument", f"{name} returns a {type(result).__qualname__}")
+                    return native(result, *args[1:])
+        return world.call_native(native, args, kwargs) if machine is None else machine(world, *args, **kwargs)
 
     return answer
 
 
 def _sum(world: Any, *args: Any, **kwargs: Any) -> Any:
     if args and len(args) + len(kwargs) <= 2:
+        found = total(world, args[0]) if len(args) == 1 and not kwargs else HANDS_ON
+        if found is not HANDS_ON:
+            return found
         args = (world.collect(args[0]), *args[1:])
         if not world.are_data(args, kwargs):
             return world.machine.call(POLYFILLS[sum][0], args, kwargs)
@@ -193,100 +207,46 @@ def _pow(world: Any, *args: Any, **kwargs: Any) -> Any:
 
 # Text ---------------------------------------------------------------------------------------------------------------
 
-_BRACKETS: dict[Any, str] = {list: "[]", tuple: "()", set: "{}"}
-#: What stands for a container inside itself.
-_CYCLIC: dict[Any, str] = {
-    list: "[...]", tuple: "(...)", set: "set(...)", dict: "{...}", collections.deque: "[...]",
-}  # fmt: skip
-
 
 def _repr(world: Any, *args: Any, **kwargs: Any) -> Any:
-    if len(args) == 1 and not kwargs:
-        text = text_of_container(world, args[0])
-        if text is None:
-            text = _text_of_exception(world, args[0], repr)
-        if text is not None:
-            return text
-    return _machine_repr(world, *map(number, args), **kwargs)
+    found = _text(world, repr, args) if len(args) == 1 and not kwargs else HANDS_ON
+    return _machine_repr(world, *map(number, args), **kwargs) if found is HANDS_ON else found
 
 
 def _str(world: Any, *args: Any, **kwargs: Any) -> Any:
-    if len(args) == 1 and not kwargs:
-        text = text_of_container(world, args[0])
-        if text is None:
-            text = _text_of_exception(world, args[0], str)
-        if text is not None:
-            return text
-    return _machine_str(world, *map(number, args), **kwargs)
+    found = _text(world, str, args) if len(args) == 1 and not kwargs else HANDS_ON
+    return _machine_str(world, *map(number, args), **kwargs) if found is HANDS_ON else found
+
+
+def _text(world: Any, function: Any, args: tuple) -> Any:
+    found = world.family(args[0]).text(args[0], function)
+    return _text_of_exception(world, args[0], function) if found is HANDS_ON else found
 
 
 def _format(world: Any, *args: Any) -> Any:
-    if len(args) == 1 or (len(args) == 2 and args[1] == ""):
-        if isinstance(args[0], (*_BRACKETS, dict, BaseException)):
-            if type(world.special(args[0], "__format__")) is not types.FunctionType:
-                return world.machine.call(str, (args[0],))
+    if 1 <= len(args) <= 2:
+        value, spec = args[0], args[1] if len(args) == 2 else ""
+        found = world.family(value).format(value, spec)
+        if found is not HANDS_ON:
+            return found
+        if isinstance(value, BaseException) and type(spec) is str and not spec:
+            if type(world.special(value, "__format__")) is not types.FunctionType:
+                return world.machine.call(str, (value,))
     return _machine_format(world, *map(number, args))
-
-
-def text_of_container(world: Any, value: Any) -> str | None:
-    """The text of a builtin container that holds objects, each written by the machine; None for any other value."""
-    kind = type(value)
-    if (
-        kind not in _BRACKETS
-        and kind is not dict
-        and kind is not collections.OrderedDict
-        and kind is not collections.deque
-    ):
-        return None
-    world.touch(value)
-    if world.is_data(value) and not holds_unknown(value):
-        return None
-    if id(value) in world.being_written:
-        return _CYCLIC.get(kind, "...")
-    world.being_written.add(id(value))
-    try:
-        return _written(world, value, kind)
-    finally:
-        world.being_written.discard(id(value))
-
-
-def _written(world: Any, value: Any, kind: type) -> str:
-    call = world.machine.call
-    if isinstance(value, dict):
-        pairs = list(value.items())
-        if kind is dict:
-            return _woven("{", [[call(repr, (key,)), ": ", call(repr, (each,))] for key, each in pairs], "}")
-        if sys.version_info >= (3, 12):
-            texts = [[call(repr, (key,)), ": ", call(repr, (each,))] for key, each in pairs]
-            return _woven("OrderedDict({", texts, "})")
-        texts = [["(", call(repr, (key,)), ", ", call(repr, (each,)), ")"] for key, each in pairs]
-        return _woven("OrderedDict([", texts, "])")
-    parts = [[call(repr, (each,))] for each in list(value)]
-    if kind is tuple and len(parts) == 1:
-        return _woven("(", parts, ",)")
-    if kind is collections.deque:
-        limit = "" if value.maxlen is None else f", maxlen={value.maxlen}"
-        return _woven("deque([", parts, f"]{limit})")
-    return _woven(_BRACKETS[kind][0], parts, _BRACKETS[kind][1])
-
-
-def _woven(before: str, parts: list[list[str]], after: str) -> str:
-    """The parts with commas between them, some of which may be unknown while capturing."""
-    return joined([before, *[each for part in parts for each in (", ", *part)][1:], after])
 
 
 #: Exceptions whose text is made of more than their arguments, by C code of their own.
 _OWN_TEXT = (OSError, UnicodeError, SyntaxError, ImportError, BaseExceptionGroup)
 
 
-def _text_of_exception(world: Any, error: Any, function: Any) -> str | None:
-    """`str` or `repr` of an exception whose class leaves that to BaseException; None for any other value."""
+def _text_of_exception(world: Any, error: Any, function: Any) -> Any:
+    """`str` or `repr` of an exception whose class leaves that to BaseException; HANDS_ON for any other value."""
     if not isinstance(error, BaseException) or isinstance(error, _OWN_TEXT):
-        return None
+        return HANDS_ON
     if not is_object(error) and settled(error.args) is error.args and not holds_unknown(error.args):
-        return None
+        return HANDS_ON
     if type(world.special(error, "__str__" if function is str else "__repr__")) is types.FunctionType:
-        return None
+        return HANDS_ON
     call = world.machine.call
     if function is repr:
         if len(error.args) == 1:

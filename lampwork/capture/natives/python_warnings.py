@@ -11,7 +11,7 @@ from typing import Any
 
 from lampwork.capture.leave.output import show_warning, shown
 from lampwork.capture.outside.overlay import MISSING
-from lampwork.capture.values.text import UnknownText
+from lampwork.capture.values.unknown_text import UnknownText
 
 
 def install_warned(world: Any) -> None:

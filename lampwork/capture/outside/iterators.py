@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from lampwork.capture.leave.effects import dict_written, list_written
+from lampwork.capture.machine.natives import INTRINSICS
 from lampwork.capture.natives.effect_classes import ITERATORS
 from lampwork.capture.outside.load import Loader
-from lampwork.capture.values.unbacked_numbers import extend_answer
 from lampwork.ir.operations import remaining
 from lampwork.ir.source import Source
 from lampwork.ir.template import AdvanceIterator, Effect, SourceValue
@@ -106,14 +106,12 @@ class Walks:
 
 def install_iterators(world: Any) -> None:
     """Registers `next` of an iterator from outside."""
-    extend_answer(world, next, _next)
+    world.add_intrinsic(next, _next)
 
 
-def _next(world: Any, args: tuple, kwargs: dict) -> Any:
-    if kwargs or not 1 <= len(args) <= 2 or id(args[0]) not in world.loader.opaque:
-        return NotImplemented
-    if type(args[0]) not in ITERATORS or not world.walks.follows(args[0]):
-        return NotImplemented
+def _next(world: Any, *args: Any, **kwargs: Any) -> Any:
+    if kwargs or not 1 <= len(args) <= 2 or not world.families.opaque.follows(args[0]):
+        return INTRINSICS[next](world, *args, **kwargs)
     found, value = world.walks.advance(args[0])
     if found:
         return value

@@ -22,7 +22,8 @@ from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import TENSOR_KINDS, Fake
 from lampwork.capture.values.assumptions import assume, may_assume
 from lampwork.capture.values.family import HANDS_ON, StandInFamily
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber, counted, extend_answer, tensor_of
+from lampwork.capture.values.unbacked_numbers import UnbackedNumber, counted, tensor_of
+from lampwork.capture.values.unknown_text import formatted, refused, snapshot, unknown_text
 from lampwork.ir import operations
 
 _TYPES = {
@@ -96,8 +97,31 @@ class ArrayFamily(StandInFamily):
 
     stand_ins = frozenset({UnknownArray})
 
+    def kind(self, value: Any) -> type:
+        return value.kind
+
     def example(self, value: Any) -> Any:
         return sample(value) if type(value) is UnknownArray else value
+
+    # -- conversions
+
+    def text(self, value: Any, function: Any) -> Any:
+        return unknown_text(function, UnknownArray(snapshot(self.world, value.tensor), value.scalar))
+
+    def format(self, value: Any, spec: Any) -> Any:
+        if value.scalar:
+            return formatted(value, spec, value.kind(1))
+        if spec:
+            raise refused()
+        return self.text(value, str)
+
+    def convert(self, value: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if function is abs and not args and not kwargs:
+            return elementwise(self.world, numpy.absolute, (value,))
+        if (function is int or function is float) and not args and not kwargs:
+            if value.scalar or not value.tensor.dim():
+                return self.world.families.tensor.convert(value.tensor, function, args, kwargs)
+        return HANDS_ON
 
     # -- operators
 
@@ -368,16 +392,6 @@ def _item(array: UnknownArray, key: Any, keep: bool = False) -> UnknownArray:
     if numbers == array.tensor.dim() and Ellipsis not in parts and None not in parts and not keep:
         return UnknownArray(found.clone(), True)
     return UnknownArray(found)
-
-
-def _absolute(world: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    known = len(args) != 1 or kwargs or type(args[0]) is not UnknownArray
-    return NotImplemented if known else elementwise(world, numpy.absolute, args)
-
-
-def install_unknown_arrays(world: Any) -> None:
-    """Registers what Python's own functions make of such arrays."""
-    extend_answer(world, abs, _absolute)
 
 
 def holds_array(values: Any) -> bool:

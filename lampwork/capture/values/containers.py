@@ -18,6 +18,7 @@ from lampwork.capture.machine.operators import BUILTIN
 from lampwork.capture.outside.keys import only_reads
 from lampwork.capture.outside.overlay import MISSING, Break, DictOverlay, ListOverlay, SetOverlay
 from lampwork.capture.outside.plain import HEAP_TYPE, has_identity_hash
+from lampwork.capture.values.container_texts import text_of_container
 from lampwork.capture.values.family import HANDS_ON, Family
 from lampwork.capture.values.sizes import mentions_symbols, number
 
@@ -30,6 +31,18 @@ class ContainerFamily(Family):
 
     def has(self, cls: type) -> bool:
         return issubclass(cls, _CONTAINERS) or cls is slice
+
+    # -- conversions
+
+    def text(self, value: Any, function: Any) -> Any:
+        found = text_of_container(self.world, value)
+        return HANDS_ON if found is None else found
+
+    def format(self, value: Any, spec: Any) -> Any:
+        if type(spec) is str and not spec and isinstance(value, (list, tuple, set, dict)):
+            if type(self.world.special(value, "__format__")) is not FunctionType:
+                return self.world.machine.call(str, (value,))
+        return HANDS_ON
 
     # -- operators: all elements are looked at
 

@@ -38,7 +38,7 @@ from lampwork.capture.values.numbers import BackedNumber
 from lampwork.capture.values.opaque import OpaqueFamily
 from lampwork.capture.values.sizes import SizeFamily, mentions_symbols, number
 from lampwork.capture.values.tensors import TensorFamily
-from lampwork.capture.values.text import TextFamily, formatted, is_unknown
+from lampwork.capture.values.text import TextFamily
 from lampwork.capture.values.unbacked_numbers import UnbackedNumberFamily
 
 #: What is indexed with numbers, natively.
@@ -103,6 +103,10 @@ class Dispatcher(CaptureWorld):
     def family(self, value: Any) -> Family:
         """The family that an operation on one value is asked of."""
         return self.families.opaque if id(value) in self.loader.opaque else self.families[type(value)]
+
+    def type_of(self, value: Any) -> type:
+        """`type(value)` as the program sees it."""
+        return self.families[type(value)].kind(value)
 
     @property
     def has_symbols(self) -> bool:
@@ -277,13 +281,6 @@ class Dispatcher(CaptureWorld):
         if answer is HANDS_ON:
             answer, function, args, kwargs = self.families.size.native(function, args, kwargs)
         return self.call_by_effect(function, args, kwargs) if answer is HANDS_ON else answer
-
-    # -- text
-
-    def format_value(self, value: Any, conversion: int, spec: Any) -> str:
-        if is_unknown(value):
-            return formatted(self, self.convert_value(value, conversion) if conversion else value, spec or "")
-        return World.format_value(self, number(value), conversion, spec)
 
 
 __all__ = ["Dispatcher"]

@@ -7,9 +7,10 @@ operand asks the world again, from the start: `self.world.binary_op(op, number(l
 
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING, Any, Final
 
-from lampwork.capture.machine import World
+from lampwork.capture.machine import MachineGenerator, World
 from lampwork.capture.machine.values import Marker
 
 if TYPE_CHECKING:
@@ -30,8 +31,12 @@ class Family:
         """Whether the values of a class belong to the family."""
         return False
 
+    def kind(self, value: Any) -> type:
+        """The class that the program sees."""
+        return types.GeneratorType if type(value) is MachineGenerator else type(value)
+
     def example(self, value: Any) -> Any:
-        """A value of the class that the program sees: what native code refuses of it, it refuses in the same words."""
+        """A value of that class: what native code refuses of it, it refuses of `value`, in the same words."""
         return value
 
     # -- of two values, one of which belongs to the family: the answer, or HANDS_ON
@@ -50,6 +55,20 @@ class Family:
 
     def contains(self, item: Any, container: Any) -> Any:
         """`item in container`."""
+        return HANDS_ON
+
+    # -- of one value: the answer, or HANDS_ON for what Python's own functions do
+
+    def text(self, value: Any, function: Any) -> Any:
+        """`str(value)` or `repr(value)`, as `function` says."""
+        return HANDS_ON
+
+    def format(self, value: Any, spec: Any) -> Any:
+        """`format(value, spec)`."""
+        return HANDS_ON
+
+    def convert(self, value: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """`function(value, *args, **kwargs)` for `bool`, `int`, `float`, `abs`, `round` and functions of `math`."""
         return HANDS_ON
 
     # -- of one value: the answer
@@ -106,6 +125,9 @@ class StandInFamily(Family):
 
     def has(self, cls: type) -> bool:
         return cls in self.stand_ins
+
+    def example(self, value: Any) -> Any:
+        return self.kind(value)(1) if type(value) in self.stand_ins else value
 
     def contains(self, item: Any, container: Any) -> Any:
         return World.contains(self.world, item, self.example(container)) if self.has(type(container)) else HANDS_ON

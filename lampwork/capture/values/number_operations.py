@@ -22,6 +22,7 @@ from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.keyed_calls import settle_keys
 from lampwork.capture.values.numbers import FUNCTIONS, NUMERIC, OPERATORS, BackedNumber, BackedNumbers
 from lampwork.capture.values.unbacked_numbers import UnbackedNumber
+from lampwork.capture.values.unknown_text import formatted, unknown_text
 from lampwork.fakes.numbers import root_of, symbolic_float
 from lampwork.fakes.overflow import refuse_exponent
 from lampwork.fakes.shapes import contiguous, has_zero
@@ -38,8 +39,14 @@ class BackedNumberFamily(StandInFamily):
 
     stand_ins = frozenset({BackedNumber})
 
-    def example(self, value: Any) -> Any:
-        return 1.0 if type(value) is BackedNumber else value
+    def kind(self, value: Any) -> type:
+        return float
+
+    def text(self, value: Any, function: Any) -> Any:
+        return unknown_text(function, value)
+
+    def format(self, value: Any, spec: Any) -> Any:
+        return formatted(value, spec, 1.0)
 
     # -- operators
 

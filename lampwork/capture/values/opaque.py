@@ -70,7 +70,8 @@ class OpaqueFamily(Family):
 
     def follows(self, value: Any) -> bool:
         """Whether it is an iterator whose next elements are known."""
-        return type(value) in ITERATORS and self.world.walks.follows(value)
+        known = id(value) in self.world.loader.opaque and type(value) in ITERATORS
+        return known and self.world.walks.follows(value)
 
     def iterate(self, value: Any) -> Any:
         return value if self.follows(value) else self.refuse(value)

@@ -111,9 +111,8 @@ class SizeFamily(StandInFamily):
 
     stand_ins = SYMBOLIC
 
-    def example(self, value: Any) -> Any:
-        kind = NUMBER_TYPES.get(type(value))
-        return value if kind is None else kind(1)
+    def kind(self, value: Any) -> type:
+        return NUMBER_TYPES[type(value)]
 
     # -- operators
 

@@ -14,7 +14,6 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.base import CaptureWorld
-from lampwork.capture.machine import UNBOUND
 from lampwork.capture.natives.effect_classes import name_of
 from lampwork.capture.natives.generators import draw, is_drawn
 from lampwork.capture.outside.overlay import Break
@@ -22,9 +21,6 @@ from lampwork.capture.record.attention import attention
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.record.products import called as product_called
 from lampwork.capture.record.recurrent import RECURRENT, recurrent
-from lampwork.capture.values.arrays import (
-    UnknownArray,
-)
 from lampwork.capture.values.number_arguments import call_with_numbers, has_number, takes_numbers
 from lampwork.capture.values.number_operations import mention_numbers
 from lampwork.capture.values.numbers import BackedNumber
@@ -211,26 +207,6 @@ class TensorCalls(CaptureWorld):
             return None
         left, right = map(self._size_of, args)
         return None if left is None or right is None else function(left, right)
-
-    def converted(self, kind: type, value: Any) -> Any:
-        """`float(x)` and `int(x)` of a tensor or array of one element; UNBOUND for other values."""
-        if type(value) is UnknownArray and (value.scalar or not value.tensor.dim()):
-            value = value.tensor
-        if type(value) is Fake and value.numel() == 1:
-            number = item(self.recorder, value)
-            if type(number) is not UnbackedNumber:
-                return kind(number)
-            value = number
-        if type(value) is not UnbackedNumber:
-            return UNBOUND
-        if value.kind is kind:
-            return value
-        if kind is int and value.kind is float:  # it may be no number, or infinite
-            return self.families.unbacked.behind(int, (value,), int, may_fail=True)
-        if value.tensor is None:
-            return self.families.unbacked.behind(kind, (value,), kind, may_fail=kind is float)
-        with torch.no_grad():
-            return UnbackedNumber(value.tensor.to(torch.float64 if kind is float else torch.int64), kind)
 
 
 def _fixed(value: Any) -> Any:

@@ -17,12 +17,16 @@ from lampwork.capture.values.arrays import as_tensors
 from lampwork.capture.values.assumptions import assumed_branch
 from lampwork.capture.values.family import HANDS_ON, Family
 from lampwork.capture.values.numbers import BackedNumber
+from lampwork.capture.values.unbacked_numbers import item
+from lampwork.capture.values.unknown_text import text_of_tensor
 from lampwork.fakes.symbolic import by_contents
 
 if TYPE_CHECKING:
     from lampwork.capture.machine import Frame
 
 _PLACES = (torch.int64, torch.bool)
+#: Conversions of tensors of one element.
+_OF_ONE = frozenset({bool, int, float})
 
 
 class TensorFamily(Family):
@@ -31,9 +35,12 @@ class TensorFamily(Family):
     def has(self, cls: type) -> bool:
         return cls in TENSOR_KINDS
 
+    def kind(self, value: Any) -> type:
+        return getattr(value, "real_class", torch.Tensor)
+
     def example(self, value: Any) -> Any:
         with self.world.recorder._paused():
-            return torch.empty(0).as_subclass(self.world.type_of(value))
+            return torch.empty(0).as_subclass(self.kind(value))
 
     # -- operators
 
@@ -56,6 +63,26 @@ class TensorFamily(Family):
         """What a tensor of one boolean holds, where it compares a counter that the host knows; guarded."""
         world = self.world
         return world.backed_numbers.decided(value, world.loader.origin) if type(value) is Fake else None
+
+    # -- conversions
+
+    def text(self, value: Any, function: Any) -> Any:
+        return text_of_tensor(self.world, value) if type(value) is Fake else HANDS_ON
+
+    def format(self, value: Any, spec: Any = "") -> Any:
+        if value.dim() or self.kind(value) is not torch.Tensor:
+            if spec:
+                raise TypeError(f"unsupported format string passed to {self.kind(value).__name__}.__format__")
+            return text_of_tensor(self.world, value)
+        found = item(self.world.recorder, value)
+        return self.world.machine.call(format, (found, spec))
+
+    def convert(self, value: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Of a tensor of one element. `bool(x)` is a number, unless a branch is what asks."""
+        if function not in _OF_ONE or args or kwargs or type(value) is not Fake or value.numel() != 1:
+            return HANDS_ON
+        known = self.decided(value) if function is bool else None
+        return self.world.machine.call(function, (item(self.world.recorder, value) if known is None else known,))
 
     # -- as a container
 

@@ -24,8 +24,9 @@ from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.assumptions import may_assume, may_rerun, one_raises
 from lampwork.capture.values.counters import is_nonzero
-from lampwork.capture.values.family import StandInFamily
+from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.host_results import HostResult
+from lampwork.capture.values.unknown_text import formatted, unknown_text
 from lampwork.fakes.fake import DataDependent
 from lampwork.fakes.symbolic import by_contents
 from lampwork.ir import operations
@@ -159,8 +160,8 @@ class UnbackedNumberFamily(StandInFamily):
         #: Numbers whose computation may fail, with the step that computes each.
         self.assumed: list[tuple[UnbackedNumber, int]] = []
 
-    def example(self, value: Any) -> Any:
-        return value.kind(1) if type(value) is UnbackedNumber else value
+    def kind(self, value: Any) -> type:
+        return value.kind
 
     def behind(self, function: Any, args: tuple, kind: type, may_fail: bool = False) -> UnbackedNumber:
         """The number that `function`, which has no effect, makes of `args` when the graph has run.
@@ -231,6 +232,58 @@ class UnbackedNumberFamily(StandInFamily):
         if name == "__class__":
             return value.kind
         raise DataDependent(f"the attribute {name} of a number taken out of a tensor")
+
+    # -- conversions
+
+    def text(self, value: Any, function: Any) -> Any:
+        return unknown_text(function, value)
+
+    def format(self, value: Any, spec: Any) -> Any:
+        return formatted(value, spec, value.kind(1))
+
+    def convert(self, value: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if function is round:
+            return self._rounded(value, [*args, *kwargs.values()], kwargs.keys())
+        if args or kwargs:
+            return HANDS_ON
+        if function is bool:
+            return self._as_bool(value)
+        if function is int or function is float:
+            return self._as_number(function, value)
+        if function not in FUNCTIONS:
+            return HANDS_ON
+        kind, may_fail = FUNCTIONS[function]
+        fails = may_fail and not (function is math.sqrt and value.nonnegative)
+        found = self.behind(function, (value,), kind or (float if value.kind is float else int), fails)
+        found.nonnegative = function in (abs, math.fabs, math.sqrt, math.exp)
+        return found
+
+    def _rounded(self, value: Any, given: list, names: Any) -> UnbackedNumber:
+        if len(given) > 1 or names - {"ndigits"} or not all(each is None or type(each) is int for each in given):
+            raise DataDependent(_WHAT_IS_DONE)
+        digits = given[0] if given else None
+        kind = float if digits is not None and value.kind is float else int
+        return self.behind(round, (value, digits), kind, value.kind is float)
+
+    def _as_bool(self, value: Any) -> UnbackedNumber:
+        """A number, unless a branch is what asks."""
+        if value.tensor is None:
+            return value if value.kind is bool else self.behind(operator.truth, (value,), bool)
+        with torch.no_grad():
+            truth: Any = value.tensor if value.kind is bool else value.tensor != 0
+            return UnbackedNumber(truth, bool)
+
+    def _as_number(self, kind: type, value: Any) -> UnbackedNumber:
+        if value.kind is kind:
+            return value
+        if kind is int and value.kind is float:  # it may be no number, or infinite
+            return self.behind(int, (value,), int, may_fail=True)
+        if value.tensor is None:
+            return self.behind(kind, (value,), kind, may_fail=kind is float)
+        with torch.no_grad():
+            return UnbackedNumber(value.tensor.to(torch.float64 if kind is float else torch.int64), kind)
+
+    # -- arithmetic
 
     def _compute(self, op: Any, left: Any, right: Any) -> Any:
         kinds = kind_of(left), kind_of(right)
@@ -422,7 +475,7 @@ def beside(number: Any, tensor: Any) -> Any:
 # Functions of numbers -------------------------------------------------------------------------------------------------
 
 #: native -> (the class of its result; None: that of its argument, whether it may fail)
-_FUNCTIONS: dict[Any, tuple[type | None, bool]] = {
+FUNCTIONS: dict[Any, tuple[type | None, bool]] = {
     abs: (None, False), math.fabs: (float, False), math.isnan: (bool, False), math.isinf: (bool, False),
     math.isfinite: (bool, False), math.sqrt: (float, True), math.exp: (float, True), math.log: (float, True),
     math.log2: (float, True), math.log10: (float, True), math.log1p: (float, True), math.expm1: (float, True),
@@ -431,62 +484,22 @@ _FUNCTIONS: dict[Any, tuple[type | None, bool]] = {
 }  # fmt: skip
 
 
-def install_numbers(world: Any) -> None:
-    """Registers what Python's functions of numbers make of unknown ones; others get what is registered already."""
-    for native in _FUNCTIONS:
-        extend_answer(world, native, _applied(native))
-    for native in (min, max):
-        extend_answer(world, native, _extreme(native))
-    extend_answer(world, round, _rounded)
-    extend_answer(world, bool, _as_bool)
-    extend_answer(world, sum, _total)
-
-
-def extend_answer(world: Any, native: Any, answer: Any) -> None:
-    """`answer(world, args, kwargs)` is asked first; it leaves with NotImplemented what is not its business."""
-    before = world.intrinsics.get(native)
-
-    def extended(world: Any, *args: Any, **kwargs: Any) -> Any:
-        found = answer(world, args, kwargs)
-        if found is not NotImplemented:
-            return found
-        return before(world, *args, **kwargs) if before is not None else world.call_native(native, args, kwargs)
-
-    world.add_intrinsic(native, extended)
-
-
-def _applied(native: Any) -> Any:
-    kind, may_fail = _FUNCTIONS[native]
-
-    def answer(world: Any, args: tuple, kwargs: dict) -> Any:
-        if len(args) != 1 or kwargs or type(args[0]) is not UnbackedNumber:
-            return NotImplemented
-        fails = may_fail and not (native is math.sqrt and args[0].nonnegative)
-        found = world.families.unbacked.behind(native, args, kind or (float if args[0].kind is float else int), fails)
-        found.nonnegative = native in (abs, math.fabs, math.sqrt, math.exp)
-        return found
-
-    return answer
-
-
-def _extreme(native: Any) -> Any:
-    def answer(world: Any, args: tuple, kwargs: dict) -> Any:
-        if len(args) == 2 and not kwargs and Fake in map(type, args):
-            return _extreme_or_tensor(world, native is max, *args)
-        values = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else args
-        if kwargs or not any(type(each) is UnbackedNumber for each in values):
-            return NotImplemented
-        values = world.families.backed.beside_unknown(values)
-        kinds = set(map(kind_of, values))
-        if len(kinds) != 1 or None in kinds:
-            raise DataDependent(_WHAT_IS_DONE)
-        if len(values) == 1:
-            return values[0]
-        if kinds == {float} and all(map(_has_tensor, values)):
-            return _extreme_in_graph(native is max, values)
-        return world.families.unbacked.behind(native, tuple(values), kinds.pop())
-
-    return answer
+def extreme(world: Any, largest: bool, args: tuple) -> Any:
+    """`max(*args)` or `min(*args)` where a number or a tensor that is not known is among them, or in a list."""
+    if len(args) == 2 and Fake in map(type, args):
+        return _extreme_or_tensor(world, largest, *args)
+    values = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else args
+    if not any(type(each) is UnbackedNumber for each in values):
+        return HANDS_ON
+    values = world.families.backed.beside_unknown(values)
+    kinds = set(map(kind_of, values))
+    if len(kinds) != 1 or None in kinds:
+        raise DataDependent(_WHAT_IS_DONE)
+    if len(values) == 1:
+        return values[0]
+    if kinds == {float} and all(map(_has_tensor, values)):
+        return _extreme_in_graph(largest, values)
+    return world.families.unbacked.behind(max if largest else min, tuple(values), kinds.pop())
 
 
 def _extreme_in_graph(largest: bool, values: Any) -> UnbackedNumber:
@@ -503,12 +516,12 @@ def _extreme_or_tensor(world: Any, largest: bool, first: Any, second: Any) -> An
     """`max(1, mask.sum())`: the number or the tensor, whichever it is."""
     tensor, number = (first, second) if type(first) is Fake else (second, first)
     if type(number) not in (int, float) or tensor.dim() or tensor.requires_grad or tensor.constant is not None:
-        return NotImplemented
+        return HANDS_ON
     if tensor.dtype is torch.bool or tensor.is_complex() or torch.result_type(tensor, number) != tensor.dtype:
-        return NotImplemented
+        return HANDS_ON
     beyond = second > first if largest else second < first  # as Python asks
     if world.families.tensor.decided(beyond) is not None:
-        return NotImplemented
+        return HANDS_ON
     takes_tensor = beyond if second is tensor else torch.logical_not(beyond)
     condition = UnbackedNumber(takes_tensor.detach(), bool)
     return UnbackedNumber(None, None, (operations.chosen, (condition, tensor, number), False))
@@ -528,45 +541,15 @@ def _as_tensor(value: Any) -> Any:
     return found if type(found) is Fake else torch.tensor(found, dtype=torch.float64)
 
 
-def _rounded(world: Any, args: tuple, kwargs: dict) -> Any:
-    if not args or type(args[0]) is not UnbackedNumber:
-        return NotImplemented
-    given = [*args[1:], *kwargs.values()]
-    if len(given) > 1 or kwargs.keys() - {"ndigits"} or not all(each is None or type(each) is int for each in given):
-        raise DataDependent(_WHAT_IS_DONE)
-    digits = given[0] if given else None
-    kind = float if digits is not None and args[0].kind is float else int
-    return world.families.unbacked.behind(round, (args[0], digits), kind, args[0].kind is float)
-
-
-def _as_bool(world: Any, args: tuple, kwargs: dict) -> Any:
-    """`bool(x)`: a number, unless a branch is what asks."""
-    if len(args) != 1 or kwargs:
-        return NotImplemented
-    value = args[0]
-    if type(value) is Fake and value.numel() == 1:
-        known = world.families.tensor.decided(value)
-        value = item(world.recorder, value) if known is None else known
-        if type(value) is not UnbackedNumber:
-            return bool(value)
-    if type(value) is not UnbackedNumber:
-        return NotImplemented
-    if value.tensor is None:
-        return value if value.kind is bool else world.families.unbacked.behind(operator.truth, (value,), bool)
-    with torch.no_grad():
-        truth: Any = value.tensor if value.kind is bool else value.tensor != 0
-        return UnbackedNumber(truth, bool)
-
-
-def _total(world: Any, args: tuple, kwargs: dict) -> Any:
-    """`sum` of numbers, by Python's own rules, which differ between versions."""
-    if len(args) != 1 or kwargs or type(args[0]) not in (list, tuple):
-        return NotImplemented
-    world.touch(args[0])
-    values = list(args[0])
+def total(world: Any, values: Any) -> Any:
+    """`sum(values)` where numbers that are not known are among them, by Python's own rules, which differ between
+    versions."""
+    if type(values) not in (list, tuple):
+        return HANDS_ON
+    values = list(world.touch(values))
     kinds = set(map(kind_of, values))
     if None in kinds or not any(type(each) is UnbackedNumber for each in values):
-        return NotImplemented
+        return HANDS_ON
     return world.families.unbacked.behind(operations.total, tuple(values), float if float in kinds else int)
 
 
@@ -576,10 +559,3 @@ def check_assumed(world: Any) -> int:
     if assumed and not may_rerun(world.recorder):
         return assumed[0][1]
     return 0
-
-
-__all__ = [
-    "UnbackedNumber", "UnbackedNumberFamily", "beside", "check_assumed", "compute_in_place", "compute_with_tensor",
-    "counted",    "extend_answer", "install_numbers", "item", "items", "kind_of",
-    "tensor_of",
-]  # fmt: skip

@@ -1,4 +1,4 @@
-"""OPERATIONS of the loop IR as LLVM instructions, by table. Transcendental functions are in `math.py`.
+"""SCALARS of the loop IR as LLVM instructions, by table. Transcendental functions are in `math.py`.
 
 Each emitter takes `(Arithmetic, dtype of the operands, values)`. Float emitters see float32 and float64 only: operands
 of half types are converted, and a half result rounded, around them.
@@ -55,8 +55,7 @@ class Arithmetic:
             floats, signed, unsigned = COMPARISONS[op]
             opcode = floats if dtype in FLOATING else signed if dtype in SIGNED else unsigned
             return build.compare(opcode, *args)
-        table = FLOATS if dtype in FLOATING else BOOLS if dtype == "bool" else INTEGERS
-        emit = table.get(op)
+        emit = emitters(dtype).get(op)
         if emit is None:
             raise CompileError("generate", f"operation {op} is not defined on {dtype}")
         return emit(self, dtype, *args)
@@ -448,6 +447,10 @@ INTEGERS: dict[str, Emitter] = {
     ),
 }  # fmt: skip
 
+#: What `operation` writes by itself, and what is no operation on a CPU: there ATen draws, and looks at indices.
+WRITTEN = frozenset({"cast", "where", "bitcast", *COMPARISONS})
+ELSEWHERE = frozenset({"asserted", "random"})
+
 BOOLS: dict[str, Emitter] = {
     "add": _opcode("or"), "mul": _opcode("and"), "sub": _opcode("xor"),
     "maximum": _opcode("or"), "minimum": _opcode("and"), "and": _opcode("and"), "or": _opcode("or"),
@@ -455,3 +458,8 @@ BOOLS: dict[str, Emitter] = {
     "xor": _opcode("xor"), "not": lambda self, dtype, a: self.build.binary("xor", a, self.build.boolean(True)),
     "isnan": _never, "isinf": _never, "signbit": _never,
 }  # fmt: skip
+
+
+def emitters(dtype: str) -> dict[str, Emitter]:
+    """By name, what writes operators on operands of `dtype` (of half types: on float32)."""
+    return FLOATS if dtype in FLOATING else BOOLS if dtype == "bool" else INTEGERS

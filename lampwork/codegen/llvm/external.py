@@ -8,7 +8,8 @@ from __future__ import annotations
 from lampwork.codegen.llvm.builder import Builder, Value
 from lampwork.codegen.llvm.types import BITS, vector
 
-#: Suffix of the Sleef variant with the error ATen accepts too, in units of 0.1 ulp; "" for exact functions.
+#: Suffix of the Sleef variant with the error ATen accepts too, in units of 0.1 ulp ("_u10" where none is named); "" for
+#: exact functions.
 SLEEF = {
     "exp": "_u10", "exp2": "_u10", "expm1": "_u10", "log": "_u10", "log2": "_u10", "log10": "_u10", "log1p": "_u10",
     "sin": "_u10", "cos": "_u10", "tan": "_u10", "asin": "_u10", "acos": "_u10", "atan": "_u10", "atan2": "_u10",
@@ -49,7 +50,7 @@ class Externals:
         if self.target not in _SLEEF_BYTES:
             return self.lane_by_lane(build, name, *args)
         width = _SLEEF_BYTES[self.target] * 8 // BITS[type]
-        ulps, isa = SLEEF[name], _SLEEF_ISA[self.target]
+        ulps, isa = SLEEF.get(name, "_u10"), _SLEEF_ISA[self.target]
         symbol = self.address(
             build, f"torch_cpu:Sleef_{name}{'f' if type == 'float' else 'd'}{width}{ulps}{isa if ulps else '_' + isa}"
         )

@@ -8,15 +8,10 @@ from typing import TYPE_CHECKING
 
 from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES, compute_dtype
 from lampwork.ir.loops import POSITIONS, Accumulate, Accumulator, Compute, Expr, If, Let, Load, Loop, Stmt, Store
+from lampwork.ir.scalar_operators import SCALARS
 
 if TYPE_CHECKING:
     from lampwork.codegen.llvm.kernel import FunctionEmitter
-
-HEAVY = frozenset({
-    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "gelu", "lgamma", "hypot", "pow", "sigmoid",
-    "mod", "fmod", "floordiv",
-})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,7 +37,7 @@ def plan_vector_loop(loop: Loop, emitter: FunctionEmitter) -> VectorPlan:
             widest = max(widest, ITEM_SIZE_BYTES[expr.dtype])
         elif isinstance(expr, Compute):
             operations += 1
-            heavy = heavy or expr.op in HEAVY
+            heavy = heavy or SCALARS[expr.op].long
             if expr.dtype in FLOATING:
                 widest = max(widest, ITEM_SIZE_BYTES[compute_dtype(expr.dtype)])
     for statement in statements(loop.body):

@@ -1,4 +1,4 @@
-"""OPERATIONS of the loop IR as Triton expressions, by table.
+"""SCALARS of the loop IR as Triton expressions, by table.
 
 An emitter takes the code under construction (`Lines`), the operands' type and their texts, and returns the text of the
 result; what it needs in between becomes lines of its own. Operands are names or literals. Float emitters see float32
@@ -121,8 +121,7 @@ def operation(lines: Lines, op: str, dtype: str, result: str, args: tuple[str, .
         return operation(lines, op, "float32", result, wide)
     if op in COMPARISONS:
         return lines.name(f"{args[0]} {COMPARISONS[op]} {args[1]}")
-    table = FLOATS if dtype in FLOATING else BOOLS if dtype == "bool" else INTEGERS
-    emit = table.get(op)
+    emit = emitters(dtype).get(op)
     if emit is None:
         raise CompileError("generate", f"operation {op} is not defined on {dtype}", op)
     return emit(lines, dtype, *args)
@@ -392,11 +391,19 @@ INTEGERS: Final[dict[str, Emitter]] = {
     "isnan": _never, "isinf": _never, "signbit": _signed(_text("{a} < 0"), _never),
 }  # fmt: skip
 
+#: What `operation` writes by itself, and what `values.ValueWriter` does.
+WRITTEN: Final = frozenset({"cast", "where", "bitcast", *COMPARISONS, "asserted", "random"})
+
 BOOLS: Final[dict[str, Emitter]] = {
     "add": _infix("|"), "mul": _infix("&"), "sub": _infix("^"), "maximum": _infix("|"), "minimum": _infix("&"),
     "fmax": _infix("|"), "fmin": _infix("&"), "and": _infix("&"), "or": _infix("|"), "xor": _infix("^"),
     "not": _text("{a} == 0"), "abs": _same, "sign": _same, "isnan": _never, "isinf": _never, "signbit": _never,
 }  # fmt: skip
+
+
+def emitters(dtype: str) -> dict[str, Emitter]:
+    """By name, what writes operators on operands of `dtype` (of half types: on float32)."""
+    return FLOATS if dtype in FLOATING else BOOLS if dtype == "bool" else INTEGERS
 
 
 # -- helpers ---------------------------------------------------------------------------------------------------------

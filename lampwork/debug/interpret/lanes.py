@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from lampwork.debug.interpret.memory import Cells, from_bits, to_bits
-from lampwork.ir.interpret import _OPERATIONS, array_dtype, convert, size_values
+from lampwork.ir.interpret import array_dtype, arrays_of, convert, size_values
 from lampwork.ir.kernel_interpret import KernelFault, better, identity
 from lampwork.ir.loops import (
     FIRSTS,
@@ -261,4 +261,4 @@ def compute(expr: Compute, arguments: list[np.ndarray]) -> np.ndarray:
         if expr.dtype == "bfloat16":
             return from_bits(np.ascontiguousarray(bits).view(np.uint16), "bfloat16")
         return np.ascontiguousarray(bits).view(array_dtype(expr.dtype))
-    return np.asarray(_OPERATIONS[expr.op](*arguments))
+    return arrays_of(expr.op, arguments)

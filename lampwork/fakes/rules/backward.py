@@ -105,10 +105,11 @@ def nll_loss2d(
     gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, *args: Any
 ) -> Spec:
     """Eager lays the result out as `x` and refuses what is not in a row then, images with channels last among them."""
-    if not is_contiguous(tuple(x.size()), preserved(x)):
+    shape, strides = tuple(x.size()), preserved(x)
+    if not is_contiguous(shape, strides):
         raise RuntimeError("grad_input must be contiguous")
     _expect_of_nll(gradient, x, target, weight, reduction)
-    return _dense(x)
+    return Spec(shape, strides, x.dtype)
 
 
 @rule("multi_margin_loss_backward", "multilabel_margin_loss_backward", "fractional_max_pool3d_backward")
@@ -209,9 +210,10 @@ def convolution(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, b
         raise Unknown
     in_order = x.dim() in (4, 5) and (suggests_channels_last(x) or suggests_channels_last(weight))
     path = _torch.convolution_path(x, weight, *geometry) if in_order else ""
-    if in_order and path not in ("Mkldnn", "Slow2d", "Slow3d"):
+    own = path in ("Slow3d", "SlowDilated3d", "SlowTranspose3d")  # ATen's, which know no order of channels
+    if in_order and not own and path not in ("Mkldnn", "Slow2d"):
         raise Unknown
-    in_order = in_order and path != "Slow3d"
+    in_order = in_order and not own
     result = forward(x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
     if not same_sizes(gradient.size(), result.shape):
         raise Unknown

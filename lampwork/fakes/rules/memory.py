@@ -574,6 +574,8 @@ def index(x: torch.Tensor, indices: Any) -> Spec:
         outer, inner = (stretched[0] * common[0], stretched[-1]) if common else (1, 1)
         leading = [outer if each else 0 for each in alone[: len(first)]]
         rows.append([*leading, *stretched, *(inner if each else 0 for each in alone[len(first) :])])
+    if all(alone) and has_zero(shape):  # operands of one shape without elements, which all count as contiguous
+        return Spec(shape, contiguous(shape), x.dtype)
     return Spec(shape, contiguous(shape) if len(shape) < 2 else sorted_strides(rows, shape), x.dtype)
 
 

@@ -1,7 +1,7 @@
 """Random numbers of kernels on a GPU: keys drawn from torch's generator, which advances as eager's kernels would do it.
 
     key = mixed(seed, offset of the default generator)      one for all that draws between two random calls of ATen
-    bits = random(key + number of the dropout, element)     in kernels, see `ir.loops.OPERATIONS`
+    bits = random(key + number of the dropout, element)     in kernels, see `ir.scalar_operators`
     offset += what eager's dropout of each would add
 
 So draws differ from call to call, come again after `torch.manual_seed` or with a saved state of the generator, and
