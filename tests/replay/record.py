@@ -63,7 +63,7 @@ def record(program: Program, kind: str) -> dict[str, str]:
         lampwork.reset()
         try:
             (_compile_for_gpu if kind == "gpu" else _run)(program, texts)
-        except Exception as error:
+        except BaseException as error:  # programs raise SystemExit, too
             texts.note(f"raised {type(error).__name__}: {error}")
     return texts.parts()
 
@@ -191,7 +191,9 @@ def _type(node: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """`text` without addresses in memory and the folder that the checkout is in."""
+    """`text` without addresses in memory, the folder that the checkout is in, and which of the programs with equal
+    kernels was the first of the process, whose operators their text names."""
+    text = re.sub(r"^# \w+::[^\n]* at [^\n]*:\d+[^\n]*$", "# operators", text, flags=re.MULTILINE)
     text = re.sub(r"0x[0-9a-f]{6,}", "0x", text)
     text = re.sub(r"\b[1-9]\d{12,14}\b", "address", text)  # as a number
     for folder in {os.getcwd(), os.path.dirname(os.path.dirname(lampwork.__file__))}:

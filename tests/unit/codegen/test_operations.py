@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from lampwork.ir.kernel_interpret import _fma
+from lampwork.ir.scalar_operators import fma
 
 from .helpers import DTYPES, TARGETS, elementwise, run, sample
 
@@ -91,7 +91,7 @@ def test_a_product_is_added_before_it_is_rounded(dtype, target):
     """What is left of a product and its rounded value: 0 if it were rounded first."""
     a, b = sample(dtype, COUNT, 1), sample(dtype, COUNT, 2).flip(0)
     c = -(a * b)
-    expected = torch.tensor([_fma(*each) for each in zip(a.tolist(), b.tolist(), c.tolist())], dtype=a.dtype)
+    expected = torch.tensor([fma(*each) for each in zip(a.tolist(), b.tolist(), c.tolist())], dtype=a.dtype)
     assert bool((expected.isfinite() & (expected != 0)).any())
     check("fma", [a, b, c], dtype, expected, target)
 

@@ -93,3 +93,22 @@ def test_operands_of_another_type_are_cast_as_they_are_read(row, op):
     one, other = on_gpu(*one), on_gpu(other_shape, other_strides, other_dtype)
     with cuda_stand_in(), torch.no_grad():
         assert infer(op, (one, other), {}).stride() == expected
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 1), (3, 2), (1, 1, 4), (3, 1, 1), (2, 3, 4)])
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_what_is_picked_lies_as_on_a_cpu(shape, count):
+    """Kernels that read indices are not asked on a GPU."""
+    expected = torch.ones(shape)[torch.zeros(count, dtype=torch.int64)]
+    with cuda_stand_in(), torch.no_grad():
+        found = infer(aten.index.Tensor, (on_gpu(shape), [on_gpu((count,), dtype=torch.int64)]), {})
+    assert found.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("strides", [(1, 1, 0, 1), (1, 1, 1, 1), (7, 3, 2, 5)])
+def test_gradients_of_losses_of_one_point(strides):
+    """They are made like the input, whose dimensions of one element may have any strides."""
+    x, gradient, target = on_gpu((1, 1, 1, 1), strides), on_gpu((1, 1, 1)), on_gpu((1, 1, 1), dtype=torch.int64)
+    with cuda_stand_in(), torch.no_grad():
+        found = infer(aten.nll_loss2d_backward.default, (gradient, x, target, None, 0, -100, on_gpu(())), {})
+    assert found.stride() == strides

@@ -9,8 +9,8 @@ import torch
 
 from lampwork.codegen.triton.source import kernel_source
 from lampwork.errors import CompileError
-from lampwork.ir.kernel_interpret import _fma
 from lampwork.ir.loops import Kernel, Loop
+from lampwork.ir.scalar_operators import fma
 from tests.unit.codegen.helpers import DTYPES, elementwise, sample
 from tests.unit.codegen.test_operations import (
     BINARY,
@@ -56,7 +56,7 @@ def test_binary(op, dtype):
 def test_a_product_is_added_before_it_is_rounded(dtype):
     a, b = sample(dtype, COUNT, 1), sample(dtype, COUNT, 2).flip(0)
     c = -(a * b)
-    expected = torch.tensor([_fma(*each) for each in zip(a.tolist(), b.tolist(), c.tolist())], dtype=a.dtype)
+    expected = torch.tensor([fma(*each) for each in zip(a.tolist(), b.tolist(), c.tolist())], dtype=a.dtype)
     check("fma", [a, b, c], dtype, expected, exact=dtype == "float32")
 
 
