@@ -12,7 +12,7 @@ from typing import Any
 from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES, compute_dtype
 from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.program import TensorRef
-from lampwork.ir.size import Size, add, bounds, floordiv, mul, product
+from lampwork.ir.size import Size, add, bounds, floordiv, mod, mul, product
 from lampwork.lower import expressions as ex
 from lampwork.lower.expressions import as_index
 from lampwork.lower.lower import Lowering
@@ -208,7 +208,16 @@ def _native_layer_norm(
     squared = _as_rows_overflow(lowering, input, mean, squared, count)
     rstd = _reciprocal_root(lowering, squared, eps)
     accumulator = mean.dtype
-    has_constant_term = lowering.device == "cpu" or isinstance(count, int) and bool(count % _GPU_VECTOR)
+    in_vectors = lowering.device != "cpu" and accumulator == "float32"
+    left_over = mod(count, _GPU_VECTOR) if in_vectors else 1
+
+    def constant_term(value: Expr) -> Expr:
+        """What eager's kernel adds where there is no bias, so that no result is -0; that for whole vectors on a GPU
+        does not."""
+        zero = ex.like(0, value)
+        if isinstance(left_over, int):
+            return zero
+        return ex.where(ex.compare("eq", as_index(left_over), as_index(0)), ex.unary("neg", zero), zero)
 
     def body(index: IndexTuple) -> Expr:
         row, column = index[:outer], index[outer:]
@@ -220,8 +229,7 @@ def _native_layer_norm(
             ex.cast(weight.load(column), accumulator) if weight is not None else None,
             ex.cast(bias.load(column), accumulator) if bias is not None else None,
         )
-        # Eager's kernel adds a constant term, so no result is -0; that for whole vectors on a GPU does not.
-        return ex.add(value, ex.like(0, value)) if bias is None and has_constant_term else value
+        return value if bias is not None or left_over == 0 else ex.add(value, constant_term(value))
 
     out = lowering.compute(lowering.out[0], body, "0") if lowering.needed(0) else None
     return out, _statistics_output(lowering, mean, 1), _statistics_output(lowering, rstd, 2)

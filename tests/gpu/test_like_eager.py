@@ -393,3 +393,43 @@ def test_real_numbers_that_begin_between_two_complex_ones(transform):
             assert compiled(x).stride() == transform(x).stride(), (shape, strides, offset)
             torch.testing.assert_close(compiled(x), transform(x))
         assert lampwork.stats(compiled)["captures"] == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_zeros_of_normalised_rows(dtype, dynamic):
+    compiled = lampwork.compile(lambda x: F.layer_norm(x, (x.size(1),)), dynamic=dynamic)
+    for length in (2, 3, 4, 8, 5):
+        x = torch.zeros(2, length, dtype=dtype).copysign(torch.tensor([[-1.0], [1.0]])).cuda()
+        _same(compiled(x), F.layer_norm(x, (length,)))
+
+
+def _whole(*values):
+    return torch.tensor(values, dtype=torch.int64, device="cuda")
+
+
+LAID_OUT = {
+    "picked from nothing": (lambda x, index: x[index % 1, ..., None], lambda: (on_gpu(1, 1), _whole())),
+    "places beside a column": (lambda x, y: torch.nonzero(x) > y, lambda: (on_gpu(2), on_gpu(2, 1))),
+    "few places": (lambda x, y: torch.nonzero(x) + y, lambda: (on_gpu(2) * 0, _whole(1))),
+    "few rows": (lambda x, y: x[y > 0][:, None] * x, lambda: (on_gpu(1, 3), _whole(0))),
+    "known numbers": (lambda x, y: (x.fill_(2) - 3 * x.fill_(2), y.max(1)[0]), lambda: (on_gpu(5, 1), on_gpu(2, 3))),
+}
+
+
+@pytest.mark.parametrize("name", LAID_OUT)
+def test_results_of_few_elements(name):
+    function, make = LAID_OUT[name]
+    ours, expected = lampwork.compile(lambda x, y: function(x, y))(*make()), function(*make())
+    for one, other in zip(ours, expected) if isinstance(expected, tuple) else [(ours, expected)]:
+        _same(one, other)
+
+
+@pytest.mark.parametrize("strides", [(1, 1, 0, 1), (1, 1, 1, 1)])
+def test_gradients_of_losses_of_one_point(strides):
+    found = []
+    for function in (F.nll_loss, lampwork.compile(lambda x, target: F.nll_loss(x, target))):
+        x = torch.ones(1, device="cuda").as_strided((1, 1, 1, 1), strides).requires_grad_()
+        function(x, _whole(0).view(1, 1, 1)).backward()
+        found.append(x.grad.stride())
+    assert found[0] == found[1]

@@ -7,7 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from lampwork.capture.capture import capture
+from lampwork.capture.outside.dynamic_sizes import DynamicPolicy
+from lampwork.config import make_settings
 from lampwork.debug.interpret_lowered import interpret_lowered
+from lampwork.graph.prepare import prepare
+from lampwork.lower import lower
+from tests.cuda_stand_in import cuda_stand_in
 from tests.unit.lower.test_device_checks import lowered
 
 X = [0.30078125, 1.130859375, 2.5, -0.75]
@@ -77,3 +83,19 @@ def test_a_bias_of_negative_zero_is_one(training, bias):
         centered = x - (x.mean(0) if training else mean)
         expected = centered * scale + shift
         assert torch.equal(found, expected) and torch.equal(found.signbit(), expected.signbit())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+@pytest.mark.parametrize("length", [2, 3, 4, 8])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_zeros_of_normalised_rows(length, dtype, dynamic):
+    """Eager's kernel adds a constant term, but not in whole vectors, which there are none of doubles."""
+    x = torch.zeros(2, length, dtype=dtype).copysign(torch.tensor([[-1.0], [1.0]]))
+    function = lambda x: F.layer_norm(x, (x.size(1),))
+    with torch.no_grad(), cuda_stand_in():
+        policy = DynamicPolicy(dynamic, dynamic, frozenset(), True)
+        region = capture(function, (x,), {}, make_settings(), policy)
+        program = lower(prepare(region, make_settings()), make_settings())
+    found = interpret_lowered(program, (x,))[0]
+    keeps_sign = length % 4 == 0 and dtype is not torch.float64
+    assert torch.equal(found.signbit(), x.signbit() if keeps_sign else torch.zeros_like(x, dtype=torch.bool))
