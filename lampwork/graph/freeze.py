@@ -154,7 +154,7 @@ class Freezer:
         if residual is not None:
             at, other = residual
         activation = self.only_user(at)
-        fused = activation_of(activation) if activation is not None else None
+        fused = activation_of(activation, of_numbers=True) if activation is not None else None
         if fused is not None and (residual is None or fused[0] == "relu"):
             at = activation  # type: ignore[assignment]
         else:

@@ -30,8 +30,11 @@ aten = torch.ops.aten
 _RESHAPES = {aten.view.default, aten._unsafe_view.default, aten.unsqueeze.default}
 
 
-def activation_of(node: Node) -> tuple[str, str] | None:
-    """The vendor's names (attribute, algorithm) of an activation, None if it has none for it."""
+def activation_of(node: Node, of_numbers: bool = False) -> tuple[str, str] | None:
+    """The vendor's names (attribute, algorithm) of an activation, None if it has none for it. Its relu makes 0 of NaN:
+    it has that name where that is taken for an answer (`of_numbers`)."""
+    if node.target is aten.relu.default:
+        return ("relu", "") if of_numbers else None
     if node.target is aten.gelu.default:
         return "gelu", node.kwargs.get("approximate", node.args[1] if len(node.args) > 1 else "none")  # type: ignore[return-value]
     name = _ACTIVATIONS.get(node.target)
@@ -39,7 +42,6 @@ def activation_of(node: Node) -> tuple[str, str] | None:
 
 
 _ACTIVATIONS = {
-    aten.relu.default: "relu",
     aten.silu.default: "swish",
     aten.tanh.default: "tanh",
     aten.sigmoid.default: "sigmoid",

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 import lampwork
 from lampwork.codegen.llvm.external import SLEEF
 from lampwork.codegen.llvm.math import INLINE
+from lampwork.graph import products
 
 inf, nan = math.inf, math.nan
 minus = torch.tensor([-0.0])
@@ -396,3 +397,22 @@ def test_half_products_of_numbers_below_the_smallest_normal_one(rows, inner, col
         with torch.no_grad():
             compiled = lampwork.compile(program, options={"cache": False, "freeze": freeze})
             torch.testing.assert_close(compiled(x), program(x), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("freeze", [False, True])
+@pytest.mark.parametrize("activation", [F.relu, F.gelu, F.silu, torch.tanh, torch.sigmoid])
+def test_activations_of_large_products_keep_what_is_no_number(activation, freeze, dtype, monkeypatch):
+    """A linear layer is the vendor's, with its activation: of which relu makes 0 of NaN."""
+    monkeypatch.setattr(products, "_is_amd", lambda: True)
+    weight, x = torch.zeros(512, 256, dtype=dtype), torch.zeros(256, 256, dtype=dtype)
+    weight[:, 0], x[:5, 0] = 1, torch.tensor([nan, inf, -100.0, 2.0, -2.0])
+    with torch.no_grad():
+        compiled = lampwork.compile(
+            lambda x: activation(F.linear(x, weight)), options={"cache": False, "freeze": freeze}
+        )
+        for _ in range(2):
+            mine, theirs = compiled(x), activation(F.linear(x, weight))
+            assert torch.equal(mine.isnan()[[0, 2, 3, 4]], theirs.isnan()[[0, 2, 3, 4]])
+            torch.testing.assert_close(mine[2:], theirs[2:])
+            assert mine[0].isnan().all()
