@@ -212,6 +212,9 @@ def _names(value: Any, kind: str, module: str, qualname: str) -> list[tuple[str,
         # `torch.conv2d` says that it is `_VariableFunctionsClass.conv2d`; `torch.nn.functional.linear`, that it is
         # `linear`.
         names.append((module, getattr(value, "__name__", "")))
+        # The native function that a Python function of the same name calls, as `torch.cdist` does: its class is known
+        # to the extension module alone.
+        names.append((f"{module}._C", qualname))
         owner = getattr(value, "__self__", None)
         if isinstance(owner, type):  # `itertools.chain.__new__` says that it is of `builtins`
             names.append((owner.__module__, qualname))

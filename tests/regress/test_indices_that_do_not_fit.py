@@ -38,6 +38,8 @@ PROGRAMS = {
     "index_fill of a number, another dimension": lambda x: x.sum().index_fill(1, THREE[:1], 1.0),
     "index_select, a matrix of indices": lambda x: x.index_select(0, THREE[None, :1]),
     "index_select of a number, another dimension": lambda x: x.sum().index_select(1, THREE[:1]),
+    "index_select of a number, two indices": lambda x: x.sum().index_select(0, THREE[:2]),
+    "index_select of a number, as many indices as rows": lambda x: x.sum().index_select(0, zeros(len(x))),
     "index_copy, indices of another type": lambda x: x.index_copy(0, THREE.int(), torch.ones(3, 4)),
     "as_strided_scatter before the memory": lambda x: x.as_strided_scatter(torch.ones(2), (2,), (1,), -1),
     "an assignment": lambda x: x.clone().__setitem__(THREE, torch.ones(2, 4)),
@@ -47,11 +49,15 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_refused(name):
     messages = []
-    for function in (PROGRAMS[name], lampwork.compile(PROGRAMS[name], options={"cache": False})):
+    program = PROGRAMS[name]
+    for function in (
+        program,
+        *(lampwork.compile(program, dynamic=some, options={"cache": False}) for some in (None, True)),
+    ):
         with pytest.raises((RuntimeError, IndexError)) as caught:
             function(torch.zeros(5, 4))
         messages.append((caught.type, str(caught.value)))
-    assert messages[0] == messages[1]
+    assert messages[0] == messages[1] == messages[2]
 
 
 @pytest.mark.parametrize(

@@ -307,7 +307,7 @@ class Templates(ObjectTemplates):
         reference = self.loader.guards.reference(value)
         if not reference.portable:
             bound = isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType))
-            if bound and not isinstance(value.__self__, types.ModuleType):
+            if bound and not isinstance(value.__self__, (types.ModuleType, type(None))):  # None: bound to nothing
                 return self._after_parts(value, lambda: self._native_method(value))
             raise Break("result", f"a {reference.kind} made in the region leaves it: {value!r}")
         return ObjectValue(reference)

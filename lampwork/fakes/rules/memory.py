@@ -412,7 +412,9 @@ def index_select(x: torch.Tensor, dim: int, index: torch.Tensor) -> Spec:
     if index.dim() > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
     if x.dim() == 0:
-        raise Unknown
+        if index.numel() != 1:
+            raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {index.numel()} value(s)")
+        return Spec((), (), x.dtype)
     shape = list(x.size())
     shape[place] = index.numel()
     return Spec(tuple(shape), contiguous(shape), x.dtype)
