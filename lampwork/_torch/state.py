@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,6 +22,14 @@ def autocast_state() -> tuple:
         ("cuda", torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")),
         torch.is_autocast_cache_enabled(),
     )
+
+
+def working_directory() -> str:
+    """Where the process works; empty where that folder is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def deterministic_state() -> tuple[bool, bool, bool]:
@@ -172,6 +181,7 @@ STATE: dict[str, Callable[[], Any]] = {
     "attention_order": attention_order,
     "hardware": hardware,
     "recursion_limit": sys.getrecursionlimit,
+    "working_directory": working_directory,
 }
 
 

@@ -26,6 +26,7 @@ import torch
 
 from lampwork.capture.machine import Frame
 from lampwork.capture.natives.calls import NativeCalls
+from lampwork.capture.natives.context_variables import ContextVariables
 from lampwork.capture.outside.dynamic_sizes import MARKED_ONLY, DynamicPolicy
 from lampwork.capture.outside.guards import GuardList, Sources
 from lampwork.capture.outside.iterators import Walks
@@ -62,6 +63,7 @@ class TorchWorld(
         self.backed_numbers = BackedNumbers(recorder, self.guards, self.tensors)
         self.loader = Loader(self.guards, self.sources, self.tensors, self.backed_numbers)
         self.host_calls = HostCalls(recorder, self.tensors)
+        self.context_variables = ContextVariables(self)
         self.walks = Walks(self.loader)
         self.namespaces: dict[int, Namespace] = {}
         #: Digests of all functions whose bytecode was interpreted.

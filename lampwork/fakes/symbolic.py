@@ -170,6 +170,19 @@ class SymbolicSizes(KnownSizes):
         self._known[key] = answer
         return answer
 
+    def expect(self, left: Size, relation: str, right: Size) -> None:
+        """Assumes the relation of sizes that contents decide, whatever they are taken for elsewhere.
+
+        Raises `DataDependent` where the program could not check it, or it never holds.
+        """
+        answer = self.known(left, relation, right)
+        if answer is None:
+            self._require_checkable(add(left, mul(right, -1)))
+            self._note(left, relation, right)
+            self._known[left, relation, right] = True
+        elif not answer:
+            raise DataDependent("an index that is out of range")
+
     def _show_equal(self, left: Size, right: Size) -> None:
         """Where the two are equal by all that is known, expressions show it from here on: what is asked is answered as
         of equal sizes, and later stages compare expressions."""

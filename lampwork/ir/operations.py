@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import io
 import itertools
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
@@ -136,6 +137,12 @@ def remaining(iterator: Any) -> Sequence[Any]:
             return iterator.__reduce__()[1][0]
         except RuntimeError as error:
             raise LookupError(str(error)) from None
+    if kind is itertools.count:
+        # As a range that nobody comes to the end of. (`__reduce__` warns in Python 3.12.)
+        numbers = re.fullmatch(r"count\((-?\d+)(?:, (-?\d+))?\)", repr(iterator))
+        start, step = (int(numbers[1]), int(numbers[2] or 1)) if numbers else (0, 0)
+        if step:
+            return range(start, start + step * _NEVER_ENDS, step)
     if kind is enumerate:
         _, (inner, count) = iterator.__reduce__()
         if sys.getrefcount(inner) == 3:  # of `iterator`, `inner` and the call: nobody else takes from it
@@ -147,6 +154,7 @@ def remaining(iterator: Any) -> Sequence[Any]:
     raise LookupError(f"nothing is known of what is left of a {kind.__name__}")
 
 
+_NEVER_ENDS = 1 << 40
 _OVER_SEQUENCES = frozenset({
     list_iterator, tuple_iterator, range_iterator, longrange_iterator,
     str_iterator, str_ascii_iterator, bytes_iterator, list_reverseiterator,

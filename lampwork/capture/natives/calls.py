@@ -22,6 +22,7 @@ from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIter
 from lampwork.capture.machine.natives import Callback
 from lampwork.capture.natives.answers import REFUSED, install_answers
 from lampwork.capture.natives.caches import CACHED_FUNCTION, call_cached, guard_native
+from lampwork.capture.natives.context_variables import install_context_variables
 from lampwork.capture.natives.effect_classes import (
     CONSTANT_ANSWERS,
     CONTEXT_ENTER,
@@ -152,6 +153,7 @@ class NativeCalls(CaptureWorld):
         install_switches(self)
         install_host_functions(self)
         install_generators(self)
+        install_context_variables(self)
 
     def leave_contexts(self) -> None:
         """Leaves what the program had entered in C when it was stopped, and enters what it had left."""

@@ -19,6 +19,7 @@ import functools
 import itertools
 import math
 import operator
+import os
 import re
 import sys
 import types
@@ -201,6 +202,7 @@ _state(
     "cuda.get_device_name",
 )  # fmt: skip
 STATE_READERS[sys.getrecursionlimit] = "recursion_limit"
+STATE_READERS[os.getcwd] = "working_directory"
 _state("anomaly", "is_anomaly_enabled", "_C.is_anomaly_enabled", "_C.is_anomaly_check_nan_enabled")
 
 #: Writes of process state: performed while capturing, undone after it; a difference at the end becomes an effect.

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import functools
 import operator
+import os
 import random
+import threading
 import time
 import types
 from collections.abc import Callable
@@ -62,6 +64,8 @@ def install_host_functions(world: Any) -> None:
     for clock, given in _CLOCKS.items():
         world.add_intrinsic(clock, _clock(clock, given))
     world.add_intrinsic(time.sleep, _sleep)
+    for identity in (os.getpid, os.getppid, threading.get_native_id):  # of who calls, never of who captures
+        world.add_intrinsic(identity, _identity(identity))
     for cls in (numpy.random.RandomState, numpy.random.Generator):
         for name, method in vars(cls).items():
             if callable(method) and not name.startswith("_") and name not in _NUMPY_LEFT_OUT:
@@ -257,6 +261,10 @@ def _clock(clock: Any, kind: type) -> Callable:
         return _after(world, clock, (), kind)
 
     return answer
+
+
+def _identity(function: Any) -> Callable:
+    return lambda world: host_number(world.host_calls.make(function, (), changes=False), int)
 
 
 def _sleep(world: Any, seconds: Any) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import _abc
 import _collections
 import bisect
-import contextvars
 import functools
 import heapq
 import itertools
 import json
 import operator
+import os
 import re
 import struct
 import textwrap
@@ -27,7 +27,6 @@ from lampwork.capture.machine.natives import Callback
 from lampwork.capture.natives.effect_classes import declare, declare_methods
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.values.text import holds_unknown
-from lampwork.ir.operations import NoValue, context_value
 
 #: Python functions that depend on their arguments alone: run natively where these are plain data.
 PURE_FUNCTIONS: frozenset[Any] = frozenset({
@@ -42,7 +41,7 @@ for _name in ("_heapify_max", "_heappop_max", "_heapreplace_max"):
         declare("data", getattr(heapq, _name))
 declare("data", struct.pack, struct.unpack, struct.calcsize, struct.iter_unpack, struct.unpack_from)
 declare("holds", operator.attrgetter, operator.itemgetter, operator.methodcaller)
-declare("data", memoryview)
+declare("data", memoryview, os.fspath)
 declare("holds", type.__init__)
 declare_methods("method", types.MappingProxyType, "keys values items __len__ __iter__ copy __reversed__")
 declare_methods("keyed", types.MappingProxyType, "get __getitem__ __contains__")
@@ -66,7 +65,6 @@ def install_library(world: Any) -> None:
     add(re.Pattern.sub, _substitution(re.Pattern.sub))
     add(re.Pattern.subn, _substitution(re.Pattern.subn))
     add(itertools.groupby, _groupby)
-    add(contextvars.ContextVar.get, _context_value)
     for kind in (types.FunctionType, classmethod, staticmethod):
         add(kind.__get__, _bind)
     add(weakref.ReferenceType, _weak_reference)
@@ -199,21 +197,6 @@ def _groupby(world: Any, *args: Any, **kwargs: Any) -> Any:
         return found
 
     return itertools.groupby(world.native_iterable(iterable), checked)
-
-
-def _context_value(world: Any, variable: Any, *default: Any) -> Any:
-    """`variable.get(*default)`: read again on each call, from the context of the caller."""
-    origin = world.loader.origin(variable)
-    if origin is None:
-        raise Break("native-argument", "the value of a context variable is read that the program has made")
-    source = world.sources.context_value(origin.source, not default)
-    found = context_value(variable, not default)
-    if found is NoValue:
-        world.guards.is_object(source, found)
-        if not default:
-            raise Break("native-argument", f"the context variable {variable.name!r} has no value")
-        return default[0]
-    return world.loader.load(found, source)
 
 
 def _bind(world: Any, attribute: Any, obj: Any = None, cls: Any = None) -> Any:

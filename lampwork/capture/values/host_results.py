@@ -34,6 +34,11 @@ class HostResult:
     calls: HostCalls
     index: int
 
+    def made_of(self) -> tuple[Any, tuple]:
+        """The function that gives it, and its arguments."""
+        call = self.calls.calls[self.index]
+        return call.function, call.args
+
     def tensor(self, kind: type, device: torch.device = _CPU) -> Fake:
         """The number, of class `kind`, as an input of the graph: a tensor of no dimensions on `device`."""
         return self.calls.number_input(self.index, kind, device)

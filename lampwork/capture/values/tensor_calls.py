@@ -6,7 +6,6 @@ out of tensors become sizes. Where that does not make data of them, the call is 
 
 from __future__ import annotations
 
-import operator
 from functools import partial
 from typing import Any
 
@@ -24,11 +23,10 @@ from lampwork.capture.record.recurrent import RECURRENT, recurrent
 from lampwork.capture.values.number_arguments import call_with_numbers, has_number, takes_numbers
 from lampwork.capture.values.number_operations import mention_numbers
 from lampwork.capture.values.numbers import BackedNumber
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber, item, items
+from lampwork.capture.values.unbacked_numbers import UnbackedNumber, as_size, item, items
 from lampwork.fakes.numbers import number_behind
 from lampwork.fakes.overflow import refuse_misfit
-from lampwork.fakes.symbolic import by_contents, size_of
-from lampwork.ir.size import bounds
+from lampwork.fakes.symbolic import by_contents
 
 aten = torch.ops.aten
 
@@ -39,8 +37,6 @@ _SYMBOLS = frozenset({BackedNumber, torch.SymInt})
 _MAKES = frozenset({*_SYMBOLS, list, tuple})
 #: Functions that make a tensor of Python data. They read a symbol as its number, and convert that without a check.
 _OF_DATA = frozenset({"tensor", "as_tensor", "asarray", "new_tensor"})
-#: Arithmetic that makes sizes of sizes.
-_OF_SIZES = (operator.add, operator.mul)
 #: Keywords of operators that are numbers.
 _TAKE_NUMBERS = frozenset({"value", "alpha"})
 
@@ -182,8 +178,7 @@ class TensorCalls(CaptureWorld):
         """Arguments of an operator, with integers that were taken out of tensors as sizes which contents decide."""
         kind = type(value)
         if kind is UnbackedNumber:
-            size = self._size_of(value)
-            return value if size is None else size
+            return as_size(self.recorder, value)
         if kind is tuple or (kind is list and id(value) not in self.loader.unsettled):
             return kind([self.with_sizes(each) for each in value])
         if kind is dict and id(value) not in self.loader.unsettled:
@@ -191,22 +186,6 @@ class TensorCalls(CaptureWorld):
         if kind is slice:
             return slice(*[self.with_sizes(each) for each in (value.start, value.stop, value.step)])
         return value
-
-    def _size_of(self, number: Any) -> Any:
-        """The integer as a size: what a tensor holds, or sums and products of such integers and of sizes; None where
-        it is something else."""
-        if type(number) is not UnbackedNumber:
-            is_size = type(number) in (int, torch.SymInt) and bounds(size_of(number))[0] >= 0
-            return number if is_size else None
-        if number.kind is not int:
-            return None
-        if number.tensor is not None:
-            return self.recorder.contents.of_number(number.tensor)
-        function, args, _ = number.made or (None, (), False)
-        if function not in _OF_SIZES:
-            return None
-        left, right = map(self._size_of, args)
-        return None if left is None or right is None else function(left, right)
 
 
 def _fixed(value: Any) -> Any:

@@ -17,7 +17,8 @@ from lampwork.capture.values.arrays import as_tensors
 from lampwork.capture.values.assumptions import assumed_branch
 from lampwork.capture.values.family import HANDS_ON, Family
 from lampwork.capture.values.numbers import BackedNumber
-from lampwork.capture.values.unbacked_numbers import item
+from lampwork.capture.values.sized_indices import has_found_index, part_at
+from lampwork.capture.values.unbacked_numbers import UnbackedNumber, as_element, as_size, item
 from lampwork.capture.values.unknown_text import text_of_tensor
 from lampwork.fakes.symbolic import by_contents
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from lampwork.capture.machine import Frame
 
 _PLACES = (torch.int64, torch.bool)
+#: Indices that may be, or hold, integers that are not known yet.
+_SIZED = frozenset({slice, tuple, UnbackedNumber})
 #: Conversions of tensors of one element.
 _OF_ONE = frozenset({bool, int, float})
 
@@ -102,6 +105,8 @@ class TensorFamily(Family):
 
     def get_item(self, container: Any, key: Any) -> Any:
         key = self._key(container, key)
+        if has_found_index(key):
+            return part_at(self.world.recorder, container, key)
         if type(container) is Fake and _varies(key):
             container, key = selected(container, key)
             if type(key) is tuple and not key:
@@ -114,8 +119,12 @@ class TensorFamily(Family):
                 value = self.world.backed_numbers.made_tensor(value, container.dtype)
             else:
                 value = value.take()
+        elif type(container) is Fake and type(value) is UnbackedNumber:
+            value = as_element(self.world.recorder, value, container)
         key = self._key(container, key)
-        if type(container) is Fake and _varies(key):
+        if has_found_index(key):
+            container, key = part_at(self.world.recorder, container, key), ...
+        elif type(container) is Fake and _varies(key):
             container, key = selected(container, key)
         places = places_written(container, key, value)
         if places is not None:
@@ -130,11 +139,17 @@ class TensorFamily(Family):
         if type(container) is Fake:
             key = as_tensors(self.world, key)
         key = index_of(self.world, key)
-        if type(key) is slice or type(key) is tuple:
-            if not self.world.is_data(key):
-                parts = key if type(key) is tuple else (key,)
-                sized = [self.world.with_sizes(each) if type(each) is slice else each for each in parts]
-                key = tuple(sized) if type(key) is tuple else sized[0]
+        if type(key) in _SIZED and not self.world.is_data(key):
+            parts = key if type(key) is tuple else (key,)
+            sized = [
+                as_size(self.world.recorder, each, signed=True)
+                if type(each) is UnbackedNumber
+                else self.world.with_sizes(each)
+                if type(each) is slice
+                else each
+                for each in parts
+            ]
+            key = tuple(sized) if type(key) is tuple else sized[0]
         if not self.world.is_data(key):
             raise Break("tensor-argument", f"a tensor is indexed with a {type(key).__name__}")
         return key

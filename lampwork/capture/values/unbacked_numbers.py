@@ -28,8 +28,9 @@ from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.host_results import HostResult
 from lampwork.capture.values.unknown_text import formatted, unknown_text
 from lampwork.fakes.fake import DataDependent
-from lampwork.fakes.symbolic import by_contents
+from lampwork.fakes.symbolic import by_contents, size_of
 from lampwork.ir import operations
+from lampwork.ir.size import bounds
 
 if TYPE_CHECKING:
     from lampwork.capture.base import CaptureWorld
@@ -41,6 +42,8 @@ _EXACT_INTEGER = 1 << 53
 #: Of the largest float32, as a double.
 _LARGEST_SAFE_POWER = 7
 _PLAIN = frozenset({operator.add, operator.sub, operator.mul, operator.truediv})
+#: Arithmetic that makes sizes of sizes.
+_OF_SIZES = frozenset({operator.add, operator.mul})
 _DIVISIONS = frozenset({operator.truediv, operator.floordiv, operator.mod})
 _BEHIND = _PLAIN | {operator.floordiv, operator.mod, operator.pow}
 _COMPARISONS = frozenset({operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge})
@@ -302,6 +305,8 @@ class UnbackedNumberFamily(StandInFamily):
             return number
         kind = float if real or op is operator.truediv else int
         may_fail = op not in (operator.add, operator.sub, operator.mul)
+        if op in (operator.mod, operator.floordiv) and not real and type(right) is int and right != 0:
+            may_fail = False
         if op is operator.pow:
             if type(right) is float and kinds[0] is float:
                 return self._power(left, right)
@@ -404,6 +409,38 @@ def tensor_of(number: UnbackedNumber) -> Fake:
             number.tensor = compute(*map(_as_float, args))
     assert number.tensor is not None
     return number.tensor
+
+
+def as_size(recorder: Any, number: Any, signed: bool = False) -> Any:
+    """An integer as a size that contents decide: one that a tensor holds, or that the host gives, and sums, products
+    and remainders of such integers and of sizes. `signed`: differences, too, which may be negative. An integer that is
+    computed otherwise stays as it is."""
+    if type(number) is not UnbackedNumber:
+        return number
+    if number.kind is not int:
+        return number
+    function, args = number.host.made_of() if number.host is not None else (number.made or (None, ()))[:2]
+    divides = function in (operator.mod, operator.floordiv) and type(args[1]) is int and args[1] > 0
+    if divides or function in _OF_SIZES or (signed and function is operator.sub):
+        parts = [as_size(recorder, each, signed) for each in args]
+        if all(_is_size(each, signed) for each in parts):
+            return function(*parts)  # type: ignore[misc]
+    tensor = number.tensor if number.host is None else number.host.tensor(int)
+    return number if tensor is None else recorder.contents.of_number(tensor)
+
+
+def _is_size(value: Any, signed: bool) -> bool:
+    return type(value) in (int, torch.SymInt) and (signed or bounds(size_of(value))[0] >= 0)
+
+
+def as_element(recorder: Any, number: UnbackedNumber, tensor: Fake) -> Fake:
+    """The number as what `tensor` gets to hold where it is stored."""
+    is_exact = tensor.dtype in (torch.int64, torch.float32, torch.float64)
+    if number.host is None and number.tensor is None and number.kind is int and is_exact:
+        size = as_size(recorder, number)
+        if type(size) in (int, torch.SymInt):
+            return torch.scalar_tensor(size, dtype=torch.int64, device=tensor.device).to(tensor.dtype)
+    return beside(number, tensor)
 
 
 def decision_of(number: UnbackedNumber) -> Fake | None:

@@ -50,6 +50,10 @@ def store(value: float, *targets: torch.Tensor) -> None:
             targets[0].fill_(value)
 
 
+def set_context_value(variable: Any, value: Any) -> None:
+    variable.set(value)
+
+
 def write(stream: Any, text: str) -> None:
     """`stream.write(text)` of a stream implemented in C."""
     stream.write(text)
