@@ -45,7 +45,6 @@ from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, GraphBreak
 from lampwork.ir.continuation import Resumption, SuspendedFrames
 from lampwork.ir.differentiation import Joint
-from lampwork.ir.guard import ArgumentCount
 from lampwork.ir.region import Outcome, Raise, Region, Return
 from lampwork.ir.template import (
     CallSetAttribute,
@@ -390,7 +389,7 @@ class _Attempt:
         world = self.world
         loader, sources = world.loader, world.sources
         count, names = len(self.args), tuple(self.kwargs)
-        world.guards.add(sources.root, ("arguments",), lambda: ArgumentCount(count, names))
+        world.guards.called_with(sources.root, count, names, _collected(self.function, names))
         function = loader.load(self.function, sources.root)
         loaded = tuple([loader.load(value, sources.argument(index)) for index, value in enumerate(self.args)])
         named = {name: loader.load(value, sources.keyword(name)) for name, value in self.kwargs.items()}
@@ -527,3 +526,18 @@ def _global_effects(world: TorchWorld, templates: Templates) -> list[Effect]:
             else:
                 effects.append(SetItem(target, ConstantValue(name), templates.template(value)))
     return effects
+
+
+def _collected(function: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of a call's keywords whose order the program can see: what goes into `**kwargs`, if that is two or more.
+    Modules hand keywords on; what hooks are given of them is in order, too."""
+    target = function
+    if isinstance(function, torch.nn.Module):
+        hooked = function._forward_hooks_with_kwargs or function._forward_pre_hooks_with_kwargs
+        target = None if hooked else type(function).forward
+    target = target.__func__ if type(target) is types.MethodType else target
+    if type(target) is types.FunctionType:
+        code = target.__code__
+        named = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
+        names = tuple(name for name in names if name not in named)
+    return names if len(names) > 1 else ()

@@ -45,6 +45,7 @@ from lampwork.capture.values.tensor_calls import TensorCalls
 from lampwork.capture.values.unknown_text import joined
 from lampwork.ir.loops import Location
 from lampwork.ir.reference import code_digest
+from lampwork.ir.source import Source
 
 _TORCH_DIRECTORY = torch.__file__.rpartition("/")[0] + "/"
 
@@ -73,6 +74,8 @@ class TorchWorld(
         self.class_writes: dict[tuple[int, str], tuple[type, Any]] = {}
         self._parts: dict[int, tuple[Any, Any, Any]] = {}
         self._made_functions: set[int] = set()
+        #: Where code that the program holds is found, by id.
+        self._code_sources: dict[int, Source] = {}
         self._module_paths: dict[int, str] = {}
         self._keep: list[Any] = []
         #: The innermost two frames when last asked where we are, the frame that the answer is about, and its module.
@@ -157,6 +160,15 @@ class TorchWorld(
         self.code_digests[name] = code_digest(function.__code__)
         parts = self._parts[id(function)] = (defaults, keyword_defaults, function.__closure__)
         return parts
+
+    def note_depth(self) -> None:
+        self.read_state("recursion_limit")
+
+    def note_signature(self, function: FunctionType) -> None:
+        origin = self.loader.origin(function)
+        if origin is not None:
+            for name in ("__defaults__", "__kwdefaults__", "__qualname__"):
+                self.loader.load(getattr(function, name), self.sources.attribute(origin.source, name))
 
     def adopt_function(self, function: FunctionType) -> None:
         """A function that reached the program without being read from anywhere: found by its importable name."""

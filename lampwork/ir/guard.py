@@ -240,6 +240,39 @@ class ClassLookup(Test):
 
 
 @record
+class MroIs(Test):
+    """The method resolution order of the class at the source, from the class's first base on."""
+
+    bases: tuple[ObjectRef, ...]
+
+    about_static = GLOBALS
+    by_digest = ("class",)
+
+    def words(self, where: str) -> str:
+        return f"bases of {where} are {', '.join(each.qualname for each in self.bases)}"
+
+    def references(self) -> tuple[ObjectRef, ...]:
+        return self.bases
+
+
+@record
+class Registered(Test):
+    """Whether the class at the source, or a base of it, was registered with the abstract class `abstract` or with a
+    class derived from that."""
+
+    abstract: ObjectRef
+    registered: bool
+
+    about_static = GLOBALS
+
+    def words(self, where: str) -> str:
+        return f"{where} is {'' if self.registered else 'not '}registered with {self.abstract.qualname}"
+
+    def references(self) -> tuple[ObjectRef, ...]:
+        return (self.abstract,)
+
+
+@record
 class SameObject(Test):
     """`value is` the value at `other`."""
 
@@ -326,16 +359,19 @@ class NumberRelation(Test):
 
 @record
 class ArgumentCount(Test):
-    """The call has `positional` positional arguments and exactly these keywords, in any order (source: Root)."""
+    """The call has `positional` positional arguments and exactly these keywords (source: Root). Those of them in
+    `ordered`, which a function collects in its `**kwargs`, come in this order."""
 
     positional: int
     keywords: tuple[str, ...]
+    ordered: tuple[str, ...] = ()
 
     about = ARGUMENTS
 
     def words(self, where: str) -> str:
         named = f" and {', '.join(self.keywords)}" if self.keywords else ""
-        return f"called with {self.positional} positional arguments{named}"
+        order = f", {', '.join(self.ordered)} in this order" if self.ordered else ""
+        return f"called with {self.positional} positional arguments{named}{order}"
 
 
 @record

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import _abc
 import abc
+import collections
 import hashlib
 import sys
 import types
@@ -20,9 +21,13 @@ from lampwork.ir.code_cache import CodeCache
 from lampwork.ir.guard import ObjectRef
 
 _MISSING = object()
+_FIELD = type(collections.namedtuple("_Fields", "field").field)  # type: ignore[attr-defined]
+#: Kinds of class attributes that are known by a `property_digest`.
+PROPERTIES = frozenset({property, _FIELD})
 _HEAP_TYPE = 1 << 9  # a class that is made while the program runs
 _digests: CodeCache[str] = CodeCache()
 _qualname = type.__dict__["__qualname__"].__get__
+_mro = type.__dict__["__mro__"].__get__
 
 
 def code_digest(code: CodeType) -> str:
@@ -115,7 +120,7 @@ def _nature(value: Any) -> tuple[str, str]:
         return "class", class_digest(value)
     if isinstance(value, FunctionType):
         return "function", code_digest(value.__code__)
-    if type(value) is property:
+    if type(value) in PROPERTIES:
         return "property", property_digest(value)
     if isinstance(value, BuiltinFunctionType) or (hasattr(type(value), "__objclass__") and hasattr(value, "__name__")):
         return "builtin", f"{type(value).__name__} {value.__name__}"
@@ -143,6 +148,30 @@ def class_digest(cls: type) -> str:
                 registered = (weak() for weak in _abc._get_dump(each)[0])  # type: ignore[attr-defined]
                 _feed(digest.update, frozenset(_qualname(other) for other in registered if other is not None))
     return digest.hexdigest()[:24]
+
+
+def is_registered(cls: type, abstract: type) -> bool:
+    """Whether `cls` or a base of it was registered with `abstract`, an abstract class, or with a class derived from it.
+    Runs no code of a program, as `issubclass` may."""
+    bases = set(map(id, _mro(cls)))
+    pending, seen = [abstract], {id(abstract)}
+    while pending:
+        each = pending.pop()
+        registered = (weak() for weak in _abc._get_dump(each)[0])  # type: ignore[attr-defined]
+        for other in (*registered, *type.__subclasses__(each)):
+            if id(other) in bases:
+                return True
+            if isinstance(other, abc.ABCMeta) and id(other) not in seen:
+                seen.add(id(other))
+                pending.append(other)
+    return False
+
+
+def is_replacement(native: Any) -> bool:
+    """Whether a program has put this function where one of a released module was: it is Python's, of another module."""
+    if type(native) is not FunctionType:
+        return False
+    return str(native.__globals__.get("__name__")).partition(".")[0] not in _RELEASED
 
 
 #: Modules whose releases are part of every entry's key: their classes are known by name.
@@ -197,8 +226,11 @@ def _is_constant(value: Any) -> bool:
     return value is None or type(value) in (bool, int, float, complex, str, bytes)
 
 
-def property_digest(value: property) -> str:
-    """A digest of the code of a property's functions; empty if one of them is no Python function."""
+def property_digest(value: Any) -> str:
+    """A digest of the code of a property's functions; empty if one of them is no Python function. Of a field of a named
+    tuple: which it is."""
+    if type(value) is _FIELD:
+        return f"field {value.__reduce__()[1][0]}"
     functions = (value.fget, value.fset, value.fdel)
     if any(each is not None and type(each) is not FunctionType for each in functions):
         return ""

@@ -305,6 +305,19 @@ def _inner(path: Path, value: Any, names: list[str]) -> Iterator[tuple[str, Call
         yield "function code replaced", _at(path, _code_replaced)
         if function.__defaults__:
             yield "defaults removed", _at(path, lambda f: _set(plain_function(f), "__defaults__", None))
+        elif function.__code__.co_argcount:
+            yield "defaults added", _at(path, lambda f: _set(plain_function(f), "__defaults__", (1,)))
+        if function.__kwdefaults__ is None and function.__code__.co_kwonlyargcount:
+            names = function.__code__.co_varnames[function.__code__.co_argcount :][
+                : function.__code__.co_kwonlyargcount
+            ]
+            yield (
+                "kwdefaults added",
+                _at(path, lambda f: _set(plain_function(f), "__kwdefaults__", dict.fromkeys(names, 1))),
+            )
+        for name in ("__name__", "__qualname__", "__doc__", "__module__"):
+            yield f"function {name} changed", _at(path, lambda f, n=name: _set(plain_function(f), n, "changed"))
+        yield "function moved", _at(path, _moved)
         return
     if isinstance(value, type):
         if path[-1][0] != "base" or "__main__" not in value.__module__:
@@ -373,6 +386,14 @@ _META: dict[str, Callable] = {
 }
 
 
+#: What the interpreter asks of a class when another one is made or matched.
+_HOOKS: dict[str, Any] = {
+    "__init_subclass__": classmethod(lambda cls, **options: setattr(cls, "changed", 1)),
+    "__set_name__": lambda self, owner, name: setattr(owner, "changed", 1),
+    "__match_args__": ("changed",),
+}
+
+
 def _registered(cls: Any) -> Undo:
     """Every class of the program's module is one of `cls` from now on; `ABCMeta` cannot take it back."""
     names = plain_function(cls.__init__) or plain_function(vars(cls).get("area"))
@@ -419,6 +440,10 @@ def _of_class(path: Path, cls: type, names: list[str]) -> Iterator[tuple[str, Ca
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         yield "fields changed", _at(path, lambda c: _set(c, "_fields", c._fields[::-1]))
     yield "class renamed", _at(path, lambda c: _set(c, "__name__", c.__name__ + "x"))
+    yield "class annotations changed", _at(path, lambda c: _member(c, "__annotations__", {"changed": int}))
+    yield "class module changed", _at(path, lambda c: _set(c, "__module__", c.__module__ + "x"))
+    for name in ("__init_subclass__", "__set_name__", "__match_args__"):
+        yield f"class gets {name}", _at(path, lambda c, n=name: _member(c, n, _HOOKS[n]))
     yield "class doc changed", _at(path, lambda c: _set(c, "__doc__", "changed"))
     meta = type(cls)
     if meta is not type and meta.__module__ == cls.__module__:
@@ -441,6 +466,9 @@ def _relations(found: list[tuple[Path, Any]]) -> Iterator[Change]:
     held = [(path, value) for path, value in found if path[-1][0] in ("arg", "attribute", "item", "global", "cell")]
     held = [each for each in held if not isinstance(each[1], (types.FunctionType, type, types.BuiltinFunctionType))]
     for index, (path, value) in enumerate(held):
+        if not _is_atom(value) and not isinstance(value, torch.Tensor):  # which another place may hold, too
+            copied = lambda r, p=path: replace_at(r, p, copy.copy(value_at(r, p)))
+            yield Change("made another object", _shown(path), copied)
         for other, beside in held[:index]:
             if type(beside) is not type(value) or path[: len(other)] == other or other[: len(path)] == path:
                 continue
@@ -452,6 +480,10 @@ def _relations(found: list[tuple[Path, Any]]) -> Iterator[Change]:
                 )
             elif value.shape == beside.shape:
                 yield Change("made overlapping", where, lambda r, p=path, o=other: _overlapping(r, p, o))
+
+
+def _is_atom(value: Any) -> bool:
+    return isinstance(value, (int, float, complex, str, bytes, type(None)))
 
 
 def _overlapping(root: Root, path: Path, other: Path) -> Undo:
@@ -487,6 +519,15 @@ def _member(cls: type, name: str, value: Any) -> Undo:
     old = vars(cls).get(name, _ABSENT)
     setattr(cls, name, value)
     return lambda: delattr(cls, name) if old is _ABSENT else setattr(cls, name, old)
+
+
+def _moved(function: Any) -> Undo:
+    """The function stands at another line of another file."""
+    plain = plain_function(function)
+    assert plain is not None
+    old = plain.__code__
+    plain.__code__ = old.replace(co_firstlineno=old.co_firstlineno + 1)
+    return lambda: setattr(plain, "__code__", old)
 
 
 def _shadow(value: Any, name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import dis
 import functools
 import math
 import operator
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 
 from tests.mutation.changes import Change, Undo, _names_used
-from tests.mutation.places import Root, places
+from tests.mutation.places import Root, places, plain_function
 
 
 def _entered(make: Callable[[], AbstractContextManager]) -> Callable[[Root], Undo]:
@@ -74,6 +75,7 @@ _OWNERS: tuple[tuple[str, Any], ...] = (
     ("operator", operator),
     ("functools", functools),
 )
+_OPERATORS = ("__add__", "__radd__", "__mul__", "__getitem__", "__iter__", "__neg__", "__lt__")
 #: What Lampwork, the comparison or Python itself call all the time, under any name.
 _LEFT_ALONE = frozenset({
     "__build_class__", "super", "type", "object", "Exception", "BaseException", "property", "staticmethod",
@@ -85,7 +87,14 @@ def process_changes(root: Root) -> Iterator[Change]:
     """Changes of the process that the program may notice."""
     for name, apply in MODES.items():
         yield Change(name, "process", apply)
+    for name in sorted(_imported(root)):
+        yield Change("import fails", name, lambda r, n=name: _put_module(n, None))
+    for name in sorted(_failing_imports(root)):
+        yield Change("import succeeds", name, lambda r, n=name: _put_module(n, types.ModuleType(n)))
     file = root.function.__code__.co_filename if isinstance(root.function, types.FunctionType) else ""
+    for name in _OPERATORS:
+        found = getattr(torch.Tensor, name)
+        yield Change("operator of tensors patched", name, lambda r, n=name, f=found: _patched(torch.Tensor, n, f, file))
     for name in _names_used(list(places(root))):
         found = getattr(builtins, name, None)
         if isinstance(found, (types.BuiltinFunctionType, type)) and name not in _LEFT_ALONE:
@@ -97,6 +106,46 @@ def process_changes(root: Root) -> Iterator[Change]:
             found = vars(owner).get(name)
             if callable(found) and not isinstance(found, type) and not name.startswith("__"):
                 yield Change(f"{where} patched", name, lambda r, o=owner, n=name, f=found: _patched(o, n, f, file))
+
+
+def _imports(root: Root) -> set[str]:
+    """Names that the program's functions import."""
+    found: set[str] = set()
+    for _, value in places(root):
+        function = plain_function(value)
+        if function is not None:
+            found |= {
+                str(step.argval) for step in dis.get_instructions(function.__code__) if step.opname == "IMPORT_NAME"
+            }
+    return found
+
+
+def _imported(root: Root) -> set[str]:
+    return _imports(root) & _LEAVES & set(sys.modules)
+
+
+def _failing_imports(root: Root) -> set[str]:
+    return {name for name in _imports(root) if name not in sys.modules and name.startswith("absent")}
+
+
+#: Modules that nothing else needs while a program is called.
+_LEAVES = frozenset({"string", "colorsys", "statistics", "fractions", "decimal"})
+
+
+def _put_module(name: str, module: Any) -> Undo:
+    kept = sys.modules.get(name, _ABSENT)
+    sys.modules[name] = module
+
+    def undo() -> None:
+        if kept is _ABSENT:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = kept  # type: ignore[assignment]
+
+    return undo
+
+
+_ABSENT = object()
 
 
 def _shadowed(root: Root, name: str, found: Any) -> Undo:

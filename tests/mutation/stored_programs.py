@@ -946,6 +946,35 @@ CHANGES: list[tuple[str, str, str, str]] = [
         "a, b = made(), made()",
         "a = b = made()",
     ),
+    (
+        "registered with a class of the standard library",
+        "import collections.abc\nclass D: pass\nd = D()\nNAMES = ()\n"
+        "for name in NAMES: getattr(collections.abc, name).register(D)\n"
+        "class C:\n    m = staticmethod(lambda: 5 if isinstance(d, collections.abc.Mapping) else 1)\n",
+        "NAMES = ()",
+        "NAMES = ('Mapping',)",
+    ),
+    (
+        "a class is renamed",
+        "class D: pass\nNAMES = ()\nfor name in NAMES: D.__name__ = name\n"
+        "class C:\n    m = staticmethod(lambda: len(D.__name__))\n",
+        "NAMES = ()",
+        "NAMES = ('Longer',)",
+    ),
+    (
+        "a class gets another base after it is made",
+        "class A: pass\nclass B: pass\nclass D(A): pass\nBASES = ()\nfor base in BASES: D.__bases__ = (A, base)\nd = D()\n"
+        "class C:\n    m = staticmethod(lambda: 5 if isinstance(d, B) else 1)\n",
+        "BASES = ()",
+        "BASES = (B,)",
+    ),
+    (
+        "a metaclass gets an __instancecheck__",
+        "class M(type): pass\nclass D(metaclass=M): pass\nHOOKS = ()\nfor hook in HOOKS: M.__instancecheck__ = hook\n"
+        "class C:\n    m = staticmethod(lambda: 5 if isinstance(1, D) else 1)\n",
+        "HOOKS = ()",
+        "HOOKS = (lambda cls, value: True,)",
+    ),
 ]
 
 _CALLED = """import torch

@@ -125,8 +125,18 @@ class Slotted:
     def __init__(self):
         self.a = 1
 
+class First(Exception):
+    pass
+
+class Second(Exception):
+    pass
+
+def keywords(**options):
+    return list(options)
+
 PART, CONFIG, LAYER = Part(), Config(), Layer()
 POINT, SQUARE, OTHER, ITEM, ITEM2, SLOTTED = Point(1, 2), Square(), Square(), Item("i"), Item("j"), Slotted()
+ALIAS, SAME = SQUARE, ITEM
 OBJECTS = [ITEM, ITEM2, SQUARE]
 BY_OBJECT = {ITEM: 1, SQUARE: 2}
 OPTIONS = {"factor": 2, "shift": 1.0}
@@ -236,6 +246,24 @@ _READS = (
     "x = x + len(type(p).__mro__)",
     "x = x + len(type(p).__name__)",
     "x = x + (1 if p.extra is None else 2)",
+    "x = x + len(Part.__doc__ or '') + len(Part.__module__) + len(Part.__qualname__)",
+    "x = x + len(Part.__annotations__) + len(repr(Part))",
+    "x = x + len(helper.__name__) + len(helper.__doc__ or '') + len(helper.__qualname__)",
+    "x = x + helper.__code__.co_firstlineno",
+    "class Made(Base): pass\nx = x + getattr(Made, 'changed', 3) + len(Made.__mro__)",
+    "try: x = helper(x) + CLOSURE()\nexcept TypeError: x = x + 1",
+    "try:\n    import absent_module; x = x + 1\nexcept ImportError: x = x + 2",
+    "import string; x = x + len(string.digits)",
+    "try:\n    from string import absent_name; x = x + 1\nexcept ImportError: x = x + 2",
+    "x = x + (1 if SQUARE == ALIAS else 2) + [SQUARE, OTHER].count(ALIAS) + (1 if ITEM == SAME else 2)",
+    "x = x + len({ITEM: 1, ITEM2: 2, ALIAS: 3}) + (5 if ALIAS in {ITEM} else 6)",
+    "x = x + (1 if [ITEM] == [ITEM2] else 2) + (1 if ITEM in (ITEM2, SQUARE) else 2)",
+    "x = x + (1 if p.step == PART.step else 2)",
+    "x = x + (1 if helper == CLOSURE else 2) + len({helper, CLOSURE, make_closure})",
+    "x = x + next(iter(OPTIONS.values())) + len(keywords(**OPTIONS)[0])",
+    "x = -x[1:].sum() + x + (x < 2) + 1",
+    "x = x + sum(x) + (1 if isinstance(p, (Shape, int)) else 2)",
+    "try:\n    raise Second\nexcept First: x = x + 1\nexcept Exception: x = x + 2",
     "x = x * p.weight + p.weight.sum()",
     "p.count += 1; x = x + p.count",
     "p.items.append(4); x = x + len(p.items)",

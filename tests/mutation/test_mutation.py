@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.mutation.known import EXAMPLES, class_of
+from tests.mutation.known import EXAMPLES, NOTICED, class_of
 from tests.mutation.run import Report, run_subject
 from tests.mutation.subjects import Subject, generated, of_reads, written
 
@@ -35,6 +35,14 @@ def test_what_is_known_to_be_stale_still_is(name):
     report = run_subject(of_reads(name, *reads), 1000, random.Random(0), change)
     assert report.made, "the change is not made: the example does not show anything"
     assert report.findings, f"{name} is noticed now: take it out of tests/mutation/known.py"
+
+
+@pytest.mark.parametrize("name", sorted(NOTICED))
+def test_what_was_stale_once_is_noticed(name):
+    reads, change = NOTICED[name]
+    report = run_subject(of_reads(name, *reads), 1000, random.Random(0), change)
+    assert report.made, "the change is not made: the example does not show anything"
+    assert not report.findings, report.findings
 
 
 def test_a_guard_that_is_lost_is_found(monkeypatch):

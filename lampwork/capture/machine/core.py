@@ -28,6 +28,10 @@ class Handled:
         self.previous: Handled | None = None
 
 
+#: From so many frames on, it matters how many there may be.
+DEEP = 100
+
+
 class Machine(Handlers):
     """Interprets Python functions; what values mean is decided by `world` (see `World`).
 
@@ -123,10 +127,16 @@ class Machine(Handlers):
             value = function(*request.args, **(request.kwargs or {}))
             return value if request.constructed is UNBOUND else self.constructed(request.constructed, value)
         frames = self.frames
+        if len(frames) >= DEEP:
+            self.world.note_depth()
         if len(frames) >= sys.getrecursionlimit():
             raise RecursionError("maximum recursion depth exceeded")
         defaults, keyword_defaults, closure = self.world.function_parts(function)
-        slots = bind_arguments(function, code, request.args, request.kwargs, defaults, keyword_defaults)
+        try:
+            slots = bind_arguments(function, code, request.args, request.kwargs, defaults, keyword_defaults)
+        except TypeError:
+            self.world.note_signature(function)
+            raise
         frame = Frame(code, slots, function.__globals__, function.__builtins__)
         frame.function = function
         frame.closure = closure

@@ -18,7 +18,7 @@ import typing
 from types import FunctionType, MethodType
 from typing import Any
 
-from .attributes import NATIVE_KINDS
+from .attributes import NATIVE_KINDS, find_in_class
 from .generators import MachineGenerator
 from .iteration import is_own_iterator
 from .operators import BUILTIN
@@ -271,16 +271,30 @@ NATIVE_FUNCTIONS: frozenset[Any] = frozenset((abc.ABCMeta.__instancecheck__, abc
 
 def class_check(world: Any, name: str, native: Any, subject: Any, cls: Any) -> bool:
     kind = type(cls)
-    if kind is type or kind is abc.ABCMeta:
-        return native(subject, cls)
     if kind is tuple:
         return any(class_check(world, name, native, subject, each) for each in cls)
+    if kind is type or kind is abc.ABCMeta:
+        return _derives(world, native, subject, cls)
     if native is isinstance and type(subject) is cls:
         return True
     method = world.python_special(cls, name)
     if method is UNBOUND or method is None or method in NATIVE_FUNCTIONS:
-        return native(subject, cls)
+        return _derives(world, native, subject, cls)
     return world.truth(world.call_special(cls, method, subject))
+
+
+def _derives(world: Any, native: Any, subject: Any, cls: Any) -> bool:
+    """What `type` and `ABCMeta` answer. A `__class__` written in Python is interpreted."""
+    if native is issubclass:
+        world.note_bases(subject, cls)
+        return issubclass(subject, cls)
+    kind = type(subject)
+    world.note_bases(kind, cls)
+    if type(find_in_class(kind, "__class__")) in NATIVE_KINDS:
+        return isinstance(subject, cls)
+    told = world.attribute_or(subject, "__class__", kind)
+    world.note_bases(told, cls)
+    return issubclass(kind, cls) or (is_a(told, type) and issubclass(told, cls))
 
 
 @answers(callable)

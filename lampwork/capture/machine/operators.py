@@ -40,7 +40,7 @@ IN_PLACE = {
     operator.ior: operator.or_, operator.ixor: operator.xor,
 }  # fmt: skip
 _UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
-_COMPARE = {
+COMPARISON_METHODS = {
     operator.lt: ("__lt__", "__gt__", "<"), operator.le: ("__le__", "__ge__", "<="),
     operator.eq: ("__eq__", "__eq__", "=="), operator.ne: ("__ne__", "__ne__", "!="),
     operator.gt: ("__gt__", "__lt__", ">"), operator.ge: ("__ge__", "__le__", ">="),
@@ -157,7 +157,7 @@ class Operators(Part):
         left_type, right_type = type(left), type(right)
         if left_type in BUILTIN and right_type in BUILTIN:
             return op(left, right)
-        method, reflected, symbol = _COMPARE[op]
+        method, reflected, symbol = COMPARISON_METHODS[op]
         if not (
             self._python(left_type, method)
             or self._python(right_type, reflected)

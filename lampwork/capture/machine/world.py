@@ -182,7 +182,17 @@ class World(Attributes, Operators, Calls, Iteration, Patterns):
         return bound, complete(self.descriptor_get(leave, manager, cls))
 
     def exception_matches(self, error: BaseException, pattern: Any) -> bool:
+        self.note_bases(type(error))
         return exception_matches(error, pattern)
+
+    def note_depth(self) -> None:
+        """The program's frames are many: the interpreter's limit decides whether the next one is too much."""
+
+    def note_signature(self, function: FunctionType) -> None:
+        """An error says that `function` has no default values that the call would need, and its name."""
+
+    def note_bases(self, cls: Any, asked: Any = None) -> None:
+        """An answer depends on the bases of `cls`: on whether `asked` is one of them, if it is given."""
 
     # -- imports
 

@@ -135,10 +135,12 @@ def _type(world: Any, *args: Any, **kwargs: Any) -> Any:
     if len(args) == 3:
         _, bases, namespace = args
         for base in bases:
-            if type(getattr(base.__init_subclass__, "__func__", None)) is FunctionType:
+            world.note_bases(base)
+            _, hook = world.class_lookup(base, "__init_subclass__")
+            if type(getattr(hook, "__func__", hook)) is FunctionType:
                 raise Break("class-made", f"a subclass of {base.__qualname__}, which has an __init_subclass__, is made")
         for value in dict(namespace).values():
-            if type(getattr(type(value), "__set_name__", None)) is FunctionType:
+            if type(world.class_lookup(type(value), "__set_name__")[1]) is FunctionType:
                 raise Break("class-made", f"a class is made with a {type(value).__qualname__} in it")
     return type(*args, **kwargs)
 
@@ -153,7 +155,7 @@ def _isinstance(world: Any, *args: Any) -> Any:
 
 
 _NATIVE_METACLASSES = frozenset({
-    type, type(torch.Tensor), type(torch.nn.Parameter), type(torch.dtype), _torch.pybind_metaclass,
+    type(torch.Tensor), type(torch.nn.Parameter), _torch.pybind_metaclass,
 })  # fmt: skip
 
 
@@ -166,7 +168,7 @@ def _instance_check(world: Any, subject: Any, classes: Any) -> bool:
         return any(_instance_check(world, subject, each) for each in classes)
     if kind is types.UnionType:
         return any(_instance_check(world, subject, each) for each in classes.__args__)
-    if kind in _NATIVE_METACLASSES or type(subject) in TENSOR_KINDS:
+    if kind in _NATIVE_METACLASSES or (kind is type and type(subject) in TENSOR_KINDS):
         return isinstance(subject, classes)
     if is_protocol(classes):
         return follows_protocol(world, classes, world.type_of(subject), subject)

@@ -47,7 +47,7 @@ from lampwork.capture.natives.torch_answers import install_torch_answers, legacy
 from lampwork.capture.outside.iterators import install_iterators
 from lampwork.capture.outside.load import bound_owner
 from lampwork.capture.outside.overlay import Break, Deferred
-from lampwork.capture.outside.plain import HEAP_TYPE, has_identity_hash, is_plain
+from lampwork.capture.outside.plain import HEAP_TYPE, is_plain
 from lampwork.capture.outside.tensor_inputs import is_tensor_function
 from lampwork.capture.record.attention import AttentionCalls
 from lampwork.capture.record.cells import install_cells
@@ -65,6 +65,7 @@ from lampwork.capture.values.container_methods import SHADOW_METHODS
 from lampwork.capture.values.sizes import settled
 from lampwork.capture.values.unbacked_numbers import item
 from lampwork.ir.operations import ArrayMethod
+from lampwork.ir.reference import is_replacement
 
 _ITERATORS = frozenset({
     *ITERATORS, map, filter, MachineGenerator, InterpretedIterator, ReversedIterator, SequenceIterator,
@@ -306,6 +307,14 @@ class NativeCalls(CaptureWorld):
     def should_interpret(self, function: FunctionType) -> bool:
         return True
 
+    def add_intrinsic(self, native: Any, answer: Any) -> None:
+        if not is_replacement(native):  # what the program put there is interpreted
+            super().add_intrinsic(native, answer)
+
+    def add_substitute(self, native: Any, function: FunctionType) -> None:
+        if not is_replacement(native):
+            super().add_substitute(native, function)
+
     def read_state(self, name: str) -> None:
         """Guards process state by name, once."""
         source = self.sources.state(name)
@@ -440,8 +449,8 @@ class NativeCalls(CaptureWorld):
 
     def _all_identity(self, value: Any) -> bool:
         if isinstance(value, (list, tuple, set, frozenset, collections.deque)):
-            return all(has_identity_hash(each) and not isinstance(each, torch.Tensor) for each in value)
-        return has_identity_hash(value) and not isinstance(value, torch.Tensor)
+            return all(self.loader.has_identity_hash(each) and not isinstance(each, torch.Tensor) for each in value)
+        return self.loader.has_identity_hash(value) and not isinstance(value, torch.Tensor)
 
     def materialise(self, value: Any) -> Any:
         """An iterator's remaining elements as a list; anything else unchanged."""

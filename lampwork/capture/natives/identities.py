@@ -41,6 +41,7 @@ def _hash(world: Any, *args: Any) -> Any:
         return hash(*args)
     value = number(args[0])
     if type(value) is Fake:
+        world.class_lookup(Fake, "__hash__")
         return _id(world, value)  # as `Tensor.__hash__` has it
     method = world.python_special(value, "__hash__")
     if method is not UNBOUND and method is not None:

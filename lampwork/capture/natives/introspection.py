@@ -31,6 +31,7 @@ def install_introspection(world: Any) -> None:
     add(exec, _evaluator(exec))
     add(compile, _compile)
     add(issubclass, _issubclass)
+    add(type.mro, _mro)
 
 
 # Namespaces ----------------------------------------------------------------------------------------------------------
@@ -69,6 +70,7 @@ def _dir(world: Any, *args: Any) -> Any:
     if isinstance(value, ModuleType):
         names.update(dict.fromkeys(world.collect(world.namespace_dict(world.module_namespace(value)))))
         return sorted(names)
+    world.note_bases(value if isinstance(value, type) else kind)
     classes = type.__getattribute__(value, "__mro__") if isinstance(value, type) else kind.__mro__
     for cls in classes:
         names.update(dict.fromkeys(_class_names(world, cls)))
@@ -77,6 +79,11 @@ def _dir(world: Any, *args: Any) -> Any:
         if own is not UNBOUND:
             names.update(dict.fromkeys(world.collect(own)))
     return sorted(names)
+
+
+def _mro(world: Any, cls: type) -> list[type]:
+    world.note_bases(cls)
+    return type.mro(cls)
 
 
 # Code given as text --------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from lampwork.capture.outside.overlay import (
     SetOverlay,
     SlotOverlay,
 )
-from lampwork.capture.outside.plain import has_identity_hash, is_plain
+from lampwork.capture.outside.plain import HEAP_TYPE, has_identity_hash, is_plain
 from lampwork.ir.source import Source
 
 
@@ -110,6 +110,31 @@ class ContainerOverlays:
         self._class_sources[id(cls)] = source
         return source
 
+    def base_source(self, start: type, base: type) -> Source | None:
+        """As `class_source(base)`, for a base of `start`: one that has no importable name is found among the bases."""
+        source = self.class_source(base)
+        of = self.class_source(start) if source is None and base.__flags__ & HEAP_TYPE else None
+        if of is not None:
+            order = self.sources.attribute(of, "__mro__")
+            index = type.__getattribute__(start, "__mro__").index(base)
+            source = self._class_sources[id(base)] = self.sources.item(order, index)
+        return source
+
+    def has_identity_hash(self, value: Any) -> bool:
+        """Whether hashing and comparing `value` natively runs no Python code. That its class has no such code is
+        guarded."""
+        if not has_identity_hash(value):
+            return False
+        kind = type(value)
+        if kind is tuple or kind is frozenset:
+            return all(map(self.has_identity_hash, value))
+        if kind.__flags__ & HEAP_TYPE and kind.__hash__ is object.__hash__:
+            source = self.class_source(kind)
+            if source is not None:
+                self.guards.class_lookup(source, "__hash__", object.__hash__)
+                self.guards.class_lookup(source, "__eq__", object.__eq__)
+        return True
+
     # ------------------------------------------------------------------------------------------------------------------
     # Dicts
 
@@ -135,7 +160,7 @@ class ContainerOverlays:
     def dict_read(self, overlay: DictOverlay, key: Any) -> Any:
         """The value at `key` of a shadowed dict, loaded; MISSING if there is none. Guards what was seen."""
         copy = overlay.copy
-        if not has_identity_hash(key):
+        if not self.has_identity_hash(key):
             raise Break("dict-key", f"a dict from outside is looked up with a key of type {type(key).__name__}, "
                         "whose hash is computed by Python code")  # fmt: skip
         value = dict.get(copy, key, MISSING)
@@ -160,7 +185,7 @@ class ContainerOverlays:
 
     def dict_has(self, overlay: DictOverlay, key: Any) -> bool:
         """`key in dict`, guarded without looking at the value."""
-        if not has_identity_hash(key):
+        if not self.has_identity_hash(key):
             raise Break("dict-key", f"a dict from outside is looked up with a key of type {type(key).__name__}")
         present = dict.__contains__(overlay.copy, key)
         if overlay.whole or (key in overlay.base) != present or (present and key not in overlay.pending):
@@ -177,7 +202,7 @@ class ContainerOverlays:
         return True
 
     def dict_write(self, overlay: DictOverlay, key: Any, value: Any) -> None:
-        if not has_identity_hash(key):
+        if not self.has_identity_hash(key):
             raise Break("dict-key", f"a dict from outside is written with a key of type {type(key).__name__}")
         if _is_identity(key) or key in overlay.deleted:  # which puts a key at the end, wherever it was
             self.dict_keys(overlay)

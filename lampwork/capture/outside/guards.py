@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from lampwork.ir.guard import (
+    ArgumentCount,
     ClassLookup,
     Distinct,
     Equals,
@@ -21,6 +22,8 @@ from lampwork.ir.guard import (
     KeysAre,
     LengthIs,
     ModuleIsPlain,
+    MroIs,
+    Registered,
     SameObject,
     Test,
     TypeIs,
@@ -171,6 +174,10 @@ class GuardList:
         first, *others = sources
         self.add(first, ("distinct", *map(id, others)), lambda: Distinct(tuple(others)))
 
+    def called_with(self, root: Source, count: int, names: tuple[str, ...], ordered: tuple[str, ...]) -> None:
+        """The call has `count` positional arguments and these keywords, those of `ordered` in their order."""
+        self.add(root, ("arguments",), lambda: ArgumentCount(count, names, ordered))
+
     def class_lookup(self, source: Source, name: str, found: Any) -> None:
         """`found`: the object along the MRO, or None where nothing is there."""
         wrapper = ""
@@ -179,6 +186,17 @@ class GuardList:
         self.add(
             source, ("lookup", name),
             lambda: ClassLookup(name, None if found is None else self.reference(found), wrapper),
+        )  # fmt: skip
+
+    def mro_is(self, source: Source, cls: type) -> None:
+        """The class at `source` has the bases of `cls`, in its order of look-ups."""
+        _, *bases = type.__getattribute__(cls, "__mro__")
+        self.add(source, ("mro",), lambda: MroIs(tuple(map(self.reference, bases))))
+
+    def registered(self, source: Source, abstract: type, registered: bool) -> None:
+        """Whether the class at `source` was registered with `abstract`."""
+        self.add(
+            source, ("registered", id(abstract)), lambda: Registered(self.reference(abstract), registered)
         )  # fmt: skip
 
     def absent_from_module(self, source: Source, name: str) -> None:

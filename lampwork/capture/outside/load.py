@@ -177,6 +177,8 @@ class Loader(ContainerOverlays):
             self.remember(raw, raw, source)
             if isinstance(raw, types.ModuleType) and type(raw) is not types.ModuleType:
                 self.class_source(type(raw), source)
+            elif isinstance(raw, type) and type(raw) is not type:
+                self.class_source(type(raw), source)  # its metaclass, which answers for it
         return raw
 
     def _load_builtin_method(self, raw: Any, source: Source) -> Any:
@@ -312,6 +314,7 @@ class Loader(ContainerOverlays):
             return origin.value
         self.guards.type_is(source, type(raw))
         self.guards.length_is(source, len(raw))
+        self.class_source(type(raw), source)
         items = [self.load(item, self.sources.item(source, index)) for index, item in enumerate(tuple.__iter__(raw))]
         value = tuple(items) if type(raw) is tuple else tuple.__new__(type(raw), items)
         return self.remember(value, raw, source)

@@ -6,6 +6,7 @@ graph (`effects.py`). Once the program holds a module's variables as a dict, all
 
 from __future__ import annotations
 
+import builtins
 import sys
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,9 @@ from lampwork.capture.base import CaptureWorld
 from lampwork.capture.machine import UNBOUND, Frame
 from lampwork.capture.outside.overlay import MISSING, Break
 from lampwork.ir.source import Source
+
+#: Functions that the interpreter looks for among the builtins.
+_NATIVE = {name: getattr(builtins, name) for name in ("__import__", "__build_class__")}
 
 
 class Namespace:
@@ -184,16 +188,42 @@ class Names(CaptureWorld):
     # ------------------------------------------------------------------------------------------------------------------
     # Imports
 
+    def _native_builtin(self, frame: Frame, name: str) -> None:
+        """Guards that a function which the interpreter calls by itself is its own."""
+        names = self.namespaces.get(id(frame.builtins)) or self.namespace_of(frame.builtins, None)
+        if names is None or self.read_name(names, name) is not _NATIVE[name]:
+            raise Break("native-call", f"builtins.{name} was replaced")
+
+    def load_build_class(self, frame: Frame) -> Any:
+        self._native_builtin(frame, "__build_class__")
+        return super().load_build_class(frame)
+
     def import_name(self, frame: Frame, name: str, names: Any, level: int) -> Any:
         if self.namespace(frame) is None:
             raise Break("import", f"import of {name} in a namespace of the program's own")
+        self._native_builtin(frame, "__import__")
         package = frame.globals.get("__package__") or frame.globals.get("__name__", "").rpartition(".")[0]
-        with self.recorder._paused():
-            module = __import__(name, {"__name__": frame.globals.get("__name__"), "__package__": package,
-                                       "__path__": frame.globals.get("__path__", [])}, None, names, level)  # fmt: skip
+        known = {"__name__": frame.globals.get("__name__"), "__package__": package}
+        try:
+            with self.recorder._paused():
+                module = __import__(name, {**known, "__path__": frame.globals.get("__path__", [])}, None, names, level)
+        except ImportError as error:
+            self._note_missing(error.name)
+            raise
+        self.guards.is_object(self.sources.module(module.__name__), module)
         if id(module) not in self.loader.by_value:
             self.loader.remember(module, module, self.sources.module(module.__name__))
         return module
+
+    def _note_missing(self, name: str | None) -> None:
+        """Guards that no module of this name is loaded, or None in its place. Nobody looks whether there is a file."""
+        if name is None:
+            raise Break("import", "an import fails")
+        loaded = self.sources.global_variable("sys", "modules")
+        if name in sys.modules:
+            self.loader.load(sys.modules[name], self.sources.item(loaded, name))
+        else:
+            self.guards.has_key(loaded, name, False)
 
     def import_from(self, module: Any, name: str) -> Any:
         value = self.attribute_or(module, name, UNBOUND)

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from lampwork.capture.machine import World
-from lampwork.capture.machine.operators import BUILTIN
+from lampwork.capture.machine.operators import BUILTIN, COMPARISON_METHODS
 from lampwork.capture.outside.keys import only_reads
 from lampwork.capture.outside.overlay import MISSING, Break, DictOverlay, ListOverlay, SetOverlay
-from lampwork.capture.outside.plain import HEAP_TYPE, has_identity_hash
+from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.values.container_texts import text_of_container
 from lampwork.capture.values.family import HANDS_ON, Family
 from lampwork.capture.values.sizes import mentions_symbols, number
@@ -62,8 +62,10 @@ class ContainerFamily(Family):
             return world.compare_op(op, number(left), number(right))
         if not isinstance(left, _CONTAINERS) and not isinstance(right, _CONTAINERS):
             return HANDS_ON
-        world.touch(left)
-        world.touch(right)
+        for value, method in zip((left, right), COMPARISON_METHODS[op]):
+            world.touch(value)
+            if type(value).__flags__ & HEAP_TYPE:
+                world.class_lookup(type(value), method)  # that it has none of its own
         if not (world.is_plain_data(left) and world.is_plain_data(right)):
             return self._compare_containers(op, left, right)
         return HANDS_ON
@@ -92,7 +94,7 @@ class ContainerFamily(Family):
                 return World.compare_op(self.world, op, left, right)
             raise Break("comparison", "containers of objects are compared")
         if isinstance(left, dict) and _own_method(left, "__eq__"):
-            if not all(has_identity_hash(key) for key in [*left, *right]):
+            if not all(self.world.loader.has_identity_hash(key) for key in [*left, *right]):
                 raise Break("comparison", "dicts with objects as keys are compared")
             if isinstance(left, collections.OrderedDict) and list(left) != list(right):
                 equal = False
@@ -100,7 +102,9 @@ class ContainerFamily(Family):
                 equal = dict.keys(left) == dict.keys(right) and all(
                     self._same(dict.__getitem__(left, key), dict.__getitem__(right, key)) for key in list(left)
                 )
-        elif isinstance(left, (set, frozenset)) and all(has_identity_hash(each) for each in [*left, *right]):
+        elif isinstance(left, (set, frozenset)) and all(
+            self.world.loader.has_identity_hash(each) for each in [*left, *right]
+        ):
             equal = left == right
         else:
             return World.compare_op(self.world, op, left, right)
@@ -171,7 +175,7 @@ class ContainerFamily(Family):
 
     def check_key(self, container: Any, key: Any) -> None:
         """Hashing `key` natively must run none of the program's Python code."""
-        if isinstance(container, (dict, set, frozenset)) and not has_identity_hash(key):
+        if isinstance(container, (dict, set, frozenset)) and not self.world.loader.has_identity_hash(key):
             self._check_python_hash(key)
             self.check_key_equality(container, key)
 
@@ -190,7 +194,7 @@ class ContainerFamily(Family):
                     raise _changed_key(key)
         if isinstance(key, (tuple, frozenset)):
             for part in key:
-                if not has_identity_hash(part):
+                if not self.world.loader.has_identity_hash(part):
                     self._check_python_hash(part)
 
     def check_key_equality(self, container: Any, key: Any) -> None:

@@ -6,6 +6,7 @@ shadowed. Modules have a part of their own (`modules.py`), and so have tensors (
 
 from __future__ import annotations
 
+import abc
 import builtins
 import collections
 import types
@@ -22,6 +23,7 @@ from lampwork.capture.natives.introspection import class_namespace
 from lampwork.capture.outside.overlay import MISSING, Break
 from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.record.fake import TENSOR_KINDS, Fake
+from lampwork.ir.reference import is_registered
 from lampwork.ir.source import Source
 
 #: Builtin classes whose `__getattribute__` is the generic one under another name.
@@ -31,10 +33,17 @@ _GENERIC_GETATTRIBUTE = frozenset({
         value for value in vars(builtins).values() if isinstance(value, type) and issubclass(value, BaseException)
     ],
 })  # fmt: skip
+_FIELD = type(collections.namedtuple("_Fields", "field").field)  # type: ignore[attr-defined]
+#: What code says of where it was written, which is no part of its digest.
+_PLACES_OF_CODE = frozenset({"co_filename", "co_firstlineno", "co_linetable", "co_qualname"})
+#: What the interpreter has of every class, and what of that stays while the class does.
 _TYPE_NAMES = frozenset({
-    "__name__", "__qualname__", "__module__", "__mro__", "__bases__", "__base__", "__doc__", "__flags__",
-    "__basicsize__",
-    "__class__", "__text_signature__", "__dictoffset__", "__abstractmethods__", "__annotations__", "__type_params__",
+    "__name__", "__qualname__", "__module__", "__bases__", "__base__", "__doc__", "__abstractmethods__",
+    "__annotations__",
+})  # fmt: skip
+_TYPE_LAYOUT = frozenset({
+    "__flags__", "__basicsize__", "__dictoffset__", "__text_signature__",
+    "__type_params__",
 })  # fmt: skip
 
 
@@ -46,6 +55,7 @@ class ObjectAttributes(CaptureWorld):
     _lookups: dict[tuple[int, str], tuple[bool, Any]]
     _classes: list[type]
     _checked_getattribute: set[int]
+    _code_sources: dict[int, Source]
 
     # ------------------------------------------------------------------------------------------------------------------
     # Classes
@@ -104,7 +114,7 @@ class ObjectAttributes(CaptureWorld):
                     entry = self._entry_source(owner, source, name)
                     self.loader.remember(inner, inner, self.sources.attribute(entry, "__func__"))
                 return raw
-        if kind in NATIVE_KINDS:
+        if kind in NATIVE_KINDS or kind is _FIELD:
             self.guards.class_lookup(source, name, raw)
             return raw
         return self.loader.load(raw, self.sources.class_attribute(source, name))
@@ -118,14 +128,39 @@ class ObjectAttributes(CaptureWorld):
         owner_source = self.loader.class_source(owner)
         return self.sources.class_attribute(owner_source if owner_source is not None else source, name)
 
+    def note_bases(self, cls: Any, asked: Any = None) -> None:
+        if not isinstance(cls, type) or not cls.__flags__ & HEAP_TYPE or cls is asked:
+            return
+        source = self.loader.class_source(cls)
+        if source is None:  # made by the program, of classes that were there
+            for base in cls.__bases__:
+                self.note_bases(base, asked)
+            return
+        self.guards.mro_is(source, cls)
+        if isinstance(asked, abc.ABCMeta) and asked not in type.__getattribute__(cls, "__mro__"):
+            self.class_lookup(asked, "__subclasshook__")
+            self.guards.registered(source, asked, is_registered(cls, asked))
+
+    def raise_missing(self, obj: Any, name: str) -> None:
+        self.note_names(obj if isinstance(obj, type) else self.type_of(obj), "__name__")
+        super().raise_missing(obj, name)
+
+    def note_names(self, cls: type, *names: str) -> None:
+        """Native code puts these names of a class into a text."""
+        source = self.loader.class_source(cls) if cls.__flags__ & HEAP_TYPE else None
+        if source is not None:
+            for name in names:
+                self.loader.load(type.__dict__[name].__get__(cls), self.sources.attribute(source, name))
+
     def super_lookup(self, start: type, after: type, name: str) -> tuple[bool, Any]:
+        self.note_bases(start)
         order = type.__getattribute__(start, "__mro__")
         position = order.index(after) + 1 if after in order else len(order)
         for base in order[position:]:
             if (id(base), name) in self.class_writes:
                 return True, self.class_writes[id(base), name][1]
             namespace = type.__dict__["__dict__"].__get__(base)
-            source = self.loader.class_source(base) if base.__flags__ & HEAP_TYPE else None
+            source = self.loader.base_source(start, base) if base.__flags__ & HEAP_TYPE else None
             if name in namespace:
                 return True, self._class_entry(base, base, name, namespace[name])
             if source is not None:
@@ -291,11 +326,21 @@ class ObjectAttributes(CaptureWorld):
             return namespace
         if name == "__class__":
             return self.type_of(obj)
+        if type(obj) is types.CodeType and name in _PLACES_OF_CODE:
+            return self.place_of_code(obj, name)
         if isinstance(obj, type):
             if name == "__dict__" and self.loader.class_source(obj) is not None:
                 return class_namespace(self, obj)
-            if name in _TYPE_NAMES or self.loader.class_source(obj) is None:
+            source = self.loader.class_source(obj) if obj.__flags__ & HEAP_TYPE else None
+            if source is None or name in _TYPE_LAYOUT:
                 return descriptor.__get__(obj, type(obj))
+            if name == "__mro__":
+                self.note_bases(obj)
+                return descriptor.__get__(obj, type(obj))
+            if name in _TYPE_NAMES:
+                if name == "__abstractmethods__" and name not in type.__dict__["__dict__"].__get__(obj):
+                    self.guards.has_key(self.sources.instance_dict(source), name, False)
+                return self.loader.load(descriptor.__get__(obj, type(obj)), self.sources.attribute(source, name))
             raise Break("native-attribute", f"{obj.__qualname__}.{name} is read")
         if isinstance(obj, ModuleType):
             if name == "__dict__":
@@ -316,6 +361,7 @@ class ObjectAttributes(CaptureWorld):
             return value
         if type(obj) is FunctionType:
             if name == "__code__":
+                self._code_sources[id(obj.__code__)] = self.sources.attribute(origin.source, name)
                 return obj.__code__
             if name == "__closure__" or name == "__globals__":
                 raise Break("native-attribute", f"{name} of a function is read")
@@ -326,6 +372,12 @@ class ObjectAttributes(CaptureWorld):
         value = self.loader.load(raw, self.sources.attribute(origin.source, name))
         slots.values[name] = slots.initial[name] = value
         return value
+
+    def place_of_code(self, code: types.CodeType, name: str) -> Any:
+        """What `code` says of where it was written; guarded where it is that of a function from outside."""
+        value = getattr(code, name)
+        source = self._code_sources.get(id(code))
+        return value if source is None else self.loader.load(value, self.sources.attribute(source, name))
 
     def _slots(self, obj: Any, descriptor: Any) -> Any:
         overlay = self.loader.slot_overlay(obj)

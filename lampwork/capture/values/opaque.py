@@ -13,7 +13,6 @@ from lampwork.capture.machine import World
 from lampwork.capture.machine.iteration import InterpretedIterator
 from lampwork.capture.natives.effect_classes import ITERATORS
 from lampwork.capture.outside.overlay import Break
-from lampwork.capture.outside.plain import has_identity_hash
 from lampwork.capture.values.family import HANDS_ON, Family
 
 
@@ -35,7 +34,8 @@ class OpaqueFamily(Family):
         self._refuse_either(left, right)
 
     def compare(self, op: Any, left: Any, right: Any) -> Any:
-        if op in (operator.eq, operator.ne) and has_identity_hash(left) and has_identity_hash(right):
+        known = self.world.loader.has_identity_hash
+        if op in (operator.eq, operator.ne) and known(left) and known(right):
             same = self.world.is_(left, right)
             return same if op is operator.eq else not same
         self._refuse_either(left, right)

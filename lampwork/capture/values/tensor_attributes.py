@@ -19,6 +19,8 @@ from lampwork.capture.outside.tensor_inputs import TENSOR_ATTRIBUTES
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.record.writes import rebind
 
+#: Where a program replaces these, PyTorch, and checks of guards, cannot read them either.
+_READ_BY_ALL = frozenset({"shape", "dtype", "device", "layout", "ndim", "requires_grad"})
 _TENSOR_MRO = torch.Tensor.__mro__
 
 
@@ -28,21 +30,23 @@ class TensorAttributes(Histories):
     _tensor_lookups: dict[str, tuple[bool, Any]] | None = None
 
     def tensor_class_lookup(self, name: str) -> tuple[bool, Any]:
-        """The entry `name` of `torch.Tensor` and its bases. Methods are guarded, operators where they are Python's."""
+        """The entry `name` of `torch.Tensor` and its bases, guarded."""
+        source = self.sources.named("torch", "Tensor")
         for owner in _TENSOR_MRO:
             namespace = owner.__dict__
             if name in namespace:
                 found = namespace[name]
-                if type(found) is FunctionType or not name.startswith("__"):
-                    source = self.sources.named("torch", "Tensor")
-                    self.guards.class_lookup(source, name, found)
-                    if type(found) is FunctionType and not found.__module__.startswith("torch."):
-                        self.loader.remember(found, found, self.sources.class_attribute(source, name))
+                self.guards.class_lookup(source, name, found)
+                if type(found) is FunctionType and not found.__module__.startswith("torch."):
+                    self.loader.remember(found, found, self.sources.class_attribute(source, name))
                 return True, found
+        self.guards.class_lookup(source, name, None)
         return False, None
 
     def load_tensor_attribute(self, tensor: Any, name: str) -> Any:
         if name in TENSOR_ATTRIBUTES:
+            if name not in _READ_BY_ALL:
+                self.class_lookup(Fake, name)
             return getattr(tensor, name)
         if name == "__class__":
             return getattr(tensor, "real_class", torch.Tensor)

@@ -95,15 +95,18 @@ class TensorFamily(Family):
         return World.length(self.world, value)
 
     def iterate(self, value: Any) -> Any:
+        self.world.class_lookup(Fake, "__iter__")
         return iter(value)
 
     def iterable(self, value: Any) -> Any:
+        self.world.class_lookup(Fake, "__iter__")
         return list(value)
 
     def unpacked(self, value: Any) -> Any:
-        return list(value)
+        return self.iterable(value)
 
     def get_item(self, container: Any, key: Any) -> Any:
+        self.world.class_lookup(Fake, "__getitem__")
         key = self._key(container, key)
         if has_found_index(key):
             return part_at(self.world.recorder, container, key)
@@ -114,6 +117,7 @@ class TensorFamily(Family):
         return container[key]
 
     def set_item(self, container: Any, key: Any, value: Any) -> None:
+        self.world.class_lookup(Fake, "__setitem__")
         if type(container) is Fake and type(value) is BackedNumber:
             if container.is_floating_point() and container.device.type == "cpu":
                 value = self.world.backed_numbers.made_tensor(value, container.dtype)

@@ -26,13 +26,14 @@ from lampwork.ir.number import Leaf
 from lampwork.ir.operations import context_value as context_value  # compiled checks name it
 from lampwork.ir.operations import remaining as remaining  # and this
 from lampwork.ir.record import record
-from lampwork.ir.reference import ClassWith, code_digest, property_digest
+from lampwork.ir.reference import PROPERTIES, ClassWith, code_digest, property_digest
 from lampwork.ir.source import Source
 from lampwork.runtime.guards.plain_data import same_value, typed
 from lampwork.runtime.guards.rules import step_of
 
 _CachedFunction: Any = type(functools.cache(len))
 _MISSING = object()
+_mro = type.__dict__["__mro__"].__get__
 
 #: What reading a path, or a relation of sizes, may raise when the objects of the program changed: the guard fails.
 READ_ERRORS = (
@@ -335,14 +336,22 @@ def has_code(actual: Any, digest: str, wrapper: str = "") -> bool:
     """The class entry is a Python function with this code, of whatever name, or a property of such functions; what they
     close over has its own guards."""
     actual = _unwrapped(actual, wrapper)
-    if type(actual) is property:
-        return property_digest(actual) == digest
+    if type(actual) is not FunctionType:
+        return type(actual) in PROPERTIES and property_digest(actual) == digest
     return function_is(actual, digest)
 
 
 def is_class_with(value: Any, has_contents: ClassWith) -> bool:
     """`value` is a class that has no importable name and these contents."""
     return isinstance(value, type) and has_contents(value)
+
+
+def has_mro(cls: Any, bases: tuple) -> bool:
+    """The class's bases, in its order of look-ups, are `bases`: classes, or what knows them by their contents."""
+    order = _mro(cls)
+    return len(order) == len(bases) + 1 and all(
+        found is wanted or (type(wanted) is ClassWith and wanted(found)) for found, wanted in zip(order[1:], bases)
+    )
 
 
 def lookup_is(actual: Any, expected: Any, digest: str, wrapper: str = "") -> bool:

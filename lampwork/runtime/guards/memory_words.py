@@ -6,6 +6,7 @@ On an interpreter, machine or PyTorch whose memory does not look as this file ex
 
 from __future__ import annotations
 
+import _abc
 import ctypes
 import functools
 import os
@@ -52,6 +53,18 @@ MANAGED_DICT = -24
 
 class Unstable(Exception):
     """The value's answer cannot be read off words of memory."""
+
+
+@functools.cache
+def registrations() -> int:
+    """The address of the number of classes that were registered with abstract ones so far. Raises `Unstable` where it
+    is not where CPython has it: the second word of the state of the module `_abc`."""
+    state = ctypes.pythonapi.PyModule_GetState
+    state.restype, state.argtypes = ctypes.c_void_p, [ctypes.py_object]
+    address = state(_abc)
+    if not address or word(address + 8) != _abc.get_cache_token():
+        raise Unstable("the count of registrations is not found")
+    return address + 8
 
 
 def address_of_compare() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import FunctionType, MemberDescriptorType
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from lampwork.runtime.guards.check_writer import CheckWriter
     from lampwork.runtime.guards.interpreter import Scope
     from lampwork.runtime.guards.version_snapshots import VersionSnapshots
+
+
+#: `__name__`, `__mro__` and what else the interpreter has of every class: its version changes with it.
+_OF_CLASSES = type.__dict__
 
 
 @step_rule(InstanceDict)
@@ -62,6 +66,9 @@ class AttributeRule(StepRule[Attribute]):
                 snapshots.words(address, 8)
             else:
                 snapshots.slot(address, found)
+            return found
+        if isinstance(value, type) and type(_OF_CLASSES.get(name)) is GetSetDescriptorType:
+            snapshots.class_version(value)
             return found
         for cls in type(value).__mro__:
             member = cls.__dict__.get(name)

@@ -22,7 +22,8 @@ class ArgumentCountRule(GuardRule[ArgumentCount]):
 
     def difference(self, test: ArgumentCount, source: Source, scope: Scope) -> str:
         if len(scope.args) == test.positional and set(scope.kwargs) == set(test.keywords):
-            return ""
+            order = [name for name in scope.kwargs if name in test.ordered]
+            return "" if order == list(test.ordered) else f"had keywords in the order {list(test.ordered)}, now {order}"
         expected = f"{test.positional} positional and keywords {sorted(test.keywords)}"
         return f"was called with {expected}, now {len(scope.args)} positional and {sorted(scope.kwargs)}"
 
@@ -30,6 +31,9 @@ class ArgumentCountRule(GuardRule[ArgumentCount]):
         if test.keywords:
             names = "".join(f" or {name!r} not in kwargs" for name in test.keywords)
             writer.refuse(f"len(args) != {test.positional} or len(kwargs) != {len(test.keywords)}{names}")
+            if test.ordered:
+                ordered = f"[name for name in kwargs if name in {writer.constant(frozenset(test.ordered))}]"
+                writer.refuse(f"{ordered} != {writer.constant(list(test.ordered))}")
         else:
             writer.refuse(f"len(args) != {test.positional} or kwargs")
 

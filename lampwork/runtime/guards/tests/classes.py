@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import abc
+import weakref
+from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from lampwork.ir.guard import ClassLookup, ModuleIsPlain
-from lampwork.ir.reference import decides_by_code, resolve
+from lampwork.ir.guard import ClassLookup, ModuleIsPlain, MroIs, ObjectRef, Registered
+from lampwork.ir.reference import ClassWith, decides_by_code, decides_by_contents, is_registered, resolve
 from lampwork.ir.source import Source
 from lampwork.runtime.guards.failures import short
-from lampwork.runtime.guards.interpreter import class_lookup, has_code, instance_dict, lookup_is, read
-from lampwork.runtime.guards.memory_words import DICT_USED, Unstable, function_offset
+from lampwork.runtime.guards.interpreter import class_lookup, has_code, has_mro, instance_dict, lookup_is, read
+from lampwork.runtime.guards.memory_words import DICT_USED, Unstable, function_offset, registrations
 from lampwork.runtime.guards.rules import GuardRule, guard_rule
 from lampwork.runtime.guards.steps.attributes import has_plain_dict
 from lampwork.runtime.guards.tests.identity import ObjectRule
@@ -59,6 +62,62 @@ class ClassLookupRule(ObjectRule[ClassLookup]):
         found = found.__func__ if type(found) in (staticmethod, classmethod) else found
         if type(found) is FunctionType:
             snapshots.slot(id(found) + function_offset("__code__"), found.__code__)
+
+
+def _classes(refs: tuple[ObjectRef, ...]) -> tuple[Any, ...]:
+    """The classes that `refs` name; what knows one by its contents, where no name leads to it."""
+    return tuple(ClassWith(ref.digest) if decides_by_contents(ref) else resolve(ref) for ref in refs)
+
+
+@guard_rule(MroIs)
+class MroIsRule(ObjectRule[MroIs]):
+    def difference(self, test: MroIs, source: Source, scope: Scope) -> str:
+        cls = read(source, scope)
+        if has_mro(cls, _classes(test.bases)):
+            return ""
+        return f"had the bases {', '.join(ref.qualname for ref in test.bases)}, has now {short(cls.__mro__[1:])}"
+
+    def emit(self, writer: CheckWriter, test: MroIs, source: Source) -> None:
+        value = writer.load(source)
+        writer.require(f"reading.has_mro({value}, {writer.constant(_classes(test.bases))})")
+
+    def snapshot(self, snapshots: VersionSnapshots, test: MroIs, source: Source) -> None:
+        snapshots.class_version(snapshots.value(source))
+
+
+@guard_rule(Registered)
+class RegisteredRule(ObjectRule[Registered]):
+    def difference(self, test: Registered, source: Source, scope: Scope) -> str:
+        if is_registered(read(source, scope), resolve(test.abstract)) is test.registered:
+            return ""
+        return f"was {'' if test.registered else 'not '}registered with {test.abstract.qualname}"
+
+    def emit(self, writer: CheckWriter, test: Registered, source: Source) -> None:
+        value = writer.load(source)
+        answer = writer.constant(RegisteredNow(resolve(test.abstract), test.registered))
+        writer.require(f"{answer}({value})")
+
+    def snapshot(self, snapshots: VersionSnapshots, test: Registered, source: Source) -> None:
+        snapshots.class_version(snapshots.value(source))
+        snapshots.words(registrations(), 8)
+
+
+class RegisteredNow:
+    """Whether `is_registered(cls, abstract)` is `registered`; looked up again when another class was registered."""
+
+    def __init__(self, abstract: type, registered: bool) -> None:
+        self.abstract, self.registered = abstract, registered
+        self.token: object = None
+        self.known: Callable[[], Any] = lambda: None
+
+    def __call__(self, cls: type) -> bool:
+        token = abc.get_cache_token()
+        if token == self.token and self.known() is cls:
+            return True
+        if is_registered(cls, self.abstract) is not self.registered:
+            return False
+        self.token, self.known = token, weakref.ref(cls)
+        return True
 
 
 @guard_rule(ModuleIsPlain)
