@@ -11,7 +11,7 @@ members of one phase. Non-goal: the result never depends on the number of thread
 
 from __future__ import annotations
 
-from lampwork.ir.loops import OF_WINDOWS, LoopKind
+from lampwork.ir.loops import LoopKind
 from lampwork.ir.size import Size, Symbol, product, symbols
 from lampwork.ir.target import Target
 from lampwork.schedule import loops as planning
@@ -203,7 +203,7 @@ class _Arrangement:
 
     def _plan_inner(self, plan: LoopPlan, phase: Phase, vector: str | None, found, names) -> None:
         space = phase[0]
-        in_order = self._window_order(space)
+        in_order = self.timing.window_order(space)
         atoms = in_order or planning.order_atoms(self.timing.space_order(space), found)
         if in_order and vector != in_order[-1]:
             vector = None
@@ -225,15 +225,6 @@ class _Arrangement:
             planned = cascade(planned, values, names)
         plan.inner_values[phase] = values
         plan.inner[phase] = planned
-
-    def _window_order(self, space: frozenset[str]) -> list[str] | None:
-        """The order in which the elements of a pooling window are folded, whatever their order in memory: the first of
-        equal ones counts. None where no window is folded."""
-        for timed in self.timed:
-            reduction = timed.member.operator.reduction
-            if timed.space == space and reduction is not None and reduction.op in OF_WINDOWS:
-                return list(self.group.inner_atoms(timed.member))
-        return None
 
     def _spread(self, values: dict[str, Size], run: tuple[str, ...], index: Size) -> None:
         """Atoms of a merged run: offsets see only the last one, which carries the whole index."""

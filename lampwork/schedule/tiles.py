@@ -75,7 +75,7 @@ def arrange_tiles(timing: Timing) -> LoopPlan:
         _spread(plan.values, run, loop_symbol(loop.name, extent))
     for space in dict.fromkeys(timed.space for timed in timing.timed if timed.space):
         found = [access for timed, access in timing.accesses if timed.space == space]
-        atoms = planning.order_atoms(timing.space_order(space), found)
+        atoms = timing.window_order(space) or planning.order_atoms(timing.space_order(space), found)
         runs = planning.merge_atoms(atoms, group.extents, _strides(timing, space))
         for time in sorted({timed.time for timed in timing.timed if timed.space == space}):
             _plan_phase(plan, (space, time), runs, names)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lampwork.ir.dtype import FLOATING, ITEM_SIZE_BYTES
-from lampwork.ir.loops import Buffer, Index, nodes
+from lampwork.ir.loops import OF_WINDOWS, Buffer, Index, nodes
 from lampwork.ir.size import Size, add, mul
 from lampwork.schedule.expressions import flat_offset, substitute_sizes
 from lampwork.schedule.group import FusionGroup, Member
@@ -110,6 +110,15 @@ class Timing:
         for atom in self.space_order(space):
             offset = add(mul(offset, self.group.extents[atom]), self.group.symbol(atom))
         return offset
+
+    def window_order(self, space: frozenset[str]) -> list[str] | None:
+        """The order in which the elements of a pooling window are folded, whatever their order in memory: the first of
+        equal ones counts. None where no window is folded."""
+        for timed in self.timed:
+            reduction = timed.member.operator.reduction
+            if timed.space == space and reduction is not None and reduction.op in OF_WINDOWS:
+                return list(self.group.inner_atoms(timed.member))
+        return None
 
     def space_order(self, space: frozenset[str]) -> list[str]:
         """One order of a space's atoms for all who run over it: that of the first member."""

@@ -433,3 +433,13 @@ def test_gradients_of_losses_of_one_point(strides):
         function(x, _whole(0).view(1, 1, 1)).backward()
         found.append(x.grad.stride())
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("strides", [(1, 8, 2, 24), (72, 24, 1, 4), (72, 1, 18, 3)])
+def test_windows_of_any_layout(strides):
+    """The first of equal elements in a window is the result, whatever their order in memory."""
+    zeros = torch.zeros(160).copysign(torch.randn(160, generator=torch.Generator().manual_seed(0)))
+    x = zeros.cuda().as_strided((2, 3, 4, 6), strides)
+    for window in (2, (2, 3), 3):
+        function = lambda x: F.max_pool2d(x, window, 1)
+        _same(lampwork.compile(function)(x), function(x))

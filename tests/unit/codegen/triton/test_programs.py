@@ -344,6 +344,16 @@ def test_windows_give_the_first_of_zeros_of_both_signs(dtype):
         assert torch.equal(found.signbit() & (found == 0), function(x).signbit() & (found == 0))
 
 
+@pytest.mark.parametrize("strides", [(1, 8, 2, 24), (72, 24, 1, 4), (72, 24, 6, 1), (72, 1, 18, 3)])
+@pytest.mark.parametrize("window", [2, (2, 3), 3])
+def test_windows_are_folded_in_order_whatever_the_layout(strides, window):
+    zeros = torch.zeros(160).copysign(torch.randn(160))
+    x = zeros.as_strided((2, 3, 4, 6), strides)
+    function = lambda x: F.max_pool2d(x, window, 1)
+    found, expected = run_program(program_of(function, [x]), [x])[0], function(x)
+    assert torch.equal(found.signbit(), expected.signbit())
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_threads_that_share_a_row_give_the_first_of_zeros_of_both_signs(dtype):
     """Of a GPU's threads, which fold in no order of the elements."""
