@@ -24,6 +24,7 @@ from lampwork.codegen.host import host_source
 from lampwork.codegen.target import cuda_target, host_target
 from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError, OffsetError
+from lampwork.fakes.kernels import is_refusal
 from lampwork.fakes.symbolic import SymbolicSizes
 from lampwork.graph.prepare import Halves, prepare, prepare_halves
 from lampwork.ir.artifact import Artifact
@@ -166,6 +167,12 @@ def compile_region(
         if settings.fullgraph:
             raise
         return _eager_artifact(region, _outcome_of(stop), seconds)
+    except (
+        CompileError
+    ) as failed:  # the form of an operator that returns what this one writes was refused by its kernel
+        if not is_refusal(failed.__cause__):
+            raise
+        return _eager_artifact(region, RAISES, seconds)
     weights = frozenset(index for index, each in enumerate(region.inputs) if is_lasting(each))
     observe("prepare", functional)
     program, native, source = _generate(functional, settings, observe, seconds, weights, region.sizes, prove=prove)

@@ -50,6 +50,8 @@ _ELEMENTWISE = frozenset({
     "aten::floor_divide", "aten::rsub", "aten::hardswish", "aten::masked_fill", "aten::mse_loss_backward",
     "aten::smooth_l1_loss_backward", "aten::huber_loss_backward", "aten::binary_cross_entropy_backward",
 })  # fmt: skip
+#: What errors that kernels raised have among their attributes.
+_REFUSED = "lampwork_refused"
 #: What calls gave that no kernel refused, by operator and metadata; emptied when it is large.
 _known: dict[Any, tuple[Any, bool]] = {}
 _MOST_KNOWN = 1 << 12
@@ -402,7 +404,13 @@ def _raise_if_certain(op: Any, error: Exception, tensors: list[torch.Tensor]) ->
         or any(word in str(error) for word in ("dtype", "scalar type"))
     )
     if certain:
+        error.__dict__[_REFUSED] = True
         raise error
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Whether a kernel raised it for a call of the program's, as it will when the call is made."""
+    return error is not None and _REFUSED in error.__dict__
 
 
 def _stand_in(value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: bool, on_cpu: bool = False) -> Any:

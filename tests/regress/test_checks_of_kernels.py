@@ -27,6 +27,10 @@ REFUSED = {
         lambda x: (x, F.nll_loss(x, x.new_ones(2, 1, 1).long()))[0],
         torch.ones(2, 2, 2, 1),
     ),
+    "batch norm of nothing, as it writes its statistics": (
+        lambda x: torch.native_batch_norm(x, None, None, x.new_zeros(5), x.new_ones(5), True, 0.1, 1e-5),
+        torch.ones(0, 5, 5),
+    ),
     "bool of a type of its own, large": (lambda x: x // True, torch.ones(100, 100, dtype=torch.bool)),
 }
 
