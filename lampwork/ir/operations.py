@@ -11,6 +11,7 @@ import io
 import itertools
 import re
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -104,6 +105,13 @@ def context_value(variable: Any, has_default: bool) -> Any:
         return variable.get() if has_default else variable.get(NoValue)
     except LookupError:
         return NoValue
+
+
+def thread_names(local: Any) -> dict[str, Any]:
+    """The attributes that a `threading.local` has in this thread. Raises LookupError for any other object."""
+    if not isinstance(local, threading.local):
+        raise LookupError("not a threading.local")
+    return threading.local.__getattribute__(local, "__dict__")
 
 
 def call_method(owner: Any, name: str, *args: Any, **kwargs: Any) -> Any:

@@ -226,6 +226,18 @@ class ContextValue(Source):
 
 
 @record
+class ThreadNames(Source):
+    """The dict of what the `threading.local` at `base` holds in the thread of the caller."""
+
+    base: Source
+
+    from_call = True
+
+    def describe(self) -> str:
+        return f"{describe(self.base)}.__dict__"
+
+
+@record
 class Remaining(Source):
     """What the builtin iterator `base` has yet to give, as a sequence; looking at it does not advance the iterator."""
 

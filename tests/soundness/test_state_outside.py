@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import itertools
 import os
+import threading
 
 import pytest
 import torch
@@ -197,3 +198,83 @@ print(lampwork.stats(f)["cache_hits"])
     cold, warm = run_cold_and_warm(tmp_path, text)
     assert cold[:-1] == warm[:-1] and " True 4.0" in cold[0] and cold[1].endswith(" 0")
     assert cold[-1] == "0" and int(warm[-1]) >= 1
+
+
+class Settings(threading.local):
+    scale = 3.0
+
+
+LOCAL, SETTINGS = threading.local(), Settings()
+
+
+def in_thread(function, *steps):
+    """What each step gives in a thread of its own, and what that thread holds behind it."""
+    found = []
+
+    def run():
+        for step in steps:
+            try:
+                result = step(function)
+            except Exception as error:
+                result = type(error), str(error)
+            found.append((result, dict(LOCAL.__dict__), dict(SETTINGS.__dict__)))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found
+
+
+def same_in_threads(function, *steps):
+    made = compiled(function)
+    for _ in range(2):
+        assert repr(in_thread(made, *steps)) == repr(in_thread(function, *steps))
+    return made
+
+
+def test_attributes_of_a_thread():
+    def f(x):
+        LOCAL.count = getattr(LOCAL, "count", 0) + 1
+        SETTINGS.name = "set"
+        y = x * SETTINGS.scale + LOCAL.count
+        SETTINGS.scale = 4.0
+        return y, hasattr(LOCAL, "other"), SETTINGS.scale
+
+    call = lambda f: f(torch.ones(2))
+    set_outside = lambda f: setattr(LOCAL, "count", 7) or f(torch.ones(2))
+    other = lambda f: setattr(LOCAL, "other", 1) or f(torch.ones(2))
+    whole(same_in_threads(f, call, call, set_outside, other, call))
+
+
+def test_an_attribute_that_a_thread_lacks():
+    def f(x):
+        try:
+            y = x + LOCAL.missing
+        except AttributeError as error:
+            return x, str(error)
+        del LOCAL.missing
+        return y
+
+    given = lambda f: setattr(LOCAL, "missing", 2) or f(torch.ones(2))
+    whole(same_in_threads(f, lambda f: f(torch.ones(2)), given, lambda f: f(torch.ones(2))))
+
+
+def test_a_local_that_the_program_makes():
+    def f(x):
+        local = threading.local()
+        local.scale = x.sum()
+        del local.scale
+        local.scale = 2
+        return x * local.scale, hasattr(local, "other")
+
+    whole(same_in_threads(f, lambda f: f(torch.ones(2)), lambda f: f(torch.ones(2))))
+
+
+def test_a_tensor_of_a_thread():
+    def f(x):
+        cached = getattr(LOCAL, "cached", None)
+        if cached is None:
+            cached = LOCAL.cached = x * 2
+        return cached + x
+
+    same_in_threads(f, lambda f: f(torch.ones(2)), lambda f: f(torch.ones(2)))

@@ -43,6 +43,7 @@ from lampwork.capture.natives.numpy_data import install_arrays
 from lampwork.capture.natives.optimizers import install_optimizers, make_initial_states
 from lampwork.capture.natives.peers import call_higher_order, call_made_by_peer
 from lampwork.capture.natives.switches import install_switches
+from lampwork.capture.natives.thread_locals import install_thread_locals
 from lampwork.capture.natives.torch_answers import install_torch_answers, legacy_tensor
 from lampwork.capture.outside.iterators import install_iterators
 from lampwork.capture.outside.load import bound_owner
@@ -155,6 +156,7 @@ class NativeCalls(CaptureWorld):
         install_host_functions(self)
         install_generators(self)
         install_context_variables(self)
+        install_thread_locals(self)
 
     def leave_contexts(self) -> None:
         """Leaves what the program had entered in C when it was stopped, and enters what it had left."""

@@ -49,6 +49,7 @@ from lampwork.ir.source import (
     Root,
     Source,
     State,
+    ThreadNames,
     TypeOf,
 )
 
@@ -110,6 +111,9 @@ class Sources:
 
     def context_value(self, base: Source, has_default: bool) -> Source:
         return self._intern((ContextValue, id(base), has_default), ContextValue, base, has_default)
+
+    def thread_names(self, base: Source) -> Source:
+        return self._intern((ThreadNames, id(base)), ThreadNames, base)
 
     def remembered(self, base: Source, args: tuple, kwargs: tuple) -> Source:
         key = (Remembered, id(base), repr((args, kwargs)))

@@ -6,7 +6,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from lampwork.ir.number import evaluate
-from lampwork.ir.operations import context_value, remaining
+from lampwork.ir.operations import context_value, remaining, thread_names
 from lampwork.ir.source import (
     ArrayMemory,
     ContextValue,
@@ -15,6 +15,7 @@ from lampwork.ir.source import (
     Referent,
     Remaining,
     Remembered,
+    ThreadNames,
     is_source,
 )
 from lampwork.runtime.guards.interpreter import (
@@ -132,3 +133,15 @@ class HostInputRule(StepRule[HostInput]):
 
     def snapshot(self, snapshots: VersionSnapshots, source: HostInput) -> Any:
         raise Unstable("made on each call")
+
+
+@step_rule(ThreadNames)
+class ThreadNamesRule(StepRule[ThreadNames]):
+    def read(self, source: ThreadNames, scope: Scope) -> Any:
+        return thread_names(read(source.base, scope))
+
+    def text(self, writer: CheckWriter, source: ThreadNames) -> str:
+        return f"reading.thread_names({writer.load(source.base)})"
+
+    def snapshot(self, snapshots: VersionSnapshots, source: ThreadNames) -> Any:
+        raise Unstable("each thread has its own")
