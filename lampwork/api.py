@@ -38,7 +38,7 @@ def compile(
     mode       "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs" (see docs/usage.md)
     options    see `lampwork.config.Options`, such as {"freeze": True}
     backend    "lampwork"; or the name of a `torch.compile` back end, or a callable that takes a
-               `torch.fx.GraphModule` and example inputs, run behind Lampwork's capture
+               `torch.fx.GraphModule` and example inputs, run after Lampwork's capture
     disable    return `function` as it is
 
     Nothing is compiled before the first call. Raises `OptionError` for an invalid argument, TypeError for something
@@ -148,10 +148,10 @@ def stats(compiled: Callable) -> Mapping[str, Any]:
     captures         how many calls were captured
     entries          compiled entries in memory
     graphs           those whose program computes something
-    continuations    places where calls go on behind a graph break
+    continuations    places where calls go on after a graph break
     calls            calls made
     breaks           what divided calls: records with `.reason`, `.location`, `.remedy`, `.count`
-    fallbacks        why calls, or what was left of them behind a break, ran eagerly: the same kind of records
+    fallbacks        why calls, or what was left of them after a break, ran eagerly: the same kind of records
     recompiles       why calls were compiled although entries existed: the guard that failed, and `.seconds` it cost
     specialised      sizes that would be dynamic, had the program not needed them as numbers: `.reason`, `.location`
     native_kernels   distinct generated kernels, summed over entries

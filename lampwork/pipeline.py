@@ -39,7 +39,7 @@ from lampwork.ir.target import Target
 from lampwork.ir.template import ConstantValue
 from lampwork.lower import lower
 from lampwork.runtime.cache.versions import versions
-from lampwork.runtime.launch.memory_effects import touched_inputs
+from lampwork.runtime.launch.memory_effects import accessed_inputs
 from lampwork.schedule import schedule
 from lampwork.signals import run_pending
 
@@ -193,7 +193,7 @@ def compile_region(
         versions=versions(),
         compile_seconds=seconds,
         backward=_backward(region, halves, settings, observe, seconds, prove) if halves is not None else None,
-        untouched=frozenset(range(len(region.inputs))) - touched_inputs(program),
+        unaccessed=frozenset(range(len(region.inputs))) - accessed_inputs(program),
         locks=region.locks,
         host_calls=region.host_calls,
     )
@@ -248,7 +248,7 @@ def _generate(
     facts: tuple[Size, ...] = (),
     prove: bool = False,
 ) -> tuple[Program, NativeCode, str]:
-    """Every stage behind the graph: program, machine code and host function. `sizes`: what it takes for granted of
+    """Every stage after the graph: program, machine code and host function. `sizes`: what it takes for granted of
     those that contents decide is checked. `facts`: what guards say of sizes. Where these are symbols, loads and stores
     are proved to be inside of their buffers; with `prove` where they are numbers, too. `weights` and `owns_inputs`: as
     for `host_source`."""

@@ -83,10 +83,10 @@ class _HostWriter(Steps):
         has_externs = any(isinstance(step, (Extern, Check)) for step in program.steps)
         if has_externs:
             steps = ["with below_autograd():", *("    " + line for line in steps or ["pass"])]
-        trial = self._trial()
-        if trial:
+        rollback = self._rollback()
+        if rollback:
             self.emit("if kept is not None:")
-            self.emit(f"    trials.proven.add({self._call_sizes()})")
+            self.emit(f"    rollbacks.proven.add({self._call_sizes()})")
         setup += self._out_operators()
         if self.out_operators and not self.always_checked:
             self.emit(f"lease.seen = {self._call_sizes()}")
@@ -99,19 +99,19 @@ class _HostWriter(Steps):
             self.emit(f"increment_version({', '.join(map(self.input, written))})")
         values = "".join(f"{each}, " for each in self.results(program.results))
         self.emit(f"return ({values})")
-        body = ["given = given_results()"] * self.given + [*setup, *trial, *steps, *self.lines]
+        body = ["given = given_results()"] * self.given + [*setup, *rollback, *steps, *self.lines]
         body = [*self._weights(), *body]
         unpack = [f"x{index} = values[{index}]" for index in sorted(self.used_inputs)]
         unpack += ["values.clear()"] * self.owns_inputs
         needs_lease = bool(self.views) or any("lease" in line for line in body)
         return "\n".join([*self._tables(), *self._frame(unpack, body, needs_lease)]) + "\n"
 
-    def _trial(self) -> list[str]:
+    def _rollback(self) -> list[str]:
         """Lines that make the first run one that can be taken back, where it may fail with something written."""
-        if not self.tried and not self.draws_tried:
+        if not self.kept_inputs and not self.keeps_generators:
             return []
-        tensors = "".join(f"{self.input(index)}, " for index in self.tried)
-        return [f"kept = trials.keep({self._call_sizes()}, ({tensors}), {self.draws_tried})"]
+        tensors = "".join(f"{self.input(index)}, " for index in self.kept_inputs)
+        return [f"kept = rollbacks.keep({self._call_sizes()}, ({tensors}), {self.keeps_generators})"]
 
     def _out_operators(self) -> list[str]:
         """Lines that take the operators which write to given tensors: checked ones until they have been seen to leave
@@ -183,9 +183,9 @@ class _HostWriter(Steps):
             yield f"            lease = new_lease({stream})"
             yield "        except Exception as error:"
             yield "            raise Rerun from error"
-        tried = bool(self.tried or self.draws_tried)
+        rolls_back = bool(self.kept_inputs or self.keeps_generators)
         yield "    committed = False"
-        if tried:
+        if rolls_back:
             yield "    kept = None"
         if self.saved:
             yield "    generators = None"
@@ -198,7 +198,7 @@ class _HostWriter(Steps):
             yield "        if isinstance(error, ResultMoved):"
             yield "            lease = None  # planned memory may lie elsewhere now"
         yield "        if committed:"
-        if tried:
+        if rolls_back:
             yield "            if kept is None:"
             yield "                raise"
             yield "            put_back(kept)"
@@ -296,7 +296,7 @@ class _HostWriter(Steps):
             buffer = self.program.buffers[name]
             shape, strides = dims(buffer.shape), dims(buffer.strides)
             if self.on_gpu:  # torch keeps memory of earlier results there, for all
-                if name in self.touched:  # made when it is first needed
+                if name in self.accessed:  # made when it is first needed
                     continue
                 self._make(f"r{index}", name)
                 continue

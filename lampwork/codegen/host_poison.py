@@ -24,7 +24,7 @@ def idle_ranges(program: Program, position: int) -> tuple[tuple[int, int], ...]:
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for number, step in enumerate(program.steps):
-        for name in touched(step):
+        for name in accessed(step):
             first.setdefault(name, number)
             last[name] = number
     busy = []
@@ -43,7 +43,7 @@ def idle_ranges(program: Program, position: int) -> tuple[tuple[int, int], ...]:
     return tuple(ranges)
 
 
-def touched(step: Step) -> Iterator[str]:
+def accessed(step: Step) -> Iterator[str]:
     """Buffers that a step reads or writes."""
     if isinstance(step, Launch):
         yield from step.buffers

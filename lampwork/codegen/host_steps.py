@@ -74,7 +74,7 @@ class Steps(Expressions):
         self.blocks = Blocks()
         self.starts = sequence_starts(program)
         #: Buffers that steps need; results among them that are allocated by now.
-        self.touched = {name for step in program.steps for name in _buffers_of(step)} if self.on_gpu else set()
+        self.accessed = {name for step in program.steps for name in _buffers_of(step)} if self.on_gpu else set()
         self.made: set[str] = set()
         self.committed = False
         #: Sizes that are known midway, and are not yet; what is to be checked once they are.
@@ -87,12 +87,14 @@ class Steps(Expressions):
         )
         self.saved = False
         #: The last step whose operator may turn out to return something else than was planned.
-        self.last_trial = max(
+        self.last_fallible = max(
             [number for number, step in enumerate(program.steps) if isinstance(step, Extern) and _returns(step)],
             default=-1,
         )
-        self.tried = self._written_before(self.last_trial)
-        self.draws_tried = any(isinstance(step, Extern) and step.draws for step in program.steps[: self.last_trial])
+        self.kept_inputs = self._written_before(self.last_fallible)
+        self.keeps_generators = any(
+            isinstance(step, Extern) and step.draws for step in program.steps[: self.last_fallible]
+        )
 
     def _written_before(self, last: int) -> list[int]:
         """Inputs that steps up to `last` write to."""
@@ -354,7 +356,7 @@ def _out_arguments(name: str) -> tuple[str, ...]:
 
 
 def _buffers_of(step: Step) -> Iterator[str]:
-    """Buffers that a step touches."""
+    """Buffers that a step reads or writes."""
     if isinstance(step, Launch):
         yield from step.buffers
     elif isinstance(step, Extern):

@@ -223,10 +223,10 @@ def _facts(
 
 
 def _artifacts(artifact: Artifact | None, ran: CompiledFunction | None) -> list[Artifact]:
-    """What serves the call: the entry made for it, and those behind its breaks."""
-    behind = ran.continuations.values() if ran is not None else ()
+    """What serves the call: the entry made for it, and those after its breaks."""
+    continued = ran.continuations.values() if ran is not None else ()
     found = [] if artifact is None else [artifact]
-    return found + [entry.artifact for part in behind for entry in part.entries]
+    return found + [entry.artifact for part in continued for entry in part.entries]
 
 
 def _sections(

@@ -163,21 +163,21 @@ def issues(stats: Mapping[str, Any], function: Callable) -> list[Facts]:
 
 
 def tell_what_follows(found: list[Facts], artifact: Artifact, ran: CompiledFunction, guard_us: float) -> None:
-    """Gives each break of `found` "then": the graphs behind it, and what they add to a call that has the break.
+    """Gives each break of `found` "then": the graphs after it, and what they add to a call that has the break.
 
     `guard_us`: what one guard of the call's first graph takes; guards of the others are taken to cost as much.
     """
-    behind: dict[tuple[str, str, int], dict[Any, CompiledFunction]] = {}
+    following: dict[tuple[str, str, int], dict[Any, CompiledFunction]] = {}
     entries = [*ran.entries, *(entry for part in ran.continuations.values() for entry in part.entries)]
     for outcome in (artifact.outcome, *(entry.artifact.outcome for entry in entries)):
         if isinstance(outcome, Continue):
             where = outcome.reason.location
-            parts = behind.setdefault((outcome.reason.id, where.file, where.line), {})
+            parts = following.setdefault((outcome.reason.id, where.file, where.line), {})
             for resumption in (outcome.after, outcome.otherwise, outcome.raised):
                 if resumption is not None and resumption in ran.continuations:
                     parts[resumption] = ran.continuations[resumption]
     for each in found:
-        continuations = behind.get((each["id"], each["file"], each["line"]))
+        continuations = following.get((each["id"], each["file"], each["line"]))
         if continuations:
             graphs = [graph(entry.artifact) for part in continuations.values() for entry in part.entries]
             guards = max((graph["guards"] for graph in graphs), default=0)

@@ -42,7 +42,7 @@ class Artifact:
     `host_calls`: see Region.
     `derived`: see FunctionalGraph. `versions`: Lampwork, torch, Python, machine features it was made for;
     `backward`: how results are differentiated, None where none requires grad. `compile_seconds`: by stage.
-    `untouched`: inputs whose memory no step of the program touches, and which no result is.
+    `unaccessed`: inputs whose memory no step of the program reads or writes, and which no result is.
     `report`: texts by stage for `explain`, filled only on request.
     """
 
@@ -63,17 +63,17 @@ class Artifact:
     specialised: tuple[Diagnostic, ...] = ()
     varied: frozenset[tuple[Source, str, int]] = frozenset()
     portable: bool = True
-    untouched: frozenset[int] = frozenset()
+    unaccessed: frozenset[int] = frozenset()
     initial_states: tuple[InitialState, ...] = ()
     locks: tuple[Source, ...] = ()
     host_calls: tuple[HostCall, ...] = ()
     report: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
-    def touched(self) -> set[int]:
+    def accessed(self) -> set[int]:
         """Inputs whose memory is in the graph. Of others nothing but that they are there counts: gradients that a step
         drops are other tensors each time. (A stored program does not tell: its steps have lost what they read.)"""
-        return set(range(len(self.inputs))) - self.untouched
+        return set(range(len(self.inputs))) - self.unaccessed
 
     @property
     def programs(self) -> tuple[Program, ...]:

@@ -1,6 +1,6 @@
 """How the results of a region are differentiated: data that capture, partitioning and the runtime share.
 
-A region whose results require grad is recorded with its gradients behind it, as one joint graph. `Joint` says which
+A region whose results require grad is recorded with its gradients after it, as one joint graph. `Joint` says which
 placeholders and outputs are what; after the graph was cut in two, `Backward` says how the runtime ties the halves.
 """
 
@@ -81,11 +81,11 @@ class Checked:
 class Joint:
     """What the graph of a region that is differentiated holds beside its program.
 
-    The placeholders behind the region's inputs are tangents, one for each of `outputs`. The graph's outputs are
+    The placeholders after the region's inputs are tangents, one for each of `outputs`. The graph's outputs are
     `results` tensors that templates name, the bases of views among them that no template names, and one gradient for
     each input of `wanted`. `depends[k]`: the tangents that gradient k depends on; where all of them are undefined, so
     is the gradient. `made`: one for each of `results`. `granted`: inputs that require grad because the program says so.
-    `moved`: inputs that are given another shape or memory in place, behind the forward program. `views`: how results
+    `moved`: inputs that are given another shape or memory in place, after the forward program. `views`: how results
     that are views of inputs and of outputs are made. `layouts[k]`: of gradient k, where each tangent is laid out as the
     graph has it. `checked`: what eager's autograd saves of what the caller sees.
     """

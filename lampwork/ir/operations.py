@@ -230,7 +230,7 @@ def unpacked(values: Any, count: int) -> tuple:
     return tuple(itertools.islice(iterator, count + 1))
 
 
-# What is computed behind a graph, of numbers and texts that were not known while capturing ----------------------------
+# What is computed after a graph, of numbers and texts that were not known while capturing -----------------------------
 
 
 def chosen(condition: bool, one: Any, other: Any) -> Any:

@@ -81,7 +81,7 @@ class Region:
     `node.meta["location"]`: `Location`; `node.meta["grad_enabled"]`: bool. The output node lists the tensors
     that templates name by `TensorValue(index)`, as one flat tuple.
     `requires_grad_outputs`: some result would require grad in eager. Then `joint` says how the graph goes on with the
-    gradients (its placeholders and outputs behind those named above are the joint's); or `undifferentiated` why not.
+    gradients (its placeholders and outputs after those named above are the joint's); or `undifferentiated` why not.
     `own_gradients`: why these are not those of the graph's operators, empty if they are.
     `optimizers`: ids of those whose step is part of the region. `locks`: those that the program takes, in its order.
     `host_calls`: what the entry calls before the graph runs.
@@ -142,7 +142,7 @@ class FunctionalGraph:
     whose output is memory in a row, and how many elements after the input's first one it begins: that of inputs which
     overlap themselves, and what a program reaches outside of them. `derived`: recipes for inputs computed from other
     inputs once and cached (packed weights), as (operator name, input indices, constants).
-    `numbers`: integers computed from sizes (`torch.SymInt`), which are results behind the others. `overlapping`: inputs
+    `numbers`: integers computed from sizes (`torch.SymInt`), which are results after the others. `overlapping`: inputs
     that share memory which is written; what is stored into one of them changes the others.
     Random operators keep program order. `device`: the one that kernels and planned memory are on ("cpu", "cuda:0").
     `copies`: tables of inputs, by index: what the graph does to those of a table's first row, the program does to those

@@ -12,7 +12,7 @@ import ast
 import builtins
 from collections.abc import Collection, Iterable
 
-#: Bound everywhere: what ends a path (`return`, `raise`) leaves nothing unbound behind it.
+#: Bound everywhere: what ends a path (`return`, `raise`) leaves nothing unbound after it.
 _ENDED = None
 
 

@@ -94,10 +94,10 @@ class _Head:
                 self.lines += [f"values = [{', '.join(texts)}]", "call = None"]
             return
         positions = [index for index, _ in static_reads]
-        touched = artifact.touched
-        # What is derived from weights, which no step touches, is kept as long as they stay. Gradients never do.
+        accessed = artifact.accessed
+        # What is derived from weights, which no step reads or writes, is kept as long as they stay. Gradients never do.
         weights = [
-            source for index, source in static_reads if (index in touched or artifact.derived) and is_lasting(source)
+            source for index, source in static_reads if (index in accessed or artifact.derived) and is_lasting(source)
         ]
         self.static = StaticGuards(
             split.static, [each for _, each in static_reads], positions, len(reads), split.others, weights

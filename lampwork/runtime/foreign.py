@@ -1,4 +1,4 @@
-"""Back ends of other compilers behind Lampwork's capture: `lampwork.compile(m, backend="inductor")`.
+"""Back ends of other compilers after Lampwork's capture: `lampwork.compile(m, backend="inductor")`.
 
 A back end takes a `torch.fx.GraphModule` and example inputs and returns a callable with the same results. It gets
 inference graphs of ATen operators, with parameters and buffers among the inputs; calls whose results need

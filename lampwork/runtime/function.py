@@ -692,7 +692,7 @@ def is_wrapper(function: Any) -> bool:
 
 
 def compiled_of(value: Any) -> CompiledFunction:
-    """The `CompiledFunction` behind what `lampwork.compile` returned. Raises TypeError for anything else."""
+    """The `CompiledFunction` of what `lampwork.compile` returned. Raises TypeError for anything else."""
     found = getattr(value, "__lampwork__", None)
     if found is None and isinstance(value, MethodType):
         found = getattr(value.__func__, "__lampwork__", None)

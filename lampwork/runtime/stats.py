@@ -135,11 +135,11 @@ class Counters:
         total.add(self)
         for part in parts.values():
             total.add(part.counters)
-        behind = [entry for part in parts.values() for entry in part.entries]
-        running = [entry for entry in (*entries, *behind) if entry.host is not None]
+        continued = [entry for part in parts.values() for entry in part.entries]
+        running = [entry for entry in (*entries, *continued) if entry.host is not None]
         return MappingProxyType({
             "captures": total.captures,
-            "entries": len(entries) + len(behind),
+            "entries": len(entries) + len(continued),
             "graphs": sum(bool(entry.artifact.program.steps) for entry in running),
             "continuations": len(parts),
             "calls": self.calls,
@@ -147,7 +147,7 @@ class Counters:
             "fallbacks": total._fallbacks.records(),
             "recompiles": total._recompiles.records(),
             "specialised": tuple(
-                dict.fromkeys(each for entry in (*entries, *behind) for each in entry.artifact.specialised)
+                dict.fromkeys(each for entry in (*entries, *continued) for each in entry.artifact.specialised)
             ),
             "native_kernels": sum(entry.kernels for entry in running),
             "launches": running[0].launches if running else 0,

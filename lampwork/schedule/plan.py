@@ -27,7 +27,7 @@ OWN_MEMORY_BYTES = 2 << 20
 
 
 def step_buffers(step: Step) -> tuple[str, ...]:
-    """Buffers that a step touches."""
+    """Buffers that a step reads or writes."""
     if isinstance(step, Launch):
         return (*step.buffers, step.table) if step.table else step.buffers
     if isinstance(step, Check):

@@ -134,7 +134,7 @@ def run_functional(
 
 
 def prepacked(recipes: Sequence[tuple], inputs: Sequence[Any]) -> list[Any]:
-    """The derived inputs of a graph: what stands behind its own."""
+    """The derived inputs of a graph: what stands after its own."""
     return [RECIPES[name](*[inputs[each] for each in places], *constants) for name, places, constants in recipes]
 
 

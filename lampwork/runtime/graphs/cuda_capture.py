@@ -3,11 +3,11 @@
 What a graph uses in passing is written at each of its replays. So memory that another graph hands out, or keeps, must
 never lie there, whichever of the two was captured first. Where a graph's results have memory from outside
 (`result_pool.py`) nothing in its pool outlives a replay, and all captures of a stream have one pool, as their replays
-are in order. The first of them may leave its results there: captures behind it find that memory taken.
+are in order. The first of them may leave its results there: captures after it find that memory taken.
 Where ATen makes large results by itself, or sizes are symbolic, the capture has a pool of its own. Small buffers, and
 there the large ones, too, are planned memory in any case, one workspace for all captures of a stream.
 
-A forward pass and the backward pass behind it share a pool (`Pool`): nobody else gets memory of theirs, and they are
+A forward pass and the backward pass after it share a pool (`Pool`): nobody else gets memory of theirs, and they are
 replayed by turns.
 """
 

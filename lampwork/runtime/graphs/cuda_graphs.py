@@ -219,7 +219,7 @@ class _Stream:
         self.copied = tuple(
             index for index, source in enumerate(self.artifact.inputs) if not is_static(source)
         )  # inputs that may be other tensors on each call
-        self.kept = tuple(sorted(self.artifact.touched - {*self.copied}))
+        self.kept = tuple(sorted(self.artifact.accessed - {*self.copied}))
         #: A generation speaks of everything that is kept.
         self.lasting = all(is_lasting(self.artifact.inputs[index]) for index in self.kept)
         self.inputs: dict[int, torch.Tensor] = {}

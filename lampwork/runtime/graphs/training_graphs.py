@@ -107,11 +107,11 @@ class TrainingGraphs:
         self.artifact, self.link, self.when, self.device = artifact, artifact.backward, when, device
         self.forward, self.plain_backward, self.give_back = forward, backward, give_back
         self.captured_bytes, self.allocated_bytes = captured_bytes, allocated_bytes
-        #: The results that are the caller's; what is saved comes behind them.
+        #: The results that are the caller's; what is saved comes after them.
         self.shown = self.link.joint.results + self.link.joint.hidden
         #: Inputs that may be other tensors on each call, and those that are used where they are.
         self.copied = tuple(index for index, source in enumerate(artifact.inputs) if not is_static(source))
-        in_place = (artifact.touched | {*self.link.saved_inputs}) - {*self.copied}
+        in_place = (artifact.accessed | {*self.link.saved_inputs}) - {*self.copied}
         self.kept = tuple(sorted(in_place))
         #: A generation speaks of everything that is kept.
         self.lasting = all(is_lasting(artifact.inputs[index]) for index in self.kept)
@@ -383,7 +383,7 @@ class Memory:
         self._owned: dict[int, torch.Tensor] = {}
         if pool is not None:
             self._lend(results, read)
-        #: What comes behind: saved tensors, and sizes.
+        #: What comes after: saved tensors, and sizes.
         self._rest = [None if isinstance(each, torch.Tensor) else each for each in results[len(shown) :]]
         tensors = [each for each, own in zip(self._shown, fresh) if own]
         places = [each.untyped_storage().data_ptr() for each in tensors]
@@ -518,16 +518,16 @@ class Memory:
         for value in (*read, *stream.tangents):
             if not graphs.device.holds(value):
                 raise NotCapturable("graph-input", "an input is not on the program's device", "Move it there first.")
-        behind = [*numbers, *stream.tangents, *given]
+        following = [*numbers, *stream.tangents, *given]
         owned, lent = self._owned, self.saved
-        tensors = [each for each in (*read, *lent, *owned.values(), *behind) if isinstance(each, torch.Tensor)]
+        tensors = [each for each in (*read, *lent, *owned.values(), *following) if isinstance(each, torch.Tensor)]
         passed = {_torch.storage_address(each) for each in tensors}
         del tensors
 
         def values() -> list[Any]:
             """Of all inputs; of what is saved by owners, if these are to let go of it."""
             saved = [owned.pop(index, each) if spends else each for index, each in enumerate(lent)]
-            return [*read, *saved, *behind]
+            return [*read, *saved, *following]
 
         memory_of: tuple[int, Pool | None, Program | None] = (graphs.captured_bytes[1], None, None)
         if self._pool is not None:

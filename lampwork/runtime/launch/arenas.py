@@ -4,7 +4,7 @@
                 arena 1: 16 MiB, leases of entry 3                 for calls of other threads meanwhile
 
 A lease is given back when its call's last kernel has been launched, not when it has run: whoever takes the arena next
-launches behind that kernel, on the same stream. The memory is allocated with that stream current, so torch may give it
+launches after that kernel, on the same stream. The memory is allocated with that stream current, so torch may give it
 to others by the same rule. Were workspaces each entry's own, a process would hold the sum of all, where eager holds
 nothing between calls.
 

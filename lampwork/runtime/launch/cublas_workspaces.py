@@ -111,7 +111,7 @@ def graphs_of_others() -> bool:
 def other_threads_wait() -> bool:
     """Whether every other thread with Python on its stack waits in the standard library, or for this one to get on
     with a backward pass. (They cannot go on before they get the interpreter's lock, which this thread has.)"""
-    # The engine has one thread for a device: what it has to do for others comes behind this.
+    # The engine has one thread for a device: what it has to do for others comes after this.
     waiting = _waiting()
     if _torch.is_in_backward() and not any(frame.f_code is _engine() for frame in _stack(sys._getframe())):
         waiting = waiting | {_engine()}

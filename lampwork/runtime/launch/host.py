@@ -22,7 +22,7 @@ from lampwork.runtime.launch.memory import Lease, LeasePool, ResultMemory, arena
 from lampwork.runtime.launch.out_arguments import ResultMoved, checked
 from lampwork.runtime.launch.prepacked import DerivedInputs
 from lampwork.runtime.launch.randomness import OPERATORS, generator_states, restore_generators
-from lampwork.runtime.launch.rollback import Trials, put_back
+from lampwork.runtime.launch.rollback import Rollbacks, put_back
 from lampwork.runtime.launch.unbacked_sizes import AssumptionFailed, SizeNotAssumed, many_of_one
 
 _OPERATORS = {**OPERATORS, **recurrent.OPERATORS, **strided.OPERATORS, "lampwork::many_of_one.default": many_of_one}
@@ -89,10 +89,10 @@ class Host:
             torch.cuda.synchronize(self.device)  # they are read on whatever stream a call comes on
 
     def _with_derived(self, host: Callable[..., tuple], derived: DerivedInputs) -> Callable[..., tuple]:
-        """`host` called with the derived inputs behind the others. While weights stay, so does what is made of them."""
+        """`host` called with the derived inputs after the others. While weights stay, so does what is made of them."""
         sources = {index for _, indices, _ in derived.recipes for index in indices if index >= 0}
         lasting = all(is_lasting(self.artifact.inputs[index]) for index in sources)
-        count = len(self.artifact.inputs)  # behind them may stand values that only templates read
+        count = len(self.artifact.inputs)  # after them may stand values that only templates read
         last: tuple[object, tuple] = (None, ())
         seen: tuple = ()
 
@@ -138,7 +138,7 @@ class Host:
             "below_autograd": _torch.below_autograd,
             "generator_states": lambda: generator_states(self.device),
             "restore_generators": lambda states: restore_generators(states, self.device),
-            "trials": Trials(self.device),
+            "rollbacks": Rollbacks(self.device),
             "put_back": put_back,
             "increment_version": _torch.increment_version,
             "increment_versions": _torch.increment_versions,

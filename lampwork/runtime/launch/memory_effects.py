@@ -1,4 +1,4 @@
-"""Which memory the steps of a program touch."""
+"""Which memory the steps of a program read and write."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def step_buffers(step: Extern) -> set[str]:
     return found
 
 
-def touched_inputs(program: Program) -> set[int]:
-    """Inputs whose memory the steps of a program touch, or that are results. For a program that was just compiled:
-    see `Artifact.touched`."""
-    touched: set[str] = set()
+def accessed_inputs(program: Program) -> set[int]:
+    """Inputs whose memory the steps of a program read or write, or that are results. For a program that was just
+    compiled: see `Artifact.accessed`."""
+    accessed: set[str] = set()
     for step in program.steps:
         if isinstance(step, Launch):
-            touched.update(step.buffers)
+            accessed.update(step.buffers)
         elif isinstance(step, Extern):
-            touched |= step_buffers(step)
+            accessed |= step_buffers(step)
         else:
-            touched.add(step.buffer)
-    found = {index for index, name in enumerate(program.inputs) if name in touched} | {*program.written_inputs}
+            accessed.add(step.buffer)
+    found = {index for index, name in enumerate(program.inputs) if name in accessed} | {*program.written_inputs}
     for result in program.results:
         if isinstance(result, (FromInput, ViewOfInput)):
             found.add(result.input)

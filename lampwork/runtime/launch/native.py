@@ -89,7 +89,7 @@ class _MethodDefinition(ctypes.Structure):
 
 
 #: Definitions of functions that are alive, by the id of a weak reference to the function; and those to be used again.
-#: CPython reads a definition once more while it frees the function, behind the weak reference's call: so its memory is
+#: CPython reads a definition once more while it frees the function, after the weak reference's call: so its memory is
 #: never freed, and is used again with the same flags.
 _definitions: dict[int, tuple[weakref.ref, _MethodDefinition]] = {}
 _spare_definitions: deque[_MethodDefinition] = deque()

@@ -33,7 +33,7 @@ def unread_inputs(artifact: Artifact, templates: Sequence[Source]) -> frozenset[
     tests = _tests(artifact)
     return frozenset(
         index
-        for index in artifact.untouched
+        for index in artifact.unaccessed
         if id(source := artifact.inputs[index]) not in named
         and (test := tests.get(id(source))) is not None
         and None not in (*test.shape, *test.strides)

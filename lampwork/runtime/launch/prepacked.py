@@ -61,7 +61,7 @@ def _scale(gamma: torch.Tensor | None, variance: torch.Tensor, epsilon: float) -
 def fold_batch_norm_weight(
     weight: torch.Tensor, variance: torch.Tensor, gamma: torch.Tensor | None, epsilon: float, packing: tuple
 ) -> torch.Tensor:
-    """A convolution's weight times the scale of the batch norm behind it, computed in float64.
+    """A convolution's weight times the scale of the batch norm after it, computed in float64.
 
     Then packed with the arguments `packing`, or with channels last for `("channels_last",)`, or left in the layout of
     `weight` if there are none.
@@ -82,7 +82,7 @@ def fold_batch_norm_bias(
     bias: torch.Tensor | None,
     epsilon: float,
 ) -> torch.Tensor:
-    """The bias of a convolution with the batch norm behind it folded in, in float64 until rounded to `mean`'s type."""
+    """The bias of a convolution with the batch norm after it folded in, in float64 until rounded to `mean`'s type."""
     centre = -mean.double() if bias is None else bias.double() - mean.double()
     folded = centre * _scale(gamma, variance, epsilon)
     return (folded if beta is None else folded + beta.double()).to(mean.dtype)
@@ -90,7 +90,7 @@ def fold_batch_norm_bias(
 
 @recipe
 def pad_rows(weight: torch.Tensor, rows: int) -> torch.Tensor:
-    """A weight [N, K] or bias [N] with zeros behind it up to `rows` rows."""
+    """A weight [N, K] or bias [N] with zeros appended up to `rows` rows."""
     return torch.nn.functional.pad(weight, [0] * (2 * weight.dim() - 1) + [rows - weight.size(0)])
 
 

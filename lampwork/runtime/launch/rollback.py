@@ -1,9 +1,10 @@
 """The first run of a program, which can be taken back.
 
-    kept = trials.keep(sizes, (x3, x7), True)    what the program is about to write, and the generators; None if proven
+    kept = rollbacks.keep(sizes, (x3, x7), True)   what the program is about to write, and the generators; None if
+                                                   proven
     ...
-    put_back(kept)                               after a failure: as if the program had not run
-    trials.proven.add(sizes)                     after success
+    put_back(kept)                                 after a failure: as if the program had not run
+    rollbacks.proven.add(sizes)                    after success
 
 What operators return is planned from shape rules. Where one returns something else, that is found when it is called,
 and the program may have written to the caller's tensors by then. Once it has run through, every operator has been seen
@@ -21,7 +22,7 @@ from lampwork import _torch
 from lampwork.runtime.launch.randomness import generator_states, restore_generators
 
 
-class Trials:
+class Rollbacks:
     """The sizes with which a program on `device` has run to its end."""
 
     def __init__(self, device: str) -> None:

@@ -11,7 +11,7 @@ import torch
 def as_strided_scatter(
     base: torch.Tensor, source: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int
 ) -> torch.Tensor:
-    """A copy of `base` in its strides, with `source` written to a strided part that begins `offset` elements behind
+    """A copy of `base` in its strides, with `source` written to a strided part that begins `offset` elements after
     its own beginning. (ATen's counts from the beginning of the storage, where other buffers lie.)
 
     A part may begin ahead of `base`, where that lies deep in its storage: nobody sees what is written there. The copy

@@ -1,4 +1,4 @@
-"""Calls that go on behind a graph break: a native call, then the suspended frames, compiled as entries of their own.
+"""Calls that go on after a graph break: a native call, then the suspended frames, compiled as entries of their own.
 
     entry of the call:   guards, graph, effects  -> Suspended(point, callable, args, kwargs, live values)
     `drive`:             callable(*args, **kwargs), natively

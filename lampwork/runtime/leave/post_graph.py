@@ -1,4 +1,4 @@
-"""What an entry does behind its graph for the program: computes with numbers out of tensors, writes, logs, warns.
+"""What an entry does after its graph for the program: computes with numbers out of tensors, writes, logs, warns.
 
 Capture describes these as calls (`capture/values/unbacked_numbers.py`, `capture/leave/output.py`); they run in the
 program's order.

@@ -36,8 +36,8 @@ FAULTS = (
     ),
     Fault(
         "identities-unguarded", "capture/leave/effects.py",
-        "    if len(origins) > 1:\n        others = tuple(origin.source for origin in origins[1:])\n",
-        "    if False:\n        others = tuple(origin.source for origin in origins[1:])\n",
+        "        if len(sources) > 1:\n            loader.guards.distinct(sources)\n",
+        "        if False:\n            loader.guards.distinct(sources)\n",
         "objects whose `id()` was taken may be one",
     ),
     Fault(

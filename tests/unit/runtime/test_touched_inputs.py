@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import lampwork
-from lampwork.runtime.launch.memory_effects import touched_inputs
+from lampwork.runtime.launch.memory_effects import accessed_inputs
 
 
 def test_gradients_that_a_step_looks_at_and_drops():
@@ -27,6 +27,6 @@ def test_gradients_that_a_step_looks_at_and_drops():
         step(torch.ones(2, 4))
     artifact = step.__lampwork__.entries[0].artifact
     gradients = {index for index, source in enumerate(artifact.inputs) if getattr(source, "name", "") == "grad"}
-    touched = touched_inputs(artifact.program)
+    touched = accessed_inputs(artifact.program)
     assert len(gradients) == 2 and not gradients & touched
     assert touched == set(range(len(artifact.inputs))) - gradients
