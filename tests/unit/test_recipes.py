@@ -143,8 +143,8 @@ def edited(module, before, after):
     install(module, text.replace(before, after))
 
 if sys.argv[1:] == ["field"]:
-    edited("lampwork.ir.artifact", "    @property\\n    def touched", "    note: str = ''\\n\\n    @property\\n    def touched")
-    edited("lampwork.runtime.cache.schema", "table(STR, STR),\\n    ),\\n}  # fmt: skip", "table(STR, STR), STR,\\n    ),\\n}  # fmt: skip")
+    edited("lampwork.ir.artifact", "compare=False)\\n", "compare=False)\\n    note: str = ''\\n")
+    edited("lampwork.runtime.cache.schema", "\\n    ),\\n}  # fmt: skip\\n\\n#: Classes of modules", " STR,\\n    ),\\n}  # fmt: skip\\n\\n#: Classes of modules")
     edited("lampwork.pipeline", "        locks=region.locks,\\n", "        locks=region.locks,\\n        note=f'for {region.name}',\\n")
 
 import torch, lampwork
