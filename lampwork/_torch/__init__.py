@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from lampwork._torch.library import (
+    bernoulli_of,
     cpu_random_state_bytes,
     direct_call,
     draws_random_numbers,

@@ -104,6 +104,18 @@ def if_given() -> OpOverload:
     return overload("lampwork::if_given")
 
 
+def bernoulli_of() -> OpOverload:
+    """Our operator that draws a fresh tensor as `bernoulli_(p)` of ATen does, `p` being in a tensor on the CPU: so a
+    graph serves every `p`."""
+    _define_operators()
+    return overload("lampwork::bernoulli_of")
+
+
+def _bernoulli_of(p: torch.Tensor, size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+    made = torch.empty_strided(size, stride, dtype=dtype, device=p.device)
+    return made if made.is_meta else made.bernoulli_(p.item())
+
+
 @once
 def _define_operators() -> Any:
     from lampwork._torch import recurrent
@@ -119,6 +131,8 @@ def _define_operators() -> Any:
     library.impl("set_rng_state", lambda state: torch.default_generator.set_state(state) and None, key)
     library.define("many_of_one(Tensor number) -> Tensor", tags=(torch.Tag.dynamic_output_shape,))
     library.define("if_given(Tensor x, Tensor given) -> Tensor", tags=(torch.Tag.pointwise,))
+    library.define("bernoulli_of(Tensor p, SymInt[] size, SymInt[] stride, ScalarType dtype) -> Tensor", tags=tag)
+    library.impl("bernoulli_of", _bernoulli_of, key)
     library.impl("if_given", lambda x, given: torch.where(given, x, torch.zeros_like(x)), key)
     library.define(recurrent.FORWARD)
     library.impl("recurrent_layer", recurrent.recurrent_layer, "CompositeImplicitAutograd")

@@ -46,6 +46,8 @@ SHAPE_FROM_SHAPES = frozenset({
 
 #: Ours, written in terms of others, which a graph holds as they are and without which it is the same.
 WHOLE = frozenset({"lampwork::recurrent_layer", "lampwork::recurrent_layer_backward"})
+#: Ours that can be called anew to see how eager lays out what is made of their results.
+REPEATABLE = WHOLE | {"lampwork::bernoulli_of"}
 
 
 #: Elementwise operators without the tag.

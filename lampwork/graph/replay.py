@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from lampwork import _torch
 from lampwork.fakes.fake import Fake
-from lampwork.fakes.operators import WHOLE, operator
+from lampwork.fakes.operators import REPEATABLE, operator
 from lampwork.fakes.symbolic import size_of, sizes_of
 from lampwork.graph.build import is_random
 from lampwork.ir.region import AliasOfInput, FunctionalGraph, Region
@@ -176,7 +176,7 @@ class _Writer(_Calls):
         if not _torch.is_operator(node.target):
             raise _Unrepeatable(f"it calls {node.target}")
         name: str = node.meta.get("replayed", node.target).name()
-        if name.startswith("lampwork") and name not in WHOLE:
+        if name.startswith("lampwork") and name not in REPEATABLE:
             raise _Unrepeatable(f"it calls {name}")
         return name
 

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 import lampwork
 from tests.dynamic.support import check, compare, copies
+from tests.python.warm import run_cold_and_warm
 
 INTEGERS = (3, 5, 4, 7, 9, 6)
 NUMBERS = (0.1, 0.2, 0.25, 0.3, 0.5, 0.7)
@@ -69,6 +70,84 @@ def test_integers(name):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_numbers(name):
     check(FUNCTIONS[name], [(X, s) for s in NUMBERS], captures=2, dynamic=None)
+
+
+DROPOUTS = {
+    "dropout": lambda x, p: F.dropout(x * 2, p),
+    "of halves": lambda x, p: (F.dropout(x.bfloat16(), p), F.dropout(x.double(), p)),
+    "in another order": lambda x, p: F.dropout(x.t(), p),
+    "in place": lambda x, p: F.dropout((x * 2)[:, ::2], p, inplace=True),
+    "not in training": lambda x, p: F.dropout(x, p, training=False) + 1,
+    "computed": lambda x, p: F.dropout(x, 1 - p * 0.5),
+    "of nothing": lambda x, p: F.dropout(x[:0], p),
+}
+
+
+@pytest.mark.parametrize("name", DROPOUTS)
+def test_dropout_draws_what_eager_draws(name):
+    program = DROPOUTS[name]
+    compiled = lampwork.compile(program, options={"cache": False})
+    for p in NUMBERS:
+        outcomes = []
+        for run in (compiled, program):
+            torch.manual_seed(3)
+            x = X.clone().requires_grad_()
+            found = run(x, p)
+            whole = sum(each.double().sum() for each in (found if type(found) is tuple else (found,)))
+            outcomes.append([found, torch.autograd.grad(whole, x), torch.rand(2)])
+        compare(*outcomes)
+    assert lampwork.stats(compiled)["captures"] <= 2 and not lampwork.stats(compiled)["fallbacks"]
+
+
+def test_dropout_of_all_of_nothing_and_of_what_is_no_probability():
+    """Each of 0 and 1 has an entry of its own; what is out of range is eager's error."""
+
+    def program(x, p):
+        return torch.dropout(x, p, True)
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for p in (0.5, 0.25, 0.0, 1.0, 0.75, 0.0):
+        torch.manual_seed(3)
+        expected = program(X, p)
+        torch.manual_seed(3)
+        compare(compiled(X, p), expected)
+    assert lampwork.stats(compiled)["captures"] <= 4
+    for p in (-0.5, 1.5, math.nan):
+        with pytest.raises(RuntimeError, match="between 0 and 1"):
+            compiled(X, p)
+
+
+def test_dropout_of_sizes_that_vary():
+    compiled = lampwork.compile(DROPOUTS["in another order"], options={"cache": False})
+    for p, size in zip(NUMBERS, INTEGERS):
+        x = torch.randn(size, size + 2)
+        torch.manual_seed(3)
+        expected = DROPOUTS["in another order"](x, p)
+        torch.manual_seed(3)
+        compare(compiled(x, p), expected)
+    assert lampwork.stats(compiled)["captures"] <= 2
+
+
+def test_dropout_in_another_process(tmp_path):
+    cold, warm = run_cold_and_warm(tmp_path, STORED)
+    assert cold[:-1] == warm[:-1] and cold[-1] == "2 0" and warm[-1] == "0 1"  # the entry for all of them
+
+
+STORED = """
+import torch
+import lampwork
+from torch.nn import functional as F
+
+@lampwork.compile
+def program(x, p):
+    return F.dropout(x, p)
+
+for p in (0.5, 0.25, 0.125):
+    torch.manual_seed(1)
+    print(program(torch.ones(6), p).tolist())
+stats = lampwork.stats(program)
+print(stats["captures"], stats["cache_hits"])
+"""
 
 
 @pytest.mark.parametrize("program", [INDICES["an element"], INDICES["from the end"], written,

@@ -17,6 +17,7 @@ from lampwork.capture.natives.effect_classes import name_of
 from lampwork.capture.natives.generators import draw, is_drawn
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.attention import attention
+from lampwork.capture.record.dropout import dropout, is_dropout
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.record.products import called as product_called
 from lampwork.capture.record.recurrent import RECURRENT, recurrent
@@ -77,6 +78,8 @@ class TensorCalls(CaptureWorld):
                 kwargs = {**kwargs, name: self._item(kwargs[name])}
         if is_drawn(args, kwargs):
             return draw(self, function, args, kwargs)
+        if is_dropout(function, args, kwargs):
+            return dropout(self, function, *args)
         if function in _torch.list_lerps and len(args) == 3 and type(args[2]) is Fake and not args[2].dim():
             args = (*args[:2], self._item(args[2]))
         if function in _MAKE_TENSORS and args and type(args[0]) in _MAKES:
