@@ -395,10 +395,11 @@ _IN_GRAPH: dict[Any, Any] = {
 _TESTS: dict[Any, Any] = {math.isnan: torch.isnan, math.isinf: torch.isinf, math.isfinite: torch.isfinite}
 
 
-def tensor_of(number: UnbackedNumber) -> Fake:
-    """The number as a tensor of one element in the graph. Raises `DataDependent` if no operator computes it."""
+def tensor_of(number: UnbackedNumber, beside: Fake | None = None) -> Fake:
+    """The number as a tensor of one element in the graph: one of the host's on the device of `beside`. Raises
+    `DataDependent` if no operator computes it."""
     if number.host is not None:
-        return number.host.tensor(number.kind)
+        return number.host.tensor(number.kind) if beside is None else number.host.tensor(number.kind, beside.device)
     if number.tensor is None:
         assert number.made is not None
         function, args, _ = number.made
@@ -471,7 +472,7 @@ def compute_with_tensor(plain: Any, left: Any, right: Any) -> Any:
         return plain(tensor, chosen) if tensor is left else plain(chosen, tensor)
     if tensor.dtype in _HALVES and number.kind is not bool:  # which compute with numbers in single precision
         with torch.no_grad():
-            exact = tensor_of(number)
+            exact = tensor_of(number, tensor)
             wide = (exact.to(tensor.dtype) if plain in _ROUNDS_NUMBERS else exact).to(torch.float32)
         if plain is operator.truediv and tensor is right:
             return (right.reciprocal().float() * wide).to(tensor.dtype)
@@ -504,9 +505,7 @@ def beside(number: Any, tensor: Any) -> Any:
     if number.kind is bool or not exact:
         raise DataDependent(_WHAT_IS_DONE)
     with torch.no_grad():
-        if number.host is not None:
-            return number.host.tensor(number.kind, tensor.device).to(tensor.dtype)
-        return tensor_of(number).to(tensor.dtype)
+        return tensor_of(number, tensor).to(tensor.dtype)
 
 
 # Functions of numbers -------------------------------------------------------------------------------------------------
