@@ -16,12 +16,12 @@ from typing import Any
 
 from lampwork import _torch, collector
 from lampwork._torch import InitialStates
+from lampwork.backends import backend_of
 from lampwork.capture.autograd.gradient_layouts import TangentLayout, relaid
 from lampwork.capture.capture import capture
 from lampwork.capture.outside.dynamic_sizes import DynamicPolicy
 from lampwork.codegen.generate import generate, make_tuner
 from lampwork.codegen.host import host_source
-from lampwork.codegen.target import cuda_target, host_target
 from lampwork.config import Settings, environment
 from lampwork.errors import CompileError, Diagnostic, DynamicSizeError, GraphBreak, LampworkError, OffsetError
 from lampwork.fakes.kernels import is_refusal
@@ -30,7 +30,7 @@ from lampwork.graph.prepare import Halves, prepare, prepare_halves
 from lampwork.ir.artifact import Artifact
 from lampwork.ir.differentiation import Backward, GradientLayout
 from lampwork.ir.guard import Guard
-from lampwork.ir.program import NativeCode, Program, device_index
+from lampwork.ir.program import NativeCode, Program
 from lampwork.ir.region import Continue, FunctionalGraph, Raise, Region, Return, RunEagerly
 from lampwork.ir.replay import Replay
 from lampwork.ir.size import Size
@@ -301,11 +301,10 @@ def _guards(region: Region) -> tuple[Guard, ...]:
 
 def _tuner(settings: Settings, target: Target, device: str) -> Any:
     """What measures on the device for the modes that take the fastest; CPU programs are not tuned."""
-    if device == "cpu" or not settings.mode.startswith("max-autotune"):
+    backend = backend_of(device)
+    if backend.tuner is None or not settings.mode.startswith("max-autotune"):
         return None
-    from lampwork.runtime.launch.tuning import DeviceMeasure
-
-    return make_tuner(target, DeviceMeasure(device_index(device)))
+    return make_tuner(target, backend.launching.measure(device))
 
 
 def _count_tuning(tuner: Any, seconds: dict[str, float]) -> None:
@@ -332,7 +331,7 @@ def target_of(device: str) -> Target:
 
     Raises `CompileError` for a GPU that no kernels are generated for.
     """
-    return host_target() if device == "cpu" else cuda_target(int(device.partition(":")[2]))
+    return backend_of(device).target_of(device)
 
 
 def _outcome_of(stop: GraphBreak) -> RunEagerly:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lampwork.backends import backend_of
+from lampwork.backends.backend import named
 from lampwork.config import Settings
 from lampwork.ir.program import NativeCode, Program
 from lampwork.ir.target import Target
@@ -14,17 +16,11 @@ def generate(program: Program, settings: Settings, target: Target, tuner: Any = 
 
     `tuner`: what `make_tuner` made for the program, if the fastest forms of kernels are to be taken.
     """
-    if target.device == "cpu":
-        from lampwork.codegen.llvm.generate import generate_native
-
-        return generate_native(program, settings, target)
-    from lampwork.codegen.triton.generate import generate_device
-
-    return generate_device(program, settings, target, tuner)
+    return named(backend_of(target.device).generate)(program, settings, target, tuner)
 
 
 def make_tuner(target: Target, measure: Any) -> Any:
-    """A `codegen.triton.tune.Tuner`, which chooses by what `measure` finds on the device."""
-    from lampwork.codegen.triton.tune import Tuner
-
-    return Tuner(target, measure)
+    """What chooses by what `measure` finds on the device: for a GPU a `codegen.triton.tune.Tuner`."""
+    tuner = backend_of(target.device).tuner
+    assert tuner is not None, f"{target.device} is not tuned"
+    return named(tuner)(target, measure)

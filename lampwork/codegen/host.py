@@ -128,7 +128,7 @@ class _HostWriter(Steps):
     def _tables(self) -> Iterator[str]:
         program = self.program
         yield f"WORKSPACE_BYTES = {program.workspace_bytes}"
-        if self.on_gpu:
+        if self.streams:
             yield f"CAPTURED_BYTES = {self.captured_bytes}  # workspace and large buffers, while a graph is captured"
             peaks = (self.blocks.peak, self.blocks.peak_with_results) if self.may_pass else (0, 0)
             yield f"ALLOCATED_BYTES = {peaks}  # at most at once, in large blocks: without results, with them"
@@ -172,8 +172,8 @@ class _HostWriter(Steps):
             yield "".join(f"run{index}, " for index in range(runs)) + "= runs"
         yield "def host(values, generation=None):"
         yield from ("    " + line for line in unpack)
-        stream = "stream" if self.on_gpu else ""
-        if self.on_gpu and (needs_lease or runs):
+        stream = "stream" if self.streams else ""
+        if self.streams and (needs_lease or runs):
             yield f"    stream = current_stream({device_index(self.program.device)})"
         if needs_lease:
             yield "    try:"
@@ -295,7 +295,7 @@ class _HostWriter(Steps):
         for index, name in enumerate(self.program.result_storages):
             buffer = self.program.buffers[name]
             shape, strides = dims(buffer.shape), dims(buffer.strides)
-            if self.on_gpu:  # torch keeps memory of earlier results there, for all
+            if self.streams:  # torch keeps memory of earlier results there, for all
                 if name in self.accessed:  # made when it is first needed
                     continue
                 self._make(f"r{index}", name)

@@ -7,6 +7,7 @@ from keyword import iskeyword
 from typing import Any
 
 from lampwork import _torch
+from lampwork.backends import backend_of
 from lampwork.codegen.host_blocks import Blocks
 from lampwork.codegen.host_expressions import Expressions, dims
 from lampwork.codegen.host_poison import idle_ranges, poison_line
@@ -61,20 +62,20 @@ class Steps(Expressions):
             if owns_inputs and index not in returned and name not in program.numbers
         }
         self.owns_inputs = owns_inputs
-        self.on_gpu = program.device != "cpu"
+        self.streams = backend_of(program.device).streams
         self.slot = {name: index for index, name in enumerate(native.buffer_order)}
         self.lines: list[str] = []
         #: Buffers that the host makes and nobody sees: while a graph is captured, they lie after the workspace.
         self.passing: dict[str, tuple[int, int]] = {}
         #: Whether a graph's capture may have memory for results.
         self.given = False
-        self.may_pass = self.on_gpu and not program.sizes and not program.found
+        self.may_pass = self.streams and not program.sizes and not program.found
         self.returned = {result.view.buffer for result in program.results if isinstance(result, FromBuffer)}
         self.captured_bytes = _aligned(program.workspace_bytes + SLACK_BYTES)
         self.blocks = Blocks()
         self.starts = sequence_starts(program)
         #: Buffers that steps need; results among them that are allocated by now.
-        self.accessed = {name for step in program.steps for name in _buffers_of(step)} if self.on_gpu else set()
+        self.accessed = {name for step in program.steps for name in _buffers_of(step)} if self.streams else set()
         self.made: set[str] = set()
         self.committed = False
         #: Sizes that are known midway, and are not yet; what is to be checked once they are.
@@ -188,7 +189,7 @@ class Steps(Expressions):
 
     def _run(self, number: int, start: int) -> None:
         """Run the launch sequence that begins with step `start`."""
-        if not self.on_gpu:
+        if not self.streams:
             self.emit(f"run{number}(lease.address, lease.sizes_address, threads())")
             return
         outside: dict[str, str] = {}
@@ -309,7 +310,7 @@ class Steps(Expressions):
         on a GPU large ones, and results."""
         for name in names:
             place = self.place(name)
-            if place.kind == "result" and self.on_gpu and name not in self.made:
+            if place.kind == "result" and self.streams and name not in self.made:
                 self.made.add(name)
                 self._make(f"r{place.index}", name)
             elif place.kind == "extern" and name not in self.extern_names:
@@ -319,7 +320,7 @@ class Steps(Expressions):
     def _make(self, variable: str, name: str) -> None:
         """The tensor `variable` is memory for a buffer."""
         buffer = self.program.buffers[name]
-        dtype = f"torch.{buffer.dtype}" if self.on_gpu else f"dtype=torch.{buffer.dtype}"
+        dtype = f"torch.{buffer.dtype}" if self.streams else f"dtype=torch.{buffer.dtype}"
         made = f"{dims(buffer.shape)}, {dims(buffer.strides)}, {dtype}"
         place = self.place(name)
         self.blocks.take(name, span_bytes(buffer), place.kind == "result")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lampwork.backends import backend_of
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import storage_numel
 from lampwork.ir.program import Extern, Launch, Program
@@ -32,6 +33,7 @@ def sequence_starts(program: Program) -> frozenset[int]:
     seen: set[str] = set()
     freed = 0
     follows = False
+    own_memory = backend_of(program.device).own_memory
     for number, step in enumerate(program.steps):
         if not isinstance(step, Launch):
             follows = False
@@ -42,7 +44,7 @@ def sequence_starts(program: Program) -> frozenset[int]:
             starts.add(number)
             freed = 0
         follows = True
-        if program.device != "cpu":
+        if own_memory:
             freed += _bytes(program, program.free_after.get(number, ()))
     return frozenset(starts)
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from lampwork.config import ISA_LEVELS, environment
 from lampwork.errors import CompileError
+from lampwork.ir.program import device_index
 from lampwork.ir.target import LEVELS, Target, machine_features
 
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse4": 16}
@@ -23,6 +24,16 @@ def host_target() -> Target:
         if present.issuperset(LEVELS[name]):
             return make_target(name, _threads())
     raise RuntimeError("this processor lacks SSE4.2; Lampwork has no CPU back end for it")
+
+
+def host_target_of(device: str) -> Target:
+    """As back ends name it."""
+    return host_target()
+
+
+def cuda_target_of(device: str) -> Target:
+    """The device that is named "cuda:1", as `cuda_target`."""
+    return cuda_target(device_index(device))
 
 
 def make_target(name: str, threads: int) -> Target:

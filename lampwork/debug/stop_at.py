@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.backends import backend_of
 from lampwork.debug.interpret.graphs import prepacked, run_functional, run_recorded, snapshot
 from lampwork.debug.interpret.nests import run_lowered
 from lampwork.debug.interpret.steps import run_program
@@ -57,7 +58,7 @@ class KeptStages:
         if isinstance(artifact.outcome, RunEagerly):
             return None
         stage = self.stop_at
-        if stage in ("lowered", "scheduled") and artifact.program.device != "cpu":
+        if stage in ("lowered", "scheduled") and not backend_of(artifact.program.device).is_host:
             raise CompileError(
                 f"LAMPWORK_STOP_AT={stage}",
                 f"loops are interpreted on the CPU, and this program is on {artifact.program.device}; "

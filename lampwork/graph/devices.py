@@ -19,6 +19,7 @@ import torch.fx
 from torch.fx import Node
 
 from lampwork import _torch
+from lampwork.backends import BACKENDS, backend_of
 from lampwork.errors import Diagnostic, GraphBreak
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
@@ -48,28 +49,32 @@ _TAKE_FROM_CPU = {
 
 
 def program_device(graph: torch.fx.Graph) -> str:
-    """The device of `graph`'s program: "cpu", or the CUDA device that some of its tensors are on.
+    """The device of `graph`'s program: "cpu", or the other device that some of its tensors are on.
 
-    Raises `GraphBreak` for tensors on several CUDA devices and on devices without a back end.
+    Raises `GraphBreak` for tensors on several such devices and on devices without a back end.
     """
-    cuda: set[torch.device] = set()
+    found: set[torch.device] = set()
     for node in graph.nodes:
         for value in _tensors(node.meta.get("val")):
             device = value.device
-            if device.type == "cuda":
-                cuda.add(device)
-            elif device.type not in ("cpu", "meta"):
+            if device.type == "meta":
+                continue
+            backend = BACKENDS.get(device.type)
+            if backend is not None:
+                if not backend.is_host:
+                    found.add(device)
+            else:
                 raise GraphBreak(Diagnostic(
                     "no-back-end", f"a tensor is on device {device}, which no back end of Lampwork compiles for",
-                    node.meta["location"], "Supported devices: cpu, cuda.",
+                    node.meta["location"], f"Supported devices: {', '.join(sorted(BACKENDS))}.",
                 ))  # fmt: skip
-            if len(cuda) > 1:
-                names = " and ".join(sorted(map(str, cuda)))
+            if len(found) > 1:
+                names = " and ".join(sorted(map(str, found)))
                 raise GraphBreak(Diagnostic(
                     "several-devices", f"one program uses {names}", node.meta["location"],
                     "Compile the part on each device by itself.",
                 ))  # fmt: skip
-    return str(cuda.pop()) if cuda else "cpu"
+    return str(found.pop()) if found else "cpu"
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -87,7 +92,7 @@ def place_constants(functional: FunctionalGraph) -> FunctionalGraph:
     (and indices) on the CPU are copied there once. Exact but for rounding of floating-point functions. What stays on
     the CPU is what the program asked for there.
     """
-    if functional.device != "cpu":
+    if not backend_of(functional.device).is_host:
         placing = _Placing(functional.graph, torch.device(functional.device))
         for node in list(functional.graph.nodes):
             if node.op == "call_function" and _torch.is_operator(node.target):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from lampwork.backends import backend_of
 from lampwork.config import Settings, environment
 from lampwork.graph.convolutions import simplify_convolutions, split_biases, sum_bias_gradients
 from lampwork.graph.devices import place_constants, program_device
@@ -41,7 +42,7 @@ def passes(settings: Settings, device: str = "cpu") -> tuple[Pass, ...]:
 
     `remove_dead` runs first so that later ones look at less, and after what leaves nodes dead.
     """
-    if device != "cpu":  # what names oneDNN, or was measured on CPUs, stays out
+    if backend_of(device).library == "cuDNN":  # what names oneDNN, or was measured on CPUs, stays out
         return (
             remove_dead,
             embed_literals,
@@ -117,7 +118,7 @@ def _joint_passes(settings: Settings, device: str) -> tuple[Pass, ...]:
     """Those before it is chosen what of the forward pass is kept for the backward one. A padded product is kept as the
     vendor's kernel wrote it: the part of it that the program sees would be a copy."""
     decomposed: tuple[Pass, ...] = ()
-    if device != "cpu":
+    if backend_of(device).library == "cuDNN":
         decomposed = (
             keep_places_in_windows,
             decompose_log_softmaxes,

@@ -26,6 +26,7 @@ import torch
 from torch.fx import Node
 
 from lampwork import _torch
+from lampwork.backends import backend_of
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.operators import operator
 from lampwork.fakes.symbolic import hint_of
@@ -35,12 +36,6 @@ from lampwork.graph.partition import Joined, is_free
 
 aten = torch.ops.aten
 
-#: Arithmetic that takes as long as moving a byte: float32 products on CPUs with AVX-512 (some 100 GFLOP/s to 15 GB/s a
-#: core), half precision on GPUs.
-_FLOPS_PER_BYTE = {"cpu": 8, "cuda": 150}
-#: How many times cheaper arithmetic on an element is than `_ARITHMETIC` says: an estimate. A GPU has some 20 operations
-#: for each byte that its memory moves, a CPU with AVX-512 four.
-_CHEAPNESS = {"cpu": 1, "cuda": 5}
 #: How much more the last value of a program counts than the first.
 _SLOPE = 0.3
 _STEPS = 16
@@ -60,9 +55,9 @@ class Costs:
 
     def __init__(self, joined: Joined, device: str) -> None:
         self.joined = joined
-        kind = "cpu" if device == "cpu" else "cuda"
-        self.flops_per_byte, self.cheapness = _FLOPS_PER_BYTE[kind], _CHEAPNESS[kind]
-        self._fused = _FUSED if kind == "cpu" else _FUSED | _FUSED_ON_GPU
+        costs = backend_of(device).costs
+        self.flops_per_byte, self.cheapness = costs.flops_per_byte, costs.cheapness
+        self._fused = _FUSED | _FUSED_WITH_SUMS if costs.fuses_sums else _FUSED
         self.required = required(joined)
         self.returned = set(joined.outputs)
         #: What autograd reads itself. The caller may write to other results, which are not saved for that.
@@ -376,7 +371,7 @@ _FUSED = {
     aten._log_softmax_backward_data.default, aten.threshold_backward.default, aten.silu_backward.default,
     aten.embedding.default, aten.rsqrt.default, aten.nll_loss_forward.default, aten.nll_loss_backward.default,
 }  # fmt: skip
-_FUSED_ON_GPU = {
+_FUSED_WITH_SUMS = {
     aten.max_pool2d_with_indices.default, aten.max_pool2d_with_indices_backward.default,
     aten.max_pool3d_with_indices.default, aten.max_pool3d_with_indices_backward.default,
 }  # fmt: skip

@@ -152,7 +152,8 @@ def _softshrink(lowering: Lowering, self: TensorValue, lambd: Any = 0.5) -> Any:
     def body(x: Expr) -> Expr:
         limit, nothing = ex.like(lambd, x), ex.like(0, x)
         # NaN stays. On a CPU so does the sign: there it is x * 0.
-        zero = ex.mul(x, nothing) if lowering.device == "cpu" else ex.where(ex.test("isnan", x), x, nothing)
+        by_product = lowering.numerics.shrinks_by_product
+        zero = ex.mul(x, nothing) if by_product else ex.where(ex.test("isnan", x), x, nothing)
         low = ex.where(ex.compare("lt", x, ex.unary("neg", limit)), ex.add(x, limit), zero)
         return ex.where(ex.compare("gt", x, limit), ex.sub(x, limit), low)
 
@@ -293,7 +294,7 @@ def _binary_cross_entropy(
         return lowering.check(shape, lambda index: outside(operand, index), message, "RuntimeError")
 
     in_range = checked(self, "input")
-    looks = lowering.device == "cpu" and _torch.cross_entropy_checks_targets()
+    looks = lowering.numerics.checks_targets and _torch.cross_entropy_checks_targets()
     in_range_too = checked(target, "target") if looks else lambda value, index: value
 
     def body(index: tuple) -> Expr:

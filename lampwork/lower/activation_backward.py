@@ -226,7 +226,7 @@ def _logit(lowering: Lowering, grad_output: TensorValue, self: TensorValue, eps:
         outside = Compute("or", (ex.compare("lt", x, ex.like(low, x)), ex.compare("gt", x, ex.like(high, x))), "bool")
         edge = Compute("or", (ex.compare("eq", x, ex.like(0, x)), ex.compare("eq", x, _one(x))), "bool")
         value = ex.div(g, ex.mul(x, ex.sub(_one(x), x)))
-        if lowering.device == "cpu":
+        if lowering.numerics.logit_edges:
             # As eager's scalar kernel: 1 / -0.0 would be negative, as it is in its vectorised one, and on a GPU.
             value = ex.where(edge, ex.mul(g, ex.like(math.inf, g)), value)
         return ex.where(outside, ex.like(math.nan if eps is None or eps < 0 else 0, x), value)

@@ -73,7 +73,7 @@ def _range(lowering: Lowering, start: Any, step: Any, length: Size) -> Any:
     if dtype not in FLOATING:
         return NotImplemented
 
-    wide = "float64" if lowering.device == "cpu" or dtype == "float64" else "float32"
+    wide = "float64" if lowering.numerics.accumulates_in_double or dtype == "float64" else "float32"
     start, step = (ex.constant(each, wide) for each in (start, step))
 
     def body(index: IndexTuple) -> Expr:
@@ -84,7 +84,7 @@ def _range(lowering: Lowering, start: Any, step: Any, length: Size) -> Any:
 
 def _step_along(lowering: Lowering, start: Expr, step: Expr, position: Expr) -> Expr:
     """start + step * position, which ATen's kernels for a GPU round once: arange(-2, 1, 0.1) has no 0 there."""
-    if lowering.device != "cpu":
+    if lowering.numerics.steps_round_once:
         return ex.fma(step, position, start)
     return ex.add(start, ex.mul(step, position))
 

@@ -65,7 +65,7 @@ def _row_sum(
 ) -> Callable[[IndexTuple], Expr]:
     """The sum of a softmax's row. Where the row is the last dimension, eager's sum on a CPU begins with the first term:
     that of a single -0 is -0."""
-    if lowering.device == "cpu" and dims in ((), (len(shape) - 1,)) and all(shape[dim] == 1 for dim in dims):
+    if lowering.numerics.single_terms_stay and dims in ((), (len(shape) - 1,)) and all(shape[dim] == 1 for dim in dims):
         return term
     sums = lowering.reduce("sum", shape, dims, term, compute, "sum")
     return lambda index: sums.load(_without(index, dims))

@@ -299,7 +299,7 @@ class Lowering(Nests):
     def is_native(self, args: tuple, copies: bool) -> bool:
         """Whether kernels know the element types of all arguments and results; `copies`: and do nothing but convert."""
         out = self.out
-        if copies and self.device != "cpu":
+        if copies and self.kernels.converts_float8:
             return out.dtype in STORED and all(value.dtype in STORED for value in _tensors(args))
         if type(out) is TensorMeta:
             if out.dtype not in NATIVE:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from lampwork.backends import backend_of
 from lampwork.fakes.symbolic import sizes_of
 from lampwork.ir.dtype import FLOATING, NATIVE, compute_dtype
 from lampwork.ir.loops import (
@@ -104,6 +105,8 @@ class Nests:
 
     def __init__(self, device: str) -> None:
         self.device = device
+        backend = backend_of(device)
+        self.numerics, self.kernels = backend.numerics, backend.kernels
         #: Buffers on another device than the program's, and the device of each.
         self.elsewhere: dict[str, str] = {}
         #: Buffers on a GPU with what the program has on a CPU.
@@ -145,8 +148,6 @@ class Nests:
 
     def device_of(self, tensor: torch.Tensor) -> str:
         """Where a tensor is, if that is not the program's device; else empty."""
-        if tensor.is_cpu and self.device == "cpu":
-            return ""
         device = str(tensor.device)
         return "" if device == self.device else device
 
@@ -235,7 +236,7 @@ class Nests:
         dtype = compute_dtype(common)
         values = [
             value
-            if self.device == "cpu" and place in wide_numbers and is_number(value)
+            if self.numerics.rounds_numbers and place in wide_numbers and is_number(value)
             else self.rounded(value, common, as_elements)
             for place, value in enumerate(inputs)
         ]
@@ -263,7 +264,7 @@ class Nests:
         if dtype not in HALVES:
             return value
         if (
-            self.device != "cpu"
+            not self.numerics.rounds_numbers
             and not as_elements
             and (type(value) is not TensorValue or value.ref.buffer in self.of_cpu)
         ):
@@ -280,17 +281,17 @@ class Nests:
         failed: Callable[[IndexTuple], Expr],
         message: str,
         error: str,
-        on_gpu: bool = True,
+        in_kernels: bool = True,
     ) -> Checked:
         """The host raises `error(message)` if `failed(index)` is true anywhere in `shape`.
 
         A GPU asserts it where the value is used, as eager's kernels do, and nobody waits for the answer: the function
-        returned makes (value, index) a value that asserts. `on_gpu` False: eager does not.
+        returned makes (value, index) a value that asserts. `in_kernels` False: eager does not there.
         """
         if 0 in shape:
             return _as_it_is
-        if self.device != "cpu":
-            if not on_gpu:
+        if self.kernels.asserts:
+            if not in_kernels:
                 return _as_it_is
             return lambda value, index: Compute("asserted", (value, ex.unary("not", failed(index))), value.dtype)
         flag = self.reduce("any", shape, range(len(shape)), failed, "bool", "check")

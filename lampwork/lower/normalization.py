@@ -153,7 +153,7 @@ def _as_rows_overflow(
     whole vectors with the square of what the first lane has seen. That is followed in rows of one or two. `input`: in
     dimensions of rows, then of a row."""
     lanes = _VECTOR_BYTES // ITEM_SIZE_BYTES[input.dtype]
-    if lowering.device != "cpu":
+    if not lowering.numerics.running_means:
         return squared
     of_first_lane = input.dtype == mean.dtype and count in (lanes, 2 * lanes)
     if bounds(count)[0] >= lanes and not of_first_lane:
@@ -185,8 +185,6 @@ _VECTOR_BYTES = 32
 #: Elements of a row whose running mean is written out. Each step names the one before it twice: a row of 15 elements
 #: took 0.6 s to compile.
 _LONGEST_FOLLOWED = 7
-#: Elements of a vector of eager's kernel for layer norms on a GPU.
-_GPU_VECTOR = 4
 
 
 @rule("native_layer_norm")
@@ -208,8 +206,8 @@ def _native_layer_norm(
     squared = _as_rows_overflow(lowering, input, mean, squared, count)
     rstd = _reciprocal_root(lowering, squared, eps)
     accumulator = mean.dtype
-    in_vectors = lowering.device != "cpu" and accumulator == "float32"
-    left_over = mod(count, _GPU_VECTOR) if in_vectors else 1
+    vector = lowering.numerics.layer_norm_vector
+    left_over = mod(count, vector) if vector and accumulator == "float32" else 1
 
     def constant_term(value: Expr) -> Expr:
         """What eager's kernel adds where there is no bias, so that no result is -0; that for whole vectors on a GPU
@@ -396,11 +394,11 @@ def _centered_by(
     def offset(index: IndexTuple, like: Expr) -> Expr:
         """The bias; on a CPU 0 for -0: eager takes the scaled mean from it there, which is hardly ever 0."""
         zero = ex.like(0, like)
-        if bias is not None and lowering.device != "cpu":
+        if bias is not None and not lowering.numerics.shifts_once:
             return ex.cast(bias.load(index), accumulator)
         return ex.add(ex.cast(bias.load(index), accumulator), zero) if bias is not None else zero
 
-    in_rows = lowering.device != "cpu" or _in_rows(input)
+    in_rows = not lowering.numerics.rows_by_layout or _in_rows(input)
     if weight is not None and not in_rows:
 
         def one_by_one(index: IndexTuple) -> Expr:
@@ -417,7 +415,7 @@ def _centered_by(
         scale = lowering.compute_fresh(
             rstd.shape, accumulator, lambda i: ex.mul(rstd.load(i), ex.cast(weight.load(i), accumulator)), "scale"
         )
-    if weight is not None and lowering.device == "cpu":
+    if weight is not None and lowering.numerics.shifts_once:
 
         def constant(index: IndexTuple) -> Expr:
             factor = scale.load(index)
@@ -437,7 +435,8 @@ def _centered_by(
         factor = scale.load(at)
         term = shift.load(at) if shift is not None else offset(at, factor)
         left = rest.load(at) if rest is not None else None
-        if left is not None and bias is not None and lowering.device != "cpu":  # a bias of -0 less 0 or -0 would be 0
+        if left is not None and bias is not None and not lowering.numerics.shifts_once:
+            # A bias of -0 less 0 or -0 would be 0.
             term = ex.where(ex.compare("eq", ex.mul(left, factor), ex.like(0, factor)), term, _less(term, left, factor))
             left = None
         return _scaled_from(input.load(index), middle.load(at), left, factor, term)
@@ -464,7 +463,7 @@ def _inference(
         shifted = ex.add(ex.cast(running_var.load(index), accumulator), ex.constant(eps, accumulator))
         return ex.unary("rsqrt", shifted)
 
-    if lowering.device == "cpu" and _in_rows(input):
+    if lowering.numerics.rows_by_layout and _in_rows(input):
         mean = lowering.compute_fresh(
             running_mean.shape, accumulator, lambda i: ex.cast(running_mean.load(i), accumulator), "mean"
         )

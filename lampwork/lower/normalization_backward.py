@@ -144,7 +144,8 @@ def _of_last_dimensions(
 
     h = _scaled(g, None if weight is None else (lambda index: ex.cast(weight.load(index[outer:]), dtype)))
     results: list[Any] = [None] * len(lowering.out)
-    if mask[0] and lowering.needed(0) and m is not None and lowering.device == "cpu" and product(shape[outer:]) == 1:
+    alone = lowering.numerics.single_terms_stay and product(shape[outer:]) == 1
+    if mask[0] and lowering.needed(0) and m is not None and alone:
         results[0] = lowering.compute(lowering.out[0], _of_one_element(h, x, m, r, False), "0")
     elif mask[0] and lowering.needed(0):
         rows = _Rows(shape, tuple(range(outer, len(shape))), dtype, h, y, r)
@@ -201,7 +202,7 @@ def _group_norm(
     channels = _Rows(shape, tuple(range(2, len(shape))), dtype, g, y, r)
     along, plain = channels.sum_along(lowering), channels.sum(lowering, "plain")
     results: list[Any] = [None, None, None]
-    if output_mask[0] and lowering.needed(0) and lowering.device == "cpu" and count == 1:
+    if output_mask[0] and lowering.needed(0) and lowering.numerics.single_terms_stay and count == 1:
         body = _of_one_element(_scaled(g, scale), x, m, r, True)
         results[0] = lowering.compute(lowering.out[0], body, "0")
     elif output_mask[0] and lowering.needed(0):
@@ -301,7 +302,7 @@ def _batch_norm_with_reserve(
     reserve: TensorValue,
 ) -> Any:
     """The CPU reserves nothing and saves the inverse deviation; what a GPU's library reserves is its own."""
-    if lowering.device != "cpu":
+    if not lowering.numerics.reserves_deviation:
         return NotImplemented
     return _batch_norm(
         lowering, grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask

@@ -70,7 +70,7 @@ def limited(lowering: Lowering, a: Expr, low: Any, high: Any) -> Expr:
         if number is None:
             continue
         limit = ex.like(number, a)
-        if lowering.device != "cpu":
+        if not lowering.numerics.limits_select:
             a = a if alone and number != number else function(a, limit)
         elif a.dtype in FLOATING and isinstance(number, (int, float)) and number == number:
             a = ex.where(ex.compare(op, a, limit), limit, a)
@@ -267,7 +267,7 @@ def _integer_division(
         value = lowering.operand(other, index, shape, dtype)
         return ex.compare("eq", value, ex.like(0, value))
 
-    lowering.check(shape, is_zero, message, "RuntimeError", on_gpu=False)
+    lowering.check(shape, is_zero, message, "RuntimeError", in_kernels=False)
 
     def guarded(a: Expr, b: Expr) -> Expr:
         return function(a, ex.where(ex.compare("eq", b, ex.like(0, b)), ex.like(1, b), b))
@@ -305,7 +305,7 @@ def _div_mode(lowering: Lowering, self: Any, other: Any, rounding_mode: str | No
         if floor:
             return lowering.pointwise((self, other), _of_two("floordiv"), wide_numbers=FACTOR)
         # Eager's CPU kernel rounds the quotient of two tensors of a half type before it cuts it off.
-        half = lowering.device == "cpu" and not is_number(other)
+        half = lowering.numerics.rounds_half_quotients and not is_number(other)
         kept = lowering.out.dtype if half else compute_dtype(lowering.out.dtype)
 
         def body(a: Expr, b: Expr) -> Expr:
@@ -377,7 +377,7 @@ def _pow_scalar(lowering: Lowering, self: TensorValue, exponent: Any) -> Any:
         return NotImplemented
     if type(exponent) is float:
         exponent = lowering.rounded(exponent, dtype, as_elements=True)
-        if dtype == "float16" and lowering.device == "cpu" and exponent in (0.5, -0.5):
+        if dtype == "float16" and not lowering.numerics.roots_of_half and exponent in (0.5, -0.5):
             # ATen has no root for this type alone: (-inf) ** 0.5 is inf.
             return lowering.pointwise((self,), lambda a: ex.binary("pow", a, ex.like(exponent, a)))
     return lowering.pointwise((self,), lambda a: power(a, exponent))
@@ -530,7 +530,7 @@ def _ldexp(lowering: Lowering, self: TensorValue, other: TensorValue) -> Any:
     # ATen's `_pow2`: 2 is a number, but beside a half or a double it is a tensor of that type without dimensions.
     two = TensorMeta(self.dtype, (), ()) if self.dtype in ("float16", "bfloat16", "float64") else 2.0
     kept = result_type(two, other)
-    moves = lowering.device == "cpu" and self.dtype in FLOATING and other.dtype not in (*FLOATING, "bool")
+    moves = lowering.numerics.ldexp_converts and self.dtype in FLOATING and other.dtype not in (*FLOATING, "bool")
 
     def body(index: IndexTuple) -> Expr:
         a = ex.cast(lowering.operand(self, index, shape, out), compute_dtype(out))

@@ -54,7 +54,7 @@ def _max_pool(
     meta = lowering.out[0]
     rank = len(self.shape)
     spatial = rank - count
-    if lowering.needed(1) and lowering.device == "cpu" and spatial and meta.strides[spatial - 1] == 1:
+    if lowering.needed(1) and not lowering.kernels.scattered_loads and spatial and meta.strides[spatial - 1] == 1:
         return NotImplemented  # ATen's own kernel for channels innermost takes a quarter of the time of ours
     dtype = compute_dtype(self.dtype)
 
@@ -290,14 +290,14 @@ def _upsample_linear(
     given += [None] * (spatial - len(given))
     if named and scales:
         return NotImplemented
-    if lowering.device != "cpu" and shape == meta.shape:
+    if lowering.numerics.copies_unresampled and shape == meta.shape:
         return lowering.compute(meta, self.load)  # as eager's kernels do, whatever the scale
     dtype = compute_dtype(self.dtype)
     tables = []
     for k in range(spatial):
         size, wanted = shape[2 + k], meta.shape[2 + k]
         # Where nothing is resampled, eager's kernel on a CPU takes each element for its own neighbour.
-        kept = size == wanted and lowering.device == "cpu"
+        kept = size == wanted and not lowering.numerics.copies_unresampled
         if kept:
             ratio = 1.0
         elif align_corners:
@@ -364,9 +364,9 @@ def _upsample_linear(
 
     # A product with a weight of 0 is a zero, whose sign tells the two orders from each other.
     # Eager's kernels nest volumes, and on a CPU large images, but for many channels that lie innermost.
-    on_cpu, wanted = lowering.device == "cpu", meta.shape[2:]
-    in_lanes = on_cpu and shape[1] > 3 and _is_channels_last(self)  # type: ignore[operator]
-    is_large = spatial == 2 and on_cpu and all(isinstance(n, int) for n in wanted) and sum(wanted) > 128  # type: ignore[arg-type]
+    nests, wanted = lowering.numerics.nests_large_images, meta.shape[2:]
+    in_lanes = nests and shape[1] > 3 and _is_channels_last(self)  # type: ignore[operator]
+    is_large = spatial == 2 and nests and all(isinstance(n, int) for n in wanted) and sum(wanted) > 128  # type: ignore[arg-type]
     body = nested if (spatial == 3 or is_large) and not in_lanes else flat
     return lowering.compute(meta, body)
 

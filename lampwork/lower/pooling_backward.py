@@ -32,7 +32,9 @@ WRITTEN_OUT = 4
 def _lanes_apart(lowering: Lowering) -> bool:
     """Whether a CPU's lanes would load from scattered places: the result's channels are not innermost."""
     meta = lowering.out
-    return lowering.device == "cpu" and not (len(meta.shape) > 3 and meta.strides[1] == 1 and meta.shape[1] != 1)
+    return not lowering.kernels.scattered_loads and not (
+        len(meta.shape) > 3 and meta.strides[1] == 1 and meta.shape[1] != 1
+    )
 
 
 def _summed(
@@ -164,7 +166,7 @@ def _max_pool(
     ceil_mode: bool,
     indices: TensorValue,
 ) -> Any:
-    if self.dtype not in FLOATING or 0 in self.shape or lowering.device == "cpu":
+    if self.dtype not in FLOATING or 0 in self.shape or not lowering.kernels.scattered_loads:
         return NotImplemented
     count = 3 if "3d" in lowering.origin.op else 2
     windows = _Windows(grad_output, self, count, kernel_size, stride, padding, dilation)

@@ -131,7 +131,8 @@ def _mean(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool 
         return NotImplemented
     accumulator = compute_dtype(lowering.out.dtype)
     # Kernels for a GPU round to a half type that is asked for before they add, as for sums; a CPU's add what there is.
-    body = _as(self, accumulator) if lowering.device == "cpu" else _converted(self, dtype, accumulator)
+    rounds = lowering.numerics.rounds_before_mean
+    body = _converted(self, dtype, accumulator) if rounds else _as(self, accumulator)
     return mean_of(lowering, self.shape, normalized_dims(dim, len(self.shape)), body, lowering.out)
 
 
@@ -141,7 +142,7 @@ def _prod(lowering: Lowering, self: TensorValue, dim: Any = None, keepdim: bool 
     if accumulator == "bool":
         return NotImplemented
     dims = normalized_dims(dim, len(self.shape))
-    if accumulator == "float32" and lowering.device == "cpu":
+    if accumulator == "float32" and lowering.numerics.accumulates_in_double:
         # In which order eager multiplies depends on the machine: a product with a factor 0 must not be infinite on the
         # way, nor one in range.
         accumulator = "float64"
@@ -167,7 +168,7 @@ def _extreme(
 def _kept(lowering: Lowering, op: str) -> str:
     """The reduction `op` where no position goes with it. On a GPU eager's threads fold in no order: of zeros of both
     signs it gives either."""
-    return op if lowering.device == "cpu" else op.removeprefix("first_")
+    return op if lowering.numerics.folds_in_order else op.removeprefix("first_")
 
 
 def _extremes(name: str, op: str) -> None:
@@ -307,7 +308,7 @@ def two_pass_moments(
 
     squares = lowering.reduce("sum", shape, dims, squared, accumulator, "squares")
     rest = None
-    if lowering.device != "cpu":
+    if lowering.numerics.mends_means:
         mean, rest, squares = _without_rounding(lowering, mean, squares, shape, dims, distance, count)
     if isinstance(count, int):
         divisor: Any = max(0.0, count - correction) if count else 0.0
@@ -334,7 +335,7 @@ def _scale_of_sums(lowering: Lowering, count: Size, dtype: str, accumulator: str
     """The power of two that elements of a row are multiplied by, so that their sum is in the range of the type. Kernels
     multiply and add in one instruction (`codegen/llvm/reduction.py`)."""
     has_room = dtype == "float16" or ITEM_SIZE_BYTES[dtype] < ITEM_SIZE_BYTES[accumulator] == 8
-    if lowering.device != "cpu" or has_room:
+    if not lowering.numerics.sums_keep_range or has_room:
         return 1.0
     return 2.0 ** -(count - 1).bit_length() if isinstance(count, int) else _SCALE_OF_ANY
 
@@ -406,7 +407,7 @@ def moments(
     `sum_dtype`: the type that eager sums in, whose range sums have, unless its mean is a `running` one.
     """
     accumulator = compute_dtype(self.dtype)
-    if lowering.device != "cpu" or accumulator != "float32":
+    if not lowering.numerics.accumulates_in_double or accumulator != "float32":
         return two_pass_moments(lowering, self, dims, 0, running=running)
     wide = "float64"
     shape, chosen = self.shape, set(dims)
@@ -444,18 +445,18 @@ def _spread(lowering: Lowering, self: TensorValue, dim: Any, correction: Any, ro
     dims = normalized_dims(dim, len(self.shape))
     # In double precision on a CPU, as eager's kernel there (`std_var_kernel`): the variance of numbers far from zero is
     # less than what rounding their mean to their own type does to it, and squares would leave the range of the type.
-    accumulator = "float64" if lowering.device == "cpu" else ""
+    accumulator = "float64" if lowering.numerics.accumulates_in_double else ""
     correction = 1 if correction is None else correction
     # Sums of a narrower type are exact there, or nearly.
     _, mean, squared = two_pass_moments(lowering, self, dims, correction, accumulator, self.dtype == accumulator)
     count = count_of(self.shape, dims)
     whole = all(each == 1 for place, each in enumerate(self.shape) if place not in dims)
-    if lowering.device == "cpu" and self.dtype == "float32" and whole and not with_mean:
+    if lowering.numerics.running_means and self.dtype == "float32" and whole and not with_mean:
         squared = _overflowing_as_the_sum(lowering, mean, squared, count)
     # Eager's running mean is NaN from an infinity on, as the variance is, but where that comes last (which is
     # not looked for in rows whose length is known and long). Of too few elements the variance alone is NaN.
     few = math.floor(max(correction, 1))
-    ahead = _ahead_of_the_last(lowering, self, dims) if lowering.device == "cpu" else None
+    ahead = _ahead_of_the_last(lowering, self, dims) if lowering.numerics.running_means else None
 
     def mean_at(index: IndexTuple) -> Expr:
         value, spread = mean.load(index), squared.load(index)

@@ -34,7 +34,7 @@ def partial_store(
     On a GPU points run in no order. Raises `CannotLoad`, for ATen to do it, where that shows: deterministic algorithms
     are asked for, or sums would be rounded to a type that is no type of sums each time.
     """
-    if lowering.device != "cpu" and (
+    if not lowering.kernels.stores_in_order and (
         torch.are_deterministic_algorithms_enabled() or (mode == "add" and target.dtype not in _SUMMED_ON_GPUS)
     ):
         raise CannotLoad(f"stores in any order into {target.ref.buffer}")
@@ -194,7 +194,8 @@ def _embedding_backward(
 ) -> Any:
     """Rows of the gradient added up where their indices say, in order. A GPU's sums would be in any order: ATen sorts
     the indices there. The forward operator has checked them."""
-    if lowering.device != "cpu" or scale_grad_by_freq or not _may_add(grad_output.dtype) or 0 in lowering.out.shape:
+    ordered = lowering.kernels.stores_in_order
+    if not ordered or scale_grad_by_freq or not _may_add(grad_output.dtype) or 0 in lowering.out.shape:
         return NotImplemented
     if indices.dtype not in ("int64", "int32") or 0 in indices.shape or bounds(num_weights)[0] < 1:
         return NotImplemented

@@ -96,6 +96,7 @@ def _trace(lowering: Lowering, self: TensorValue) -> Any:
     if lowering.out.dtype in ("float16", "bfloat16", "bool"):
         return NotImplemented
     # In double precision, as eager's loop on a CPU.
-    accumulator = "float64" if lowering.device == "cpu" and lowering.out.dtype == "float32" else lowering.out.dtype
+    wide = lowering.numerics.accumulates_in_double and lowering.out.dtype == "float32"
+    accumulator = "float64" if wide else lowering.out.dtype
     body = lambda index: ex.cast(self.load((index[0], index[0])), accumulator)
     return reduced(lowering, "sum", (length,), (0,), body, accumulator, lowering.out)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from types import MethodType
 from typing import Any
 
 import torch
 
 from lampwork import _torch
+from lampwork.backends import BACKENDS
 from lampwork.errors import Diagnostic
-
-#: Device types that a back end exists for.
-DEVICES = frozenset({"cpu", "cuda"})
 
 
 def no_back_end(device: str) -> Diagnostic:
@@ -20,25 +17,24 @@ def no_back_end(device: str) -> Diagnostic:
     return Diagnostic(
         "no-back-end",
         f"tensors are on device {device}, which no back end of Lampwork compiles for; the call runs eagerly",
-        remedy=f"Supported devices: {', '.join(sorted(DEVICES))}.",
+        remedy=f"Supported devices: {', '.join(sorted(BACKENDS))}.",
     )  # fmt: skip
 
 
 def foreign_device(function: Any, args: tuple, kwargs: dict) -> str:
     """The first device among arguments and module parameters that has no back end; empty when all have."""
     for device in _devices(function, args, kwargs):
-        if device.type not in DEVICES:
+        if device.type not in BACKENDS:
             return device.type
     return ""
 
 
 def start_gpu_compilers(function: Any, args: tuple, kwargs: dict) -> None:
     """A call on CUDA tensors starts the processes that compile kernels; they get ready while it is captured."""
-    device = next((device for device in _devices(function, args, kwargs) if device.type == "cuda"), None)
-    if device is not None and torch.version.hip is None:
-        _torch.settle_attention_order()
-        major, minor = torch.cuda.get_device_capability(device)
-        importlib.import_module("lampwork.codegen.triton.compile").start_compilers(f"sm_{major}{minor}")
+    for device in _devices(function, args, kwargs):
+        backend = BACKENDS[device.type]
+        if not backend.is_host:
+            return backend.launching.prepare(device)
 
 
 def _devices(function: Any, args: tuple, kwargs: dict) -> list[torch.device]:

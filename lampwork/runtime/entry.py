@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from lampwork import _torch
+from lampwork.backends import backend_of
 from lampwork.config import environment
 from lampwork.errors import Diagnostic
 from lampwork.ir.artifact import Artifact
@@ -61,11 +61,7 @@ Run = Callable[..., Sequence[Any]]
 
 def graph_device(name: str) -> CudaDevice | None:
     """What CUDA graphs need of the device "cuda:0"; None for other devices."""
-    if not name.startswith("cuda"):
-        return None
-    from lampwork.runtime.graphs.cuda_capture import cuda_device
-
-    return cuda_device(int(name.partition(":")[2]))
+    return backend_of(name).launching.graphs(name)
 
 
 class _Head:
@@ -188,8 +184,7 @@ class Entry:
         if isinstance(artifact.outcome, RunEagerly):
             self.serve = self._eager_entry(artifact.outcome, eagerly)
             return
-        if artifact.program.device.startswith("cuda"):
-            _torch.settle_attention_order()
+        backend_of(artifact.program.device).launching.ready(artifact.program.device)
         if run is None:
             self.host = Host(artifact)
             run = self.host.call

@@ -49,7 +49,7 @@ from lampwork.schedule.expressions import (
 from lampwork.schedule.group import FusionGroup
 from lampwork.schedule.lets import Names, Scope
 from lampwork.schedule.loops import PlannedLoop
-from lampwork.schedule.tiles import arrange_tiles, is_gpu
+from lampwork.schedule.tiles import arrange_tiles, kernels_of
 from lampwork.schedule.timing import ROW, Timed, Timing, sums_floats
 
 #: A row kept between the loops of one kernel stays in the first caches.
@@ -88,8 +88,8 @@ class _Builder:
     # -- The stages ---------------------------------------------------------------------------------------------------
 
     def build(self) -> Built:
-        # On a GPU nothing that one thread stored is read by another of the same kernel: values are recomputed.
-        self.recomputes = is_gpu(self.target)
+        # Where nothing that one thread stored is read by another of the same kernel, values are recomputed.
+        self.recomputes = kernels_of(self.target).independent_threads
         self._arrange()
         while kept := self._keep_values():
             # Loops respect the layout of all memory that they touch, this too: they are arranged again.
@@ -324,7 +324,7 @@ class _Builder:
                 if sums_floats(timed.member):
                     target = self._blocks(planned, target, dtype, folds)
                 position = None
-                if is_position or is_gpu(self.target) and reduction.op in FIRSTS and dtype in FLOATING:
+                if is_position or self.recomputes and reduction.op in FIRSTS and dtype in FLOATING:
                     position = substitute_sizes(self.timing.position(timed.member), self._values(space, time))
                 statements.append(Accumulate(target, value, position))
             elif timed.keep in ("memory", "scratch"):

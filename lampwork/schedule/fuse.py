@@ -22,7 +22,7 @@ from lampwork.ir.target import Target
 from lampwork.schedule.expressions import affine_strides, estimate, flat_offset, height
 from lampwork.schedule.group import FusionGroup, Member, group_of
 from lampwork.schedule.inline import DEEPEST, Operator, stores_every_element
-from lampwork.schedule.tiles import is_gpu, leaves_idle
+from lampwork.schedule.tiles import kernels_of, leaves_idle
 from lampwork.schedule.unify import Unifier
 
 #: More parameters than this spill pointers and streams: hardware prefetchers follow about 16 to 32 streams.
@@ -314,7 +314,9 @@ class _Joining:
     def _equate_results(self, trial: Unifier, member: Member) -> bool:
         """Two products of one factor with others of the same shape: their results have the same iteration space."""
         both = (self.operator, member.operator)
-        if not is_gpu(self.target) or not all(each.reduction and stores_every_element(each) for each in both):
+        if not kernels_of(self.target).merges_products or not all(
+            each.reduction and stores_every_element(each) for each in both
+        ):
             return False
         mine, theirs = (each.store.index for each in both)
         if len(mine) != len(theirs):
@@ -363,7 +365,7 @@ class _Joining:
         extents = self.unifier.extents
         rows = estimate(product(extents[atom] for atom in outer))
         largest = max(estimate(product(extents[atom] for atom in atoms)) for atoms in members)
-        if is_gpu(self.target):
+        if kernels_of(self.target).independent_threads:
             row = largest // max(rows, 1)
             few = leaves_idle(rows, row, False, self.target)
             # Channels lie side by side: where sums are all but finished, nothing is gained by doing the rest with them.
@@ -392,7 +394,7 @@ class _Joining:
         for member in self.group.members:
             if _other_order(mine, self._store_strides(member), self.unifier.extents):
                 return Refusal("fusion-layout", "their results are laid out in different orders")
-        if is_gpu(self.target) and self.new_outer is not None and self._stores_across():
+        if kernels_of(self.target).keeps_layout and self.new_outer is not None and self._stores_across():
             return Refusal("fusion-layout", "what one reads along rows of memory, the other stores across them")
         if self.new_outer is not None and self._read_by_others():
             return Refusal("fusion-overwrite", "one overwrites what another loop of the kernel may read again")

@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Mapping, Sequence
 
+from lampwork.backends import backend_of
 from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.loops import Buffer, storage_numel
 from lampwork.ir.program import Check, Extern, FromBuffer, Launch, Lowered, Placement, Step
@@ -83,7 +84,7 @@ def place_buffers(
     for number in range(len(steps)):
         for name in born.get(number, ()):
             size_bytes = mul(storage_numel(buffers[name]), ITEM_SIZE_BYTES[buffers[name].dtype])
-            if isinstance(size_bytes, int) and size_bytes >= OWN_MEMORY_BYTES and lowered.device != "cpu":
+            if isinstance(size_bytes, int) and size_bytes >= OWN_MEMORY_BYTES and backend_of(lowered.device).own_memory:
                 placements[name] = Placement("extern")
                 free_after.setdefault(last[name], []).append(name)
             elif isinstance(size_bytes, int):

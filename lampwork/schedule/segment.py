@@ -25,7 +25,7 @@ from lampwork.schedule.horizontal import NO_COPIES, RowClass, find_rows, spread_
 from lampwork.schedule.inline import inline
 from lampwork.schedule.regions import split_regions
 from lampwork.schedule.split import split_reductions
-from lampwork.schedule.tiles import is_gpu
+from lampwork.schedule.tiles import kernels_of
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def _schedule_rows(
             return None
         places = [int(name[1:]) for name in made.buffers]
         table = ""
-        if is_gpu(target):
+        if kernels_of(target).tables:
             # For each row: where it begins among all programs, its sizes, its pointers.
             shape = (max(len(rows.rows) * (1 + len(made.sizes) + len(places)), SHORTEST_TABLE),)
             tables.append(Buffer(f"{prefix}table{number}", "int64", shape, (1,)))
@@ -204,7 +204,7 @@ def _schedule_nests(nests, kept, buffers, live_out, mutable, target: Target, pre
         needed = _needed(group, readers, live_out, mutable)
         origin = tuple(places[member.operator.position] for member in group.members)
         # A thread of a GPU loads nothing where its mask is false, and a launch costs more than masks.
-        for region in [group] if is_gpu(target) else split_regions(group, pool, mutable):
+        for region in [group] if kernels_of(target).independent_threads else split_regions(group, pool, mutable):
             kernels.append(_named(build_kernel(region, buffers, needed, target), origin))
     made = {name for kernel in kernels for name in kernel.buffers}
     refused = tuple(Refused(places[item.producer], places[item.consumer], item.refusal, item.bytes) for item in found)

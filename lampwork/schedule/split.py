@@ -19,7 +19,7 @@ from lampwork.ir.size import Size, Symbol, add, minimum, mul, product
 from lampwork.ir.target import Target
 from lampwork.schedule.expressions import Pool, affine_strides, estimate, flat_offset, rewriter
 from lampwork.schedule.group import loop_symbol
-from lampwork.schedule.tiles import is_gpu, leaves_idle, wanted_chunks
+from lampwork.schedule.tiles import kernels_of, leaves_idle, wanted_chunks
 
 #: Fewer results than this keep threads idle when every result is one thread's work; results that lie side by side are
 #: computed a cache line or more at a time, so it takes more of them.
@@ -67,7 +67,7 @@ def _axes_to_split(
         return None
     strides = _widest_strides(nest, buffers)
     side_by_side = any(strides.get(axis.name) == 1 for axis in nest.axes)
-    if is_gpu(target):
+    if kernels_of(target).independent_threads:
         if not leaves_idle(results, folded, side_by_side, target):
             return None
         very = leaves_idle(results, folded, side_by_side, target, again=True)

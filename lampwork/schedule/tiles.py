@@ -13,6 +13,8 @@ inner space run over it in the same way, so that a program that keeps a whole ro
 
 from __future__ import annotations
 
+from lampwork.backends import backend_of
+from lampwork.backends.backend import Kernels
 from lampwork.ir.size import Size
 from lampwork.ir.target import Target
 from lampwork.schedule import loops as planning
@@ -35,8 +37,9 @@ COLUMN_PROGRAMS = 5
 FEWEST_ROWS = 64
 
 
-def is_gpu(target: Target) -> bool:
-    return target.device != "cpu"
+def kernels_of(target: Target) -> Kernels:
+    """What kernels for this machine can do, and what pays."""
+    return backend_of(target.device).kernels
 
 
 def leaves_idle(results: int, folded: int, side_by_side: bool, target: Target, again: bool = False) -> bool:

@@ -15,7 +15,7 @@ from lampwork.ir.program import NativeCode, Program
 from lampwork.ir.target import Target
 
 
-def generate_native(program: Program, settings: Settings, target: Target) -> NativeCode:
+def generate_native(program: Program, settings: Settings, target: Target, tuner: None = None) -> NativeCode:
     """Machine code for all kernels of `program`. Raises `CompileError` naming the kernel that cannot be generated."""
     sequences = launch_sequences(program)
     if not sequences:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.backends import backend_of
 from lampwork.ir.differentiation import Tangent
 
 
@@ -49,6 +50,5 @@ def _both(device: str) -> tuple[torch.Tensor, torch.Tensor]:
     """False and True on a device."""
     with torch.inference_mode(False), torch.no_grad(), _torch.below_autograd():
         made = tuple(torch.full((), each, device=device) for each in (False, True))
-    if device != "cpu":
-        torch.cuda.synchronize(device)  # any stream may read them
+    backend_of(device).launching.settle(device)  # any stream may read them
     return made  # type: ignore[return-value]

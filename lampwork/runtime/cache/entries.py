@@ -35,6 +35,7 @@ from typing import Any
 
 import torch
 
+from lampwork.backends import backend_of
 from lampwork.config import Settings, environment
 from lampwork.errors import LampworkWarning
 from lampwork.files import (
@@ -228,7 +229,7 @@ def _slim(artifact: Artifact) -> Artifact:
         buffers=elsewhere,
         placements={},
         refused=(),
-        stored_storages=storages_of_results(artifact.program) if artifact.program.device != "cpu" else None,
+        stored_storages=storages_of_results(artifact.program) if backend_of(artifact.program.device).streams else None,
     )
     kernels = tuple(
         replace(kernel, source="", signature=(), constants=(), grid=()) for kernel in artifact.native.kernels

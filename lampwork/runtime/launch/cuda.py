@@ -7,6 +7,7 @@ device whatever program it belongs to, and stay loaded: what is in flight on som
 from __future__ import annotations
 
 import ctypes
+import importlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ import torch
 from lampwork import _torch
 from lampwork.errors import LampworkError
 from lampwork.ir.program import UNALIGNED, DeviceKernel, NativeCode, device_index
-from lampwork.runtime.launch.arenas import given_results, passing
+from lampwork.runtime.launch.arenas import StreamLeases, given_results, passing
 from lampwork.runtime.launch.native import LoadedCode
 
 #: Shared memory that a kernel may have without asking, and how it asks for more.
@@ -224,3 +225,55 @@ def on_device(call: Callable[..., tuple], device: str) -> Callable[..., tuple]:
             return call(values, generation)
 
     return guarded
+
+
+# What else `Backend.launch` names -------------------------------------------------------------------------------------
+
+
+def leases(make: Callable[[torch.Tensor], Any], workspace_bytes: int, device: str) -> StreamLeases:
+    """The memory of calls, by stream."""
+    return StreamLeases(make, workspace_bytes, device, _torch.is_cuda_capturing)
+
+
+def settle(device: str) -> None:
+    """Any stream may read what was written by now."""
+    torch.cuda.synchronize(device)
+
+
+def generator_states(device: str) -> tuple[torch.Tensor, ...]:
+    return (torch.cuda.get_rng_state(device),)
+
+
+def restore_generators(states: tuple[torch.Tensor, ...], device: str) -> None:
+    torch.cuda.set_rng_state(states[0], device)
+
+
+def is_capturing() -> bool:
+    return _torch.is_cuda_capturing()
+
+
+def graphs(device: str) -> Any:
+    """What CUDA graphs need of the device."""
+    from lampwork.runtime.graphs.cuda_capture import cuda_device
+
+    return cuda_device(device_index(device))
+
+
+def ready(device: str) -> None:
+    """The state that guards of programs for the device read is as such programs leave it."""
+    _torch.settle_attention_order()
+
+
+def prepare(device: torch.device) -> None:
+    """The processes that compile kernels start; they get ready while a call is captured."""
+    if torch.version.hip is None:
+        _torch.settle_attention_order()
+        major, minor = torch.cuda.get_device_capability(device)
+        importlib.import_module("lampwork.codegen.triton.compile").start_compilers(f"sm_{major}{minor}")
+
+
+def measure(device: str) -> Any:
+    """What measures kernels on the device."""
+    from lampwork.runtime.launch.tuning import DeviceMeasure
+
+    return DeviceMeasure(device_index(device))

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.backends import backend_of
 from lampwork.config import environment
 from lampwork.errors import LampworkError
 from lampwork.ir.artifact import Artifact
@@ -18,7 +19,7 @@ from lampwork.ir.dtype import ITEM_SIZE_BYTES
 from lampwork.ir.source import is_lasting
 from lampwork.ir.text import verify_text
 from lampwork.runtime.launch import recurrent, strided
-from lampwork.runtime.launch.memory import Lease, LeasePool, ResultMemory, arena, new_workspace, planned
+from lampwork.runtime.launch.memory import Lease, ResultMemory, arena, planned
 from lampwork.runtime.launch.out_arguments import ResultMoved, checked
 from lampwork.runtime.launch.prepacked import DerivedInputs
 from lampwork.runtime.launch.randomness import OPERATORS, generator_states, restore_generators
@@ -51,17 +52,12 @@ class Host:
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = artifact
         self.device = artifact.program.device
+        self._launching = backend_of(self.device).launching
         self.results = ResultMemory()
         self._constants: dict[str, torch.Tensor] = {}
         self._native = _load_native(artifact)
         workspace_bytes = artifact.program.workspace_bytes
-        self.pool: Any
-        if self.device == "cpu":
-            self.pool = LeasePool(lambda: self._lease(new_workspace(workspace_bytes)))
-        else:
-            from lampwork.runtime.launch.arenas import StreamLeases
-
-            self.pool = StreamLeases(self._lease, workspace_bytes, self.device, _torch.is_cuda_capturing)
+        self.pool: Any = self._launching.leases(self._lease, workspace_bytes, self.device)
         namespace = self._names()
         if environment.verify:
             verify_text(artifact.host_source, namespace)
@@ -72,11 +68,7 @@ class Host:
         self.captured_bytes: int = namespace.get("CAPTURED_BYTES", workspace_bytes)
         #: What a run allocates at its peak in large blocks, without its results and with them; 0 where sizes vary.
         self.allocated_bytes: tuple[int, int] = namespace.get("ALLOCATED_BYTES", (0, 0))
-        self.call: Callable[..., tuple] = namespace["host"]
-        if self.device != "cpu":
-            from lampwork.runtime.launch.cuda import on_device
-
-            self.call = on_device(self.call, self.device)
+        self.call: Callable[..., tuple] = self._launching.on_device(namespace["host"], self.device)
         self.derived = DerivedInputs(artifact.derived) if artifact.derived else None
         if self.derived is not None:
             self.call = self._with_derived(self.call, self.derived)
@@ -85,8 +77,8 @@ class Host:
         """The program's constants on its device, but for those that are `elsewhere`."""
         for name, literal in self.artifact.program.constants.items():
             self._constants[name] = _literal_tensor(*literal, elsewhere.get(name, self.device))
-        if self._constants and self.device != "cpu":
-            torch.cuda.synchronize(self.device)  # they are read on whatever stream a call comes on
+        if self._constants:
+            self._launching.settle(self.device)  # they are read on whatever stream a call comes on
 
     def _with_derived(self, host: Callable[..., tuple], derived: DerivedInputs) -> Callable[..., tuple]:
         """`host` called with the derived inputs after the others. While weights stay, so does what is made of them."""
@@ -102,8 +94,8 @@ class Host:
             if generation is None or made_for is not generation or not lasting:
                 try:
                     made = derived.values(values)
-                    if made is not seen and self.device != "cpu":
-                        torch.cuda.synchronize(self.device)  # other streams read them as well
+                    if made is not seen:
+                        self._launching.settle(self.device)  # other streams read them as well
                     seen = made
                 except Exception as error:
                     raise Rerun from error
@@ -147,10 +139,7 @@ class Host:
             "AssumptionFailed": AssumptionFailed,
             "SizeNotAssumed": SizeNotAssumed,
         }
-        if self.device != "cpu":
-            from lampwork.runtime.launch.cuda import host_names
-
-            names.update(host_names(self.device))
+        names.update(self._launching.host_names(self.device))
         if environment.poison:
             from lampwork.runtime.launch.poison import NAMES, poisoned
 
@@ -180,13 +169,7 @@ class Host:
 def _load_native(artifact: Artifact) -> Any:
     if not artifact.native.runs:
         return None
-    if artifact.native.device != "cpu":
-        from lampwork.runtime.launch.cuda import load
-
-        return load(artifact.native)
-    from lampwork.runtime.launch.native import LoadedCode
-
-    return LoadedCode(artifact.native)
+    return backend_of(artifact.native.device).launching.load(artifact.native)
 
 
 def view(tensor: torch.Tensor, dtype: torch.dtype, shape: tuple, strides: tuple, offset: int) -> torch.Tensor:

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from lampwork.backends import backend_of
 from lampwork.errors import LampworkError
 from lampwork.ir.program import NativeCode
 from lampwork.ir.target import machine_features
@@ -47,7 +48,7 @@ class LoadedCode:
             )
         self.memory = ExecutableMemory(native.image)
         self.externals = external_table(native.externals, addresses or {})
-        self.answers = native.device != "cpu"
+        self.answers = backend_of(native.device).streams
         self.runs: tuple[Callable[[int, int, int], int | None], ...]
         if native.calls and sys.implementation.name == "cpython" and bytes.__basicsize__ == 33:
             self.runs = tuple(self._builtin(offset) for offset in native.calls)

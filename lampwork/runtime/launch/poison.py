@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from lampwork.backends import backend_of
+
 FILL = 255
 
 
@@ -20,7 +22,7 @@ def poison(memory: torch.Tensor | None, ranges: Sequence[tuple[int, int]] | None
     if memory is None:
         return
     for start, end in ranges if ranges is not None else ((0, memory.numel()),):
-        if memory.device.type == "cpu":
+        if backend_of(memory.device.type).is_host:
             ctypes.memset(memory.data_ptr() + start, FILL, end - start)
         else:
             memory[start:end].fill_(FILL)
@@ -33,7 +35,7 @@ def poisoned(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         tensor = make(*args, **kwargs)
         if tensor.numel():
             span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-            if tensor.device.type == "cpu":
+            if backend_of(tensor.device.type).is_host:
                 ctypes.memset(tensor.data_ptr(), FILL, span * tensor.element_size())
             else:
                 tensor.as_strided((span,), (1,)).view(torch.uint8).fill_(FILL)

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch, forks
+from lampwork.backends import backend_of
 
 #: ATen's dropout: threads of a block, and numbers that a thread draws at a time.
 _BLOCK, _UNROLL = 256, 4
@@ -51,14 +52,14 @@ def draw_key(numels: Sequence[int], *, out: torch.Tensor) -> torch.Tensor:
 def generator_states(device: str) -> tuple[torch.Tensor, ...]:
     """The states of the generators that a program on `device` draws from: the CPU's and, on a GPU, the device's."""
     state = torch.get_rng_state()
-    return (state,) if device == "cpu" else (state, torch.cuda.get_rng_state(device))
+    return (state, *backend_of(device).launching.generator_states(device))
 
 
 def restore_generators(states: tuple[torch.Tensor, ...], device: str) -> None:
     """The generators as `generator_states` found them."""
     torch.set_rng_state(states[0])
     if len(states) > 1:
-        torch.cuda.set_rng_state(states[1], device)
+        backend_of(device).launching.restore_generators(states[1:], device)
 
 
 class CapturedDraws:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.backends import backend_of
 from lampwork.runtime.launch.randomness import generator_states, restore_generators
 
 
@@ -27,6 +28,7 @@ class Rollbacks:
 
     def __init__(self, device: str) -> None:
         self.device = device
+        self._is_capturing = backend_of(device).launching.is_capturing
         self.proven: set[tuple] = set()
 
     def keep(self, sizes: tuple, tensors: Sequence[torch.Tensor], draws: bool) -> Any:
@@ -34,7 +36,7 @@ class Rollbacks:
 
         None where the program is proven, or is captured as a CUDA graph: it has run before that.
         """
-        if sizes in self.proven or self.device != "cpu" and _torch.is_cuda_capturing():
+        if sizes in self.proven or self._is_capturing():
             return None
         with torch.inference_mode(False), torch.no_grad(), _torch.below_autograd():
             memories = [_bytes(tensor) for tensor in tensors]

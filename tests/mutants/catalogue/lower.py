@@ -170,7 +170,7 @@ FAULTS = (
     ),
     Fault(
         "zero-divisor-unchecked", "lower/pointwise.py",
-        '    lowering.check(shape, is_zero, message, "RuntimeError", on_gpu=False)\n', "",
+        '    lowering.check(shape, is_zero, message, "RuntimeError", in_kernels=False)\n', "",
         "an integer division by zero raises no error",
     ),
     Fault(
