@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lampwork.capture.outside.names import Namespace
     from lampwork.capture.record.attention import AttentionCalls
     from lampwork.capture.record.recorder import Recorder
+    from lampwork.capture.values.classes import Classes
     from lampwork.capture.values.dispatch import Families
     from lampwork.capture.values.host_results import HostCalls
     from lampwork.capture.values.numbers import BackedNumbers
@@ -35,6 +36,7 @@ class CaptureWorld(World):
     loader: Loader
     walks: Walks
     families: Families
+    classes: Classes
     host_calls: HostCalls
     backed_numbers: BackedNumbers
     output: Output
@@ -68,12 +70,6 @@ class CaptureWorld(World):
             """The variables of a module as a dict that the program holds."""
 
         # Attributes
-
-        def load_object_attribute(self, obj: Any, name: str) -> Any:
-            """`obj.name` of what is no stand-in."""
-
-        def load_module_attribute(self, module: Any, name: str, cls: type) -> Any:
-            """`module.name` of an `nn.Module`."""
 
         def tensor_class_lookup(self, name: str) -> tuple[bool, Any]:
             """The entry `name` of `torch.Tensor` and its bases, guarded where it may change."""
@@ -132,8 +128,3 @@ class CaptureWorld(World):
 
         def with_sizes(self, value: Any) -> Any:
             """Arguments of an operator, with integers out of tensors as sizes that contents decide."""
-
-        # Modules, numbers
-
-        def call_module(self, module: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-            """`module(*args, **kwargs)`: an `Enter`, or UNBOUND where the general road must be taken."""

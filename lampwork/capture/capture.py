@@ -513,7 +513,7 @@ def _global_effects(world: TorchWorld, templates: Templates) -> list[Effect]:
         handles = templates.template(torch.utils.hooks.RemovableHandle)
         effects.append(CallSetAttribute(handles, "next_id", templates.hook_number(world.hooks_registered)))
     effects += world.context_variables.effects(templates)
-    for (_, name), (cls, value) in world.class_writes.items():
+    for (_, name), (cls, value) in world.classes.writes.items():
         effects.append(CallSetAttribute(templates.template(cls), name, templates.template(value)))
     for namespace in world.namespaces.values():
         for name in namespace.written:

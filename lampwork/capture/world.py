@@ -24,7 +24,7 @@ from weakref import ReferenceType, ref
 
 import torch
 
-from lampwork.capture.machine import Frame
+from lampwork.capture.machine import Frame, World
 from lampwork.capture.natives.calls import NativeCalls
 from lampwork.capture.natives.context_variables import ContextVariables
 from lampwork.capture.outside.dynamic_sizes import MARKED_ONLY, DynamicPolicy
@@ -37,21 +37,18 @@ from lampwork.capture.outside.tensor_inputs import TensorInputs
 from lampwork.capture.values.data import Data
 from lampwork.capture.values.dispatch import Dispatcher
 from lampwork.capture.values.host_results import HostCalls
-from lampwork.capture.values.modules import Modules
 from lampwork.capture.values.numbers import BackedNumbers
-from lampwork.capture.values.objects import ObjectAttributes
 from lampwork.capture.values.tensor_attributes import TensorAttributes
 from lampwork.capture.values.tensor_calls import TensorCalls
 from lampwork.capture.values.unknown_text import joined
 from lampwork.ir.loops import Location
 from lampwork.ir.reference import code_digest
-from lampwork.ir.source import Source
 
 _TORCH_DIRECTORY = torch.__file__.rpartition("/")[0] + "/"
 
 
 class TorchWorld(
-    Names, ObjectAttributes, NativeCalls, TensorCalls, Data, Modules, TensorAttributes, Dispatcher,
+    Names, NativeCalls, TensorCalls, Data, TensorAttributes, Dispatcher,
 ):  # fmt: skip
     """The world of one capture. Not shared between threads."""
 
@@ -69,20 +66,13 @@ class TorchWorld(
         self.namespaces: dict[int, Namespace] = {}
         #: Digests of all functions whose bytecode was interpreted.
         self.code_digests: dict[str, str] = {}
-        self._lookups: dict[tuple[int, str], tuple[bool, Any]] = {}
-        self._classes: list[type] = []
-        self.class_writes: dict[tuple[int, str], tuple[type, Any]] = {}
         self._parts: dict[int, tuple[Any, Any, Any]] = {}
         self._made_functions: set[int] = set()
-        #: Where code that the program holds is found, by id.
-        self._code_sources: dict[int, Source] = {}
-        self._module_paths: dict[int, str] = {}
         self._keep: list[Any] = []
         #: The innermost two frames when last asked where we are, the frame that the answer is about, and its module.
         #: Weakly: a generator that nobody finishes closes itself when its frame is let go of.
         self._located: tuple[ReferenceType[Frame], ReferenceType[Frame] | None, ReferenceType[Frame], str] | None = None
         self._locations: dict[tuple[int, int, str], Location] = {}
-        self._checked_getattribute: set[int] = set()
         self.install_natives()
         self.install_histories()
 
@@ -115,7 +105,7 @@ class TorchWorld(
             if chosen is None and not code.raw.co_filename.startswith(_TORCH_DIRECTORY):
                 chosen = frame
             if not module and frame.locals and isinstance(frame.locals[0], torch.nn.Module):
-                module = self.module_path(frame.locals[0])
+                module = self.families.module.path(frame.locals[0])
             if chosen is not None and module:
                 break
         frame = chosen if chosen is not None else top
@@ -182,13 +172,13 @@ class TorchWorld(
         self.loader.load(function, source)
 
     def make_function(self, *args: Any) -> FunctionType:
-        function = super().make_function(*args)
+        function = World.make_function(self, *args)
         self._made_functions.add(id(function))
         self._keep.append(function)
         return function
 
     def set_function_attribute(self, function: FunctionType, flag: int, value: Any) -> FunctionType:
-        made = super().set_function_attribute(function, flag, value)
+        made = World.set_function_attribute(self, function, flag, value)
         self._made_functions.add(id(made))
         self._keep.append(made)
         return made

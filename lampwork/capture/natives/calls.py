@@ -17,7 +17,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.base import CaptureWorld
-from lampwork.capture.machine import UNBOUND, MachineGenerator
+from lampwork.capture.machine import UNBOUND, MachineGenerator, World
 from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIterator, SequenceIterator
 from lampwork.capture.machine.natives import Callback
 from lampwork.capture.natives.answers import REFUSED, install_answers
@@ -217,7 +217,7 @@ class NativeCalls(CaptureWorld):
             elif rule == "pure" and all(map(self.is_text_data, (*args, *kwargs.values()))):
                 return function(*args, **kwargs)
         elif kind.__flags__ & HEAP_TYPE and isinstance(function, torch.nn.Module):
-            answer = self.call_module(function, args, kwargs)
+            answer = self.families.module.called(function, args, kwargs)
             if answer is not UNBOUND:
                 return answer
         elif kind in _torch.OPERATOR_TYPES or kind is torch.jit.ScriptFunction:
@@ -227,12 +227,12 @@ class NativeCalls(CaptureWorld):
         elif kind is types.GenericAlias and not function.__origin__.__dictoffset__:
             # `dict[str, int]()`: what has no attributes is not told what it was made by.
             return self.call(function.__origin__, args, kwargs)
-        return super().call(function, args, kwargs)
+        return World.call(self, function, args, kwargs)
 
     def call_attribute(self, attribute: Any, obj: Any, args: tuple) -> Any:
         if type(attribute) is FunctionType:
             return self.call(attribute, (obj, *args), {})
-        return super().call_attribute(attribute, obj, args)
+        return World.call_attribute(self, attribute, obj, args)
 
     def function_rule(self, function: FunctionType) -> str:
         """How a Python function is called: "tensor" (natively, on fakes), "state", "constant", "compiled" (by us),
@@ -584,7 +584,7 @@ class NativeCalls(CaptureWorld):
         if type(initialise) is not FunctionType and initialise is not object.__init__:
             for value in args:
                 self.touch(value)
-        return super().instantiate(cls, args, kwargs)
+        return World.instantiate(self, cls, args, kwargs)
 
 
 #: What fills a dict from its last argument, with the number of arguments.

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from lampwork.capture.base import CaptureWorld
-from lampwork.capture.machine import UNBOUND, Frame
+from lampwork.capture.machine import UNBOUND, Frame, World
 from lampwork.capture.outside.overlay import MISSING, Break
 from lampwork.ir.source import Source
 
@@ -118,7 +118,7 @@ class Names(CaptureWorld):
         namespace = self.namespace(frame)
         if namespace is None:
             if str(frame.globals.get("__name__", "")).startswith("lampwork.capture."):
-                return super().load_global(frame, name)
+                return World.load_global(self, frame, name)
             value = self.mapping_lookup(frame.globals, name)  # a namespace that the program made, for `exec`
             value = MISSING if value is UNBOUND else value
         else:
@@ -136,7 +136,7 @@ class Names(CaptureWorld):
     def store_global(self, frame: Frame, name: str, value: Any) -> None:
         namespace = self.namespace(frame)
         if namespace is None:
-            super().store_global(frame, name, value)
+            World.store_global(self, frame, name, value)
         else:
             self.write_name(namespace, name, value)
 
@@ -153,7 +153,7 @@ class Names(CaptureWorld):
     def delete_global(self, frame: Frame, name: str) -> None:
         namespace = self.namespace(frame)
         if namespace is None:
-            super().delete_global(frame, name)
+            World.delete_global(self, frame, name)
             return
         if self.read_name(namespace, name) is MISSING:
             raise NameError(f"name '{name}' is not defined", name=name)
@@ -167,21 +167,21 @@ class Names(CaptureWorld):
     def load_cell(self, cell: Any) -> Any:
         overlay = self.loader.cells.get(id(cell))
         if overlay is None:
-            return super().load_cell(cell)
+            return World.load_cell(self, cell)
         value = self.loader.cell_read(overlay)
         return UNBOUND if value is MISSING else value
 
     def store_cell(self, cell: Any, value: Any) -> None:
         overlay = self.loader.cells.get(id(cell))
         if overlay is None:
-            super().store_cell(cell, value)
+            World.store_cell(self, cell, value)
         else:
             self.loader.cell_write(overlay, value)
 
     def delete_cell(self, cell: Any) -> None:
         overlay = self.loader.cells.get(id(cell))
         if overlay is None:
-            super().delete_cell(cell)
+            World.delete_cell(self, cell)
         else:
             self.loader.cell_write(overlay, MISSING)
 
@@ -196,7 +196,7 @@ class Names(CaptureWorld):
 
     def load_build_class(self, frame: Frame) -> Any:
         self._native_builtin(frame, "__build_class__")
-        return super().load_build_class(frame)
+        return World.load_build_class(self, frame)
 
     def import_name(self, frame: Frame, name: str, names: Any, level: int) -> Any:
         if self.namespace(frame) is None:
@@ -231,7 +231,7 @@ class Names(CaptureWorld):
             found = sys.modules.get(f"{module.__name__}.{name}")
             if found is not None:
                 return self.loader.load(found, self.sources.module(found.__name__))
-        return super().import_from(module, name) if value is UNBOUND else value
+        return World.import_from(self, module, name) if value is UNBOUND else value
 
     def import_star(self, frame: Frame, module: Any) -> None:
         raise Break("import", f"from {module.__name__} import *")

@@ -19,14 +19,15 @@ from lampwork.capture.outside.keys import only_reads
 from lampwork.capture.outside.overlay import MISSING, Break, DictOverlay, ListOverlay, SetOverlay
 from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.values.container_texts import text_of_container
-from lampwork.capture.values.family import HANDS_ON, Family
+from lampwork.capture.values.family import HANDS_ON
+from lampwork.capture.values.objects import ObjectFamily
 from lampwork.capture.values.sizes import mentions_symbols, number
 
 _CONTAINERS = (list, dict, set, frozenset, tuple, collections.deque)
 _SEQUENCES = frozenset({tuple, list, torch.Size})
 
 
-class ContainerFamily(Family):
+class ContainerFamily(ObjectFamily):
     """Lists, dicts, sets, tuples, queues, and objects of classes that derive from these; slices, which hold values."""
 
     def has(self, cls: type) -> bool:

@@ -31,10 +31,13 @@ from lampwork.capture.natives.effect_classes import ITERATORS
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.values.arrays import ArrayFamily, UnknownArray, holds_array, unsupported
+from lampwork.capture.values.classes import Classes
 from lampwork.capture.values.containers import ContainerFamily
 from lampwork.capture.values.family import HANDS_ON, Family
+from lampwork.capture.values.modules import ModuleFamily
 from lampwork.capture.values.number_operations import BackedNumberFamily
 from lampwork.capture.values.numbers import BackedNumber
+from lampwork.capture.values.objects import NamespaceFamily, ObjectFamily
 from lampwork.capture.values.opaque import OpaqueFamily
 from lampwork.capture.values.sizes import SizeFamily, mentions_symbols, number
 from lampwork.capture.values.tensors import TensorFamily
@@ -59,12 +62,15 @@ class Families(dict[type, Family]):
         self.size = SizeFamily(world)
         self.tensor = TensorFamily(world)
         self.container = ContainerFamily(world)
-        self.plain = Family(world)
+        self.module = ModuleFamily(world)
+        self.namespace = NamespaceFamily(world)
+        self.plain = ObjectFamily(world)
         self.opaque = OpaqueFamily(world)
         #: Whom an operation on two values asks first. A number from outside beside an array is taken as it is now, so
         #: the array sees a float; one beside a number out of a tensor becomes part of the graph.
         self.ranked = (
             self.text, self.backed, self.array, self.unbacked, self.size, self.tensor, self.container,
+            self.module, self.namespace,
         )  # fmt: skip
 
     def __missing__(self, cls: type) -> Family:
@@ -95,6 +101,7 @@ class Dispatcher(CaptureWorld):
     def __init__(self) -> None:
         super().__init__()
         self.families = Families(self)
+        self.classes = Classes(self)
         self._binary = Answers(self.families, "binary")
         self._inplace = Answers(self.families, "inplace")
         self._compare = Answers(self.families, "compare")
@@ -269,6 +276,44 @@ class Dispatcher(CaptureWorld):
 
     def delete_attr(self, obj: Any, name: str) -> None:
         self.families[type(obj)].delete_attr(obj, name)
+
+    def instance_lookup(self, obj: Any, name: str) -> tuple[bool, Any]:
+        return self.families[type(obj)].instance_lookup(obj, name)
+
+    def instance_store(self, obj: Any, name: str, value: Any) -> None:
+        self.families[type(obj)].instance_store(obj, name, value)
+
+    def instance_delete(self, obj: Any, name: str) -> None:
+        self.families[type(obj)].instance_delete(obj, name)
+
+    def class_lookup(self, cls: type, name: str) -> tuple[bool, Any]:
+        found = self.classes.found.get((id(cls), name))
+        return self.classes.lookup(cls, name) if found is None else found
+
+    def raise_missing(self, obj: Any, name: str) -> None:
+        self.classes.note_names(obj if isinstance(obj, type) else self.type_of(obj), "__name__")
+        World.raise_missing(self, obj, name)
+
+    def note_bases(self, cls: Any, asked: Any = None) -> None:
+        self.classes.note_bases(cls, asked)
+
+    def super_lookup(self, start: type, after: type, name: str) -> tuple[bool, Any]:
+        return self.classes.super_lookup(start, after, name)
+
+    def type_store(self, cls: type, name: str, value: Any) -> None:
+        self.classes.store(cls, name, value)
+
+    def type_delete(self, cls: type, name: str) -> None:
+        self.classes.delete(cls, name)
+
+    def descriptor_get(self, attribute: Any, obj: Any, cls: type) -> Any:
+        return self.classes.get_through(attribute, obj, cls)
+
+    def store_through_descriptor(self, obj: Any, name: str, value: Any) -> bool:
+        return self.classes.store_through(obj, name, value)
+
+    def delete_through_descriptor(self, obj: Any, name: str) -> bool:
+        return self.classes.delete_through(obj, name)
 
     def python_special(self, obj: Any, name: str) -> Any:
         """The methods that `BackedNumber` has are for native code: a float's are C's."""

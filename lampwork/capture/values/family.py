@@ -108,13 +108,25 @@ class Family:
         return value
 
     def load_attr(self, value: Any, name: str) -> Any:
-        return self.world.load_object_attribute(value, name)
+        return self.world.families.plain.load_attr(value, name)
 
     def store_attr(self, value: Any, name: str, item: Any) -> None:
         World.store_attr(self.world, value, name, item)
 
     def delete_attr(self, value: Any, name: str) -> None:
         World.delete_attr(self.world, value, name)
+
+    # -- attributes of the value's own, whatever its class has
+
+    def instance_lookup(self, obj: Any, name: str) -> tuple[bool, Any]:
+        """(found, value) of what the value itself has under a name."""
+        return self.world.families.plain.instance_lookup(obj, name)
+
+    def instance_store(self, obj: Any, name: str, value: Any) -> None:
+        self.world.families.plain.instance_store(obj, name, value)
+
+    def instance_delete(self, obj: Any, name: str) -> None:
+        self.world.families.plain.instance_delete(obj, name)
 
 
 class StandInFamily(Family):

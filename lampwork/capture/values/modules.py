@@ -7,15 +7,18 @@ framework's own `_call_impl` is interpreted.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.modules.module as module_file
 
-from lampwork.capture.base import CaptureWorld
-from lampwork.capture.machine import UNBOUND, Enter, World
+from lampwork.capture.machine import UNBOUND, World
 from lampwork.capture.outside.overlay import MISSING
+from lampwork.capture.values.objects import ObjectFamily
 from lampwork.ir.source import InstanceDict, Item, Root, Source
+
+if TYPE_CHECKING:
+    from lampwork.capture.base import CaptureWorld
 
 _Module = torch.nn.Module
 _getattr = _Module.__dict__["__getattr__"]
@@ -28,33 +31,47 @@ _GLOBAL_HOOKS = (
 _KINDS = ("_parameters", "_buffers", "_modules")
 
 
-class Modules(CaptureWorld):
-    _module_paths: dict[int, str]
-    _global_hooks_empty: bool | None = None
+class ModuleFamily(ObjectFamily):
+    """Modules of `torch.nn`."""
 
-    def module_path(self, module: Any) -> str:
+    def __init__(self, world: CaptureWorld) -> None:
+        super().__init__(world)
+        self._paths: dict[int, str] = {}
+        self._global_hooks_empty: bool | None = None
+
+    def has(self, cls: type) -> bool:
+        return issubclass(cls, _Module)
+
+    def path(self, module: Any) -> str:
         """`encoder.layer.0.attention`: the path of a module from the root of the model, "" if unknown."""
-        path = self._module_paths.get(id(module))
+        path = self._paths.get(id(module))
         if path is None:
-            origin = self.loader.origin(module)
-            path = self._module_paths[id(module)] = "" if origin is None else _path(origin.source)
+            origin = self.world.loader.origin(module)
+            path = self._paths[id(module)] = "" if origin is None else _path(origin.source)
         return path
 
     # -- attributes
 
-    def load_module_attribute(self, module: Any, name: str, cls: type) -> Any:
+    def load_attr(self, obj: Any, name: str) -> Any:
+        cls = type(obj)
+        if id(cls) not in self._checked:
+            self._checked.add(id(cls))
+            self.world.class_lookup(cls, "__getattribute__")
+        return self._load(obj, name, cls)
+
+    def _load(self, module: Any, name: str, cls: type) -> Any:
         """`module.name` for modules with the standard look-up; anything else takes the general road."""
         if type.__getattribute__(cls, "__getattribute__") is not object.__getattribute__:
-            return World.load_attr(self, module, name)
-        found, attribute = self.class_lookup(cls, name)
+            return World.load_attr(self.world, module, name)
+        found, attribute = self.world.class_lookup(cls, name)
         if found:
-            return World.load_attr(self, module, name)
-        present, value = self.instance_lookup(module, name)
+            return World.load_attr(self.world, module, name)
+        present, value = self.world.instance_lookup(module, name)
         if present:
             return value
-        found, fallback = self.class_lookup(cls, "__getattr__")
-        if fallback is not _getattr or self.loader.instance_dict(module) is None:
-            return World.load_attr(self, module, name)
+        found, fallback = self.world.class_lookup(cls, "__getattr__")
+        if fallback is not _getattr or self.world.loader.instance_dict(module) is None:
+            return World.load_attr(self.world, module, name)
         value = self._registered(module, name)
         if value is MISSING:
             raise AttributeError(f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=module)
@@ -62,7 +79,7 @@ class Modules(CaptureWorld):
 
     def _registered(self, module: Any, name: str) -> Any:
         """`Module.__getattr__`: a parameter, buffer or sub-module."""
-        loader = self.loader
+        loader = self.world.loader
         origin, instance = loader.origin(module), loader.instance_dict(module)
         assert origin is not None and instance is not None  # the program's own modules take the general road
         for kind in _KINDS:
@@ -75,7 +92,7 @@ class Modules(CaptureWorld):
                     return registered[name]
                 continue
             if not overlay.base and not overlay.changed:
-                self.guards.empty_in_module(origin.source, kind)
+                self.world.guards.empty_in_module(origin.source, kind)
                 continue
             if dict.__contains__(overlay.copy, name):
                 return loader.dict_read(overlay, name)
@@ -84,22 +101,22 @@ class Modules(CaptureWorld):
 
     # -- calls
 
-    def call_module(self, module: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def called(self, module: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """`module(*args, **kwargs)`: an `Enter`, or UNBOUND where the general road must be taken."""
         cls = type(module)
-        found, method = self.class_lookup(cls, "__call__")
+        found, method = self.world.class_lookup(cls, "__call__")
         if method is not _call:
             if getattr(method, "__module__", "") == "lampwork.runtime.module":
                 # A compiled module inside: what it was compiled from, over the same attributes.
-                compiled = self.attribute(module, "__lampwork__")
-                return self.call(self.attribute(compiled, "function"), args, kwargs)
+                compiled = self.world.attribute(module, "__lampwork__")
+                return self.world.call(self.world.attribute(compiled, "function"), args, kwargs)
             return UNBOUND
-        origin = self.loader.origin(module)
+        origin = self.world.loader.origin(module)
         if origin is None:
             return UNBOUND
         if not self.global_hooks_empty():
             return UNBOUND
-        instance = self.loader.instance_dict(module)
+        instance = self.world.loader.instance_dict(module)
         if instance is None:
             return UNBOUND
         for name in _HOOKS:
@@ -108,26 +125,26 @@ class Modules(CaptureWorld):
             hooks = instance.copy.get(name)
             if hooks is None or (name not in instance.pending and hooks):
                 return UNBOUND
-        if self.class_lookup(cls, "_call_impl")[1] is not _call_impl:
+        if self.world.class_lookup(cls, "_call_impl")[1] is not _call_impl:
             return UNBOUND
         for name in ("_call_impl", "_compiled_call_impl"):
             if name in instance.copy and instance.copy[name] is not None:
                 return UNBOUND
-        self.class_lookup(cls, "_compiled_call_impl")
+        self.world.class_lookup(cls, "_compiled_call_impl")
         source = origin.source
         for name in _HOOKS:
-            self.guards.empty_in_module(source, name)
-        self.guards.absent_from_module(source, "_call_impl")
+            self.world.guards.empty_in_module(source, name)
+        self.world.guards.absent_from_module(source, "_call_impl")
         if "_compiled_call_impl" in instance.copy:
-            self.loader.dict_read(instance, "_compiled_call_impl")
+            self.world.loader.dict_read(instance, "_compiled_call_impl")
         else:
-            self.guards.absent_from_module(source, "_compiled_call_impl")
-        found, forward = self.class_lookup(cls, "forward")
+            self.world.guards.absent_from_module(source, "_compiled_call_impl")
+        found, forward = self.world.class_lookup(cls, "forward")
         if found and type(forward).__name__ == "function" and "forward" not in instance.copy:
-            self.guards.absent_from_module(source, "forward")
-            return self.call(forward, (module, *args), kwargs)
-        own = self.attribute(module, "forward")
-        return self.call(own, args, kwargs)
+            self.world.guards.absent_from_module(source, "forward")
+            return self.world.call(forward, (module, *args), kwargs)
+        own = self.world.attribute(module, "forward")
+        return self.world.call(own, args, kwargs)
 
     def global_hooks_empty(self) -> bool:
         """Whether no hook is registered for all modules, by the caller or the program; guarded."""
@@ -137,12 +154,12 @@ class Modules(CaptureWorld):
                 hooks = getattr(module_file, name)
                 if hooks:
                     self._global_hooks_empty = False
-                source = self.sources.global_variable(module_file.__name__, name)
-                self.guards.type_is(source, type(hooks))
-                self.guards.length_is(source, len(hooks))
+                source = self.world.sources.global_variable(module_file.__name__, name)
+                self.world.guards.type_is(source, type(hooks))
+                self.world.guards.length_is(source, len(hooks))
         if not self._global_hooks_empty:
             return False
-        return not any(self.loader.current(getattr(module_file, name)) for name in _GLOBAL_HOOKS)
+        return not any(self.world.loader.current(getattr(module_file, name)) for name in _GLOBAL_HOOKS)
 
 
 def _path(source: Source) -> str:
@@ -160,6 +177,3 @@ def _path(source: Source) -> str:
             case _:
                 break
     return ".".join(reversed(parts))
-
-
-__all__ = ["Modules", "Enter"]

@@ -163,6 +163,15 @@ class TensorFamily(Family):
     def load_attr(self, value: Any, name: str) -> Any:
         return self.world.load_tensor_attribute(value, name)
 
+    def instance_store(self, obj: Any, name: str, value: Any) -> None:
+        self.world.store_tensor_attribute(obj, name, value)
+
+    def instance_delete(self, obj: Any, name: str) -> None:
+        if name == "grad":
+            self.world.store_tensor_attribute(obj, name, None)  # what torch makes of it, whatever was there
+        else:
+            super().instance_delete(obj, name)
+
 
 def _varies(key: Any) -> bool:
     """Whether an index has an integer that is another in the next call."""
