@@ -338,3 +338,18 @@ def test_draws_of_sizes_that_vary():
     for size in (3, 4, 5, 6, 7):
         same(made(torch.ones(size, 2), ours), f(torch.ones(size, 2), eagers))
     assert lampwork.stats(made)["captures"] <= 3 and not lampwork.stats(made)["breaks"]
+
+
+def test_texts_in_a_drawn_order():
+    def f(x, names):
+        random.shuffle(names)
+        return x + 1, random.choice("abc"), random.sample(["a", "b", "c"], 2), names, f"<{random.choice('xy')}>"
+
+    one_entry(both(f, *[lambda: (x(), ["d", "e", "f"])] * 4), 4)
+
+
+def test_a_drawn_text_decides():
+    def f(x):
+        return x * 2 if random.choice(["double", "same"]) == "double" else x
+
+    both(f, *[lambda: (x(),)] * 6)

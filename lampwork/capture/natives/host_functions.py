@@ -30,6 +30,7 @@ from lampwork.capture.values.arrays import UnknownArray, can_follow
 from lampwork.capture.values.host_results import HostResult
 from lampwork.capture.values.sizes import settled
 from lampwork.capture.values.unbacked_numbers import UnbackedNumber, host_number, is_early
+from lampwork.capture.values.unknown_text import unknown_text
 from lampwork.ir.operations import call_method, shuffled
 
 _FLOATS = (
@@ -154,19 +155,23 @@ def _of_python(method: Any, answer: Callable) -> Callable:
     return answered
 
 
-def _numbers(world: Any, values: Any) -> tuple | None:
-    """The numbers in a sequence that are of one class, in a tuple; None for anything else."""
+def _plain(world: Any, values: Any) -> tuple | None:
+    """The numbers, or texts, in a sequence that are of one class, as a constant; None for anything else."""
+    if type(values) is str and values:
+        return values  # type: ignore[return-value]
     if type(values) not in (list, tuple, range):
         return None
     world.touch(values)
     kinds = {int} if type(values) is range and len(values) else {type(each) for each in values}
-    if len(kinds) != 1 or not kinds <= {int, float} or len(values) > 1 << 16:
+    if len(kinds) != 1 or not kinds <= {int, float, str} or len(values) > 1 << 16:
         return None
     return values if type(values) is range else tuple(values)  # type: ignore[return-value]
 
 
-def _number_of(world: Any, whole: Any, index: Any, kind: type) -> UnbackedNumber:
-    """The number at `index` of what a host call gives, or of a constant."""
+def _item_of(world: Any, whole: Any, index: Any, kind: type) -> Any:
+    """The number or text at `index` of what a host call gives, or of a constant."""
+    if kind is str:
+        return unknown_text(operator.getitem, whole, index)
     return host_number(world.host_calls.make(operator.getitem, (whole, index), changes=False), kind)
 
 
@@ -176,38 +181,38 @@ def _decided(name: str) -> Break:
 
 
 def _choice(world: Any, generator: Any, seq: Any) -> Any:
-    values = _numbers(world, seq)
+    values = _plain(world, seq)
     if values is None:
         raise _decided("choice")
     index = host_number(_call(world, generator, "_randbelow", (len(values),), {}), int)
-    return _number_of(world, values, index, type(values[0]))
+    return _item_of(world, values, index, type(values[0]))
 
 
 def _choices(
     world: Any, generator: Any, population: Any, weights: Any = None, *, cum_weights: Any = None, k: Any = 1
 ) -> Any:
-    values = _numbers(world, population)
+    values = _plain(world, population)
     if values is None or type(k) is not int or not 0 <= k <= _LONGEST_LIST:
         raise _decided("choices")
     told = {"weights": _as_tuple(world, weights), "cum_weights": _as_tuple(world, cum_weights), "k": k}
     whole = _call(world, generator, "choices", (values,), told)
-    return [_number_of(world, whole, index, type(values[0])) for index in range(k)]
+    return [_item_of(world, whole, index, type(values[0])) for index in range(k)]
 
 
 def _sample(world: Any, generator: Any, population: Any, k: Any, *, counts: Any = None) -> Any:
-    values = _numbers(world, population)
+    values = _plain(world, population)
     if values is None or counts is not None or type(k) is not int or not 0 <= k <= min(_LONGEST_LIST, len(values)):
         raise _decided("sample")
     whole = _call(world, generator, "sample", (values, k), {})
-    return [_number_of(world, whole, index, type(values[0])) for index in range(k)]
+    return [_item_of(world, whole, index, type(values[0])) for index in range(k)]
 
 
 def _shuffle(world: Any, generator: Any, x: Any) -> Any:
-    values = _numbers(world, x) if type(x) is list else None
+    values = _plain(world, x) if type(x) is list else None
     if values is None or len(values) > _LONGEST_LIST:
         raise _decided("shuffle")
     whole = world.host_calls.make(shuffled, (_owner(world, generator), values))
-    order = [_number_of(world, whole, index, type(values[0])) for index in range(len(values))]
+    order = [_item_of(world, whole, index, type(values[0])) for index in range(len(values))]
     world.machine.complete(world.set_item(x, slice(None), order))
     return None
 
