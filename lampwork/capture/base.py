@@ -1,7 +1,7 @@
 """`CaptureWorld`: what the parts of `TorchWorld` ask of each other.
 
-`TorchWorld` (`world.py`) is made of parts, a file each. Each answers some operations of `World` and hands on what it
-knows nothing of (`super()`); what it uses of other parts is declared here.
+`TorchWorld` (`world.py`) is made of parts, a file each, which have no method in common. What they, and the families of
+values, use of others is declared here.
 """
 
 from __future__ import annotations

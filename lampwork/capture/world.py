@@ -1,19 +1,16 @@
 """`TorchWorld`: what operations on values mean while a torch program is captured.
 
-Values from outside are loaded and guarded when the program reads them (`load.py`), writes go to overlays
-(`overlay.py`), tensors are fakes whose operators are recorded, native functions run only as their effect class allows
-(`calls.py`).
+Values from outside are loaded and guarded when the program reads them (`outside/load.py`), writes go to overlays
+(`outside/overlay.py`), tensors are fakes whose operators are recorded, native functions run only as their effect class
+allows (`natives/calls.py`).
 
-    names, cells, imports    names.py
-    classes and attributes   object_attributes.py, of modules modules.py, of tensors tensor_attributes.py
-    containers               containers.py
-    numbers from outside     number_operations.py; symbolic integers sizes.py
-    unknown values           unknown.py (numbers), unknown_arrays.py, text.py
-    calls                    calls.py, with the tables of natives.py; of tensor functions tensor_calls.py
-    what is data             data.py
-    functions                here
+    operators, items, attributes, conversions    a family of values each: `values/dispatch.py` says who is asked
+    names, cells, imports                        outside/names.py
+    calls                                        natives/calls.py; of tensor functions values/tensor_calls.py
+    what is data                                 values/data.py
+    functions                                    here
 
-Parts come in an order: each answers for the values that it knows and hands on the rest (`base.py`).
+Parts have no method in common; what they use of each other is declared in `base.py`.
 """
 
 from __future__ import annotations
