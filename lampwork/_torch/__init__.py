@@ -172,6 +172,7 @@ if TYPE_CHECKING:
         recurrent_operators,
     )
     from lampwork._torch.schemas import (
+        clamp_takes_missing_limits,
         copying_variant,
         cross_entropy_checks_targets,
         decompose,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -166,3 +167,11 @@ def cross_entropy_checks_targets() -> bool:
         except RuntimeError:
             return True
     return False
+
+
+@cache
+def clamp_takes_missing_limits() -> bool:
+    """Whether `clamp` on a CPU with one number as its limit, which is NaN, gives NaN: versions differ. With two limits,
+    with tensors and in `clamp_min` and `clamp_max` all do."""
+    with kernels_only(), torch._C.DisableTorchFunction():
+        return bool(torch.ops.aten.clamp.default(torch.zeros(1), math.nan).isnan())

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from lampwork import _torch
 from lampwork.ir.dtype import FLOATING, INTEGRAL, ITEM_SIZE_BYTES, compute_dtype
 from lampwork.ir.loops import Compute, Expr
 from lampwork.ir.scalar_operators import SCALARS, ScalarOperator
@@ -61,17 +62,20 @@ def _relu(lowering: Lowering, self: TensorValue) -> Any:
     return lowering.pointwise((self,), lambda a: limited(lowering, a, 0, None))
 
 
-def limited(lowering: Lowering, a: Expr, low: Any, high: Any) -> Expr:
+def limited(lowering: Lowering, a: Expr, low: Any, high: Any, misses: bool | None = None) -> Expr:
     """`a` between two numbers (None: no limit). On a CPU the value stays itself where it equals a limit, -0 beside 0
     too, as in ATen's kernels: one instruction, where `maximum` asks for NaN besides. On a GPU one limit that is NaN is
-    none."""
+    none, and wherever `misses`."""
     alone = low is None or high is None
+    misses = not lowering.numerics.limits_select if misses is None else misses
     for number, op, function in ((low, "lt", ex.maximum), (high, "gt", ex.minimum)):
         if number is None:
             continue
         limit = ex.like(number, a)
+        if misses and alone and number != number:
+            continue
         if not lowering.numerics.limits_select:
-            a = a if alone and number != number else function(a, limit)
+            a = function(a, limit)
         elif a.dtype in FLOATING and isinstance(number, (int, float)) and number == number:
             a = ex.where(ex.compare(op, a, limit), limit, a)
         else:
@@ -460,7 +464,8 @@ def _masked_fill(lowering: Lowering, self: TensorValue, mask: TensorValue, value
 @rule("clamp", "clamp.Tensor")
 def _clamp(lowering: Lowering, self: TensorValue, min: Any = None, max: Any = None) -> Any:
     if all(each is None or type(each) in (int, float) for each in (min, max)):
-        return lowering.pointwise((self,), lambda a: limited(lowering, a, min, max))
+        misses = not (lowering.numerics.limits_select and _torch.clamp_takes_missing_limits())
+        return lowering.pointwise((self,), lambda a: limited(lowering, a, min, max, misses))
     inputs = [self] + [bound for bound in (min, max) if bound is not None]
 
     def body(a: Expr, *limits: Expr) -> Expr:
@@ -474,12 +479,18 @@ def _clamp(lowering: Lowering, self: TensorValue, min: Any = None, max: Any = No
 
 @rule("clamp_min", "clamp_min.Tensor")
 def _clamp_min(lowering: Lowering, self: TensorValue, min: Any) -> Any:
-    return _clamp(lowering, self, min, None)
+    return _one_limit(lowering, self, min, None)
 
 
 @rule("clamp_max", "clamp_max.Tensor")
 def _clamp_max(lowering: Lowering, self: TensorValue, max: Any) -> Any:
-    return _clamp(lowering, self, None, max)
+    return _one_limit(lowering, self, None, max)
+
+
+def _one_limit(lowering: Lowering, self: TensorValue, min: Any, max: Any) -> Any:
+    if type(max if min is None else min) in (int, float):
+        return lowering.pointwise((self,), lambda a: limited(lowering, a, min, max))
+    return _clamp(lowering, self, min, max)
 
 
 @rule("addcmul")

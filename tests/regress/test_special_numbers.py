@@ -416,3 +416,44 @@ def test_activations_of_large_products_keep_what_is_no_number(activation, freeze
             assert torch.equal(mine.isnan()[[0, 2, 3, 4]], theirs.isnan()[[0, 2, 3, 4]])
             torch.testing.assert_close(mine[2:], theirs[2:])
             assert mine[0].isnan().all()
+
+
+LIMITS = {
+    "min": lambda x, n: x.clamp(min=n), "max": lambda x, n: torch.clip(x, None, n), "from": lambda x, n: x.clamp(n, 1.0),
+    "to": lambda x, n: x.clamp(-1.0, n), "clamp_min": torch.clamp_min, "clamp_max": torch.clamp_max,
+    "in place": lambda x, n: (x * 1).clamp_(min=n), "out of a tensor": lambda x, n: x.clamp(min=torch.tensor([n, 1]).sum().item() - 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_limits_that_vary(name, dtype):
+    """A value that equals a number stays what it is, -0 and 0 too; beside a tensor it does not."""
+    program = LIMITS[name]
+    compiled = lampwork.compile(program, options={"cache": False})
+    for limit in (0.5, 0.25, 0.0, -0.0, nan):
+        results = []
+        for function in (compiled, program):
+            x = torch.tensor([-0.0, 0.0, 1.0, -1.0, nan, 0.25, inf, -inf], dtype=dtype, requires_grad=True)
+            made = function(x, limit)
+            results.append((made.detach(), *torch.autograd.grad(made.sum(), [x])))
+            with torch.no_grad():
+                results[-1] += (function(x, limit),)
+        for mine, theirs in zip(*results):
+            torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
+            assert torch.equal(mine.signbit() | mine.isnan(), theirs.signbit() | theirs.isnan())
+
+
+@pytest.mark.parametrize("takes", [False, True])
+def test_one_limit_that_is_missing(takes, monkeypatch):
+    """In some releases it is none, but for `clamp_min` and beside another limit: a kernel is asked."""
+    given = torch.zeros(1).clamp(nan).isnan().item()
+    assert lampwork._torch.clamp_takes_missing_limits() == given
+    monkeypatch.setattr(lampwork._torch, "clamp_takes_missing_limits", lambda: takes)
+    x = torch.tensor([-0.5, 0.5])
+    for name in ("min", "max", "from", "to", "clamp_min", "clamp_max", "in place"):
+        is_one = name in ("min", "max", "in place")
+        for program in (LIMITS[name], lambda x, n: LIMITS[name](x, nan)):
+            compiled = lampwork.compile(program, options={"cache": False})
+            results = [compiled(x, limit) for limit in (0.25, 0.75, nan)]
+            assert bool(results[-1].isnan().all()) == (takes or not is_one), name

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.capture.values.numbers import BackedNumber
 from lampwork.capture.values.unbacked_numbers import tensor_of
 from lampwork.fakes.fake import DataDependent, Fake, Unsupported
@@ -270,26 +271,42 @@ def _interpolate(scalars: Scalars, start: Any, end: Any, weight: Any) -> Any:
     return scalars.narrow(scalars.run(aten.lerp.Tensor, scalars.wide(start), scalars.wide(end), number), dtype)
 
 
-def _clamp(scalars: Scalars, x: Any, min: Any = None, max: Any = None) -> Any:
+def _clamp(scalars: Scalars, x: Any, min: Any = None, max: Any = None, misses: bool | None = None) -> Any:
+    """`misses`: one limit that is NaN is none. So it is for `clamp` of a GPU, and in some releases."""
     dtype = _result_type(x)
     if dtype is None or not x.is_floating_point():
         return None
+    alone = min is None or max is None
+    misses = alone and (x.is_cuda or not _torch.clamp_takes_missing_limits() if misses is None else misses)
     result = scalars.wide(x)
-    for bound, with_tensor, with_number, is_beyond in (
-        (min, aten.clamp_min.Tensor, aten.clamp_min.default, aten.lt.Tensor),
-        (max, aten.clamp_max.Tensor, aten.clamp_max.default, aten.gt.Tensor),
+    for bound, with_tensor, with_number, is_beyond, is_within in (
+        (min, aten.clamp_min.Tensor, aten.clamp_min.default, aten.lt.Tensor, aten.ge.Tensor),
+        (max, aten.clamp_max.Tensor, aten.clamp_max.default, aten.gt.Tensor, aten.le.Tensor),
     ):
         if bound is not None:
             if type(bound) is not torch.SymFloat:
                 result = scalars.run(with_number, result, bound)
                 continue
             limit = scalars.scalar(bound, dtype)
-            if x.is_cuda and (min is None or max is None):  # one limit that is NaN is none there, but in a tensor
+            if not x.is_cuda:
+                result = _within(scalars, result, limit, is_within, misses)
+            elif misses:
                 beyond = scalars.run(is_beyond, result, limit)
                 result = scalars.run(aten.where.self, beyond, limit, result)
             else:
                 result = scalars.run(with_tensor, result, limit)
     return scalars.narrow(result, dtype)
+
+
+def _within(scalars: Scalars, x: Any, limit: Any, is_within: Any, misses: bool) -> Any:
+    """`x` where it is within the limit, and where it is NaN: but there it has no derivative. Of equal ones it is `x`,
+    where kernels for two tensors give the limit: -0 and 0 are."""
+    stays = scalars.run(aten.ne.Tensor, x, x)
+    if misses:
+        stays = scalars.run(aten.logical_or.default, stays, scalars.run(aten.ne.Tensor, limit, limit))
+    constant = scalars.run(aten.detach.default, x) if x.requires_grad else x
+    other = scalars.run(aten.where.self, stays, constant, limit)
+    return scalars.run(aten.where.self, scalars.run(is_within, x, limit), x, other)
 
 
 def _fill(scalars: Scalars, x: Any, value: Any) -> Any:
@@ -378,8 +395,8 @@ _RULES: dict[str, Callable] = {
     "mul": _multiply, "div": _divide, "true_divide": _divide, "add": _add, "sub": _subtract, "rsub": _subtract_from,
     "pow": _power, "addcmul": _combine(False), "addcdiv": _combine(True),
     "lerp": _interpolate, "clamp": _clamp,
-    "clamp_min": lambda scalars, x, min: _clamp(scalars, x, min),
-    "clamp_max": lambda scalars, x, max: _clamp(scalars, x, None, max),
+    "clamp_min": lambda scalars, x, min: _clamp(scalars, x, min, misses=x.is_cuda),
+    "clamp_max": lambda scalars, x, max: _clamp(scalars, x, None, max, misses=x.is_cuda),
     "fill": _fill, "full": _full, "full_like": _like(aten.full_like.default), "new_full": _like(aten.new_full.default),
     "scalar_tensor": _scalar_tensor, "masked_fill": _masked_fill, "leaky_relu": _leak,
     "leaky_relu_backward": _leak_of_gradient, "addmm": _add_product(aten.mm.default),

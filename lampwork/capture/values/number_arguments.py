@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from lampwork import _torch
 from lampwork.capture.record.fake import DataDependent, Fake
 from lampwork.capture.values.unbacked_numbers import (
     UnbackedNumber,
@@ -59,8 +60,19 @@ def _bound(x: Fake, value: Any) -> Any:
     return torch.tensor(value, dtype=x.dtype).to(x.device)
 
 
-def _clamp(x: Any, min: Any = None, max: Any = None) -> Any:
-    return torch.clamp(x, min=_bound(x, min), max=_bound(x, max))
+def _clamp(x: Any, min: Any = None, max: Any = None, misses: bool | None = None) -> Any:
+    """Of equal ones `x` stays, where kernels for two tensors give the limit: -0 and 0 are. `misses`: one limit that is
+    NaN is none."""
+    low, high = _bound(x, min), _bound(x, max)
+    if x.is_cuda or not x.is_floating_point():
+        return torch.clamp(x, min=low, max=high)
+    if misses is None:
+        misses = not _torch.clamp_takes_missing_limits()
+    for limit, is_within in ((low, torch.ge), (high, torch.le)):
+        if limit is not None:
+            stays = x.isnan() | limit.isnan() if misses and (low is None or high is None) else x.isnan()
+            x = torch.where(is_within(x, limit), x, torch.where(stays, x.detach(), limit.to(x.dtype)))
+    return x
 
 
 def _masked_fill(x: Any, mask: Any, value: Any) -> Any:
@@ -169,8 +181,8 @@ def _in_place(plain: Any) -> Any:
 
 
 _ANSWERS: dict[str, Any] = {
-    "clamp": _clamp, "clip": _clamp, "clamp_min": lambda x, min: _clamp(x, min=min),
-    "clamp_max": lambda x, max: _clamp(x, max=max), "masked_fill": _masked_fill,
+    "clamp": _clamp, "clip": _clamp, "clamp_min": lambda x, min: _clamp(x, min=min, misses=False),
+    "clamp_max": lambda x, max: _clamp(x, max=max, misses=False), "masked_fill": _masked_fill,
     "masked_fill_": _masked_fill_in_place, "fill_": _fill, "where": _where, "tensor": _tensor, "as_tensor": _tensor,
     "full": _full, "full_like": _full_like, "add": _arithmetic(torch.add), "sub": _arithmetic(torch.sub),
     "mul": _arithmetic(torch.mul), "add_": _in_place(torch.Tensor.add_), "sub_": _in_place(torch.Tensor.sub_),
