@@ -25,7 +25,6 @@ from lampwork.capture.leave.effects import (
     collect_effects,
     granted_inputs,
     guard_distinct,
-    guard_identities,
     may_be_identities,
 )
 from lampwork.capture.leave.object_reconstruction import same_objects
@@ -34,6 +33,7 @@ from lampwork.capture.leave.suspend import Retry, Suspended, function_positions,
 from lampwork.capture.machine import Interruption
 from lampwork.capture.machine.core import Handled
 from lampwork.capture.natives.numpy_data import check_shared_arrays
+from lampwork.capture.outside import facts
 from lampwork.capture.outside.dynamic_sizes import DynamicPolicy
 from lampwork.capture.outside.overlay import MISSING, Break, Deferred, LeftToEager
 from lampwork.capture.record.recorder import Recorder
@@ -199,7 +199,7 @@ class _Attempt:
             if world.recorder.uses_cuda:
                 guards.equals(sources.state("cuda"), initial["cuda"])
             guard_distinct(world.loader)
-            guard_identities(world.loader, world.identified)
+            facts.identities_stay(world.loader, world.identified)
             world.tensors.finish(copied=bool(world.copied_storages))
             world.backed_numbers.guard_equal()
             outputs = templates.outputs

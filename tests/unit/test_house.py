@@ -44,6 +44,32 @@ def test_private_names_of_torch_stay_in_one_folder():
     assert not found, "\n".join(sorted(found))
 
 
+#: Folders and files of `lampwork/capture` that still read objects from outside themselves, and are to stop.
+READ_OUTSIDE = {"natives", "values", "capture.py", "steps.py"}
+
+
+def outside_reads(tree):
+    """Lines that read `.raw` of something other than decoded code, or add a guard of their own making."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr == "raw" and not ast.unparse(node.value).endswith("code"):
+            yield node.lineno
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("guards.add"):
+            yield node.lineno
+
+
+def test_objects_from_outside_are_read_in_one_folder():
+    folder = ROOT / "lampwork" / "capture"
+    found = {}
+    for path in sorted(folder.rglob("*.py")):
+        part = path.relative_to(folder).parts[0]
+        if part not in ("outside", "machine", "bytecode"):
+            for line in outside_reads(ast.parse(path.read_text())):
+                found.setdefault(part, []).append(f"{path.relative_to(ROOT)}:{line}")
+    stray = [line for part, lines in found.items() if part not in READ_OUTSIDE for line in lines]
+    assert not stray, "ask capture/outside/facts.py: " + ", ".join(stray)
+    assert set(found) == READ_OUTSIDE, f"take {READ_OUTSIDE - set(found)} out of READ_OUTSIDE"
+
+
 def test_every_private_name_is_listed():
     folder = ROOT / "lampwork" / "_torch"
     listed = {

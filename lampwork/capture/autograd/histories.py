@@ -19,6 +19,7 @@ import torch
 
 from lampwork.capture.autograd.backward import leave_hooks_to_eager
 from lampwork.capture.base import CaptureWorld
+from lampwork.capture.outside import facts
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
 
@@ -65,8 +66,7 @@ class Histories(CaptureWorld):
         origin = self.loader.origin(tensor)
         if origin is None:
             raise Break("tensor-attribute", "grad_fn of a tensor with a history from outside is read")
-        source = self.sources.attribute(origin.source, "grad_fn")
-        raw = origin.raw.grad_fn
+        raw, source = facts.history(self.loader, origin)
         if id(raw) not in self.history_nodes:
             nodes = [known for known, own in self.history_nodes.values() if not own]
             if nodes:

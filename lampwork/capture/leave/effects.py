@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ import torch
 from lampwork.capture.autograd.backward import HOOK_TABLES, has_new_history, has_usable_history
 from lampwork.capture.leave.object_reconstruction import raised_at
 from lampwork.capture.leave.reconstruction import Templates
+from lampwork.capture.outside import facts
 from lampwork.capture.outside.guards import GuardList
 from lampwork.capture.outside.load import CHANGED_BY_RAISING, Loader
 from lampwork.capture.outside.overlay import (
@@ -26,7 +26,6 @@ from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
 from lampwork.ir.guard import Equals, KeysAre
 from lampwork.ir.reference import ObjectRef
-from lampwork.ir.source import Source
 from lampwork.ir.template import (
     Call,
     CallSetAttribute,
@@ -128,41 +127,7 @@ def guard_distinct(loader: Loader) -> None:
             written[id(slots.owner)] = slots
     if not written:
         return
-    by_type: dict[type, list[Any]] = {}
-    for key, origin in loader.by_value.items():
-        if not isinstance(origin.value, torch.Tensor):
-            by_type.setdefault(type(origin.raw), []).append((key, origin.source))
-    for group in by_type.values():
-        changed = [source for key, source in group if key in written]
-        if changed and len(group) > 1:
-            loader.guards.distinct((changed[0], *(source for _, source in group if source is not changed[0])))
-
-
-def guard_identities(loader: Loader, identified: dict[int, Any]) -> None:
-    """Objects whose `id()` the program took stay different objects. So do all of one kind that it met: `p == q`,
-    `p in things`, `table.get(p)` and `{p, q}` compare them by identity, most of them in native code."""
-    taken = [loader.by_value[key].source for key in identified if key in loader.by_value]
-    kinds: dict[Any, list[Source]] = {}
-    met = {id(origin.raw): origin for origin in loader.by_value.values()}
-    for origin in met.values():
-        kind = _kind_known_by_identity(origin.raw, loader.guards)
-        if kind is not None and not loader.guards.covers(origin.source, "object"):
-            kinds.setdefault(kind, []).append(origin.source)
-    for sources in (taken, *kinds.values()):
-        if len(sources) > 1:
-            loader.guards.distinct(sources)
-
-
-def _kind_known_by_identity(raw: Any, guards: GuardList) -> Any:
-    """What an object from outside has in common with those that it could be the same as under its guards; None where
-    equality is a matter of contents, and for classes, modules and builtins, which are guarded one by one."""
-    kind = type(raw)
-    if kind is FunctionType:
-        return guards.reference(raw).digest
-    if isinstance(raw, (torch.Tensor, type, ModuleType, BuiltinFunctionType)) or is_plain(raw):
-        return None
-    equality = kind.__eq__
-    return kind if equality is object.__eq__ or type(equality) is FunctionType else None
+    facts.changed_stay_different(loader, set(written))
 
 
 def may_be_identities(guards: GuardList) -> bool:

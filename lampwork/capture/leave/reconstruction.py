@@ -23,6 +23,7 @@ from lampwork.capture.autograd.backward import is_spent
 from lampwork.capture.leave.object_reconstruction import DICT_ITERATORS, ObjectTemplates
 from lampwork.capture.machine import MachineGenerator
 from lampwork.capture.machine.natives import Callback
+from lampwork.capture.outside import facts
 from lampwork.capture.outside.overlay import MISSING, Break, Deferred, HookNumber, IdentityNumber, Pending
 from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
@@ -350,9 +351,9 @@ class Templates(ObjectTemplates):
         module = sys.modules.get(names.get("__name__", ""))
         if module is not None and module.__dict__ is names:
             return ObjectValue(self.loader.guards.reference(module))
-        for origin in self.loader.by_value.values():
-            if type(origin.raw) is types.FunctionType and origin.raw.__globals__ is names:
-                return SourceValue(self.loader.sources.attribute(origin.source, "__globals__"))
+        source = facts.globals_source(self.loader, names)
+        if source is not None:
+            return SourceValue(source)
         raise Break("result", "a function made in the region, with globals of no module, leaves it")
 
     def _reserve_cell(self, cell: Any) -> bool:
