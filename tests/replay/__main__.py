@@ -48,6 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
     before = read(options.compare)[0] if options.compare else {}
     only = options.only or (options.show or "")
     sets, kinds = tuple(options.sets or SETS), tuple(options.kinds or KINDS)
+    if only.split(" ")[0] in KINDS:  # a name as the table prints it
+        kind, _, only = only.partition(" ")
+        kinds = (kind,)
     found = recorded(sets, kinds, options.all, only)
     if options.record is not None:
         write(options.record, found, {"all": str(options.all)})
@@ -57,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     wanted = {
         name: parts
         for name, parts in before.items()
-        if only in name and name.split()[0] in kinds and name.split()[1] in sets
+        if only in name.partition(" ")[2] and name.split()[0] in kinds and name.split()[1] in sets
     }
     text, differs = table(wanted, found)
     print(text)
