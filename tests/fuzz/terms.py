@@ -9,6 +9,7 @@ No order of additions is promised, nor a scale of the terms. B is the greatest n
     layer_norm([1e30] * 12)             NaN where a row is shorter than a vector, else 0
     std([3e38, -3e38, 0])               NaN by a running mean, inf by a sum
     [0, 0] @ [-1, -1] + -0              -0 from the bias on, 0 where the products are added to 0 first
+    amax([0, -0]) on a GPU              the zero that some thread meets first
 
 A rule takes a call of an operator of ATen and tells where its results are open, and what may be there (`Open`). Sums are added up by the operator itself, in double precision: of the positive terms alone, and of the
 negative ones. Numbers of double precision are made smaller first. Where sums of both stay in range, or where all orders
@@ -472,6 +473,27 @@ def _distances(call: Call) -> Found:
     return {0: Open((call.on(compute_mode=2),), large, False, is_product, is_product)}
 
 
+def _folds_in_no_order(x: torch.Tensor) -> bool:
+    """Whether threads fold parts of a row as they come: those of a GPU do."""
+    return x.is_cuda
+
+
+def _extreme(call: Call) -> Found:
+    """Of zeros of both signs in a row, an extreme without a place may be either."""
+    x = call["self"]
+    dims = call["dim"]
+    with_places = call.operator in (aten.max, aten.min) and "dim" in call.arguments  # the first of equal elements
+    if with_places or "other" in call.arguments or not _folds_in_no_order(x):
+        return {}
+    dims = list(range(x.dim())) if dims is None or dims == [] else dims
+    has = lambda zeros: zeros.double().amax(dims, bool(call["keepdim"])) > 0
+    zeros = x == 0
+    both = has(zeros & x.signbit()) & has(zeros & ~x.signbit())
+    if not bool(both.any()):
+        return {}
+    return {place: Open(any_zero=both) for place in range(2 if call.operator is aten.aminmax else 1)}
+
+
 _MATRICES = _summed(torch.matmul)
 _UPSAMPLES = ("linear1d", "bilinear2d", "trilinear3d", "_bilinear2d_aa")
 _SIGNED_UPSAMPLES = ("bicubic2d", "_bicubic2d_aa")
@@ -513,6 +535,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("prod", "cumprod"), _product),
     **dict.fromkeys(("var", "std", "var_mean", "std_mean"), _spread),
     "native_layer_norm": _normalised(_of_layer, by_sums=False),
+    **dict.fromkeys(("amax", "amin", "max", "min", "aminmax"), _extreme),
     "native_group_norm": _normalised(_of_group, by_sums=True),
     **dict.fromkeys(_BATCH_NORMS, _normalised(_of_channel, by_sums=True)),
     **dict.fromkeys(("linalg_vector_norm", "norm"), _norm),

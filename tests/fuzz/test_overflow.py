@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.fuzz import inside, judge
+from tests.fuzz import inside, judge, terms
 from tests.fuzz.check import check
 from tests.fuzz.inputs import Input
 from tests.fuzz.overflow import Overflow
@@ -275,3 +275,26 @@ def test_products_that_are_all_minus_zero(call):
     assert finding(program, pattern, r"spoiled(\1)", spoiled=minus).kind == judge.SIGN_OF_ZERO
     twice = in_rows((0, 2), lambda row: row + 1e-3, 3)
     assert finding(program, pattern, r"spoiled(\1)", spoiled=twice).kind == judge.WRONG_VALUES
+
+
+@pytest.mark.parametrize(
+    "call", ["v1.amax(1)", "v1.amin((0, 1))", "v1.max()", "torch.aminmax(v1, dim=1)[0]", "v1.amax(1, True)"]
+)
+def test_extremes_among_zeros_of_both_signs(call, monkeypatch):
+    """On a GPU either zero is right; on a CPU, and where a row has zeros of one sign, eager's is."""
+    x = torch.tensor([[-0.0, 0.0, -0.0], [-0.0, -0.0, -0.0]])
+    names = {"torch": torch, "v1": x}
+
+    def signs():
+        found = set()
+        for seed in range(12):
+            with Overflow(Noise(seed, 2.0)):
+                found.add(tuple(eval(call, names).signbit().view(-1).tolist()))
+        return found
+
+    assert len(signs()) == 1
+    monkeypatch.setattr(terms, "_folds_in_no_order", lambda x: True)
+    found = signs()
+    assert len(found) > 1 and (len(next(iter(found))) == 1 or {each[1] for each in found} == {True})
+    with Overflow(Noise(1, 2.0)):
+        assert bool(x.max(1)[0].signbit()[0])  # the first, whose place is given, too
