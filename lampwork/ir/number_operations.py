@@ -147,6 +147,16 @@ def operation_of(function: Any) -> NumberOperation | None:
         return None
 
 
+#: Arithmetic that statements such as `a += b` have, too.
+ARITHMETIC = frozenset({each.function for each in OPERATIONS.values() if each.inplace is not None})
+#: Functions that programs call.
+FUNCTIONS = frozenset({each.function for each in OPERATIONS.values() if "{" not in each.python}) - {single}
+#: Those of one number, with which it is not converted.
+FUNCTIONS_OF_ONE = FUNCTIONS - {
+    min, max, float, int, round, math.isclose, math.copysign, math.pow, math.hypot, math.fmod, math.atan2,
+    math.remainder,
+}  # fmt: skip
+
 #: Comparisons, by how Python writes them.
 RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional as F
 
 import lampwork
+from lampwork.ir.number_operations import FUNCTIONS_OF_ONE
 from tests.dynamic.support import check, compare, copies
 from tests.python.warm import run_cold_and_warm
 
@@ -197,6 +198,14 @@ def test_sizes_computed_of_integers_out_of_tensors(program):
     stats = check(program, calls, captures=2, dynamic=None)
     assert not stats["breaks"]
     check(program, [*calls[:2], (X, torch.tensor([1, 0, 0]))], captures=2, dynamic=None)
+
+
+@pytest.mark.parametrize("function", sorted(FUNCTIONS_OF_ONE, key=str))
+def test_functions_of_numbers_out_of_tensors(function):
+    """They are computed when the graph has run."""
+    more = 1.0 if function is math.acosh else 0.0
+    calls = [(torch.tensor(each + more, dtype=torch.float64),) for each in (0.5, 0.25)]
+    assert not check(lambda x: function((x * 1.25).item()), calls, dynamic=None)["breaks"]
 
 
 def test_a_sum_that_is_no_size():

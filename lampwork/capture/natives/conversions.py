@@ -27,8 +27,9 @@ from lampwork.capture.values.family import HANDS_ON
 from lampwork.capture.values.numbers import BackedNumber
 from lampwork.capture.values.sizes import SYMBOLIC, number, settled
 from lampwork.capture.values.text import holds_unknown
-from lampwork.capture.values.unbacked_numbers import FUNCTIONS, UnbackedNumber, extreme, total
+from lampwork.capture.values.unbacked_numbers import UnbackedNumber, extreme, total
 from lampwork.capture.values.unknown_text import UnknownText, joined
+from lampwork.ir.number_operations import FUNCTIONS_OF_ONE
 
 _machine_repr, _machine_str, _machine_format = INTRINSICS[repr], INTRINSICS[str], INTRINSICS[format]
 
@@ -41,7 +42,7 @@ def install_conversions(world: Any) -> None:
         add(native, _keyed(native))
     add(list.sort, _sort)
     add(functools.cmp_to_key, _cmp_to_key)
-    for native in {*_NUMBERS, *FUNCTIONS, bool}:
+    for native in {*_NUMBERS, *FUNCTIONS_OF_ONE, bool}:
         add(native, _converted(native))
     add(sum, _sum)
     add(divmod, _divmod)

@@ -10,7 +10,6 @@ Symbolic sizes that meet floats, and sizes that contents decide, become such num
 
 from __future__ import annotations
 
-import math
 import operator
 from typing import Any
 
@@ -20,18 +19,17 @@ from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.keyed_calls import settle_keys
-from lampwork.capture.values.numbers import FUNCTIONS, NUMERIC, OPERATORS, BackedNumber, BackedNumbers
+from lampwork.capture.values.numbers import NUMERIC, BackedNumber, BackedNumbers
 from lampwork.capture.values.unbacked_numbers import UnbackedNumber
 from lampwork.capture.values.unknown_text import formatted, unknown_text
 from lampwork.fakes.numbers import root_of, symbolic_float
 from lampwork.fakes.overflow import refuse_exponent
 from lampwork.fakes.shapes import contiguous, has_zero
 from lampwork.fakes.symbolic import by_contents
+from lampwork.ir.number_operations import ARITHMETIC, FUNCTIONS, OPERATIONS
 
-#: Those functions that give an integer for an integer, and questions.
-_KEEP_INTEGERS = frozenset({
-    abs, min, max, int, round, math.floor, math.ceil, math.trunc, math.isnan, math.isinf, math.isfinite, math.isclose,
-})  # fmt: skip
+#: Functions that make floating-point numbers of integers.
+_FLOAT_FUNCTIONS = frozenset({each.function for each in OPERATIONS.values() if each.kind("int") == "float"}) & FUNCTIONS
 
 
 class BackedNumberFamily(StandInFamily):
@@ -51,7 +49,7 @@ class BackedNumberFamily(StandInFamily):
     # -- operators
 
     def binary(self, op: Any, left: Any, right: Any) -> Any:
-        if op in OPERATORS and is_number(left) and is_number(right):
+        if op in ARITHMETIC and is_number(left) and is_number(right):
             return self.world.backed_numbers.compute(op, left, right)
         if type(left) is Fake or type(right) is Fake:
             if op is operator.pow:
@@ -63,7 +61,7 @@ class BackedNumberFamily(StandInFamily):
         plain = IN_PLACE[op]
         if type(left) is Fake:
             return op(left, self._exponent(left, right) if plain is operator.pow else self.symbolic(right))
-        if type(right) is Fake or (plain in OPERATORS and is_number(left) and is_number(right)):
+        if type(right) is Fake or (plain in ARITHMETIC and is_number(left) and is_number(right)):
             return self.binary(plain, left, right)
         return self.world.inplace_op(op, *self._operands(left, right, plain is operator.truediv))
 
@@ -175,7 +173,7 @@ _LOOKING = frozenset({"count", "index", "remove", "__contains__"})
 
 def _is_float_function(function: Any) -> bool:
     """Whether a function makes floating-point numbers of integers."""
-    return function.__hash__ is not None and function in FUNCTIONS and function not in _KEEP_INTEGERS
+    return function.__hash__ is not None and function in _FLOAT_FUNCTIONS
 
 
 def _taken(value: Any) -> Any:
@@ -220,7 +218,7 @@ def is_mixed(left: Any, right: Any) -> bool:
 
 def counts_in_float(op: Any, left: Any, right: Any) -> bool:
     """Whether arithmetic of a size that contents decide gives a floating-point number."""
-    if op not in OPERATORS or not (by_contents(left) or by_contents(right)):
+    if op not in ARITHMETIC or not (by_contents(left) or by_contents(right)):
         return False
     return float in (type(left), type(right)) or (op is operator.truediv and Fake not in (type(left), type(right)))
 

@@ -30,7 +30,7 @@ from lampwork.fakes.fake import TensorSpec, make_fake
 from lampwork.fakes.symbolic import size_of
 from lampwork.ir.guard import NumberRelation
 from lampwork.ir.number import Leaf, NumberExpr, applied, compared, constant, equals, leaf
-from lampwork.ir.number_operations import RELATION_OF, single
+from lampwork.ir.number_operations import ARITHMETIC, RELATION_OF, operation_of, single
 from lampwork.ir.reference import ObjectRef
 from lampwork.ir.source import InstanceDict, Item, Numbers, Source
 from lampwork.ir.template import Call, ConstantValue, Effect, NumberValue, SourceValue, Template
@@ -53,25 +53,6 @@ class _Unread:
 _MOST_NODES = 400
 #: How many numbers one graph may take.
 _CAPACITY = 1 << 14
-#: Arithmetic, as expressions have it.
-OPERATORS = {
-    each: each.__name__
-    for each in (
-        operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow,
-    )
-}  # fmt: skip
-FUNCTIONS: dict[Any, str] = {
-    **{
-        getattr(math, name): f"math.{name}"
-        for name in (
-            "sqrt", "cos", "sin", "tan", "exp", "log", "log2", "log10", "pow", "floor", "ceil", "trunc", "fabs", "tanh",
-            "isnan", "isinf", "isfinite", "expm1", "log1p", "atan", "copysign", "hypot", "erf", "erfc", "atan2", "asin",
-            "acos", "sinh", "cosh", "asinh", "acosh", "atanh", "exp2", "cbrt", "fmod", "remainder", "gamma", "lgamma",
-            "radians", "degrees", "isclose",
-        )
-    },
-    abs: "abs", min: "min", max: "max", float: "float", int: "int", round: "round",
-}  # fmt: skip
 NUMERIC = frozenset({int, float, bool})
 _CPU = torch.device("cpu")
 _STORE = ObjectRef("function", "lampwork.runtime.leave.post_graph", "store")
@@ -136,7 +117,7 @@ def _comparing(op: Any) -> Callable:
 
 for _op in RELATION_OF:
     setattr(BackedNumber, f"__{_op.__name__}__", _comparing(_op))
-for _op in OPERATORS:
+for _op in ARITHMETIC:
     setattr(BackedNumber, f"__{_op.__name__}__", _computing(_op, False))
     setattr(BackedNumber, f"__r{_op.__name__}__", _computing(_op, True))
 setattr(BackedNumber, "__neg__", lambda self: self.numbers.compute(operator.mul, self, -1.0))  # noqa: B010
@@ -201,12 +182,14 @@ class BackedNumbers:
             value = op(a, b)
         except ArithmeticError:
             return op(self.taken(left), self.taken(right))
-        number = applied(OPERATORS[op], one, two)
+        row = operation_of(op)
+        assert row is not None, op
+        number = applied(row.name, one, two)
         if type(value) is not float or number.nodes > _MOST_NODES:
             return op(self.taken(left), self.taken(right))
-        if op in (operator.truediv, operator.floordiv, operator.mod):
+        if row.raises == "zero":
             self.relation(compared("!=", two, constant(0)))
-        elif op is operator.pow:
+        elif row.raises != "never":
             self.relation(applied("is_float", number))
         return BackedNumber(self, number, value)
 
@@ -219,17 +202,19 @@ class BackedNumbers:
         return value
 
     def function(self, function: Any, args: tuple) -> Any:
-        """`function(*args)` of numbers, for functions of `FUNCTIONS`."""
+        """`function(*args)` of numbers, for functions that expressions have."""
+        row = operation_of(function)
+        assert row is not None, function
         parts = [self._parts(each) for each in args]
         try:
             value = function(*[each for _, each in parts])
         except (ArithmeticError, ValueError):
             return function(*map(self.taken, args))
-        number = applied(FUNCTIONS[function], *[each for each, _ in parts])
+        number = applied(row.name, *[each for each, _ in parts])
         if type(value) is not float or number.nodes > _MOST_NODES:
             self.relation(equals(number, value))
             return value
-        if function not in (float, abs, min, max):
+        if row.raises != "never":
             self.relation(applied("is_float", number))  # it does not raise
         return BackedNumber(self, number, value)
 

@@ -22,9 +22,9 @@ from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.keyed_calls import settle_keys
 from lampwork.capture.values.memberships import contains_symbol
 from lampwork.capture.values.number_operations import counts_in_float, is_mixed, makes_float
-from lampwork.capture.values.numbers import OPERATORS
 from lampwork.capture.values.unbacked_numbers import counted
 from lampwork.fakes.symbolic import size_of
+from lampwork.ir.number_operations import ARITHMETIC, RELATION_OF
 
 SYMBOLIC = frozenset({torch.SymInt, torch.SymBool, torch.SymFloat})
 #: The classes that symbols have for the program.
@@ -38,8 +38,7 @@ _NUMBERS = frozenset({*SYMBOLIC, int, bool, float})
 _TRUTHS = frozenset({bool, torch.SymBool})
 _EXACT = frozenset({operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod})
 _LOGIC = frozenset({operator.and_, operator.or_})
-_ARITHMETIC = frozenset({*OPERATORS, *_LOGIC})
-_COMPARISONS = frozenset({operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge})
+_ARITHMETIC = frozenset({*ARITHMETIC, *_LOGIC})
 
 
 def simplified(value: Any) -> Any:
@@ -122,7 +121,7 @@ class SizeFamily(StandInFamily):
             return op(left, right)
         if counts_in_float(op, left, right):
             return self.world.binary_op(op, counted(left), counted(right))
-        if op in OPERATORS and makes_float(op, left, right):
+        if op in ARITHMETIC and makes_float(op, left, right):
             return self.world.backed_numbers.compute(op, left, right)
         if op in _EXACT and left_type in _INTEGERS and right_type in _INTEGERS:
             return simplified(op(_integer(left), _integer(right)))
@@ -136,7 +135,7 @@ class SizeFamily(StandInFamily):
         if type(left) is Fake:
             return op(left, right)
         plain, kinds = IN_PLACE[op], {type(left), type(right)}
-        if (plain in OPERATORS and kinds <= _NUMBERS) or (plain in _LOGIC and kinds <= _WHOLE):
+        if (plain in ARITHMETIC and kinds <= _NUMBERS) or (plain in _LOGIC and kinds <= _WHOLE):
             return self.binary(plain, left, right)  # numbers have nothing in place
         return self.world.inplace_op(op, *[number(each) if type(each) in SYMBOLIC else each for each in (left, right)])
 
@@ -219,7 +218,7 @@ class SizeFamily(StandInFamily):
             return simplified(abs(args[0]))
         if function in _ARITHMETIC and len(args) == 2 and not kwargs:
             return self.world.binary_op(function, *args)
-        if function in _COMPARISONS and len(args) == 2:
+        if function in RELATION_OF and len(args) == 2:
             return self.world.compare_op(function, *args)
         if function in (slice, torch.Size):
             return function(*args, **kwargs)

@@ -30,6 +30,7 @@ from lampwork.capture.values.unknown_text import formatted, unknown_text
 from lampwork.fakes.fake import DataDependent
 from lampwork.fakes.symbolic import by_contents, size_of
 from lampwork.ir import operations
+from lampwork.ir.number_operations import ARITHMETIC, FUNCTIONS_OF_ONE, KINDS, OPERATIONS, RELATION_OF, operation_of
 from lampwork.ir.size import bounds
 
 if TYPE_CHECKING:
@@ -41,12 +42,10 @@ _LONGEST_LIST = 64
 _EXACT_INTEGER = 1 << 53
 #: Of the largest float32, as a double.
 _LARGEST_SAFE_POWER = 7
-_PLAIN = frozenset({operator.add, operator.sub, operator.mul, operator.truediv})
+_PLAIN = frozenset({each.function for each in OPERATIONS.values() if each.in_graph.startswith("operator.")})
 #: Arithmetic that makes sizes of sizes.
 _OF_SIZES = frozenset({operator.add, operator.mul})
 _DIVISIONS = frozenset({operator.truediv, operator.floordiv, operator.mod})
-_BEHIND = _PLAIN | {operator.floordiv, operator.mod, operator.pow}
-_COMPARISONS = frozenset({operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge})
 #: Kernels of these round a number beside a half type to that type; others compute with it in single precision.
 _ROUNDS_NUMBERS = frozenset({operator.add, operator.sub})
 _HALVES = frozenset({torch.float16, torch.bfloat16})
@@ -209,7 +208,7 @@ class UnbackedNumberFamily(StandInFamily):
             return op(left, beside(right, left))
         if type(right) is Fake:
             return op(beside(left, right), right)
-        if op in _COMPARISONS and kind_of(left) is not None and kind_of(right) is not None:
+        if op in RELATION_OF and kind_of(left) is not None and kind_of(right) is not None:
             return self.behind(op, (left, right), bool)
         if op in (operator.eq, operator.ne) and (_equals_no_number(left) or _equals_no_number(right)):
             return op is operator.ne
@@ -253,11 +252,12 @@ class UnbackedNumberFamily(StandInFamily):
             return self._as_bool(value)
         if function is int or function is float:
             return self._as_number(function, value)
-        if function not in FUNCTIONS:
+        row = operation_of(function) if function in FUNCTIONS_OF_ONE else None
+        kind = None if row is None else row.kind(value.kind.__name__)
+        if row is None or kind is None:
             return HANDS_ON
-        kind, may_fail = FUNCTIONS[function]
-        fails = may_fail and not (function is math.sqrt and value.nonnegative)
-        found = self.behind(function, (value,), kind or (float if value.kind is float else int), fails)
+        fails = row.raises != "never" and not (function is math.sqrt and value.nonnegative)
+        found = self.behind(function, (value,), KINDS[kind], fails)
         found.nonnegative = function in (abs, math.fabs, math.sqrt, math.exp)
         return found
 
@@ -290,7 +290,7 @@ class UnbackedNumberFamily(StandInFamily):
 
     def _compute(self, op: Any, left: Any, right: Any) -> Any:
         kinds = kind_of(left), kind_of(right)
-        if op not in _BEHIND or None in kinds:
+        if op not in ARITHMETIC or None in kinds:
             raise DataDependent(_WHAT_IS_DONE)
         real = float in kinds
         if op in _DIVISIONS and type(right) is UnbackedNumber and not right.nonzero:
@@ -384,15 +384,15 @@ def _as_float(value: Any) -> Any:
 
 # Numbers and tensors --------------------------------------------------------------------------------------------------
 
-#: Functions of Python that operators in double precision compute alike, to the last bits.
-_IN_GRAPH: dict[Any, Any] = {
-    operator.add: operator.add, operator.sub: operator.sub, operator.mul: operator.mul,
-    operator.truediv: operator.truediv, operator.neg: torch.neg, abs: torch.abs, math.sqrt: torch.sqrt,
-    math.exp: torch.exp, math.log: torch.log,
-    math.sin: torch.sin, math.cos: torch.cos, math.tanh: torch.tanh, operator.pow: torch.pow,
-}  # fmt: skip
-#: Tests of numbers that operators make alike.
-_TESTS: dict[Any, Any] = {math.isnan: torch.isnan, math.isinf: torch.isinf, math.isfinite: torch.isfinite}
+
+def _in_graph(function: Any) -> Any:
+    """The operator on tensors of double precision that computes what `function` of Python does, to the last bits; None
+    where there is none."""
+    row = operation_of(function)
+    if row is None or not row.in_graph:
+        return None
+    module, _, name = row.in_graph.partition(".")
+    return getattr(operator if module == "operator" else torch, name)
 
 
 def tensor_of(number: UnbackedNumber, beside: Fake | None = None) -> Fake:
@@ -403,7 +403,7 @@ def tensor_of(number: UnbackedNumber, beside: Fake | None = None) -> Fake:
     if number.tensor is None:
         assert number.made is not None
         function, args, _ = number.made
-        compute = _IN_GRAPH.get(function)
+        compute = _in_graph(function)
         if compute is None or number.kind is not float:
             raise DataDependent(_WHAT_IS_DONE)
         with torch.no_grad():
@@ -454,7 +454,7 @@ def decision_of(number: UnbackedNumber) -> Fake | None:
         return None
     if kinds != {float} and (kinds != {int} or any(type(each) is int and abs(each) >= 1 << 62 for each in tensors)):
         return None
-    compute = function if function in _COMPARISONS else _TESTS.get(function)
+    compute = function if function in RELATION_OF else _in_graph(function) if number.kind is bool else None
     if compute is None:
         return None
     with torch.no_grad():
@@ -509,15 +509,6 @@ def beside(number: Any, tensor: Any) -> Any:
 
 
 # Functions of numbers -------------------------------------------------------------------------------------------------
-
-#: native -> (the class of its result; None: that of its argument, whether it may fail)
-FUNCTIONS: dict[Any, tuple[type | None, bool]] = {
-    abs: (None, False), math.fabs: (float, False), math.isnan: (bool, False), math.isinf: (bool, False),
-    math.isfinite: (bool, False), math.sqrt: (float, True), math.exp: (float, True), math.log: (float, True),
-    math.log2: (float, True), math.log10: (float, True), math.log1p: (float, True), math.expm1: (float, True),
-    math.sin: (float, True), math.cos: (float, True), math.tan: (float, True), math.tanh: (float, False),
-    math.atan: (float, False), math.floor: (int, True), math.ceil: (int, True), math.trunc: (int, True),
-}  # fmt: skip
 
 
 def extreme(world: Any, largest: bool, args: tuple) -> Any:
