@@ -150,7 +150,7 @@ def test_compiling_leaves_the_grad_mode_of_other_threads_alone():
 
 
 def test_counters_lose_nothing():
-    compiled = lampwork.compile(lambda x: (time.sleep(0), x + 1)[1], options={"cache": False})
+    compiled = lampwork.compile(lambda x: x + 1 if x.sum() < 1 else x, options={"cache": False})
     compiled(torch.zeros(3))
     threads = [in_thread(lambda: [compiled(torch.zeros(3)) for _ in range(200)]) for _ in range(8)]
     for thread in threads:

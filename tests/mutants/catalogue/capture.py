@@ -30,12 +30,12 @@ FAULTS = (
         "writing True over 1 is dropped",
     ),
     Fault(
-        "written-alias-unguarded", "capture/leave/effects.py",
-        "        if changed and len(group) > 1:\n", "        if False:\n",
+        "written-alias-unguarded", "capture/outside/facts.py",
+        "        if first is not None and len(group) > 1:\n", "        if False:\n",
         "an object that was written may be one that was read",
     ),
     Fault(
-        "identities-unguarded", "capture/leave/effects.py",
+        "identities-unguarded", "capture/outside/facts.py",
         "        if len(sources) > 1:\n            loader.guards.distinct(sources)\n",
         "        if False:\n            loader.guards.distinct(sources)\n",
         "objects whose `id()` was taken may be one",
