@@ -340,7 +340,7 @@ def _product(call: Call) -> Found:
     info = torch.finfo(call.sum_dtype)
     grows = add(powers.clamp(min=0)) > math.log2(info.max) - 0.001
     # The least that a partial product may be, in halves of the least number that there is.
-    shrunk = add((-powers).clamp(min=0)) + math.log2(info.smallest_normal * info.eps / 2)
+    shrunk = add((-powers).clamp(min=0)) + math.log2(info.smallest_normal) + math.log2(info.eps) - 1
     is_rounded = shrunk > math.log2(info.eps) + 4
     shrinks = shrunk > -0.001
     if not bool((grows | is_rounded).any()):

@@ -150,13 +150,19 @@ def test_what_overflows_in_every_order_is_infinite(call, other):
     assert finding(program, r"^(?!torch\.where)(.*)$", r"spoiled(\1)", spoiled=spoiled).kind == judge.WRONG_VALUES
 
 
-@pytest.mark.parametrize("call", ["v1.prod(1)", "torch.cumprod(v1, 1)[:, -1].clone()"])
-def test_products(call):
+@pytest.mark.parametrize(
+    "call, dtype, power",
+    [
+        ("v1.prod(1)", "float32", 100),
+        ("v1.prod(1)", "float64", 800),
+        ("torch.cumprod(v1, 1)[:, -1].clone()", "float32", 100),
+    ],
+)
+def test_products(call, dtype, power):
     """A partial product may overflow, or vanish, in the first row; in the second, none does; the third is infinite."""
-    factors = (
-        "torch.tensor([[2.0 ** 100] * 2 + [2.0 ** -100] * 2, [1, 2, 3, -5], [2.0 ** 100] * 4, [2.0 ** 100] * 3 + [0]])"
-    )
-    specs = (Input((4, 4), "float32", values="unit"),)
+    large, small = f"2.0 ** {power}", f"2.0 ** -{power}"
+    factors = f"torch.tensor([[{large}] * 2 + [{small}] * 2, [1, 2, 3, -5], [{large}] * 4, [{large}] * 3 + [0]], dtype=x0.dtype)"
+    specs = (Input((4, 4), dtype, values="unit"),)
     program = planted_program(f"v1 = torch.where(x0 < 2, {factors}, 0)", f"v9 = {call}", inputs=specs)
     pattern = r"^(?!torch\.where)(.*)$"
     for place, other in ((0, torch.inf), (0, 0.0), (0, torch.nan), (0, 1.0), (3, torch.nan), (3, 0.0)):
