@@ -27,11 +27,23 @@ CONSTANT_ANSWERS: tuple[Any, ...] = tuple(
 #: The classes of `torch.ops.aten.add.Tensor` and `torch.ops.aten.add`.
 OPERATOR_TYPES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)  # type: ignore[attr-defined]
 
+#: The classes of `torch.ops`, `torch.ops.aten` and `torch.ops.aten.add`, which keep what is first looked up in them.
+OPERATOR_SPACES = frozenset({torch._ops._Ops, torch._ops._OpNamespace, torch._ops.OpOverloadPacket})  # type: ignore[attr-defined]
+
 #: The class of operators that take functions, such as `torch.ops.higher_order.cond`.
 HigherOrderOperator = torch._ops.HigherOrderOperator  # type: ignore[attr-defined]
 
 #: Functions that load and call another compiler: nothing in them is worth interpreting.
 CALL_PEER = frozenset({torch.compile})
+
+
+def look_up_operator(space: Any, name: str) -> None:
+    """Has `space`, of one of `OPERATOR_SPACES`, keep the attribute `name`, if there is an operator of that name."""
+    if name not in vars(space) and not name.startswith("__"):
+        try:
+            getattr(space, name)
+        except AttributeError:
+            pass
 
 
 def plain_implementation(operator: Any) -> Any:

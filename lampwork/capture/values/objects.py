@@ -60,6 +60,8 @@ class ObjectFamily(Family):
             return self.world.load_node_attribute(obj, name)
         if cls is _torch.pybind_metaclass:
             return getattr(obj, name)
+        if cls in _torch.OPERATOR_SPACES:  # what an operator is found by is native, and its own
+            _torch.look_up_operator(obj, name)
         if cls.__flags__ & HEAP_TYPE:
             if id(cls) not in self._checked:
                 self._checked.add(id(cls))
