@@ -182,16 +182,13 @@ def _patched(owner: Any, name: str, found: Callable, file: str) -> Undo:
         caller = sys._getframe(1).f_code.co_filename
         return _other(result) if caller == file or "/capture/" in caller else result
 
+    kept = vars(owner).get(name, _ABSENT)  # absent: inherited
     setattr(owner, name, patched)
-    own = name in vars(owner) and not isinstance(owner, type)
 
     def undo() -> None:
-        if own or isinstance(owner, types.ModuleType):
-            setattr(owner, name, found)
-        elif getattr(torch._C.TensorBase, name, None) is found or name not in _kept:  # inherited
-            setattr(owner, name, found)
+        if kept is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, kept)
 
     return undo
-
-
-_kept = frozenset(vars(torch.Tensor))
