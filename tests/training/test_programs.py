@@ -26,8 +26,6 @@ COUNTED: dict[tuple[str, str], set[str]] = {
     ("transformer", "step"): {"autograd", "data-dependent"},
     ("sparse embedding", "module"): {"needs-grad"},
     ("sparse embedding", "step"): {"tensor-layout"},
-    ("batch norm without momentum", "module"): {"data-dependent"},  # a count read from a buffer
-    ("batch norm without momentum", "step"): {"autograd", "data-dependent"},
     ("adaptive softmax", "module"): {"data-dependent"},  # sizes of clusters decide what runs
     ("adaptive softmax", "step"): {"data-dependent"},
     ("lbfgs", "step"): {"data-dependent"},
