@@ -74,8 +74,6 @@ COUNTED: dict[tuple[str, str], set[str]] = {
     ("written_after_it_was_saved", "region"): {"needs-grad"},
     ("checkpoint_in_contexts_of_ones_own", "region"): {"native-call"},
     ("checkpoint_in_contexts_of_ones_own", "step"): {"autograd", "native-call"},
-    ("one_dimensional_norms", "region"): {"data-dependent"},
-    ("one_dimensional_norms", "step"): {"data-dependent"},
     ("lazy_linear", "region"): {"opaque-value", "tensor-layout"},
     ("lazy_linear", "step"): {"opaque-value", "tensor-layout"},
     ("gru_packed", "region"): {"data-dependent", "operator-error"},
