@@ -38,6 +38,7 @@ from lampwork.ir.source import Argument, is_lasting
 from lampwork.ir.target import Target
 from lampwork.ir.template import ConstantValue
 from lampwork.lower import lower
+from lampwork.runtime.cache.operators import declarations
 from lampwork.runtime.cache.versions import versions
 from lampwork.runtime.launch.memory_effects import accessed_inputs
 from lampwork.schedule import schedule
@@ -196,6 +197,7 @@ def compile_region(
         unaccessed=frozenset(range(len(region.inputs))) - accessed_inputs(program),
         locks=region.locks,
         host_calls=region.host_calls,
+        operators=declarations(region.graph, differentiated=region.joint is not None),
     )
 
 

@@ -17,14 +17,18 @@ from lampwork._torch.library import (
     cpu_random_state_bytes,
     direct_call,
     draws_random_numbers,
+    fake_kernel,
     finds_sizes,
     functional_of_custom,
+    has_python_derivative,
     if_given,
     many_of_one,
     named_operator,
+    operators_of_libraries,
     out_arguments,
     overload,
     random_state_operator,
+    schema_text,
 )
 from lampwork._torch.modes import (
     ENTER_DUAL_LEVEL,

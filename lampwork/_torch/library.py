@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._library import custom_ops, simple_registry
 from torch._ops import OpOverload
 
 from lampwork import forks
@@ -48,6 +49,41 @@ def out_arguments(name: str) -> tuple[str, ...]:
 def draws_random_numbers(name: str) -> bool:
     """Whether the operator `name` advances a random number generator."""
     return torch.Tag.nondeterministic_seeded in overload(name).tags
+
+
+#: Namespaces of operators that come with releases which every stored entry is made for.
+_RELEASED = frozenset({"aten", "prim", "prims", "lampwork", "lampwork_pure", "lampwork_drawing"})
+
+
+def operators_of_libraries(graph: torch.fx.Graph) -> tuple[str, ...]:
+    """Names of the operators in `graph` that neither PyTorch nor Lampwork brought, sorted."""
+    found = {node.target.name() for node in graph.nodes if isinstance(node.target, OpOverload)}
+    return tuple(sorted(name for name in found if name.partition("::")[0] not in _RELEASED))
+
+
+def schema_text(name: str) -> str:
+    """The schema of the operator `name` in this process; empty where there is no such operator."""
+    try:
+        return str(overload(name)._schema)
+    except AttributeError:
+        return ""
+
+
+def has_python_derivative(name: str) -> bool:
+    """Whether Python code was registered as the derivative of the operator `name` (`torch.library.register_autograd`,
+    `Library.impl` for a dispatch key of autograd)."""
+    place = name.removesuffix(".default").replace("::", "/") + "/Autograd"
+    return any(key.startswith(place) for key in torch.library._impls)
+
+
+def fake_kernel(name: str) -> Callable | None:
+    """The Python function that was registered as the shape rule of the operator `name`; None where there is none."""
+    defined = custom_ops.OPDEFS.get(name.removesuffix(".default"))
+    if defined is not None:
+        return defined._abstract_fn
+    entry = simple_registry.singleton._data.get(name.removesuffix(".default"))
+    kernel = None if entry is None else entry.fake_impl.kernel
+    return None if kernel is None else kernel.func
 
 
 def finds_sizes(name: str) -> bool:

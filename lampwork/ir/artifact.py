@@ -42,6 +42,7 @@ class Artifact:
     `host_calls`: see Region.
     `derived`: see FunctionalGraph. `versions`: Lampwork, torch, Python, machine features it was made for;
     `backward`: how results are differentiated, None where none requires grad. `compile_seconds`: by stage.
+    `operators`: what was asked of operators that other libraries brought, see `runtime/cache/operators.py`.
     `unaccessed`: inputs whose memory no step of the program reads or writes, and which no result is.
     `report`: texts by stage for `explain`, filled only on request.
     """
@@ -67,6 +68,7 @@ class Artifact:
     initial_states: tuple[InitialState, ...] = ()
     locks: tuple[Source, ...] = ()
     host_calls: tuple[HostCall, ...] = ()
+    operators: Mapping[str, str] = field(default_factory=dict)
     report: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property

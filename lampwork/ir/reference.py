@@ -91,7 +91,9 @@ def reference(value: Any) -> ObjectRef:
     """The reference that names `value`. `portable` is false where the name does not lead back to the very object."""
     if isinstance(value, ModuleType):
         name = value.__name__
-        return ObjectRef("module", name, "", "", sys.modules.get(name) is value, value)
+        if sys.modules.get(name) is not value:
+            return _part_of_a_module(value, name)
+        return ObjectRef("module", name, "", "", True, value)
     kind, digest = _nature(value)
     module = getattr(value, "__module__", None)
     qualname = getattr(value, "__qualname__", None)
@@ -111,6 +113,15 @@ def reference(value: Any) -> ObjectRef:
     if kind == "class":
         digest = contents_digest(value)
     return ObjectRef(kind, module, str(qualname), digest, False, value)
+
+
+def _part_of_a_module(value: ModuleType, name: str) -> ObjectRef:
+    """The reference that names a module which is only an attribute of another, as `torch.ops.aten` is."""
+    place, _, last = name.rpartition(".")
+    parent = sys.modules.get(place)
+    if isinstance(parent, ModuleType) and parent.__dict__.get(last) is value:
+        return ObjectRef("module", place, last, "", True, value)
+    return ObjectRef("module", name, "", "", False, value)
 
 
 def _nature(value: Any) -> tuple[str, str]:

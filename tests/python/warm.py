@@ -7,14 +7,15 @@ import subprocess
 import sys
 
 
-def run_cold_and_warm(folder, text):
-    """The output of both runs, as lines."""
+def run_cold_and_warm(folder, text, edited=None):
+    """The output of both runs, as lines. `edited`: what the script's text is in the second run."""
     script = folder / "warm.py"
-    script.write_text(text)
     environment = {**os.environ, "LAMPWORK_CACHE_DIR": str(folder / "cache"), "LAMPWORK_CACHE": "1"}
-    runs = [
-        subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=200)
-        for _ in range(2)
-    ]
+    runs = []
+    for each in (text, edited or text):
+        script.write_text(each)
+        runs.append(
+            subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=200)
+        )
     assert all(run.returncode == 0 for run in runs), runs[0].stderr + runs[1].stderr
     return [run.stdout.splitlines() for run in runs]

@@ -57,7 +57,7 @@ from lampwork.ir.guard import Guard
 from lampwork.ir.program import Extern, Launch, storages_of_results
 from lampwork.ir.reference import code_digest
 from lampwork.ir.region import RunEagerly
-from lampwork.runtime.cache import schema
+from lampwork.runtime.cache import operators, schema
 from lampwork.runtime.cache.codec import Decoder, Malformed, NotStorable, encode
 from lampwork.runtime.cache.versions import versions
 
@@ -260,6 +260,10 @@ def _portable(artifact: Artifact, note: Note) -> bool:
     if not artifact.portable:
         note("not stored: the entry names objects that other processes cannot find")
         return False
+    for name, declared in artifact.operators.items():
+        if not declared:
+            note(f"not stored: the derivative of {name} is written in Python")
+            return False
     for guard in artifact.guards:
         for ref in guard.test.references():
             if not ref.portable and not (ref.digest and ref.kind in guard.test.by_digest):
@@ -287,6 +291,10 @@ def _artifact(folder: int, path: Path, note: Note) -> Artifact | None:
         return None
     if type(artifact) is not Artifact:
         _warn("corrupt", f"the cache file {path} holds no entry and was {_discarded(folder, path)}.")
+        return None
+    other = operators.changed(artifact.operators)
+    if other:
+        note(f"miss: the operator {other} is declared otherwise")
         return None
     touch(folder, path.name)
     return artifact

@@ -1,0 +1,54 @@
+"""What a stored entry depends on of operators that other libraries brought (`torch.library`, C++ extensions).
+
+PyTorch's own come with its release, which is part of every key. Those of others may be declared otherwise in the next
+process. Their kernels are called, and so are always the present ones; what capture has asked of them is in the graph:
+which arguments they write (the schema), what shapes results have (the Python shape rule), and how they are
+differentiated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from types import FunctionType
+
+import torch
+
+from lampwork import _torch
+from lampwork.ir.reference import code_digest
+
+
+def declarations(graph: torch.fx.Graph, differentiated: bool) -> dict[str, str]:
+    """What was asked of each operator of another library in `graph`, by name. Empty for one whose Python derivative is
+    part of the graph, since that may have called anything: such an entry cannot be stored."""
+    return {
+        name: "" if differentiated and _torch.has_python_derivative(name) else declaration(name)
+        for name in _torch.operators_of_libraries(graph)
+    }
+
+
+def declaration(name: str) -> str:
+    """The schema of the operator `name` in this process and a digest of its shape rule; empty where there is none."""
+    schema = _torch.schema_text(name)
+    rule = _torch.fake_kernel(name) if schema else None
+    return schema if rule is None else f"{schema} {_digest(rule)}"
+
+
+def changed(declared: Mapping[str, str]) -> str:
+    """The first operator that is declared otherwise in this process; empty if none is."""
+    return next((name for name, text in declared.items() if declaration(name) != text), "")
+
+
+def _digest(function: Callable) -> str:
+    """A digest of the code of `function` and of the functions in its closure: PyTorch wraps what is registered."""
+    digest, pending, seen = hashlib.sha256(), [function], set()
+    while pending:
+        each = pending.pop()
+        if type(each) is FunctionType and id(each) not in seen:
+            seen.add(id(each))
+            digest.update(code_digest(each.__code__).encode())
+            pending += [cell.cell_contents for cell in each.__closure__ or () if cell != _EMPTY]
+    return digest.hexdigest()[:24]
+
+
+_EMPTY = type((lambda value: lambda: value)(0).__closure__[0])()  # type: ignore[index]
