@@ -38,12 +38,15 @@ _Strides = tuple[Size, ...]
 
 
 def with_exact_layouts(region: Region, functional: FunctionalGraph) -> FunctionalGraph:
-    """`functional`, made of `region` (or its forward half), whose first results are those of the region in order."""
+    """`functional`, made of `region` (or its forward half), whose first results are those of the region in order. What
+    a forward half returns after them is for its backward half, and the region's outputs after them are gradients."""
     sizes = region.sizes
     if sizes is None or not sizes.contents:
         return functional
     *nodes, output = region.graph.nodes
     returned: Sequence[Node] = output.args[0]
+    if region.joint is not None:
+        returned = returned[: region.joint.results + region.joint.hidden]
     found = _made_of_contents(nodes)
     cases = _Cases(nodes, found, sizes)
     results = list(functional.results)

@@ -41,7 +41,7 @@ from lampwork.fakes.fake import Fake, Unsupported, fake_like_view
 from lampwork.fakes.numbers import mentions_numbers
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.overflow import refuse_overflow
-from lampwork.fakes.shapes import exact_device, has_zero, infer
+from lampwork.fakes.shapes import exact_device, has_zero, infer, tensors_in
 from lampwork.fakes.symbolic import by_contents
 from lampwork.fakes.views import has_symbols, view
 from lampwork.ir.loops import Location
@@ -114,6 +114,11 @@ class Recorder(Recording):
                 node = node._prev
         return result
 
+    def _is_alone(self, fake: Fake) -> bool:
+        """Whether native code has made this tensor, which the program does not get: it gave no tensor on its memory."""
+        key = _torch.storage_key(fake)
+        return all(_torch.storage_key(each) != key for each in tensors_in(self.called_with) if type(each) is Fake)
+
     def _call_functional(self, op: Operator, args: tuple, kwargs: dict) -> Any:
         if op.base in _CHANGED_BEFORE_RECORDING:
             changed = _CHANGED_BEFORE_RECORDING[op.base](args, kwargs)
@@ -126,6 +131,8 @@ class Recorder(Recording):
             args = args[0], self.contents.without_masks(*args)
         elif op.base == "_fft_r2c" and args[0].is_cuda and args[1]:
             args = self._in_whole_complex_numbers(args[0], args[1][-1]), *args[1:]
+        elif op.base == "_unsafe_view" and not self._is_alone(args[0]):
+            return self.call(torch.ops.aten.view.default, args, kwargs)
         elif op.base in _BY_PLACE:
             if op.base == "as_strided_scatter" and args[0].requires_grad and not args[0].is_contiguous():
                 raise RuntimeError("as_strided_scatter is currently only supported for contiguous inputs")
@@ -351,12 +358,12 @@ def _as_views_on_a_gpu(args: tuple, kwargs: dict) -> Any:
     return torch.ops.aten.native_channel_shuffle.default, (x, groups), {}
 
 
-#: Operators that count from the beginning of a storage.
 def _reach(size: Any, stride: Any) -> Any:
     """How many elements after the first one the last one lies."""
     return sum((length - 1) * step for length, step in zip(size, stride))
 
 
+#: Operators that count from the beginning of a storage.
 _BY_PLACE = frozenset({"as_strided_scatter", "as_strided_copy"})
 _CHANGED_BEFORE_RECORDING: dict[str, Callable[[tuple, dict], Any]] = {
     "native_batch_norm": _batch_norm_writes_statistics,

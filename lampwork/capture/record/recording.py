@@ -101,6 +101,8 @@ class Recording:
         self.checkpointed: list[range] = []
         #: Is told of every `fake.data = other`, whoever caused it.
         self.data_hook: Callable[[Fake, Fake], None] | None = None
+        #: What the program calls at present, or called last, was given these arguments.
+        self.called_with: tuple[Any, ...] = ()
         #: Is told of every write to a tensor: (operator, target, other arguments, keywords).
         self.write_hook: Callable[[str, Fake, tuple, dict], None] | None = None
         #: What knows the numbers that operators were called with and capture does not know, if there are any.

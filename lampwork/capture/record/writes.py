@@ -22,6 +22,7 @@ from lampwork.fakes.fake import (
     Unsupported,
     fake_like_view,
 )
+from lampwork.fakes.kernels import refusal
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.rules.pointwise import refuse_booleans
 from lampwork.fakes.shapes import (
@@ -107,6 +108,8 @@ def _results_of_out(recorder: Recorder, op: Operator, args: tuple, kwargs: dict,
     for result, target in zip(fresh if isinstance(fresh, (tuple, list)) else (fresh,), targets):
         if elementwise:
             _refuse_cast(result.dtype, target.dtype)
+            if result.dtype != target.dtype:
+                _refuse_as_kernels(op, args, kwargs)
         elif not op.is_random:
             storage = _torch.storage_key(target)
             if result.dtype != target.dtype or any(
@@ -121,6 +124,13 @@ def _results_of_out(recorder: Recorder, op: Operator, args: tuple, kwargs: dict,
             _refuse_shared_memory(recorder, target)
             _give_memory(recorder, target, result, keeps_strides=elementwise or op.base == "sort")
     return targets[0] if len(targets) == 1 else tuple(targets)
+
+
+def _refuse_as_kernels(op: Operator, args: tuple, kwargs: dict) -> None:
+    """Raises what the kernel raises of these types: some, as `abs`, write no type but the one that they compute."""
+    error = refusal(op.overload, args, kwargs)
+    if error is not None:
+        raise error
 
 
 def call_metadata(recorder: Recorder, op: Operator, args: tuple, kwargs: dict) -> Any:

@@ -128,6 +128,7 @@ class TensorCalls(CaptureWorld):
                 return answer
         if name in _OF_DATA:
             args, kwargs = _fixed(args), _fixed(kwargs)
+        self.recorder.called_with = args, tuple(kwargs.values())
         return function(*args, **kwargs)
 
     def _tensor_of_number(self, number: BackedNumber, dtype: Any = None, device: Any = None, **options: Any) -> Any:
