@@ -1,4 +1,4 @@
-"""`out=` given to operators that write no type but their own, and to one that reshapes the tensor given."""
+"""`out=` given to operators that write no type but their own, that reshape it, or that write to another tensor."""
 
 from __future__ import annotations
 
@@ -63,3 +63,17 @@ def test_written_through_an_unsafe_view():
     x, other = torch.arange(6.0), torch.arange(6.0)
     assert torch.equal(lampwork.compile(program)(x), program(other))
     assert torch.equal(x, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_a_composite_that_computes_a_new_tensor_where_python_looks_on(dtype):
+    """PyTorch's `linalg.matrix_rank` does not write to `out=` under dispatch modes: a break."""
+
+    def program(x, out):
+        rank = torch.linalg.matrix_rank(x, out=out)
+        return rank is out, rank + 1
+
+    x, given, expected = torch.eye(3), torch.zeros((), dtype=dtype), torch.zeros((), dtype=dtype)
+    answer, wanted = lampwork.compile(program)(x, given), program(x, expected)
+    assert answer[0] is wanted[0] is True
+    assert torch.equal(answer[1], wanted[1]) and torch.equal(given, expected)

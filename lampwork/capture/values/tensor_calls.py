@@ -18,7 +18,7 @@ from lampwork.capture.natives.generators import draw, is_drawn
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.attention import attention
 from lampwork.capture.record.dropout import dropout, is_dropout
-from lampwork.capture.record.fake import Fake
+from lampwork.capture.record.fake import Fake, Unsupported
 from lampwork.capture.record.products import called as product_called
 from lampwork.capture.record.recurrent import RECURRENT, recurrent
 from lampwork.capture.values.number_arguments import call_with_numbers, has_number, takes_numbers
@@ -129,7 +129,13 @@ class TensorCalls(CaptureWorld):
         if name in _OF_DATA:
             args, kwargs = _fixed(args), _fixed(kwargs)
         self.recorder.called_with = args, tuple(kwargs.values())
-        return function(*args, **kwargs)
+        writes = self.recorder.writes
+        result = function(*args, **kwargs)
+        if kwargs.get("out") is not None and self.recorder.writes == writes:
+            # Where Python intercepts operators, `linalg.matrix_rank` computes a tensor that it drops.
+            remedy = "Copy its result into the tensor instead."
+            raise Unsupported(f"{name_of(function)}, which does not write to out= while it is captured,", remedy)
+        return result
 
     def _tensor_of_number(self, number: BackedNumber, dtype: Any = None, device: Any = None, **options: Any) -> Any:
         """`torch.tensor(number)`: computed in the graph; None where it must be the number that it is now."""
