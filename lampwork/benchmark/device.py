@@ -111,7 +111,7 @@ def peak_mib(call: Callable[[], Any], device: str, calls: int = 3) -> float | No
         return None
     peaks = []
     for _ in range(calls):
-        # What a graph is captured in is free behind the capture: it is in the peak of one call, or in this.
+        # What a graph is captured in is free after the capture: it is in the peak of one call, or in this.
         unused = unused_in_graphs_bytes()
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()

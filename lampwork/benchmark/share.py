@@ -39,7 +39,7 @@ COMPOSITES = frozenset(
     "_scaled_dot_product_attention_math".split()
 )
 
-# What the vendor's fused operators apply behind a product: by the vendor's name, the operators of eager that do it.
+# What the vendor's fused operators apply after a product: by the vendor's name, the operators of eager that do it.
 FUSED = {
     "gelu": ("gelu",),
     "relu": ("relu", "clamp_min"),

@@ -248,7 +248,7 @@ class _Attempt:
             raise _Natively({**natively, "locks": f"and then {why}"})
 
     def _effects(self, templates: Templates, changed: list[Effect]) -> list[Effect]:
-        """What happens behind the graph, in order. `changed`: process state that the program left changed."""
+        """What happens after the graph, in order. `changed`: process state that the program left changed."""
         world = self.world
         computed: list[Effect] = []
         late = [*[number for number, _ in world.families.unbacked.assumed], *world.host_calls.late]

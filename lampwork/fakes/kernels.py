@@ -171,14 +171,14 @@ def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
         try:
             if symbolic and _is_elementwise(op):
                 raise _TooLarge
-            key = (id(op), torch.get_default_dtype(), _key(args), _key(kwargs))
+            key = (op, torch.get_default_dtype(), _key(args), _key(kwargs))
             if not _is_small(result):
                 raise _TooLarge
         except _TooLarge:
             if not _is_elementwise(op) or result is None:
                 return None
             exact = False
-            key = (id(op), torch.get_default_dtype(), _key(args, True), _key(kwargs, True))
+            key = (op, torch.get_default_dtype(), _key(args, True), _key(kwargs, True))
     except (_CannotAsk, _TooLarge):
         return None
     found = _known.get(key)

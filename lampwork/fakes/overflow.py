@@ -47,7 +47,7 @@ _LIMITS: dict[tuple[bool, bool], tuple[float, ...]] = {
 }
 
 #: Argument -> whether it is a number in the schema, by operator.
-_arguments: dict[int, tuple[tuple[int, str], ...]] = {}
+_arguments: dict[Any, tuple[tuple[int, str], ...]] = {}
 
 
 class _Limits(NamedTuple):
@@ -63,9 +63,9 @@ def refuse_overflow(op: Operator, args: tuple, kwargs: dict) -> None:
     """Raises eager's error where an argument is a number that the operator does not take beside these tensors. Of one
     that varies, whether it is, is noted for other calls. Numbers out of tensors, whose comparison would break the
     graph, are looked at beside the narrowest type alone."""
-    found = _arguments.get(id(op.overload))
+    found = _arguments.get(op.overload)
     if found is None:
-        found = _arguments[id(op.overload)] = _numbers_of(op)
+        found = _arguments[op.overload] = _numbers_of(op)
     for position, name in found:
         number = args[position] if position < len(args) else kwargs.get(name)
         kind = type(number)
@@ -132,7 +132,7 @@ def _limits_of(op: Operator, args: tuple, kwargs: dict, position: int, name: str
     """What the kernel takes there. Nothing is said against any number where it refuses a small one, too, or does not
     begin to refuse at what some type holds."""
     key = (
-        id(op.overload), torch.get_default_dtype(), position, is_whole,
+        op.overload, torch.get_default_dtype(), position, is_whole,
         tuple(map(_kind, args)), tuple((each, _kind(value)) for each, value in kwargs.items()),
     )  # fmt: skip
     found = _known.get(key)

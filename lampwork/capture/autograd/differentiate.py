@@ -4,7 +4,7 @@
                          gradient of w = mul(tangent of y, x)
 
 Fakes have eager's own autograd above the recorder, so eager's engine is run on tangents without memory, and the
-derivatives that it calls are recorded behind the program. Gradients go to the graph inputs that require grad and stop
+derivatives that it calls are recorded after the program. Gradients go to the graph inputs that require grad and stop
 there: hooks and accumulation on the caller's tensors are eager's.
 
 Raises `Unsupported` (id "needs-grad") for results whose history cannot be tied to the caller's.

@@ -39,7 +39,7 @@ class ResultViews:
         self.inputs: list[int] = []
         self.calls: list[tuple[Any, Call]] = []
         self.numbers: dict[Node, tuple[str, int]] = {}
-        #: The calls whose gradients eager adds behind the region's own.
+        #: The calls whose gradients eager adds after the region's own.
         self.late: list[int] = []
         self.symbols: dict[str, tuple[int, int | None]] = {}
 

@@ -7,7 +7,7 @@ differs between the versions is known in this file only; the machine sees one la
 What is normalised away: inline caches, `EXTENDED_ARG`, `NOP`, `RESUME`, `PRECALL`; fused loads and stores;
 `KW_NAMES` (names become a constant above the arguments and the call a `CALL_KW`, as on 3.13); `LOAD_METHOD`
 and method bits (one `LOAD_METHOD`); slices in brackets (`BUILD_SLICE` and an ordinary subscript);
-`RETURN_CONST`; numbered intrinsics; `END_FOR` (a `FOR_ITER` that is exhausted pops its iterator and jumps behind it).
+`RETURN_CONST`; numbered intrinsics; `END_FOR` (a `FOR_ITER` that is exhausted pops its iterator and jumps past it).
 
 What is kept exactly: the depth of the stack at every instruction, because the exception table refers to it.
 
@@ -386,7 +386,7 @@ def _decode_instructions(raw: CodeType) -> tuple[list[Instruction], list[int], d
                     after += 2
                 target = after + 2 * arg if kind == _FORWARD else after - 2 * arg
                 if operation == _FOR_ITER and target < size and data[target] == _END_FOR:
-                    # Exhaustion skips END_FOR and, on 3.13, the POP_TOP behind it.
+                    # Exhaustion skips END_FOR and, on 3.13, the POP_TOP after it.
                     target += 2
                     if VERSION >= (3, 13) and data[target] == _POP_TOP:
                         target += 2

@@ -40,7 +40,7 @@ class ObjectTemplates:
         self.outputs: list[Any] = []
         #: Indices of outputs whose history a `backward()` freed.
         self.spent: set[int] = set()
-        #: What puts iterators into their place, behind all other effects.
+        #: What puts iterators into their place, after all other effects.
         self.placed: list[Call] = []
         self._output_index: dict[int, int] = {}
         self._made: dict[int, int | None] = {}

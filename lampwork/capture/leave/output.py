@@ -1,6 +1,6 @@
 """What a program tells the outside: text written to streams, log records, warnings.
 
-All of it happens behind the graph, in the program's order (`Call` effects): nobody can tell that a line was printed
+All of it happens after the graph, in the program's order (`Call` effects): nobody can tell that a line was printed
 later than the objects around it were changed, as long as whoever gets it looks at nothing but what it is handed.
 Streams in C and the standard library's log handlers are such; streams written in Python are interpreted. Where other
 code is called (a log handler, or `warnings.showwarning`, of somebody's own), all else that the program does must come
@@ -145,7 +145,7 @@ def _print(*values, sep=None, end=None, file=None, flush=False):  # type: ignore
 
 
 def _mentions_sizes(value: Any) -> bool:
-    """Whether sizes that are symbols are printed: their text is made behind the graph, so that they stay symbols."""
+    """Whether sizes that are symbols are printed: their text is made after the graph, so that they stay symbols."""
     return mentions_symbols(value)
 
 
@@ -171,7 +171,7 @@ def _write(world: Any, stream: Any, *args: Any) -> Any:
         return stream.write(text)
     _require_open(world, stream, origin, text)
     world.output.write(stream, text)
-    return world.families.unbacked.behind(len, (text,), int) if type(text) is UnknownText else len(text)
+    return world.families.unbacked.on_host(len, (text,), int) if type(text) is UnknownText else len(text)
 
 
 def _flush(world: Any, stream: Any, *args: Any) -> Any:

@@ -62,7 +62,7 @@ def real_frame(frame: Frame) -> FrameType:
 
 def _stub(raw: CodeType, offset: int) -> CodeType:
     """The code with RETURN_GENERATOR where the frame shall seem to stand, so that `f_lineno` is right too."""
-    # 3.13 points behind the instruction.  CPython moves a dead frame that stands before its RESUME.
+    # 3.13 points after the instruction.  CPython moves a dead frame that stands before its RESUME.
     position = max(offset - 2 if VERSION >= (3, 13) else offset, 2)
     size = len(raw.co_code)
     body = bytearray(bytes((dis.opmap["NOP"], 0)) * (size // 2))

@@ -101,7 +101,7 @@ class NativeCalls(CaptureWorld):
         self.entered: list[Any] = []
         #: Names of process state that the program has set.
         self.written_state: set[str] = set()
-        #: Whether a text that is made behind the graph shows a tensor.
+        #: Whether a text that is made after the graph shows a tensor.
         self.shows_tensors = False
         #: How much deeper in `autocast` contexts the program is than where it began, the least that this was, and
         #: whether it emptied their cache of casts.
@@ -473,7 +473,7 @@ class NativeCalls(CaptureWorld):
         if function in STATE_WRITERS:
             self.read_state(STATE_WRITERS[function])
             if self.shows_tensors and STATE_WRITERS[function] == "default_dtype":
-                raise Break("native-call", "the default type changes behind a text made of a tensor's contents")
+                raise Break("native-call", "the default type changes after a text made of a tensor's contents")
             self.written_state.add(STATE_WRITERS[function])
             if function is torch.autocast_increment_nesting:
                 self.autocast_nesting += 1

@@ -6,7 +6,7 @@
 
 What a method of a generator gives (a float, an array of such sizes) is told by a generator of the same class that
 nobody else has: it is called with the same arguments while capturing. One stands for each that the program makes.
-A clock that is read before anything is computed is read before the graph runs, and behind the graph from then on:
+A clock that is read before anything is computed is read before the graph runs, and after the graph from then on:
 what lies between two clocks in the program lies between them in the call.
 """
 

@@ -51,7 +51,7 @@ def _taking(take: Any) -> Any:
             raise Break("native-call", "a lock is taken that the program holds: that waits forever")
         if id(lock) not in locks.taken:
             if len(locks.held) < len(locks.taken):
-                raise Break("native-call", "a second lock is taken behind the first one")
+                raise Break("native-call", "a second lock is taken after the first one")
             locks.taken[id(lock)] = lock, origin.source
         locks.held[id(lock)] = number + 1
         return True

@@ -1,13 +1,13 @@
 """Switches of libraries that a program sets while it runs, as `torch.backends.cudnn.flags` and its kin do.
 
 Most operators are chosen under the switches that are in force where the program calls them, so the graph names what
-eager runs there, under whatever switches the graph runs. What is left set is set behind the graph. Others read the
+eager runs there, under whatever switches the graph runs. What is left set is set after the graph. Others read the
 switches while they run: where the program calls one of those under switches of its own, they are set natively, between
 regions (`LeftToEager`).
 
 How exactly float32 is computed is another matter: such a setting is inherited by finer ones, and what was set cannot be
 told from what was inherited, so it could not be put back. A program may set what is in force already, as a context
-does that is given nothing else; that is done behind the graph, too.
+does that is given nothing else; that is done after the graph, too.
 """
 
 from __future__ import annotations

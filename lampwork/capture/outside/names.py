@@ -1,6 +1,6 @@
 """`Names`: global variables, variables shared with closures, and imports, read and written while capturing.
 
-A global variable is loaded and guarded when it is read first; what the program writes is kept, and stored behind the
+A global variable is loaded and guarded when it is read first; what the program writes is kept, and stored after the
 graph (`effects.py`). Once the program holds a module's variables as a dict, all goes through that dict's overlay.
 """
 

@@ -139,7 +139,7 @@ class Recording:
         return f"input_{self._named}"
 
     def tangent(self, fake: Fake) -> Fake:
-        """A placeholder behind all inputs, those that are met later among them: the gradient of a result."""
+        """A placeholder after all inputs, those that are met later among them: the gradient of a result."""
         node = self.graph.create_node("placeholder", f"tangent_{len(self._tangents) + 1}")
         after = self._tangents[-1] if self._tangents else self.inputs[-1].lampwork_placeholder
         after.append(node)
@@ -306,7 +306,7 @@ class Recording:
             parent, index = node
             node = _torch.append_node(self.graph, "getitem", _torch.getitem, (parent, index), {})
             node.meta = {**parent.meta, "val": fake}
-            if parent.next is not node:  # right behind its tuple, so that it is there wherever the tuple is
+            if parent.next is not node:  # right after its tuple, so that it is there wherever the tuple is
                 after = parent
                 while after.next.target is _torch.getitem and after.next.args[0] is parent:
                     after = after.next

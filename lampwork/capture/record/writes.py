@@ -100,7 +100,7 @@ def _results(recorder: Recorder, op: Operator, args: tuple, kwargs: dict, target
 def _results_of_out(recorder: Recorder, op: Operator, args: tuple, kwargs: dict, targets: list[Any]) -> Any:
     """`torch.add(a, b, out=c)`: recorded as it is when `c` already has the result's shape."""
     functional = _torch.functional_of_out(op.overload)
-    if functional is None:
+    if functional is None or not all(isinstance(each, torch.Tensor) for each in targets):
         raise Unsupported(f"{op.overload} (an out= variant)")
     others = {key: value for key, value in kwargs.items() if key not in op.written}
     fresh = infer(functional, args, others)

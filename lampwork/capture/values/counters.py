@@ -1,4 +1,4 @@
-"""Counters: integers on the CPU that a program reads behind its own `counter.add_(1)`.
+"""Counters: integers on the CPU that a program reads after its own `counter.add_(1)`.
 
     self.num_batches_tracked.add_(1)
     share = 1.0 / float(self.num_batches_tracked)      guarded: the counter is not -1

@@ -426,7 +426,7 @@ class BackedNumbers:
             self.contents[key] = known
 
     def _stepped(self, step: Any, tensor: Any, origin: Any, operand: Any) -> Any:
-        """What is in a tensor behind an in-place operator, `operand` being of the tensor's type."""
+        """What is in a tensor after an in-place operator, `operand` being of the tensor's type."""
         key = _torch.storage_key(tensor)
         known = self.contents.get(key)
         unwritten = known is None and key not in self.recorder.written

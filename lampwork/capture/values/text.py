@@ -172,7 +172,7 @@ def _shown(world: Any, tensor: Any, *args: Any, **kwargs: Any) -> str:
 
 
 def _set_options(world: Any, *args: Any, **kwargs: Any) -> None:
-    raise Break(  # texts are made behind the graph, under the options in force there
+    raise Break(  # texts are made after the graph, under the options in force there
         "native-call", "how tensors are shown is changed", "Set it outside the compiled function."
     )
 

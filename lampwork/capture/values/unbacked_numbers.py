@@ -5,7 +5,7 @@ and meet tensors in arithmetic. It is a tensor of one element in the graph, or w
 numbers behind it (`math.sqrt(loss.item())`), or both. Whatever else looks at it (a branch, an index, a function in C)
 breaks the graph, and finds the number where the program goes on.
 
-Functions that fail for some numbers (division, roots) are assumed to succeed: all of them are evaluated behind the
+Functions that fail for some numbers (division, roots) are assumed to succeed: all of them are evaluated after the
 graph, before anything that the caller can see is written; where one fails, the call runs eagerly (`assumed`).
 """
 
@@ -56,9 +56,9 @@ class UnbackedNumber:
     """What `tensor.item()` gives, or what is computed of it.
 
     `tensor`: a stand-in of one element, float64, int64 or bool, which nothing writes; None for a number that is
-    computed behind the graph. `kind`: the class that the number has for the program; asking for it breaks the graph
+    computed after the graph. `kind`: the class that the number has for the program; asking for it breaks the graph
     where the value may be a tensor as well (`is_either`). `made`: (function, arguments,
-    whether it may fail), for a number computed behind the graph. `nonzero`: it is not zero, whatever it is.
+    whether it may fail), for a number computed after the graph. `nonzero`: it is not zero, whatever it is.
     `nonnegative`: it is not below zero. `narrow`: it came out of float32 or less, so powers of it do not overflow.
     `host`: the call of the host that gives it before the graph runs, None where no such call does.
     """
@@ -165,7 +165,7 @@ class UnbackedNumberFamily(StandInFamily):
     def kind(self, value: Any) -> type:
         return value.kind
 
-    def behind(self, function: Any, args: tuple, kind: type, may_fail: bool = False) -> UnbackedNumber:
+    def on_host(self, function: Any, args: tuple, kind: type, may_fail: bool = False) -> UnbackedNumber:
         """The number that `function`, which has no effect, makes of `args` when the graph has run.
 
         Raises `DataDependent` if it may fail where something has been written that the caller can see. What is made of
@@ -201,7 +201,7 @@ class UnbackedNumberFamily(StandInFamily):
         if op is operator.neg and value.kind is float and value.tensor is not None:
             with torch.no_grad():
                 return UnbackedNumber(-value.tensor, float, nonzero=value.nonzero)
-        return self.behind(op, (value,), float if value.kind is float else int)
+        return self.on_host(op, (value,), float if value.kind is float else int)
 
     def compare(self, op: Any, left: Any, right: Any) -> Any:
         if type(left) is Fake:
@@ -209,7 +209,7 @@ class UnbackedNumberFamily(StandInFamily):
         if type(right) is Fake:
             return op(beside(left, right), right)
         if op in RELATION_OF and kind_of(left) is not None and kind_of(right) is not None:
-            return self.behind(op, (left, right), bool)
+            return self.on_host(op, (left, right), bool)
         if op in (operator.eq, operator.ne) and (_equals_no_number(left) or _equals_no_number(right)):
             return op is operator.ne
         raise DataDependent("the comparison of a number taken out of a tensor")
@@ -257,7 +257,7 @@ class UnbackedNumberFamily(StandInFamily):
         if row is None or kind is None:
             return HANDS_ON
         fails = row.raises != "never" and not (function is math.sqrt and value.nonnegative)
-        found = self.behind(function, (value,), KINDS[kind], fails)
+        found = self.on_host(function, (value,), KINDS[kind], fails)
         found.nonnegative = function in (abs, math.fabs, math.sqrt, math.exp)
         return found
 
@@ -266,12 +266,12 @@ class UnbackedNumberFamily(StandInFamily):
             raise DataDependent(_WHAT_IS_DONE)
         digits = given[0] if given else None
         kind = float if digits is not None and value.kind is float else int
-        return self.behind(round, (value, digits), kind, value.kind is float)
+        return self.on_host(round, (value, digits), kind, value.kind is float)
 
     def _as_bool(self, value: Any) -> UnbackedNumber:
         """A number, unless a branch is what asks."""
         if value.tensor is None:
-            return value if value.kind is bool else self.behind(operator.truth, (value,), bool)
+            return value if value.kind is bool else self.on_host(operator.truth, (value,), bool)
         with torch.no_grad():
             truth: Any = value.tensor if value.kind is bool else value.tensor != 0
             return UnbackedNumber(truth, bool)
@@ -280,9 +280,9 @@ class UnbackedNumberFamily(StandInFamily):
         if value.kind is kind:
             return value
         if kind is int and value.kind is float:  # it may be no number, or infinite
-            return self.behind(int, (value,), int, may_fail=True)
+            return self.on_host(int, (value,), int, may_fail=True)
         if value.tensor is None:
-            return self.behind(kind, (value,), kind, may_fail=kind is float)
+            return self.on_host(kind, (value,), kind, may_fail=kind is float)
         with torch.no_grad():
             return UnbackedNumber(value.tensor.to(torch.float64 if kind is float else torch.int64), kind)
 
@@ -318,17 +318,17 @@ class UnbackedNumberFamily(StandInFamily):
             may_fail = True
         elif may_fail and _is_nonzero(right) and kind is float and op is operator.truediv:
             may_fail = not all(map(_fits_float, (left, right)))
-        number = self.behind(op, (left, right), kind, may_fail)
+        number = self.on_host(op, (left, right), kind, may_fail)
         number.nonnegative = nonnegative
         return number
 
     def _power(self, base: Any, exponent: float) -> UnbackedNumber:
         """`base ** exponent` of floats, which is complex where the base is negative: then the call runs eagerly."""
         if 0.0 <= exponent <= 1.0 and _is_nonnegative(base):
-            number = self.behind(operator.pow, (base, exponent), float)
+            number = self.on_host(operator.pow, (base, exponent), float)
             number.nonnegative = True
             return number
-        return self.behind(operations.real_power, (base, exponent), float, may_fail=True)
+        return self.on_host(operations.real_power, (base, exponent), float, may_fail=True)
 
 
 def host_number(result: HostResult, kind: type) -> UnbackedNumber:
@@ -526,7 +526,7 @@ def extreme(world: Any, largest: bool, args: tuple) -> Any:
         return values[0]
     if kinds == {float} and all(map(_has_tensor, values)):
         return _extreme_in_graph(largest, values)
-    return world.families.unbacked.behind(max if largest else min, tuple(values), kinds.pop())
+    return world.families.unbacked.on_host(max if largest else min, tuple(values), kinds.pop())
 
 
 def _extreme_in_graph(largest: bool, values: Any) -> UnbackedNumber:
@@ -577,7 +577,7 @@ def total(world: Any, values: Any) -> Any:
     kinds = set(map(kind_of, values))
     if None in kinds or not any(type(each) is UnbackedNumber for each in values):
         return HANDS_ON
-    return world.families.unbacked.behind(operations.total, tuple(values), float if float in kinds else int)
+    return world.families.unbacked.on_host(operations.total, tuple(values), float if float in kinds else int)
 
 
 def check_assumed(world: Any) -> int:

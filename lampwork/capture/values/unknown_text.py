@@ -1,7 +1,7 @@
 """Text made of what tensors hold, and of numbers that vary from call to call: `f"{mask.sum()} tokens at {lr:.1e}"`.
 
 Nobody knows it while the program is captured. It may be made, put together, stored, returned and printed: it is made
-anew behind the graph on every call. Whatever looks at it breaks the graph.
+anew after the graph on every call. Whatever looks at it breaks the graph.
 """
 
 from __future__ import annotations
