@@ -52,12 +52,15 @@ def draws_random_numbers(name: str) -> bool:
 
 
 #: Namespaces of operators that come with releases which every stored entry is made for.
-_RELEASED = frozenset({"aten", "prim", "prims", "lampwork", "lampwork_pure", "lampwork_drawing"})
+_RELEASED = frozenset({"aten", "prim", "prims", "lampwork", "lampwork_drawing"})
 
 
 def operators_of_libraries(graph: torch.fx.Graph) -> tuple[str, ...]:
-    """Names of the operators in `graph` that neither PyTorch nor Lampwork brought, sorted."""
-    found = {node.target.name() for node in graph.nodes if isinstance(node.target, OpOverload)}
+    """Names of the operators in `graph` that neither PyTorch nor Lampwork brought, sorted; of our functional forms of
+    such operators (`functional_of_custom`), those that they are forms of."""
+    found = {
+        _pure_forms.get(name := node.target.name(), name) for node in graph.nodes if isinstance(node.target, OpOverload)
+    }
     return tuple(sorted(name for name in found if name.partition("::")[0] not in _RELEASED))
 
 
@@ -183,6 +186,8 @@ def cpu_random_state_bytes() -> int:
 
 
 _PURE = "lampwork_pure"
+#: The operator of a library that an operator of `_PURE` is the functional form of, by name.
+_pure_forms: dict[str, str] = {}
 DRAWING = "lampwork_drawing"
 
 
@@ -221,7 +226,9 @@ def functional_of_custom(op: OpOverload) -> OpOverload | None:
     library.define(f"{full}{arguments} -> ({', '.join(results)})")
     library.impl(full, call, "CompositeExplicitAutograd")
     libraries.append(library)
-    return getattr(getattr(getattr(torch.ops, _PURE), pure), op._overloadname)
+    made = getattr(getattr(getattr(torch.ops, _PURE), pure), op._overloadname)
+    _pure_forms[made.name()] = op.name()
+    return made
 
 
 libraries: list[Any] = []  # they live as long as what they register

@@ -78,6 +78,18 @@ def test_other_written_arguments(tmp_path):
     assert warm[2] == "0 0"
 
 
+def test_arguments_that_are_no_longer_written(tmp_path):
+    cold, warm = both(tmp_path, WRITES, READS)
+    assert (cold[0], warm[0]) == ("[0.0, 40.0, 80.0, 120.0]", "[0.0, 8.0, 16.0, 24.0]")
+    assert warm[2] == "0 0"
+
+
+def test_an_operator_that_writes_is_served(tmp_path):
+    cold, warm = both(tmp_path, WRITES)
+    assert cold[0] == warm[0] == "[0.0, 40.0, 80.0, 120.0]"
+    assert warm[2] == "1 0"
+
+
 def test_another_shape_rule(tmp_path):
     cold, warm = both(tmp_path, SHORT, READS)
     assert cold[0] == "[0.0, 2.0, 4.0, 6.0]"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from types import FunctionType
+from types import CellType, FunctionType
 
 import torch
 
@@ -51,4 +51,4 @@ def _digest(function: Callable) -> str:
     return digest.hexdigest()[:24]
 
 
-_EMPTY = type((lambda value: lambda: value)(0).__closure__[0])()  # type: ignore[index]
+_EMPTY = CellType()
