@@ -160,7 +160,7 @@ class Comparison:
 
     def tensors(self, left: torch.Tensor, right: torch.Tensor, path: str) -> None:
         facts = [
-            (each.dtype, tuple(each.shape), each.layout, each.device, each.requires_grad, each.is_leaf, each.is_inference(),
+            (each.dtype, tuple(each.shape), each.layout, each.device, each.requires_grad, _is_leaf(each), each.is_inference(),
              each.is_conj(), each.is_neg())
             for each in (left, right)
         ]  # fmt: skip
@@ -177,6 +177,8 @@ class Comparison:
                     raise Mismatch(f"{path}: the two sides do not share the same storages")
         if not _close(left, right):
             raise Mismatch(f"{path}: {_show(left)} in eager, {_show(right)} compiled")
+        if _is_leaf(left) is None:
+            return  # autograd refuses to say how either was made
         if left.is_leaf:
             self.compare(left.grad, right.grad, f"{path}.grad")
         else:
@@ -314,6 +316,14 @@ class Comparison:
                     break
             else:
                 raise Mismatch(f"{path}: {_show(element)} is in eager's set only")
+
+
+def _is_leaf(tensor: torch.Tensor) -> bool | None:
+    """None where autograd raises: of a view made under `no_grad` whose base was written to outside of it."""
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return None
 
 
 def _close(left: torch.Tensor, right: torch.Tensor) -> bool:
