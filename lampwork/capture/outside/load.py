@@ -354,6 +354,14 @@ class Loader(ContainerOverlays):
         self.opaque.add(id(raw))
         return self.remember(raw, raw, source)
 
+    def _load_member(self, raw: enum.Enum, source: Source) -> Any:
+        """A member of an enumeration, and what it holds: native code reads it as data, and a program can write to it."""
+        self._load_plain(raw, source)
+        for name, held in vars(raw).items():
+            if name != "_sort_order_" and is_plain(held):
+                self.guards.equals(self.sources.attribute(source, name), held)
+        return raw
+
     def _load_pattern(self, raw: re.Pattern, source: Source) -> Any:
         self.guards.type_is(source, re.Pattern)
         for name in ("pattern", "flags"):
@@ -380,7 +388,7 @@ class Loader(ContainerOverlays):
         if isinstance(raw, type):
             return self._load_identity(raw, source)
         if isinstance(raw, enum.Enum):
-            return self._load_plain(raw, source)
+            return self._load_member(raw, source)
         if isinstance(raw, types.ModuleType):
             return self._load_identity(raw, source)
         kind = type(raw)
