@@ -53,6 +53,10 @@ _IMMUTABLE_TYPE = 1 << 8
 CHANGED_BY_RAISING = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
 
 
+#: What the `enum` module keeps in members for itself; the second when it is first asked for.
+_NOTES_OF_ENUM = frozenset({"_sort_order_", "_inverted_"})
+
+
 class Loader(ContainerOverlays):
     """Tables of everything from outside that the program has met, and `load`, which adds to them."""
 
@@ -355,10 +359,10 @@ class Loader(ContainerOverlays):
         return self.remember(raw, raw, source)
 
     def _load_member(self, raw: enum.Enum, source: Source) -> Any:
-        """A member of an enumeration, and what it holds: native code reads it as data, and a program can write to it."""
+        """A member of an enumeration with what it holds: native code reads that as data, and a program may write it."""
         self._load_plain(raw, source)
         for name, held in vars(raw).items():
-            if name != "_sort_order_" and is_plain(held):
+            if name not in _NOTES_OF_ENUM and is_plain(held):
                 self.guards.equals(self.sources.attribute(source, name), held)
         return raw
 
