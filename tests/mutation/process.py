@@ -75,7 +75,9 @@ _OWNERS: tuple[tuple[str, Any], ...] = (
     ("operator", operator),
     ("functools", functools),
 )
-_OPERATORS = ("__add__", "__radd__", "__mul__", "__getitem__", "__iter__", "__neg__", "__lt__")
+#: Without `__getitem__`: CPython never takes back the slot `sq_item` that a patch fills, and `torch.tensor([a, b])` of
+#: tensors raises in that process from then on. `tests/soundness/test_calls_noticed.py` patches it in a process of its own.
+_OPERATORS = ("__add__", "__radd__", "__mul__", "__matmul__", "__iter__", "__neg__", "__lt__")
 #: What Lampwork, the comparison or Python itself call all the time, under any name.
 _LEFT_ALONE = frozenset({
     "__build_class__", "super", "type", "object", "Exception", "BaseException", "property", "staticmethod",
