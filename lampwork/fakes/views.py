@@ -159,19 +159,33 @@ def reshaped(x: torch.Tensor, size: Sequence[Any]) -> Layout:
 
 @_rule(aten._reshape_alias.default)
 def _reshape_alias(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any]) -> Layout:
-    return Layout(size, stride, x.storage_offset())
+    return _as_strided(x, size, stride)
 
 
 @_rule(aten.as_strided.default)
 def _as_strided(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> Layout:
+    """Whether this lies inside of the storage is asked where the memory is known."""
+    if len(size) != len(stride):
+        raise RuntimeError(f"mismatch in length of strides and shape, {len(stride)} and {len(size)}")
+    if _any_negative(stride):
+        raise RuntimeError(f"as_strided: negative strides are not supported, got {list(stride)}")
+    if _any_negative(size):
+        raise RuntimeError(f"as_strided: negative sizes, got {list(size)}")
     if storage_offset is not None and storage_offset < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {storage_offset}")
     return Layout(size, stride, x.storage_offset() if storage_offset is None else storage_offset)
 
 
+def _any_negative(values: Iterable[Any]) -> bool:
+    """Of numbers that contents decide only what is known is asked: the program's own code has seen to their sign."""
+    return any(value < 0 for value in values if not by_contents(value))
+
+
 def inferred(size: Sequence[Any], old: Sequence[Any]) -> list[Any]:
     """`size` with its -1 replaced. Raises eager's error when the elements do not fit."""
     shape = list(size)
+    if any(each < -1 for each in shape if not by_contents(each)):
+        raise RuntimeError(f"invalid shape dimension in '{shape}'")
     numel = _total(old)
     unknown = [index for index, each in enumerate(shape) if type(each) is int and each == -1]
     if len(unknown) > 1:
@@ -237,6 +251,8 @@ def _expand(x: torch.Tensor, size: Sequence[Any], *, implicit: bool = False) -> 
             own, step = 1, result[index + 1] * steps[index + 1] if index + 1 < len(size) else 1
         if type(wanted) is int and wanted == -1 and index >= added:
             wanted = own
+        elif not by_contents(wanted) and wanted < 0:
+            raise RuntimeError(f"expand: size {wanted} is not allowed in dimension {index}. Sizes: {list(size)}.")
         elif own != wanted:
             if own != 1:
                 raise RuntimeError(
@@ -251,18 +267,20 @@ def _expand(x: torch.Tensor, size: Sequence[Any], *, implicit: bool = False) -> 
 @_rule(aten.permute.default)
 def _permute(x: torch.Tensor, dims: Sequence[int]) -> Layout:
     shape, strides, offset = _parts(x)
+    if len(dims) != len(shape):
+        raise RuntimeError(f"permute: {len(dims)} dimensions for a tensor of {len(shape)}")
     order = [wrap_dim(dim, len(shape)) for dim in dims]
     if sorted(order) != list(range(len(shape))):
-        raise RuntimeError("permute(sparse_coo): repeated dims are not allowed")
+        raise RuntimeError("permute(): duplicate dims are not allowed.")
     return Layout([shape[dim] for dim in order], [strides[dim] for dim in order], offset)
 
 
 @_rule(aten.transpose.int)
 def _transpose(x: torch.Tensor, dim0: int, dim1: int) -> Layout:
     shape, strides, offset = _parts(x)
+    one, two = wrap_dim(dim0, len(shape)), wrap_dim(dim1, len(shape))
     if not shape:
         return Layout(shape, strides, offset)
-    one, two = wrap_dim(dim0, len(shape)), wrap_dim(dim1, len(shape))
     shape[one], shape[two] = shape[two], shape[one]
     strides[one], strides[two] = strides[two], strides[one]
     return Layout(shape, strides, offset)
@@ -270,6 +288,8 @@ def _transpose(x: torch.Tensor, dim0: int, dim1: int) -> Layout:
 
 @_rule(aten.t.default)
 def _t(x: torch.Tensor) -> Layout:
+    if x.dim() > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {x.dim()}D")
     return Layout(*_parts(x)) if x.dim() < 2 else _transpose(x, 0, 1)
 
 
@@ -287,7 +307,10 @@ def _squeeze(x: torch.Tensor, dims: Any = None) -> Layout:
     if dims is None:
         chosen = set(range(len(shape)))
     else:
-        chosen = {wrap_dim(dim, len(shape)) for dim in (dims if isinstance(dims, (list, tuple)) else (dims,))}
+        named = [wrap_dim(dim, len(shape)) for dim in (dims if isinstance(dims, (list, tuple)) else (dims,))]
+        chosen = set(named)
+        if len(chosen) < len(named):
+            raise RuntimeError(f"a dimension appears multiple times in the list of dims {dims}")
     kept = [dim for dim, size in enumerate(shape) if dim not in chosen or size != 1]
     return Layout([shape[dim] for dim in kept], [strides[dim] for dim in kept], offset)
 
@@ -296,7 +319,7 @@ def _squeeze(x: torch.Tensor, dims: Any = None) -> Layout:
 def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Layout:
     shape, strides, offset = _parts(x)
     if not shape:
-        raise RuntimeError("slice() cannot be applied to a 0-dim tensor.")
+        raise IndexError("slice() cannot be applied to a 0-dim tensor.")
     dim = wrap_dim(dim, len(shape))
     size = shape[dim]
     if step <= 0:
@@ -356,18 +379,29 @@ def _select(x: torch.Tensor, dim: int, index: Any) -> Layout:
 
 @_rule(aten.split.Tensor)
 def _split(x: torch.Tensor, split_size: Any, dim: int = 0) -> list[Layout]:
-    dim = wrap_dim(dim, x.dim())
-    size = x.size()[dim]
+    if x.dim() and not by_contents(split_size) and split_size < 0:
+        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={split_size}")
+    size = x.size()[_dimension_to_split(x, dim)]
     if split_size == 0:
+        if size != 0:
+            raise RuntimeError(f"split_size can only be 0 if dimension size is 0, but got dimension size of {size}")
         return [Layout(*_parts(x))]
     count = int((size + split_size - 1) // split_size)
     count = max(count, 1)
-    return _pieces(x, [split_size] * (count - 1) + [size - split_size * (count - 1)], dim)
+    return _pieces(x, [split_size] * (count - 1) + [size - split_size * (count - 1)], wrap_dim(dim, x.dim()))
+
+
+def _dimension_to_split(x: torch.Tensor, dim: int) -> int:
+    if not x.dim():
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
+    return wrap_dim(dim, x.dim())
 
 
 @_rule(aten.split_with_sizes.default)
 def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0) -> list[Layout]:
-    dim = wrap_dim(dim, x.dim())
+    dim = _dimension_to_split(x, dim)
+    if _any_negative(split_sizes):
+        raise RuntimeError(f"split_with_sizes expects only non-negative sizes, but got split_sizes={list(split_sizes)}")
     total: Any = 0
     for each in split_sizes:
         total = total + each
@@ -391,6 +425,8 @@ def _pieces(x: torch.Tensor, sizes: Sequence[Any], dim: int) -> list[Layout]:
 @_rule(aten.unbind.int)
 def _unbind(x: torch.Tensor, dim: int = 0) -> list[Layout]:
     dim = wrap_dim(dim, x.dim())
+    if not x.dim():
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     return [_select(x, dim, index) for index in range(int(x.size()[dim]))]
 
 
@@ -416,6 +452,10 @@ def _unfold(x: torch.Tensor, dimension: int, size: Any, step: Any) -> Layout:
     shape, strides, offset = _parts(x)
     dim = wrap_dim(dimension, len(shape))
     length = shape[dim] if shape else 1  # a tensor without dimensions is a row of one element
+    if size < 0:
+        raise RuntimeError(f"size is {size} but must be >= 0")
+    if step <= 0:
+        raise RuntimeError(f"step is {step} but must be > 0")
     if size > length:
         raise RuntimeError(f"maximum size for tensor at dimension {dim} is {length} but size is {size}")
     if not shape:
