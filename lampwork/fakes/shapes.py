@@ -56,6 +56,7 @@ from lampwork.fakes.strides import (
     suggests_channels_last,
     surely_same,
 )
+from lampwork.fakes.symbolic import by_contents
 
 
 class Spec(NamedTuple):
@@ -147,8 +148,11 @@ _STRICT_RULES = False
 
 
 def materialize(result: Any, args: tuple, kwargs: dict) -> Any:
-    """Fakes for a rule's result."""
+    """Fakes for a rule's result. Raises `Unknown` where a size is negative: the kernel refuses, in its own words."""
     if type(result) is Spec:
+        for size in result.shape:
+            if not by_contents(size) and size < 0:
+                raise Unknown
         device = result.device
         if device is None:
             device = device_of(args, kwargs)

@@ -1,5 +1,5 @@
 """What eager refuses, compiled code refuses with the same words: PyTorch's own samples of wrong arguments, and samples
-with one number replaced (a dimension, an offset, a size).
+with one number replaced (a dimension, an offset, a size), with sizes that are fixed and with symbols for them.
 
 A shape rule that lets wrong arguments through makes kernels that read past the end of a tensor.
 """
@@ -36,27 +36,32 @@ def outcome(function: Callable, sample: Any) -> tuple[str, str]:
     return "", ""
 
 
-def refused_alike(name: str) -> None:
+def refused_alike(name: str, dynamic: bool) -> None:
     function = INFOS[name].op
     program = lambda *args, **kwargs: function(*args, **kwargs)
     for error in INFOS[name].error_inputs("cpu"):
         expected = outcome(program, error.sample_input)
         if expected[0]:
-            compiled = lampwork.compile(program, options={"cache": False})
+            compiled = lampwork.compile(program, dynamic=dynamic, options={"cache": False})
             assert outcome(compiled, error.sample_input) == expected
 
 
+SIZES = pytest.mark.parametrize("dynamic", [False, True], ids=["fixed", "symbolic"])
+
+
+@SIZES
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name in QUICK if name in INFOS])
-def test_refused(name):
-    refused_alike(name)
+def test_refused(name, dynamic):
+    refused_alike(name, dynamic)
 
 
+@SIZES
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name in INFOS if name not in (*QUICK, *LEFT)])
-def test_refused_by_others(name):
-    refused_alike(name)
+def test_refused_by_others(name, dynamic):
+    refused_alike(name, dynamic)
 
 
 #: Numbers that are wrong for most arguments.
@@ -94,25 +99,27 @@ def _others(value: Any) -> Iterator[Any]:
                 yield type(value)((*value[:place], other, *value[place + 1 :]))
 
 
-def numbers_refused_alike(name: str) -> None:
+def numbers_refused_alike(name: str, dynamic: bool) -> None:
     function = NUMBERED[name].op
     program = lambda *args, **kwargs: function(*args, **kwargs)
     for sample in itertools.islice(NUMBERED[name].sample_inputs("cpu", torch.float32), 0, 12, 4):
         for changed in with_other_numbers(sample):
             expected = outcome(program, changed)
             if expected[0]:
-                found = outcome(lampwork.compile(program, options={"cache": False}), changed)
+                found = outcome(lampwork.compile(program, dynamic=dynamic, options={"cache": False}), changed)
                 assert found == expected or name in OTHER_WORDS and found[0] == expected[0], changed
 
 
+@SIZES
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", QUICK_NUMBERS)
-def test_other_numbers(name):
-    numbers_refused_alike(name)
+def test_other_numbers(name, dynamic):
+    numbers_refused_alike(name, dynamic)
 
 
+@SIZES
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name in NUMBERED if name not in QUICK_NUMBERS])
-def test_other_numbers_of_others(name):
-    numbers_refused_alike(name)
+def test_other_numbers_of_others(name, dynamic):
+    numbers_refused_alike(name, dynamic)

@@ -30,6 +30,7 @@ from lampwork.fakes.shapes import (
     strides_suggest_channels_last,
     suggests_channels_last,
     surely_same,
+    wrap_dim,
 )
 from lampwork.fakes.views import RULES as VIEWS
 from lampwork.fakes.views import aten
@@ -121,6 +122,7 @@ def dense(gradient: torch.Tensor, x: torch.Tensor, *args: Any) -> Spec:
 def softmax(gradient: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: torch.dtype) -> Spec:
     shape = tuple(gradient.size())
     expect_sizes("the result of a softmax", output.size(), shape)
+    wrap_dim(dim, len(shape))
     return Spec(shape, contiguous(shape), input_dtype)
 
 

@@ -224,8 +224,8 @@ def unsafe_view(x: torch.Tensor, size: Any) -> Spec:
 
 @rule("flip")
 def flip(x: torch.Tensor, dims: Any) -> Spec:
-    for dim in dims:
-        wrap_dim(dim, x.dim())
+    if len({wrap_dim(dim, x.dim()) for dim in dims}) < len(dims):
+        raise Unknown
     return Spec(tuple(x.size()), preserved(x), x.dtype)
 
 

@@ -269,7 +269,7 @@ def pool_shape(x: torch.Tensor, kernel: Any, stride: Any, pad: Any, dilation: An
         raise Unknown
     kernel = _pair(kernel)
     stride, pad, dilation = _pair(stride, kernel), _pair(pad), _pair(dilation)
-    if any(p > k // 2 for p, k in zip(pad, kernel)):
+    if any(each < 1 for each in (*kernel, *stride, *dilation)) or any(not 0 <= p <= k // 2 for p, k in zip(pad, kernel)):
         raise Unknown
     sizes = tuple(
         _pooled(x.size()[2 + axis], kernel[axis], stride[axis], pad[axis], dilation[axis], ceil_mode) for axis in (0, 1)
@@ -290,6 +290,8 @@ def max_pool2d(x: torch.Tensor, kernel_size: Any, stride: Any = (), padding: Any
 @rule("avg_pool2d")
 def avg_pool2d(x: torch.Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True, divisor_override: Any = None) -> Spec:  # fmt: skip
+    if divisor_override == 0:
+        raise Unknown
     shape = pool_shape(x, kernel_size, stride, padding, 1, ceil_mode)
     return Spec(shape, in_format_of(x, shape), x.dtype)
 
