@@ -51,12 +51,14 @@ _arguments: dict[Any, tuple[tuple[int, str], ...]] = {}
 
 
 class _Limits(NamedTuple):
-    """The smallest and the largest number that a kernel takes; None: whatever. `infinite`: infinities as well."""
+    """The smallest and the largest number that a kernel takes; None: whatever. `infinite`: infinities as well.
+    `of_nan`: what it says of NaN, which no type of whole numbers holds."""
 
     low: float | None
     high: float | None
     infinite: bool
     error: Exception | None
+    of_nan: Exception | None = None
 
 
 def refuse_overflow(op: Operator, args: tuple, kwargs: dict) -> None:
@@ -101,6 +103,8 @@ def _refuse(op: Operator, args: tuple, kwargs: dict, position: int, name: str) -
         return
     is_whole = type(number) in (int, torch.SymInt)
     limits = _limits_of(op, args, kwargs, position, name, is_whole)
+    if limits.of_nan is not None and number != number:
+        raise type(limits.of_nan)(*limits.of_nan.args)
     if limits.error is None:
         return
     if type(number) is torch.SymFloat and not _is_given(number):
@@ -169,7 +173,7 @@ def _asked(op: Operator, args: tuple, kwargs: dict, position: int, name: str, is
     high, error = _limit(refused, _LIMITS[True, is_whole], is_whole, 1)
     low, other = _limit(refused, _LIMITS[False, is_whole], is_whole, -1)
     infinite = is_whole or refused(math.inf if high is not None else -math.inf) is None
-    return _Limits(low, high, infinite, error or other)
+    return _Limits(low, high, infinite, error or other, None if is_whole else refused(math.nan))
 
 
 def _limit(

@@ -67,10 +67,10 @@ def is_random(node: Node) -> bool:
 
 
 def same_metadata(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Same dtype, shape and strides. Strides of dimensions of size 1 count too: programs can read them.
+    """Same dtype, shape, strides and lazy bits. Strides of dimensions of size 1 count too: programs can read them.
 
     Symbolic ones are the same where they are for all sizes that the program serves.
     """
-    if left.dtype != right.dtype:
+    if left.dtype != right.dtype or left.is_conj() != right.is_conj() or left.is_neg() != right.is_neg():
         return False
     return sizes_of(left.size()) == sizes_of(right.size()) and sizes_of(left.stride()) == sizes_of(right.stride())

@@ -227,8 +227,8 @@ INVERSES: dict[Any, Callable[[Functionalizer, View, Node], Node]] = {
     aten.view.dtype: lambda run, view, new: run.emit(aten.view.dtype, new, view.parent.fake.dtype),  # type: ignore[union-attr]
     aten.view_as_real.default: lambda run, view, new: run.emit(aten.view_as_complex.default, new),
     aten.view_as_complex.default: lambda run, view, new: run.emit(aten.view_as_real.default, new),
-    aten._conj.default: lambda run, view, new: run.emit(aten._conj.default, new),
-    aten._neg_view.default: lambda run, view, new: run.emit(aten._neg_view.default, new),
+    aten._conj.default: lambda run, view, new: run.emit(aten._conj_physical.default, new),
+    aten._neg_view.default: lambda run, view, new: run.emit(aten.neg.default, new),
 }
 
 

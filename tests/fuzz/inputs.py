@@ -100,7 +100,8 @@ def placed(shape: tuple[int, ...], layout: str) -> tuple[list[int], int, int]:
 
 
 def values_of(shape: tuple[int, ...], dtype: torch.dtype, kind: str, seed: int) -> torch.Tensor:
-    """A contiguous tensor of such values."""
+    """A contiguous tensor of such values: the same ones whatever the default type is, which runs in double precision
+    change."""
     generator = torch.Generator().manual_seed(seed)
     if dtype == torch.bool:
         return torch.randint(0, 2, shape, generator=generator).bool()
@@ -126,7 +127,7 @@ def values_of(shape: tuple[int, ...], dtype: torch.dtype, kind: str, seed: int) 
     if kind == "large":
         return (normal + 1000).to(dtype)
     if kind == "wide":
-        powers = torch.randint(-10, 11, shape, generator=generator) * (math.log2(info.max) / 12)
+        powers = torch.randint(-10, 11, shape, generator=generator).float() * (math.log2(info.max) / 12)
         return (normal * torch.pow(2.0, powers)).to(dtype)
     if kind in ("special", "zeros"):
         if kind == "zeros":
@@ -137,7 +138,8 @@ def values_of(shape: tuple[int, ...], dtype: torch.dtype, kind: str, seed: int) 
         pool = torch.tensor(chosen, dtype=dtype)
         picked = pool[torch.randint(0, len(chosen), shape, generator=generator)]
         share = 0.3 if kind == "special" else 0.8
-        return torch.where(torch.rand(shape, generator=generator) < share, picked, normal.to(dtype))
+        drawn = torch.rand(shape, generator=generator, dtype=torch.float32)
+        return torch.where(drawn < share, picked, normal.to(dtype))
     return normal.to(dtype)
 
 

@@ -9,6 +9,7 @@ infinities.
     logaddexp2(-1, -1)    -1 + log2(2) is 0 or 1e-8
     softmax([40, 0])      the derivative is (g - sum(g * s)) * s, where s is 1 but for rounding
     nuttall(5)            0.36 - 0.49 + 0.14 - 0.01, by cosines, in a function written in Python
+    arange(-2, 1, 0.1)    -2 + 20 * 0.1 is 0 or -6e-9: where vectors begin, the sum is rounded, too
 
 Disturbing what such a kernel reads and returns does not show how far apart two right answers may lie. In the disturbed
 runs (`Noise`) they are computed by their formulas, whose steps are disturbed; of kernels of backward passes, what they
@@ -141,6 +142,16 @@ _FORMULAS: dict[Any, Callable] = {
 _IN_PLACE = {function: formula for name, formula in _BY_NAME.items() for function in spellings_in_place(name)}
 
 
+_RANGES = frozenset({torch.arange, torch.linspace})
+
+
+def _range(noise: Callable, made: torch.Tensor) -> torch.Tensor:
+    """Numbers at equal distances, each a first one and a product, which is rounded where it has digits to lose."""
+    if not made.is_floating_point() or not made.numel() or bool((made * 256 == (made * 256).round()).all()):
+        return made
+    return made.copy_(made[0] + noise(made - made[0]))
+
+
 _SUMS = spellings("sum", "nansum", "mean", "prod")
 
 
@@ -172,6 +183,8 @@ class Inside(TorchFunctionMode):
             return args[0].copy_(_IN_PLACE[func](self.noise, *args, **(kwargs or {})))
         if func in _SUMS and args and not plain and "out" not in (kwargs or {}):
             return _of_whole_numbers(self.noise, func, *args, **(kwargs or {}))
+        if func in _RANGES:
+            return _range(self.noise, func(*args, **(kwargs or {})))
         if func in _EXTREMES:
             return _either_zero(self.noise, func, args, kwargs or {})
         return func(*args, **(kwargs or {}))

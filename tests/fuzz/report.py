@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -46,11 +46,12 @@ def script(program: Program, finding: Finding | None = None) -> str:
         "",
         "import lampwork",
         "from tests.fuzz import inputs",
+        "from tests.fuzz.samples import functions",
         "",
     ]
     for name, value in program.names.items():
         if re.search(rf"\b{name}\b", program.text()):
-            lines.append(f"{name} = {_constant(name, value)}")
+            lines.append(f"{name} = {value if isinstance(value, str) else definition(name, value)}")
     lines += ["", program.text()]
     arguments = f"dynamic={program.dynamic}" if program.dynamic is not None else ""
     lines.append(f"compiled = lampwork.compile(program{', ' if arguments else ''}{arguments})")
@@ -108,10 +109,16 @@ def literal(tensor: torch.Tensor, memory: torch.Tensor) -> str:
     return f"{text}.as_strided({tuple(tensor.shape)}, {tuple(tensor.stride())}, {tensor.storage_offset()})"
 
 
-def _constant(name: str, value: Any) -> str:
+def sendable(program: Program) -> Program:
+    """The program with the source of what its text names in place of the values: a function of a sample is no data."""
+    return replace(program, names={name: definition(name, value) for name, value in program.names.items()})
+
+
+def definition(name: str, value: Any) -> str:
+    """An expression of which a script makes a value that a program names."""
     if isinstance(value, torch.Tensor):
-        return literal(value, value.reshape(-1))
-    return f"...  # {value}"
+        return literal(value, torch.empty(0, dtype=value.dtype).set_(value.untyped_storage()))
+    return f'functions()["{name}"]'
 
 
 def table(counts: collections.Counter, found: dict[tuple, Found], seconds: float) -> Any:

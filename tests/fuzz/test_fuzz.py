@@ -12,7 +12,7 @@ import torch
 from tests.fuzz import judge, races, report, worker
 from tests.fuzz.check import Eager, Lampwork, check
 from tests.fuzz.generate import Options, generate
-from tests.fuzz.inputs import Input, make
+from tests.fuzz.inputs import FLOAT_VALUES, Input, make
 from tests.fuzz.program import EXACT, Call, Program, Statement
 from tests.fuzz.reduce import reduce
 
@@ -282,6 +282,19 @@ def test_guard_zones_notice_writes_and_hold_no_numbers():
     assert bool(beyond[:64].isnan().all()) and bool(beyond[-64:].isnan().all())
     beyond[-64] = 1
     assert not argument.memory.is_intact()
+
+
+@pytest.mark.parametrize("kind", FLOAT_VALUES)
+def test_runs_in_double_precision_have_the_same_inputs(kind):
+    for dtype in ("float16", "float32"):
+        spec = Input((40,), dtype, values=kind)
+        plain = make(spec, {}, 7).tensor
+        torch.set_default_dtype(torch.float64)
+        try:
+            wide = make(spec, {}, 7, wide=True).tensor
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert torch.equal(plain.double().nan_to_num(5.0), wide.nan_to_num(5.0))
 
 
 def test_the_same_seed_gives_the_same_program():

@@ -256,3 +256,19 @@ def test_a_remainder_by_little_is_told_by_every_bit():
     for other, kind in (("9.2e-41", None), ("1.85e-40", None), ("1e-38", judge.WRONG_VALUES)):
         found = check(program, Planted(r"torch\.remainder.*", f"x0 * 0 + {other}")).finding
         assert (found and found.kind) == kind
+
+
+def test_a_range_that_passes_zero():
+    """Its twentieth number is 0 or a rounding error; the others are what they are."""
+    inputs = (Input((), "float32", values="unit"),)
+    program = planted_program(
+        "v1 = torch.arange(-2, 6.5, 0.1)", "v8 = (x0 * 0 + 1) / v1", results=("v8",), inputs=inputs
+    )
+    exact = "torch.arange(-2, 6.5, 0.1, dtype=torch.float64).float()"
+    assert check(program, Planted(r"torch\.arange\([^)]*\)", exact)).finding is None
+    assert check(program, Planted(r"torch\.arange\([^)]*\)", f"({exact} + 1e-3)")).finding.kind == judge.WRONG_VALUES
+    program = planted_program(
+        "v1 = torch.arange(-2, 6.5, 0.5)", "v8 = (x0 * 0 + 1) / v1", results=("v8",), inputs=inputs
+    )
+    wrong = "(torch.arange(-2, 6.5, 0.5) + 1e-9)"
+    assert check(program, Planted(r"torch\.arange\([^)]*\)", wrong)).finding.kind == judge.WRONG_VALUES

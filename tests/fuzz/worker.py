@@ -20,6 +20,7 @@ from tests.fuzz.judge import BROKEN, CRASH, STUCK, told
 from tests.fuzz.overflow import RuleFailed
 from tests.fuzz.program import Program
 from tests.fuzz.reduce import reduce
+from tests.fuzz.report import sendable
 
 #: A program that takes longer has no answer.
 PATIENCE = 60.0
@@ -89,8 +90,7 @@ def _result(job: Job, seed: int, compiler: Any, connection: Connection) -> Resul
             program = reduce(kept, fails, job.reduce_seconds)
             again = check(program, compiler, job.device).finding
             finding = again or finding
-    # Callables of samples are no data: the seed makes them again.
-    sent = replace(program, names={}) if finding is not None else None
+    sent = sendable(program) if finding is not None else None
     return Result(seed, finding, sent, report.fallbacks, bool(report.breaks), bool(report.raised), report.left_out)
 
 
@@ -182,8 +182,8 @@ def _reduced_outside(seed: int, job: Job, finding: Finding) -> Program:
     """Reduced with a process for each candidate."""
     program = generate_outside(seed, job.options)
     if finding.kind != CRASH:
-        return replace(program, names={})
-    return replace(reduce(program, lambda each: dies(each, job), 4 * job.reduce_seconds), names={})
+        return sendable(program)
+    return sendable(reduce(program, lambda each: dies(each, job), 4 * job.reduce_seconds))
 
 
 def generate_outside(seed: int, options: Options) -> Program:

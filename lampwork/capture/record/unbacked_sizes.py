@@ -133,8 +133,7 @@ class Contents:
             count = self.size(x.numel())
             # Of no place the kernel for a CPU returns strides (1, 0), that for a GPU (1, 1).
             rows = torch.sym_max(count, 1) if x.is_cuda else count
-            strides = (1, rows) if x.dim() else contiguous((count, x.dim()))
-            made = self.record(aten.nonzero.default, (x,), {}, Spec((count, x.dim()), strides, torch.int64))
+            made = self.record(aten.nonzero.default, (x,), {}, Spec((count, x.dim()), (1, rows), torch.int64))
             self._places[key] = made
         return made
 

@@ -269,7 +269,9 @@ def pool_shape(x: torch.Tensor, kernel: Any, stride: Any, pad: Any, dilation: An
         raise Unknown
     kernel = _pair(kernel)
     stride, pad, dilation = _pair(stride, kernel), _pair(pad), _pair(dilation)
-    if any(each < 1 for each in (*kernel, *stride, *dilation)) or any(not 0 <= p <= k // 2 for p, k in zip(pad, kernel)):
+    if any(each < 1 for each in (*kernel, *stride, *dilation)) or any(
+        not 0 <= p <= k // 2 for p, k in zip(pad, kernel)
+    ):
         raise Unknown
     sizes = tuple(
         _pooled(x.size()[2 + axis], kernel[axis], stride[axis], pad[axis], dilation[axis], ceil_mode) for axis in (0, 1)

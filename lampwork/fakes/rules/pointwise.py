@@ -19,6 +19,7 @@ from lampwork.fakes.shapes import (
     is_contiguous,
     iterated,
     iterated_of,
+    materialize,
     overload,
     preserved,
     promoted,
@@ -379,6 +380,23 @@ def power(x: torch.Tensor, exponent: Any) -> Spec:
       "div.Scalar")  # fmt: skip
 def divide(x: Any, y: Any) -> Spec:
     return elementwise((x, y), as_float(promoted((x, y))))
+
+
+@rule("ldexp.Tensor")
+def ldexp(x: torch.Tensor, y: torch.Tensor) -> Spec:
+    """A product with a power of two. Of a float by a whole number the kernel for CPUs writes to a tensor made like `x`,
+    which it resizes where `y` is larger."""
+    dtype = promoted((x, y))
+    if dtype.is_complex:
+        raise Unknown
+    if x.is_cpu and x.dtype.is_floating_point and _kind(y.dtype) == "i":
+        shape = tuple(broadcast([x.size(), y.size()]))
+        return Spec(shape, preserved(x) if same_sizes(shape, x.size()) else contiguous(shape), dtype)
+    if x.dtype in (torch.float16, torch.bfloat16, torch.float64):  # the base is a tensor, so that the power is as exact
+        power = binary(materialize(Spec((), (), x.dtype), (x,), {}), y)
+    else:
+        power = power_of_number(2.0, y)
+    return binary(x, materialize(power, (x,), {}))
 
 
 _POLYNOMIALS = (
