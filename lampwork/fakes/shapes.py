@@ -56,7 +56,7 @@ from lampwork.fakes.strides import (
     suggests_channels_last,
     surely_same,
 )
-from lampwork.fakes.symbolic import by_contents
+from lampwork.fakes.symbolic import are_sizes
 
 
 class Spec(NamedTuple):
@@ -150,9 +150,8 @@ _STRICT_RULES = False
 def materialize(result: Any, args: tuple, kwargs: dict) -> Any:
     """Fakes for a rule's result. Raises `Unknown` where a size is negative: the kernel refuses, in its own words."""
     if type(result) is Spec:
-        for size in result.shape:
-            if not by_contents(size) and size < 0:
-                raise Unknown
+        if not are_sizes(result.shape):
+            raise Unknown
         device = result.device
         if device is None:
             device = device_of(args, kwargs)

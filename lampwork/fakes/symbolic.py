@@ -21,7 +21,7 @@ can do so as long as it has done nothing that the caller can see (`from_contents
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -170,10 +170,10 @@ class SymbolicSizes(KnownSizes):
         self._known[key] = answer
         return answer
 
-    def expect(self, left: Size, relation: str, right: Size) -> None:
+    def expect(self, left: Size, relation: str, right: Size, else_: str = "an index that is out of range") -> None:
         """Assumes the relation of sizes that contents decide, whatever they are taken for elsewhere.
 
-        Raises `DataDependent` where the program could not check it, or it never holds.
+        Raises `DataDependent` where the program could not check it, or it never holds: then there is what `else_` says.
         """
         answer = self.known(left, relation, right)
         if answer is None:
@@ -181,7 +181,7 @@ class SymbolicSizes(KnownSizes):
             self._note(left, relation, right)
             self._known[left, relation, right] = True
         elif not answer:
-            raise DataDependent("an index that is out of range")
+            raise DataDependent(else_)
 
     def _show_equal(self, left: Size, right: Size) -> None:
         """Where the two are equal by all that is known, expressions show it from here on: what is asked is answered as
@@ -470,6 +470,17 @@ def size_of(value: Any) -> Size:
 def by_contents(value: Any) -> bool:
     """Whether the contents of a tensor decide a size."""
     return type(value) is torch.SymInt and value.node.sizes.by_contents(value.node.value)
+
+
+def are_sizes(values: Iterable[Any]) -> bool:
+    """Whether no number is negative. Of those that contents decide it is assumed; `DataDependent` where the program
+    could not check it."""
+    for each in values:
+        if by_contents(each):
+            each.node.sizes.expect(each.node.value, ">=", 0, "a negative size")
+        elif each < 0:
+            return False
+    return True
 
 
 def may_be_zero(value: Any) -> bool:

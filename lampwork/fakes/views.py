@@ -15,7 +15,7 @@ import torch
 from lampwork import _torch
 from lampwork.fakes.fake import DataDependent, Fake, fake_like_view
 from lampwork.fakes.shapes import contiguous, differ, is_contiguous, real_dtype, surely_same, wrap_dim
-from lampwork.fakes.symbolic import by_contents
+from lampwork.fakes.symbolic import are_sizes, by_contents
 
 aten = torch.ops.aten
 SymInt = torch.SymInt
@@ -71,7 +71,9 @@ def _memory_of(base: Fake) -> Any:
 
 
 def strided(base: Fake, layout: Layout) -> Fake:
-    """A fake over `base`'s memory with another layout."""
+    """A fake over `base`'s memory with another layout. Raises `RuntimeError` for a negative size."""
+    if not are_sizes(layout.shape):
+        raise RuntimeError(f"a view of sizes {list(layout.shape)}")
     fake = _torch.tensor_without_memory(
         Fake, tuple(layout.shape), tuple(layout.strides), layout.dtype or base.dtype, base.device, offset=layout.offset
     )

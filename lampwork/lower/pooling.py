@@ -44,7 +44,8 @@ def _max_pool(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Any:
-    """The largest element of each window, and where it is: the first of equal ones, the last of NaNs."""
+    """The largest element of each window, and where it is: the first of equal ones inside of the image, the last of
+    NaNs."""
     if self.dtype not in FLOATING or 0 in self.shape:
         return NotImplemented
     count = 3 if "3d" in lowering.origin.op else 2
@@ -81,6 +82,9 @@ def _max_pool(
                 step, rest = _divided(rest, inner)
                 start = as_index(add(mul(index[spatial + k], stride[k]), -padding[k]))
                 at = ex.add(start, ex.mul(step, ex.constant(dilation[k], "int64")))
+                if padding[k]:  # of nothing above -inf the first place of the window was found, which may be outside
+                    beyond = ex.add(start, ex.constant(padding[k] * dilation[k], "int64"))
+                    at = ex.maximum(at, _divided(beyond, dilation[k])[1])
                 position = ex.add(ex.mul(position, as_index(self.shape[spatial + k])), at)
             return position
 

@@ -155,8 +155,9 @@ def _range(noise: Callable, made: torch.Tensor) -> torch.Tensor:
 _SUMS = spellings("sum", "nansum", "mean", "prod")
 
 
-def _of_whole_numbers(noise: Callable, func: Callable, x: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
-    """A sum in a floating-point type: whole numbers are rounded to it, and partial sums, which may cancel."""
+def _in_another_type(noise: Callable, func: Callable, x: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+    """A sum in a floating-point type that is not the terms': they are rounded to it, and partial sums, which may
+    cancel."""
     if dtype is not None and dtype.is_floating_point and not x.is_complex():
         x = noise(x.to(dtype))
     return func(x, *args, dtype=dtype, **kwargs)
@@ -181,8 +182,8 @@ class Inside(TorchFunctionMode):
             return formula(self.noise, *args, **(kwargs or {}))
         if func in _IN_PLACE and plain and not args[0].requires_grad:
             return args[0].copy_(_IN_PLACE[func](self.noise, *args, **(kwargs or {})))
-        if func in _SUMS and args and not plain and "out" not in (kwargs or {}):
-            return _of_whole_numbers(self.noise, func, *args, **(kwargs or {}))
+        if func in _SUMS and args and not (plain and asked in (None, args[0].dtype)) and "out" not in (kwargs or {}):
+            return _in_another_type(self.noise, func, *args, **(kwargs or {}))
         if func in _RANGES:
             return _range(self.noise, func(*args, **(kwargs or {})))
         if func in _EXTREMES:

@@ -272,3 +272,12 @@ def test_a_range_that_passes_zero():
     )
     wrong = "(torch.arange(-2, 6.5, 0.5) + 1e-9)"
     assert check(program, Planted(r"torch\.arange\([^)]*\)", wrong)).finding.kind == judge.WRONG_VALUES
+
+
+def test_a_sum_in_a_narrower_type_that_cancels():
+    """Its terms are rounded to that type, and their sum is nothing but rounding; one of another size is no such sum."""
+    inputs = (Input((1, 7), "float64"),)
+    program = planted_program("v1 = F.group_norm(x0, 1)", "v9 = v1.nansum((1,), dtype=torch.float32)", inputs=inputs)
+    for other, kind in (("v1.flip(1).float().sum(1)", None), ("v1.float().sum(1) + 1e-4", judge.WRONG_VALUES)):
+        found = check(program, Planted(r"v1\.nansum\(.*", other)).finding
+        assert (found and found.kind) == kind

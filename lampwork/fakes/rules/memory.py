@@ -32,7 +32,7 @@ from lampwork.fakes.shapes import (
     surely_same,
     wrap_dim,
 )
-from lampwork.fakes.symbolic import by_contents
+from lampwork.fakes.symbolic import are_sizes, by_contents
 from lampwork.fakes.views import RULES as VIEWS
 from lampwork.fakes.views import aten, view_strides
 
@@ -285,8 +285,14 @@ def constant_pad_nd(x: torch.Tensor, pad: Any, value: Any = 0) -> Spec:
     shape = list(x.size())
     if len(pad) % 2 or len(pad) > 2 * len(shape):
         raise Unknown
+    kept = list(shape)
     for index in range(len(pad) // 2):
         shape[-1 - index] += pad[2 * index] + pad[2 * index + 1]
+        for width in pad[2 * index : 2 * index + 2]:
+            if width < 0:
+                kept[-1 - index] += width
+    if not are_sizes(kept):
+        raise Unknown
     if any(size <= 0 for size in shape if type(size) is int or not by_contents(size)):
         raise Unknown
     if all(width <= 0 for width in pad):  # a copy of a slice
