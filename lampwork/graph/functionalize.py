@@ -65,6 +65,17 @@ from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph, Region
 aten = torch.ops.aten
 
 
+def lazy_bits(fake: torch.Tensor) -> tuple[bool, bool]:
+    """Whether a tensor is the conjugate, and the negative, of what lies in its memory."""
+    return fake.is_conj(), fake.is_neg()
+
+
+def _differences(left: torch.Tensor, right: torch.Tensor) -> tuple[bool, bool]:
+    """Which of their lazy bits differ."""
+    conjugates, negatives = zip(lazy_bits(left), lazy_bits(right))
+    return conjugates[0] != conjugates[1], negatives[0] != negatives[1]
+
+
 class Functionalizer:
     """One run of `functionalize`."""
 
@@ -246,6 +257,9 @@ class Functionalizer:
     def scatter_into_root(self, view: View, new: Node) -> Node:
         """The root's contents after the elements of `view`, wherever they lie, became `new`."""
         root, fake = view.memory.root, view.fake
+        for op, differs in zip((aten._conj_physical.default, aten.neg.default), _differences(root.fake, fake)):
+            if differs:
+                new = self.emit(op, new)
         for dim, stride in enumerate(fake.stride()):
             if stride == 0 and fake.size()[dim] > 1:
                 # Only `fill_` writes to repeated elements, the same number to each: one of them will do.
@@ -362,7 +376,11 @@ class Functionalizer:
                 seen = evaluate(aten.view.dtype, (root.fake, fake.dtype), {})
                 root = self.view(root, seen, aten.view.dtype, (fake.dtype,), {}, like)
             offset = fake.storage_offset() - root.fake.storage_offset()
-            return View(parent.memory, fake, root, op, (list(args[0]), list(args[1]), offset), {}, like)
+            layout = (list(args[0]), list(args[1]), offset)
+            if lazy_bits(fake) == lazy_bits(root.fake):
+                return View(parent.memory, fake, root, op, layout, {}, like)
+            plain = evaluate(op, (root.fake, *layout[:2], fake.storage_offset()), {})
+            return self.with_lazy_bits(View(parent.memory, plain, root, op, layout, {}, like), fake, like)
         if fake.dtype is torch.bool and parent.operator is aten.view.dtype:
             # A view of bytes that were no truths: a write to a part leaves the others as they are, not 0 or 1.
             under = parent.parent
@@ -373,6 +391,14 @@ class Functionalizer:
             seen = evaluate(op, (parent.fake, torch.uint8), {})
             parent = View(parent.memory, seen, parent, op, (torch.uint8,), {}, like)
         return View(parent.memory, fake, parent, op, args, kwargs, like)
+
+    def with_lazy_bits(self, view: View, fake: Fake, like: Node) -> View:
+        """`view`, which has the layout of `fake`, as a view with its bits for conjugation and negation."""
+        for op, differs in zip((aten._conj.default, aten._neg_view.default), _differences(view.fake, fake)):
+            if differs:
+                view = View(view.memory, evaluate(op, (view.fake,), {}), view, op, (), {}, like)
+        view.fake = fake
+        return view
 
     def region_fake(self, index: int) -> Fake:
         return self.placeholders[index].meta["val"]
