@@ -14,6 +14,11 @@ def view(b: Builder) -> tuple:
     last = b.size(x, value.dim() - 1)
     first = b.size(x, 0)
     some = b.one(0, 1, 2, -1)
+    if value.is_complex() and b.chance(0.35):
+        return b.one(
+            f"{x}.conj()", f"{x}.mH", f"{x}.conj()[..., 1:]", f"{x}.conj().transpose({d}, {e})", f"{x}.real", f"{x}.imag",
+            f"{x}.conj().imag", f"{x}.resolve_conj()", f"torch.view_as_real({x}.resolve_conj())",
+        ), VIEW  # fmt: skip
     return b.one(
         f"{x}.transpose({d}, {e})", f"{x}.permute({', '.join(map(str, order))})", f"{x}.movedim({d}, {e})",
         f"torch.swapaxes({x}, {d}, {e})", f"{x}.mT", f"{x}.T" if value.dim() == 2 else f"{x}.mT", f"{x}.unsqueeze({d})",
