@@ -25,6 +25,9 @@ _MAKERS = {
     "scalar_tensor": "s",
 }  # fmt: skip
 
+#: Operators whose numbers say how many elements there are: asked for the largest, they would make as many.
+_COUNTED = frozenset({"arange", "range"})
+
 #: Types whose largest number programs exceed.
 _NARROW = frozenset({torch.float16})
 
@@ -81,6 +84,8 @@ def refuse_overflow(op: Operator, args: tuple, kwargs: dict) -> None:
 def _numbers_of(op: Operator) -> tuple[tuple[int, str], ...]:
     """Positions and names of the arguments that are numbers of any type."""
     if op.overload.namespace != "aten" or op.is_random or op.kind not in ("functional", "inplace"):
+        return ()
+    if op.overload._schema.name.removeprefix("aten::") in _COUNTED:
         return ()
     return tuple(
         (position, argument.name)
