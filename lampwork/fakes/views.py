@@ -169,18 +169,13 @@ def _as_strided(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], sto
     """Whether this lies inside of the storage is asked where the memory is known."""
     if len(size) != len(stride):
         raise RuntimeError(f"mismatch in length of strides and shape, {len(stride)} and {len(size)}")
-    if _any_negative(stride):
+    if not are_sizes(stride):
         raise RuntimeError(f"as_strided: negative strides are not supported, got {list(stride)}")
-    if _any_negative(size):
+    if not are_sizes(size):
         raise RuntimeError(f"as_strided: negative sizes, got {list(size)}")
     if storage_offset is not None and storage_offset < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {storage_offset}")
     return Layout(size, stride, x.storage_offset() if storage_offset is None else storage_offset)
-
-
-def _any_negative(values: Iterable[Any]) -> bool:
-    """Of numbers that contents decide only what is known is asked: the program's own code has seen to their sign."""
-    return any(value < 0 for value in values if not by_contents(value))
 
 
 def inferred(size: Sequence[Any], old: Sequence[Any]) -> list[Any]:
@@ -402,7 +397,7 @@ def _dimension_to_split(x: torch.Tensor, dim: int) -> int:
 @_rule(aten.split_with_sizes.default)
 def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0) -> list[Layout]:
     dim = _dimension_to_split(x, dim)
-    if _any_negative(split_sizes):
+    if not are_sizes(split_sizes):
         raise RuntimeError(f"split_with_sizes expects only non-negative sizes, but got split_sizes={list(split_sizes)}")
     total: Any = 0
     for each in split_sizes:

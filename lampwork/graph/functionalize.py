@@ -65,15 +65,9 @@ from lampwork.ir.region import AliasOfInput, FromGraph, FunctionalGraph, Region
 aten = torch.ops.aten
 
 
-def lazy_bits(fake: torch.Tensor) -> tuple[bool, bool]:
-    """Whether a tensor is the conjugate, and the negative, of what lies in its memory."""
-    return fake.is_conj(), fake.is_neg()
-
-
-def _differences(left: torch.Tensor, right: torch.Tensor) -> tuple[bool, bool]:
-    """Which of their lazy bits differ."""
-    conjugates, negatives = zip(lazy_bits(left), lazy_bits(right))
-    return conjugates[0] != conjugates[1], negatives[0] != negatives[1]
+def _different_lazy_bits(left: torch.Tensor, right: torch.Tensor) -> tuple[bool, bool]:
+    """Whether one of two tensors of one memory is the conjugate of the other, and whether it is the negative."""
+    return left.is_conj() != right.is_conj(), left.is_neg() != right.is_neg()
 
 
 class Functionalizer:
@@ -257,7 +251,7 @@ class Functionalizer:
     def scatter_into_root(self, view: View, new: Node) -> Node:
         """The root's contents after the elements of `view`, wherever they lie, became `new`."""
         root, fake = view.memory.root, view.fake
-        for op, differs in zip((aten._conj_physical.default, aten.neg.default), _differences(root.fake, fake)):
+        for op, differs in zip((aten._conj_physical.default, aten.neg.default), _different_lazy_bits(root.fake, fake)):
             if differs:
                 new = self.emit(op, new)
         for dim, stride in enumerate(fake.stride()):
@@ -377,7 +371,7 @@ class Functionalizer:
                 root = self.view(root, seen, aten.view.dtype, (fake.dtype,), {}, like)
             offset = fake.storage_offset() - root.fake.storage_offset()
             layout = (list(args[0]), list(args[1]), offset)
-            if lazy_bits(fake) == lazy_bits(root.fake):
+            if not any(_different_lazy_bits(root.fake, fake)):
                 return View(parent.memory, fake, root, op, layout, {}, like)
             plain = evaluate(op, (root.fake, *layout[:2], fake.storage_offset()), {})
             return self.with_lazy_bits(View(parent.memory, plain, root, op, layout, {}, like), fake, like)
@@ -394,7 +388,7 @@ class Functionalizer:
 
     def with_lazy_bits(self, view: View, fake: Fake, like: Node) -> View:
         """`view`, which has the layout of `fake`, as a view with its bits for conjugation and negation."""
-        for op, differs in zip((aten._conj.default, aten._neg_view.default), _differences(view.fake, fake)):
+        for op, differs in zip((aten._conj.default, aten._neg_view.default), _different_lazy_bits(view.fake, fake)):
             if differs:
                 view = View(view.memory, evaluate(op, (view.fake,), {}), view, op, (), {}, like)
         view.fake = fake

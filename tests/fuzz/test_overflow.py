@@ -62,14 +62,7 @@ def in_rows(places, other, count):
     return spoiled
 
 
-#: Each takes seconds: every time one in four, of every mode and type.
-CALLS = [
-    pytest.param(number, call, marks=[] if number % 4 == 0 else pytest.mark.slow)
-    for number, call in enumerate(SUMS + SQUARES + NORMS)
-]
-
-
-@pytest.mark.parametrize("number, call", CALLS)
+@pytest.mark.parametrize("number, call", list(enumerate(SUMS + SQUARES + NORMS)))
 def test_only_rows_that_leave_the_range_are_open(number, call):
     mode, dtype = ("enable_grad", "no_grad", "inference_mode")[number % 3], (torch.float32, torch.float64)[number % 2]
     largest = torch.finfo(dtype).max

@@ -237,10 +237,10 @@ def run_program(feature: str, name: str) -> Outcome:
     torch.manual_seed(0)
     eager, compiled = Side(feature, name, False), Side(feature, name, True)
     outcome = Outcome(feature, name)
-    raises = False
+    raised = 0
     for number, which in enumerate(eager.program.order):
         expected = eager.call(which, number)
-        raises |= isinstance(expected["result"], Failure)
+        raised += isinstance(expected["result"], Failure)
         found = compiled.call(which, number)
         try:
             Comparison(eager.module.__name__).compare(expected, found)
@@ -249,9 +249,10 @@ def run_program(feature: str, name: str) -> Outcome:
             break
     stats = lampwork.stats(compiled.function)
     outcome.captures, outcome.cache_hits = stats["captures"], stats["cache_hits"]
-    records = [*stats["fallbacks"], *stats["breaks"]]
-    if raises:  # the call was made eagerly, whose exception is the answer: nothing was left uncaptured
-        records = [each for each in records if each.id != "exception"]
+    # A call that eager raises in is made eagerly, which left nothing uncaptured; more of them than raise are fall-backs.
+    records = [
+        each for each in (*stats["fallbacks"], *stats["breaks"]) if each.id != "exception" or each.count > raised
+    ]
     outcome.reasons = [f"[{each.id}] {each.reason}" for each in records]
     outcome.reasons = list(dict.fromkeys(outcome.reasons))
     if stats.get("continuations") and not outcome.reasons:
