@@ -164,7 +164,7 @@ class _Attempt:
         guards, sources = world.guards, world.sources
         # What never changes in a process is read where it is asked for: to look for GPUs has effects of its own.
         initial = {name: _torch.STATE[name]() for name in _torch.STATE if name != "hardware"}
-        world.initial_state = initial
+        world.process.initial = initial
         for name in _ALWAYS_GUARDED:
             guards.equals(sources.state(name), initial[name])
         with _restored_state(world), _torch.without_saved_tensor_hooks():
@@ -172,10 +172,10 @@ class _Attempt:
                 try:
                     end = self._run_to_end()
                     changed = _state_effects(initial, world)
-                    entered = bool(world.entered)
+                    entered = bool(world.process.entered)
                 finally:
                     self.machine.finished = True
-                    world.leave_contexts()
+                    world.process.leave_contexts()
             if world.locks.taken:
                 self._check_locks(end)
             check_shared_arrays(world)
@@ -270,7 +270,7 @@ class _Attempt:
         templates = Templates(self.world.loader)
         effects = self.world.walks.effects() + collect_effects(self.world.loader, templates)
         effects += _global_effects(self.world, templates)
-        return effects + _state_effects(self.world.initial_state, self.world), templates.objects
+        return effects + _state_effects(self.world.process.initial, self.world), templates.objects
 
     def _break_before(self, step: int, id: str, why: str) -> None:
         """The region ends before `step`, which meets what comes later."""
@@ -479,9 +479,9 @@ def _in_full(effects: list[Effect], objects: list[Any]) -> str:
 def _state_effects(initial: Mapping[str, Any], world: TorchWorld) -> list[Effect]:
     """Process state that the program left changed."""
     effects: list[Effect] = []
-    autocast_cache = world.autocast_cache  # what the program set the cache of casts to, if it did
+    autocast_cache = world.process.autocast_cache  # what the program set the cache of casts to, if it did
     for name in _SETTABLE:
-        if name in _SHARED and name not in world.written_state:
+        if name in _SHARED and name not in world.process.written:
             continue
         now = _torch.STATE[name]()
         if name == "autocast":
@@ -489,7 +489,7 @@ def _state_effects(initial: Mapping[str, Any], world: TorchWorld) -> list[Effect
             now = (*now[:-1], initial[name][-1] if autocast_cache is None else autocast_cache)
         if now != initial[name]:
             effects.append(SetState(name, ConstantValue(now)))
-    nesting = (world.autocast_lowest, world.autocast_nesting, world.autocast_cleared)
+    nesting = (world.process.autocast_lowest, world.process.autocast_nesting, world.process.autocast_cleared)
     if nesting != (0, 0, False):
         effects.append(SetState("autocast_nesting", ConstantValue(nesting)))
     return effects
@@ -503,19 +503,19 @@ def _restored_state(world: TorchWorld) -> Iterator[None]:
         yield
     finally:
         for name, value in before.items():
-            if (name not in _SHARED or name in world.written_state) and _torch.STATE[name]() != value:
+            if (name not in _SHARED or name in world.process.written) and _torch.STATE[name]() != value:
                 _torch.SET_STATE[name](value)
 
 
 def _global_effects(world: TorchWorld, templates: Templates) -> list[Effect]:
-    effects: list[Effect] = [SetState(name, ConstantValue(value)) for name, value in world.states_touched]
+    effects: list[Effect] = [SetState(name, ConstantValue(value)) for name, value in world.process.touched]
     if world.hooks_registered:
         handles = templates.template(torch.utils.hooks.RemovableHandle)
         effects.append(CallSetAttribute(handles, "next_id", templates.hook_number(world.hooks_registered)))
     effects += world.context_variables.effects(templates)
     for (_, name), (cls, value) in world.classes.writes.items():
         effects.append(CallSetAttribute(templates.template(cls), name, templates.template(value)))
-    for namespace in world.namespaces.values():
+    for namespace in world.names.namespaces.values():
         for name in namespace.written:
             value = namespace.values[name]
             if value is namespace.initial.get(name, world):

@@ -106,7 +106,7 @@ class TorchMachine(Machine):
                     last = first + 2
                     self._load(stack, first, last)
                     function = stack[first + 1] if stack[first] is NULL else stack[first]
-                    if not self.world.breaks_always(function):
+                    if not self.world.rules.breaks_always(function):
                         last = len(stack)
                 self._load(stack, first, last)
             return handler(frame, argument)
@@ -179,7 +179,7 @@ class TorchMachine(Machine):
     def _is_operator(self, function: Any) -> bool:
         """A function that runs natively on fakes."""
         if type(function) is types.FunctionType:
-            return self.world.function_rule(function) in ("tensor", "allowed")
+            return self.world.rules.runs_on_fakes(function)
         return is_tensor_function(function)
 
 

@@ -2,37 +2,45 @@
 
 Values from outside are loaded and guarded when the program reads them (`outside/load.py`), writes go to overlays
 (`outside/overlay.py`), tensors are fakes whose operators are recorded, native functions run only as their effect class
-allows (`natives/calls.py`).
+allows (`natives/perform.py`).
 
     operators, items, attributes, conversions    a family of values each: `values/dispatch.py` says who is asked
     names, cells, imports                        outside/names.py
-    calls                                        natives/calls.py; of tensor functions values/tensor_calls.py
+    calls                                        by rule, natives/rules.py; of tensor functions values/tensor_calls.py
     what is data                                 values/data.py
     functions                                    here
 
-Parts have no method in common; what they use of each other is declared in `base.py`.
+The world holds its parts, and they ask each other through it.
 """
 
 from __future__ import annotations
 
-from types import FunctionType
-from typing import Any
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, ref
 
 import torch
 
+from lampwork.capture.autograd.histories import Histories
+from lampwork.capture.leave.output import Output
 from lampwork.capture.machine import Frame, World
-from lampwork.capture.natives.calls import NativeCalls
+from lampwork.capture.natives import perform
 from lampwork.capture.natives.context_variables import ContextVariables
+from lampwork.capture.natives.locks import Locks
+from lampwork.capture.natives.process_state import ProcessState
+from lampwork.capture.natives.rules import Rules
+from lampwork.capture.natives.tables import NATIVES
 from lampwork.capture.outside.dynamic_sizes import MARKED_ONLY, DynamicPolicy
 from lampwork.capture.outside.guards import GuardList, Sources
 from lampwork.capture.outside.iterators import Walks
 from lampwork.capture.outside.load import Loader
-from lampwork.capture.outside.names import Names, Namespace
+from lampwork.capture.outside.names import Names
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.tensor_inputs import TensorInputs
+from lampwork.capture.values.classes import Classes
 from lampwork.capture.values.data import Data
-from lampwork.capture.values.dispatch import Dispatcher
+from lampwork.capture.values.dispatch import Dispatcher, Families
+from lampwork.capture.values.family import HANDS_ON
 from lampwork.capture.values.host_results import HostCalls
 from lampwork.capture.values.numbers import BackedNumbers
 from lampwork.capture.values.tensor_attributes import TensorAttributes
@@ -41,28 +49,81 @@ from lampwork.capture.values.unknown_text import joined
 from lampwork.ir.loops import Location
 from lampwork.ir.reference import code_digest
 
+if TYPE_CHECKING:
+    from lampwork._torch import InitialStates
+    from lampwork.capture.record.recorder import Recorder
+
 _TORCH_DIRECTORY = torch.__file__.rpartition("/")[0] + "/"
 
 
-class TorchWorld(
-    Names, NativeCalls, TensorCalls, Data, TensorAttributes, Dispatcher,
-):  # fmt: skip
+class TorchWorld(Dispatcher):
     """The world of one capture. Not shared between threads."""
 
-    def __init__(self, recorder: Any, policy: DynamicPolicy = MARKED_ONLY) -> None:
-        super().__init__()
+    def __init__(self, recorder: Recorder, policy: DynamicPolicy = MARKED_ONLY) -> None:
+        super().__init__(NATIVES, Families(self), Classes(self))
         self.recorder = recorder
+        # The world before the call.
         self.sources = Sources()
         self.guards = GuardList(self.location)
         self.tensors = TensorInputs(recorder, self.guards, policy)
         self.backed_numbers = BackedNumbers(recorder, self.guards, self.tensors)
         self.loader = Loader(self.guards, self.sources, self.tensors, self.backed_numbers)
-        self.host_calls = HostCalls(recorder, self.tensors)
-        self.context_variables = ContextVariables(self)
         self.walks = Walks(self.loader)
-        self.namespaces: dict[int, Namespace] = {}
+        self.names = Names(self)
+        # Values.
+        self.data = Data(self.loader)
+        self.histories = Histories(self.loader, self.guards, recorder)
+        self.tensor_attributes = TensorAttributes(self)
+        self.tensor_calls = TensorCalls(self)
+        # Native functions.
+        self.rules = Rules(self)
+        self.process = ProcessState(self.guards, self.sources)
+        self.context_variables = ContextVariables(self)
+        self.host_calls = HostCalls(recorder, self.tensors)
+        self.locks = Locks()
+        self.output = Output(recorder, lambda: self.machine)
+
+        # What the capture is told.
+
+        #: Whether the region may end before the program does.
+        self.may_divide = False
+        #: Kinds of code of backward passes that are left to eager ("hooks", "saved hooks", "functions"), and why.
+        self.natively: dict[str, str] = {}
+        #: States of optimizers made for this call; None: none are made.
+        self.initial_states: InitialStates | None = None
+        #: What suspended frames held when this region began.
+        self.resumed_with: tuple = ()
+
+        # What the program has done.
+
         #: Digests of all functions whose bytecode was interpreted.
         self.code_digests: dict[str, str] = {}
+        #: Functions made by `torch.compile`, by the code of what they were made of.
+        self.peers: dict[CodeType, FunctionType] = {}
+        #: Functions that the program itself put behind `functools.lru_cache`, by id.
+        self.made_caches: dict[int, Any] = {}
+        #: Each `threading.local` that the program has made, by id.
+        self.made_locals: dict[int, Any] = {}
+        #: Objects whose `id()` was taken: which of them are the same is guarded at the end. And the step that took the
+        #: first of them.
+        self.identified: dict[int, Any] = {}
+        self.identified_at = 0
+        #: Optimizers whose step the program has come to, by id.
+        self.stepped: set[int] = set()
+        #: Whether the program sets hooks on what autograd saves; why they are forbidden at the moment, if they are.
+        self.sets_saved_hooks = False
+        self.saved_hooks_refusal: str | None = None
+        #: How many hooks the program registered.
+        self.hooks_registered = 0
+        #: What eager's engine knows of functions of the user's, by their class.
+        self.function_nodes: dict[Any, Any] = {}
+        #: Storages that `copy.deepcopy` has copied, by id of its memo.
+        self.copied_storages: dict[int, set[int]] = {}
+        #: Arrays that share memory with tensors: the array, a copy of what it held, the tensor.
+        self.shared_arrays: list[tuple[Any, Any, Any]] = []
+        #: Containers whose text is being written, by id.
+        self.being_written: set[int] = set()
+
         self._parts: dict[int, tuple[Any, Any, Any]] = {}
         self._made_functions: set[int] = set()
         self._keep: list[Any] = []
@@ -70,13 +131,11 @@ class TorchWorld(
         #: Weakly: a generator that nobody finishes closes itself when its frame is let go of.
         self._located: tuple[ReferenceType[Frame], ReferenceType[Frame] | None, ReferenceType[Frame], str] | None = None
         self._locations: dict[tuple[int, int, str], Location] = {}
-        self.install_natives()
-        self.install_histories()
 
     def attach(self, recorder: Any) -> None:
         recorder.location_hook = self.location
-        recorder.data_hook = self.note_data
-        recorder.write_hook = self.note_write
+        recorder.data_hook = self.tensor_attributes.note_data
+        recorder.write_hook = self.tensor_calls.note_write
 
     # ------------------------------------------------------------------------------------------------------------------
     # Where we are
@@ -149,7 +208,7 @@ class TorchWorld(
         return parts
 
     def note_depth(self) -> None:
-        self.read_state("recursion_limit")
+        self.process.read("recursion_limit")
 
     def note_signature(self, function: FunctionType) -> None:
         origin = self.loader.origin(function)
@@ -182,3 +241,64 @@ class TorchWorld(
 
     def build_string(self, parts: list[str]) -> str:
         return joined(parts)
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # Calls
+
+    def call(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        rule = self.rules.of(function)
+        answer = HANDS_ON if rule is None else rule(self, function, args, kwargs)
+        return World.call(self, function, args, kwargs) if answer is HANDS_ON else answer
+
+    def call_attribute(self, attribute: Any, obj: Any, args: tuple) -> Any:
+        if type(attribute) is FunctionType:
+            return self.call(attribute, (obj, *args), {})
+        return World.call_attribute(self, attribute, obj, args)
+
+    def should_interpret(self, function: FunctionType) -> bool:
+        return True
+
+    def call_native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        answer, args, kwargs = self.families.backed.native(function, args, kwargs)
+        if answer is HANDS_ON:
+            answer, function, args, kwargs = self.families.size.native(function, args, kwargs)
+        return perform.call_by_effect(self, function, args, kwargs) if answer is HANDS_ON else answer
+
+    def call_new(self, new: Any, cls: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        return perform.call_new(self, new, cls, args, kwargs)
+
+    def instantiate(self, cls: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        return perform.instantiate(self, cls, args, kwargs)
+
+    # ------------------------------------------------------------------------------------------------------------------
+    # Names
+
+    def load_global(self, frame: Frame, name: str) -> Any:
+        return self.names.load_global(frame, name)
+
+    def store_global(self, frame: Frame, name: str, value: Any) -> None:
+        self.names.store_global(frame, name, value)
+
+    def delete_global(self, frame: Frame, name: str) -> None:
+        self.names.delete_global(frame, name)
+
+    def load_cell(self, cell: Any) -> Any:
+        return self.names.load_cell(cell)
+
+    def store_cell(self, cell: Any, value: Any) -> None:
+        self.names.store_cell(cell, value)
+
+    def delete_cell(self, cell: Any) -> None:
+        self.names.delete_cell(cell)
+
+    def load_build_class(self, frame: Frame) -> Any:
+        return self.names.load_build_class(frame)
+
+    def import_name(self, frame: Frame, name: str, names: Any, level: int) -> Any:
+        return self.names.import_name(frame, name, names, level)
+
+    def import_from(self, module: Any, name: str) -> Any:
+        return self.names.import_from(module, name)
+
+    def import_star(self, frame: Frame, module: Any) -> None:
+        self.names.import_star(frame, module)

@@ -20,6 +20,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.autograd.derivatives import as_of_plain_tensors
+from lampwork.capture.machine import Answer
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
 
@@ -33,8 +34,8 @@ def run_backward(
 ) -> Any:  # fmt: skip
     """The engine's answer (gradients of `inputs`, unless it accumulates). Raises what the engine raises."""
     settings = (keep_graph, create_graph, allow_unreachable, accumulate_grad)
-    if not world.are_data((outputs, gradients, inputs, *settings), {}):
-        what = world.describe_arguments((outputs, gradients, inputs), {})
+    if not world.data.are_data((outputs, gradients, inputs, *settings), {}):
+        what = world.data.describe_arguments((outputs, gradients, inputs), {})
         raise Break("autograd", f"gradients are taken with {what}")
     _torch.keep_dynamo_unloaded()
     nodes = reached_nodes(outputs)
@@ -51,10 +52,10 @@ def run_backward(
             _no_hooks_outside(world, each)
     outside = [leaf for leaf in adding if world.loader.origin(leaf) is not None]
     hooked = _install_hooks(world, leaves, adding)
-    before = [world.load_tensor_attribute(leaf, "grad") for leaf in outside]
+    before = [world.tensor_attributes.load(leaf, "grad") for leaf in outside]
     for leaf, gradient in zip(outside, before):
         leaf.grad = gradient
-    world.accumulating.update(map(id, outside))
+    world.tensor_attributes.accumulating.update(map(id, outside))
     inside, world.recorder.takes_gradients = world.recorder.takes_gradients, True
     try:
         with as_of_plain_tensors(world.recorder, nodes):
@@ -67,14 +68,14 @@ def run_backward(
         if not keep_graph:
             world.loader.freed_histories = True
             world.loader.freed_nodes.update(node for node in nodes if type(node).__name__ == "CopySlices")
-        world.accumulating.difference_update(map(id, outside))
+        world.tensor_attributes.accumulating.difference_update(map(id, outside))
         for leaf in outside:
             leaf.grad = None
         for leaf, name in hooked:
             setattr(leaf, name, None)
         for leaf, old, new in zip(outside, before, after):  # those that came before an error, too
             if new is not old:
-                world.store_tensor_attribute(leaf, "grad", new)
+                world.tensor_attributes.store(leaf, "grad", new)
     return answer
 
 
@@ -141,7 +142,7 @@ def _install_hooks(world: Any, leaves: Iterable[Any], adding: Iterable[Any]) -> 
     installed = []
     for name, tensors in zip(HOOK_TABLES, (leaves, adding)):
         for leaf in tensors:
-            table = world.load_tensor_attribute(leaf, name)
+            table = world.tensor_attributes.load(leaf, name)
             if table:
                 run = _gradient_hook(world, table) if name == HOOK_TABLES[0] else _tensor_hook(world, table)
                 setattr(leaf, name, OrderedDict({0: run}))
@@ -176,7 +177,7 @@ def _tensor_hook(world: Any, table: Any) -> Any:
 
 def _no_hooks_outside(world: Any, tensor: Any) -> None:
     """Breaks if the caller registered hooks on a tensor that is no leaf: they hang on its history."""
-    if world.loader.origin(tensor) is not None and world.load_tensor_attribute(tensor, "_backward_hooks") is not None:
+    if world.loader.origin(tensor) is not None and world.tensor_attributes.load(tensor, "_backward_hooks") is not None:
         raise Break("autograd", "a tensor from outside with hooks is differentiated")
 
 
@@ -199,12 +200,12 @@ def _register(world: Any, tensor: Any, hook: Any, name: str) -> Any:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
     if tensor.grad_fn is not None:
         leave_hooks_to_eager(world, tensor)
-    table = world.load_tensor_attribute(tensor, name)
+    table = world.tensor_attributes.load(tensor, name)
     if table is None:
         if tensor.grad_fn is not None and world.loader.origin(tensor) is not None:
             raise Break("autograd", "a hook is registered on a tensor from outside that is no leaf")
         table = OrderedDict()
-        world.store_tensor_attribute(tensor, name, table)
+        world.tensor_attributes.store(tensor, name, table)
         if tensor.grad_fn is not None:  # its history knows the hooks from here on; those of leaves are looked up
             world.recorder.own_gradients = "a hook changes gradients in it"
             world.recorder.hook_tables.append(table)
@@ -229,3 +230,11 @@ def retain_grad(world: Any, tensor: Any) -> None:
     if type(tensor) is not Fake or (tensor.grad_fn is not None and world.loader.origin(tensor) is not None):
         raise Break("autograd", "retain_grad() of a tensor whose history is not the program's own")
     tensor.retain_grad()
+
+
+NATIVES: dict[Any, Answer] = {
+    _torch.run_backward: run_backward,
+    torch.Tensor.register_hook: register_hook,
+    torch.Tensor.register_post_accumulate_grad_hook: register_post_accumulate_hook,
+    torch.Tensor.retain_grad: retain_grad,
+}

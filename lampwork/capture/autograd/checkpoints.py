@@ -17,8 +17,7 @@ import torch.utils.checkpoint
 from torch.utils.checkpoint import CheckpointPolicy
 
 from lampwork import _torch
-from lampwork.capture.autograd.user_functions import INSTEAD
-from lampwork.capture.machine import Enter
+from lampwork.capture.machine import Answer, Enter
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
 
@@ -27,13 +26,6 @@ _KEPT = frozenset({CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE})
 _COMPUTED_AGAIN = frozenset({CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE})
 #: Settings that change nothing here.
 _SETTINGS = ("use_reentrant", "determinism_check", "debug", "early_stop", "preserve_rng_state")
-
-
-def install_checkpoints(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    world.add_intrinsic(torch.utils.checkpoint.checkpoint, _checkpoint)
-    world.add_intrinsic(torch.utils.checkpoint.create_selective_checkpoint_contexts, _selective)
-    INSTEAD[torch.utils.checkpoint.CheckpointFunction] = _reentrant
 
 
 class Selective:
@@ -124,3 +116,11 @@ def _computed_again(
     if written & {_torch.storage_key(each) for each in outside if type(each) is Fake}:
         raise Break("native-call", "a checkpointed function writes to tensors of its caller's, which eager does twice")
     return result
+
+
+NATIVES: dict[Any, Answer] = {
+    torch.utils.checkpoint.checkpoint: _checkpoint,
+    torch.utils.checkpoint.create_selective_checkpoint_contexts: _selective,
+}
+#: Functions of PyTorch's own that are not interpreted.
+APPLIED: dict[Any, Answer] = {torch.utils.checkpoint.CheckpointFunction: _reentrant}

@@ -13,15 +13,20 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lampwork.capture.autograd.backward import leave_hooks_to_eager
-from lampwork.capture.base import CaptureWorld
+from lampwork.capture.machine import Answer
 from lampwork.capture.outside import facts
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
+
+if TYPE_CHECKING:
+    from lampwork.capture.outside.guards import GuardList
+    from lampwork.capture.outside.load import Loader
+    from lampwork.capture.record.recorder import Recorder
 
 #: Nodes where gradients arrive at leaves.
 _ACCUMULATES = "AccumulateGrad"
@@ -42,19 +47,17 @@ def register_prehook(node: Any, hook: Any) -> Any:
     raise AssertionError("has an answer")
 
 
-class Histories(CaptureWorld):
-    #: Hooks that the program registered on nodes, by id of the node and kind.
-    node_hooks: dict[tuple[int, str], OrderedDict]
+class Histories:
+    """The nodes that the program has."""
 
-    def install_histories(self) -> None:
-        """Registers what the host answers about nodes."""
-        self.history_nodes = {}
-        self.node_hooks = {}
-        self.add_intrinsic(node_name, lambda world, node: node.name())
-        self.add_intrinsic(register_hook, _register_hook)
-        self.add_intrinsic(register_prehook, _register_prehook)
+    def __init__(self, loader: Loader, guards: GuardList, recorder: Recorder) -> None:
+        self.loader, self.guards, self.recorder = loader, guards, recorder
+        #: By id: the node, and whether it is of the program's own making.
+        self.nodes: dict[int, tuple[Any, bool]] = {}
+        #: Hooks that the program registered on nodes, by id of the node and kind.
+        self.hooks: dict[tuple[int, str], OrderedDict] = {}
 
-    def load_history(self, tensor: Any) -> Any:
+    def of(self, tensor: Any) -> Any:
         """`tensor.grad_fn`."""
         if tensor.is_leaf:
             return None
@@ -67,20 +70,20 @@ class Histories(CaptureWorld):
         if origin is None:
             raise Break("tensor-attribute", "grad_fn of a tensor with a history from outside is read")
         raw, source = facts.history(self.loader, origin)
-        if id(raw) not in self.history_nodes:
-            nodes = [known for known, own in self.history_nodes.values() if not own]
+        if id(raw) not in self.nodes:
+            nodes = [known for known, own in self.nodes.values() if not own]
             if nodes:
                 self.guards.distinct((source, *(self.loader.by_raw[id(known)].source for known in nodes)))
-            self.history_nodes[id(raw)] = (raw, False)
+            self.nodes[id(raw)] = (raw, False)
         return self.loader.load_node(raw, source)
 
     def _own_node(self, node: Any) -> Any:
-        self.history_nodes[id(node)] = (node, True)
+        self.nodes[id(node)] = (node, True)
         return node
 
-    def load_node_attribute(self, node: Any, name: str) -> Any:
-        """`node.name` of one of the `history_nodes`."""
-        if not self.history_nodes[id(node)][1]:
+    def load(self, node: Any, name: str) -> Any:
+        """`node.name` of one of the `nodes`."""
+        if not self.nodes[id(node)][1]:
             raise Break("opaque-value", "the history that a tensor has from outside is looked at")
         if name == "__class__":
             return type(node)
@@ -144,9 +147,9 @@ def _table(world: Any, node: Any, kind: str, run: Any) -> OrderedDict:
     if type(node).__name__ == _ACCUMULATES:
         raise Break("autograd", "a hook is registered where the gradient of a leaf arrives")
     leave_hooks_to_eager(world)
-    table = world.node_hooks.get((id(node), kind))
+    table = world.histories.hooks.get((id(node), kind))
     if table is None:
-        table = world.node_hooks[id(node), kind] = OrderedDict()
+        table = world.histories.hooks[id(node), kind] = OrderedDict()
         world.recorder.own_gradients = "a hook changes gradients in it"
         world.recorder.hook_tables.append(table)
         world.recorder.hooked_nodes.append(node)
@@ -174,5 +177,11 @@ def _note_undefined(world: Any, gradients: tuple) -> None:
     if sum(each is not None for each in gradients) > 1:
         world.recorder.tells_undefined = True
 
+
+NATIVES: dict[Any, Answer] = {
+    node_name: lambda world, node: node.name(),
+    register_hook: _register_hook,
+    register_prehook: _register_prehook,
+}
 
 __all__ = ["Histories"]

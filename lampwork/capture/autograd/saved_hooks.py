@@ -14,14 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from lampwork import _torch
+from lampwork.capture.machine import Answer
 from lampwork.capture.outside.overlay import Break, LeftToEager
 from lampwork.capture.record.fake import Fake
-
-
-def install_saved_hooks(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    world.add_intrinsic(_torch.SET_SAVED_HOOKS[0], _push)
-    world.add_intrinsic(_torch.SET_SAVED_HOOKS[1], _pop)
 
 
 class _Set:
@@ -57,7 +52,7 @@ def _push(world: Any, pack: Any, unpack: Any) -> None:
     world.recorder.own_gradients = "hooks on saved tensors change them"
     world.sets_saved_hooks = True
     _torch.SET_SAVED_HOOKS[0](run_pack, run_unpack)
-    world.entered.append(_Set())
+    world.process.entered.append(_Set())
 
 
 def _tensors(packed: Any) -> Iterator[Fake]:
@@ -69,7 +64,10 @@ def _tensors(packed: Any) -> Iterator[Fake]:
 
 
 def _pop(world: Any) -> None:
-    inner = world.entered.pop() if world.entered else None
+    inner = world.process.entered.pop() if world.process.entered else None
     if type(inner) is not _Set:
         raise Break("autograd", "hooks on saved tensors are taken away that others set")
     inner.__exit__()
+
+
+NATIVES: dict[Any, Answer] = dict(zip(_torch.SET_SAVED_HOOKS, (_push, _pop)))

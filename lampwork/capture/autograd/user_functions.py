@@ -7,7 +7,6 @@ a region that takes gradients, or in the backward half of one whose results requ
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,16 +17,9 @@ from lampwork.capture.autograd.differentiate import dependences
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
 
-#: Functions of PyTorch's own that are not interpreted: what takes (world, arguments) instead, or gives NotImplemented.
-INSTEAD: dict[Any, Callable[..., Any]] = {}
-
 
 def apply(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
     """`cls.apply(*args)`."""
-    if cls in INSTEAD:
-        answer = INSTEAD[cls](world, *args, **kwargs)
-        if answer is not NotImplemented:
-            return answer
     call = _Call(world, cls)
     if torch.is_grad_enabled() and any(
         isinstance(each, torch.Tensor) and _torch.requires_grad_below(each) for each in args

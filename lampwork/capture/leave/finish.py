@@ -8,7 +8,7 @@ from typing import Any
 from torch.autograd.profiler import record_function
 
 from lampwork.capture.leave.suspend import rebuild
-from lampwork.capture.machine import Machine, World
+from lampwork.capture.machine import Machine, Natives, World
 from lampwork.capture.machine.core import Handled
 from lampwork.ir.continuation import Resumption
 
@@ -17,9 +17,7 @@ class NativeWorld(World):
     """Python's own semantics, with functions left to CPython: frames inside are the suspended ones alone."""
 
     def __init__(self) -> None:
-        super().__init__()
-        # A profiler's label that capture passed over when it was entered is passed over when it is left.
-        self.add_intrinsic(record_function.__exit__, _leave_label)
+        super().__init__(_NATIVES)
 
     def should_interpret(self, function: FunctionType) -> bool:
         return False
@@ -27,6 +25,10 @@ class NativeWorld(World):
 
 def _leave_label(world: Any, label: Any, *error: Any) -> Any:
     return record_function.__exit__(label, *error) if label.record is not None else None
+
+
+#: A profiler's label that capture passed over when it was entered is passed over when it is left.
+_NATIVES = Natives({record_function.__exit__: _leave_label})
 
 
 def finish(resumption: Resumption, values: tuple) -> Any:

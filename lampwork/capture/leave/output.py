@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.machine import UNBOUND
+from lampwork.capture.machine import UNBOUND, Answer, InPython
 from lampwork.capture.natives.effect_classes import declare_methods
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE, is_plain
@@ -100,22 +100,6 @@ class Output:
         ]
 
 
-def install_output(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    world.output = Output(world.recorder, lambda: world.machine)
-    world.add_substitute(print, _print)
-    for kind in _STREAMS:
-        world.add_intrinsic(kind.write, _write)
-        world.add_intrinsic(kind.flush, _flush)
-    for function in (_mentions_sizes, _text_of_sizes):
-        world.add_intrinsic(function, lambda world, value, function=function: function(value))
-    world.add_intrinsic(io.StringIO, _string_io)
-    for name, level in _LEVELS.items():
-        world.add_intrinsic(getattr(logging.Logger, name), _log_at(level))
-    world.add_intrinsic(logging.Logger.exception, _exception)
-    world.add_intrinsic(logging.Manager.getLogger, _get_logger)
-
-
 # Streams --------------------------------------------------------------------------------------------------------------
 
 
@@ -184,9 +168,9 @@ def _flush(world: Any, stream: Any, *args: Any) -> Any:
 
 
 def _natively(world: Any, origin: Any, method: Any, args: tuple) -> Any:
-    if origin is None and world.are_data(args, {}):
+    if origin is None and world.data.are_data(args, {}):
         return method(*args)
-    raise Break("unknown-native", f"{method.__qualname__} is called with {world.describe_arguments(args, {})}")
+    raise Break("unknown-native", f"{method.__qualname__} is called with {world.data.describe_arguments(args, {})}")
 
 
 def _require_open(world: Any, stream: Any, origin: Any, text: str) -> None:
@@ -332,9 +316,9 @@ def show_warning(world: Any, message: Any, category: type, stacklevel: int, acti
     for inner in frames[:depth]:
         if inner is not None and inner.locals and isinstance(inner.locals[0], torch.nn.Module):
             raise shown()  # frames between a module and its caller are not interpreted
-    namespace = world.module_namespace(warnings)
-    receive = world.read_name(namespace, "_showwarnmsg_impl")
-    show = world.read_name(namespace, "showwarning")
+    namespace = world.names.module_namespace(warnings)
+    receive = world.names.read(namespace, "_showwarnmsg_impl")
+    show = world.names.read(namespace, "showwarning")
     native = getattr(warnings, "_showwarning_orig", None)
     frame = frames[-1]
     if "_showwarnmsg_impl" in namespace.written:
@@ -374,3 +358,16 @@ def _kept_warning(message: Any) -> Any:
 def shown() -> Break:
     remedy = "Warn outside the compiled function, or filter the warning out while it runs."
     return Break("native-call", "a warning is shown", remedy)
+
+
+NATIVES: dict[Any, Answer] = {
+    print: InPython(_print),
+    **{kind.write: _write for kind in _STREAMS},
+    **{kind.flush: _flush for kind in _STREAMS},
+    _mentions_sizes: lambda world, value: _mentions_sizes(value),
+    _text_of_sizes: lambda world, value: _text_of_sizes(value),
+    io.StringIO: _string_io,
+    **{getattr(logging.Logger, name): _log_at(level) for name, level in _LEVELS.items()},
+    logging.Logger.exception: _exception,
+    logging.Manager.getLogger: _get_logger,
+}

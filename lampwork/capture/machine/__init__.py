@@ -12,9 +12,11 @@ from .core import Machine
 from .errors import Interruption, Unsupported
 from .frames import Frame
 from .generators import MachineGenerator
+from .natives import Answer, InPython, Natives
 from .values import NULL, UNBOUND, Enter, Value
 from .world import World
 
 __all__ = [
     "Machine", "World", "Frame", "MachineGenerator", "Enter", "Value", "NULL", "UNBOUND", "Interruption", "Unsupported",
+    "Answer", "InPython", "Natives",
 ]  # fmt: skip

@@ -15,6 +15,8 @@ import operator
 import sys
 import types
 import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -29,6 +31,38 @@ _BUILTIN = types.BuiltinFunctionType
 
 INTRINSICS: dict[Any, Any] = {}
 CLASS_INTRINSICS: dict[tuple[type, str], Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class InPython:
+    """The answer for a native that a Python function is interpreted in its place; tracebacks do not show it."""
+
+    function: Any
+
+
+#: What interpreted calls of a native do instead: a host function `answer(world, *args, **kwargs)`, or Python code.
+Answer = Callable[..., Any] | InPython
+
+
+class Natives:
+    """The natives that a world has answers for. Worlds share it, and nothing changes it."""
+
+    def __init__(self, table: Mapping[Any, Answer]) -> None:
+        """The machine's own answers, but for the natives in `table`."""
+        from ..bytecode.decode import decode
+
+        self.intrinsics: dict[Any, Any] = {**INTRINSICS, **table}
+        self.substitutes: dict[Any, FunctionType] = {}
+        for native, answer in table.items():
+            if isinstance(answer, InPython):
+                del self.intrinsics[native]
+                self.substitutes[native] = answer.function
+                code = decode(answer.function.__code__)
+                code.hidden = True
+                code.is_native = False
+        #: Names of methods that may have an answer: a quick test before the class is searched.
+        self.names = {native.__name__ for native in (*self.intrinsics, *self.substitutes)}
+        self.names.update(name for _, name in CLASS_INTRINSICS)
 
 
 def answers(*natives: Any) -> Any:
@@ -48,11 +82,6 @@ def _positional(native: Any, function: Any) -> Any:
         return native(*args, **kwargs) if kwargs else function(world, *args)
 
     return answer
-
-
-def intrinsic_names(intrinsics: dict[Any, Any], class_intrinsics: dict[Any, Any]) -> set[str]:
-    """Names of methods that may have an answer: a quick test before the class is searched."""
-    return {native.__name__ for native in intrinsics} | {name for _, name in class_intrinsics}
 
 
 class Callback:

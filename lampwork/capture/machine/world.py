@@ -43,11 +43,14 @@ from .classes import BuildClass
 from .exceptions import exception_matches
 from .frames import Frame
 from .iteration import Iteration
-from .natives import CLASS_INTRINSICS, INTRINSICS, NATIVE_FUNCTIONS, intrinsic_names
+from .natives import CLASS_INTRINSICS, NATIVE_FUNCTIONS, Natives
 from .operators import Operators
 from .patterns import Patterns
 from .private import __builtins__  # type: ignore  # noqa: F401
 from .values import UNBOUND
+
+#: The answers that plain Python semantics need.
+PYTHON = Natives({})
 
 
 class World(Attributes, Operators, Calls, Iteration, Patterns):
@@ -55,29 +58,10 @@ class World(Attributes, Operators, Calls, Iteration, Patterns):
 
     machine: Any
 
-    def __init__(self) -> None:
-        self.intrinsics: dict[Any, Any] = dict(INTRINSICS)
-        self.substitutes: dict[Any, Any] = {}
-        self.class_intrinsics: dict[Any, Any] = dict(CLASS_INTRINSICS)
-        self.native_functions: set[Any] = set(NATIVE_FUNCTIONS)
-        self.intrinsic_names: set[str] = intrinsic_names(self.intrinsics, self.class_intrinsics)
-
-    def add_intrinsic(self, native: Any, answer: Any) -> None:
-        """Makes interpreted calls of `native` call `answer(world, *args, **kwargs)`, a host function."""
-        self.substitutes.pop(native, None)
-        self.intrinsics[native] = answer
-        self.intrinsic_names.add(native.__name__)
-
-    def add_substitute(self, native: Any, function: FunctionType) -> None:
-        """Makes interpreted calls of `native` interpret a Python function; it is hidden from tracebacks."""
-        from ..bytecode.decode import decode
-
-        code = decode(function.__code__)
-        code.hidden = True
-        code.is_native = False
-        self.intrinsics.pop(native, None)
-        self.substitutes[native] = function
-        self.intrinsic_names.add(native.__name__)
+    def __init__(self, natives: Natives | None = None) -> None:
+        natives = natives or PYTHON
+        self.intrinsics, self.substitutes, self.intrinsic_names = natives.intrinsics, natives.substitutes, natives.names
+        self.class_intrinsics, self.native_functions = CLASS_INTRINSICS, NATIVE_FUNCTIONS
 
     # -- names
 

@@ -16,24 +16,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lampwork import _torch
-from lampwork.capture.autograd import user_functions
-from lampwork.capture.leave.output import install_output
-from lampwork.capture.machine import UNBOUND
+from lampwork.capture.machine import UNBOUND, Answer, InPython
 from lampwork.capture.machine.natives import Callback, class_check
-from lampwork.capture.natives.conversions import install_conversions
-from lampwork.capture.natives.identities import install_identities
-from lampwork.capture.natives.introspection import follows_protocol, install_introspection, is_protocol
-from lampwork.capture.natives.library import install_library
-from lampwork.capture.natives.locks import install_locks
-from lampwork.capture.natives.python_warnings import install_warned
+from lampwork.capture.natives.introspection import follows_protocol, is_protocol
 from lampwork.capture.outside.overlay import MISSING, Break
 from lampwork.capture.outside.plain import HEAP_TYPE, is_plain
 from lampwork.capture.record.fake import TENSOR_KINDS
-from lampwork.capture.values.assumptions import install_checks
 from lampwork.capture.values.family import StandInFamily
 from lampwork.capture.values.memberships import contains_symbol
 from lampwork.capture.values.sizes import number
-from lampwork.capture.values.text import install_text
 
 #: The program cannot be followed through these: they reach frames, other threads or the outside world.
 REFUSED = {
@@ -44,56 +35,6 @@ REFUSED = {
 }  # fmt: skip
 
 
-def install_answers(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    add = world.add_intrinsic
-    native: Any
-    add(type, _type)
-    add(isinstance, _isinstance)
-    for native, text in REFUSED.items():
-        add(native, _refuse(text))
-    for native in (torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, _torch.is_compiling):
-        add(native, _is_compiling)
-    add(torch.compiler.is_exporting, lambda world: False)
-    add(torch.jit.is_scripting, lambda world: False)
-    add(torch.jit.is_tracing, lambda world: False)
-    add(_torch.is_scripting, lambda world: False)
-    for native in (map, filter):
-        add(native, _calls_first(native))
-    add(inspect.signature, _signature)
-    substitute = world.add_substitute
-    substitute(any, _any)
-    substitute(all, _all)
-    substitute(itertools.accumulate, _accumulate)
-    substitute(functools.reduce, _reduced)
-    substitute(itertools.starmap, _starmap)
-    substitute(itertools.takewhile, _takewhile)
-    substitute(itertools.dropwhile, _dropwhile)
-    substitute(itertools.filterfalse, _filterfalse)
-    install_identities(world)
-    add(object.__reduce_ex__, _reduce)
-    add(_torch.dispatch_stack_length, lambda world: max(_torch.dispatch_stack_length() - 1, 0))
-    add(TorchDispatchMode.__enter__, _enter_dispatch_mode)
-    add(torch.autograd.Function.apply.__func__, user_functions.apply)
-    add(type(torch.autograd.Function), _autograd_function_class)
-    tag = _torch.generation_tag()
-    if tag is not None:
-        add(tag, lambda world, tracker, module: None)
-    world.intrinsics.pop(any, None)
-    world.intrinsics.pop(all, None)
-    add(torch.is_autocast_cache_enabled, _autocast_cache)
-    add(torch.set_autocast_cache_enabled, _set_autocast_cache)
-    add(dict.get, _dict_get)
-    install_warned(world)
-    install_introspection(world)
-    install_conversions(world)
-    install_library(world)
-    install_locks(world)
-    install_checks(world)
-    install_text(world)
-    install_output(world)
-
-
 def _enter_dispatch_mode(world: Any, mode: Any) -> Any:
     """A break: the program's mode is to see what runs, and PyTorch's notes on modes tell of the recorder's own."""
     raise Break("context", f"a dispatch mode ({type(mode).__qualname__}) is entered")
@@ -101,15 +42,15 @@ def _enter_dispatch_mode(world: Any, mode: Any) -> Any:
 
 def _autocast_cache(world: Any) -> bool:
     """Whether casts are cached, as the program left it: the recorder has its own reasons to turn the cache off."""
-    world.read_state("autocast")
-    if world.autocast_cache is None:
-        world.autocast_cache = world.initial_state["autocast"][-1]
-    return world.autocast_cache
+    world.process.read("autocast")
+    if world.process.autocast_cache is None:
+        world.process.autocast_cache = world.process.initial["autocast"][-1]
+    return world.process.autocast_cache
 
 
 def _set_autocast_cache(world: Any, enabled: Any) -> None:
-    world.read_state("autocast")
-    world.autocast_cache = bool(enabled)
+    world.process.read("autocast")
+    world.process.autocast_cache = bool(enabled)
 
 
 def _is_compiling(world: Any) -> bool:
@@ -325,3 +266,35 @@ def _dict_get(world: Any, mapping: Any, *args: Any) -> Any:
     if args:
         world.families.container.check_key(mapping, args[0])
     return dict.get(mapping, *args)
+
+
+NATIVES: dict[Any, Answer] = {
+    type: _type,
+    isinstance: _isinstance,
+    **{native: _refuse(text) for native, text in REFUSED.items()},
+    torch.compiler.is_compiling: _is_compiling,
+    torch.compiler.is_dynamo_compiling: _is_compiling,
+    _torch.is_compiling: _is_compiling,
+    torch.compiler.is_exporting: lambda world: False,
+    torch.jit.is_scripting: lambda world: False,
+    torch.jit.is_tracing: lambda world: False,
+    _torch.is_scripting: lambda world: False,
+    map: _calls_first(map),
+    filter: _calls_first(filter),
+    inspect.signature: _signature,
+    any: InPython(_any),
+    all: InPython(_all),
+    itertools.accumulate: InPython(_accumulate),
+    functools.reduce: InPython(_reduced),
+    itertools.starmap: InPython(_starmap),
+    itertools.takewhile: InPython(_takewhile),
+    itertools.dropwhile: InPython(_dropwhile),
+    itertools.filterfalse: InPython(_filterfalse),
+    object.__reduce_ex__: _reduce,
+    TorchDispatchMode.__enter__: _enter_dispatch_mode,
+    type(torch.autograd.Function): _autograd_function_class,
+    _torch.dispatch_stack_length: lambda world: max(_torch.dispatch_stack_length() - 1, 0),
+    torch.is_autocast_cache_enabled: _autocast_cache,
+    torch.set_autocast_cache_enabled: _set_autocast_cache,
+    dict.get: _dict_get,
+}

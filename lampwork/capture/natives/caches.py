@@ -112,7 +112,7 @@ def _has_changed_anything(world: Any) -> bool:
         or any(overlay.settled and overlay.copy != overlay.base for overlay in loader.sets.values())
         or any(overlay.written for overlay in loader.slots.values())
         or any(overlay.written for overlay in loader.cells.values())
-        or any(namespace.written for namespace in world.namespaces.values())
+        or any(namespace.written for namespace in world.names.namespaces.values())
         or bool(world.recorder.written)
     )
 
@@ -127,7 +127,7 @@ def _was_changed(world: Any) -> bool:
             now = list(overlay.base_class.__iter__(overlay.raw))
             if len(now) != len(overlay.base) or any(a is not b for a, b in zip(now, overlay.base)):
                 return True
-    for namespace in world.namespaces.values():
+    for namespace in world.names.namespaces.values():
         for name, value in namespace.initial.items():
             raw = namespace.raw.get(name, MISSING)
             if world.loader.current(raw) is not value and not (is_plain(raw) and raw == value):

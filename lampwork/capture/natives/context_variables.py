@@ -13,6 +13,7 @@ import contextvars
 from dataclasses import dataclass
 from typing import Any
 
+from lampwork.capture.machine import Answer
 from lampwork.capture.outside.overlay import Break
 from lampwork.ir.guard import ObjectRef
 from lampwork.ir.operations import NoValue, context_value
@@ -47,7 +48,7 @@ class ContextVariables:
         changed = [each for each in self.written.values() if each.value is not each.before]
         return [Call(_SET, (SourceValue(each.source), templates.template(each.value))) for each in changed]
 
-    def get(self, world: Any, variable: Any, *default: Any) -> Any:
+    def get(self, variable: Any, *default: Any) -> Any:
         """`variable.get(*default)`."""
         written = self.written.get(id(variable))
         if written is not None:
@@ -57,7 +58,7 @@ class ContextVariables:
         else:
             source, found = self._read(variable, not default)
             if found is not NoValue:
-                return world.loader.load(found, source)
+                return self.world.loader.load(found, source)
         if found is not NoValue:
             return found
         if not default:
@@ -75,20 +76,20 @@ class ContextVariables:
             world.guards.is_object(source, found)
         return source, found
 
-    def set(self, world: Any, variable: Any, value: Any) -> Any:
+    def set(self, variable: Any, value: Any) -> Any:
         """`variable.set(value)`: a token of another context stands for the one that eager gives."""
         written = self.written.get(id(variable))
         if written is None:
             source, found = self._read(variable, False)
-            before = found if found is NoValue else world.loader.load(found, source)
-            origin = world.loader.origin(variable)
+            before = found if found is NoValue else self.world.loader.load(found, source)
+            origin = self.world.loader.origin(variable)
             written = self.written[id(variable)] = _Written(variable, origin.source, before, before)
         token = contextvars.copy_context().run(variable.set, None)
         self.tokens[id(token)] = token, written, written.value
         written.value = value
         return token
 
-    def reset(self, world: Any, variable: Any, token: Any) -> None:
+    def reset(self, variable: Any, token: Any) -> None:
         """`variable.reset(token)` of a token that the program got."""
         known = self.tokens.pop(id(token), None)
         if known is None or known[1].variable is not variable:
@@ -103,9 +104,8 @@ def context_default(variable: Any) -> Any:
     return contextvars.Context().run(context_value, variable, True)
 
 
-def install_context_variables(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    variables = world.context_variables
-    world.add_intrinsic(contextvars.ContextVar.get, variables.get)
-    world.add_intrinsic(contextvars.ContextVar.set, variables.set)
-    world.add_intrinsic(contextvars.ContextVar.reset, variables.reset)
+NATIVES: dict[Any, Answer] = {
+    contextvars.ContextVar.get: lambda world, *args: world.context_variables.get(*args),
+    contextvars.ContextVar.set: lambda world, *args: world.context_variables.set(*args),
+    contextvars.ContextVar.reset: lambda world, *args: world.context_variables.reset(*args),
+}

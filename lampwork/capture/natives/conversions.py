@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.machine import UNBOUND
+from lampwork.capture.machine import UNBOUND, Answer
 from lampwork.capture.machine.natives import INTRINSICS, Callback
 from lampwork.capture.machine.polyfills import POLYFILLS
 from lampwork.capture.outside.overlay import MISSING, Break
@@ -32,24 +32,6 @@ from lampwork.capture.values.unknown_text import UnknownText, joined
 from lampwork.ir.number_operations import FUNCTIONS_OF_ONE
 
 _machine_repr, _machine_str, _machine_format = INTRINSICS[repr], INTRINSICS[str], INTRINSICS[format]
-
-
-def install_conversions(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    add = world.add_intrinsic
-    native: Any
-    for native in (sorted, min, max):
-        add(native, _keyed(native))
-    add(list.sort, _sort)
-    add(functools.cmp_to_key, _cmp_to_key)
-    for native in {*_NUMBERS, *FUNCTIONS_OF_ONE, bool}:
-        add(native, _converted(native))
-    add(sum, _sum)
-    add(divmod, _divmod)
-    add(pow, _pow)
-    add(repr, _repr)
-    add(str, _str)
-    add(format, _format)
 
 
 # Ordering -----------------------------------------------------------------------------------------------------------
@@ -92,7 +74,7 @@ def _keyed(native: Any) -> Any:
             return native(*args, **kwargs)
         values = args[0] if len(args) == 1 else list(args)
         keys = values if key is None else [world.machine.call(key, (value,)) for value in values]
-        if not world.is_data(keys):
+        if not world.data.is_data(keys):
             keys = [Ordered(world, each) for each in keys]
         if native is sorted:
             order = sorted(range(len(values)), key=keys.__getitem__, reverse=world.truth(kwargs.get("reverse", False)))
@@ -177,7 +159,7 @@ def _sum(world: Any, *args: Any, **kwargs: Any) -> Any:
         if found is not HANDS_ON:
             return found
         args = (world.collect(args[0]), *args[1:])
-        if not world.are_data(args, kwargs):
+        if not world.data.are_data(args, kwargs):
             return world.machine.call(POLYFILLS[sum][0], args, kwargs)
     return world.call_native(sum, args, kwargs)
 
@@ -271,3 +253,19 @@ def index_of(world: Any, key: Any) -> Any:
     elif type(key) is slice and any(map(is_object, (key.start, key.stop, key.step))):
         return slice(*[index_of(world, each) for each in (key.start, key.stop, key.step)])
     return key
+
+
+NATIVES: dict[Any, Answer] = {
+    sorted: _keyed(sorted),
+    min: _keyed(min),
+    max: _keyed(max),
+    list.sort: _sort,
+    functools.cmp_to_key: _cmp_to_key,
+    **{native: _converted(native) for native in (*_NUMBERS, *FUNCTIONS_OF_ONE, bool)},
+    sum: _sum,
+    divmod: _divmod,
+    pow: _pow,
+    repr: _repr,
+    str: _str,
+    format: _format,
+}

@@ -12,13 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from lampwork import _torch
+from lampwork.capture.machine import Answer
 from lampwork.capture.outside.overlay import Break
-
-
-def install_function_modes(world: Any) -> None:
-    """Registers entering and leaving of torch function modes with a world."""
-    world.add_intrinsic(_torch.push_function_mode, _push)
-    world.add_intrinsic(_torch.pop_function_mode, _pop)
 
 
 class _Entered:
@@ -38,13 +33,17 @@ def _push(world: Any, mode: Any) -> None:
         kind = type(mode).__name__
         raise Break("unknown-native", f"a torch function mode is entered whose effect is not known: {kind}")
     _torch.push_function_mode(stand_in)
-    world.entered.append(_Entered(mode, stand_in))
+    world.process.entered.append(_Entered(mode, stand_in))
 
 
 def _pop(world: Any) -> Any:
     """The mode that was entered last; one that was entered outside of the region is not known here."""
-    if not world.entered or type(world.entered[-1]) is not _Entered:
+    if not world.process.entered or type(world.process.entered[-1]) is not _Entered:
         raise Break("unknown-native", "a torch function mode is left that was entered outside")
-    innermost = world.entered.pop()
+    innermost = world.process.entered.pop()
     innermost.__exit__()
     return innermost.mode
+
+
+#: Entering and leaving of torch function modes.
+NATIVES: dict[Any, Answer] = {_torch.push_function_mode: _push, _torch.pop_function_mode: _pop}

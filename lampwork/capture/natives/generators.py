@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.capture.machine import Answer
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.host_results import HostResult
@@ -35,14 +36,6 @@ _FILLS = frozenset({
 _OPTIONS = frozenset({"dtype", "device", "layout", "requires_grad", "pin_memory"})
 _CPU = torch.device("cpu")
 _DRAWN, _FILLED = (ObjectRef("function", "lampwork.runtime.launch.host_calls", name) for name in ("drawn", "filled"))
-
-
-def install_generators(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    world.add_intrinsic(torch.Generator, _made)
-    for name in ("manual_seed", "initial_seed", "seed", "get_state", "set_state", "clone_state"):
-        if hasattr(torch.Generator, name):
-            world.add_intrinsic(getattr(torch.Generator, name), functools.partial(_METHODS.get(name, _other), name))
 
 
 def is_drawn(args: tuple, kwargs: dict[str, Any]) -> bool:
@@ -93,7 +86,7 @@ def _factory(world: Any, generator: Any, function: Any, args: tuple, options: di
     device = torch.device(options.pop("device", None) or _CPU)
     dtype = options.pop("dtype", None)
     if dtype is None:
-        world.read_state("default_dtype")
+        world.process.read("default_dtype")
         dtype = torch.int64 if function in (torch.randint, torch.randperm) else torch.get_default_dtype()
     if any(options.values()) or device.type != generator.device.type or not _are_early((*before, *sizes)):
         raise _refused(function.__name__)
@@ -133,7 +126,7 @@ def _tensor(world: Any, function: Any, args: tuple, sizes: tuple, dtype: torch.d
 
 def _made(world: Any, *args: Any, **kwargs: Any) -> Any:
     """A generator of the program's own: one that nobody draws from stands for it."""
-    if not all(map(world.is_plain_data, (*args, *kwargs.values()))):
+    if not all(map(world.data.is_plain_data, (*args, *kwargs.values()))):
         raise Break("native-argument", "torch.Generator is called with objects")
     with world.recorder._paused():
         stand_in = torch.Generator(*args, **kwargs)
@@ -178,3 +171,13 @@ def _set_state(name: str, world: Any, generator: Any, state: Any) -> Any:
 _METHODS: dict[str, Callable] = {
     "manual_seed": _manual_seed, "initial_seed": _seed, "seed": _seed, "get_state": _get_state, "set_state": _set_state,
 }  # fmt: skip
+
+
+NATIVES: dict[Any, Answer] = {
+    torch.Generator: _made,
+    **{
+        getattr(torch.Generator, name): functools.partial(_METHODS.get(name, _other), name)
+        for name in ("manual_seed", "initial_seed", "seed", "get_state", "set_state", "clone_state")
+        if hasattr(torch.Generator, name)
+    },
+}

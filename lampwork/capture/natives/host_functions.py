@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy
 
+from lampwork.capture.machine import Answer
 from lampwork.capture.machine.values import Enter
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.values.arrays import UnknownArray, can_follow
@@ -50,32 +51,6 @@ _NUMPY_LEFT_OUT = frozenset({"shuffle", "permuted", "spawn", "get_state", "set_s
 _LONGEST_LIST = 64
 
 
-def install_host_functions(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    kinds: tuple[tuple[type | None, str], ...] = ((float, _FLOATS), (int, _INTEGERS), (None, "seed"))
-    for kind, names in kinds:
-        for name in names.split():
-            if hasattr(random.Random, name):
-                world.add_intrinsic(getattr(random.Random, name), _method_of_random(name, kind))
-    world.add_intrinsic(random.Random.choice, _of_python(random.Random.choice, _choice))
-    world.add_intrinsic(random.Random.choices, _of_python(random.Random.choices, _choices))
-    world.add_intrinsic(random.Random.sample, _of_python(random.Random.sample, _sample))
-    world.add_intrinsic(random.Random.shuffle, _of_python(random.Random.shuffle, _shuffle))
-    world.add_intrinsic(random.Random, functools.partial(_generator_made, random.Random))
-    for clock, given in _CLOCKS.items():
-        world.add_intrinsic(clock, _clock(clock, given))
-    world.add_intrinsic(time.sleep, _sleep)
-    for identity in (os.getpid, os.getppid, threading.get_native_id):  # of who calls, never of who captures
-        world.add_intrinsic(identity, _identity(identity))
-    for cls in (numpy.random.RandomState, numpy.random.Generator):
-        for name, method in vars(cls).items():
-            if callable(method) and not name.startswith("_") and name not in _NUMPY_LEFT_OUT:
-                world.add_intrinsic(method, _method_of_numpy(name))
-    makers: tuple[Any, ...] = (numpy.random.RandomState, numpy.random.default_rng)
-    for make in makers:
-        world.add_intrinsic(make, functools.partial(_generator_made, make))
-
-
 # What calls take ------------------------------------------------------------------------------------------------------
 
 
@@ -83,7 +58,7 @@ def _known_early(world: Any, value: Any) -> bool:
     """Whether an argument is there before the graph runs."""
     if is_early(value):
         return True
-    return type(value) is not UnbackedNumber and world.is_plain_data(value) and not isinstance(value, list)
+    return type(value) is not UnbackedNumber and world.data.is_plain_data(value) and not isinstance(value, list)
 
 
 def _owner(world: Any, generator: Any) -> Any:
@@ -233,7 +208,7 @@ def _method_of_numpy(name: str) -> Callable:
         args, kwargs = settled(args), settled(kwargs)
         args = tuple([_as_tuple(world, each) for each in args])
         kwargs = {key: _as_tuple(world, each) for key, each in kwargs.items()}
-        if not all(map(world.is_plain_data, (*args, *kwargs.values()))):
+        if not all(map(world.data.is_plain_data, (*args, *kwargs.values()))):
             raise _refused(f"{type(generator).__qualname__}.{name}")
         with world.recorder._paused():
             example = getattr(make(), name)(*args, **kwargs)  # where it raises, the call itself does, in eager's place
@@ -284,3 +259,30 @@ def _after(world: Any, function: Any, args: tuple, kind: type) -> UnbackedNumber
     number = UnbackedNumber(None, kind, (function, args, False))
     world.host_calls.late.append(number)
     return number
+
+
+_KINDS: tuple[tuple[type | None, str], ...] = ((float, _FLOATS), (int, _INTEGERS), (None, "seed"))
+_MAKERS: tuple[Any, ...] = (random.Random, numpy.random.RandomState, numpy.random.default_rng)
+NATIVES: dict[Any, Answer] = {
+    **{
+        getattr(random.Random, name): _method_of_random(name, kind)
+        for kind, names in _KINDS
+        for name in names.split()
+        if hasattr(random.Random, name)
+    },
+    random.Random.choice: _of_python(random.Random.choice, _choice),
+    random.Random.choices: _of_python(random.Random.choices, _choices),
+    random.Random.sample: _of_python(random.Random.sample, _sample),
+    random.Random.shuffle: _of_python(random.Random.shuffle, _shuffle),
+    **{clock: _clock(clock, given) for clock, given in _CLOCKS.items()},
+    time.sleep: _sleep,
+    # Of who calls, never of who captures.
+    **{identity: _identity(identity) for identity in (os.getpid, os.getppid, threading.get_native_id)},
+    **{
+        method: _method_of_numpy(name)
+        for cls in (numpy.random.RandomState, numpy.random.Generator)
+        for name, method in vars(cls).items()
+        if callable(method) and not name.startswith("_") and name not in _NUMPY_LEFT_OUT
+    },
+    **{make: functools.partial(_generator_made, make) for make in _MAKERS},
+}

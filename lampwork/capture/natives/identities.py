@@ -5,19 +5,12 @@ from __future__ import annotations
 import _thread
 from typing import Any
 
-from lampwork.capture.machine import UNBOUND
+from lampwork.capture.machine import UNBOUND, Answer
 from lampwork.capture.machine.natives import checked_hash
 from lampwork.capture.outside.overlay import Break, IdentityNumber
 from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.sizes import number
-
-
-def install_identities(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    world.add_intrinsic(hash, _hash)
-    world.add_intrinsic(id, _id)
-    world.add_intrinsic(_thread.get_ident, _get_ident)
 
 
 def _id(world: Any, *args: Any) -> Any:
@@ -66,3 +59,6 @@ def _is_numeric(value: Any) -> bool:
     if type(value) is tuple:
         return all(map(_is_numeric, value))
     return type(value) in (int, float, bool, complex)
+
+
+NATIVES: dict[Any, Answer] = {hash: _hash, id: _id, _thread.get_ident: _get_ident}

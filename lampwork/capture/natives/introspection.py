@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lampwork.capture.machine import UNBOUND
+from lampwork.capture.machine import UNBOUND, Answer
 from lampwork.capture.machine.natives import INTRINSICS
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE
@@ -22,25 +22,13 @@ DISPATCH_CODE = next(
 )
 
 
-def install_introspection(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    add = world.add_intrinsic
-    add(globals, _globals)
-    add(dir, _dir)
-    add(eval, _evaluator(eval))
-    add(exec, _evaluator(exec))
-    add(compile, _compile)
-    add(issubclass, _issubclass)
-    add(type.mro, _mro)
-
-
 # Namespaces ----------------------------------------------------------------------------------------------------------
 
 
 def _globals(world: Any) -> Any:
     frame = world.machine.user_frame()
-    namespace = world.namespace(frame)
-    return frame.globals if namespace is None else world.namespace_dict(namespace)
+    namespace = world.names.namespace(frame)
+    return frame.globals if namespace is None else world.names.as_dict(namespace)
 
 
 def class_namespace(world: Any, cls: type) -> Any:
@@ -68,7 +56,7 @@ def _dir(world: Any, *args: Any) -> Any:
         return INTRINSICS[dir](world, *args)
     names: dict[str, None] = {}
     if isinstance(value, ModuleType):
-        names.update(dict.fromkeys(world.collect(world.namespace_dict(world.module_namespace(value)))))
+        names.update(dict.fromkeys(world.collect(world.names.as_dict(world.names.module_namespace(value)))))
         return sorted(names)
     world.note_bases(value if isinstance(value, type) else kind)
     classes = type.__getattribute__(value, "__mro__") if isinstance(value, type) else kind.__mro__
@@ -106,13 +94,13 @@ def _namespace_given(world: Any, space: Any) -> Any:
     """A namespace for `exec` as the machine takes it: the globals of a module are its own dict."""
     world.touch(space)
     origin = world.loader.origin(space)
-    if origin is not None and id(origin.raw) in world.namespaces:
+    if origin is not None and id(origin.raw) in world.names.namespaces:
         return origin.raw
     return space
 
 
 def _compile(world: Any, *args: Any, **kwargs: Any) -> Any:
-    if not all(map(world.is_plain_data, (*args, *kwargs.values()))):
+    if not all(map(world.data.is_plain_data, (*args, *kwargs.values()))):
         raise Break("native-call", "compile() is called with objects")
     return INTRINSICS[compile](world, *args, **kwargs)
 
@@ -156,3 +144,14 @@ def dispatched(world: Any, dispatch: FunctionType, cls: Any) -> Any:
         if value is implementation:
             return value
     raise Break("native-argument", "a generic function is called whose implementations the program has changed")
+
+
+NATIVES: dict[Any, Answer] = {
+    globals: _globals,
+    dir: _dir,
+    eval: _evaluator(eval),
+    exec: _evaluator(exec),
+    compile: _compile,
+    issubclass: _issubclass,
+    type.mro: _mro,
+}

@@ -22,7 +22,7 @@ import types
 import weakref
 from typing import Any
 
-from lampwork.capture.machine import UNBOUND
+from lampwork.capture.machine import UNBOUND, Answer, InPython
 from lampwork.capture.machine.natives import Callback
 from lampwork.capture.natives.effect_classes import declare, declare_methods
 from lampwork.capture.outside.overlay import Break
@@ -48,28 +48,6 @@ declare_methods("keyed", types.MappingProxyType, "get __getitem__ __contains__")
 declare_methods("data", bytearray, " ".join(
     name for name, value in vars(bytearray).items() if callable(value) and name not in ("__new__", "__getattribute__")
 ))  # fmt: skip
-
-
-def install_library(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    add, substitute = world.add_intrinsic, world.add_substitute
-    substitute(functools.cached_property.__get__, _cached_property)
-    substitute(_collections._count_elements, _count_elements)  # type: ignore[attr-defined]
-    for name, written_out in (
-        ("bisect_right", _bisect_right), ("bisect_left", _bisect_left), ("insort_right", _insort_right),
-        ("insort_left", _insort_left),
-    ):  # fmt: skip
-        substitute(getattr(bisect, name), written_out)
-    add(_abc._abc_init, _abc_init)
-    add(_abc._abc_register, _abc_register)
-    add(re.Pattern.sub, _substitution(re.Pattern.sub))
-    add(re.Pattern.subn, _substitution(re.Pattern.subn))
-    add(itertools.groupby, _groupby)
-    for kind in (types.FunctionType, classmethod, staticmethod):
-        add(kind.__get__, _bind)
-    add(weakref.ReferenceType, _weak_reference)
-    add(weakref.ReferenceType.__call__, lambda world, reference: weakref.ReferenceType.__call__(reference))
-    add(functools._lru_cache_wrapper, _cache_made)  # type: ignore[attr-defined]
 
 
 # As the library's own versions in Python have it: numbers that vary are compared, and not looked at otherwise. Each is
@@ -170,7 +148,7 @@ def _substitution(native: Any) -> Any:
             for name, each in kwargs.items()
         }
         others = [each for each in (*args, *kwargs.values()) if type(each) is not _Replacement]
-        if not all(map(world.is_data, others)):
+        if not all(map(world.data.is_data, others)):
             raise Break("native-argument", f"re.{native.__name__} is called with objects")
         return native(*args, **kwargs)
 
@@ -192,7 +170,7 @@ def _groupby(world: Any, *args: Any, **kwargs: Any) -> Any:
 
     def checked(value: Any) -> Any:
         found = value if key is None else world.machine.call(key, (value,))
-        if not world.is_plain_data(found):
+        if not world.data.is_plain_data(found):
             raise Break("comparison", "itertools.groupby compares objects or tensors")
         return found
 
@@ -227,3 +205,22 @@ def _cache_made(world: Any, *args: Any, **kwargs: Any) -> Any:
     made = make(Callback(world, function), *rest, **kwargs)
     world.made_caches[id(made)] = made
     return made
+
+
+NATIVES: dict[Any, Answer] = {
+    functools.cached_property.__get__: InPython(_cached_property),
+    _collections._count_elements: InPython(_count_elements),  # type: ignore[attr-defined]
+    bisect.bisect_right: InPython(_bisect_right),
+    bisect.bisect_left: InPython(_bisect_left),
+    bisect.insort_right: InPython(_insort_right),
+    bisect.insort_left: InPython(_insort_left),
+    _abc._abc_init: _abc_init,
+    _abc._abc_register: _abc_register,
+    re.Pattern.sub: _substitution(re.Pattern.sub),
+    re.Pattern.subn: _substitution(re.Pattern.subn),
+    itertools.groupby: _groupby,
+    **{kind.__get__: _bind for kind in (types.FunctionType, classmethod, staticmethod)},
+    weakref.ReferenceType: _weak_reference,
+    weakref.ReferenceType.__call__: lambda world, reference: weakref.ReferenceType.__call__(reference),
+    functools._lru_cache_wrapper: _cache_made,  # type: ignore[attr-defined]
+}

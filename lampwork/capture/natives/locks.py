@@ -11,6 +11,7 @@ from __future__ import annotations
 import _thread
 from typing import Any
 
+from lampwork.capture.machine import Answer
 from lampwork.capture.outside.overlay import Break
 from lampwork.ir.source import Source
 
@@ -27,15 +28,6 @@ class Locks:
     @property
     def sources(self) -> tuple[Source, ...]:
         return tuple(source for _, source in self.taken.values())
-
-
-def install_locks(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    for kind in _KINDS:
-        for take in (kind.__enter__, kind.acquire):
-            world.add_intrinsic(take, _taking(take))
-        for give in (kind.__exit__, kind.release):
-            world.add_intrinsic(give, _giving(give))
 
 
 def _taking(take: Any) -> Any:
@@ -69,3 +61,9 @@ def _giving(give: Any) -> Any:
             del held[id(lock)]
 
     return answer
+
+
+NATIVES: dict[Any, Answer] = {
+    **{take: _taking(take) for kind in _KINDS for take in (kind.__enter__, kind.acquire)},
+    **{give: _giving(give) for kind in _KINDS for give in (kind.__exit__, kind.release)},
+}

@@ -13,6 +13,7 @@ import numpy
 import torch
 
 from lampwork import _torch
+from lampwork.capture.machine import Answer
 from lampwork.capture.natives.effect_classes import declare
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.values.arrays import UnknownArray, array_of, holds_tensor
@@ -37,21 +38,11 @@ for _class in (numpy.ndarray, numpy.generic, numpy.floating, numpy.integer, nump
     declare("data", *[_class.__dict__[name] for name in _METHODS if callable(_class.__dict__.get(name))])
 
 
-def install_arrays(world: Any) -> None:
-    """Registers what a world answers for functions of numpy and for tensors made of arrays."""
-    world.shared_arrays = []
-    for function in _PYTHON_FUNCTIONS:
-        world.add_intrinsic(function, _purely(function))
-    world.add_intrinsic(torch.Tensor.numpy, lambda world, tensor, **options: array_of(tensor, **options))
-    for function in (torch.from_numpy, torch.as_tensor, torch.asarray, torch.tensor):
-        world.add_intrinsic(function, _shares_memory(function))
-
-
 def _purely(function: Any) -> Any:
     def answer(world: Any, *args: Any, **kwargs: Any) -> Any:
-        if not world.are_data(args, kwargs) or holds_tensor(args) or holds_tensor(kwargs):
+        if not world.data.are_data(args, kwargs) or holds_tensor(args) or holds_tensor(kwargs):
             raise Break("native-argument", f"numpy.{function.__name__} is called with "
-                        f"{world.describe_arguments(args, kwargs)}")  # fmt: skip
+                        f"{world.data.describe_arguments(args, kwargs)}")  # fmt: skip
         return function(*args, **kwargs)
 
     return answer
@@ -64,7 +55,7 @@ def _shares_memory(function: Any) -> Any:
             return call_with_numbers(function, args, kwargs)
         if args and type(args[0]) is UnknownArray:
             return _over_unknown(function, *args, **kwargs)
-        if not args or not isinstance(args[0], (numpy.ndarray, numpy.generic)) or not world.are_data(args, kwargs):
+        if not args or not isinstance(args[0], (numpy.ndarray, numpy.generic)) or not world.data.are_data(args, kwargs):
             return world.call_native(function, args, kwargs)
         with world.recorder._paused():
             made = function(args[0].copy(), *args[1:], **kwargs)
@@ -91,3 +82,13 @@ def check_shared_arrays(world: Any) -> None:
         if not numpy.array_equal(array, before) or _torch.storage_key(literal) in world.recorder.written:
             raise Break("shared-array", "an array and a tensor share memory, and one of them is written",
                         "Copy the array first.")  # fmt: skip
+
+
+NATIVES: dict[Any, Answer] = {
+    **{function: _purely(function) for function in _PYTHON_FUNCTIONS},
+    torch.Tensor.numpy: lambda world, tensor, **options: array_of(tensor, **options),
+    **{
+        function: _shares_memory(function)
+        for function in (torch.from_numpy, torch.as_tensor, torch.asarray, torch.tensor)
+    },
+}

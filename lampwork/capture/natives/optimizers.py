@@ -21,15 +21,8 @@ import torch
 from lampwork import _torch
 from lampwork.capture.bytecode.decode import decode
 from lampwork.capture.leave.effects import dict_written, list_written
-from lampwork.capture.machine import Enter
+from lampwork.capture.machine import Answer, Enter
 from lampwork.ir.artifact import InitialState
-
-
-def install_optimizers(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    world.stepped = set()
-    world.add_intrinsic(_torch.undecorated(torch.optim.Optimizer.zero_grad), _zero_grad_of_optimizer)
-    world.add_intrinsic(torch.nn.Module.zero_grad, _zero_grad_of_module)
 
 
 def _zero_grad_of_optimizer(world: Any, *args: Any, **kwargs: Any) -> Any:
@@ -159,3 +152,9 @@ def _metadata(tensor: torch.Tensor) -> tuple:
 for _function in (_forget_gradients_of_optimizer, _forget_gradients_of_module):
     _code = decode(_function.__code__)
     _code.hidden, _code.is_native = True, False
+
+
+NATIVES: dict[Any, Answer] = {
+    _torch.undecorated(torch.optim.Optimizer.zero_grad): _zero_grad_of_optimizer,
+    torch.nn.Module.zero_grad: _zero_grad_of_module,
+}

@@ -10,21 +10,13 @@ import warnings
 from typing import Any
 
 from lampwork.capture.leave.output import show_warning, shown
+from lampwork.capture.machine import Answer
 from lampwork.capture.outside.overlay import MISSING
 from lampwork.capture.values.unknown_text import UnknownText
 
 
-def install_warned(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    world.add_intrinsic(warnings.warn, _warn)
-    for name in ("_filters_mutated", "_filters_mutated_lock_held"):
-        native = getattr(warnings, name, None)
-        if native is not None:
-            world.add_intrinsic(native, _filters_changed)
-
-
 def _filters_changed(world: Any) -> None:
-    world.states_touched["warning_filters", None] = None
+    world.process.touched["warning_filters", None] = None
 
 
 def _warn(
@@ -50,8 +42,8 @@ def _warn(
 
 def _action(world: Any, text: str, category: type, frame: Any) -> str:
     """What the first filter that matches says."""
-    namespace = world.module_namespace(warnings)
-    filters = world.read_name(namespace, "filters")
+    namespace = world.names.module_namespace(warnings)
+    filters = world.names.read(namespace, "filters")
     world.touch(filters)
     for action, about, kind, module, line in list(filters):
         if about is not None and type(text) is UnknownText:
@@ -65,5 +57,15 @@ def _action(world: Any, text: str, category: type, frame: Any) -> str:
             if (module is not None and not module.match(name)) or line not in (0, frame.line):
                 continue
         return action
-    default = world.read_name(namespace, "defaultaction")
+    default = world.names.read(namespace, "defaultaction")
     return "default" if default is MISSING else default
+
+
+NATIVES: dict[Any, Answer] = {
+    warnings.warn: _warn,
+    **{
+        getattr(warnings, name): _filters_changed
+        for name in ("_filters_mutated", "_filters_mutated_lock_held")
+        if hasattr(warnings, name)
+    },
+}

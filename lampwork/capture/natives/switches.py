@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from lampwork import _torch
+from lampwork.capture.machine import Answer
 from lampwork.capture.outside.overlay import Break, LeftToEager
 
 #: Parts of the names of operators that read cuDNN's switches when they run.
@@ -22,25 +23,16 @@ _READ_WHEN_RUN = ("conv", "cudnn", "miopen", "batch_norm")
 _REMEDY = "Set it once, outside the compiled function."
 
 
-def install_switches(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    for writer in _torch.CUDNN_WRITERS:
-        world.add_intrinsic(writer, lambda world, value, writer=writer: _set_switch(world, writer, value))
-    world.add_intrinsic(_torch.set_cudnn_tf32, _set_cudnn_tf32)
-    if _torch.set_precision is not None:
-        world.add_intrinsic(_torch.set_precision, _set_precision)
-
-
 def _set_switch(world: Any, writer: Any, value: Any) -> None:
     if "switches" in world.natively:
         raise Break("native-call", f"a switch of cuDNN is set, and {world.natively['switches']}", _REMEDY)
     if type(value) not in (bool, int, str):
         raise Break("native-call", f"a switch of cuDNN is set to a {type(value).__name__}", _REMEDY)
-    world.read_state("cudnn")
-    world.written_state.add("cudnn")
+    world.process.read("cudnn")
+    world.process.written.add("cudnn")
     writer(value)
     recorder = world.recorder
-    changed = _torch.STATE["cudnn"]() != world.initial_state["cudnn"]
+    changed = _torch.STATE["cudnn"]() != world.process.initial["cudnn"]
     recorder.switched = (lambda op: _check(recorder, op)) if changed else None
 
 
@@ -55,16 +47,16 @@ def _check(recorder: Any, op: Any) -> None:
 def _set_precision(world: Any, library: Any, operator: Any, precision: Any) -> None:
     if not all(type(each) is str for each in (library, operator, precision)):
         raise Break("native-call", "how a library computes float32 is set to what is no string", _REMEDY)
-    world.read_state("precision")
+    world.process.read("precision")
     now = _torch.get_precision(library, operator)
     if now != precision:
         raise Break("native-call", f"{library} is told to compute float32 ({operator}) as {precision!r}, not {now!r}",
                     _REMEDY)  # fmt: skip
-    world.states_touched["precision", (library, operator, precision)] = None
+    world.process.touched["precision", (library, operator, precision)] = None
 
 
 def _set_cudnn_tf32(world: Any, allowed: Any) -> None:
-    world.read_state("precision")
+    world.process.read("precision")
     try:
         now = _torch.get_cudnn_tf32()
     except RuntimeError:  # set by newer means
@@ -72,4 +64,15 @@ def _set_cudnn_tf32(world: Any, allowed: Any) -> None:
     # What is not allowed may have been ruled out in several ways, which this one replaces.
     if allowed is not True or now is not True:
         raise Break("native-call", f"cuDNN's use of TF32 is set to {allowed!r}, where it is {now!r}", _REMEDY)
-    world.states_touched["cudnn_tf32", True] = None
+    world.process.touched["cudnn_tf32", True] = None
+
+
+def _setting(writer: Any) -> Any:
+    return lambda world, value: _set_switch(world, writer, value)
+
+
+NATIVES: dict[Any, Answer] = {
+    **{writer: _setting(writer) for writer in _torch.CUDNN_WRITERS},
+    _torch.set_cudnn_tf32: _set_cudnn_tf32,
+    **({} if _torch.set_precision is None else {_torch.set_precision: _set_precision}),
+}

@@ -10,21 +10,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from lampwork.capture.machine import Answer
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.ir.operations import thread_names
 
 _LEFT_TO_NATIVE = frozenset({"__class__", "__doc__", "__module__"})
-
-
-def install_thread_locals(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    #: Those that the program has made, by id.
-    world.made_locals = {}
-    world.add_intrinsic(threading.local, _make)
-    world.add_intrinsic(threading.local.__getattribute__, _get)
-    world.add_intrinsic(threading.local.__setattr__, _set)
-    world.add_intrinsic(threading.local.__delattr__, _delete)
 
 
 def _make(world: Any, *args: Any, **kwargs: Any) -> Any:
@@ -95,3 +86,11 @@ def _delete(world: Any, local: Any, name: str) -> None:
 def _missing(local: Any, name: str) -> AttributeError:
     text = f"{type(local).__module__ + '.' if type(local) is threading.local else ''}{type(local).__name__}"
     return AttributeError(f"'{text}' object has no attribute '{name}'", name=name, obj=local)
+
+
+NATIVES: dict[Any, Answer] = {
+    threading.local: _make,
+    threading.local.__getattribute__: _get,
+    threading.local.__setattr__: _set,
+    threading.local.__delattr__: _delete,
+}

@@ -12,17 +12,9 @@ import torch
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from lampwork import _torch
-from lampwork.capture.autograd.backward import (
-    leave_hooks_to_eager,
-    register_hook,
-    register_post_accumulate_hook,
-    retain_grad,
-    run_backward,
-)
-from lampwork.capture.autograd.checkpoints import install_checkpoints
-from lampwork.capture.autograd.saved_hooks import install_saved_hooks
-from lampwork.capture.autograd.user_functions import INSTEAD
-from lampwork.capture.machine import Enter
+from lampwork.capture.autograd import checkpoints, user_functions
+from lampwork.capture.autograd.backward import leave_hooks_to_eager
+from lampwork.capture.machine import Answer, Enter, InPython
 from lampwork.capture.outside.overlay import Break, HookNumber, IdentityNumber
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.record.fused import KERNELS
@@ -32,53 +24,6 @@ from lampwork.fakes import strides
 from lampwork.fakes.shapes import is_dense
 
 _MAX_SEED = (1 << 63) - 1
-
-
-def install_torch_answers(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    add = world.add_intrinsic
-    for name, written_out in KERNELS.items():
-        world.add_substitute(getattr(torch, name), written_out)
-    add(torch.random.manual_seed, _manual_seed)
-    add(torch.random.get_rng_state, _get_rng_state)
-    add(torch.random.set_rng_state, _set_rng_state)
-    add(torch.Tensor.__deepcopy__, _copy_deeply)
-    add(torch.Tensor, _legacy_tensor)
-    add(torch.nn.Parameter, _parameter)
-    add(RemovableHandle, _register_hook)
-    add(torch.set_anomaly_enabled, _set_anomaly)
-    add(_torch.run_backward, run_backward)
-    add(torch.Tensor.register_hook, register_hook)
-    add(torch.Tensor.register_post_accumulate_grad_hook, register_post_accumulate_hook)
-    add(torch.Tensor.retain_grad, retain_grad)
-    add(torch.Tensor._is_view, _is_view)
-    add(_torch.load_decompositions, _load_decompositions)
-    add(_torch.gradients_of_transform, _gradients_of_transform)
-    for native in _torch.ENTER_DUAL_LEVEL:
-        add(native, _enter_dual_level)
-    for native in _torch.EXIT_DUAL_LEVEL:
-        add(native, _exit_dual_level)
-    for native in _torch.FORWARD_DERIVATIVES:
-        add(native, lambda world, *args, native=native: native(*args))
-    add(_torch.saved_hooks_refusal, lambda world: world.saved_hooks_refusal)
-    for native in _torch.REFUSE_SAVED_HOOKS:
-        add(native, _refuse_saved_hooks)
-    world.add_substitute(torch.cond, _conditional)
-    install_checkpoints(world)
-    install_saved_hooks(world)
-    for method in (BackwardHook.setup_input_hook, BackwardHook.setup_output_hook):
-        add(method, _module_hooks(method))
-    INSTEAD[_torch.BackwardHookFunction] = _module_boundary
-    add(torch.nn.functional.one_hot, _one_hot)
-    for pool in (torch.max_pool1d, torch.nn.functional.max_pool1d):
-        add(pool, _max_pool1d(pool))
-    add(torch.batch_norm, _batch_norm)
-    add(torch.istft, _inverse_of_stft)
-    add(_torch.group_tensors, _group_tensors)
-    label = torch.autograd.profiler.record_function
-    add(label.__init__, _label)
-    add(label.__enter__, lambda world, label: label)
-    add(label.__exit__, lambda world, label, *error: None)
 
 
 # Random number state --------------------------------------------------------------------------------------------------
@@ -139,7 +84,7 @@ def _copy_deeply(world: Any, tensor: Any, memo: Any) -> Any:
             "If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, "
             "see https://github.com/pytorch/pytorch/pull/103001"
         )
-    world.keep_tensor_attributes_plain(tensor)
+    world.tensor_attributes.keep_plain(tensor)
     is_parameter = issubclass(tensor.real_class, torch.nn.Parameter)
     if not is_parameter:
         storage = _torch.storage_key(tensor)
@@ -154,9 +99,9 @@ def _copy_deeply(world: Any, tensor: Any, memo: Any) -> Any:
         copy = _as_parameter(copy, tensor.requires_grad)
     else:
         copy.requires_grad_(tensor.requires_grad)
-        gradient = world.load_tensor_attribute(tensor, "grad")
+        gradient = world.tensor_attributes.load(tensor, "grad")
         if gradient is not None:
-            world.store_tensor_attribute(copy, "grad", _copy_deeply(world, gradient, memo))
+            world.tensor_attributes.store(copy, "grad", _copy_deeply(world, gradient, memo))
     memo[key] = copy
     return copy
 
@@ -241,16 +186,16 @@ def _legacy_tensor(world: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def legacy_tensor(world: Any, dtype: torch.dtype, args: tuple, kwargs: dict) -> Any:
-    world.read_state("default_dtype")
+    world.process.read("default_dtype")
     if not kwargs and all(type(size) in (int, torch.SymInt) for size in args):
         return torch.empty(args or (0,), dtype=dtype)
     if len(args) == 1 and not kwargs:
         data = args[0]
         if isinstance(data, torch.Size):
             return torch.empty(data, dtype=dtype)
-        if isinstance(data, (list, tuple)) and world.is_plain_data(data):
+        if isinstance(data, (list, tuple)) and world.data.is_plain_data(data):
             return torch.tensor(data, dtype=dtype)
-    raise Break("legacy-constructor", f"torch.Tensor is called with {world.describe_arguments(args, kwargs)}",
+    raise Break("legacy-constructor", f"torch.Tensor is called with {world.data.describe_arguments(args, kwargs)}",
                 "Use torch.tensor or torch.empty.")  # fmt: skip
 
 
@@ -258,7 +203,7 @@ def legacy_tensor(world: Any, dtype: torch.dtype, args: tuple, kwargs: dict) -> 
 
 
 def _set_anomaly(world: Any, enabled: Any, check_nan: Any = True) -> None:
-    world.read_state("anomaly")
+    world.process.read("anomaly")
     if (bool(enabled), bool(check_nan)) != (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()):
         raise Break("native-call", "anomaly detection is switched")
 
@@ -285,7 +230,7 @@ def _gradients_of_transform(
     create_graph: bool = True,
 ) -> tuple:  # fmt: skip
     """As torch's, without a look at the compiler of autograd graphs, whose import costs a second."""
-    if not world.are_data((outputs, inputs, grad_outputs), {}):
+    if not world.data.are_data((outputs, inputs, grad_outputs), {}):
         raise Break("autograd", "gradients are taken of objects")
     directions = [None] * len(outputs) if grad_outputs is None else grad_outputs
     pairs = [(output, direction) for output, direction in zip(outputs, directions) if output.requires_grad]
@@ -301,13 +246,13 @@ def _gradients_of_transform(
 
 def _enter_dual_level(world: Any) -> int:
     level = _torch.ENTER_DUAL_LEVEL[0]()
-    world.dual_levels.append(level)
+    world.process.dual_levels.append(level)
     return level
 
 
 def _exit_dual_level(world: Any, level: int) -> None:
     _torch.EXIT_DUAL_LEVEL[0](level=level)
-    world.dual_levels.remove(level)
+    world.process.dual_levels.remove(level)
 
 
 def _refuse_saved_hooks(world: Any, message: Any = None, fail_if_non_empty: Any = True) -> None:
@@ -352,7 +297,7 @@ def _module_boundary(world: Any, *tensors: Any) -> Any:
 
 
 def _group_tensors(world: Any, *args: Any, **kwargs: Any) -> Any:
-    if not world.are_data(args, kwargs):
+    if not world.data.are_data(args, kwargs):
         raise Break("tensor-argument", "tensors are grouped together with objects")
     return _torch.group_tensors(*args, **kwargs)
 
@@ -361,3 +306,50 @@ def _label(world: Any, label: Any, name: str, args: Any = None) -> None:
     """`record_function`: a label for profilers. What it would label is one compiled program."""
     for key, value in {"name": name, "args": args, "run_callbacks_on_exit": True, "record": None}.items():
         world.instance_store(label, key, value)
+
+
+#: Functions of autograd that are PyTorch's own and are not interpreted; what gives NotImplemented has them interpreted.
+_APPLIED: dict[Any, Any] = {**checkpoints.APPLIED, _torch.BackwardHookFunction: _module_boundary}
+
+
+def _apply(world: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """`cls.apply(*args)` of a `torch.autograd.Function`."""
+    answer = _APPLIED[cls](world, *args, **kwargs) if cls in _APPLIED else NotImplemented
+    return user_functions.apply(world, cls, *args, **kwargs) if answer is NotImplemented else answer
+
+
+def _natively(native: Any) -> Any:
+    return lambda world, *args: native(*args)
+
+
+_LABEL = torch.autograd.profiler.record_function
+NATIVES: dict[Any, Answer] = {
+    **{getattr(torch, name): InPython(written_out) for name, written_out in KERNELS.items()},
+    torch.random.manual_seed: _manual_seed,
+    torch.random.get_rng_state: _get_rng_state,
+    torch.random.set_rng_state: _set_rng_state,
+    torch.Tensor.__deepcopy__: _copy_deeply,
+    torch.Tensor: _legacy_tensor,
+    torch.nn.Parameter: _parameter,
+    RemovableHandle: _register_hook,
+    torch.set_anomaly_enabled: _set_anomaly,
+    torch.Tensor._is_view: _is_view,
+    torch.cond: InPython(_conditional),
+    torch.autograd.Function.apply.__func__: _apply,  # type: ignore[attr-defined]
+    _torch.load_decompositions: _load_decompositions,
+    _torch.gradients_of_transform: _gradients_of_transform,
+    **dict.fromkeys(_torch.ENTER_DUAL_LEVEL, _enter_dual_level),
+    **dict.fromkeys(_torch.EXIT_DUAL_LEVEL, _exit_dual_level),
+    **{native: _natively(native) for native in _torch.FORWARD_DERIVATIVES},
+    _torch.saved_hooks_refusal: lambda world: world.saved_hooks_refusal,
+    **dict.fromkeys(_torch.REFUSE_SAVED_HOOKS, _refuse_saved_hooks),
+    **{method: _module_hooks(method) for method in (BackwardHook.setup_input_hook, BackwardHook.setup_output_hook)},
+    torch.nn.functional.one_hot: _one_hot,
+    **{pool: _max_pool1d(pool) for pool in (torch.max_pool1d, torch.nn.functional.max_pool1d)},
+    torch.batch_norm: _batch_norm,
+    torch.istft: _inverse_of_stft,
+    _torch.group_tensors: _group_tensors,
+    _LABEL.__init__: _label,
+    _LABEL.__enter__: lambda world, label: label,
+    _LABEL.__exit__: lambda world, label, *error: None,
+}

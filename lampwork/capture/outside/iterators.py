@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lampwork.capture.leave.effects import dict_written, list_written
+from lampwork.capture.machine import Answer
 from lampwork.capture.machine.natives import INTRINSICS
 from lampwork.capture.natives.effect_classes import ITERATORS
 from lampwork.capture.outside.load import Loader
@@ -104,11 +105,6 @@ class Walks:
         return False
 
 
-def install_iterators(world: Any) -> None:
-    """Registers `next` of an iterator from outside."""
-    world.add_intrinsic(next, _next)
-
-
 def _next(world: Any, *args: Any, **kwargs: Any) -> Any:
     if kwargs or not 1 <= len(args) <= 2 or not world.families.opaque.follows(args[0]):
         return INTRINSICS[next](world, *args, **kwargs)
@@ -118,3 +114,6 @@ def _next(world: Any, *args: Any, **kwargs: Any) -> Any:
     if len(args) == 1:
         raise StopIteration
     return args[1]
+
+
+NATIVES: dict[Any, Answer] = {next: _next}

@@ -9,15 +9,17 @@ from __future__ import annotations
 import builtins
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lampwork.capture.base import CaptureWorld
 from lampwork.capture.machine import UNBOUND, Frame, World
 from lampwork.capture.outside.overlay import MISSING, Break
 from lampwork.ir.source import Source
 
 #: Functions that the interpreter looks for among the builtins.
 _NATIVE = {name: getattr(builtins, name) for name in ("__import__", "__build_class__")}
+
+if TYPE_CHECKING:
+    from lampwork.capture.world import TorchWorld
 
 
 class Namespace:
@@ -35,10 +37,13 @@ class Namespace:
         self.overlay: Any = None
 
 
-class Names(CaptureWorld):
-    """The part of a world that knows modules' variables."""
+class Names:
+    """The variables of modules and of enclosing functions, and imports, as the program sees them."""
 
-    namespaces: dict[int, Namespace]
+    def __init__(self, world: TorchWorld) -> None:
+        self.world = world
+        self.loader, self.guards, self.sources = world.loader, world.guards, world.sources
+        self.namespaces: dict[int, Namespace] = {}
 
     def namespace(self, frame: Frame) -> Namespace | None:
         """The globals of a frame; None for a namespace made by the program and for our own code."""
@@ -78,7 +83,7 @@ class Names(CaptureWorld):
             found = self.namespaces[id(raw)] = Namespace(raw, self.sources.instance_dict(source))
         return found
 
-    def read_name(self, namespace: Namespace, name: str) -> Any:
+    def read(self, namespace: Namespace, name: str) -> Any:
         """The global variable, loaded; MISSING if there is none. Guards what was seen."""
         if namespace.overlay is not None:
             return self.loader.dict_read(namespace.overlay, name)
@@ -94,7 +99,7 @@ class Names(CaptureWorld):
         values[name] = namespace.initial[name] = value
         return value
 
-    def namespace_dict(self, namespace: Namespace) -> dict:
+    def as_dict(self, namespace: Namespace) -> dict:
         """The global variables of a module as a dict that the program holds."""
         if namespace.overlay is None:
             loaded = self.loader.load(namespace.raw, namespace.source)
@@ -118,17 +123,17 @@ class Names(CaptureWorld):
         namespace = self.namespace(frame)
         if namespace is None:
             if str(frame.globals.get("__name__", "")).startswith("lampwork.capture."):
-                return World.load_global(self, frame, name)
-            value = self.mapping_lookup(frame.globals, name)  # a namespace that the program made, for `exec`
+                return World.load_global(self.world, frame, name)
+            value = self.world.mapping_lookup(frame.globals, name)  # a namespace that the program made, for `exec`
             value = MISSING if value is UNBOUND else value
         else:
-            value = self.read_name(namespace, name)
+            value = self.read(namespace, name)
         if value is not MISSING:
             return value
         builtin_names = self.namespaces.get(id(frame.builtins)) or self.namespace_of(frame.builtins, None)
         if builtin_names is None:
             raise Break("opaque-value", "a function runs with builtins of its own")
-        value = self.read_name(builtin_names, name)
+        value = self.read(builtin_names, name)
         if value is MISSING:
             raise NameError(f"name '{name}' is not defined", name=name)
         return value
@@ -136,11 +141,11 @@ class Names(CaptureWorld):
     def store_global(self, frame: Frame, name: str, value: Any) -> None:
         namespace = self.namespace(frame)
         if namespace is None:
-            World.store_global(self, frame, name, value)
+            World.store_global(self.world, frame, name, value)
         else:
-            self.write_name(namespace, name, value)
+            self.write(namespace, name, value)
 
-    def write_name(self, namespace: Namespace, name: str, value: Any) -> None:
+    def write(self, namespace: Namespace, name: str, value: Any) -> None:
         if namespace.overlay is not None:
             if value is MISSING:
                 self.loader.dict_delete(namespace.overlay, name)
@@ -153,35 +158,35 @@ class Names(CaptureWorld):
     def delete_global(self, frame: Frame, name: str) -> None:
         namespace = self.namespace(frame)
         if namespace is None:
-            World.delete_global(self, frame, name)
+            World.delete_global(self.world, frame, name)
             return
-        if self.read_name(namespace, name) is MISSING:
+        if self.read(namespace, name) is MISSING:
             raise NameError(f"name '{name}' is not defined", name=name)
         if name not in namespace.initial:  # written before it was read: deleted for good only if it was there
             present = name in namespace.raw
             self.guards.has_key(namespace.source, name, present)
             if not present:
                 namespace.initial[name] = MISSING
-        self.write_name(namespace, name, MISSING)
+        self.write(namespace, name, MISSING)
 
     def load_cell(self, cell: Any) -> Any:
         overlay = self.loader.cells.get(id(cell))
         if overlay is None:
-            return World.load_cell(self, cell)
+            return World.load_cell(self.world, cell)
         value = self.loader.cell_read(overlay)
         return UNBOUND if value is MISSING else value
 
     def store_cell(self, cell: Any, value: Any) -> None:
         overlay = self.loader.cells.get(id(cell))
         if overlay is None:
-            World.store_cell(self, cell, value)
+            World.store_cell(self.world, cell, value)
         else:
             self.loader.cell_write(overlay, value)
 
     def delete_cell(self, cell: Any) -> None:
         overlay = self.loader.cells.get(id(cell))
         if overlay is None:
-            World.delete_cell(self, cell)
+            World.delete_cell(self.world, cell)
         else:
             self.loader.cell_write(overlay, MISSING)
 
@@ -191,12 +196,12 @@ class Names(CaptureWorld):
     def _native_builtin(self, frame: Frame, name: str) -> None:
         """Guards that a function which the interpreter calls by itself is its own."""
         names = self.namespaces.get(id(frame.builtins)) or self.namespace_of(frame.builtins, None)
-        if names is None or self.read_name(names, name) is not _NATIVE[name]:
+        if names is None or self.read(names, name) is not _NATIVE[name]:
             raise Break("native-call", f"builtins.{name} was replaced")
 
     def load_build_class(self, frame: Frame) -> Any:
         self._native_builtin(frame, "__build_class__")
-        return World.load_build_class(self, frame)
+        return World.load_build_class(self.world, frame)
 
     def import_name(self, frame: Frame, name: str, names: Any, level: int) -> Any:
         if self.namespace(frame) is None:
@@ -205,7 +210,7 @@ class Names(CaptureWorld):
         package = frame.globals.get("__package__") or frame.globals.get("__name__", "").rpartition(".")[0]
         known = {"__name__": frame.globals.get("__name__"), "__package__": package}
         try:
-            with self.recorder._paused():
+            with self.world.recorder._paused():
                 module = __import__(name, {**known, "__path__": frame.globals.get("__path__", [])}, None, names, level)
         except ImportError as error:
             self._note_missing(error.name)
@@ -226,12 +231,12 @@ class Names(CaptureWorld):
             self.guards.has_key(loaded, name, False)
 
     def import_from(self, module: Any, name: str) -> Any:
-        value = self.attribute_or(module, name, UNBOUND)
+        value = self.world.attribute_or(module, name, UNBOUND)
         if value is UNBOUND and isinstance(module, ModuleType):
             found = sys.modules.get(f"{module.__name__}.{name}")
             if found is not None:
                 return self.loader.load(found, self.sources.module(found.__name__))
-        return World.import_from(self, module, name) if value is UNBOUND else value
+        return World.import_from(self.world, module, name) if value is UNBOUND else value
 
     def import_star(self, frame: Frame, module: Any) -> None:
         raise Break("import", f"from {module.__name__} import *")

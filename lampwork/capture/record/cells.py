@@ -12,16 +12,9 @@ from typing import Any
 import torch
 from torch.nn.functional import linear
 
+from lampwork.capture.machine import Answer
 from lampwork.capture.record.fake import Fake
 from lampwork.fakes.views import has_symbols
-
-
-def install_cells(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    world.add_intrinsic(torch.lstm_cell, _lstm_cell)
-    world.add_intrinsic(torch.gru_cell, _gru_cell)
-    world.add_intrinsic(torch.unsafe_chunk, _chunk_of(torch.unsafe_chunk))
-    world.add_intrinsic(torch.Tensor.unsafe_chunk, _chunk_of(torch.Tensor.unsafe_chunk))
 
 
 def _chunk_of(native: Any) -> Any:
@@ -82,3 +75,11 @@ def _fits(x: Any, states: tuple, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> 
     return x.size(1) == w_ih.size(1) and all(
         each.size(0) == x.size(0) and each.size(1) == w_hh.size(1) for each in states
     )
+
+
+NATIVES: dict[Any, Answer] = {
+    torch.lstm_cell: _lstm_cell,
+    torch.gru_cell: _gru_cell,
+    torch.unsafe_chunk: _chunk_of(torch.unsafe_chunk),
+    torch.Tensor.unsafe_chunk: _chunk_of(torch.Tensor.unsafe_chunk),
+}

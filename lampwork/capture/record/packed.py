@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
+from lampwork.capture.machine import Answer
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
 
@@ -19,14 +20,6 @@ from lampwork.capture.record.fake import Fake
 #: `lstm(data, batch_sizes, states, ...)`, but `lstm(x, states, ...)`; `gru(data, batch_sizes, state, params, ...)`, but
 #: `gru(x, state, params, ...)`.
 _LAYERS = {torch.lstm: 1, torch.gru: 2, torch.rnn_tanh: 2, torch.rnn_relu: 2}
-
-
-def install_packed_sequences(world: Any) -> None:
-    """Registers the answers of this module with a world."""
-    for layer, place in _LAYERS.items():
-        world.add_intrinsic(layer, _unless_packed(layer, place))
-    for other in _torch.PACKING:
-        world.add_intrinsic(other, _unless_packed(other, 1))
 
 
 def _unless_packed(native: Any, place: int) -> Callable:
@@ -39,3 +32,9 @@ def _unless_packed(native: Any, place: int) -> Callable:
         return world.call_native(native, args, kwargs)
 
     return answer
+
+
+NATIVES: dict[Any, Answer] = {
+    **{layer: _unless_packed(layer, place) for layer, place in _LAYERS.items()},
+    **{other: _unless_packed(other, 1) for other in _torch.PACKING},
+}

@@ -27,7 +27,7 @@ RECURRENT = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
 def recurrent(world: Any, kind: str, args: tuple, kwargs: dict) -> Any:
     """What `torch.<kind>` returns; NotImplemented where that should be called itself: known sizes, errors, devices with
     kernels of their own for all steps, transforms."""
-    if kwargs or len(args) != 9 or _torch.active_transforms() or world.dual_levels:
+    if kwargs or len(args) != 9 or _torch.active_transforms() or world.process.dual_levels:
         return NotImplemented
     x, states, params, biases, layers, dropout, train, bidirectional, batch_first = args
     states = (states,) if kind != "lstm" else tuple(states) if isinstance(states, (tuple, list)) else ()

@@ -22,6 +22,7 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.bytecode.decode import OP
+from lampwork.capture.machine import Answer, InPython
 from lampwork.capture.record.fake import Fake
 from lampwork.fakes.operators import operator
 
@@ -176,12 +177,6 @@ def assume(world: Any, value: torch.Tensor, expected: bool) -> None:
     _torch.assert_async(holds, f"a check of the program on the contents of a tensor failed{where}")
 
 
-def install_checks(world: Any) -> None:
-    """Replaces the functions by which programs say what they expect of a tensor's contents by branches that raise."""
-    world.add_substitute(_torch.check_with, _check_with)
-    world.add_substitute(_torch.check_tensor_all_with, _check_tensor_all_with)
-
-
 _NO_MESSAGE = (
     "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
     "enhancement request to PyTorch.)"
@@ -214,3 +209,10 @@ def _failure(error_type: Any, message: Any) -> Exception:
     if message is not None and not callable(message):
         return TypeError("message must be a callable")
     return error_type(_NO_MESSAGE if message is None else str(message()))
+
+
+#: By these functions programs say what they expect of a tensor's contents: branches that raise.
+NATIVES: dict[Any, Answer] = {
+    _torch.check_with: InPython(_check_with),
+    _torch.check_tensor_all_with: InPython(_check_tensor_all_with),
+}

@@ -20,7 +20,7 @@ from lampwork.ir.reference import is_registered
 from lampwork.ir.source import Source
 
 if TYPE_CHECKING:
-    from lampwork.capture.base import CaptureWorld
+    from lampwork.capture.world import TorchWorld
 
 _FIELD = type(collections.namedtuple("_Fields", "field").field)  # type: ignore[attr-defined]
 
@@ -28,7 +28,7 @@ _FIELD = type(collections.namedtuple("_Fields", "field").field)  # type: ignore[
 class Classes:
     """The classes of one capture."""
 
-    def __init__(self, world: CaptureWorld) -> None:
+    def __init__(self, world: TorchWorld) -> None:
         self.world = world
         #: What a class was found to have under a name, by id of the class and name.
         self.found: dict[tuple[int, str], tuple[bool, Any]] = {}
@@ -46,7 +46,7 @@ class Classes:
 
     def _guarded_lookup(self, cls: type, name: str) -> tuple[bool, Any]:
         if cls is Fake:
-            return self.world.tensor_class_lookup(name)
+            return self.world.tensor_attributes.class_entry(name)
         if cls.__flags__ & HEAP_TYPE and self.world.loader.class_source(cls) is None:
             self._look_in_bases(cls, name)
         for owner in type.__getattribute__(cls, "__mro__"):

@@ -27,7 +27,7 @@ def text_of_container(world: Any, value: Any) -> str | None:
     ):
         return None
     world.touch(value)
-    if world.is_data(value) and not holds_unknown(value):
+    if world.data.is_data(value) and not holds_unknown(value):
         return None
     if id(value) in world.being_written:
         return _CYCLIC.get(kind, "...")

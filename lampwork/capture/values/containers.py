@@ -67,7 +67,7 @@ class ContainerFamily(ObjectFamily):
             world.touch(value)
             if type(value).__flags__ & HEAP_TYPE:
                 world.class_lookup(type(value), method)  # that it has none of its own
-        if not (world.is_plain_data(left) and world.is_plain_data(right)):
+        if not (world.data.is_plain_data(left) and world.data.is_plain_data(right)):
             return self._compare_containers(op, left, right)
         return HANDS_ON
 
@@ -248,7 +248,7 @@ class ContainerFamily(ObjectFamily):
         return HANDS_ON
 
     def _sequence_contains(self, item: Any, container: Any) -> bool:
-        if self.world.is_plain_data(item) and self.world.is_plain_data(container):
+        if self.world.data.is_plain_data(item) and self.world.data.is_plain_data(container):
             return item in container
         for element in list(container):
             if element is item:

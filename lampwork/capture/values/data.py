@@ -6,14 +6,16 @@ import collections
 import re
 import types
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
 
-from lampwork.capture.base import CaptureWorld
 from lampwork.capture.outside.plain import HEAP_TYPE, PLAIN_TYPES, has_identity_hash, is_plain
 from lampwork.capture.record.fake import TENSOR_KINDS
+
+if TYPE_CHECKING:
+    from lampwork.capture.outside.load import Loader
 
 #: Pure objects of C classes that hold plain data or loaded values only.
 _DATA_TYPES = frozenset({
@@ -22,14 +24,18 @@ _DATA_TYPES = frozenset({
 })  # fmt: skip
 
 
-class Data(CaptureWorld):
-    """The part of a world that tells data from objects."""
+class Data:
+    """Tells data from objects. Containers from outside that are asked about are loaded whole."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
 
     def are_data(self, args: tuple, kwargs: dict[str, Any]) -> bool:
+        """Whether all arguments of a call are."""
         return all(map(self.is_data, args)) and all(map(self.is_data, kwargs.values()))
 
     def is_data(self, value: Any) -> bool:
-        """Plain data, tensors, and containers of them; loads containers from outside."""
+        """Whether it is plain data, a tensor, or a container of them."""
         kind = type(value)
         if kind in _DATA_TYPES:
             return kind is not slice or (
@@ -71,6 +77,7 @@ class Data(CaptureWorld):
         return type(value) is re.Pattern or self.is_plain_data(value)
 
     def describe_arguments(self, args: tuple, kwargs: dict[str, Any]) -> str:
+        """Those that are no data, in words."""
         bad = [value for value in (*args, *kwargs.values()) if not self.is_data(value)]
         names = sorted({f"a {type(value).__module__}.{type(value).__qualname__}" for value in bad})
         return ", ".join(names) or "no arguments"

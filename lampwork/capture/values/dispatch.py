@@ -19,11 +19,10 @@ An object from outside of which only the class is known is told by its identity 
 from __future__ import annotations
 
 import collections
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from lampwork.capture.base import CaptureWorld
 from lampwork.capture.machine import UNBOUND, Frame, MachineGenerator, World
 from lampwork.capture.machine.iteration import InterpretedIterator, ReversedIterator, SequenceIterator
 from lampwork.capture.natives.conversions import index_of
@@ -44,6 +43,13 @@ from lampwork.capture.values.tensors import TensorFamily
 from lampwork.capture.values.text import TextFamily
 from lampwork.capture.values.unbacked_numbers import UnbackedNumberFamily
 
+if TYPE_CHECKING:
+    from lampwork.capture.machine import Natives
+    from lampwork.capture.outside.guards import GuardList
+    from lampwork.capture.outside.load import Loader
+    from lampwork.capture.record.recorder import Recorder
+    from lampwork.capture.world import TorchWorld
+
 #: What is indexed with numbers, natively.
 _INDEXED = (list, tuple, str, bytes, bytearray, range, collections.deque)
 _SAFE_ITERATORS = frozenset({
@@ -54,7 +60,7 @@ _SAFE_ITERATORS = frozenset({
 class Families(dict[type, Family]):
     """The families of a world, and to which of them the values of a class belong."""
 
-    def __init__(self, world: CaptureWorld) -> None:
+    def __init__(self, world: TorchWorld) -> None:
         self.text = TextFamily(world)
         self.backed = BackedNumberFamily(world)
         self.array = ArrayFamily(world)
@@ -95,13 +101,16 @@ class Answers(dict[tuple[type, type], tuple[Any, ...]]):
         return getattr(type(family), self.operation) is not getattr(Family, self.operation)
 
 
-class Dispatcher(CaptureWorld):
+class Dispatcher(World):
     """A world that asks families what operations mean."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.families = Families(self)
-        self.classes = Classes(self)
+    recorder: Recorder
+    guards: GuardList
+    loader: Loader
+
+    def __init__(self, natives: Natives, families: Families, classes: Classes) -> None:
+        super().__init__(natives)
+        self.families, self.classes = families, classes
         self._binary = Answers(self.families, "binary")
         self._inplace = Answers(self.families, "inplace")
         self._compare = Answers(self.families, "compare")
@@ -318,14 +327,6 @@ class Dispatcher(CaptureWorld):
     def python_special(self, obj: Any, name: str) -> Any:
         """The methods that `BackedNumber` has are for native code: a float's are C's."""
         return UNBOUND if type(obj) is BackedNumber else World.python_special(self, obj, name)
-
-    # -- calls of native functions
-
-    def call_native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        answer, args, kwargs = self.families.backed.native(function, args, kwargs)
-        if answer is HANDS_ON:
-            answer, function, args, kwargs = self.families.size.native(function, args, kwargs)
-        return self.call_by_effect(function, args, kwargs) if answer is HANDS_ON else answer
 
 
 __all__ = ["Dispatcher"]

@@ -14,8 +14,8 @@ from lampwork.capture.machine import MachineGenerator, World
 from lampwork.capture.machine.values import Marker
 
 if TYPE_CHECKING:
-    from lampwork.capture.base import CaptureWorld
     from lampwork.capture.machine import Frame
+    from lampwork.capture.world import TorchWorld
 
 #: The answer of a family that knows nothing of two operands: the next one is asked.
 HANDS_ON: Final = Marker("HANDS_ON")
@@ -24,7 +24,7 @@ HANDS_ON: Final = Marker("HANDS_ON")
 class Family:
     """Operations as Python has them. Each family says where it differs."""
 
-    def __init__(self, world: CaptureWorld) -> None:
+    def __init__(self, world: TorchWorld) -> None:
         self.world = world
 
     def has(self, cls: type) -> bool:

@@ -1,4 +1,5 @@
-"""Methods of dicts that are given a symbol: what they hash must be a number, what they only put away stays a symbol."""
+"""Native functions that are given a symbol: what they hash or look into must be a number, what they only put away stays
+a symbol."""
 
 from __future__ import annotations
 
@@ -6,12 +7,32 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
+from lampwork.capture.natives.effect_classes import EFFECTS
 from lampwork.capture.outside.load import bound_owner
+from lampwork.capture.outside.tensor_inputs import is_tensor_function
 
 #: Methods whose first argument is a key, and those that fill a dict from keywords and one mapping, or one of pairs.
 _BY_KEY = frozenset({"get", "pop", "setdefault", "__getitem__", "__setitem__", "__delitem__", "__contains__"})
 _FILLS = frozenset({"update", "__init__", "__ior__"})
 _SEQUENCES = (list, tuple)
+
+
+def takes_symbols(function: Any) -> bool:
+    """Whether a native function is one of tensors, or looks at no element of what it is given."""
+    if is_tensor_function(function) or isinstance(function, type(torch.FloatTensor)):
+        return True
+    if type(function) is types.BuiltinFunctionType:
+        if function.__self__ is tuple and function.__name__ == "__new__":
+            return True  # what named tuples are made by
+        owner = bound_owner(function)
+        if owner is not None:
+            function = getattr(type(owner), function.__name__, None)
+    try:
+        return EFFECTS.get(function) in ("holds", "method", "identity")
+    except TypeError:  # one that cannot be hashed
+        return False
 
 
 def settle_keys(

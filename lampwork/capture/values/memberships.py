@@ -10,10 +10,12 @@ So all integers that are not there share an entry. What is hashed instead is one
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lampwork.capture.base import CaptureWorld
 from lampwork.capture.outside.overlay import DictOverlay
+
+if TYPE_CHECKING:
+    from lampwork.capture.world import TorchWorld
 
 #: So many keys are compared with a symbol, at most: each is a guard.
 _MOST_KEYS = 16
@@ -24,7 +26,7 @@ _NUMBERS: tuple[type, ...] = (int, float, bool)
 _KEYS = frozenset({*_NUMBERS, str, bytes, type(None)})
 
 
-def contains_symbol(world: CaptureWorld, item: Any, container: Any) -> bool | None:
+def contains_symbol(world: TorchWorld, item: Any, container: Any) -> bool | None:
     """`item in container` for a symbolic integer, guarded; None where its number is needed for that."""
     if type(container) is range:
         return _in_range(world, item, container)
@@ -42,7 +44,7 @@ def contains_symbol(world: CaptureWorld, item: Any, container: Any) -> bool | No
     return any(_holds(world, operator.eq, item, each) for each in numbers)
 
 
-def _in_range(world: CaptureWorld, item: Any, numbers: range) -> bool:
+def _in_range(world: TorchWorld, item: Any, numbers: range) -> bool:
     if not numbers:
         return False
     low, high, step = min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1]), abs(numbers.step)
@@ -53,5 +55,5 @@ def _in_range(world: CaptureWorld, item: Any, numbers: range) -> bool:
     return _holds(world, operator.eq, world.binary_op(operator.mod, world.binary_op(operator.sub, item, low), step), 0)
 
 
-def _holds(world: CaptureWorld, op: Any, left: Any, right: int) -> bool:
+def _holds(world: TorchWorld, op: Any, left: Any, right: int) -> bool:
     return world.truth(world.compare_op(op, left, right))

@@ -18,7 +18,7 @@ from lampwork.capture.values.objects import ObjectFamily
 from lampwork.ir.source import InstanceDict, Item, Root, Source
 
 if TYPE_CHECKING:
-    from lampwork.capture.base import CaptureWorld
+    from lampwork.capture.world import TorchWorld
 
 _Module = torch.nn.Module
 _getattr = _Module.__dict__["__getattr__"]
@@ -34,7 +34,7 @@ _KINDS = ("_parameters", "_buffers", "_modules")
 class ModuleFamily(ObjectFamily):
     """Modules of `torch.nn`."""
 
-    def __init__(self, world: CaptureWorld) -> None:
+    def __init__(self, world: TorchWorld) -> None:
         super().__init__(world)
         self._paths: dict[int, str] = {}
         self._global_hooks_empty: bool | None = None

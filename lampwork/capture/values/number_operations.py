@@ -18,7 +18,7 @@ import torch
 from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.family import HANDS_ON, StandInFamily
-from lampwork.capture.values.keyed_calls import settle_keys
+from lampwork.capture.values.keyed_calls import settle_keys, takes_symbols
 from lampwork.capture.values.numbers import NUMERIC, BackedNumber, BackedNumbers
 from lampwork.capture.values.unbacked_numbers import UnbackedNumber
 from lampwork.capture.values.unknown_text import formatted, unknown_text
@@ -146,7 +146,7 @@ class BackedNumberFamily(StandInFamily):
                 values = tuple(args[0]) if function in (min, max) and len(args) == 1 else args
                 if all(map(is_number, values)):
                     return self.world.backed_numbers.function(function, values), args, kwargs
-            if not self.world.takes_symbols(function) and not _looks_for(function):
+            if not takes_symbols(function) and not _looks_for(function):
                 return HANDS_ON, *settle_keys(function, args, kwargs, _taken)
         elif not kwargs and any(map(_is_size, args)) and all(map(is_number, args)) and _is_float_function(function):
             return self.world.backed_numbers.function(function, args), args, kwargs

@@ -22,7 +22,7 @@ from lampwork.capture.values.family import Family
 from lampwork.ir.source import Source
 
 if TYPE_CHECKING:
-    from lampwork.capture.base import CaptureWorld
+    from lampwork.capture.world import TorchWorld
 
 #: Builtin classes whose `__getattribute__` is the generic one under another name.
 _GENERIC_GETATTRIBUTE = frozenset({
@@ -47,7 +47,7 @@ _TYPE_LAYOUT = frozenset({
 class ObjectFamily(Family):
     """All values that no other family has: objects, classes, functions, plain data."""
 
-    def __init__(self, world: CaptureWorld) -> None:
+    def __init__(self, world: TorchWorld) -> None:
         super().__init__(world)
         #: Classes whose `__getattribute__` was looked at, by id.
         self._checked: set[int] = set()
@@ -56,8 +56,8 @@ class ObjectFamily(Family):
 
     def load_attr(self, obj: Any, name: str) -> Any:
         cls = type(obj)
-        if self.world.history_nodes and id(obj) in self.world.history_nodes:
-            return self.world.load_node_attribute(obj, name)
+        if self.world.histories.nodes and id(obj) in self.world.histories.nodes:
+            return self.world.histories.load(obj, name)
         if cls is _torch.pybind_metaclass:
             return getattr(obj, name)
         if cls in _torch.OPERATOR_SPACES:  # what an operator is found by is native, and its own
@@ -128,7 +128,7 @@ class ObjectFamily(Family):
         """An attribute implemented in C: `__dict__`, `__class__`, slots, the parts of functions and classes."""
         name = descriptor.__name__
         if type(obj) in TENSOR_KINDS:
-            return self.world.load_tensor_attribute(obj, name)
+            return self.world.tensor_attributes.load(obj, name)
         if name == "__dict__" and not isinstance(obj, (type, ModuleType)):
             overlay = self.world.loader.instance_dict(obj)
             if overlay is not None:
@@ -157,7 +157,7 @@ class ObjectFamily(Family):
             raise Break("native-attribute", f"{obj.__qualname__}.{name} is read")
         if isinstance(obj, ModuleType):
             if name == "__dict__":
-                return self.world.namespace_dict(self.world.module_namespace(obj))
+                return self.world.names.as_dict(self.world.names.module_namespace(obj))
             raise Break("native-attribute", f"{name} of module {obj.__name__} is read")
         origin = self.world.loader.origin(obj)
         if origin is not None and type(obj) is property:
@@ -206,14 +206,14 @@ class NamespaceFamily(ObjectFamily):
         return issubclass(cls, ModuleType)
 
     def instance_lookup(self, obj: Any, name: str) -> tuple[bool, Any]:
-        value = self.world.read_name(self.world.module_namespace(obj), name)
+        value = self.world.names.read(self.world.names.module_namespace(obj), name)
         return (False, None) if value is MISSING else (True, value)
 
     def instance_store(self, obj: Any, name: str, value: Any) -> None:
-        self.world.write_name(self.world.module_namespace(obj), name, value)
+        self.world.names.write(self.world.names.module_namespace(obj), name, value)
 
     def instance_delete(self, obj: Any, name: str) -> None:
-        namespace = self.world.module_namespace(obj)
-        if self.world.read_name(namespace, name) is MISSING:
+        namespace = self.world.names.module_namespace(obj)
+        if self.world.names.read(namespace, name) is MISSING:
             raise AttributeError(name)
-        self.world.write_name(namespace, name, MISSING)
+        self.world.names.write(namespace, name, MISSING)

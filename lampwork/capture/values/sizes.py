@@ -19,7 +19,7 @@ from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import DataDependent, Fake
 from lampwork.capture.values.family import HANDS_ON, StandInFamily
-from lampwork.capture.values.keyed_calls import settle_keys
+from lampwork.capture.values.keyed_calls import settle_keys, takes_symbols
 from lampwork.capture.values.memberships import contains_symbol
 from lampwork.capture.values.number_operations import counts_in_float, is_mixed, makes_float
 from lampwork.capture.values.unbacked_numbers import counted
@@ -193,7 +193,7 @@ class SizeFamily(StandInFamily):
                 function = getattr(number(function.__self__), function.__name__)
         elif any(map(mentions_symbols, args)) or any(map(mentions_symbols, kwargs.values())):
             answer = self._called(function, args, kwargs)
-            if answer is HANDS_ON and not self.world.takes_symbols(function):
+            if answer is HANDS_ON and not takes_symbols(function):
                 args, kwargs = settle_keys(function, args, kwargs, number)
             return answer, function, args, kwargs
         return HANDS_ON, function, args, kwargs

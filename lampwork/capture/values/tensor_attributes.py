@@ -5,13 +5,12 @@ from __future__ import annotations
 import types
 from collections import OrderedDict
 from types import FunctionType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lampwork import _torch
 from lampwork.capture.autograd.backward import HOOK_TABLES
-from lampwork.capture.autograd.histories import Histories
 from lampwork.capture.machine.attributes import NATIVE_KINDS
 from lampwork.capture.outside.overlay import MISSING, Break
 from lampwork.capture.outside.plain import HEAP_TYPE
@@ -19,17 +18,29 @@ from lampwork.capture.outside.tensor_inputs import TENSOR_ATTRIBUTES
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.record.writes import rebind
 
+if TYPE_CHECKING:
+    from lampwork.capture.world import TorchWorld
+
 #: Where a program replaces these, PyTorch, and checks of guards, cannot read them either.
 _READ_BY_ALL = frozenset({"shape", "dtype", "device", "layout", "ndim", "requires_grad"})
 _TENSOR_MRO = torch.Tensor.__mro__
 
 
-class TensorAttributes(Histories):
-    #: Leaves from outside, by id, whose gradients the engine is adding to.
-    accumulating: set[int]
-    _tensor_lookups: dict[str, tuple[bool, Any]] | None = None
+class TensorAttributes:
+    """What tensors have for the program."""
 
-    def tensor_class_lookup(self, name: str) -> tuple[bool, Any]:
+    def __init__(self, world: TorchWorld) -> None:
+        self.world = world
+        self.loader, self.guards, self.sources, self.recorder = (
+            world.loader,
+            world.guards,
+            world.sources,
+            world.recorder,
+        )
+        #: Leaves from outside, by id, whose gradients the autograd engine is adding to.
+        self.accumulating: set[int] = set()
+
+    def class_entry(self, name: str) -> tuple[bool, Any]:
         """The entry `name` of `torch.Tensor` and its bases, guarded."""
         source = self.sources.named("torch", "Tensor")
         for owner in _TENSOR_MRO:
@@ -43,10 +54,11 @@ class TensorAttributes(Histories):
         self.guards.class_lookup(source, name, None)
         return False, None
 
-    def load_tensor_attribute(self, tensor: Any, name: str) -> Any:
+    def load(self, tensor: Any, name: str) -> Any:
+        """`tensor.name`."""
         if name in TENSOR_ATTRIBUTES:
             if name not in _READ_BY_ALL:
-                self.class_lookup(Fake, name)
+                self.world.class_lookup(Fake, name)
             return getattr(tensor, name)
         if name == "__class__":
             return getattr(tensor, "real_class", torch.Tensor)
@@ -58,23 +70,23 @@ class TensorAttributes(Histories):
         if name in HOOK_TABLES:
             return self._hook_table(tensor, name, origin)
         if name == "grad_fn":
-            return self.load_history(tensor)
+            return self.world.histories.of(tensor)
         if name == "_version":
             raise Break("tensor-attribute", f"{name} of a tensor is read")
         if name in _torch.KIND_FLAGS:
             return getattr(tensor, name, False)
-        found, attribute = self.class_lookup(type(tensor), name)
+        found, attribute = self.world.class_lookup(type(tensor), name)
         if found:
             kind = type(attribute)
             if kind is FunctionType:
                 return MethodType(attribute, tensor)
             if kind is property:
                 if attribute.fget is not None and not str(attribute.fget.__module__).startswith("torch"):
-                    return self.call(attribute.fget, (tensor,), {})
+                    return self.world.call(attribute.fget, (tensor,), {})
             elif kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType):
                 return attribute.__get__(tensor, type(tensor))
             elif kind is not types.GetSetDescriptorType and kind not in NATIVE_KINDS:
-                return self.descriptor_get(attribute, tensor, torch.Tensor)
+                return self.world.descriptor_get(attribute, tensor, torch.Tensor)
             raise Break("tensor-attribute", f"the attribute {name} of a tensor is read")
         return self._own_attribute(tensor, name, origin)
 
@@ -95,7 +107,7 @@ class TensorAttributes(Histories):
                 value = self.loader.load(raw, self.sources.item(source, name))
             values[name] = value
         if value is MISSING:
-            cls = self.type_of(tensor)
+            cls = self.world.type_of(tensor)
             raise AttributeError(f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=tensor)
         return value
 
@@ -130,7 +142,8 @@ class TensorAttributes(Histories):
             self.loader.slots[id(tensor)].initial["grad"] = values["grad"]
         return values["grad"]
 
-    def store_tensor_attribute(self, tensor: Any, name: str, value: Any) -> None:
+    def store(self, tensor: Any, name: str, value: Any) -> None:
+        """`tensor.name = value`."""
         if name == "grad":
             self._store_gradient(tensor, value)
             return
@@ -144,7 +157,7 @@ class TensorAttributes(Histories):
             self._hook_table(tensor, name, self.loader.origin(tensor))
             self.loader.slots[id(tensor)].write(name, value)
             return
-        known, _ = self.class_lookup(Fake, name)
+        known, _ = self.world.class_lookup(Fake, name)
         if known or name in TENSOR_ATTRIBUTES:
             raise Break("tensor-attribute", f"the attribute {name} of a tensor is written")
         self._tensor_values(tensor)
@@ -183,7 +196,7 @@ class TensorAttributes(Histories):
             overlay = self.loader.slots[id(tensor)]
             overlay.write("data", value)
 
-    def keep_tensor_attributes_plain(self, tensor: Any) -> None:
+    def keep_plain(self, tensor: Any) -> None:
         """Breaks if the program or its caller put attributes on the tensor object; guards that there are none."""
         if self._tensor_values(tensor).keys() - {"grad", "data"}:
             raise Break("tensor-attribute", "a tensor that carries attributes is copied")

@@ -7,16 +7,15 @@ out of tensors become sizes. Where that does not make data of them, the call is 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lampwork import _torch
-from lampwork.capture.base import CaptureWorld
 from lampwork.capture.natives.effect_classes import name_of
 from lampwork.capture.natives.generators import draw, is_drawn
 from lampwork.capture.outside.overlay import Break
-from lampwork.capture.record.attention import attention
+from lampwork.capture.record.attention import AttentionCalls, attention
 from lampwork.capture.record.dropout import dropout, is_dropout
 from lampwork.capture.record.fake import Fake, Unsupported
 from lampwork.capture.record.products import called as product_called
@@ -28,6 +27,9 @@ from lampwork.capture.values.unbacked_numbers import UnbackedNumber, as_size, it
 from lampwork.fakes.numbers import number_behind
 from lampwork.fakes.overflow import refuse_misfit
 from lampwork.fakes.symbolic import by_contents
+
+if TYPE_CHECKING:
+    from lampwork.capture.world import TorchWorld
 
 aten = torch.ops.aten
 
@@ -62,8 +64,13 @@ def _has_derivative(args: tuple, kwargs: dict[str, Any]) -> bool:
     return torch.is_grad_enabled() and args[0].requires_grad
 
 
-class TensorCalls(CaptureWorld):
-    """The part of a world that calls tensor functions, and makes numbers of tensors."""
+class TensorCalls:
+    """Calls tensor functions, and makes numbers of tensors."""
+
+    def __init__(self, world: TorchWorld) -> None:
+        self.world, self.data = world, world.data
+        self.recorder, self.loader, self.backed_numbers = world.recorder, world.loader, world.backed_numbers
+        self.attention = AttentionCalls(world.recorder)
 
     def _of_values_alone(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         self.recorder.takes_values_alone = True
@@ -72,14 +79,15 @@ class TensorCalls(CaptureWorld):
         finally:
             self.recorder.takes_values_alone = False
 
-    def call_tensor(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def call(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """A native function of tensors, recorded."""
         for name in _TAKE_NUMBERS & kwargs.keys():
             if type(kwargs[name]) is Fake and not kwargs[name].dim():  # it gives its number
                 kwargs = {**kwargs, name: self._item(kwargs[name])}
         if is_drawn(args, kwargs):
-            return draw(self, function, args, kwargs)
+            return draw(self.world, function, args, kwargs)
         if is_dropout(function, args, kwargs):
-            return dropout(self, function, *args)
+            return dropout(self.world, function, *args)
         if function in _torch.list_lerps and len(args) == 3 and type(args[2]) is Fake and not args[2].dim():
             args = (*args[:2], self._item(args[2]))
         if function in _MAKE_TENSORS and args and type(args[0]) in _MAKES:
@@ -92,18 +100,18 @@ class TensorCalls(CaptureWorld):
             if made is not None:
                 return made
         if mention_numbers(args) or (kwargs and mention_numbers(kwargs.values())):
-            args = tuple(map(self.families.backed.symbolic, args))
-            kwargs = {name: self.families.backed.symbolic(each) for name, each in kwargs.items()}
+            args = tuple(map(self.world.families.backed.symbolic, args))
+            kwargs = {name: self.world.families.backed.symbolic(each) for name, each in kwargs.items()}
         if has_number(args, kwargs):
             if takes_numbers(function):
                 return call_with_numbers(function, args, kwargs)
             args, kwargs = self.with_sizes(args), self.with_sizes(kwargs)
             if has_number(args, kwargs):
                 return call_with_numbers(function, args, kwargs)  # which says why not
-        if not self.are_data(args, kwargs):
-            shown = self.describe_arguments(args, kwargs)
+        if not self.data.are_data(args, kwargs):
+            shown = self.data.describe_arguments(args, kwargs)
             args, kwargs = self.with_sizes(args), self.with_sizes(kwargs)
-        if not self.are_data(args, kwargs):
+        if not self.data.are_data(args, kwargs):
             raise Break("tensor-argument", f"{name_of(function)} is called with {shown}")
         name = getattr(function, "__name__", "")
         if name == "tolist" or (name == "item" and args == () == tuple(kwargs)):
@@ -119,11 +127,11 @@ class TensorCalls(CaptureWorld):
         if function in _OF_VALUES and not _has_derivative(args, kwargs):
             function = partial(self._of_values_alone, function)
         if function is attention:
-            args, kwargs = self.attention_calls.simplified(args, kwargs)
+            args, kwargs = self.attention.simplified(args, kwargs)
         if self.recorder.sizes:
             answer = product_called(function, args, kwargs)
             if answer is NotImplemented and function in RECURRENT:
-                answer = recurrent(self, function.__name__, args, kwargs)
+                answer = recurrent(self.world, function.__name__, args, kwargs)
             if answer is not NotImplemented:
                 return answer
         if name in _OF_DATA:
@@ -139,7 +147,7 @@ class TensorCalls(CaptureWorld):
 
     def _tensor_of_number(self, number: BackedNumber, dtype: Any = None, device: Any = None, **options: Any) -> Any:
         """`torch.tensor(number)`: computed in the graph; None where it must be the number that it is now."""
-        self.read_state("default_dtype")
+        self.world.process.read("default_dtype")
         dtype = dtype or torch.get_default_dtype()
         if options or not dtype.is_floating_point:
             return None
@@ -157,7 +165,7 @@ class TensorCalls(CaptureWorld):
             return None
         wide = torch.float64 if kinds & {BackedNumber, float} else torch.int64
         if dtype is None and wide is torch.float64:
-            self.read_state("default_dtype")
+            self.world.process.read("default_dtype")
             dtype = torch.get_default_dtype()
         if dtype is not None and not dtype.is_floating_point:
             if wide is torch.float64:

@@ -143,32 +143,32 @@ class TensorFamily(Family):
         if type(container) is Fake:
             key = as_tensors(self.world, key)
         key = index_of(self.world, key)
-        if type(key) in _SIZED and not self.world.is_data(key):
+        if type(key) in _SIZED and not self.world.data.is_data(key):
             parts = key if type(key) is tuple else (key,)
             sized = [
                 as_size(self.world.recorder, each, signed=True)
                 if type(each) is UnbackedNumber
-                else self.world.with_sizes(each)
+                else self.world.tensor_calls.with_sizes(each)
                 if type(each) is slice
                 else each
                 for each in parts
             ]
             key = tuple(sized) if type(key) is tuple else sized[0]
-        if not self.world.is_data(key):
+        if not self.world.data.is_data(key):
             raise Break("tensor-argument", f"a tensor is indexed with a {type(key).__name__}")
         return key
 
     # -- attributes
 
     def load_attr(self, value: Any, name: str) -> Any:
-        return self.world.load_tensor_attribute(value, name)
+        return self.world.tensor_attributes.load(value, name)
 
     def instance_store(self, obj: Any, name: str, value: Any) -> None:
-        self.world.store_tensor_attribute(obj, name, value)
+        self.world.tensor_attributes.store(obj, name, value)
 
     def instance_delete(self, obj: Any, name: str) -> None:
         if name == "grad":
-            self.world.store_tensor_attribute(obj, name, None)  # what torch makes of it, whatever was there
+            self.world.tensor_attributes.store(obj, name, None)  # what torch makes of it, whatever was there
         else:
             super().instance_delete(obj, name)
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.capture.machine import World
+from lampwork.capture.machine import Answer, World
 from lampwork.capture.machine.natives import INTRINSICS
 from lampwork.capture.machine.operators import IN_PLACE
 from lampwork.capture.outside.overlay import Break
@@ -152,17 +152,6 @@ class TextFamily(StandInFamily):
         return unknown_text(operator.mod, plain, tuple(made))
 
 
-def install_text(world: Any) -> None:
-    """Registers what gives a tensor's text. PyTorch's own functions must not run on stand-ins for tensors: they stop
-    half-way, and what they switched off for the thread stays off while the exception lives."""
-    world.add_intrinsic(torch.Tensor.__repr__, _shown)
-    world.add_intrinsic(_torch.tensor_text, _shown)
-    world.add_intrinsic(torch.Tensor.__format__, _format_tensor)
-    world.add_intrinsic(torch.set_printoptions, _set_options)
-    world.add_intrinsic(str.join, _join)
-    world.add_intrinsic(str.format, _format_text)
-
-
 def _shown(world: Any, tensor: Any, *args: Any, **kwargs: Any) -> str:
     if type(tensor) in TENSOR_KINDS:
         if kwargs.get("tensor_contents") is not None or args:
@@ -211,3 +200,15 @@ def _format_text(world: Any, text: Any, *args: Any, **kwargs: Any) -> Any:
             value = world.machine.call({"s": str, "r": repr, "a": ascii}[conversion], (value,))
         parts.append(world.machine.call(format, (value, spec or "")))
     return joined(parts)
+
+
+#: Tensors have a text of our own: PyTorch's functions must not run on stand-ins for tensors. They stop half-way, and
+#: what they switched off for the thread stays off while the exception lives.
+NATIVES: dict[Any, Answer] = {
+    torch.Tensor.__repr__: _shown,
+    _torch.tensor_text: _shown,
+    torch.Tensor.__format__: _format_tensor,
+    torch.set_printoptions: _set_options,
+    str.join: _join,
+    str.format: _format_text,
+}

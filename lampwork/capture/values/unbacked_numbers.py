@@ -34,8 +34,8 @@ from lampwork.ir.number_operations import ARITHMETIC, FUNCTIONS_OF_ONE, KINDS, O
 from lampwork.ir.size import bounds
 
 if TYPE_CHECKING:
-    from lampwork.capture.base import CaptureWorld
     from lampwork.capture.machine import Frame
+    from lampwork.capture.world import TorchWorld
 
 #: A list made by `tolist` is one graph result for each element.
 _LONGEST_LIST = 64
@@ -157,7 +157,7 @@ class UnbackedNumberFamily(StandInFamily):
 
     stand_ins = frozenset({UnbackedNumber})
 
-    def __init__(self, world: CaptureWorld) -> None:
+    def __init__(self, world: TorchWorld) -> None:
         super().__init__(world)
         #: Numbers whose computation may fail, with the step that computes each.
         self.assumed: list[tuple[UnbackedNumber, int]] = []

@@ -107,10 +107,10 @@ def snapshot(world: Any, tensor: Any) -> Fake:
         or tensor.is_conj()
         or tensor.is_neg()
         or not issubclass(torch.nn.Parameter, tensor.real_class)
-        or "default_dtype" in world.written_state  # a text names no default type: it is made under the last one
+        or "default_dtype" in world.process.written  # a text names no default type: it is made under the last one
     ):
         raise refused()
-    world.shows_tensors = True
+    world.process.shows_tensors = True
     if tensor.requires_grad and not tensor.is_leaf:  # its history is shown, too
         raise refused()
     with torch.no_grad():

@@ -7,7 +7,17 @@ import sys
 import types
 import unittest
 
-from lampwork.capture.machine import UNBOUND, Enter, Interruption, Machine, MachineGenerator, Unsupported, World
+from lampwork.capture.machine import (
+    UNBOUND,
+    Enter,
+    InPython,
+    Interruption,
+    Machine,
+    MachineGenerator,
+    Natives,
+    Unsupported,
+    World,
+)
 
 
 class Stop(Interruption):
@@ -211,11 +221,9 @@ class Locations(unittest.TestCase):
         def double(x):
             return x * 2
 
-        world = World()
-        world.add_substitute(abs, double)
-        machine = Machine(world)
+        answers = {abs: InPython(double), len: lambda world, value: world.machine.location()[1]}
+        machine = Machine(World(Natives(answers)))
         self.assertEqual(machine.call(lambda: abs(-4)), -8)
-        world.add_intrinsic(len, lambda world, value: world.machine.location()[1])
         first = (lambda: 0).__code__.co_firstlineno
         self.assertEqual(machine.call(lambda: len([])), first + 1)
 

@@ -1,0 +1,251 @@
+"""`Rules`: which rule the call of a callable follows. Tables of a predicate and what is done, asked in their order.
+
+    FUNCTIONS    functions in Python
+    KINDS        other callables, by class
+    NATIVES      functions in C that are in no table of effect classes (`effect_classes.py`)
+
+A rule is `rule(world, function, args, kwargs)`: the answer, or HANDS_ON where the machine does as it does without one.
+What rules of native functions do is in `perform.py`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import torch
+
+from lampwork import _torch
+from lampwork.capture.machine import UNBOUND
+from lampwork.capture.machine.natives import Callback
+from lampwork.capture.natives import perform
+from lampwork.capture.natives.answers import REFUSED
+from lampwork.capture.natives.caches import CACHED_FUNCTION
+from lampwork.capture.natives.effect_classes import (
+    CONSTANT_ANSWERS,
+    CONTEXT_ENTER,
+    CONTEXT_EXIT,
+    STATE_READERS,
+    STATE_WRITERS,
+)
+from lampwork.capture.natives.introspection import DISPATCH_CODE, dispatched
+from lampwork.capture.natives.library import PURE_FUNCTIONS
+from lampwork.capture.natives.optimizers import make_initial_states
+from lampwork.capture.natives.peers import call_higher_order, call_made_by_peer
+from lampwork.capture.outside.overlay import Break
+from lampwork.capture.outside.plain import HEAP_TYPE, is_plain
+from lampwork.capture.outside.tensor_inputs import is_tensor_function
+from lampwork.capture.record.resampling import interpolate
+from lampwork.capture.values.family import HANDS_ON
+from lampwork.ir.operations import ArrayMethod
+
+if TYPE_CHECKING:
+    from lampwork.capture.world import TorchWorld
+
+    Rule = Callable[[TorchWorld, Any, tuple, dict[str, Any]], Any]
+
+_ASYNCHRONOUS = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+class Rules:
+    """The rules of one capture: what decides is marked on functions, by programs too, and does not change in a call."""
+
+    def __init__(self, world: TorchWorld) -> None:
+        self.world = world
+        self._functions: dict[int, tuple[Any, Rule | None]] = {}
+        self._kinds: dict[type, Rule | None] = {}
+
+    def of(self, function: Any) -> Rule | None:
+        """That of a call of `function`; None: the machine's own."""
+        kind = type(function)
+        if kind is FunctionType:
+            known = self._functions.get(id(function))
+            if known is None:
+                rule = None if function in self.world.intrinsics else _first(FUNCTIONS, function)
+                known = self._functions[id(function)] = (function, rule)
+            return known[1]
+        if kind not in self._kinds:
+            self._kinds[kind] = _first(KINDS, kind)
+        return self._kinds[kind]
+
+    def of_native(self, function: Any) -> Rule:
+        """That of a function in C which has no effect class. Raises `Break` for one of which nothing is known."""
+        rule = _first(NATIVES, function) if perform.is_hashable(function) else None
+        if rule is None:
+            raise perform.unknown(function)
+        return rule
+
+    def breaks_always(self, function: Any) -> bool:
+        """Whether a call is a break whatever the arguments, which need not be looked at then."""
+        if type(function) is FunctionType and self.of(function) is _refuse_disabled:
+            return True
+        return perform.is_hashable(function) and function in REFUSED
+
+    def runs_on_fakes(self, function: FunctionType) -> bool:
+        """Whether a function in Python runs natively, on stand-ins for tensors."""
+        return self.of(function) in (_call_on_fakes, _call_whole)
+
+
+def _first(table: tuple[tuple[Callable[[Any], Any], Rule], ...], asked: Any) -> Rule | None:
+    return next((rule for applies, rule in table if applies(asked)), None)
+
+
+# Functions in Python --------------------------------------------------------------------------------------------------
+
+
+def _is_compiled(function: FunctionType) -> bool:
+    """Whether `lampwork.compile` returned `function`; `functools.wraps` copies its attributes to others."""
+    compiled = function.__dict__.get("__lampwork__")
+    return compiled is not None and function.__code__ is compiled.wrapper_code
+
+
+def _call_on_fakes(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    if not world.data.are_data(args, kwargs):
+        return HANDS_ON
+    if function is torch.nn.functional.interpolate and world.recorder.sizes:
+        answer = interpolate(*args, **kwargs)
+        if answer is not NotImplemented:
+            return answer
+    return function(*args, **kwargs)
+
+
+def _call_pure(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    return function(*args, **kwargs) if all(map(world.data.is_text_data, (*args, *kwargs.values()))) else HANDS_ON
+
+
+def _dispatch(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    return dispatched(world, function, args[0]) if len(args) == 1 and not kwargs else HANDS_ON
+
+
+def _refuse_coroutine(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    # Made while capturing, it would be one that nobody awaits, which Python warns of.
+    raise Break("result", f"{function.__qualname__} makes a coroutine or an asynchronous generator")
+
+
+def _call_compiled(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    return world.call(world.attribute(function, "__wrapped__"), args, kwargs)
+
+
+def _call_disabled_by_torch(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    return world.call(world.attribute(function, _torch.without_disabling(function)), args, kwargs)
+
+
+def _call_region(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    return world.call(args[0], args[1:], kwargs)
+
+
+def _refuse_peer(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    raise Break("native-call", f"{function.__qualname__} is called", "Call it outside.")
+
+
+def _refuse_collective(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    raise Break("native-call", f"torch.distributed's {function.__name__} is called", "Call it outside.")
+
+
+def _refuse_disabled(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    raise Break("disabled", f"{function.__qualname__} is marked as not to be compiled")
+
+
+def _call_constant(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A function marked `assume_constant_result`: run once, now; the user vouches for its result."""
+    if not all(map(world.data.is_plain_data, (*args, *kwargs.values()))):
+        raise Break("native-argument", f"{function.__qualname__}, marked as constant, is called with objects")
+    with world.recorder._paused():
+        result = function(*args, **kwargs)
+    if not is_plain(result):
+        raise Break("native-argument", f"{function.__qualname__}, marked as constant, returns an object")
+    return result
+
+
+def _call_whole(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A function marked `allow_in_graph`: run natively on fakes, whatever Python it is made of."""
+    if not world.data.are_data(args, kwargs):
+        raise Break("tensor-argument", f"{function.__qualname__}, which is marked allow_in_graph, is called with "
+                    f"{world.data.describe_arguments(args, kwargs)}")  # fmt: skip
+    result = function(*args, **kwargs)
+    if not world.data.is_data(result):
+        raise Break("tensor-argument", f"{function.__qualname__}, marked allow_in_graph, returns an object")
+    return result
+
+
+def _make_initial_states(world: TorchWorld, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    make_initial_states(world, args)
+    return HANDS_ON
+
+
+FUNCTIONS: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
+    (lambda function: function is _torch.generation_tag(), lambda world, function, args, kwargs: None),
+    (is_tensor_function, _call_on_fakes),
+    (STATE_READERS.__contains__, perform.read_state),
+    (CONSTANT_ANSWERS.__contains__, perform.natively),
+    (PURE_FUNCTIONS.__contains__, _call_pure),
+    (lambda function: function.__code__ is DISPATCH_CODE, _dispatch),
+    (lambda function: function.__code__.co_flags & _ASYNCHRONOUS, _refuse_coroutine),
+    (_is_compiled, _call_compiled),
+    (_torch.is_made_by_peer, call_made_by_peer),
+    (_torch.CALL_PEER.__contains__, _refuse_peer),
+    (_torch.is_nested_region, _call_region),
+    (_torch.is_collective, _refuse_collective),
+    (_torch.without_disabling, _call_disabled_by_torch),
+    (lambda function: function.__dict__.get("_torchdynamo_disable"), _refuse_disabled),
+    (lambda function: function.__dict__.get("_dynamo_marked_constant"), _call_constant),
+    (_torch.allowed_in_graph, _call_whole),
+    (_torch.makes_initial_state, _make_initial_states),
+)
+
+
+# Other callables, by class --------------------------------------------------------------------------------------------
+
+
+def _call_module(world: TorchWorld, module: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    answer = world.families.module.called(module, args, kwargs)
+    return HANDS_ON if answer is UNBOUND else answer
+
+
+def _call_alias(world: TorchWorld, alias: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """`dict[str, int]()`: what has no attributes is not told what it was made by."""
+    return HANDS_ON if alias.__origin__.__dictoffset__ else world.call(alias.__origin__, args, kwargs)
+
+
+KINDS: tuple[tuple[Callable[[type], Any], Rule], ...] = (
+    (lambda kind: kind is ArrayMethod, perform.call_array_method),
+    (lambda kind: issubclass(kind, torch.nn.Module), _call_module),
+    (lambda kind: kind in _torch.OPERATOR_TYPES or kind is torch.jit.ScriptFunction, perform.call_tensor_function),
+    (lambda kind: kind.__flags__ & HEAP_TYPE and _torch.HigherOrderOperator in kind.__mro__, call_higher_order),
+    (lambda kind: kind is types.GenericAlias, _call_alias),
+)
+
+
+# Functions in C without an effect class -------------------------------------------------------------------------------
+
+_OF_CLASSES = frozenset({"__instancecheck__", "__subclasscheck__", "mro", "__prepare__"})
+
+
+def _is_method_of_class(function: Any) -> bool:
+    return type(function) is BuiltinFunctionType and isinstance(function.__self__, type)
+
+
+def _makes_instances(function: Any) -> bool:
+    return _is_method_of_class(function) and function.__name__ == "__new__" and perform.makes_plain(function.__self__)
+
+
+NATIVES: tuple[tuple[Callable[[Any], Any], Rule], ...] = (
+    (STATE_READERS.__contains__, perform.read_state),
+    (STATE_WRITERS.__contains__, perform.set_state),
+    (CONSTANT_ANSWERS.__contains__, perform.natively),
+    (lambda function: isinstance(function, numpy.ufunc), perform.call_ufunc),
+    (CONTEXT_ENTER.__contains__, perform.enter_context),
+    (CONTEXT_EXIT.__contains__, perform.leave_context),
+    (perform.IDENTITY_METHODS.__contains__, perform.natively),
+    (lambda function: isinstance(function, type(torch.FloatTensor)), perform.make_legacy_tensor),
+    (lambda function: isinstance(function, type), perform.instantiate_native),
+    (lambda function: _is_method_of_class(function) and function.__name__ in _OF_CLASSES, perform.natively),
+    (_makes_instances, perform.call_new_of_class),
+    (lambda function: type(function) is CACHED_FUNCTION, perform.call_behind_cache),
+    (lambda function: isinstance(function, Callback), perform.call_back),
+    (perform.is_getter, perform.call_getter),
+)

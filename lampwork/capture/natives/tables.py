@@ -1,0 +1,47 @@
+"""All natives that capture has an answer for: the table of each module, gathered.
+
+A new answer is an entry in the `NATIVES` of the module that it belongs to. No native is in two of them. What a program
+put in the place of a native, before anything was captured, is interpreted: it gets no answer.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from lampwork.capture.autograd import backward, checkpoints, histories, saved_hooks
+from lampwork.capture.leave import output
+from lampwork.capture.machine import Natives
+from lampwork.capture.natives import (
+    answers,
+    context_variables,
+    conversions,
+    function_modes,
+    generators,
+    host_functions,
+    identities,
+    introspection,
+    library,
+    locks,
+    numpy_data,
+    optimizers,
+    python_warnings,
+    switches,
+    thread_locals,
+    torch_answers,
+)
+from lampwork.capture.outside import iterators
+from lampwork.capture.record import cells, packed
+from lampwork.capture.values import assumptions, text
+from lampwork.ir.reference import is_replacement
+
+MODULES: tuple[ModuleType, ...] = (
+    answers, assumptions, backward, cells, checkpoints, context_variables, conversions, function_modes, generators,
+    histories, host_functions, identities, introspection, iterators, library, locks, numpy_data, optimizers, output,
+    packed, python_warnings, saved_hooks, switches, text, thread_locals, torch_answers,
+)  # fmt: skip
+NATIVES = Natives({
+    native: answer
+    for module in MODULES
+    for native, answer in module.NATIVES.items()
+    if not is_replacement(native)
+})  # fmt: skip
