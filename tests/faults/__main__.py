@@ -9,6 +9,7 @@ python -m tests.faults --seed 7             other random moments
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -25,6 +26,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--list", action="store_true", help="name the cases and run none")
     options = parser.parse_args()
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background jobs have it ignored, and children too
     known = cases()
     for name in options.names:
         if not any(name in (each.file, each.full_name) for each in known):
