@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any
 from lampwork import collector as collector  # which notes what is frozen before anything is compiled
 
 if TYPE_CHECKING:
-    from lampwork.api import assume_constant, compile, disable, explain, mark_dynamic, mark_static, reset, stats
+    from lampwork.api import (
+        assess,
+        assume_constant,
+        compile,
+        disable,
+        explain,
+        mark_dynamic,
+        mark_static,
+        reset,
+        stats,
+        watch,
+    )
     from lampwork.errors import (
         CompileError,
         Diagnostic,
@@ -26,14 +37,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_API = ("assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static", "reset", "stats")
+_API = (
+    "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static", "reset", "stats",
+    "watch",
+)  # fmt: skip
 _ERRORS = (
     "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
 )  # fmt: skip
 
 __all__ = [
     "CompileError", "Diagnostic", "DynamicSizeError", "GraphBreak", "LampworkError", "LampworkWarning", "OptionError",
-    "__version__", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static", "reset", "stats",
+    "__version__", "assess", "assume_constant", "compile", "disable", "explain", "mark_dynamic", "mark_static", "reset",
+    "stats", "watch",
 ]  # fmt: skip
 
 

@@ -1,10 +1,10 @@
-"""What users call: `compile`, `stats`, `reset`, `explain`. No logic of its own."""
+"""What users call: `compile`, `stats`, `reset`, `explain`, `assess`. No logic of its own."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,6 +13,10 @@ from lampwork.config import Settings, make_settings
 from lampwork.errors import OptionError
 from lampwork.runtime.function import CompiledFunction, compiled_of, is_wrapper, reset_all, wrap
 from lampwork.runtime.module import compile_module
+
+if TYPE_CHECKING:
+    from lampwork.verdict.verdict import Verdict
+    from lampwork.verdict.watch import Watch
 
 Backend = str | Callable
 
@@ -188,3 +192,78 @@ def explain(function: Callable, *args: Any, **kwargs: Any) -> Any:
     from lampwork.debug.explain import explain_call
 
     return explain_call(function, args, kwargs)
+
+
+@is_called_natively
+def assess(
+    function: Callable,
+    *args: Any,
+    calls: int | None = None,
+    restarts: int = 0,
+    seconds: float = 60.0,
+    price: float | None = None,
+    dtypes: Iterable[torch.dtype] = (),
+    freeze: bool = True,
+    peer: bool = False,
+    backward: bool | None = None,
+    progress: bool | None = None,
+    **kwargs: Any,
+) -> Verdict:
+    """Does compiling `function` pay, for `calls` calls such as `function(*args, **kwargs)`? Print the result.
+
+    The call is made many times, eagerly and compiled in each way that may pay, in turns; the cost of each way is
+    measured with an empty cache and with a filled one. Parameters, buffers, gradients, optimizers and generators are
+    put back after it, wherever they were seen to be used; what else a call does is done many times.
+
+    calls      how many calls will be made; None: the answer says after how many it pays
+    restarts   how often the program will be started again with a filled cache
+    seconds    after which no new way is tried; measuring what was tried takes up to ten more
+    price      of an hour, in any currency: the answer says what is saved
+    dtypes     types that you allow calculations in, by `torch.autocast`; results are compared with eager's in the same
+    freeze     whether the weights may be taken as constant (inference only)
+    peer       try `torch.compile`, too; where it is better, the answer says so
+    backward   whether gradients of the result belong to a call; None: for a module in training mode, where gradients
+               are on
+    progress   tell on stderr what is being done; None: where that is a terminal
+
+    Raises `OptionError` for an invalid argument, TypeError for something that cannot be called, and what the eager call
+    raises.
+    """
+    _check_callable(function, "assess")
+    from lampwork.verdict.assess import assess_call
+
+    return assess_call(
+        function, args, kwargs, calls=calls, restarts=restarts, seconds=seconds, price=price, dtypes=dtypes,
+        freeze=freeze, peer=peer, backward=backward, progress=progress,
+    )  # fmt: skip
+
+
+@is_called_natively
+def watch(
+    loader: Iterable,
+    *,
+    calls: int | None = None,
+    steps: int = 60,
+    price: float | None = None,
+    peer: bool = False,
+    progress: bool | None = None,
+) -> Watch:
+    """The items of `loader`, while the steps that a loop makes with them are assessed. The answer is printed on stderr.
+
+        for batch in lampwork.watch(loader, calls=100_000):
+            step(batch)
+
+    The first `steps` steps are taken in turns, eagerly and with the modules that they call compiled in each way that
+    may pay; each step is done once. Then everything is as it was, and `.verdict` has the answer.
+
+    calls      how many steps will be made in all; None: the answer says after how many it pays
+    steps      that the trial lasts, 20 or more
+    price      of an hour, in any currency: the answer says what is saved
+    peer       try `torch.compile`, too
+    progress   None: tell what is being done where stderr is a terminal; False: print no answer either
+
+    Raises `OptionError` for an invalid argument.
+    """
+    from lampwork.verdict.watch import watch_loop
+
+    return watch_loop(loader, calls, steps, price, peer, progress)

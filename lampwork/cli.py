@@ -1,4 +1,4 @@
-"""The `lampwork` command: bench, explain, cache, doctor."""
+"""The `lampwork` command: verdict, bench, explain, cache, doctor."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from lampwork import __version__
 
 _COMMANDS = {
+    "verdict": ("lampwork.commands.verdict", "does compiling pay: for a function, a model, or a script as it is"),
     "bench": ("lampwork.benchmark.bench", "eager, torch.compile and lampwork on the same models in one run"),
     "explain": (
         "lampwork.commands.explain",
@@ -35,7 +36,10 @@ def main(arguments: list[str] | None = None) -> int:
         if name == wanted:
             implementation = importlib.import_module(module)
             implementation.add_arguments(command)
-    parsed = parser.parse_args(given)
+    after: list[str] = []
+    if getattr(implementation, "TAKES_ARGUMENTS_OF_A_SCRIPT", False) and "--" in given:
+        given, after = given[: given.index("--")], given[given.index("--") + 1 :]
+    parsed = parser.parse_args(given, argparse.Namespace(arguments=after))
     assert implementation is not None  # argparse refuses a command that is not in the table
     return implementation.run(parsed)
 

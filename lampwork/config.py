@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
@@ -111,6 +112,23 @@ def _not_used(name: str, remedy: str) -> None:
 
 
 environment = _read_environment()
+
+_cache_dirs: list[str] = []
+
+
+def cache_dir() -> str:
+    """The folder of the on-disk cache: `LAMPWORK_CACHE_DIR`, or the innermost `use_cache_dir`."""
+    return _cache_dirs[-1] if _cache_dirs else environment.cache_dir
+
+
+@contextmanager
+def use_cache_dir(folder: str) -> Iterator[None]:
+    """The whole process has its on-disk cache in `folder` meanwhile: a compile there is cold as on a new machine."""
+    _cache_dirs.append(folder)
+    try:
+        yield
+    finally:
+        _cache_dirs.remove(folder)
 
 
 @record

@@ -55,7 +55,14 @@ from lampwork._torch.modes import (
     without_transforms,
 )
 from lampwork._torch.optimizers import InitialStates, makes_initial_state, undecorated, without_state
-from lampwork._torch.peer import hide_from_peer, is_called_natively, is_made_by_peer, is_peer_tracing, note_original
+from lampwork._torch.peer import (
+    fresh_peer,
+    hide_from_peer,
+    is_called_natively,
+    is_made_by_peer,
+    is_peer_tracing,
+    note_original,
+)
 from lampwork._torch.state import (
     CUDA_SWITCHES,
     CUDNN_READERS,

@@ -5,8 +5,10 @@ Loads nothing of `torch._dynamo`: its evaluator of frames, in C, is part of torc
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -53,3 +55,14 @@ def is_made_by_peer(function: types.FunctionType) -> bool:
         return False
     attributes = function.__dict__
     return "_torchdynamo_inline" in attributes and not attributes.get("_torchdynamo_disable")
+
+
+@contextlib.contextmanager
+def fresh_peer() -> Iterator[None]:
+    """`torch.compile` starts with nothing compiled and empty caches on disk, and has its own again afterwards."""
+    import torch._inductor.utils as inductor
+
+    torch.compiler.reset()
+    fresh = getattr(inductor, "fresh_cache", None) or inductor.fresh_inductor_cache  # its name before 2.9
+    with fresh():
+        yield

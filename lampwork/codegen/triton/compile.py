@@ -20,7 +20,7 @@ from typing import Any
 
 from lampwork.codegen.triton import pool, stored
 from lampwork.codegen.triton.worker import ANSWER, to_bytes
-from lampwork.config import environment
+from lampwork.config import cache_dir, environment
 from lampwork.errors import CompileError
 from lampwork.ir.program import DeviceKernel
 
@@ -110,7 +110,7 @@ def _compile_here(job: dict[str, Any]) -> dict[str, Any] | str:
 
 
 def _folder() -> Path:
-    return Path(environment.cache_dir) / "v1" / "kernels"
+    return Path(cache_dir()) / "v1" / "kernels"
 
 
 def _read(name: str) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ from lampwork.codegen.triton.compile import compile_kernels, release
 from lampwork.codegen.triton.product import product_tilings
 from lampwork.codegen.triton.source import kernel_source
 from lampwork.codegen.triton.tiles import Tiling, candidate_tilings
-from lampwork.config import environment
+from lampwork.config import cache_dir, environment
 from lampwork.errors import CompileError
 from lampwork.ir.alternative import Alternative
 from lampwork.ir.kernel_print import kernel_text
@@ -241,7 +241,7 @@ def _stored(name: str) -> Tuned | None:
 
 
 def _folder(kind: str) -> Path:
-    return Path(environment.cache_dir) / "v1" / kind
+    return Path(cache_dir()) / "v1" / kind
 
 
 def _read(kind: str, name: str) -> Any:

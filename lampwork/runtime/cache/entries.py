@@ -36,7 +36,7 @@ from typing import Any
 import torch
 
 from lampwork.backends import backend_of
-from lampwork.config import Settings, environment
+from lampwork.config import Settings, cache_dir
 from lampwork.errors import LampworkWarning
 from lampwork.files import (
     ABANDONED_SECONDS,
@@ -276,7 +276,7 @@ def _portable(artifact: Artifact, note: Note) -> bool:
 
 
 def _root() -> Path:
-    return Path(environment.cache_dir) / "v1"
+    return Path(cache_dir()) / "v1"
 
 
 def _header(checksum: str) -> bytes:
@@ -434,7 +434,7 @@ def _warn(kind: str, text: str) -> None:
     """One warning per kind and process, with the remedy."""
     if kind not in _warned:
         _warned.add(kind)
-        point = f"oint LAMPWORK_CACHE_DIR (now {environment.cache_dir}) at a directory of your own"
+        point = f"oint LAMPWORK_CACHE_DIR (now {cache_dir()}) at a directory of your own"
         change = f"Run `lampwork cache clear`, or p{point}" if kind in ("read", "corrupt") else f"P{point}"
         remedy = f"{change}; LAMPWORK_CACHE=0 does without."
         warnings.warn(f"lampwork: {text} {remedy}", LampworkWarning, stacklevel=3)

@@ -1,0 +1,106 @@
+"""`lampwork verdict`: does compiling pay here, from when on, and what to write."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lampwork.verdict.verdict import Verdict
+
+#: What stands behind `--` is the script's, and is found in `arguments.arguments`.
+TAKES_ARGUMENTS_OF_A_SCRIPT = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line of `lampwork verdict`."""
+    parser.add_argument(
+        "target", metavar="TARGET", help="package.module:factory, script.py::function, a model of the zoo, or a script "
+        "that is run as it is: `lampwork verdict train.py --steps 60 -- its arguments`"
+    )  # fmt: skip
+    parser.add_argument("--calls", type=int, metavar="N", help="how many calls, or steps, will be made in all")
+    parser.add_argument("--restarts", type=int, default=0, metavar="N", help="how often it starts again, cache filled")
+    parser.add_argument("--steps", type=int, default=60, metavar="N", help="of a script: how many steps are tried (60)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of a function: then no new way is tried (60)")
+    parser.add_argument("--args", metavar="PYTHON", help="of a function: its arguments, such as 'torch.ones(4)'")
+    parser.add_argument("--device", default="cpu", metavar="DEVICE", help="of a model of the zoo (cpu)")
+    parser.add_argument("--size", default="full", help="of a model of the zoo (full)")
+    parser.add_argument("--train", action="store_true", help="of a module: in training mode, with the backward pass")
+    parser.add_argument("--price", type=float, metavar="MONEY", help="of an hour: the answer says what is saved")
+    parser.add_argument("--dtype", action="append", default=[], choices=["bfloat16", "float16"],
+                        help="calculations may be done in this type, by autocast")  # fmt: skip
+    parser.add_argument("--no-freeze", action="store_true", help="weights are not constant")
+    parser.add_argument("--peer", action="store_true", help="try torch.compile, too")
+    parser.add_argument("--require", type=float, metavar="FACTOR", help="exit with status 1 unless all calls together "
+                        "are so many times faster than eager's")  # fmt: skip
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdict as JSON; '-' prints it")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the verdict; 2 with a message if there is no such target, 1 if it does not reach `--require`."""
+    from lampwork.errors import OptionError
+
+    if arguments.json is not None and str(arguments.json) != "-" and not arguments.json.resolve().parent.is_dir():
+        print(f"lampwork verdict: {arguments.json}: its folder does not exist; create it first", file=sys.stderr)
+        return 2
+    try:
+        verdict = _of_script(arguments) if _is_script(arguments.target) else _of_call(arguments)
+    except (ValueError, TypeError, ImportError, OSError, OptionError) as error:
+        print(f"lampwork verdict: {error}", file=sys.stderr)
+        return 2
+    if str(arguments.json) == "-":
+        print(json.dumps(verdict.to_dict()))
+    else:
+        print(verdict)
+        if arguments.json is not None:
+            arguments.json.write_text(json.dumps(verdict.to_dict()))
+    if arguments.require is not None and verdict.speedup < arguments.require:
+        print(f"lampwork verdict: {verdict.speedup:.2f} times eager, {arguments.require:g} required", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _is_script(target: str) -> bool:
+    return target.endswith(".py") and "::" not in target
+
+
+def _of_script(arguments: argparse.Namespace) -> Verdict:
+    from lampwork.verdict.script import assess_script
+
+    path = Path(arguments.target)
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+    return assess_script(
+        path, arguments.arguments, arguments.calls, arguments.steps, arguments.price, arguments.peer, None
+    )
+
+
+def _of_call(arguments: argparse.Namespace) -> Verdict:
+    import torch
+
+    from lampwork.commands.explain import find
+    from lampwork.verdict.assess import assess_call
+
+    if arguments.arguments:
+        raise ValueError(f"{' '.join(arguments.arguments)}: only a script that is run as it is takes arguments")
+    if "::" in arguments.target:
+        function, args, kwargs = find(arguments.target, arguments.args)
+    else:
+        from lampwork.benchmark import zoo
+
+        workload = zoo.build(arguments.target, device=arguments.device, size=arguments.size)
+        function, args, kwargs = workload.function, workload.args, workload.kwargs
+    grads: contextlib.AbstractContextManager = contextlib.nullcontext()
+    if isinstance(function, torch.nn.Module):
+        function.train(arguments.train)
+        grads = torch.set_grad_enabled(arguments.train)
+    with grads:
+        return assess_call(
+            function, args, kwargs, calls=arguments.calls, restarts=arguments.restarts, seconds=arguments.seconds,
+            price=arguments.price, dtypes=[getattr(torch, name) for name in arguments.dtype],
+            freeze=not arguments.no_freeze, peer=arguments.peer,
+        )  # fmt: skip

@@ -1,0 +1,249 @@
+"""The program that is assessed: one call that can be made again and again, and what was seen to run in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from lampwork.verdict.snapshot import Snapshot
+from lampwork.verdict.verify import Comparison, compare, leaves
+
+
+@dataclass(eq=False)
+class Seen:
+    """A module that the program called, not from within another one, and the seconds of its forward passes."""
+
+    module: torch.nn.Module
+    calls: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(eq=False)
+class Watched:
+    """What ran while `watching` was on."""
+
+    outermost: dict[int, Seen] = field(default_factory=dict)
+    optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
+
+    @property
+    def modules(self) -> list[Seen]:
+        return list(self.outermost.values())
+
+    @property
+    def forward_seconds(self) -> float:
+        return sum(each.seconds for each in self.outermost.values())
+
+
+@contextmanager
+def watching(snapshot: Snapshot | None = None) -> Iterator[Watched]:
+    """Notes outermost modules and optimizers; each is added to `snapshot` before it runs for the first time."""
+    watched = Watched()
+
+    def module(each: torch.nn.Module) -> None:
+        if snapshot is not None:
+            snapshot.add(each)
+
+    def stepping(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if not any(each is optimizer for each in watched.optimizers):
+            watched.optimizers.append(optimizer)
+            if snapshot is not None:
+                snapshot.add(optimizer)
+
+    handle = register_optimizer_step_pre_hook(stepping)
+    try:
+        with watching_modules(watched, module, time.perf_counter):
+            yield watched
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def watching_modules(
+    watched: Watched, entered: Callable[[torch.nn.Module], None], now: Callable[[], float]
+) -> Iterator[None]:
+    """Notes outermost modules in `watched`; tells `entered` of each before it runs. Times are those of `now`."""
+    stack: list[tuple[torch.nn.Module, float]] = []
+
+    def before(module: torch.nn.Module, args: Any) -> None:
+        if not stack:
+            entered(module)
+        stack.append((module, now()))
+
+    def after(module: torch.nn.Module, args: Any, output: Any) -> None:
+        while stack:
+            inner, started = stack.pop()  # those above it were left by exceptions
+            if inner is module:
+                break
+        else:
+            return
+        if not stack:
+            seen = watched.outermost.setdefault(id(module), Seen(module))
+            seen.calls += 1
+            seen.seconds += now() - started
+
+    handles = [register_module_forward_pre_hook(before), register_module_forward_hook(after)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Results, gradients and buffers by name, and parameters before and after the call."""
+
+    left: dict[str, Any]
+    parameters: dict[str, tuple[torch.Tensor, torch.Tensor]]
+
+    def compare(self, eager: Outcome) -> Comparison:
+        """Whether these numbers are eager's.
+
+        Parameters that an optimizer wrote are held to no more than the size of eager's update: of a gradient that is
+        rounding alone (a bias before batch norm) Adam makes a whole step, in either direction.
+        """
+        found = compare(self.left, eager.left)
+        reasons = list(found.reasons)
+        for name, (before, after) in eager.parameters.items():
+            ours = self.parameters.get(name, (before, before))[1]
+            update = float((after - before).abs().max()) if after.numel() else 0.0
+            error = float((ours - after).abs().max()) if after.numel() else 0.0
+            if not error <= 2.1 * update + 1e-6 and not (math.isnan(error) and bool(after.isnan().any())):
+                reasons.append(f"{name}: off by {error:.3g} after an update of {update:.3g}")
+        return dataclasses.replace(found, accepted=not reasons, reasons=tuple(reasons))
+
+
+class Program:
+    """`function(*args, **kwargs)`, for a module that is trained with its backward pass.
+
+    task     "infer" where nothing takes gradients, "train" where the call ends with gradients or an optimizer's step
+    devices  where its tensors lie
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        backward: bool | None = None,
+    ) -> None:
+        self.function, self.args, self.kwargs = function, args, dict(kwargs or {})
+        self.snapshot = Snapshot()
+        self.snapshot.add_tensors(each for _, each in leaves((args, self.kwargs)) if isinstance(each, torch.Tensor))
+        self.module = function if isinstance(function, torch.nn.Module) else None
+        if self.module is not None:
+            self.snapshot.add(self.module)
+        for holder in _found_with_state(function):
+            self.snapshot.add(holder)
+        if backward is None:
+            backward = self.module is not None and self.module.training and torch.is_grad_enabled()
+        self.backward = backward
+        self.watched = Watched()
+        self._parameters = [] if self.module is None else list(self.module.parameters())
+
+    @property
+    def name(self) -> str:
+        if self.module is not None:
+            return type(self.module).__name__
+        return getattr(self.function, "__qualname__", type(self.function).__name__)
+
+    @property
+    def task(self) -> str:
+        return "train" if self.backward or self.watched.optimizers or self._left_gradients else "infer"
+
+    _left_gradients = False
+
+    def observe(self) -> Any:
+        """The first call, eagerly, and its result; what ran is in `watched` afterwards, and state is as before."""
+        self.snapshot.restore()
+        with watching(self.snapshot) as self.watched:
+            result = self.run(self.function)
+        parameters = [each for seen in self.watched.modules for each in seen.module.parameters()]
+        self._left_gradients = any(each.grad is not None for each in parameters)
+        self.snapshot.restore()
+        return result
+
+    def run(self, function: Callable[..., Any]) -> Any:
+        """One call of `function` in place of the program's own."""
+        if not self.backward:
+            return function(*self.args, **self.kwargs)
+        for parameter in self._parameters:
+            parameter.grad = None
+        result = function(*self.args, **self.kwargs)
+        loss_of(result).backward()
+        return result
+
+    def outcome(self, function: Callable[..., Any]) -> Outcome:
+        """What one call leaves, from the state that was found, as copies; state is as before afterwards."""
+        self.snapshot.restore()
+        modules = [each.module for each in self.watched.modules] or ([self.module] if self.module else [])
+        before = {name: _copy(value) for module in modules for name, value in module.named_parameters()}
+        result = self.run(function)
+        left: dict[str, Any] = {"result": result}
+        updates: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+        for module in modules:
+            left.update(module.named_buffers())
+            for name, value in module.named_parameters():
+                if value.grad is not None:
+                    left[f"gradient of {name}"] = value.grad
+                if name in before:
+                    updates[name] = before[name], _copy(value)
+        kept = {path: _copy(value) for path, value in leaves(left, "")}
+        self.snapshot.restore()
+        return Outcome(kept, updates)
+
+    def devices(self) -> set[str]:
+        tensors = [each for _, each in leaves((self.args, self.kwargs)) if isinstance(each, torch.Tensor)]
+        for seen in self.watched.modules:
+            tensors += list(seen.module.parameters())[:1]
+        return {each.device.type for each in tensors} or {"cpu"}
+
+
+def loss_of(result: Any) -> torch.Tensor:
+    """What gradients are taken of: `.loss` of the result, a result of one element, or the mean of all that take any.
+
+    Raises TypeError where nothing in the result takes gradients.
+    """
+    loss = getattr(result, "loss", None)
+    if isinstance(loss, torch.Tensor):
+        return loss
+    found = [each for _, each in leaves(result) if isinstance(each, torch.Tensor) and each.requires_grad]
+    if not found:
+        raise TypeError("the result takes no gradients: call it under torch.no_grad(), or in eval mode, to assess it")
+    if len(found) == 1 and found[0].numel() == 1:
+        return found[0].reshape(())
+    return sum((each.float().mean() for each in found), torch.zeros((), device=found[0].device))
+
+
+def _found_with_state(function: Any) -> list[Any]:
+    """What the function names that has a `state_dict`: schedulers, scalers, modules and optimizers of its own."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    found = []
+    if inspect.ismethod(function):
+        holder = function.__self__
+        found += [holder, *getattr(holder, "__dict__", {}).values()]
+    plain = inspect.unwrap(getattr(function, "__func__", function))
+    if inspect.isfunction(plain):
+        names = inspect.getclosurevars(plain)
+        found += [*names.nonlocals.values(), *names.globals.values()]
+    return [each for each in found if not isinstance(each, type) and _has_state(each)]
+
+
+def _has_state(value: Any) -> bool:
+    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+
+
+def _copy(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value

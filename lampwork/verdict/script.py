@@ -1,0 +1,128 @@
+"""`lampwork verdict train.py`: a script of the user's, run as it is, end to end, for so many of its steps.
+
+A step is what lies between two steps of an optimizer, or, in a script without one, between two calls of the module that
+is called first. The script's own arguments are its own; it is left once the trial is over, and what it wrote stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import runpy
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from lampwork.verdict.assess import telling
+from lampwork.verdict.candidate import Allowed
+from lampwork.verdict.starting import starting
+from lampwork.verdict.steps import Trial
+from lampwork.verdict.verdict import Verdict
+from lampwork.verdict.watch import concluded, loaded_ahead
+
+
+class Enough(BaseException):
+    """The trial is over: the script is left. No `except Exception` of the script's takes it."""
+
+
+def assess_script(
+    path: Path, arguments: Sequence[str], calls: int | None, steps: int, price: float | None, peer: bool,
+    progress: bool | None,
+) -> Verdict:  # fmt: skip
+    """Runs the script. Raises ValueError where it made no step, and what the script itself raises."""
+    horizon = float("inf") if calls is None else float(calls)
+    names: dict[str, Any] = {}
+    with telling(progress) as say:
+        trial = Trial(steps, horizon, Allowed(peer=peer), starting, say)
+        try:
+            with _as_main(path, arguments), _stepping(trial), contextlib.suppress(Enough):
+                names = runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as error:
+            if error.code not in (None, 0):
+                raise
+        finally:
+            trial.end()
+    if not trial.done:
+        raise ValueError(f"{path} made no step: no optimizer stepped, and no module was called twice")
+    return concluded(trial, calls, price, names or vars(sys.modules["__main__"]))
+
+
+@contextlib.contextmanager
+def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[None]:
+    """`sys.argv` and `sys.path` are those of `python path arguments`."""
+    argv, paths = sys.argv, list(sys.path)
+    sys.argv = [str(path), *arguments]
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        yield
+    finally:
+        sys.argv = argv
+        sys.path[:] = paths
+
+
+@contextlib.contextmanager
+def _stepping(trial: Trial) -> Iterator[None]:
+    """`trial.begin` where steps begin, `trial.wait` for what `DataLoader`s take."""
+    first: list[torch.nn.Module] = []
+    by_optimizer = False
+
+    def begin() -> None:
+        trial.begin()
+        if trial.over:
+            raise Enough
+
+    def stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        nonlocal by_optimizer
+        if not by_optimizer:
+            by_optimizer = True
+            main.append(optimizer)
+        if optimizer is main[0]:  # of several, the first one's steps are counted
+            begin()
+
+    def called(module: torch.nn.Module, args: Any, output: Any) -> None:
+        if by_optimizer or torch.is_grad_enabled() and module.training:
+            return
+        if not first:
+            first.append(module)
+        if module is first[0]:
+            begin()
+
+    main: list[torch.optim.Optimizer] = []
+    handles = [register_optimizer_step_post_hook(stepped), register_module_forward_hook(called)]
+    iterate = torch.utils.data.DataLoader.__iter__
+    torch.utils.data.DataLoader.__iter__ = lambda loader: _Timed(iterate(loader), loader, trial)  # type: ignore
+    try:
+        yield
+    finally:
+        torch.utils.data.DataLoader.__iter__ = iterate  # type: ignore[method-assign]
+        for handle in handles:
+            handle.remove()
+
+
+class _Timed:
+    """The iterator of a `DataLoader`; what a batch takes is waiting."""
+
+    def __init__(self, items: Any, loader: Any, trial: Trial) -> None:
+        self._items, self._trial = items, trial
+        trial.ahead = max(trial.ahead, loaded_ahead(loader))
+
+    def __iter__(self) -> _Timed:
+        return self
+
+    def __next__(self) -> Any:
+        started = time.perf_counter()
+        try:
+            return next(self._items)
+        finally:
+            self._trial.wait(time.perf_counter() - started)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._items, name)
+
+    def __len__(self) -> int:
+        return len(self._items)

@@ -1,0 +1,99 @@
+"""What a process pays for having a compiler at all: loading it, its libraries and the device's parts of it.
+
+The first program that a process compiles pays this once. It is measured in fresh processes, as a process that has
+compiled already cannot see it, and kept in the cache folder for these versions and this machine.
+
+    python -m lampwork.verdict.starting DEVICE     prints {"first": seconds, "second": seconds} of two small programs
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Starting:
+    """Seconds that a process pays once: with nothing compiled before (`cold`), and with a filled cache (`warm`)."""
+
+    cold: float
+    warm: float
+
+
+def starting(device: str) -> Starting:
+    """Measured once for each machine and version, which takes two processes; read from the cache folder later."""
+    path = _record(device)
+    try:
+        found = json.loads(path.read_text())
+        return Starting(float(found["cold"]), float(found["warm"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    with tempfile.TemporaryDirectory(prefix="lampwork-starting-") as folder:
+        cold, warm = (_process(device, folder) for _ in range(2))
+    made = Starting(cold, warm)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"cold": cold, "warm": warm}))
+    except OSError:
+        pass  # it is measured again next time
+    return made
+
+
+def _record(device: str) -> Path:
+    import torch
+
+    from lampwork import __version__
+    from lampwork.config import cache_dir
+
+    parts = [__version__, torch.__version__, sys.version, os.uname().nodename, device]
+    name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return Path(cache_dir()) / "v1" / "starting" / f"{name}.json"
+
+
+def _process(device: str, folder: str) -> float:
+    command = [sys.executable, "-m", "lampwork.verdict.starting", device]
+    paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "LAMPWORK_CACHE_DIR": folder, "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    found = json.loads(done.stdout.splitlines()[-1])
+    return max(0.0, found["first"] - found["second"])
+
+
+def _main(device: str) -> None:
+    import torch
+
+    x = torch.randn(64, 64, device=device)
+    weight = torch.randn(64, 64, device=device)
+    with torch.no_grad():
+        torch.relu(x @ weight).sum().item()  # what eager pays as well
+        seconds: dict[str, Any] = {}
+        started = time.perf_counter()
+        import lampwork
+
+        for name, program in (("first", _first), ("second", _second)):
+            lampwork.compile(program)(x, weight).sum().item()
+            seconds[name] = time.perf_counter() - started
+            started = time.perf_counter()
+    print(json.dumps(seconds))
+
+
+def _first(x: Any, weight: Any) -> Any:
+    return (x @ weight).relu() * 2 + x.sum(1)
+
+
+def _second(x: Any, weight: Any) -> Any:
+    return (x @ weight).tanh() * 3 - x.amax(1)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])

@@ -1,0 +1,172 @@
+"""`lampwork.assess` on small programs: what is tried, what is left as it was. Times are not looked at."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import lampwork
+from lampwork.verdict import assess as assess_module
+from lampwork.verdict import search
+from lampwork.verdict.candidate import Allowed, Way, candidates, repeated_blocks
+from lampwork.verdict.starting import Starting
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(8)
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return x + self.linear(self.norm(x)).relu()
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.h = torch.nn.ModuleList(Block() for _ in range(3))
+        self.norm = torch.nn.BatchNorm1d(8)
+
+    def forward(self, x):
+        for block in self.h:
+            x = block(x)
+        return self.norm(x)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Loading a compiler is not measured, and rounds are few."""
+    monkeypatch.setattr(assess_module, "starting", lambda device: Starting(0.0, 0.0))
+    monkeypatch.setattr(search, "rounds", lambda names, seconds, least, most: [list(names)] * 4)
+    monkeypatch.setattr(search.Search, "_why_not", lambda self, candidate: "")
+
+
+def state(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(first, second):
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_model_in_inference():
+    model = Net().eval()
+    before = state(model)
+    with torch.no_grad():
+        verdict = lampwork.assess(model, torch.randn(4, 8), calls=1000)
+    names = [each.candidate.name for each in verdict.found.tried]
+    assert names == ["whole: default", "whole: freeze", "h.*: default", "h.*: freeze"]
+    for each in verdict.found.tried:
+        assert not each.failure and each.compared.accepted and len(each.measured.rounds) == 4
+    assert verdict.task == "infer" and same(before, state(model))
+    assert all("forward" not in vars(each) for each in model.modules())
+    assert "What was tried" in str(verdict)
+
+
+def test_a_model_that_is_trained():
+    model = Net().train()
+    before = state(model)
+    verdict = lampwork.assess(model, torch.randn(4, 8))
+    assert verdict.task == "train"
+    assert [each.candidate.name for each in verdict.found.tried] == ["whole: default", "h.*: default"]
+    assert all(each.compared.accepted for each in verdict.found.tried)
+    assert same(before, state(model)) and all(each.grad is None for each in model.parameters())
+
+
+def test_a_training_step():
+    model = Net().train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    x = torch.randn(4, 8)
+    before = state(model)
+    numbers = torch.get_rng_state()
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(torch.nn.functional.dropout(x)).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    verdict = lampwork.assess(step, x)
+    assert verdict.task == "train" and verdict.found.tried[0].candidate.name == "whole: default"
+    assert all(not each.failure for each in verdict.found.tried), [each.failure for each in verdict.found.tried]
+    assert same(before, state(model)) and not optimizer.state
+    assert torch.equal(numbers, torch.get_rng_state())
+
+
+def test_wrong_numbers_are_out_of_question(monkeypatch):
+    wrong = Way.compile
+
+    def compile(self, function):
+        made = wrong(self, function)
+        return made if self.eager else lambda *args: made(*args) + 1e-2
+
+    monkeypatch.setattr(Way, "compile", compile)
+    with torch.no_grad():
+        verdict = lampwork.assess(Net().eval(), torch.randn(4, 8))
+    assert all("other numbers than eager" in each.failure for each in verdict.found.tried)
+    assert not verdict.pays and verdict.sentence.startswith("Don't compile: nothing could be used")
+
+
+def test_what_fails_is_told_and_undone(monkeypatch):
+    def compile(self, function):
+        if self.eager:
+            return function
+        raise RuntimeError("it is not to be")
+
+    monkeypatch.setattr(Way, "compile", compile)
+    model = Net().eval()
+    with torch.no_grad():
+        verdict = lampwork.assess(model, torch.randn(4, 8))
+    assert {each.failure for each in verdict.found.tried} == {"RuntimeError: it is not to be"}
+    assert all("forward" not in vars(each) for each in model.modules())
+
+
+def test_an_error_of_the_program_is_the_users():
+    def program(x):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        lampwork.assess(program, torch.ones(2))
+
+
+def test_invalid_arguments():
+    for arguments in ({"calls": 0}, {"calls": 2.5}, {"restarts": -1}, {"seconds": 0}, {"price": -1.0}):
+        with pytest.raises(lampwork.OptionError):
+            lampwork.assess(torch.relu, torch.ones(2), **arguments)
+    with pytest.raises(TypeError, match="class"):
+        lampwork.assess(Net, torch.ones(2))
+
+
+def test_the_repeated_blocks_are_those_of_most_parameters():
+    model = torch.nn.Module()
+    model.small = torch.nn.ModuleList(Block() for _ in range(2))
+    model.large = torch.nn.Sequential(*(Block() for _ in range(5)))
+    model.mixed = torch.nn.ModuleList([Block(), torch.nn.Linear(800, 800)])
+    found = repeated_blocks(model)
+    assert found.path == "large.*" and len(found.modules) == 5
+
+
+def test_candidates_by_task_and_device():
+    def names(task, device, allowed=Allowed()):
+        return [each.way.name for each in candidates(None, task, device, allowed)]
+
+    assert names("infer", "cpu") == ["default", "freeze"]
+    assert names("train", "cpu") == ["default"]
+    assert names("train", "cuda") == ["default", "reduce-overhead", "max-autotune"]
+    assert names("infer", "cpu", Allowed((torch.bfloat16,), True, False)) == [
+        "default", "eager, bfloat16", "bfloat16", "torch.compile",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_loading_a_compiler_is_measured_in_fresh_processes():
+    done = subprocess.run(
+        [sys.executable, "-c", "from lampwork.verdict.starting import starting; print(starting('cpu'))"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "Starting(cold=" in done.stdout
