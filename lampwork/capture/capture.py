@@ -251,7 +251,7 @@ class _Attempt:
         """What happens after the graph, in order. `changed`: process state that the program left changed."""
         world = self.world
         computed: list[Effect] = []
-        late = [*[number for number, _ in world.families.unbacked.assumed], *world.host_calls.late]
+        late = [*world.backed_numbers.assumed, *world.host_calls.late]
         if late:
             computed = [Evaluate(templates.items(late))]
         told = world.output.described(templates)

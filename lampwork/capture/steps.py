@@ -19,7 +19,7 @@ from lampwork.capture.machine import NULL, Frame, Machine
 from lampwork.capture.outside.overlay import Break, Deferred
 from lampwork.capture.outside.tensor_inputs import is_tensor_function
 from lampwork.capture.record.fake import Fake
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber
+from lampwork.capture.values.scalar import is_unbacked
 from lampwork.errors import GraphBreak
 
 _CALLS = frozenset({OP["CALL"], OP["CALL_KW"], OP["CALL_FUNCTION_EX"]})
@@ -184,12 +184,12 @@ class TorchMachine(Machine):
 
 
 def _holds_number(value: Any) -> bool:
-    return type(value) is UnbackedNumber
+    return is_unbacked(value)
 
 
 def _holds_fake(value: Any, depth: int = 3) -> bool:
     kind = type(value)
-    if kind is Fake or kind is UnbackedNumber:
+    if kind is Fake or is_unbacked(value):
         return True
     if depth and (kind is list or kind is tuple):
         return any(_holds_fake(each, depth - 1) for each in value)

@@ -259,7 +259,7 @@ class TorchWorld(Dispatcher):
         return True
 
     def call_native(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        answer, args, kwargs = self.families.backed.native(function, args, kwargs)
+        answer, args, kwargs = self.families.scalar.native(function, args, kwargs)
         if answer is HANDS_ON:
             answer, function, args, kwargs = self.families.size.native(function, args, kwargs)
         return perform.call_by_effect(self, function, args, kwargs) if answer is HANDS_ON else answer

@@ -30,6 +30,19 @@ def is_float(value: object) -> bool:
     return type(value) is float
 
 
+def real_power(base: float, exponent: float) -> float:
+    """`base ** exponent`. Raises ValueError where that is no real number."""
+    found = base**exponent
+    if type(found) is not float:
+        raise ValueError("a power is complex")
+    return found
+
+
+def total(*values: Any) -> Any:
+    """`sum(values)`, by Python's own rules, which differ between versions."""
+    return sum(values)
+
+
 class NumberOperation:
     """One row.
 
@@ -99,9 +112,13 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("pow", _O.pow, "({} ** {})", _unknown, "maybe", "torch.pow", _O.ipow),
     ("neg", _O.neg, "(-{})", _wider, "never", "torch.neg"),
     ("pos", _O.pos, "(+{})", _wider, "never"),
+    ("invert", _O.invert, "(~{})", _int, "never"),
     ("not", _O.not_, "not {}", _bool, "never"),
     ("is_float", is_float, "type({}) is float", _bool, "never"),
     ("single", single, "single", _float, "never"),
+    ("real_power", real_power, "real_power", _float, "maybe"),
+    ("total", total, "total", _wider, "never"),
+    ("bool", bool, "bool", _bool, "never"),
     ("abs", abs, "abs", _wider, "never", "torch.abs"),
     ("min", min, "min", _one_of, "never"),
     ("max", max, "max", _one_of, "never"),
@@ -150,7 +167,9 @@ def operation_of(function: Any) -> NumberOperation | None:
 #: Arithmetic that statements such as `a += b` have, too.
 ARITHMETIC = frozenset({each.function for each in OPERATIONS.values() if each.inplace is not None})
 #: Functions that programs call.
-FUNCTIONS = frozenset({each.function for each in OPERATIONS.values() if "{" not in each.python}) - {single}
+FUNCTIONS = frozenset({each.function for each in OPERATIONS.values() if "{" not in each.python}) - {
+    single, real_power, total, bool,
+}  # fmt: skip
 #: Those of one number, with which it is not converted.
 FUNCTIONS_OF_ONE = FUNCTIONS - {
     min, max, float, int, round, math.isclose, math.copysign, math.pow, math.hypot, math.fmod, math.atan2,
@@ -167,5 +186,5 @@ RELATION_OF: dict[Any, str] = {function: relation for relation, function in RELA
 #: What texts of expressions name, beside the numbers.
 NAMES: dict[str, Any] = {
     "math": math, "single": single, "min": min, "max": max, "abs": abs, "float": float, "int": int, "type": type,
-    "round": round,
+    "round": round, "real_power": real_power, "total": total, "bool": bool,
 }  # fmt: skip

@@ -238,19 +238,6 @@ def chosen(condition: bool, one: Any, other: Any) -> Any:
     return one if condition else other
 
 
-def real_power(base: float, exponent: float) -> float:
-    """`base ** exponent`. Raises ValueError where that is no real number."""
-    found = base**exponent
-    if type(found) is not float:
-        raise ValueError("a power is complex")
-    return found
-
-
-def total(*values: Any) -> Any:
-    """`sum(values)`."""
-    return sum(values)
-
-
 def joined(*parts: str) -> str:
     """The parts as one text."""
     return "".join(parts)

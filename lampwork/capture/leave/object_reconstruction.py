@@ -16,6 +16,7 @@ from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.ir import operations
 from lampwork.ir.continuation import Place
 from lampwork.ir.guard import ObjectRef
+from lampwork.ir.number import NumberExpr
 from lampwork.ir.template import Call, ConstantValue, NewCall, NewObject, NewThing, NewValue, Template
 
 #: Builtin classes whose instances are made empty and filled.
@@ -45,6 +46,8 @@ class ObjectTemplates:
         self._output_index: dict[int, int] = {}
         self._made: dict[int, int | None] = {}
         self._keep: list[Any] = []
+        #: Numbers that Python computes when the graph has run.
+        self._numbers: dict[NumberExpr, NewValue] = {}
 
     def template(self, value: Any) -> Template:
         """How to get `value` again."""

@@ -25,10 +25,9 @@ from lampwork.capture.machine import UNBOUND, Answer, InPython
 from lampwork.capture.natives.effect_classes import declare_methods
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.outside.plain import HEAP_TYPE, is_plain
-from lampwork.capture.values.numbers import BackedNumber
+from lampwork.capture.values.scalar import Late, Scalar, element
 from lampwork.capture.values.sizes import mentions_symbols
 from lampwork.capture.values.text import holds_unknown
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber
 from lampwork.capture.values.unknown_text import UnknownText, joined, snapshot, unknown_text
 from lampwork.ir.guard import ObjectRef
 from lampwork.ir.template import Call, Effect
@@ -155,7 +154,7 @@ def _write(world: Any, stream: Any, *args: Any) -> Any:
         return stream.write(text)
     _require_open(world, stream, origin, text)
     world.output.write(stream, text)
-    return world.families.unbacked.on_host(len, (text,), int) if type(text) is UnknownText else len(text)
+    return element(Late(len, (text,)), int) if type(text) is UnknownText else len(text)
 
 
 def _flush(world: Any, stream: Any, *args: Any) -> Any:
@@ -264,7 +263,7 @@ def _kept(world: Any, value: Any) -> Any:
     kind = type(value)
     if kind is torch.Tensor or isinstance(value, torch.Tensor):
         return snapshot(world, value)
-    if is_plain(value) or kind in (UnknownText, UnbackedNumber, BackedNumber, torch.SymInt):
+    if is_plain(value) or kind in (UnknownText, Scalar, torch.SymInt):
         return value
     if kind in (list, tuple) or isinstance(value, torch.Size):
         return (list if kind is list else tuple)([_kept(world, each) for each in value])

@@ -29,12 +29,12 @@ from lampwork.capture.outside.plain import is_plain
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.arrays import UnknownArray
 from lampwork.capture.values.host_results import HostResult
-from lampwork.capture.values.numbers import BackedNumber
+from lampwork.capture.values.scalar import Element, Late, Scalar, function_of, given, is_backed
 from lampwork.capture.values.sizes import SYMBOLIC, number
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber
 from lampwork.capture.values.unknown_text import UnknownText
 from lampwork.ir import operations
 from lampwork.ir.guard import ObjectRef
+from lampwork.ir.number import Constant, NumberExpr
 from lampwork.ir.template import (
     ConstantValue,
     NewCall,
@@ -111,16 +111,13 @@ class Templates(ObjectTemplates):
             return SourceValue(origin.source)
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
-        if kind is BackedNumber:
-            if value.reads_tensors:  # whose contents the program may have changed by the time that templates are read
+        if kind is Scalar:
+            if is_backed(value) and value.reads_tensors:
+                # The program may have changed what is in tensors by the time that templates are read.
                 return ScalarValue(self._tensor(value.numbers.tensor(value)).index, "float")
-            return NumberValue(value.expression)
-        if kind is UnbackedNumber:
-            if value.host is not None:
-                return value.host.calls.template(value.host)
-            if value.made is None:
-                return ScalarValue(self._tensor(value.tensor).index, value.kind.__name__)
-            return self._once(value, lambda: self._computed(*value.made))
+            return self._number(value.expression)
+        if isinstance(value, NumberExpr):
+            return self._number(value)
         if kind is UnknownArray:
             parts = (self._tensor(value.tensor), ConstantValue(value.scalar))
             return self._once(value, lambda: NewCall(_ARRAY_OF, parts))
@@ -151,12 +148,31 @@ class Templates(ObjectTemplates):
         index = self._made.get(id(value))
         return self._after_parts(value, make) if index is None else NewValue(index)
 
-    def _computed(self, function: Any, args: tuple, may_fail: bool) -> NewCall:
-        """What `function` makes of numbers when the graph has run."""
+    def _number(self, number: NumberExpr) -> Template:
+        if number.leaves:
+            return NumberValue(number)
+        if type(number) is Constant:
+            return ConstantValue(number.value)
+        by = given(number)
+        if type(by) is HostResult or type(by) is torch.SymInt:
+            return self.template(by)
+        if type(number) is Element and type(by) is not Late:
+            return ScalarValue(self._tensor(by).index, number.kind or "float")
+        found = self._numbers.get(number)
+        if found is None:
+            self.objects.append(self._made_of(number, by))
+            found = self._numbers[number] = NewValue(len(self.objects) - 1)
+        return found
+
+    def _made_of(self, number: NumberExpr, by: Any) -> NewCall:
+        """What a function makes of numbers when the graph has run."""
         reference = self.loader.guards.reference
-        if not may_fail:
-            return NewCall(reference(function), self.items(args))
-        return NewCall(_ATTEMPT, (ObjectValue(reference(function)), *self.items(args)))
+        if type(by) is Late:
+            return NewCall(reference(by.function), self.items(by.args))
+        function, parts = reference(function_of(number)), tuple(map(self._number, number.parts))
+        if number in self.loader.numbers.assumed:
+            return NewCall(_ATTEMPT, (ObjectValue(function), *parts))
+        return NewCall(function, parts)
 
     def _joined(self, pieces: tuple) -> NewCall:
         parts = [

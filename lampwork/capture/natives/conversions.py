@@ -24,10 +24,10 @@ from lampwork.capture.outside.overlay import MISSING, Break
 from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.values.arrays import UnknownArray
 from lampwork.capture.values.family import HANDS_ON
-from lampwork.capture.values.numbers import BackedNumber
+from lampwork.capture.values.scalar import Scalar
 from lampwork.capture.values.sizes import SYMBOLIC, number, settled
 from lampwork.capture.values.text import holds_unknown
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber, extreme, total
+from lampwork.capture.values.unbacked_numbers import extreme, total
 from lampwork.capture.values.unknown_text import UnknownText, joined
 from lampwork.ir.number_operations import FUNCTIONS_OF_ONE
 
@@ -121,7 +121,7 @@ _FINAL = frozenset({round, math.floor, math.ceil, math.trunc, bytes})
 def is_object(value: Any) -> bool:
     """Whether `value` is an object of a Python class, whose special methods may be the program's."""
     kind = type(value)
-    if kind in SYMBOLIC or kind in (UnbackedNumber, UnknownText, UnknownArray, BackedNumber):
+    if kind in SYMBOLIC or kind in (Scalar, UnknownText, UnknownArray):
         return False
     return bool(kind.__flags__ & HEAP_TYPE) and not isinstance(value, torch.Tensor)
 

@@ -21,7 +21,8 @@ from lampwork.capture.machine import Answer
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import Fake
 from lampwork.capture.values.host_results import HostResult
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber, host_number, is_early
+from lampwork.capture.values.scalar import is_unbacked
+from lampwork.capture.values.unbacked_numbers import host_number, is_early
 from lampwork.fakes.fake import TensorSpec
 from lampwork.fakes.shapes import contiguous
 from lampwork.ir.guard import ObjectRef
@@ -113,7 +114,7 @@ def _fill(world: Any, generator: Any, name: str, x: Any, args: tuple, options: d
 
 
 def _are_early(values: tuple) -> bool:
-    return all(is_early(each) and type(each) is not UnbackedNumber for each in values)
+    return all(is_early(each) and not is_unbacked(each) for each in values)
 
 
 def _tensor(world: Any, function: Any, args: tuple, sizes: tuple, dtype: torch.dtype, device: torch.device) -> Fake:

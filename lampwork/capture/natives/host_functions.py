@@ -29,8 +29,9 @@ from lampwork.capture.machine.values import Enter
 from lampwork.capture.outside.overlay import Break
 from lampwork.capture.values.arrays import UnknownArray, can_follow
 from lampwork.capture.values.host_results import HostResult
+from lampwork.capture.values.scalar import Late, Scalar, element, is_unbacked
 from lampwork.capture.values.sizes import settled
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber, host_number, is_early
+from lampwork.capture.values.unbacked_numbers import host_number, is_early
 from lampwork.capture.values.unknown_text import unknown_text
 from lampwork.ir.operations import call_method, shuffled
 
@@ -58,7 +59,7 @@ def _known_early(world: Any, value: Any) -> bool:
     """Whether an argument is there before the graph runs."""
     if is_early(value):
         return True
-    return type(value) is not UnbackedNumber and world.data.is_plain_data(value) and not isinstance(value, list)
+    return not is_unbacked(value) and world.data.is_plain_data(value) and not isinstance(value, list)
 
 
 def _owner(world: Any, generator: Any) -> Any:
@@ -235,7 +236,7 @@ def _has_computed(world: Any) -> bool:
 
 
 def _clock(clock: Any, kind: type) -> Callable:
-    def answer(world: Any) -> UnbackedNumber:
+    def answer(world: Any) -> Scalar:
         if not _has_computed(world):
             return host_number(world.host_calls.make(clock, (), changes=False), kind)
         return _after(world, clock, (), kind)
@@ -254,9 +255,9 @@ def _sleep(world: Any, seconds: Any) -> None:
         world.host_calls.make(time.sleep, (seconds,))
 
 
-def _after(world: Any, function: Any, args: tuple, kind: type) -> UnbackedNumber:
+def _after(world: Any, function: Any, args: tuple, kind: type) -> Scalar:
     """What `function` gives when the graph has run, in the order of such calls."""
-    number = UnbackedNumber(None, kind, (function, args, False))
+    number = element(Late(function, args), kind)
     world.host_calls.late.append(number)
     return number
 

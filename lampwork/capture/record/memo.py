@@ -15,7 +15,7 @@ import torch
 from torch.fx import Node
 
 from lampwork import _torch
-from lampwork.capture.values.numbers import BackedNumber
+from lampwork.capture.values.scalar import Scalar
 from lampwork.fakes.fake import Fake
 from lampwork.fakes.numbers import NumberNode
 from lampwork.fakes.operators import Operator, operator
@@ -142,8 +142,8 @@ def _token(value: Any) -> Any:
     if kind is torch.SymFloat and type(value.node) is NumberNode:
         value = value.node.number
         kind = type(value)
-        if kind is BackedNumber:
-            return BackedNumber, value.expression
+        if kind is Scalar and value.value is not None:
+            return Scalar, value.expression
     return (kind, value.hex()) if kind is float else None
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from lampwork import _torch
-from lampwork.capture.values.numbers import BackedNumber
+from lampwork.capture.values.scalar import WHAT_IS_DONE, is_backed, is_unbacked
 from lampwork.capture.values.unbacked_numbers import tensor_of
 from lampwork.fakes.fake import DataDependent, Fake, Unsupported
 from lampwork.fakes.numbers import NumberNode, number_behind, root_of
@@ -105,7 +105,7 @@ class Scalars:
             return value
         number = value.node.number
         wanted = torch.float32 if dtype in _HALF else dtype
-        if type(number) is BackedNumber:
+        if is_backed(number):
             return number.numbers.operand(number, wanted, self.device)
         if type(number) is float:
             return number
@@ -150,8 +150,8 @@ def known_numbers(value: Any) -> Any:
     kind = type(value)
     if kind is torch.SymFloat and type(value.node) is NumberNode:
         number = value.node.number
-        if type(number) is not BackedNumber and type(number) is not float:
-            raise DataDependent("what is done with a number taken out of a tensor")
+        if is_unbacked(number):
+            raise DataDependent(WHAT_IS_DONE)
         return float(number)
     if kind is tuple or kind is list:
         return kind([known_numbers(each) for each in value])
@@ -186,7 +186,7 @@ def _power(scalars: Scalars, x: Any, y: Any) -> Any:
     dtype = _result_type(beside)
     if dtype is None:
         return None
-    root = root_of(y, x) if type(number_behind(y)) is BackedNumber else None
+    root = root_of(y, x) if is_backed(number_behind(y)) else None
     if root is not None:
         return scalars.run(aten.pow.Tensor_Scalar, x, root)
     operands = [scalars.operand(each, beside, dtype, as_element=True) for each in (x, y)]

@@ -22,7 +22,8 @@ from lampwork.capture.outside.overlay import Break
 from lampwork.capture.record.fake import TENSOR_KINDS, Fake
 from lampwork.capture.values.assumptions import assume, may_assume
 from lampwork.capture.values.family import HANDS_ON, StandInFamily
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber, counted, tensor_of
+from lampwork.capture.values.scalar import is_unbacked
+from lampwork.capture.values.unbacked_numbers import counted, tensor_of
 from lampwork.capture.values.unknown_text import formatted, refused, snapshot, unknown_text
 from lampwork.ir import operations
 
@@ -300,7 +301,7 @@ def sample(value: Any) -> Any:
         return one[()] if value.scalar else one
     if isinstance(value, numpy.ndarray):
         return numpy.ones((1,) * value.ndim, value.dtype)
-    if type(value) is UnbackedNumber:
+    if is_unbacked(value):
         return value.kind(1)
     if type(value) in (int, float, bool) or is_known(value):
         return value
@@ -323,7 +324,7 @@ def array_tensor(world: Any, value: Any, dtype: torch.dtype | None = None) -> An
     """The tensor with the contents of an array or number, converted to `dtype`."""
     if type(value) is UnknownArray:
         tensor: Any = value.tensor
-    elif type(value) is UnbackedNumber:
+    elif is_unbacked(value):
         tensor = tensor_of(value)
     elif isinstance(value, (numpy.ndarray, numpy.generic)):
         if not is_known(value):

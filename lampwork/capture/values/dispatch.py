@@ -4,9 +4,8 @@
     a[k], -a     the family of `a`
 
     unknown texts           text.py
-    numbers from outside    number_operations.py
+    numbers                 scalars.py
     arrays                  arrays.py
-    numbers out of tensors  unbacked_numbers.py
     symbols                 sizes.py
     tensors                 tensors.py
     containers              containers.py
@@ -34,14 +33,13 @@ from lampwork.capture.values.classes import Classes
 from lampwork.capture.values.containers import ContainerFamily
 from lampwork.capture.values.family import HANDS_ON, Family
 from lampwork.capture.values.modules import ModuleFamily
-from lampwork.capture.values.number_operations import BackedNumberFamily
-from lampwork.capture.values.numbers import BackedNumber
 from lampwork.capture.values.objects import NamespaceFamily, ObjectFamily
 from lampwork.capture.values.opaque import OpaqueFamily
+from lampwork.capture.values.scalar import Scalar, is_backed, taken
+from lampwork.capture.values.scalars import ScalarFamily
 from lampwork.capture.values.sizes import SizeFamily, mentions_symbols, number
 from lampwork.capture.values.tensors import TensorFamily
 from lampwork.capture.values.text import TextFamily
-from lampwork.capture.values.unbacked_numbers import UnbackedNumberFamily
 
 if TYPE_CHECKING:
     from lampwork.capture.machine import Natives
@@ -62,9 +60,8 @@ class Families(dict[type, Family]):
 
     def __init__(self, world: TorchWorld) -> None:
         self.text = TextFamily(world)
-        self.backed = BackedNumberFamily(world)
+        self.scalar = ScalarFamily(world)
         self.array = ArrayFamily(world)
-        self.unbacked = UnbackedNumberFamily(world)
         self.size = SizeFamily(world)
         self.tensor = TensorFamily(world)
         self.container = ContainerFamily(world)
@@ -73,10 +70,9 @@ class Families(dict[type, Family]):
         self.plain = ObjectFamily(world)
         self.opaque = OpaqueFamily(world)
         #: Whom an operation on two values asks first. A number from outside beside an array is taken as it is now, so
-        #: the array sees a float; one beside a number out of a tensor becomes part of the graph.
+        #: the array sees a float.
         self.ranked = (
-            self.text, self.backed, self.array, self.unbacked, self.size, self.tensor, self.container,
-            self.module, self.namespace,
+            self.text, self.scalar, self.array, self.size, self.tensor, self.container, self.module, self.namespace,
         )  # fmt: skip
 
     def __missing__(self, cls: type) -> Family:
@@ -204,8 +200,10 @@ class Dispatcher(World):
             raise unsupported("an index made")
         if type(container) is numpy.ndarray and holds_array((key, value)):
             raise unsupported("an item")
-        if kind is BackedNumber and isinstance(container, (*_INDEXED, dict)):
+        if is_backed(key) and isinstance(container, (*_INDEXED, dict)):
             return key.take()
+        if kind is slice and isinstance(container, _INDEXED):
+            key = slice(*map(taken, (key.start, key.stop, key.step)))
         return number(key) if mentions_symbols(key) else key
 
     # -- iteration
@@ -325,8 +323,8 @@ class Dispatcher(World):
         return self.classes.delete_through(obj, name)
 
     def python_special(self, obj: Any, name: str) -> Any:
-        """The methods that `BackedNumber` has are for native code: a float's are C's."""
-        return UNBOUND if type(obj) is BackedNumber else World.python_special(self, obj, name)
+        """The methods that `Scalar` has are for native code: those of a number are C's."""
+        return UNBOUND if type(obj) is Scalar else World.python_special(self, obj, name)
 
 
 __all__ = ["Dispatcher"]

@@ -12,8 +12,8 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.record.fake import DataDependent, Fake
+from lampwork.capture.values.scalar import is_unbacked
 from lampwork.capture.values.unbacked_numbers import (
-    UnbackedNumber,
     beside,
     compute_in_place,
     compute_with_tensor,
@@ -44,7 +44,7 @@ def takes_numbers(function: Any) -> bool:
 
 
 def has_number(args: tuple, kwargs: dict[str, Any]) -> bool:
-    return any(type(each) is UnbackedNumber for each in (*args, *kwargs.values()))
+    return any(is_unbacked(each) for each in (*args, *kwargs.values()))
 
 
 def _refused(name: str) -> DataDependent:
@@ -53,7 +53,7 @@ def _refused(name: str) -> DataDependent:
 
 def _bound(x: Fake, value: Any) -> Any:
     """A number beside `x`, known or not, as a tensor; None stays."""
-    if value is None or type(value) is UnbackedNumber:
+    if value is None or is_unbacked(value):
         return value if value is None else beside(value, x)
     if type(value) not in (int, float) or (type(value) is float and not x.is_floating_point()):
         raise _refused("an operator")
@@ -123,7 +123,7 @@ def _tensor_of_list(elements: Any, dtype: Any) -> Any:
 def _kind_of(element: Any) -> type | None:
     """The class of number that an element is, or has in it; None for complex numbers and what is no number."""
     if type(element) is not Fake:
-        return element.kind if type(element) is UnbackedNumber else type(element)
+        return element.kind if is_unbacked(element) else type(element)
     if element.is_complex() or element.dtype is torch.uint64:
         return None
     return float if element.is_floating_point() else bool if element.dtype is torch.bool else int
@@ -132,7 +132,7 @@ def _kind_of(element: Any) -> type | None:
 def _tensor_of_element(element: Any, dtype: torch.dtype) -> Any:
     if type(element) is Fake:
         return element.detach().to(dtype)
-    return tensor_of(element).to(dtype) if type(element) is UnbackedNumber else torch.tensor(element, dtype=dtype)
+    return tensor_of(element).to(dtype) if is_unbacked(element) else torch.tensor(element, dtype=dtype)
 
 
 def _type_of(element: Any) -> torch.dtype:
@@ -158,11 +158,11 @@ def holds_number(value: Any) -> bool:
     """Whether the value is a number that is not known, or a nested list with such a number or a tensor in it."""
     if type(value) in (list, tuple):
         return any(type(each) is Fake or holds_number(each) for each in value)
-    return type(value) is UnbackedNumber
+    return is_unbacked(value)
 
 
 def _full(size: Any, number: Any, dtype: Any = None) -> Any:
-    if type(number) is not UnbackedNumber:
+    if not is_unbacked(number):
         raise _refused("full")
     made = torch.empty(size, dtype=dtype or _DTYPES.get(number.kind) or torch.get_default_dtype())
     return made.copy_(tensor_of(number))

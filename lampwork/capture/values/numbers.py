@@ -1,6 +1,6 @@
 """Numbers from outside that may be others on the next call, and what the program computes from them.
 
-    group["lr"]                     a `BackedNumber`: f0, which is the number at its source
+    group["lr"]                     a `Scalar` with a value: f0, which is the number at its source
     1 - group["lr"] * 0.01          another: (1 - (f0 * 0.01))
     if group["momentum"] != 0:      decided by the number seen, guarded: f1 != 0
     step.item()                     f2.item(), where `step` is a tensor on the CPU that came from outside
@@ -25,12 +25,12 @@ import torch
 
 from lampwork import _torch
 from lampwork.capture.record.fake import Fake
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber
+from lampwork.capture.values.scalar import NUMERIC, Scalar, element, is_backed, taken
 from lampwork.fakes.fake import TensorSpec, make_fake
 from lampwork.fakes.symbolic import size_of
 from lampwork.ir.guard import NumberRelation
 from lampwork.ir.number import Leaf, NumberExpr, applied, compared, constant, equals, leaf
-from lampwork.ir.number_operations import ARITHMETIC, RELATION_OF, operation_of, single
+from lampwork.ir.number_operations import RELATION_OF, operation_of, single
 from lampwork.ir.reference import ObjectRef
 from lampwork.ir.source import InstanceDict, Item, Numbers, Source
 from lampwork.ir.template import Call, ConstantValue, Effect, NumberValue, SourceValue, Template
@@ -53,74 +53,8 @@ class _Unread:
 _MOST_NODES = 400
 #: How many numbers one graph may take.
 _CAPACITY = 1 << 14
-NUMERIC = frozenset({int, float, bool})
 _CPU = torch.device("cpu")
 _STORE = ObjectRef("function", "lampwork.runtime.leave.post_graph", "store")
-
-
-class BackedNumber:
-    """A Python float: an expression over numbers that the call has, which was `value` in this call."""
-
-    __slots__ = ("numbers", "expression", "value")
-
-    def __init__(self, numbers: BackedNumbers, expression: NumberExpr, value: float) -> None:
-        self.numbers, self.expression, self.value = numbers, expression, value
-
-    @property
-    def reads_tensors(self) -> bool:
-        return any(each.read == "item" for each in self.expression.leaves)
-
-    def take(self) -> float:
-        """The number, guarded."""
-        self.numbers.relation(equals(self.expression, self.value))
-        return self.value
-
-    # Native code that looks at the number gets it.
-
-    def __float__(self) -> float:
-        return self.take()
-
-    def __hash__(self) -> int:
-        return hash(self.take())
-
-
-def _taking(name: str) -> Callable:
-    def answer(self: BackedNumber, *args: Any) -> Any:
-        taken = [each.take() if type(each) is BackedNumber else each for each in args]
-        return getattr(self.take(), name)(*taken)
-
-    return answer
-
-
-def _computing(op: Any, swapped: bool) -> Callable:
-    def answer(self: BackedNumber, other: Any) -> Any:
-        if type(other) is not BackedNumber and type(other) not in NUMERIC:
-            return NotImplemented
-        return self.numbers.compute(op, other, self) if swapped else self.numbers.compute(op, self, other)
-
-    return answer
-
-
-for _name in ("bool", "str", "repr", "format", "round", "trunc", "floor", "ceil", "int", "divmod", "rdivmod",
-              "abs", "complex"):  # fmt: skip
-    setattr(BackedNumber, f"__{_name}__", _taking(f"__{_name}__"))
-
-
-def _comparing(op: Any) -> Callable:
-    def answer(self: BackedNumber, other: Any) -> Any:
-        if type(other) is not BackedNumber and type(other) not in NUMERIC:
-            return NotImplemented
-        return self.numbers.compare(op, self, other)
-
-    return answer
-
-
-for _op in RELATION_OF:
-    setattr(BackedNumber, f"__{_op.__name__}__", _comparing(_op))
-for _op in ARITHMETIC:
-    setattr(BackedNumber, f"__{_op.__name__}__", _computing(_op, False))
-    setattr(BackedNumber, f"__r{_op.__name__}__", _computing(_op, True))
-setattr(BackedNumber, "__neg__", lambda self: self.numbers.compute(operator.mul, self, -1.0))  # noqa: B010
 
 
 def in_parameter_group(source: Source) -> bool:
@@ -148,24 +82,26 @@ class BackedNumbers:
 
     def __init__(self, recorder: Any, guards: Any, tensors: Any) -> None:
         self.recorder, self.guards, self.tensors = recorder, guards, tensors
-        self._values: dict[Leaf, BackedNumber] = {}
+        self._values: dict[Leaf, Scalar] = {}
         self._vectors: dict[torch.device, _Vector] = {}
         self._operands: dict[tuple[NumberExpr, torch.dtype, torch.device], Fake] = {}
         #: Expressions for what tensors of single precision or less hold.
         self._singles: set[NumberExpr] = set()
         #: Counters that the program takes for one number, by name, type and value.
         self._counters: dict[tuple, list[Leaf]] = {}
+        #: Computations that may fail when the graph has run, and the step of each: they are assumed to succeed.
+        self.assumed: dict[NumberExpr, int] = {}
         #: What the program knows to be in tensors of one element on the CPU, by storage: a number, or an expression.
         self.contents: dict[int, Any] = {}
 
     # Numbers --------------------------------------------------------------------------------------
 
-    def at(self, source: Source, kind: str, value: float) -> BackedNumber:
+    def at(self, source: Source, kind: str, value: float) -> Scalar:
         """The number at a source ("value"), or in the tensor there ("item")."""
         number = leaf(source, kind, 0, type(value).__name__)
         found = self._values.get(number) if kind == "value" else None  # one object, as in the program
         if found is None:
-            found = BackedNumber(self, number, value)
+            found = Scalar(number, type(value), value, self)
             if kind == "value":
                 self._values[number] = found
         return found
@@ -181,17 +117,17 @@ class BackedNumbers:
         try:
             value = op(a, b)
         except ArithmeticError:
-            return op(self.taken(left), self.taken(right))
+            return op(taken(left), taken(right))
         row = operation_of(op)
         assert row is not None, op
         number = applied(row.name, one, two)
         if type(value) is not float or number.nodes > _MOST_NODES:
-            return op(self.taken(left), self.taken(right))
+            return op(taken(left), taken(right))
         if row.raises == "zero":
             self.relation(compared("!=", two, constant(0)))
         elif row.raises != "never":
             self.relation(applied("is_float", number))
-        return BackedNumber(self, number, value)
+        return Scalar(number, type(value), value, self)
 
     def compare(self, op: Any, left: Any, right: Any) -> bool:
         """`op(left, right)` of numbers, guarded."""
@@ -209,17 +145,17 @@ class BackedNumbers:
         try:
             value = function(*[each for _, each in parts])
         except (ArithmeticError, ValueError):
-            return function(*map(self.taken, args))
+            return function(*map(taken, args))
         number = applied(row.name, *[each for each, _ in parts])
         if type(value) is not float or number.nodes > _MOST_NODES:
             self.relation(equals(number, value))
             return value
         if row.raises != "never":
             self.relation(applied("is_float", number))  # it does not raise
-        return BackedNumber(self, number, value)
+        return Scalar(number, type(value), value, self)
 
     def _parts(self, value: Any) -> tuple[NumberExpr, Any]:
-        if type(value) is BackedNumber:
+        if is_backed(value):
             return value.expression, value.value
         if type(value) is torch.SymInt:
             size = size_of(value)
@@ -228,20 +164,13 @@ class BackedNumbers:
             return value.node.sizes.expression(value.node.value), value.node.hint
         return constant(value), value
 
-    @staticmethod
-    def taken(value: Any) -> Any:
-        """The number itself, guarded."""
-        if type(value) is BackedNumber:
-            return value.take()
-        return int(value) if type(value) is torch.SymInt else value
-
     # In the graph ---------------------------------------------------------------------------------
 
-    def unknown(self, number: BackedNumber) -> UnbackedNumber:
+    def unbacked(self, number: Scalar) -> Scalar:
         """The number as one that the graph computes with."""
-        return UnbackedNumber(self.tensor(number), float)
+        return element(self.tensor(number), float)
 
-    def tensor(self, number: BackedNumber, device: torch.device = _CPU) -> Fake:
+    def tensor(self, number: Scalar, device: torch.device = _CPU) -> Fake:
         """A float64 tensor of no dimensions with the number, on `device`."""
         vector = self._vectors.get(device)
         if vector is None:
@@ -264,7 +193,7 @@ class BackedNumbers:
         self.tensors.fakes.append(fake)
         return _Vector(fake)
 
-    def operand(self, number: BackedNumber, dtype: torch.dtype, device: torch.device) -> Fake:
+    def operand(self, number: Scalar, dtype: torch.dtype, device: torch.device) -> Fake:
         """The number in a tensor of no dimensions and of `dtype` on `device`, which nothing writes to."""
         if dtype is torch.float64:
             return self.tensor(number, device)
@@ -317,7 +246,7 @@ class BackedNumbers:
                 user.graph.erase_node(user)
             forgotten.append(fake)
             del self.tensors.inputs[position], self.tensors.fakes[position]
-            named = type(known) is BackedNumber
+            named = is_backed(known)
             value = NumberValue(known.expression) if named else ConstantValue(known)
             _, targets = stores.setdefault(known.expression if named else known, (value, []))
             targets.append(SourceValue(source))
@@ -374,7 +303,7 @@ class BackedNumbers:
             value = origin.raw.item()
         return self.compare(_DECISIONS[node.target], self.at(origin.source, "item", value), number)
 
-    def _like_others(self, source: Source, value: float, dtype: torch.dtype) -> BackedNumber:
+    def _like_others(self, source: Source, value: float, dtype: torch.dtype) -> Scalar:
         """The number in a tensor from outside. Counters of one name that stand at the same number (`state[p]["step"]`
         of every parameter) are one number to the program, guarded to be equal: what is computed of it is computed once.
         """
@@ -416,7 +345,7 @@ class BackedNumbers:
             operand = args[0]
             if type(operand) is Fake:
                 operand = self._content(operand, None) if _has_one(operand) else None
-            if type(operand) in NUMERIC or type(operand) is BackedNumber:
+            if type(operand) in NUMERIC or is_backed(operand):
                 operand = known = self._stored(operand, tensor.dtype)
             if operand is not None and op in _STEPS:
                 known = self._stepped(_STEPS[op], tensor, origin, operand)
@@ -444,7 +373,7 @@ class BackedNumbers:
                 return tensor.constant.item()
         return self.item(tensor, origin)
 
-    def made_tensor(self, number: BackedNumber, dtype: torch.dtype) -> Fake:
+    def made_tensor(self, number: Scalar, dtype: torch.dtype) -> Fake:
         """`torch.tensor(number, dtype=dtype)`."""
         tensor = self.tensor(number)
         made = self.recorder.call(torch.ops.aten._to_copy.default, (tensor,), {"dtype": dtype})
@@ -454,7 +383,7 @@ class BackedNumbers:
         return made
 
     def _applied(self, step: Any, known: Any, operand: Any) -> Any:
-        if type(known) is not BackedNumber and type(operand) is not BackedNumber:
+        if not is_backed(known) and not is_backed(operand):
             return step(known, operand)
         return self.compute(step, known, operand)
 
@@ -464,13 +393,13 @@ class BackedNumbers:
             return value
         if dtype is not torch.float32:
             return None
-        if type(value) is not BackedNumber:
+        if not is_backed(value):
             return single(value)
         if value.expression in self._singles:
             return value
         rounded = applied("single", value.expression)
         self._singles.add(rounded)
-        return BackedNumber(self, rounded, single(value.value))
+        return Scalar(rounded, float, single(value.value), self)
 
 
 #: In-place operators whose results on one element the host computes as well: two numbers of single precision, added or

@@ -21,7 +21,7 @@ from lampwork.capture.record.fake import DataDependent, Fake
 from lampwork.capture.values.family import HANDS_ON, StandInFamily
 from lampwork.capture.values.keyed_calls import settle_keys, takes_symbols
 from lampwork.capture.values.memberships import contains_symbol
-from lampwork.capture.values.number_operations import counts_in_float, is_mixed, makes_float
+from lampwork.capture.values.scalars import counts_in_float, is_mixed, makes_float
 from lampwork.capture.values.unbacked_numbers import counted
 from lampwork.fakes.symbolic import size_of
 from lampwork.ir.number_operations import ARITHMETIC, RELATION_OF

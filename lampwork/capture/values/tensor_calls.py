@@ -21,9 +21,9 @@ from lampwork.capture.record.fake import Fake, Unsupported
 from lampwork.capture.record.products import called as product_called
 from lampwork.capture.record.recurrent import RECURRENT, recurrent
 from lampwork.capture.values.number_arguments import call_with_numbers, has_number, takes_numbers
-from lampwork.capture.values.number_operations import mention_numbers
-from lampwork.capture.values.numbers import BackedNumber
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber, as_size, item, items
+from lampwork.capture.values.scalar import Scalar, is_backed, is_unbacked
+from lampwork.capture.values.scalars import mention_numbers
+from lampwork.capture.values.unbacked_numbers import as_size, item, items
 from lampwork.fakes.numbers import number_behind
 from lampwork.fakes.overflow import refuse_misfit
 from lampwork.fakes.symbolic import by_contents
@@ -35,8 +35,8 @@ aten = torch.ops.aten
 
 _MAKE_TENSORS = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
 #: Elements of lists that are made a tensor in the graph.
-_STACKED = frozenset({BackedNumber, torch.SymInt, float, int})
-_SYMBOLS = frozenset({BackedNumber, torch.SymInt})
+_STACKED = frozenset({Scalar, torch.SymInt, float, int})
+_SYMBOLS = frozenset({Scalar, torch.SymInt})
 _MAKES = frozenset({*_SYMBOLS, list, tuple})
 #: Functions that make a tensor of Python data. They read a symbol as its number, and convert that without a check.
 _OF_DATA = frozenset({"tensor", "as_tensor", "asarray", "new_tensor"})
@@ -91,7 +91,7 @@ class TensorCalls:
         if function in _torch.list_lerps and len(args) == 3 and type(args[2]) is Fake and not args[2].dim():
             args = (*args[:2], self._item(args[2]))
         if function in _MAKE_TENSORS and args and type(args[0]) in _MAKES:
-            if type(args[0]) is BackedNumber:
+            if is_backed(args[0]):
                 made = self._tensor_of_number(*args, **kwargs)
             elif function is torch.scalar_tensor:
                 made = None
@@ -100,8 +100,8 @@ class TensorCalls:
             if made is not None:
                 return made
         if mention_numbers(args) or (kwargs and mention_numbers(kwargs.values())):
-            args = tuple(map(self.world.families.backed.symbolic, args))
-            kwargs = {name: self.world.families.backed.symbolic(each) for name, each in kwargs.items()}
+            args = tuple(map(self.world.families.scalar.symbolic, args))
+            kwargs = {name: self.world.families.scalar.symbolic(each) for name, each in kwargs.items()}
         if has_number(args, kwargs):
             if takes_numbers(function):
                 return call_with_numbers(function, args, kwargs)
@@ -145,7 +145,7 @@ class TensorCalls:
             raise Unsupported(f"{name_of(function)}, which does not write to out= while it is captured,", remedy)
         return result
 
-    def _tensor_of_number(self, number: BackedNumber, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+    def _tensor_of_number(self, number: Scalar, dtype: Any = None, device: Any = None, **options: Any) -> Any:
         """`torch.tensor(number)`: computed in the graph; None where it must be the number that it is now."""
         self.world.process.read("default_dtype")
         dtype = dtype or torch.get_default_dtype()
@@ -161,9 +161,11 @@ class TensorCalls:
             return None
         leaves = numbers if type(numbers) in (list, tuple) else [numbers]
         kinds = {*map(type, leaves)}
-        if not kinds & _SYMBOLS or not kinds <= _STACKED or options or any(map(by_contents, leaves)):
+        if not kinds & _SYMBOLS or not kinds <= _STACKED or options:
             return None
-        wide = torch.float64 if kinds & {BackedNumber, float} else torch.int64
+        if any(by_contents(each) or is_unbacked(each) for each in leaves):
+            return None
+        wide = torch.float64 if kinds & {Scalar, float} else torch.int64
         if dtype is None and wide is torch.float64:
             self.world.process.read("default_dtype")
             dtype = torch.get_default_dtype()
@@ -174,7 +176,7 @@ class TensorCalls:
                 refuse_misfit(each, dtype)
         with torch.no_grad():
             parts = [
-                self.backed_numbers.tensor(each) if type(each) is BackedNumber else torch.full((), each, dtype=wide)
+                self.backed_numbers.tensor(each) if is_backed(each) else torch.full((), each, dtype=wide)
                 for each in leaves
             ]
             made = (parts[0] if leaves is not numbers else torch.stack(parts)).to(dtype or wide)
@@ -195,7 +197,7 @@ class TensorCalls:
     def with_sizes(self, value: Any) -> Any:
         """Arguments of an operator, with integers that were taken out of tensors as sizes which contents decide."""
         kind = type(value)
-        if kind is UnbackedNumber:
+        if is_unbacked(value):
             return as_size(self.recorder, value)
         if kind is tuple or (kind is list and id(value) not in self.loader.unsettled):
             return kind([self.with_sizes(each) for each in value])

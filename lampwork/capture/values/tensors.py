@@ -16,9 +16,9 @@ from lampwork.capture.record.products import product
 from lampwork.capture.values.arrays import as_tensors
 from lampwork.capture.values.assumptions import assumed_branch
 from lampwork.capture.values.family import HANDS_ON, Family
-from lampwork.capture.values.numbers import BackedNumber
+from lampwork.capture.values.scalar import Scalar, is_backed, is_unbacked
 from lampwork.capture.values.sized_indices import has_found_index, part_at
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber, as_element, as_size, item
+from lampwork.capture.values.unbacked_numbers import as_element, as_size, item
 from lampwork.capture.values.unknown_text import text_of_tensor
 from lampwork.fakes.symbolic import by_contents
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PLACES = (torch.int64, torch.bool)
 #: Indices that may be, or hold, integers that are not known yet.
-_SIZED = frozenset({slice, tuple, UnbackedNumber})
+_SIZED = frozenset({slice, tuple, Scalar})
 #: Conversions of tensors of one element.
 _OF_ONE = frozenset({bool, int, float})
 
@@ -118,12 +118,12 @@ class TensorFamily(Family):
 
     def set_item(self, container: Any, key: Any, value: Any) -> None:
         self.world.class_lookup(Fake, "__setitem__")
-        if type(container) is Fake and type(value) is BackedNumber:
+        if type(container) is Fake and is_backed(value):
             if container.is_floating_point() and container.device.type == "cpu":
                 value = self.world.backed_numbers.made_tensor(value, container.dtype)
             else:
                 value = value.take()
-        elif type(container) is Fake and type(value) is UnbackedNumber:
+        elif type(container) is Fake and is_unbacked(value):
             value = as_element(self.world.recorder, value, container)
         key = self._key(container, key)
         if has_found_index(key):
@@ -147,7 +147,7 @@ class TensorFamily(Family):
             parts = key if type(key) is tuple else (key,)
             sized = [
                 as_size(self.world.recorder, each, signed=True)
-                if type(each) is UnbackedNumber
+                if is_unbacked(each)
                 else self.world.tensor_calls.with_sizes(each)
                 if type(each) is slice
                 else each

@@ -18,12 +18,12 @@ from lampwork.capture.outside.plain import HEAP_TYPE
 from lampwork.capture.record.fake import TENSOR_KINDS, Fake
 from lampwork.capture.values.arrays import UnknownArray
 from lampwork.capture.values.family import HANDS_ON, Family, StandInFamily
-from lampwork.capture.values.numbers import BackedNumber
+from lampwork.capture.values.scalar import Scalar
 from lampwork.capture.values.sizes import settled
-from lampwork.capture.values.unbacked_numbers import UnbackedNumber, item
+from lampwork.capture.values.unbacked_numbers import item
 from lampwork.capture.values.unknown_text import UnknownText, formatted, joined, refused, text_of_tensor, unknown_text
 
-_UNKNOWN = frozenset({UnknownText, UnbackedNumber, BackedNumber, UnknownArray, Fake})
+_UNKNOWN = frozenset({UnknownText, Scalar, UnknownArray, Fake})
 
 
 def holds_unknown(value: Any, depth: int = 6) -> bool:
@@ -143,9 +143,9 @@ class TextFamily(StandInFamily):
                 continue
             if type(value) is Fake:
                 value = item(self.world.recorder, value) if value.numel() == 1 else value
-            if type(value) not in (UnbackedNumber, BackedNumber, int, float, bool):
+            if type(value) not in (Scalar, int, float, bool):
                 raise refused()
-            if conversion in "di" and (type(value) is BackedNumber or getattr(value, "kind", int) is float):
+            if conversion in "di" and getattr(value, "kind", int) is float:
                 raise refused()  # infinite ones have no integer
             made.append(value)
         plain = re.sub(r"(%[#0\- +]*[\d]*(?:\.[\d]+)?[hlL]?)r", r"\1s", text)
