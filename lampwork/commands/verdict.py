@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--peer", action="store_true", help="try torch.compile, too")
     parser.add_argument("--require", type=float, metavar="FACTOR", help="exit with status 1 unless all calls together "
                         "are so many times faster than eager's")  # fmt: skip
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures; it needs nothing else")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdict as JSON; '-' prints it")
 
 
@@ -44,9 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the verdict; 2 with a message if there is no such target, 1 if it does not reach `--require`."""
     from lampwork.errors import OptionError
 
-    if arguments.json is not None and str(arguments.json) != "-" and not arguments.json.resolve().parent.is_dir():
-        print(f"lampwork verdict: {arguments.json}: its folder does not exist; create it first", file=sys.stderr)
-        return 2
+    for path in filter(None, (arguments.json, arguments.html)):
+        if not path.resolve().parent.is_dir():
+            print(f"lampwork verdict: {path}: its folder does not exist; create it first", file=sys.stderr)
+            return 2
     try:
         verdict = _of_script(arguments) if _is_script(arguments.target) else _of_call(arguments)
     except (ValueError, TypeError, ImportError, OSError, OptionError) as error:
@@ -58,6 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(verdict)
         if arguments.json is not None:
             arguments.json.write_text(json.dumps(verdict.to_dict()))
+    if arguments.html is not None:
+        arguments.html.write_text(verdict.html())
     if arguments.require is not None and verdict.speedup < arguments.require:
         print(f"lampwork verdict: {verdict.speedup:.2f} times eager, {arguments.require:g} required", file=sys.stderr)
         return 1

@@ -89,6 +89,12 @@ class Verdict:
         """All of it as JSON can hold it: times in seconds, memory in MiB; None for what is not known or infinite."""
         return words.as_dict(self)
 
+    def html(self) -> str:
+        """One page that needs nothing beside it: the answer, what to write, pictures, and what was tried."""
+        from lampwork.verdict.page import page
+
+        return page(self)
+
     def __str__(self) -> str:
         return words.whole(self)
 

@@ -33,11 +33,11 @@ def sentence(verdict: Verdict) -> str:
     assert eager is not None and ours is not None
     if verdict.calls is not None:
         before, after = verdict.calls * eager.call, ours.total(verdict.calls)
-        parts.append(f"your {plural(verdict.calls, unit)} take {duration(after)} instead of {duration(before)}")
+        parts.append(f"your {plural(verdict.calls, unit)} take {duration(after, before)} instead of {duration(before)}")
         if verdict.price is not None:
             parts.append(f"{money((before - after) / 3600 * verdict.price)} less at {verdict.price:g} an hour")
     else:
-        parts.append(f"a {unit} takes {duration(ours.call)} instead of {duration(eager.call)}")
+        parts.append(f"a {unit} takes {duration(ours.call, eager.call)} instead of {duration(eager.call)}")
     memory = _memory(verdict, subject)
     parts += [memory] if memory else []
     if subject.compared is not None:
@@ -222,10 +222,22 @@ def _finite(value: float) -> float | None:
 # Numbers --------------------------------------------------------------------------------------------------------------
 
 
-def duration(seconds: float) -> str:
-    """As people say it, with three digits at most: 12.3 µs, 4.56 ms, 7.8 s, 12 min, 7.7 h, 3.2 days."""
-    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1, 1e3, "ms"), (120, 1, "s"), (7200, 1 / 60, "min"),
-                                (172800, 1 / 3600, "h"), (math.inf, 1 / 86400, "days")):  # fmt: skip
+_UNITS = (
+    (1e-3, 1e6, "µs"), (1, 1e3, "ms"), (120, 1, "s"), (7200, 1 / 60, "min"), (172800, 1 / 3600, "h"),
+    (math.inf, 1 / 86400, "days"),
+)  # fmt: skip
+
+
+def duration(seconds: float, beside: float | None = None) -> str:
+    """As people say it, with three digits: 12.3 µs, 4.56 ms, 7.80 s, 12.0 min, 7.70 h, 3.20 days.
+
+    In the unit that `beside` has, where that makes a number that can be read.
+    """
+    if beside is not None and 0.1 < seconds / beside < 10:
+        unit = duration(beside).partition(" ")[2]
+        factor = next((each for _, each, name in _UNITS if name == unit), None)
+        return duration(seconds) if factor is None else f"{digits(seconds * factor)} {unit}"
+    for limit, factor, unit in _UNITS:
         if seconds < limit:
             return f"{digits(seconds * factor)} {unit}"
     return "for ever"

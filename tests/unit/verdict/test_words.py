@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import re
+import xml.sax
 
 import pytest
 import torch
@@ -37,7 +40,7 @@ def test_it_pays():
     assert found.pays and found.speedup == pytest.approx(2.5, rel=0.01)
     assert found.sentence == (
         "Compile all of it with `reduce-overhead`: pays after 500 calls (500 to 500), your 1,000,000 calls take "
-        "66.7 min instead of 2.78 h, 3.33 less at 2 an hour, peak memory −20%, numbers verified."
+        "1.11 h instead of 2.78 h, 3.33 less at 2 an hour, peak memory −20%, numbers verified."
     )
     assert found.code == 'model = lampwork.compile(model, mode="reduce-overhead")'
 
@@ -112,3 +115,16 @@ def test_durations(seconds, text):
 )
 def test_counts(value, text):
     assert words.count(value) == text
+
+
+@pytest.mark.parametrize("calls", [None, 10, 1_000_000])
+@pytest.mark.parametrize("candidates", [(), (tried(0.004, 3.0),), (tried(0.02, 3.0),), (tried(0.009, 0.0),)])
+def test_pages_are_whole(calls, candidates):
+    found = verdict(*candidates, calls=calls, unit="step", shares={"waiting for data": 0.001, "the rest": 0.009})
+    text = found.html()
+    parser = xml.sax.make_parser()
+    for drawing in re.findall(r"<svg.*?</svg>", text, re.S):
+        parser.parse(io.StringIO(drawing))  # well-formed, or it raises
+        assert "nan" not in drawing and "inf" not in drawing
+    assert text.index('class="answer"') < text.index("What was tried")
+    assert ("Break-even" in text) == bool(candidates)
