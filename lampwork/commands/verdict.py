@@ -49,9 +49,12 @@ def run(arguments: argparse.Namespace) -> int:
         if not path.resolve().parent.is_dir():
             print(f"lampwork verdict: {path}: its folder does not exist; create it first", file=sys.stderr)
             return 2
+    # What a script raises is the script's, and is told with its lines; of a function, that its call cannot be made.
+    is_script = arguments.target.endswith(".py")
+    told = (OptionError,) if is_script else (OptionError, ValueError, TypeError, ImportError, OSError)
     try:
-        verdict = _of_script(arguments) if _is_script(arguments.target) else _of_call(arguments)
-    except (ValueError, TypeError, ImportError, OSError, OptionError) as error:
+        verdict = _of_script(arguments) if is_script else _of_call(arguments)
+    except told as error:
         print(f"lampwork verdict: {error}", file=sys.stderr)
         return 2
     if str(arguments.json) == "-":
@@ -68,16 +71,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _is_script(target: str) -> bool:
-    return target.endswith(".py") and "::" not in target
-
-
 def _of_script(arguments: argparse.Namespace) -> Verdict:
+    from lampwork.errors import OptionError
     from lampwork.verdict.script import assess_script
 
     path = Path(arguments.target)
     if not path.is_file():
-        raise ValueError(f"{path}: no such file")
+        raise OptionError(f"{path}: no such file")
     return assess_script(
         path, arguments.arguments, arguments.calls, arguments.steps, arguments.price, arguments.peer, None
     )

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from lampwork.errors import OptionError
 from lampwork.verdict.assess import telling
 from lampwork.verdict.candidate import Allowed
 from lampwork.verdict.starting import starting
@@ -34,7 +35,7 @@ def assess_script(
     path: Path, arguments: Sequence[str], calls: int | None, steps: int, price: float | None, peer: bool,
     progress: bool | None,
 ) -> Verdict:  # fmt: skip
-    """Runs the script. Raises ValueError where it made no step, and what the script itself raises."""
+    """Runs the script. Raises `OptionError` where it made no step, and what the script itself raises."""
     horizon = float("inf") if calls is None else float(calls)
     names: dict[str, Any] = {}
     with telling(progress) as say:
@@ -48,7 +49,7 @@ def assess_script(
         finally:
             trial.end()
     if not trial.done:
-        raise ValueError(f"{path} made no step: no optimizer stepped, and no module was called twice")
+        raise OptionError(f"{path} made no step: no optimizer stepped, and no module was called twice")
     return concluded(trial, calls, price, names or vars(sys.modules["__main__"]))
 
 
@@ -68,40 +69,66 @@ def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[None]:
 @contextlib.contextmanager
 def _stepping(trial: Trial) -> Iterator[None]:
     """`trial.begin` where steps begin, `trial.wait` for what `DataLoader`s take."""
-    first: list[torch.nn.Module] = []
-    by_optimizer = False
-
-    def begin() -> None:
-        trial.begin()
-        if trial.over:
-            raise Enough
-
-    def stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        nonlocal by_optimizer
-        if not by_optimizer:
-            by_optimizer = True
-            main.append(optimizer)
-        if optimizer is main[0]:  # of several, the first one's steps are counted
-            begin()
-
-    def called(module: torch.nn.Module, args: Any, output: Any) -> None:
-        if by_optimizer or torch.is_grad_enabled() and module.training:
-            return
-        if not first:
-            first.append(module)
-        if module is first[0]:
-            begin()
-
-    main: list[torch.optim.Optimizer] = []
-    handles = [register_optimizer_step_post_hook(stepped), register_module_forward_hook(called)]
+    boundary = _Boundary(trial)
     iterate = torch.utils.data.DataLoader.__iter__
     torch.utils.data.DataLoader.__iter__ = lambda loader: _Timed(iterate(loader), loader, trial)  # type: ignore
     try:
         yield
     finally:
         torch.utils.data.DataLoader.__iter__ = iterate  # type: ignore[method-assign]
-        for handle in handles:
-            handle.remove()
+        boundary.close()
+
+
+class _Boundary:
+    """Finds out where the script's steps end: at an optimizer's step, or where its first module has been called.
+
+    Hooks of all modules are there until that is known, and no longer: they would be compiled with the modules.
+    """
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        self.optimizer: torch.optim.Optimizer | None = None
+        self._inside: list[torch.nn.Module] = []
+        self._looking = [register_module_forward_pre_hook(self._enters), register_module_forward_hook(self._leaves)]
+        self._hooks = [register_optimizer_step_post_hook(self._stepped)]
+
+    def close(self) -> None:
+        self._stop_looking()
+        for hook in self._hooks:
+            hook.remove()
+
+    def _stop_looking(self) -> None:
+        for hook in self._looking:
+            hook.remove()
+        self._looking = []
+
+    def _begin(self) -> None:
+        self.trial.begin()
+        if self.trial.over:
+            raise Enough
+
+    def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if self.optimizer is None:
+            self.optimizer = optimizer  # of several, the first one's steps are counted
+            self._stop_looking()
+        if optimizer is self.optimizer:
+            self._begin()
+
+    def _enters(self, module: torch.nn.Module, args: Any) -> None:
+        self._inside.append(module)
+
+    def _leaves(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        while self._inside and self._inside.pop() is not module:
+            pass  # left by an exception
+        if self._inside or torch.is_grad_enabled() and module.training:
+            return
+        self._stop_looking()
+        self._hooks.append(module.register_forward_hook(self._called))
+        self._begin()
+
+    def _called(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if self.optimizer is None:
+            self._begin()
 
 
 class _Timed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -186,9 +187,9 @@ TRAINING = """
 SERVING = """
     import torch
 
-    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval()
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(4, 2))).eval()
     with torch.no_grad():
-        for number in range(30):
+        for number in range(70):
             net(torch.randn(8, 4))
 """
 
@@ -213,7 +214,16 @@ def test_a_script_is_run_as_it_is(tmp_path):
     assert "whole: default" in told and "optimizer" in told and "waiting for data" in told
     (tmp_path / "serve.py").write_text(textwrap.dedent(SERVING))
     told = command(tmp_path, "serve.py", "--steps", "60", "--json", "-")
-    assert '"unit": "step"' in told and '"task": "infer"' in told
+    read = json.loads(told)
+    assert read["unit"] == "step" and read["task"] == "infer"
+    assert [each["name"] for each in read["tried"]] == ["whole: default", "whole: freeze"]
+    assert all(each["accepted"] and not each["breaks"] and not each["fallbacks"] for each in read["tried"])
+    assert len(read["eager"]["rounds_seconds"]) >= 3
+
+
+def test_an_error_of_a_script_is_told_with_its_lines(tmp_path):
+    (tmp_path / "wrong.py").write_text("import torch\ndef main():\n    raise ValueError('mine')\nmain()\n")
+    assert "line 3, in main" in command(tmp_path, "wrong.py", status=1)
 
 
 def test_scripts_that_cannot_be_assessed(tmp_path):
