@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,6 +37,7 @@ def assess_call(
     """See `lampwork.assess`."""
     _check(calls, restarts, seconds, price)
     began = time.perf_counter()
+    notes = busy()
     program = Program(function, args, kwargs, backward)
     with telling(progress) as say:
         say("one eager call")
@@ -49,7 +51,7 @@ def assess_call(
     variable = "model" if program.module is not None else program.name.rpartition(".")[2]
     return judge(
         found, calls, name=program.name, variable=variable, unit="call", task=program.task, price=price,
-        restarts=restarts, seconds=time.perf_counter() - began,
+        restarts=restarts, seconds=time.perf_counter() - began, notes=notes,
     )  # fmt: skip
 
 
@@ -62,6 +64,15 @@ def _check(calls: int | None, restarts: int, seconds: float, price: float | None
         raise OptionError(f"seconds must be more than 0, not {seconds!r}")
     if price is not None and price < 0:
         raise OptionError(f"price must be that of an hour, 0 or more, not {price!r}")
+
+
+def busy() -> tuple[str, ...]:
+    """A note where other programs leave this one less than its processors; nothing where they do not."""
+    processors = len(os.sched_getaffinity(0))
+    load = os.getloadavg()[0]
+    if load < 1.5 * processors:
+        return ()
+    return (f"The machine is busy: {load:.0f} programs wanted its {processors} processors. Times hold for that.",)
 
 
 @contextmanager

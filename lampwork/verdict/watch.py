@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from lampwork.errors import OptionError
-from lampwork.verdict.assess import telling
+from lampwork.verdict.assess import busy, telling
 from lampwork.verdict.candidate import Allowed
 from lampwork.verdict.starting import starting
 from lampwork.verdict.steps import Trial
@@ -83,7 +83,7 @@ def concluded(trial: Trial, calls: int | None, price: float | None, names: dict[
         trial.found(), calls, name=type(main).__name__ if main is not None else "the loop", variable=variable,
         unit="step", task="train" if trial.watched.optimizers else "infer", price=price,
         seconds=time.perf_counter() - trial.began, shares=trial.shares,
-        notes=tuple(_notes(trial)),
+        notes=(*busy(), *_notes(trial)),
     )  # fmt: skip
 
 

@@ -170,3 +170,10 @@ def test_loading_a_compiler_is_measured_in_fresh_processes():
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "Starting(cold=" in done.stdout
+
+
+def test_a_busy_machine_is_told_of(monkeypatch):
+    monkeypatch.setattr(assess_module.os, "getloadavg", lambda: (0.5, 0, 0))
+    assert assess_module.busy() == ()
+    monkeypatch.setattr(assess_module.os, "getloadavg", lambda: (1000.0, 0, 0))
+    assert "busy: 1000 programs" in assess_module.busy()[0]
