@@ -81,6 +81,30 @@ def refuse_overflow(op: Operator, args: tuple, kwargs: dict) -> None:
             _refuse(op, args, kwargs, position, name)
 
 
+def refuse_wide(op: Operator, args: tuple, kwargs: dict) -> None:
+    """Raises eager's error where an integer that varies, and that is no size, has more than 64 bits. That it has not is
+    noted for other calls; one that no signed type holds is the number that it is."""
+    for argument, value in zip(op.overload._schema.arguments, args):
+        if type(value) is torch.SymInt and str(argument.type) in _NUMBERS:
+            _refuse_wide(value)
+    for name, value in kwargs.items():
+        if type(value) is torch.SymInt and name in ("alpha", "beta", "value"):
+            _refuse_wide(value)
+
+
+_NUMBERS = frozenset({"number", "Optional[number]", "Tensor", "Optional[Tensor]"})
+
+
+def _refuse_wide(number: torch.SymInt) -> None:
+    if not has_64_bits(number) and not -(1 << 63) <= int(number) < 1 << 64:
+        raise OverflowError("int too big to convert")
+
+
+def has_64_bits(number: Any) -> bool:
+    """Whether a number is no symbolic integer, or one that 64 bits hold with a sign, which is noted."""
+    return type(number) is not torch.SymInt or number.node.sizes.fits(number.node.value)
+
+
 def _numbers_of(op: Operator) -> tuple[tuple[int, str], ...]:
     """Positions and names of the arguments that are numbers of any type."""
     if op.overload.namespace != "aten" or op.is_random or op.kind not in ("functional", "inplace"):
@@ -126,6 +150,8 @@ def _refuse_to_make(number: Any, args: tuple, kwargs: dict) -> None:
     dtype = kwargs.get("dtype")
     if dtype is None:
         dtype = next((each.dtype for each in args if isinstance(each, torch.Tensor)), None)
+    if not has_64_bits(number) and (dtype is None or not (dtype.is_floating_point or dtype.is_complex)):
+        raise RuntimeError("value cannot be converted to type int64_t without overflow")
     if type(number) is torch.SymFloat:
         _refuse_unknown(number, dtype or torch.get_default_dtype())
     elif dtype is not None:

@@ -57,6 +57,8 @@ from lampwork.ir.source import Source
 SMALLEST_SIZE = 2
 #: A symbol counts as at least this where something is decided for all its values, for the sake of speed alone.
 _LARGE = 64
+#: Of the integers that programs compute with.
+_LARGEST = (1 << 63) - 1
 #: What sizes that contents decide are taken for where only speed depends on them.
 _USUAL_COUNT = 64
 
@@ -182,6 +184,20 @@ class SymbolicSizes(KnownSizes):
             self._known[left, relation, right] = True
         elif not answer:
             raise DataDependent(else_)
+
+    def fits(self, value: Size) -> bool:
+        """Whether an integer made of others has 64 bits, which sizes of memory have; guarded, as bounds end before."""
+        if isinstance(value, (int, Symbol)) or not any(
+            name in self.sources and self.sources[name].read == "value" for name in symbols(value)
+        ):
+            return True
+        low, high = bounds(self.resolve(value))
+        if -INFINITY < low and high < INFINITY:
+            return True
+        if not -_LARGEST <= self.hint(value) <= _LARGEST:
+            return False
+        self._required["fits", value] = compared("<=", constant(-_LARGEST), self.expression(value), constant(_LARGEST))
+        return True
 
     def _show_equal(self, left: Size, right: Size) -> None:
         """Where the two are equal by all that is known, expressions show it from here on: what is asked is answered as

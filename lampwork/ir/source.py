@@ -279,6 +279,21 @@ class Numbers(Source):
 
 
 @record
+class Computed(Source):
+    """An integer that the host computes on each call, of numbers that the call has."""
+
+    number: NumberExpr
+
+    from_call = True
+
+    def describe(self) -> str:
+        return f"an integer made of {' and '.join(describe(each) for each in self.keys())}"
+
+    def keys(self) -> tuple[Source, ...]:
+        return tuple({id(leaf): leaf.source for leaf in self.number.leaves}.values())
+
+
+@record
 class HostInput(Source):
     """A tensor with what host call `index` of the region gives: a number, in a tensor of no dimensions and of type
     `dtype` on `device` ("" for the CPU); or for `dtype` "" a tensor, or the memory of a numpy array. The entry makes

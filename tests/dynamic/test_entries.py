@@ -60,6 +60,22 @@ FUNCTIONS = {
     "addmv": lambda x, s: torch.addmv(x[:, 0], x, x[0], beta=s),
     "addr": lambda x, s: torch.addr(x, x[:, 0], x[0], alpha=s),
     "baddbmm": lambda x, s: torch.baddbmm(x[None, :, :4], x[None], x[None, :10, :4], alpha=s),
+    "elu": lambda x, s: F.elu(x * 4, s),
+    "elu of halves": lambda x, s: F.elu(x.bfloat16(), s),
+    "elu in place": lambda x, s: F.elu_(x * 2, s),
+    "celu": lambda x, s: F.celu(x * 4, s),
+    "softplus": lambda x, s: F.softplus(x * 4, s),
+    "softplus with a threshold": lambda x, s: F.softplus(x * 4, 1 / s, s),
+    "softplus of halves": lambda x, s: F.softplus(x.bfloat16(), s),
+}
+
+COMPUTED = {
+    "an index": lambda x, s: x[int(s * 10)] * 2,
+    "a slice": lambda x, s: x[: int(s * len(x))].sum(0),
+    "rounded": lambda x, s: x[round(s * 10) :] + 1,
+    "a size": lambda x, s: x.new_zeros(math.floor(s * 20)) + 1,
+    "a factor": lambda x, s: (x * math.ceil(s * 20), math.ceil(s * 20), -math.ceil(s * 20) // 2),
+    "of an integer": lambda x, s: x[: math.ceil((int(s * 40) + 9) / 4)] * 2,
 }
 
 
@@ -71,6 +87,56 @@ def test_integers(name):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_numbers(name):
     check(FUNCTIONS[name], [(X, s) for s in NUMBERS], captures=2, dynamic=None)
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_integers_made_of_numbers(name):
+    check(COMPUTED[name], [(X, s) for s in (0.2, 0.21, 0.25, 0.33, 0.5, 0.7)], captures=2, dynamic=None)
+
+
+@pytest.mark.parametrize("program", [
+    lambda x: x[: math.ceil(len(x) / 2)] * 2, lambda x: x[: int(len(x) * 0.75)].sum(),
+    lambda x: (x[round(len(x) / 3) :], round(len(x) / 3)),
+])  # fmt: skip
+def test_integers_made_of_sizes(program):
+    check(program, [(torch.arange(float(n)),) for n in (10, 12, 17, 33, 40, 21)], captures=2, dynamic=None)
+
+
+def test_integers_made_of_numbers_that_have_none():
+    """NaN and infinities are eager's errors; 0 and 1 have entries of their own."""
+
+    def program(x, s):
+        return x[int(s)] * 2
+
+    compiled = lampwork.compile(program, options={"cache": False})
+    for s in (2.5, 3.5, math.nan, 1e300, math.inf, 7.5, 99.0, 0.5, 1.5, -1.5):
+        outcomes = []
+        for run in (compiled, program):
+            try:
+                outcomes.append(run(X, s))
+            except (ArithmeticError, ValueError, IndexError) as error:
+                outcomes.append(f"{type(error)} {error}")
+        compare(*outcomes)
+
+
+def test_integers_made_of_numbers_in_another_process(tmp_path):
+    cold, warm = run_cold_and_warm(tmp_path, STORED_INTEGER)
+    assert cold[:-1] == warm[:-1] and cold[-1] == "2 0" and warm[-1] == "0 1"
+
+
+STORED_INTEGER = """
+import torch
+import lampwork
+
+@lampwork.compile
+def program(x, s):
+    return x[: int(s * len(x))] + 1
+
+for s in (0.5, 0.25, 0.75):
+    print(program(torch.ones(12), s).tolist())
+stats = lampwork.stats(program)
+print(stats["captures"], stats["cache_hits"])
+"""
 
 
 DROPOUTS = {
@@ -152,7 +218,8 @@ print(stats["captures"], stats["cache_hits"])
 
 
 @pytest.mark.parametrize("program", [INDICES["an element"], INDICES["from the end"], written,
-                                     FUNCTIONS["leaky_relu"], FUNCTIONS["addmm"]])  # fmt: skip
+                                     FUNCTIONS["leaky_relu"], FUNCTIONS["addmm"], FUNCTIONS["elu"],
+                                     FUNCTIONS["softplus with a threshold"]])  # fmt: skip
 def test_gradients(program):
     compiled = lampwork.compile(program, options={"cache": False})
     for value in INTEGERS if program not in FUNCTIONS.values() else NUMBERS:

@@ -33,6 +33,35 @@ def test_text_of_integers(program):
         assert str(compiled(torch.ones(2), number)) == str(program(torch.ones(2), number))
 
 
+LARGE = {
+    "returned": lambda x, n: (x * 2, n + 1),
+    "beside floats": lambda x, n: x * (n / 4),
+    "a remainder": lambda x, n: x * (n % 7),
+    "a square": lambda x, n: x + n * n,
+    "filled": lambda x, n: torch.full((3,), n * n),
+    "made": lambda x, n: torch.tensor([n * n, 1]),
+    "a factor": lambda x, n: x.long().add(1, alpha=n * n * n),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize(
+    "large", [(1 << 63, (1 << 63) + 1, -(1 << 63) - 7, 1 << 62), (1 << 33, 1 << 21, 1 << 20), (4 * 10**9, 3 * 10**9)]
+)
+def test_integers_of_64_bits_and_more(name, large):
+    """The program of an entry failed for them, or its arithmetic wrapped around."""
+    program = LARGE[name]
+    compiled = lampwork.compile(program, options={"cache": False})
+    for n in (3, 4, *large, 5):
+        outcomes = []
+        for run in (compiled, program):
+            try:
+                outcomes.append(str(run(torch.ones(3), n)))
+            except (OverflowError, ValueError, RuntimeError) as error:
+                outcomes.append(f"{type(error)} {error}")
+        assert outcomes[0] == outcomes[1], n
+
+
 def test_a_tensor_of_numbers_that_are_computed():
     """Returns of an episode, as policy gradients discount them: each call's numbers were guarded to be equal."""
 

@@ -16,7 +16,9 @@ from lampwork.capture.record.fake import Fake
 from lampwork.errors import GraphBreak
 from lampwork.fakes.symbolic import SMALLEST_SIZE
 from lampwork.ir.guard import StorageGroups, TensorIs
-from lampwork.ir.source import Source
+from lampwork.ir.number import NumberExpr
+from lampwork.ir.size import INFINITY
+from lampwork.ir.source import Computed, Source
 
 
 class TensorInputs:
@@ -31,6 +33,7 @@ class TensorInputs:
         self.sources: list[Source] = []
         self.values: list[torch.Tensor] = []
         self.fakes: list[Any] = []
+        self._computed: dict[NumberExpr, Any] = {}
 
     def load(self, raw: torch.Tensor, source: Source) -> Any:
         """The fake of a tensor met for the first time; its metadata is guarded. Raises `Break` for what fakes cannot
@@ -59,10 +62,25 @@ class TensorInputs:
 
     def load_integer(self, raw: int, source: Source) -> Any:
         """The symbol for an integer from outside, a graph input from then on; None where it shall be the number."""
-        if raw < SMALLEST_SIZE or not self.policy.is_symbol(source, "value"):
+        if not self.policy.is_symbol(source, "value"):
             return None
-        symbol = self.recorder.sizes.symbol(source, "value", 0, raw)
-        self.guards.type_is(source, int)
+        symbol = self._symbol(raw, source)
+        if symbol is not None:
+            self.guards.type_is(source, int)
+        return symbol
+
+    def computed_integer(self, number: NumberExpr, value: int) -> Any:
+        """The symbol for an integer that the host computes, `value` in this call; None where it shall be that."""
+        known = self._computed.get(number)
+        if known is None and self.policy.allowed:
+            known = self._computed[number] = self._symbol(value, Computed(number))
+        return known
+
+    def _symbol(self, value: int, source: Source) -> Any:
+        """The symbol for the integer at `source`. What a kernel's arithmetic may not hold is an entry's own."""
+        if not SMALLEST_SIZE <= value < INFINITY:
+            return None
+        symbol = self.recorder.sizes.symbol(source, "value", 0, value, upper=INFINITY - 1)
         self.recorder.integer(symbol)
         self.inputs.append(source)
         self.fakes.append(symbol)

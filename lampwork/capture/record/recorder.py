@@ -40,7 +40,7 @@ from lampwork.fakes import rules  # noqa: F401  (fills the table of shape rules)
 from lampwork.fakes.fake import Fake, Unsupported, fake_like_view
 from lampwork.fakes.numbers import mentions_numbers
 from lampwork.fakes.operators import Operator, operator
-from lampwork.fakes.overflow import refuse_overflow
+from lampwork.fakes.overflow import refuse_overflow, refuse_wide
 from lampwork.fakes.shapes import exact_device, has_zero, infer, tensors_in
 from lampwork.fakes.symbolic import by_contents
 from lampwork.fakes.views import has_symbols, view
@@ -102,6 +102,8 @@ class Recorder(Recording):
                 self.uses_cuda = True
                 if device.index is None:  # the current device is guarded, so that the graph may name it
                     kwargs = {**kwargs, "device": exact_device(device)}
+        if self.sizes:
+            refuse_wide(op, args, kwargs)
         refuse_overflow(op, args, kwargs)
         if self._keeps is None or op.kind == "composite":
             return self._handlers[op.kind](op, args, kwargs)

@@ -12,6 +12,7 @@ tensor is known the number is taken as it is now, and guarded.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ from lampwork import _torch
 from lampwork.capture.values.scalar import WHAT_IS_DONE, is_backed, is_unbacked
 from lampwork.capture.values.unbacked_numbers import tensor_of
 from lampwork.fakes.fake import DataDependent, Fake, Unsupported
-from lampwork.fakes.numbers import NumberNode, number_behind, root_of
+from lampwork.fakes.numbers import NumberNode, number_behind, root_of, symbolic_float
 from lampwork.fakes.operators import Operator
 from lampwork.fakes.overflow import refuse_overflow
 from lampwork.fakes.promotion import promoted
@@ -370,6 +371,79 @@ def _leaked(scalars: Scalars, x: Any, value: Any, slope: Any) -> Any:
     return scalars.narrow(scalars.run(aten.where.self, is_above, value, scaled), x.dtype)
 
 
+def _scaled(scalars: Scalars, x: Any, factor: Any, dtype: torch.dtype) -> Any:
+    """`x * factor`, `x` being in the type that operators on `dtype` compute in."""
+    if type(factor) is not torch.SymFloat and factor == 1:
+        return x
+    return scalars.run(aten.mul.Tensor, x, scalars.scalar(factor, dtype))
+
+
+def _elu(scalars: Scalars, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
+    """As its kernels write it, where results are not scaled once more: NaN is not above zero."""
+    if _result_type(x) is not x.dtype or type(scale) is torch.SymFloat or scale != 1:
+        return None
+    wide = scalars.wide(x)
+    below = scalars.run(aten.expm1.default, _scaled(scalars, wide, input_scale, x.dtype))
+    is_above = scalars.run(aten.gt.Scalar, wide, 0)
+    result = scalars.run(aten.where.self, is_above, wide, _scaled(scalars, below, alpha, x.dtype))
+    return scalars.narrow(result, x.dtype)
+
+
+def _elu_of_gradient(
+    scalars: Scalars, gradient: Any, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Any
+) -> Any:
+    if is_result or gradient.dtype is not x.dtype or _result_type(x) is not x.dtype:
+        return None
+    if type(scale) is torch.SymFloat or scale != 1:
+        return None
+    wide, passed = scalars.wide(x), scalars.wide(gradient)
+    below = _scaled(scalars, _scaled(scalars, passed, input_scale, x.dtype), alpha, x.dtype)
+    grown = scalars.run(aten.exp.default, _scaled(scalars, wide, input_scale, x.dtype))
+    below = scalars.run(aten.mul.Tensor, below, grown)
+    is_below = scalars.run(aten.le.Scalar, wide, 0)
+    return scalars.narrow(scalars.run(aten.where.self, is_below, below, passed), x.dtype)
+
+
+def _celu(scalars: Scalars, x: Any, alpha: Any = 1.0) -> Any:
+    number = number_behind(alpha)
+    if not is_backed(number) or number.value == 0:
+        return None
+    inverse = number.numbers.compute(operator.truediv, 1.0, number)
+    return _elu(scalars, x, alpha, 1, symbolic_float(inverse))
+
+
+def _softplus(scalars: Scalars, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
+    """As its kernels write it: what is beyond the threshold stays."""
+    if _result_type(x) is not x.dtype:
+        return None
+    wide = scalars.wide(x)
+    stays, grown = _grown(scalars, wide, beta, threshold, x.dtype)
+    curve = scalars.run(aten.log1p.default, grown)
+    if type(beta) is torch.SymFloat or beta != 1:
+        curve = scalars.run(aten.div.Tensor, curve, scalars.scalar(beta, x.dtype))
+    return scalars.narrow(scalars.run(aten.where.self, stays, wide, curve), x.dtype)
+
+
+def _softplus_of_gradient(scalars: Scalars, gradient: Any, x: Any, beta: Any, threshold: Any) -> Any:
+    if gradient.dtype is not x.dtype or _result_type(x) is not x.dtype:
+        return None
+    passed = scalars.wide(gradient)
+    stays, grown = _grown(scalars, scalars.wide(x), beta, threshold, x.dtype)
+    share = scalars.run(aten.mul.Tensor, passed, grown)
+    share = scalars.run(aten.div.Tensor, share, scalars.run(aten.add.Tensor, grown, 1))
+    return scalars.narrow(scalars.run(aten.where.self, stays, passed, share), x.dtype)
+
+
+def _grown(scalars: Scalars, x: Any, beta: Any, threshold: Any, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Whether `beta * x` is beyond the threshold, and its exponential."""
+    scaled = _scaled(scalars, x, beta, dtype)
+    above = aten.gt.Tensor if type(threshold) is torch.SymFloat else aten.gt.Scalar
+    return (
+        scalars.run(above, scaled, scalars.scalar(threshold, dtype)),
+        scalars.run(aten.exp.default, scaled),
+    )
+
+
 def _add_product(overload: Any) -> Callable:
     """`addmm` and the like: the product, scaled and added. Half types would be rounded in between, so they take the
     number as it is now; so does a number that is zero, with which kernels do not read what it scales."""
@@ -399,7 +473,8 @@ _RULES: dict[str, Callable] = {
     "clamp_max": lambda scalars, x, max: _clamp(scalars, x, None, max, misses=x.is_cuda),
     "fill": _fill, "full": _full, "full_like": _like(aten.full_like.default), "new_full": _like(aten.new_full.default),
     "scalar_tensor": _scalar_tensor, "masked_fill": _masked_fill, "leaky_relu": _leak,
-    "leaky_relu_backward": _leak_of_gradient, "addmm": _add_product(aten.mm.default),
+    "leaky_relu_backward": _leak_of_gradient, "elu": _elu, "elu_backward": _elu_of_gradient, "celu": _celu,
+    "softplus": _softplus, "softplus_backward": _softplus_of_gradient, "addmm": _add_product(aten.mm.default),
     "addmv": _add_product(aten.mv.default), "addr": _add_product(aten.outer.default),
     "baddbmm": _add_product(aten.bmm.default),
     "lt": _compare(aten.lt.Tensor), "le": _compare(aten.le.Tensor), "gt": _compare(aten.gt.Tensor),

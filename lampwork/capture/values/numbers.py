@@ -148,8 +148,11 @@ class BackedNumbers:
             return function(*map(taken, args))
         number = applied(row.name, *[each for each, _ in parts])
         if type(value) is not float or number.nodes > _MOST_NODES:
-            self.relation(equals(number, value))
-            return value
+            is_size = number.kind == "int" and type(value) is int and number.nodes <= _MOST_NODES
+            symbol = self.tensors.computed_integer(number, value) if is_size else None
+            if symbol is None:
+                self.relation(equals(number, value))
+            return value if symbol is None else symbol
         if row.raises != "never":
             self.relation(applied("is_float", number))  # it does not raise
         return Scalar(number, type(value), value, self)

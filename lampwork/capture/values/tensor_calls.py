@@ -25,7 +25,7 @@ from lampwork.capture.values.scalar import Scalar, is_backed, is_unbacked
 from lampwork.capture.values.scalars import mention_numbers
 from lampwork.capture.values.unbacked_numbers import as_size, item, items
 from lampwork.fakes.numbers import number_behind
-from lampwork.fakes.overflow import refuse_misfit
+from lampwork.fakes.overflow import has_64_bits, refuse_misfit
 from lampwork.fakes.symbolic import by_contents
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class TensorCalls:
         kinds = {*map(type, leaves)}
         if not kinds & _SYMBOLS or not kinds <= _STACKED or options:
             return None
-        if any(by_contents(each) or is_unbacked(each) for each in leaves):
+        if any(by_contents(each) or is_unbacked(each) or not has_64_bits(each) for each in leaves):
             return None
         wide = torch.float64 if kinds & {Scalar, float} else torch.int64
         if dtype is None and wide is torch.float64:

@@ -9,6 +9,7 @@ from lampwork.ir.number import evaluate
 from lampwork.ir.operations import context_value, remaining, thread_names
 from lampwork.ir.source import (
     ArrayMemory,
+    Computed,
     ContextValue,
     HostInput,
     Numbers,
@@ -118,6 +119,18 @@ class NumbersRule(StepRule[Numbers]):
         return f"reading.number_tensor(({shown}, ){f', {source.device!r}' if source.device else ''})"
 
     def snapshot(self, snapshots: VersionSnapshots, source: Numbers) -> Any:
+        raise Unstable("made on each call")
+
+
+@step_rule(Computed)
+class ComputedRule(StepRule[Computed]):
+    def read(self, source: Computed, scope: Scope) -> Any:
+        return evaluate(source.number, {leaf: number_at(leaf, scope) for leaf in source.number.leaves}.__getitem__)
+
+    def text(self, writer: CheckWriter, source: Computed) -> str:
+        return writer.number(source.number)
+
+    def snapshot(self, snapshots: VersionSnapshots, source: Computed) -> Any:
         raise Unstable("made on each call")
 
 
