@@ -3,7 +3,7 @@
     python -m tests.fuzz --minutes 60                 fresh seeds, values of forward passes
     python -m tests.fuzz --minutes 30 --grad          gradients, too
     python -m tests.fuzz --minutes 30 --dynamic       sizes vary between the calls of a program
-    python -m tests.fuzz --seed 123 --programs 1      one program again
+    python -m tests.fuzz --seed 123 --programs 1      one program again, by the same release of PyTorch
     python -m tests.fuzz --against torch.compile      another compiler in our place
     python -m tests.fuzz --against eager              none: what is found then is the judge's own mistake
 
@@ -50,6 +50,7 @@ def main() -> int:
         os.environ.update(ENVIRONMENT)
         os.execv(sys.executable, [sys.executable, "-m", "tests.fuzz", *sys.argv[1:]])
 
+    import torch
     from rich.console import Console
 
     from tests.fuzz import report
@@ -68,7 +69,7 @@ def main() -> int:
         options.reduce,
         options.threads,
     )
-    console.print(f"seeds from {first}", highlight=False)
+    console.print(f"seeds from {first}, torch {torch.__version__}", highlight=False)
     seeds = itertools.count(first)
     if options.programs is not None:
         seeds = itertools.islice(seeds, options.programs)  # type: ignore[assignment]

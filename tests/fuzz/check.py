@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tests.fuzz.judge import ADDED, FAILED, KINDS, WRONG_GRADIENTS, WRONG_VALUES, Difference, is_own, judge
+from tests.fuzz.judge import ADDED, CRASH, FAILED, KINDS, WRONG_GRADIENTS, WRONG_VALUES, Difference, is_own, judge, told
 from tests.fuzz.program import Program
 from tests.fuzz.races import writes_several_to_one_place
 from tests.fuzz.run import Oracle, run_call
@@ -116,6 +116,8 @@ def check(program: Program, compiler: Any, device: str = "cpu") -> Report:
         if is_lost(expected.error):
             raise DeviceLost
         ours = run_call(compiled, program, call, device=device)
+        if is_lost(ours.error):
+            return Report(Finding(CRASH, "call", told(ours.error), index), raised=raised)
         raised += expected.error is not None
         if is_out_of_memory(expected.error):
             break
@@ -143,8 +145,13 @@ def check(program: Program, compiler: Any, device: str = "cpu") -> Report:
     return Report(None, *compiler.facts(compiled), raised, left_out)
 
 
+#: In PyTorch's words, and in the driver's, which our launches pass on.
+_LOST = re.compile(r"CUDA error|CUDA_ERROR_(ILLEGAL|INVALID_(PC|ADDRESS)|MISALIGNED|LAUNCH_(FAILED|TIMEOUT)|HARDWARE|ASSERT)")
+
+
 def is_lost(error: Any) -> bool:
-    return "CUDA error" in str(error or "")
+    """Whether an error ended the GPU's context: whatever is asked of it next raises."""
+    return bool(_LOST.search(str(error or "")))
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

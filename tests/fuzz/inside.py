@@ -28,6 +28,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.fuzz.spellings import spellings, spellings_in_place
+from tests.fuzz.zero_tensors import call
 
 
 def _gelu(noise: Callable, x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
@@ -195,8 +196,9 @@ class Inside(TorchFunctionMode):
 _BACKWARD = frozenset({
     torch.ops.aten._softmax_backward_data.default, torch.ops.aten._log_softmax_backward_data.default,
     torch.ops.aten.native_layer_norm_backward.default, torch.ops.aten.native_group_norm_backward.default,
-    torch.ops.aten.native_batch_norm_backward.default, torch.ops.aten.tanh_backward.default,
-    torch.ops.aten.sigmoid_backward.default, torch.ops.aten.gelu_backward.default,
+    torch.ops.aten.native_batch_norm_backward.default, torch.ops.aten._fused_rms_norm_backward.default,
+    torch.ops.aten.tanh_backward.default, torch.ops.aten.sigmoid_backward.default,
+    torch.ops.aten.gelu_backward.default,
 })  # fmt: skip
 
 
@@ -209,8 +211,8 @@ class InsideBackward(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _BACKWARD:
-            args = [self.noise(each) if isinstance(each, torch.Tensor) else each for each in args]
-        return func(*args, **(kwargs or {}))
+            args = tuple([self.noise(each) if isinstance(each, torch.Tensor) else each for each in args])
+        return call(func, args, kwargs)
 
 
 #: What functions written in Python are made of whose results are rounded.
@@ -225,7 +227,7 @@ class InsidePython(TorchDispatchMode):
         self.noise = noise
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        result = call(func, args, kwargs)
         return self.noise(result) if func in _ROUNDED else result
 
     def wrap(self, function: Callable) -> Callable:

@@ -14,6 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.fuzz.terms import RULES, Call, Found, Open
+from tests.fuzz.zero_tensors import call
 
 
 class RuleFailed(BaseException):
@@ -37,7 +38,7 @@ class Overflow(TorchDispatchMode):
                 return func._op_dk(_COMPOSITE, *args, **kwargs)
         rule = RULES.get(_plain_name(func)) if is_plain else None
         if rule is None:
-            return func(*args, **kwargs)
+            return call(func, args, kwargs)
         schema = func._schema.arguments
         arguments = {each.name: each.default_value for each in schema if each.has_default_value()}
         arguments |= {each.name: value for each, value in zip(schema, args)} | kwargs
@@ -46,7 +47,7 @@ class Overflow(TorchDispatchMode):
             found = self._open(func, rule, arguments)
         except Exception as error:
             failed = error
-        result = func(*args, **kwargs)
+        result = call(func, args, kwargs)
         if failed is not None:
             raise RuleFailed(f"{func}: {failed!r}") from failed
         results = result if isinstance(result, (tuple, list)) else (result,)

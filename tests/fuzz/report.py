@@ -81,9 +81,7 @@ def script(program: Program, finding: Finding | None = None) -> str:
             "    print([(each, each.stride()) if isinstance(each, torch.Tensor) else each for each in results])"
         )
         if program.grad:
-            lines.append(
-                "    roots = [each for each in results if isinstance(each, torch.Tensor) and each.requires_grad]"
-            )
+            lines.append("    roots = [each for each in results if isinstance(each, torch.Tensor) and each.requires_grad and each.is_floating_point()]")  # fmt: skip
             lines.append("    weights = [torch.randn(each.shape, generator=torch.Generator().manual_seed(5 + k), dtype=torch.float64).to(each.dtype) for k, each in enumerate(roots)]")  # fmt: skip
             lines.append("    torch.autograd.backward(roots, weights)")
             leaves = ", ".join(f"leaf{place}.grad" for place, spec in enumerate(program.inputs) if spec.leaf)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.fuzz import judge, races, report, worker
-from tests.fuzz.check import Eager, Lampwork, check
+from tests.fuzz.check import Eager, Lampwork, check, is_lost
 from tests.fuzz.generate import Options, generate
 from tests.fuzz.inputs import FLOAT_VALUES, Input, make
 from tests.fuzz.program import EXACT, Call, Program, Statement
@@ -273,6 +273,34 @@ def test_an_error_in_the_fuzzer_itself_is_a_finding_and_other_seeds_go_on(monkey
     found = {each.seed: each.finding for each in worker.run(job, iter((1, 0, 2)), 1, time.monotonic() + 60)}
     assert list(found) == [1, 0, 2] and found[1] is None and found[2] is None
     assert found[0].kind == judge.BROKEN and "ZeroDivisionError" in found[0].detail
+
+
+def test_an_error_in_the_judge_is_told_with_the_program(monkeypatch):
+    """Which the seed does not tell where another release of PyTorch has other samples."""
+    monkeypatch.setattr(worker, "check", lambda *args: 1 // 0)
+    job = worker.Job(Options(), "eager", "cpu", 0.0)
+    (result,) = worker.run(job, iter((3,)), 1, time.monotonic() + 60)
+    assert result.finding.kind == judge.BROKEN
+    assert result.program.text() == generate(3, Options()).text()
+
+
+LOST = (
+    "CUDA error: an illegal memory access was encountered",
+    "CUDA refused to launch kernel 1 of a compiled program: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access",
+)
+
+
+@pytest.mark.parametrize("words", LOST)
+def test_a_compiled_program_that_ends_the_use_of_the_gpu_is_a_finding(words):
+    """Nothing is asked after it: what the judge asks would raise, too."""
+
+    def lost(x):
+        raise RuntimeError(words)
+
+    program = planted_program(*LONG)
+    finding = check(program, Planted(r"torch\.exp", "lost", lost=lost)).finding
+    assert (finding.kind, finding.call) == (judge.CRASH, 0) and is_lost(finding.detail)
+    assert not is_lost("CUDA refused to launch kernel 1 of a compiled program: CUDA_ERROR_INVALID_VALUE: no")
 
 
 def test_guard_zones_notice_writes_and_hold_no_numbers():

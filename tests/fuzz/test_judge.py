@@ -37,6 +37,15 @@ def test_operators_that_refuse_disturbed_operands_leave_the_rest_to_be_disturbed
     assert check(program, wrong).finding.kind == judge.WRONG_VALUES
 
 
+def test_derivatives_that_begin_with_zeros_without_memory_are_disturbed():
+    """The derivative of `sgn` is such a tensor, and that of the sum takes it three times: under a dispatch mode PyTorch
+    reads its memory."""
+    texts = "v0 = torch.add(x0, x0, alpha=3)", "v1 = torch.sgn(v0)", "v9 = torch.exp(x0)"
+    inputs = (Input((), "float64", leaf="leaf"),)
+    program = planted_program(*texts, results=("v1", "v9"), inputs=inputs, **LEAF)
+    assert check(program, Planted(r"torch\.exp\((.*)\)", r"(torch.exp(\1) * (1 + 1e-12))")).finding is not None
+
+
 def test_what_is_read_by_strides_is_not_disturbed():
     inputs = (Input((9,), "float32", "offset"), Input((5,), "float64", leaf="leaf"))
     texts = "v1 = torch.as_strided(x0, (2, 2), (1, 2), 5)", "v8 = torch.einsum('i,j->ij', x1, x1)", "v9 = v8.sum(1)"

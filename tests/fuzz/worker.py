@@ -56,8 +56,10 @@ def _work(job: Job, seeds: list[int], connection: Connection) -> None:
     compiler = COMPILERS[job.compiler]()
     for seed in seeds:
         connection.send(("began", seed))
+        program = None
         try:
-            result = _result(job, seed, compiler, connection)
+            program = generate(seed, job.options)
+            result = _result(job, seed, program, compiler, connection)
             connection.send(("done", result))
             if result.finding is not None and is_lost(result.finding.detail):
                 break
@@ -67,15 +69,15 @@ def _work(job: Job, seeds: list[int], connection: Connection) -> None:
         except (Exception, RuleFailed) as error:  # in the fuzzer's own code: other seeds go on
             at = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{os.path.basename(at.filename)}:{at.lineno}"
-            connection.send(("done", Result(seed, Finding(BROKEN, where, told(error), 0))))
+            sent = sendable(program) if program is not None else None
+            connection.send(("done", Result(seed, Finding(BROKEN, where, told(error), 0), sent)))
             if is_lost(error):
                 break
     connection.send(("over",))
 
 
-def _result(job: Job, seed: int, compiler: Any, connection: Connection) -> Result:
+def _result(job: Job, seed: int, program: Program, compiler: Any, connection: Connection) -> Result:
     """What becomes of one seed. A finding is sent before it is reduced, which may end the process."""
-    program = generate(seed, job.options)
     report = check(program, compiler, job.device)
     finding = report.finding
     if finding is not None and not is_lost(finding.detail):
