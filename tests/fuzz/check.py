@@ -146,7 +146,9 @@ def check(program: Program, compiler: Any, device: str = "cpu") -> Report:
 
 
 #: In PyTorch's words, and in the driver's, which our launches pass on.
-_LOST = re.compile(r"CUDA error|CUDA_ERROR_(ILLEGAL|INVALID_(PC|ADDRESS)|MISALIGNED|LAUNCH_(FAILED|TIMEOUT)|HARDWARE|ASSERT)")
+_LOST = re.compile(
+    r"CUDA error|CUDA_ERROR_(ILLEGAL|INVALID_(PC|ADDRESS)|MISALIGNED|LAUNCH_(FAILED|TIMEOUT)|HARDWARE|ASSERT)"
+)
 
 
 def is_lost(error: Any) -> bool:
