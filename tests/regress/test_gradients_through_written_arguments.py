@@ -49,3 +49,30 @@ def test_gradients(program, shape):
     for ours, eagers in zip(found[1], found[0]):
         torch.testing.assert_close(ours, eagers)
         assert ours.stride() == eagers.stride()
+
+
+def overwritten(x, y):
+    z = x * 2
+    y[0] = z[0]
+    return z
+
+
+def doubled(x, y):
+    y *= 2
+    return y
+
+
+@pytest.mark.parametrize("program", [overwritten, doubled])
+def test_the_history_of_what_is_overwritten(program):
+    """It has saved the value that is overwritten. Eager runs it, and raises, where the result depends on it alone."""
+    outcomes = []
+    for function in (program, lampwork.compile(program, options={"cache": False})):
+        leaf = torch.tensor([0.25, 0.5]).requires_grad_()
+        result = function(leaf, leaf.detach().requires_grad_().exp())
+        try:
+            result.sum().backward()
+        except RuntimeError as error:
+            outcomes.append("modified by an inplace operation" in str(error))
+        else:
+            outcomes.append(leaf.grad.tolist())
+    assert outcomes[0] == outcomes[1] == (True if program is doubled else [2.0, 2.0])

@@ -90,6 +90,7 @@ class _Differentiation:
         if not wanted:
             raise _refused("the results depend on no tensor from outside that requires grad")
         depends = dependences(self.recorder.graph, tangents, [each for _, each in pairs])
+        self.check_overwritten(dict(zip(wanted, depends)))
         self.outputs += [each for _, each in pairs]
         layouts = layouts_of([each for _, each in pairs], tangents)
         return Joint(
@@ -285,6 +286,14 @@ class _Differentiation:
                 if following is not None and following not in seen:
                     seen.add(following)
                     pending.append(following)
+
+    def check_overwritten(self, depends: dict[int, tuple[int, ...]]) -> None:
+        """Every result depends on what a written input was, if that has a history. Eager does not run that history for
+        another result, and may not: it may have saved what was overwritten. The node of a region leads to it."""
+        for target in self.targets:
+            history = self.inputs[target.index].lampwork_edge if target.written else None
+            if history is not None and len(depends.get(target.index, ())) < len(self.targets):
+                raise _refused("a written input has a history, which not every result depends on")
 
     def check_kept_gradients(self) -> None:
         """No result that keeps its gradient (`retain_grad()`), or that eager's hooks will be on, is what another is
