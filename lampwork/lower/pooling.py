@@ -367,11 +367,12 @@ def _upsample_linear(
         return total  # type: ignore[return-value]
 
     # A product with a weight of 0 is a zero, whose sign tells the two orders from each other.
-    # Eager's kernels nest volumes, and on a CPU large images, but for many channels that lie innermost.
-    nests, wanted = lowering.numerics.nests_large_images, meta.shape[2:]
-    in_lanes = nests and shape[1] > 3 and _is_channels_last(self)  # type: ignore[operator]
-    is_large = spatial == 2 and nests and all(isinstance(n, int) for n in wanted) and sum(wanted) > 128  # type: ignore[arg-type]
-    body = nested if (spatial == 3 or is_large) and not in_lanes else flat
+    # Eager's kernels nest volumes; images on a GPU, and on a CPU large ones, but for many channels that lie innermost.
+    nests, wanted = lowering.numerics.nests_images, meta.shape[2:]
+    in_lanes = nests == "large" and shape[1] > 3 and _is_channels_last(self)  # type: ignore[operator]
+    is_large = all(isinstance(n, int) for n in wanted) and sum(wanted) > 128  # type: ignore[arg-type]
+    nested_image = spatial == 2 and (nests == "all" or is_large)
+    body = nested if (spatial == 3 or nested_image) and not in_lanes else flat
     return lowering.compute(meta, body)
 
 

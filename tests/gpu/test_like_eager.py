@@ -305,6 +305,18 @@ def test_where_nothing_is_resampled_elements_are_copied(mode, shape, align, dtyp
     _same(lampwork.compile(function)(x.view(shape)), function(x.view(shape)))
 
 
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("sizes", [(5, 7), (9, 30), (40, 13)])
+def test_means_of_images_are_nested(sizes, memory_format):
+    """Zeros have eager's signs, and other means its last digit."""
+    torch.manual_seed(1)
+    x = torch.randn(2, 8, sizes[0], sizes[0])
+    x = torch.where(torch.rand_like(x) < 0.5, -0.0, x).cuda().contiguous(memory_format=memory_format)
+    function = lambda x: F.interpolate(x, size=sizes[1], mode="bilinear")
+    ours, expected = lampwork.compile(function)(x), function(x)
+    assert torch.equal(ours, expected) and torch.equal(ours.signbit(), expected.signbit())
+
+
 ROWS_OF_RMS_NORM = [
     ((1, 2), (1, 1)), ((1, 1, 1, 33), (1, 33, 33, 1)), ((0, 1), (1, 1)), ((2, 1, 0), (1, 2, 2)), ((1, 1, 2), (2, 1, 1)),
     ((2, 1, 1, 1), (1, 2, 2, 2)), ((3, 4), (1, 3)), ((2, 3, 4, 5), (60, 1, 15, 3)), ((2, 1, 4, 4), (16, 1, 4, 1)),

@@ -68,6 +68,15 @@ def test_where_nothing_is_resampled_elements_are_copied(mode, shape):
         assert torch.equal(found, x) and torch.equal(found.signbit(), x.signbit())
 
 
+def test_means_of_images_are_nested():
+    """The mean of the second row is negative: times 0 it is -0, and so is the sum. The products by themselves are zeros
+    of both signs."""
+    x = torch.tensor([[[[-0.0, -0.0], [0.5, -1.0]]]])
+    for each in (x, x.contiguous(memory_format=torch.channels_last)):
+        found = run(lambda x: F.interpolate(x, size=3, mode="bilinear"), each)
+        assert found[0, 0, 0].eq(0).all() and found[0, 0, 0].signbit().tolist() == [False, True, True]
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("bias", [-0.0, 0.0])
 def test_a_bias_of_negative_zero_is_one(training, bias):
