@@ -10,7 +10,8 @@ that is captured: for types, for the order of dimensions in memory, and for erro
 tensor has no elements, as compiled programs do not call ATen then. Other calls are left to their rules.
 
 Kernels for a GPU are asked in the same way, on stand-ins on that GPU. They check indices by assertions, and one that
-fails ends the process's use of the GPU: operators that read indices are not asked there.
+fails ends the process's use of the GPU: operators that read indices are not asked there. Indexing lays out what has no
+elements as it does on a CPU, which is asked instead.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ _NOT_ON_A_GPU = (
     "linalg", "cholesky", "triangular", "solve", "inverse", "det", "svd", "eig", "qr", "fractional", "fused", "cudnn",
     "_attention",
 )  # fmt: skip
+#: Operators that are laid out as on a CPU where a tensor has no elements.
+_NOTHING_AS_ON_A_CPU = ("aten::index", "aten::_unsafe_index")
 #: Operators that are elementwise without a tag that says so.
 _ELEMENTWISE = frozenset({
     "aten::floor_divide", "aten::rsub", "aten::hardswish", "aten::masked_fill", "aten::mse_loss_backward",
@@ -163,7 +166,8 @@ def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
     exact = True
     symbolic = _has_symbols(args) or _has_symbols(kwargs)
     tensors = _fakes_in((args, kwargs))
-    if any([each.is_cuda for each in tensors]) and not _may_ask_a_gpu(op, tensors):  # noqa: C419  quicker
+    on_cpu = any([each.is_cuda for each in tensors]) and not _may_ask_a_gpu(op, tensors)  # noqa: C419  quicker
+    if on_cpu and not (op._schema.name in _NOTHING_AS_ON_A_CPU and _has_nothing(tensors)):
         return None
     if _trusts_places_in_nothing(op, tensors, result):
         return None
@@ -184,7 +188,7 @@ def _ask(op: Any, args: tuple, kwargs: dict, result: Any) -> Any:
     found = _known.get(key)
     if found is None:
         try:
-            found = _call(op, args, kwargs, exact)
+            found = _call(op, args, kwargs, exact, tensors[0].device if on_cpu else None)
         except Exception as error:
             sizes_vary = symbolic and exact and not (_has_nothing(args) or _has_nothing(result))
             if sizes_vary and not isinstance(error, NotImplementedError):
@@ -341,13 +345,15 @@ def _is_small(result: Any) -> bool:
     return all(map(_is_small, result)) if isinstance(result, (tuple, list)) else True
 
 
-def _call(op: Any, args: tuple, kwargs: dict, exact: bool) -> tuple[Any, bool] | None:
-    """Specs of what the kernel returns, and whether any is of a tensor; None where it may depend on contents."""
+def _call(op: Any, args: tuple, kwargs: dict, exact: bool, instead_of: torch.device | None) -> tuple[Any, bool] | None:
+    """Specs of what the kernel returns, and whether fakes can be made of them; None where it may depend on contents.
+    The kernel is that for a CPU where one is asked instead of a device."""
+    on_cpu = instead_of is not None
     error: Exception | None = None
     for fill in _fills(op):
         made: dict[int, torch.Tensor] = {}
         try:
-            arguments, named = _stand_in(args, fill, made, exact), _stand_in(kwargs, fill, made, exact)
+            arguments, named = (_stand_in(each, fill, made, exact, on_cpu) for each in (args, kwargs))
         except (RuntimeError, NotImplementedError):
             return None
         if not made:
@@ -362,8 +368,7 @@ def _call(op: Any, args: tuple, kwargs: dict, exact: bool) -> tuple[Any, bool] |
                 return None
             error = raised
         else:
-            specs = _specs(results)
-            return specs, _only_tensors(results)
+            return _specs(results, instead_of), _only_tensors(results)
     assert error is not None
     _raise_if_certain(op, error, list(made.values()))
     return None
@@ -418,13 +423,12 @@ def _stand_in(value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: 
     if kind is Fake:
         found = made.get(id(value))
         if found is None:
-            if exact:
-                size, stride = _seen(value.size()), _seen(value.stride())
-                with _torch.kernels_only():
-                    found = fill(_extent(size, stride), dtype=value.dtype, device=value.device).as_strided(size, stride)
-            else:
-                with _torch.kernels_only():
-                    device = "cpu" if on_cpu else value.device
+            device = "cpu" if on_cpu else value.device
+            with _torch.kernels_only():
+                if exact:
+                    size, stride = _seen(value.size()), _seen(value.stride())
+                    found = fill(_extent(size, stride), dtype=value.dtype, device=device).as_strided(size, stride)
+                else:
                     found = fill(_short(value), dtype=value.dtype, device=device)
             made[id(value)] = found = found.conj() if value.is_conj() else found
         return found
@@ -437,22 +441,27 @@ def _stand_in(value: Any, fill: Callable, made: dict[int, torch.Tensor], exact: 
     return value
 
 
-def _specs(value: Any) -> Any:
-    """Dtype, sizes and strides of each tensor; containers as lists and tuples."""
+def _specs(value: Any, device: torch.device | None = None) -> Any:
+    """Dtype, sizes and strides of each tensor, said to be on a device; containers as lists and tuples."""
     if isinstance(value, torch.Tensor):
-        return _Spec(value.dtype, tuple(value.size()), tuple(value.stride()), value.device)
+        return _Spec(value.dtype, tuple(value.size()), tuple(value.stride()), device or value.device)
     if isinstance(value, (tuple, list)):
-        return (list if type(value) is list else tuple)([_specs(each) for each in value])
+        return (list if type(value) is list else tuple)([_specs(each, device) for each in value])
     return None
 
 
 def _only_tensors(value: Any) -> bool:
+    """Whether fakes can be made of its specs; what a derivative was not asked for is None."""
+    if value is None:
+        return True
     if isinstance(value, torch.Tensor):
         return value.layout is torch.strided and not (value.is_conj() or value.is_neg() or value.is_quantized)
     return isinstance(value, (tuple, list)) and all(map(_only_tensors, value))
 
 
 def _fakes(specs: Any) -> Any:
+    if specs is None:
+        return None
     if type(specs) is _Spec:
         return _torch.tensor_without_memory(Fake, specs.size, specs.stride, specs.dtype, specs.device)
     return type(specs)([_fakes(each) for each in specs])

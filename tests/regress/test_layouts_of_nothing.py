@@ -56,3 +56,17 @@ def test_views_of_inputs_without_elements(program, dynamic):
         for ours, expected in zip(compiled(x), program(x), strict=True):
             assert (ours.shape, ours.stride(), ours._base is x) == (expected.shape, expected.stride(), True)
     assert not lampwork.stats(compiled)["fallbacks"]
+
+
+def test_gradients_of_a_convolution_that_does_not_derive_its_bias():
+    """The kernel that is asked returns None for the bias's; what it says of the others counts all the same."""
+
+    def gradient(function):
+        x = torch.empty(1, 0, 3, requires_grad=True)
+        weight = torch.empty(0).as_strided((1, 0, 2), (1, 2, 1)).requires_grad_()
+        result = function(x, weight, torch.ones(1))
+        result.backward(torch.ones(result.shape))
+        return weight.grad
+
+    ours, expected = gradient(lampwork.compile(lambda *each: F.conv1d(*each))), gradient(F.conv1d)
+    assert ours.shape == expected.shape and ours.stride() == expected.stride()

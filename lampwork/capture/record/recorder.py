@@ -41,7 +41,7 @@ from lampwork.fakes.fake import Fake, Unsupported, fake_like_view
 from lampwork.fakes.numbers import mentions_numbers
 from lampwork.fakes.operators import Operator, operator
 from lampwork.fakes.overflow import refuse_overflow, refuse_wide
-from lampwork.fakes.shapes import exact_device, has_zero, infer, tensors_in
+from lampwork.fakes.shapes import exact_device, has_zero, in_format_of, infer, surely_same, tensors_in
 from lampwork.fakes.symbolic import by_contents
 from lampwork.fakes.views import has_symbols, view
 from lampwork.ir.loops import Location
@@ -183,7 +183,10 @@ class Recorder(Recording):
 
     def _call_cudnn_batch_norm(self, x: Fake, *rest: Any) -> Any:
         """Recorded as the operator that other batch norms are: the library's says neither that training writes the
-        running statistics, nor what it reserves for the backward pass."""
+        running statistics, nor what it reserves for the backward pass. The others lay their result out as the input,
+        and the library as a view of it: alike but for dimensions of size 1."""
+        if not surely_same(x.stride(), in_format_of(x, x.size())):
+            x = self.call(torch.ops.aten.view.default, (x, list(x.size())), {})
         results = self.call(torch.ops.aten.native_batch_norm.default, (x, *rest), {})
         options = {"dtype": torch.uint8, "device": x.device}
         return *results, self.call(torch.ops.aten.empty.memory_format, ([0],), options)

@@ -187,6 +187,13 @@ def batch_norm(gradient: torch.Tensor, x: torch.Tensor, weight: Any, running_mea
     channels = Spec((shape[1],), (1,), x.dtype if weight is None else weight.dtype)
     if x.is_cpu and x.dtype.itemsize >= 4:
         whole = Spec(shape, in_format_of(x, shape), x.dtype)
+    elif x.is_cuda and all(map(exceeds_one, shape)):
+        strides = in_format_of(x, shape)
+        if suggests_channels_last(x) and not (
+            surely_same(x.stride(), strides) and surely_same(gradient.stride(), strides)
+        ):
+            raise Unknown  # cuDNN keeps the order of the channels, kernels of ATen do not
+        whole = Spec(shape, strides, x.dtype)
     elif surely_same(gradient.stride(), x.stride()) and all(map(exceeds_one, shape)):  # computed by kernels of ours
         whole = elementwise((gradient, x), x.dtype)
     else:

@@ -78,7 +78,9 @@ def native_group_norm(x: torch.Tensor, weight: Any, bias: Any, n: int, c: int, h
             )
     statistics = Spec((n, group), (group, 1), _statistics_dtype(x, weight, bias))
     shape = tuple(x.size())
-    return Spec(shape, in_format_of(x, shape), x.dtype), statistics, statistics
+    # A GPU takes for contiguous what may be: with dimensions of size 1 that is in doubt.
+    in_order = x.is_cuda and is_contiguous(shape, x.stride())
+    return Spec(shape, contiguous(shape) if in_order else in_format_of(x, shape), x.dtype), statistics, statistics
 
 
 def _batch_norm(
@@ -108,8 +110,10 @@ def _refuse_types(x: torch.Tensor, parameters: list[torch.Tensor]) -> None:
 
 
 def _normalized_strides(x: torch.Tensor, shape: tuple) -> tuple:
-    """A CPU keeps channels last also where dimensions of size 1 leave in doubt whether they are."""
-    if x.is_cpu and is_channels_last(shape, x.stride()) and not is_contiguous(shape, x.stride()):
+    """A CPU keeps channels last also where dimensions of size 1 leave in doubt whether they are; a GPU any order."""
+    if not x.is_cpu:
+        return preserved(x)
+    if is_channels_last(shape, x.stride()) and not is_contiguous(shape, x.stride()):
         return channels_last(shape)
     return in_format_of(x, shape)
 

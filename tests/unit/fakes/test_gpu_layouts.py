@@ -7,6 +7,7 @@ from unittest import mock
 import pytest
 import torch
 
+from lampwork.capture.record.recorder import Recorder
 from lampwork.fakes.fake import TensorSpec, make_fake
 from lampwork.fakes.shapes import infer
 from tests.cuda_stand_in import CUDA, cuda_stand_in
@@ -112,3 +113,63 @@ def test_gradients_of_losses_of_one_point(strides):
     with cuda_stand_in(), torch.no_grad():
         found = infer(aten.nll_loss2d_backward.default, (gradient, x, target, None, 0, -100, on_gpu(())), {})
     assert found.stride() == strides
+
+
+#: Shape and strides of the input -> strides of what is normalised: by ATen's kernels, and by cuDNN's if it takes it.
+NORMALISED = [
+    ((3, 2), (1, 3), (1, 3), None), ((2, 3, 4), (1, 2, 6), (1, 2, 6), None), ((2, 3, 4), (2, 4, 12), (1, 2, 6), None),
+    ((2, 1, 4), (4, 8, 1), (4, 8, 1), (4, 4, 1)), ((2, 3, 2, 3), (36, 2, 18, 6), (18, 1, 9, 3), None),
+    ((2, 3, 2, 3), (18, 1, 9, 3), (18, 1, 9, 3), (18, 1, 9, 3)), ((1, 2, 2, 1), (1, 2, 1, 1), (1, 2, 1, 1), (4, 2, 1, 1)),
+    ((2, 3, 1, 1), (3, 1, 3, 3), (3, 1, 3, 3), (3, 1, 3, 3)), ((2, 2, 0, 3), (12, 6, 6, 2), (12, 6, 6, 2), None),
+    ((2, 3, 9, 9, 9), (1, 1458, 162, 18, 2), (1, 1458, 162, 18, 2), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", NORMALISED)
+def test_batch_norms_preserve_the_order_of_dimensions(row):
+    shape, strides, expected, by_cudnn = row
+    for dtype in (torch.float32, torch.bfloat16):
+        x, channels = on_gpu(shape, strides, dtype), [on_gpu(shape[1:2]) for _ in range(4)]
+        for op in (aten._native_batch_norm_legit_functional.default, aten.native_batch_norm.default):
+            training = op is not aten.native_batch_norm.default
+            assert strides_of(op, x, *channels, training, 0.1, 1e-5)[0] == expected
+    if by_cudnn is not None:
+        recorder, channels = Recorder(), [torch.ones(shape[1:2]) for _ in range(4)]
+        with cuda_stand_in(), torch.no_grad():
+            arguments = [recorder.input(each) for each in (torch.empty_strided(shape, strides), *channels)]
+            with recorder.recording():
+                assert aten.cudnn_batch_norm.default(*arguments, True, 0.1, 1e-5)[0].stride() == by_cudnn
+
+
+@pytest.mark.parametrize(
+    ("shape", "gradient", "strides", "expected"),
+    [
+        ((3, 2), (1, 3), (1, 3), (2, 1)), ((2, 3, 4), (1, 2, 6), (2, 4, 12), (12, 4, 1)),
+        ((2, 3, 4), (12, 1, 3), (12, 1, 3), (12, 4, 1)), ((2, 3, 2, 3), (18, 1, 9, 3), (18, 1, 9, 3), (18, 1, 9, 3)),
+        ((2, 3, 2, 2, 2), (24, 8, 4, 2, 1), (1, 2, 6, 12, 24), (24, 8, 4, 2, 1)),
+        ((2, 3, 2, 2, 2), (24, 1, 12, 6, 3), (24, 1, 12, 6, 3), (24, 1, 12, 6, 3)),
+    ],
+)  # fmt: skip
+def test_gradients_of_batch_norms_are_contiguous_or_channels_last(shape, gradient, strides, expected):
+    channels = on_gpu(shape[1:2])
+    arguments = on_gpu(shape, gradient), on_gpu(shape, strides), *[channels] * 5
+    assert strides_of(aten.native_batch_norm_backward.default, *arguments, True, 1e-5, [True] * 3)[0] == expected
+
+
+@pytest.mark.parametrize(("shape", "strides"), [((2, 1, 3, 2), (6, 1, 2, 1)), ((2, 3, 1, 1), (3, 1, 3, 3))])
+def test_group_norms_take_for_contiguous_what_may_be(shape, strides):
+    sizes = shape[0], shape[1], shape[2] * shape[3], 1
+    found = strides_of(aten.native_group_norm.default, on_gpu(shape, strides), None, None, *sizes, 1e-5)
+    assert found[0] == torch.empty(shape).stride()
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 0), (1, 1, 0, 1), (2, 3, 0), (2, 0, 3), (1, 0, 1)])
+@pytest.mark.parametrize("index", [(1,), (2, 1), (1, 2)])
+def test_what_is_picked_of_nothing_lies_as_on_a_cpu(shape, index):
+    for each in (torch.empty(shape), torch.empty(shape[::-1]).permute(*range(len(shape))[::-1])):
+        place = (slice(None),) * (shape[0] == 0 or shape[1] != 0) + (torch.zeros(index, dtype=torch.int64),)
+        expected = each[place]
+        picked = [None] * (len(place) - 1) + [on_gpu(index, dtype=torch.int64)]
+        with cuda_stand_in(), torch.no_grad():
+            found = infer(aten.index.Tensor, (on_gpu(shape, each.stride()), picked), {})
+        assert found.stride() == expected.stride() and found.device == CUDA
