@@ -27,8 +27,8 @@ class Numerics:
     sums_keep_range         sums of a row do not leave the range of its type where their mean does not
     running_means           variances come from a running mean: an infinity makes it NaN from there on
     copies_unresampled      an interpolation to the same size copies, whatever the scale; else without a scale alone
-    nests_images            which interpolations of images are nested: all, or large ones, but for many channels that lie
-                            innermost
+    nests_images            which interpolations of images are nested: all, or large ones, but for many channels that
+                            lie innermost
     logit_edges             the derivative of logit is infinite at 0 and 1, by the sign of the gradient
     limits_select           a limit is taken where a comparison says so; else by minimum and maximum, which carry NaN
     rounds_half_quotients   quotients of half types are rounded before they are cut off
